@@ -1,0 +1,275 @@
+"""Write the benchmark models with MegEngine: ResNet-18, ResNet-50, VGG16, MobileNetV2 and a BERT-base stack.
+
+Run with a Python that has MegEngine 1.13:
+
+    python benchmarks/make_models.py FOLDER [MODEL ...]
+
+Every file is a default dump (FBS_V2, ``optimize_for_inference``) with one testcase.  Weights are random but
+seeded, and batch norm takes its statistics from a random batch, so activations stay bounded in all layers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import megengine as mge
+import megengine.functional as F
+import megengine.module as M
+import numpy as np
+from megengine.core.tensor import megbrain_graph
+from megengine.jit import trace
+
+IMAGE = (1, 3, 224, 224)
+MAXERR = 1e-3
+
+
+def wait_after_execute() -> None:
+    """Make ground-truth runs finish before the dump goes on; MegEngine 1.13 forgets to wait for them."""
+    plain = megbrain_graph.Graph.execute
+
+    def execute(self: megbrain_graph.Graph, *args: object) -> None:
+        plain(self, *args)
+        self.wait()
+
+    megbrain_graph.Graph.execute = execute
+
+
+class ConvBn(M.Module):
+    """Convolution without bias, batch norm and an optional activation."""
+
+    def __init__(
+        self,
+        inp: int,
+        out: int,
+        kernel: int = 1,
+        stride: int = 1,
+        groups: int = 1,
+        act: Callable[[mge.Tensor], mge.Tensor] | None = F.relu,
+    ) -> None:
+        super().__init__()
+        self.conv = M.Conv2d(inp, out, kernel, stride, kernel // 2, groups=groups, bias=False)
+        self.bn = M.BatchNorm2d(out)
+        self.act = act
+
+    def forward(self, x: mge.Tensor) -> mge.Tensor:
+        x = self.bn(self.conv(x))
+        return self.act(x) if self.act else x
+
+
+class Residual(M.Module):
+    """A residual block of ResNet: two 3x3 convolutions, or 1x1, 3x3, 1x1 when it is a bottleneck."""
+
+    def __init__(self, inp: int, width: int, stride: int, bottleneck: bool) -> None:
+        super().__init__()
+        self.out = width * 4 if bottleneck else width
+        if bottleneck:
+            body = [ConvBn(inp, width), ConvBn(width, width, 3, stride), ConvBn(width, self.out, act=None)]
+        else:
+            body = [ConvBn(inp, width, 3, stride), ConvBn(width, width, 3, act=None)]
+        self.body = M.Sequential(*body)
+        same = inp == self.out and stride == 1
+        self.short = M.Identity() if same else ConvBn(inp, self.out, 1, stride, act=None)
+
+    def forward(self, x: mge.Tensor) -> mge.Tensor:
+        return F.relu(self.body(x) + self.short(x))
+
+
+class ResNet(M.Module):
+    """ResNet with four stages of residual blocks."""
+
+    def __init__(self, depths: tuple[int, ...], bottleneck: bool) -> None:
+        super().__init__()
+        layers: list[M.Module] = [ConvBn(3, 64, 7, 2), M.MaxPool2d(3, 2, 1)]
+        channels = 64
+        for stage, depth in enumerate(depths):
+            for block in range(depth):
+                stride = 2 if stage and not block else 1
+                layers.append(Residual(channels, 64 << stage, stride, bottleneck))
+                channels = layers[-1].out
+        self.body = M.Sequential(*layers)
+        self.fc = M.Linear(channels, 1000)
+
+    def forward(self, x: mge.Tensor) -> mge.Tensor:
+        return self.fc(F.flatten(F.avg_pool2d(self.body(x), 7), 1))
+
+
+class Vgg16(M.Module):
+    """VGG16 without batch norm."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        layers: list[M.Module] = []
+        channels = 3
+        for width, depth in ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3)):
+            for _ in range(depth):
+                layers += [M.Conv2d(channels, width, 3, 1, 1), M.ReLU()]
+                channels = width
+            layers.append(M.MaxPool2d(2, 2))
+        self.body = M.Sequential(*layers)
+        self.head = M.Sequential(M.Linear(25088, 4096), M.ReLU(), M.Linear(4096, 4096), M.ReLU(), M.Linear(4096, 1000))
+
+    def forward(self, x: mge.Tensor) -> mge.Tensor:
+        return self.head(F.flatten(self.body(x), 1))
+
+
+class Inverted(M.Module):
+    """Inverted residual block of MobileNetV2."""
+
+    def __init__(self, inp: int, out: int, stride: int, expand: int) -> None:
+        super().__init__()
+        mid = inp * expand
+        body = [ConvBn(inp, mid, act=F.relu6)] if expand > 1 else []
+        body += [ConvBn(mid, mid, 3, stride, mid, F.relu6), ConvBn(mid, out, act=None)]
+        self.body = M.Sequential(*body)
+        self.add = stride == 1 and inp == out
+
+    def forward(self, x: mge.Tensor) -> mge.Tensor:
+        y = self.body(x)
+        return x + y if self.add else y
+
+
+class MobileNetV2(M.Module):
+    """MobileNetV2, width 1."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        layers: list[M.Module] = [ConvBn(3, 32, 3, 2, act=F.relu6)]
+        channels = 32
+        plan = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1))
+        for expand, out, depth, stride in plan:
+            for block in range(depth):
+                layers.append(Inverted(channels, out, 1 if block else stride, expand))
+                channels = out
+        layers.append(ConvBn(channels, 1280, act=F.relu6))
+        self.body = M.Sequential(*layers)
+        self.fc = M.Linear(1280, 1000)
+
+    def forward(self, x: mge.Tensor) -> mge.Tensor:
+        return self.fc(F.flatten(F.avg_pool2d(self.body(x), 7), 1))
+
+
+class BertLayer(M.Module):
+    """One encoder layer: self attention and a feed-forward net, each with a residual and a layer norm."""
+
+    def __init__(self, hidden: int, heads: int, inner: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.q, self.k, self.v, self.o = (M.Linear(hidden, hidden) for _ in range(4))
+        self.up, self.down = M.Linear(hidden, inner), M.Linear(inner, hidden)
+        self.norm1, self.norm2 = M.LayerNorm(hidden), M.LayerNorm(hidden)
+
+    def split(self, x: mge.Tensor) -> mge.Tensor:
+        """Shape (N, T, C) to (N, heads, T, C / heads)."""
+        n, t, c = x.shape
+        return F.transpose(F.reshape(x, (n, t, self.heads, c // self.heads)), (0, 2, 1, 3))
+
+    def forward(self, x: mge.Tensor, mask: mge.Tensor) -> mge.Tensor:
+        n, t, c = x.shape
+        q, k, v = self.split(self.q(x)), self.split(self.k(x)), self.split(self.v(x))
+        score = F.matmul(q, k, transpose_b=True) * float((c // self.heads) ** -0.5) + mask
+        mix = F.matmul(F.softmax(score, axis=-1), v)
+        mix = F.reshape(F.transpose(mix, (0, 2, 1, 3)), (n, t, c))
+        x = self.norm1(x + self.o(mix))
+        return self.norm2(x + self.down(F.gelu(self.up(x))))
+
+
+class Bert(M.Module):
+    """BERT-base encoder: inputs are token ids (N, T) int32 and a mask (N, T) float32 of zeros and ones."""
+
+    def __init__(self, layers: int = 12, hidden: int = 768, heads: int = 12, inner: int = 3072, length: int = 128) -> None:
+        super().__init__()
+        self.tokens = M.Embedding(8192, hidden)
+        self.places = M.Embedding(length, hidden)
+        self.norm = M.LayerNorm(hidden)
+        self.layers = [BertLayer(hidden, heads, inner) for _ in range(layers)]
+
+    def forward(self, ids: mge.Tensor, mask: mge.Tensor) -> mge.Tensor:
+        x = self.norm(self.tokens(ids) + self.places.weight)
+        bias = F.expand_dims((mask - 1) * 1e4, (1, 2))
+        for layer in self.layers:
+            x = layer(x, bias)
+        return x
+
+
+def set_weights(net: M.Module, rng: np.random.RandomState) -> None:
+    """Give every weight matrix and filter He's standard deviation and every vector small random values."""
+    for name, param in net.named_parameters():
+        shape = param.shape
+        if name.endswith(("tokens.weight", "places.weight")):
+            value = rng.randn(*shape) * 0.5
+        elif len(shape) > 1 and max(shape) != np.prod(shape):
+            fan_in = np.prod(shape[1:]) if len(shape) == 2 else np.prod(shape[-3:])
+            gain = 2.0 if len(shape) > 2 else 1.0
+            value = rng.randn(*shape) * np.sqrt(gain / fan_in)
+        else:
+            value = (1.0 if name.endswith(("bn.weight", "norm1.weight", "norm2.weight", "norm.weight")) else 0.0) + (
+                rng.randn(*shape) * 0.05
+            )
+        param[...] = mge.Tensor(value.astype(np.float32))
+
+
+def settle_batch_norm(net: M.Module, shape: tuple[int, ...], rng: np.random.RandomState) -> None:
+    """Set the running statistics of every batch norm to those of one random batch."""
+    for module in net.modules():
+        if isinstance(module, M.BatchNorm2d):
+            module.momentum = 0.0
+    net.train()
+    net(mge.Tensor(rng.uniform(-1, 1, size=(2, *shape[1:])).astype(np.float32)))
+    net.eval()
+
+
+def make(name: str, folder: Path) -> None:
+    """Write one model into the folder."""
+    rng = np.random.RandomState(7)
+    np.random.seed(7)
+    start = time.perf_counter()
+    build: dict[str, Callable[[], M.Module]] = {
+        "resnet18": lambda: ResNet((2, 2, 2, 2), bottleneck=False),
+        "resnet50": lambda: ResNet((3, 4, 6, 3), bottleneck=True),
+        "vgg16": Vgg16,
+        "mobilenetv2": MobileNetV2,
+        "bert": Bert,
+    }
+    net = build[name]()
+    set_weights(net, rng)
+    if name in ("resnet18", "resnet50", "mobilenetv2"):
+        settle_batch_norm(net, IMAGE, rng)
+    net.eval()
+    func = trace(net.forward, symbolic=True, capture_as_const=True)
+    if name == "bert":
+        arg_names, data = ["ids", "mask"], ["ids:#rand(0,8191);mask:#rand(1,1)"]
+        args = [rng.randint(0, 8192, (1, 128)).astype(np.int32), np.ones((1, 128), np.float32)]
+    else:
+        arg_names, data = ["data"], ["#rand(-1,1)"]
+        args = [rng.uniform(-1, 1, IMAGE).astype(np.float32)]
+    out = func(*map(mge.Tensor, args))
+    peak = float(np.abs(out.numpy()).max())
+    path = folder / f"{name}.mge"
+    func.dump(str(path), arg_names=arg_names, output_names=["out"], input_data=data, maxerr=MAXERR)
+    seconds = time.perf_counter() - start
+    print(f"{path}: {path.stat().st_size / 2**20:.1f} MiB, largest output {peak:.3g}, {seconds:.0f} s", flush=True)
+
+
+def main(argv: list[str]) -> None:
+    """Parse the command line and write the models."""
+    names = ["resnet18", "resnet50", "vgg16", "mobilenetv2", "bert"]
+    parser = argparse.ArgumentParser(description="Write the benchmark models with MegEngine.")
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("models", nargs="*", metavar="MODEL", help="some of: " + ", ".join(names))
+    args = parser.parse_args(argv)
+    unknown = sorted(set(args.models) - set(names))
+    if unknown:
+        parser.error("unknown model: " + ", ".join(unknown))
+    args.folder.mkdir(parents=True, exist_ok=True)
+    mge.set_log_level("ERROR")
+    wait_after_execute()
+    for name in args.models or names:
+        make(name, args.folder)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
