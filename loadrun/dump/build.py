@@ -1,0 +1,89 @@
+"""What the readers of both format versions do alike: number variables, link operators, set output names."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..dtypes import DType
+from ..graph import Graph, Opr, Tensor, Var
+from ..ops.catalog import Op
+from .flat import Table
+
+__all__ = ["GraphBuilder", "constant_or_input"]
+
+MAX_NDIM = 7
+
+
+class GraphBuilder:
+    """Collects operators in file order and gives their outputs running numbers."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.vars: list[Var] = []
+
+    def link(self, t: Table, opr: Opr, op: Op, inputs: Sequence[int]) -> None:
+        """Resolve the operator's input numbers; each must belong to an earlier operator."""
+        for number in inputs:
+            if number >= len(self.vars):
+                raise t.buf.error(
+                    f"operator {op.name} reads variable {number}, but only {len(self.vars)} exist before it",
+                    t.pos,
+                )
+        opr.inputs = [self.vars[i] for i in inputs]
+        _check_arity(t, op, len(inputs))
+
+    def append(self, opr: Opr, n_outputs: int) -> None:
+        """Add the operator with that many output variables."""
+        opr.id = len(self.graph.oprs)
+        for i in range(n_outputs):
+            var = Var(len(self.vars), opr, i)
+            opr.outputs.append(var)
+            self.vars.append(var)
+        self.graph.oprs.append(opr)
+
+    def set_outputs(self, t: Table, pairs: Sequence[tuple[int, ...]]) -> None:
+        """Resolve the output list: pairs of variable number and number in the dumping graph."""
+        for number, _ in pairs:
+            if number >= len(self.vars):
+                raise t.buf.error(
+                    f"output variable {number} does not exist, there are {len(self.vars)}", t.pos
+                )
+        self.graph.outputs = [self.vars[n] for n, _ in pairs]
+        self.graph.original_ids = [o for _, o in pairs]
+
+
+def _check_arity(t: Table, op: Op, count: int) -> None:
+    roles = op.inputs.split()
+    least = sum(not r.endswith(("?", "...")) for r in roles)
+    most = None if any(r.endswith("...") for r in roles) else len(roles)
+    if count < least or (most is not None and count > most):
+        want = f"{least}" if least == most else f"at least {least}" if most is None else f"{least} to {most}"
+        raise t.buf.error(
+            f"operator {op.name} takes {want} inputs ({op.inputs or 'none'}), found {count}", t.pos
+        )
+
+
+def check_shape(t: Table, shape: tuple[int, ...] | None, what: str) -> tuple[int, ...] | None:
+    """Refuse shapes with more axes than MegEngine has."""
+    if shape is not None and len(shape) > MAX_NDIM:
+        raise t.buf.error(f"{what} has {len(shape)} axes, the most are {MAX_NDIM}", t.pos)
+    return shape
+
+
+def constant_or_input(t: Table, opr: Opr, op: Op) -> None:
+    """Check the tensors of an operator and let its outputs take their names, shapes and dtypes."""
+    if op.category == "io":
+        if not opr.tensors or (not op.name.startswith("Multiple") and len(opr.tensors) != 1):
+            raise t.buf.error(f"operator {op.name} holds one tensor, found {len(opr.tensors)}", t.pos)
+        for tensor in opr.tensors:
+            if op.name != "Host2DeviceCopy" and tensor.data is None:
+                raise t.buf.error(f"operator {op.name} has a tensor without a value", t.pos)
+    elif opr.tensors:
+        raise t.buf.error(f"operator {op.name} holds no tensors, found {len(opr.tensors)}", t.pos)
+
+
+def describe(var: Var, tensor: Tensor) -> None:
+    """Let the output of a tensor-carrying operator know what the tensor says."""
+    dtype: DType = tensor.dtype
+    var.dtype, var.shape = dtype, tensor.shape
+    var.name = tensor.name or var.name

@@ -1,0 +1,208 @@
+"""The file as a whole: testcase container, plain dumps, appended dumps; mapping a file into memory."""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from struct import unpack_from
+from typing import BinaryIO
+
+from ..errors import FormatError
+from ..graph import Graph
+from ..testcase import Bundle, LazyTestcases, Testcase
+from . import v1, v2
+
+__all__ = ["MAGIC", "load", "load_all", "loads"]
+
+MAGIC = b"mgbtest0"
+_KNOWN_MGE_VERSION, _KNOWN_MODEL_VERSION = 101304, 2
+
+_FOREIGN = (
+    (b"PK\x03\x04", "a zip archive (.npz, .pt and .zip files begin so)"),
+    (b"\x80\x04", "a Python pickle"),
+    (b"\x80\x02", "a Python pickle"),
+    (b"\x93NUMPY", "a .npy array; give it as --input NAME:FILE"),
+    (b"\x89PNG", "a PNG image; give it as --input NAME:FILE"),
+    (b"\xff\xd8\xff", "a JPEG image; give it as --input NAME:FILE"),
+    (b"\x1f\x8b", "gzip data; unpack it first"),
+    (b"\x89HDF", "an HDF5 file"),
+    (b"version https://git-lfs", "a Git LFS pointer; fetch the real file with `git lfs pull`"),
+)
+
+
+def load(source: str | os.PathLike[str] | BinaryIO | bytes) -> Bundle:
+    """Read the first dump of a .mge file.
+
+    The file is mapped, not read: weights stay views of it until they are used. A pipe, or a file system
+    that cannot map, is read into memory instead. Loading runs no code and opens no other file.
+
+    Args:
+        source: a path, an open binary file (read to its end) or the bytes themselves.
+
+    Raises:
+        FormatError: the bytes are no MegEngine dump; the message names the offset and the broken rule.
+        OSError: the file cannot be opened or read.
+    """
+    return load_all(source)[0]
+
+
+def loads(data: bytes) -> Bundle:
+    """Read the first dump in some bytes."""
+    return load_all(data)[0]
+
+
+def load_all(source: str | os.PathLike[str] | BinaryIO | bytes) -> list[Bundle]:
+    """Read all dumps of a file: `trace.dump(append=True)` writes them one behind the other."""
+    data, path = _open(source)
+    try:
+        bundles = [_read(data, 0, path)]
+        end = bundles[0].size
+        while end < len(data) and _kind(data[end:]) is not None:
+            try:
+                bundles.append(_read(data, end, path))
+            except FormatError:
+                # MegEngine ignores whatever follows a graph, so a broken tail is only counted.
+                break
+            end += bundles[-1].size
+        bundles[0].trailing = len(data) - end
+    except FormatError as e:
+        e.path = path
+        raise
+    return bundles
+
+
+def _open(source: str | os.PathLike[str] | BinaryIO | bytes) -> tuple[memoryview, str]:
+    if isinstance(source, (bytes, bytearray, memoryview)):
+        return memoryview(source).cast("B").toreadonly(), "<bytes>"
+    if not isinstance(source, (str, os.PathLike)):
+        return memoryview(source.read()).toreadonly(), str(getattr(source, "name", "<stream>"))
+    path = os.fspath(source)
+    if os.path.isdir(path):
+        raise IsADirectoryError(f"{path}: expected a .mge file, found a folder")
+    with Path(path).open("rb") as f:
+        try:
+            mapped = mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ)
+        except (OSError, ValueError):
+            return memoryview(f.read()).toreadonly(), path
+    return memoryview(mapped), path
+
+
+def _kind(data: memoryview) -> str | None:
+    head = bytes(data[:12])
+    if head[:8] == MAGIC:
+        return "container"
+    if head[:4] == b"MGBC" and not any(head[4:8]):
+        return "v1"
+    if head[8:12] == v2.IDENTIFIER:
+        return "v2"
+    return "v1" if head[:4] == b"MGBS" else None
+
+
+def _read(data: memoryview, base: int, path: str) -> Bundle:
+    here = data[base:]
+    if len(here) == 0:
+        raise FormatError("the file is empty")
+    if _kind(here) != "container":
+        graph = _graph(here, base)
+        return _finish(Bundle(graph, path=path, size=_size(here, base)))
+    if len(here) < 12:
+        raise FormatError(f"a testcase file takes at least 12 bytes, found {len(here)}", offset=base)
+    (count,) = unpack_from("<I", here, 8)
+    pos = 12
+    graph = _graph(here[pos:], base + pos)
+    pos += _size(here[pos:], base + pos)
+    spans = []
+    for i in range(count):
+        if pos >= len(here):
+            raise FormatError(
+                f"the header announces {count} testcases, the file ends after {i}", offset=base + pos
+            )
+        length = _size(here[pos:], base + pos)
+        spans.append((pos, length))
+        pos += length
+    bundle = _finish(Bundle(graph, path=path, size=pos, is_container=True))
+    names = [v.name or "" for v in graph.inputs]
+    readers: list[Callable[[], Testcase]] = [
+        partial(_testcase, here[at : at + n], base + at, i, names, path) for i, (at, n) in enumerate(spans)
+    ]
+    bundle.testcases = LazyTestcases(readers)
+    if readers:
+        readers[0]()
+    return bundle
+
+
+def _finish(bundle: Bundle) -> Bundle:
+    """Name what has no name and collect what MegEngine only warns of."""
+    graph = bundle.graph
+    for opr in graph.oprs:
+        if opr.type == "Host2DeviceCopy" and not opr.outputs[0].name:
+            opr.outputs[0].name = f"h2d[{opr.outputs[0].id}]"
+    names = [v.name for v in graph.inputs]
+    twice = sorted({n for n in names if n and names.count(n) > 1}) if len(set(names)) < len(names) else []
+    if twice:
+        raise FormatError(
+            f"two graph inputs share the name {twice[0]!r}, so a testcase cannot tell them apart"
+        )
+    if graph.mge_version > _KNOWN_MGE_VERSION + 10000:
+        bundle.warnings.append(
+            f"written by MegEngine {_version(graph.mge_version)}, newer than any known release"
+        )
+    if graph.format == "FBS_V2" and graph.model_version > _KNOWN_MODEL_VERSION:
+        bundle.warnings.append(f"model version {graph.model_version} is newer than {_KNOWN_MODEL_VERSION}")
+    return bundle
+
+
+def _version(number: int) -> str:
+    return f"{number // 100000}.{number // 100 % 1000}.{number % 100}"
+
+
+def _graph(data: memoryview, base: int) -> Graph:
+    return (v2 if _require_kind(data, base) == "v2" else v1).read(data, base)
+
+
+def _size(data: memoryview, base: int) -> int:
+    return (v2 if _require_kind(data, base) == "v2" else v1).size(data, base)
+
+
+def _require_kind(data: memoryview, base: int) -> str:
+    kind = _kind(data)
+    if kind in ("v1", "v2"):
+        return str(kind)
+    head = bytes(data[:16])
+    for magic, what in _FOREIGN:
+        if base == 0 and head.startswith(magic[:16]):
+            raise FormatError(f"expected a MegEngine dump, found {what}", offset=0)
+    hint = ""
+    if base == 0 and head[:1] == b"\x08" and (b"\x12" in head or b":" in head):
+        hint = "; it looks like an ONNX model, which is not a .mge file whatever its name"
+    raise FormatError(
+        f"expected a MegEngine dump (mgbtest0, MGBC, MGBS, or mgv2 at byte 8), found {head!r}{hint}",
+        offset=base,
+    )
+
+
+def _testcase(data: memoryview, base: int, index: int, names: list[str], path: str) -> Testcase:
+    try:
+        graph = _graph(data, base)
+        if len(graph.outputs) != len(names):
+            raise FormatError(
+                f"testcase {index} holds {len(graph.outputs)} tensors, the model has {len(names)} inputs: "
+                + ", ".join(names),
+                offset=base,
+            )
+        arrays, dtypes = {}, {}
+        for name, var in zip(names, graph.outputs, strict=True):
+            if not var.owner.tensors or var.owner.type == "Host2DeviceCopy":
+                raise FormatError(
+                    f"testcase {index} holds a {var.owner.type} operator; only SharedDeviceTensor is allowed",
+                    offset=base,
+                )
+            tensor = var.owner.tensors[var.index]
+            arrays[name], dtypes[name] = tensor.value(), tensor.dtype
+    except FormatError as e:
+        e.path = path
+        raise
+    return Testcase(arrays, dtypes)

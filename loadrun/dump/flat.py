@@ -1,0 +1,233 @@
+"""A bounds-checked cursor over FlatBuffers tables.
+
+The flatbuffers package for Python verifies nothing, so every offset is checked here before it is followed.
+Work and memory are bounded by the size of the buffer: each table or vector that is visited is paid for
+from a budget, so that a small file whose offsets all lead to the same large table cannot unfold into a
+giant graph.
+"""
+
+from __future__ import annotations
+
+from struct import Struct, unpack_from
+from typing import Final
+
+import numpy as np
+
+from ..dtypes import Array
+from ..errors import FormatError
+
+__all__ = ["MAX_DEPTH", "MAX_TABLES", "Buffer", "Table"]
+
+MAX_DEPTH: Final = 64
+"""Deepest nesting of tables, as in the FlatBuffers verifier that MegEngine runs."""
+MAX_TABLES: Final = 1_000_000
+"""Most tables in one buffer, as in the FlatBuffers verifier that MegEngine runs."""
+
+_U8, _I8, _U16, _U32, _I32 = Struct("<B"), Struct("<b"), Struct("<H"), Struct("<I"), Struct("<i")
+_U64, _F32, _F64, _BOOL = Struct("<Q"), Struct("<f"), Struct("<d"), Struct("<?")
+SCALARS: Final[dict[str, Struct]] = {
+    "ubyte": _U8,
+    "byte": _I8,
+    "bool": _BOOL,
+    "uint": _U32,
+    "int": _I32,
+    "ulong": _U64,
+    "float": _F32,
+    "double": _F64,
+}
+
+
+class Buffer:
+    """One FlatBuffer inside a file.
+
+    Args:
+        data: the bytes of the buffer, without a size prefix.
+        base: where the buffer begins in the file, for error messages.
+        identifier: the four bytes expected at offset 4.
+    """
+
+    def __init__(self, data: memoryview, base: int, identifier: bytes) -> None:
+        self.data = data
+        self.size = len(data)
+        self.base = base
+        self.budget = 8 * self.size + 65536
+        self.tables = 0
+        self._strings: dict[int, bytes] = {}
+        if self.size < 8:
+            raise self.error(f"a FlatBuffer takes at least 8 bytes, found {self.size}", 0)
+        found = bytes(data[4:8])
+        if found != identifier:
+            raise self.error(f"expected the identifier {identifier!r}, found {found!r}", 4)
+
+    def error(self, message: str, pos: int) -> FormatError:
+        """A FormatError at a position of this buffer."""
+        return FormatError(message, offset=self.base + pos)
+
+    def spend(self, units: int, pos: int) -> None:
+        """Pay for work in proportion to the bytes it reads."""
+        self.budget -= units
+        if self.budget < 0:
+            raise self.error(
+                "tables or vectors are shared so often that the file unfolds beyond its size", pos
+            )
+
+    def root(self) -> Table:
+        """The root table."""
+        return self.table(0, 0)
+
+    def table(self, at: int, depth: int) -> Table:
+        """The table that the offset stored at `at` points to."""
+        return Table(self, self.follow(at), depth + 1)
+
+    def follow(self, at: int) -> int:
+        """Follow the unsigned offset stored at `at`."""
+        (step,) = _U32.unpack_from(self.data, at)
+        pos = at + step
+        if not 4 <= step < 2**31 or pos + 4 > self.size:
+            raise self.error(f"offset {step} leads outside the buffer of {self.size} bytes", at)
+        return pos
+
+    def vector(self, at: int, width: int) -> tuple[int, int]:
+        """Start and length of the vector that the offset at `at` points to; elements of `width` bytes."""
+        pos = self.follow(at)
+        (count,) = _U32.unpack_from(self.data, pos)
+        if pos + 4 + count * width > self.size:
+            raise self.error(
+                f"a vector of {count} elements of {width} bytes does not fit the {self.size - pos - 4} bytes left",
+                pos,
+            )
+        return pos + 4, count
+
+    def string(self, at: int) -> bytes:
+        """The bytes of the string that the offset at `at` points to."""
+        start, count = self.vector(at, 1)
+        cached = self._strings.get(start)
+        if cached is None:
+            self.spend(count, start)
+            if start + count >= self.size or self.data[start + count] != 0:
+                raise self.error("a string lacks its closing zero byte", start + count)
+            cached = self._strings[start] = bytes(self.data[start : start + count])
+        return cached
+
+    def text(self, at: int) -> str:
+        """The string at `at` as text; bytes that are not UTF-8 become backslash escapes."""
+        return self.string(at).decode("utf-8", "backslashreplace")
+
+
+class Table:
+    """One table: a checked vtable and typed access to its fields by slot."""
+
+    __slots__ = ("buf", "depth", "pos", "size", "slots", "vtable")
+
+    def __init__(self, buf: Buffer, pos: int, depth: int) -> None:
+        if depth > MAX_DEPTH:
+            raise buf.error(f"tables are nested deeper than {MAX_DEPTH}", pos)
+        buf.tables += 1
+        if buf.tables > MAX_TABLES:
+            raise buf.error(f"more than {MAX_TABLES} tables", pos)
+        vt = pos - _I32.unpack_from(buf.data, pos)[0]
+        if not 0 <= vt <= buf.size - 4:
+            raise buf.error(f"the table's vtable would lie at {vt}, outside the buffer", pos)
+        vsize, tsize = unpack_from("<HH", buf.data, vt)
+        if vsize < 4 or vsize % 2 or vt + vsize > buf.size:
+            raise buf.error(f"a vtable of {vsize} bytes does not fit", vt)
+        if tsize < 4 or pos + tsize > buf.size:
+            raise buf.error(f"a table of {tsize} bytes does not fit", pos)
+        buf.spend(tsize + 12, pos)
+        self.buf = buf
+        self.pos = pos
+        self.depth = depth
+        self.size = tsize
+        self.slots = (vsize - 4) // 2
+        self.vtable = vt + 4
+
+    def at(self, slot: int, width: int) -> int:
+        """Position of a field of `width` bytes, or 0 when it is absent."""
+        if slot >= self.slots:
+            return 0
+        (off,) = _U16.unpack_from(self.buf.data, self.vtable + 2 * slot)
+        if off == 0:
+            return 0
+        if off < 4 or off + width > self.size:
+            raise self.buf.error(
+                f"field {slot} at offset {off} does not fit a table of {self.size} bytes", self.pos
+            )
+        return int(self.pos + off)
+
+    def scalar(self, slot: int, wire: str, default: float = 0) -> float:
+        """A number of the wire type, or its default."""
+        form = SCALARS[wire]
+        at = self.at(slot, form.size)
+        return form.unpack_from(self.buf.data, at)[0] if at else default
+
+    def integer(self, slot: int, wire: str, default: int = 0) -> int:
+        """An integer of the wire type, or its default."""
+        return int(self.scalar(slot, wire, default))
+
+    def table(self, slot: int) -> Table | None:
+        """A table field."""
+        at = self.at(slot, 4)
+        return self.buf.table(at, self.depth) if at else None
+
+    def text(self, slot: int) -> str | None:
+        """A string field as text."""
+        at = self.at(slot, 4)
+        return self.buf.text(at) if at else None
+
+    def raw_string(self, slot: int) -> bytes | None:
+        """A string field as bytes (MegEngine stores a pickle in one)."""
+        at = self.at(slot, 4)
+        return self.buf.string(at) if at else None
+
+    def tables(self, slot: int) -> list[Table]:
+        """A vector of tables."""
+        at = self.at(slot, 4)
+        if not at:
+            return []
+        start, count = self.buf.vector(at, 4)
+        self.buf.spend(4 * count, start)
+        return [self.buf.table(start + 4 * i, self.depth) for i in range(count)]
+
+    def texts(self, slot: int) -> list[str]:
+        """A vector of strings."""
+        at = self.at(slot, 4)
+        if not at:
+            return []
+        start, count = self.buf.vector(at, 4)
+        self.buf.spend(16 * count, start)
+        return [self.buf.text(start + 4 * i) for i in range(count)]
+
+    def numbers(self, slot: int, wire: str) -> tuple[int, ...] | None:
+        """A vector of integers, None when absent."""
+        at = self.at(slot, 4)
+        if not at:
+            return None
+        form = SCALARS[wire]
+        start, count = self.buf.vector(at, form.size)
+        self.buf.spend(8 * count, start)
+        return unpack_from(f"<{count}{form.format[-1]}", self.buf.data, start)
+
+    def structs(self, slot: int, layout: Struct) -> list[tuple[int, ...]]:
+        """A vector of inline structs."""
+        at = self.at(slot, 4)
+        if not at:
+            return []
+        start, count = self.buf.vector(at, layout.size)
+        self.buf.spend(8 * count, start)
+        return list(layout.iter_unpack(self.buf.data[start : start + count * layout.size]))
+
+    def bytes_view(self, slot: int) -> Array | None:
+        """A vector of bytes as a uint8 view of the buffer, None when absent."""
+        at = self.at(slot, 4)
+        if not at:
+            return None
+        start, count = self.buf.vector(at, 1)
+        return np.frombuffer(self.buf.data, np.uint8, count, start)
+
+    def unions(self, tag_slot: int, slot: int) -> list[tuple[int, Table]]:
+        """A vector of unions: its tags and tables."""
+        tags = self.numbers(tag_slot, "ubyte") or ()
+        members = self.tables(slot)
+        if len(tags) != len(members):
+            raise self.buf.error(f"{len(tags)} union tags stand beside {len(members)} union tables", self.pos)
+        return list(zip(tags, members, strict=True))

@@ -1,0 +1,175 @@
+"""FBS v1 (magic MGBC, and MGBS of releases up to 1.7): tensor values, then a FlatBuffer with root ``Graph``."""
+
+from __future__ import annotations
+
+from struct import Struct, unpack_from
+
+import numpy as np
+
+from ..dtypes import Array, nbytes
+from ..errors import FormatError
+from ..graph import Graph, Metadata, Opr, Tensor, TensorFormat
+from .build import GraphBuilder, check_shape, constant_or_input, describe
+from .flat import Buffer, Table
+from .records import check_params, find_op, read_dtype, read_params
+
+__all__ = ["IDENTIFIER", "MAGICS", "read"]
+
+IDENTIFIER = b"mgb1"
+MAGICS = {b"MGBC": 24, b"MGBS": 16}
+"""Magic and header length."""
+_OUTPUT = Struct("<II")
+
+
+def _layout(data: memoryview, base: int) -> tuple[int, int, int]:
+    """Header length, length of the tensor area and of the FlatBuffer."""
+    header = MAGICS[bytes(data[:4])]
+    if len(data) < header + 4:
+        raise FormatError(f"a v1 dump takes at least {header + 4} bytes, found {len(data)}", offset=base)
+    (area,) = unpack_from("<Q", data, header - 8)
+    if header + area + 4 > len(data):
+        raise FormatError(
+            f"the tensor area claims {area} bytes but {len(data) - header} are left; the file seems truncated",
+            offset=base + header - 8,
+        )
+    (fbs,) = unpack_from("<I", data, header + area)
+    if header + area + 4 + fbs > len(data):
+        raise FormatError(
+            f"the graph claims {fbs} bytes but {len(data) - header - area - 4} are left; "
+            "the file seems truncated",
+            offset=base + header + area,
+        )
+    return header, int(area), int(fbs)
+
+
+def size(data: memoryview, base: int) -> int:
+    """Length in bytes of the dump at the start of `data`."""
+    header, area, fbs = _layout(data, base)
+    return header + area + 4 + fbs
+
+
+def read(data: memoryview, base: int) -> Graph:
+    """Read one FBS v1 dump at the start of `data`."""
+    header, area, fbs = _layout(data, base)
+    start = header + area + 4
+    buf = Buffer(data[start : start + fbs], base + start, IDENTIFIER)
+    root = buf.root()
+    magic = bytes(data[:4]).decode()
+    graph = Graph(format="FBS", magic=magic, model_version=1, has_middle_tensors=False)
+    graph.mge_version = root.integer(0, "uint")
+    graph.content_hash = root.integer(1, "ulong")
+    graph.nr_shared_tensor = root.integer(2, "uint")
+    if graph.content_hash == 0:
+        raise buf.error("the content hash is 0, which no dump has", root.pos)
+    reader = _Reader(GraphBuilder(graph), np.frombuffer(data, np.uint8, area, header), base + header, magic)
+    seen: set[int] = set()
+    for t in root.tables(3):
+        if t.pos in seen:
+            raise buf.error("an operator is listed twice", t.pos)
+        seen.add(t.pos)
+        reader.operator(t)
+    reader.builder.set_outputs(root, root.structs(4, _OUTPUT))
+    meta = root.table(5)
+    if meta is not None:
+        graph.metadata = Metadata(
+            bool(meta.scalar(0, "bool")),
+            bool(meta.scalar(1, "bool")),
+            meta.integer(3, "ulong"),
+            meta.raw_string(2),
+        )
+    return graph
+
+
+class _Reader:
+    """Walks the operators of a v1 graph; tensor values are taken from the tensor area in that order."""
+
+    def __init__(self, builder: GraphBuilder, area: Array, area_base: int, magic: str) -> None:
+        self.builder = builder
+        self.area = area
+        self.area_base = area_base
+        self.used = 0
+        self.ids = "id_v1" if magic == "MGBC" else "id_mgbs"
+
+    def operator(self, t: Table) -> None:
+        op = find_op(t, self.ids, t.integer(0, "ulong"))
+        opr = Opr(op.name, name=t.text(12))
+        opr.params = check_params(t, op, read_params(t, (1, 2, 10, 11), self.builder.graph.mge_version))
+        self.builder.link(t, opr, op, t.numbers(3, "uint") or ())
+        opr.comp_node = [_comp_node(c) for c in t.tables(4)]
+        names = t.texts(5)
+        dtype = t.table(6)
+        opr.output_dtype = read_dtype(dtype) if dtype is not None else None
+        opr.tensors = [self.tensor(x) for x in t.tables(7)]
+        opr.priority = t.integer(8, "int")
+        for blob in t.tables(9):
+            view = blob.bytes_view(0)
+            if view is None:
+                raise t.buf.error("a blob lacks its data", blob.pos)
+            t.buf.spend(view.size, blob.pos)
+            opr.blobs.append(view.tobytes())
+        if "WithFormat" in op.name:
+            _formats(t, opr)
+        constant_or_input(t, opr, op)
+        self.builder.append(opr, op.n_outputs(opr))
+        for var, tensor in zip(opr.outputs, opr.tensors, strict=False):
+            describe(var, tensor)
+        if opr.name and len(opr.outputs) == 1 and not opr.outputs[0].name:
+            opr.outputs[0].name = opr.name
+        for var, name in zip(opr.outputs, names, strict=False):
+            var.name = name
+
+    def tensor(self, t: Table) -> Tensor:
+        name = t.text(0)
+        what = f"tensor {name!r}" if name else "a tensor"
+        node, dtype_table = t.table(2), t.table(3)
+        if node is None or dtype_table is None:
+            raise t.buf.error(f"{what} lacks its {'computing node' if node is None else 'dtype'}", t.pos)
+        dtype = read_dtype(dtype_table)
+        shape = check_shape(t, t.numbers(1, "uint"), what)
+        length, skip = t.integer(4, "uint"), t.integer(5, "uint")
+        data: Array | None = None
+        if length:
+            if shape is None:
+                raise t.buf.error(f"{what} has a value but no shape", t.pos)
+            if self.used + length > self.area.size:
+                raise t.buf.error(
+                    f"{what} owns {length} bytes but {self.area.size - self.used} are left in the tensor area",
+                    t.pos,
+                )
+            want = nbytes(shape, dtype)
+            if skip + want > length:
+                raise t.buf.error(
+                    f"{what}: {dtype.name} {list(shape)} takes {want} bytes, the file holds {length - skip}",
+                    t.pos,
+                )
+            begin = self.used + skip
+            data = self.area[begin : begin + want]
+            self.used += length
+        elif shape is not None and 0 in shape:
+            data = np.zeros(0, np.uint8)
+        return Tensor(dtype, shape, name, data, _comp_node(node))
+
+
+def _comp_node(t: Table) -> str:
+    text = t.text(0)
+    if text is None:
+        raise t.buf.error("a computing node lacks its name", t.pos)
+    return text
+
+
+def _formats(t: Table, opr: Opr) -> None:
+    """Tensor formats of the WithFormat holders: blobs of i32 kind (0 default, 1 image, 2 low bits), then bytes."""
+    blobs = opr.blobs[1:] if opr.type.startswith("Multiple") else opr.blobs
+    for tensor, blob in zip(opr.tensors, blobs, strict=False):
+        if len(blob) < 4:
+            raise t.buf.error(f"a tensor format takes at least 4 bytes, found {len(blob)}", t.pos)
+        (kind,) = unpack_from("<i", blob)
+        rest = blob[4:] + b"\0\0"
+        if kind == 0:
+            tensor.format = TensorFormat(1)
+        elif kind == 1:
+            tensor.format = TensorFormat(2, align_axis=rest[0])
+        elif kind == 2:
+            tensor.format = TensorFormat(3, size_nbits=rest[0], align_size_in_bits=rest[1])
+        else:
+            raise t.buf.error(f"tensor format {kind} is unknown; known are 0 to 2", t.pos)

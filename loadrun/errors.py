@@ -1,0 +1,62 @@
+"""The errors that loadrun raises; every one is a `LoadRunError`.
+
+Each also subclasses the builtin that a caller would reach for by habit, so that both
+``except LoadRunError`` and ``except ValueError`` work.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "EngineError",
+    "FormatError",
+    "InputError",
+    "LoadRunError",
+    "SpecError",
+    "UnsupportedError",
+    "UsageError",
+]
+
+
+class LoadRunError(Exception):
+    """Base of all errors that a user of loadrun can cause."""
+
+
+class FormatError(LoadRunError, ValueError):
+    """A file is not what it claims to be; the message names the broken rule and, where known, the offset.
+
+    Args:
+        message: what was found and what was expected.
+        offset: byte offset in the file, or None when the fault has no single place.
+        path: the file, filled in by the outermost reader.
+    """
+
+    def __init__(self, message: str, *, offset: int | None = None, path: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.offset = offset
+        self.path = path
+
+    def __str__(self) -> str:
+        where = f"{self.path}: " if self.path else ""
+        at = f" (at byte {self.offset})" if self.offset is not None else ""
+        return f"{where}{self.message}{at}"
+
+
+class SpecError(LoadRunError, ValueError):
+    """An input specification cannot be parsed or does not fit the model."""
+
+
+class InputError(LoadRunError, ValueError):
+    """Given input arrays do not fit the inputs of the model."""
+
+
+class EngineError(LoadRunError, RuntimeError):
+    """An operator failed while a graph was executed; the message names the operator and its inputs."""
+
+
+class UnsupportedError(EngineError):
+    """A graph holds an operator that no numpy kernel can stand for (a vendor runtime, a custom operator)."""
+
+
+class UsageError(LoadRunError, ValueError):
+    """A command line or API call that makes no sense."""

@@ -1,0 +1,1 @@
+"""Operators: the catalog of their wire facts and, one module a family, their kernels and rules."""

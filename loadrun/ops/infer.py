@@ -1,0 +1,159 @@
+"""Static inference: dtypes of all variables, shapes as far as they follow from the inputs' shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ..dtypes import Array, DType
+from ..errors import EngineError, LoadRunError
+from ..graph import Graph, Opr, Var
+from .registry import Call, Shape, ShapeCall, UnknownShape, implementation
+
+__all__ = ["Inference", "describe", "infer_dtypes", "infer_shapes"]
+
+_SMALL = 1024
+"""Values of at most this many elements are followed, as MegEngine's static inference does for shapes."""
+_VALUE_OPS = frozenset(
+    {
+        *("GetVarShapeV1", "Subtensor", "SetSubtensor", "Concat", "Elemwise", "TypeCvtV2", "ReduceV2"),
+        *("ReshapeV1", "Split", "AxisAddRemove", "Dimshuffle", "Broadcast", "Identity", "Copy"),
+        *("IndexingMultiAxisVec", "PowC", "ElemwiseMultiType", "Alloc", "Linspace"),
+    }
+)
+
+
+def describe(opr: Opr) -> str:
+    """Operator with its place in the file, for messages: ``ConvolutionV2 'conv1' (operator 7)``."""
+    name = opr.name or next((v.name for v in opr.outputs if v.name), None)
+    return f"{opr.type} {name!r} (operator {opr.id})" if name else f"{opr.type} (operator {opr.id})"
+
+
+def infer_dtypes(oprs: Iterable[Opr]) -> None:
+    """Set `Var.dtype` of every output of the operators, which are in execution order.
+
+    Raises:
+        UnsupportedError: an operator has no implementation.
+        EngineError: an operator cannot take inputs of these dtypes.
+    """
+    for opr in oprs:
+        ins = tuple(_dtype(v) for v in opr.inputs)
+        impl = implementation(opr.type)
+        try:
+            found = tuple(impl.dtype(opr, ins))
+        except LoadRunError:
+            raise
+        except Exception as e:
+            raise EngineError(
+                f"{describe(opr)} cannot take {', '.join(map(str, ins)) or 'no inputs'}: {e}"
+            ) from e
+        if len(found) != len(opr.outputs):
+            raise EngineError(f"{describe(opr)} has {len(opr.outputs)} outputs, its rule gives {len(found)}")
+        for var, dtype in zip(opr.outputs, found, strict=True):
+            var.dtype = dtype
+
+
+def _dtype(var: Var) -> DType:
+    if var.dtype is None:
+        raise EngineError(f"the dtype of {var.label!r} is not inferred yet")
+    return var.dtype
+
+
+@dataclass(eq=False)
+class Inference:
+    """Shapes and small values that are known before data is fed.
+
+    Attributes:
+        shapes: shape by variable id, absent when unknown.
+        values: value by variable id of constants and shape arithmetic.
+        flops: operations by operator id, where all shapes are known.
+    """
+
+    shapes: dict[int, Shape] = field(default_factory=dict)
+    values: dict[int, Array] = field(default_factory=dict)
+    flops: dict[int, int] = field(default_factory=dict)
+
+
+def infer_shapes(
+    graph: Graph, oprs: Iterable[Opr] | None = None, inputs: Mapping[str, Shape] | None = None
+) -> Inference:
+    """Follow shapes (and shape arithmetic) through the graph; `Var.dtype` must be set.
+
+    Args:
+        oprs: operators in execution order, default all of the graph.
+        inputs: shapes of graph inputs by name; the others have the shapes that the file gives.
+
+    Raises:
+        EngineError: shapes that cannot go together; the message names the operator.
+    """
+    known = Inference()
+    for opr in graph.oprs if oprs is None else oprs:
+        _step(opr, known, inputs or {})
+    return known
+
+
+def _step(opr: Opr, known: Inference, inputs: Mapping[str, Shape]) -> None:
+    impl = implementation(opr.type)
+    ins = tuple(_dtype(v) for v in opr.inputs)
+    shapes = tuple(known.shapes.get(v.id) for v in opr.inputs)
+    values = tuple(known.values.get(v.id) for v in opr.inputs)
+    if opr.type == "Host2DeviceCopy":
+        given = inputs.get(opr.outputs[0].name or "", opr.tensors[0].shape)
+        found: tuple[Shape | None, ...] = (given,)
+    else:
+        try:
+            found = tuple(impl.shape(ShapeCall(opr, ins, shapes, values)))
+        except UnknownShape:
+            found = (None,) * len(opr.outputs)
+        except LoadRunError:
+            raise
+        except Exception as e:
+            raise EngineError(
+                f"{describe(opr)} cannot take shapes {', '.join(map(_text, shapes))}: {e}"
+            ) from e
+    for var, shape in zip(opr.outputs, found, strict=True):
+        if shape is not None:
+            known.shapes[var.id] = tuple(int(n) for n in shape)
+    full = [s for s in shapes if s is not None]
+    outs = [s for s in found if s is not None]
+    if len(full) == len(shapes) and len(outs) == len(found):
+        known.flops[opr.id] = int(impl.flops(opr, full, outs))
+        _value(opr, known, ins, full, values)
+
+
+def _value(
+    opr: Opr, known: Inference, ins: tuple[DType, ...], shapes: list[Shape], values: tuple[Array | None, ...]
+) -> None:
+    if opr.tensors and opr.type != "Host2DeviceCopy":
+        for var, tensor in zip(opr.outputs, opr.tensors, strict=True):
+            if tensor.shape is not None and int(np.prod(tensor.shape, dtype=object)) <= _SMALL:
+                known.values[var.id] = tensor.value()
+        return
+    if opr.type not in _VALUE_OPS or any(
+        int(np.prod(known.shapes[v.id], dtype=object)) > _SMALL for v in opr.outputs
+    ):
+        return
+    args: list[Array] = []
+    for value, shape, dtype in zip(values, shapes, ins, strict=True):
+        if value is None:
+            if opr.type != "GetVarShapeV1":
+                return
+            # Only the shape is looked at: one element stands for all.
+            value = np.broadcast_to(np.zeros((), dtype.np), shape)
+        args.append(value)
+    outs = tuple(_dtype(v) for v in opr.outputs)
+    call = Call(opr, ins, outs)
+    try:
+        with np.errstate(all="ignore"):
+            result = implementation(opr.type).kernel(call, *args)
+    except Exception:
+        # A value that cannot be known beforehand is no error here; the run will tell.
+        return
+    for var, value in zip(opr.outputs, result if isinstance(result, tuple) else (result,), strict=True):
+        known.values[var.id] = value
+
+
+def _text(shape: Shape | None) -> str:
+    return "unknown" if shape is None else str(list(shape))

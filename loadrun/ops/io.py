@@ -1,0 +1,97 @@
+"""Operators that hold tensors, pass data on, or check it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..dtypes import Array, DType, plain
+from ..graph import Opr
+from .registry import Call, Shape, ShapeCall, kernel
+
+__all__: list[str] = []
+
+
+def _held(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
+    return [t.dtype for t in opr.tensors]
+
+
+def _held_shape(s: ShapeCall) -> Sequence[Shape | None]:
+    return [t.shape for t in s.opr.tensors]
+
+
+@kernel(
+    "ImmutableTensor",
+    "SharedDeviceTensor",
+    "VolatileSharedDeviceTensor",
+    "SharedDeviceTensorWithFormat",
+    "MultipleDeviceTensorHolder",
+    "MultipleDeviceTensorWithFormatHolder",
+    dtype=_held,
+    shape=_held_shape,
+)
+def constants(c: Call) -> tuple[Array, ...]:
+    """The stored tensors."""
+    return tuple(t.value() for t in c.opr.tensors)
+
+
+@kernel("Host2DeviceCopy", dtype=_held, shape=_held_shape)
+def graph_input(c: Call) -> Array:
+    """The default value of an input that was not fed (dump_default_value)."""
+    return c.opr.tensors[0].value()
+
+
+@kernel("Copy", "Identity", "MarkDynamicVar", "MarkNoBroadcastElemwise", "PersistentOutputStorage", "Sleep")
+def forward(c: Call, x: Array) -> Array:
+    """The input, unchanged; Sleep does not wait, since replaying needs no delay."""
+    return x
+
+
+@kernel("VirtualDep")
+def virtual_dep(c: Call, x: Array, *_: Array) -> Array:
+    """The first input; the others only order execution."""
+    return x
+
+
+@kernel("AssertEqual")
+def assert_equal(c: Call, expect: Array, get: Array, err: Array) -> Array:
+    """The expected value; whether `err` is within `maxerr` is judged by the runner."""
+    return expect
+
+
+def _update_dtype(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
+    return (inputs[0],)
+
+
+@kernel("AddUpdate", dtype=_update_dtype)
+def add_update(c: Call, dest: Array, delta: Array) -> Array:
+    """``alpha * dest + beta * delta + bias``; the stored tensor itself stays as the file has it."""
+    from ..params import DTypeEnum, DTypeScalar, MGBAddUpdate
+
+    def number(s: DTypeScalar) -> float:
+        dtype = DType(DTypeEnum(s.dtype).name)
+        return float(np.frombuffer(s.storage, dtype.np.newbyteorder("<"), 1)[0])
+
+    p = c.get(MGBAddUpdate)
+    kind = c.outputs[0].np.type
+    alpha, beta, bias = (kind(number(s)) for s in (p.alpha, p.beta, p.bias))
+    return np.asarray(alpha * dest + beta * delta + bias, c.outputs[0].np)
+
+
+def _check_dtype(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
+    return (*inputs, plain("Int32"))
+
+
+def _check_shape(s: ShapeCall) -> Sequence[Shape | None]:
+    return (*s.shapes, (1,))
+
+
+@kernel("CheckNonFinite", dtype=_check_dtype, shape=_check_shape)
+def check_non_finite(c: Call, *xs: Array) -> tuple[Array, ...]:
+    """The inputs times `scale`, and 1 when any of them holds a NaN or an infinity, else 0."""
+    from ..params import CheckNonFinite
+
+    scale = np.float32(c.get(CheckNonFinite).scale)
+    bad = any(not np.isfinite(x).all() for x in xs)
+    return (*(np.asarray(x * scale, x.dtype) for x in xs), np.array([bad], np.int32))

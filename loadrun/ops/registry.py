@@ -1,0 +1,205 @@
+"""How an operator family declares what it computes: kernels, dtype and shape rules, cost.
+
+A family module registers one kernel per operator::
+
+    @kernel("PoolingV1", dtype=same, shape=pooling_shape, flops=pooling_flops)
+    def pooling(c: Call, x: Array) -> Array: ...
+
+A kernel is a pure function of a `Call` and the operator's input arrays, in storage dtype (`loadrun.dtypes`).
+It returns one array per visible output. It never writes into an input array unless `Call.reuse` hands it out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any, TypeVar
+
+import numpy as np
+
+from ..dtypes import Array, DType
+from ..errors import UnsupportedError
+from ..graph import Opr
+from ..params import Record
+from .catalog import CATALOG
+
+__all__ = [
+    "Call",
+    "DTypeRule",
+    "FlopsRule",
+    "Kernel",
+    "OpImpl",
+    "Shape",
+    "ShapeCall",
+    "ShapeRule",
+    "implementation",
+    "kernel",
+    "no_flops",
+    "same",
+    "same_shape",
+]
+
+Shape = tuple[int, ...]
+R = TypeVar("R", bound=Record)
+Kernel = Callable[..., Any]
+DTypeRule = Callable[[Opr, tuple[DType, ...]], Sequence[DType]]
+FlopsRule = Callable[[Opr, Sequence[Shape], Sequence[Shape]], int]
+
+
+@dataclass(eq=False)
+class Call:
+    """What a kernel knows besides its input arrays.
+
+    Attributes:
+        opr: the operator.
+        inputs: dtype of every input (scale and zero point of quantized ones).
+        outputs: dtype of every output; the kernel must return arrays of these storage dtypes.
+        const: for every input whether it is the same array in every run, so that what is derived from it
+            (a transformed weight) may be kept in `memo`.
+        memo: the operator's own store between runs.
+        rng: the engine's random generator.
+    """
+
+    opr: Opr
+    inputs: tuple[DType, ...]
+    outputs: tuple[DType, ...]
+    const: tuple[bool, ...] = ()
+    memo: dict[Any, Any] = field(default_factory=dict)
+    rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
+    spare: list[Array] = field(default_factory=list)
+
+    def get(self, kind: type[R]) -> R:
+        """The operator's parameter record of that class."""
+        return self.opr.get(kind)
+
+    def reuse(self, shape: Shape, dtype: np.dtype[Any] | None = None) -> Array:
+        """An array to write the result into: a dying input of that shape and dtype, else a new one.
+
+        Only for kernels that read element i of their inputs before they write element i of the result.
+        """
+        want = self.outputs[0].np if dtype is None else np.dtype(dtype)
+        for i, x in enumerate(self.spare):
+            if x.shape == shape and x.dtype == want:
+                return self.spare.pop(i)
+        return np.empty(shape, want)
+
+
+@dataclass(frozen=True, eq=False)
+class ShapeCall:
+    """What a shape rule knows: shapes, and the values of inputs that are known before any data is fed.
+
+    Attributes:
+        shapes: shape of every input, None where unknown.
+        values: value of every input that is constant or follows from shapes, else None.
+    """
+
+    opr: Opr
+    inputs: tuple[DType, ...]
+    shapes: tuple[Shape | None, ...]
+    values: tuple[Array | None, ...]
+
+    def get(self, kind: type[R]) -> R:
+        """The operator's parameter record of that class."""
+        return self.opr.get(kind)
+
+    def shape(self, index: int) -> Shape:
+        """Shape of an input that must be known; an unknown one makes the outputs' shapes unknown."""
+        found = self.shapes[index]
+        if found is None:
+            raise UnknownShape
+        return found
+
+    def ints(self, index: int) -> tuple[int, ...]:
+        """Value of an integer input (a target shape) that must be known."""
+        found = self.values[index]
+        if found is None:
+            raise UnknownShape
+        return tuple(int(v) for v in found.reshape(-1))
+
+
+class UnknownShape(Exception):
+    """Raised in a shape rule when an input that it needs is unknown; caught by inference."""
+
+
+ShapeRule = Callable[[ShapeCall], Sequence["Shape | None"]]
+
+
+@dataclass(frozen=True, eq=False)
+class OpImpl:
+    """Everything that a family declares for one operator."""
+
+    name: str
+    kernel: Kernel
+    dtype: DTypeRule
+    shape: ShapeRule
+    flops: FlopsRule
+    random: bool = False
+
+
+def same(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
+    """Every output has the operator's configured output dtype, or else the first input's."""
+    return (opr.output_dtype or inputs[0],) * max(1, len(opr.outputs))
+
+
+def same_shape(s: ShapeCall) -> Sequence[Shape | None]:
+    """Every output has the first input's shape."""
+    return (s.shapes[0],) * max(1, len(s.opr.outputs))
+
+
+def no_flops(opr: Opr, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> int:
+    """Moves data, computes nothing."""
+    return 0
+
+
+_IMPLS: dict[str, OpImpl] = {}
+K = TypeVar("K", bound=Kernel)
+
+
+def kernel(
+    *names: str,
+    dtype: DTypeRule = same,
+    shape: ShapeRule = same_shape,
+    flops: FlopsRule = no_flops,
+    random: bool = False,
+) -> Callable[[K], K]:
+    """Register a kernel with its rules under one or more catalog names.
+
+    Args:
+        names: registered operator names.
+        dtype: output dtypes from the operator and its input dtypes.
+        shape: output shapes from input shapes (and values of shape inputs).
+        flops: floating-point (or integer) operations; a multiply-add counts two.
+        random: whether equal inputs may give other results next time; such operators are never folded.
+    """
+
+    def register(func: K) -> K:
+        for name in names:
+            if name not in CATALOG:
+                raise KeyError(f"{name} is not in the operator catalog")
+            _IMPLS[name] = OpImpl(name, func, dtype, shape, flops, random)
+        return func
+
+    return register
+
+
+def implementation(name: str) -> OpImpl:
+    """The implementation of an operator, importing its family on first use.
+
+    Raises:
+        UnsupportedError: the operator has no kernel (vendor runtimes, custom operators, gradients).
+    """
+    found = _IMPLS.get(name)
+    if found is not None:
+        return found
+    op = CATALOG[name]
+    if op.family:
+        import_module(f"{__package__}.{op.family}")
+        if name in _IMPLS:
+            return _IMPLS[name]
+    why = {
+        "vendor": "it runs only inside its vendor's runtime or a private plug-in",
+        "backward": "it computes gradients, which inference does not need",
+        "control_flow": "MegEngine's own open-source code can neither dump nor load it",
+    }.get(op.category, "it has no numpy kernel")
+    raise UnsupportedError(f"operator {name} cannot be executed: {why}")
