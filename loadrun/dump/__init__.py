@@ -1,5 +1,6 @@
 """Reading and writing .mge files: the only room that knows bytes."""
 
-from .container import Bundle, load, loads
+from ..testcase import Bundle
+from .container import load, load_all, loads
 
-__all__ = ["Bundle", "load", "loads"]
+__all__ = ["Bundle", "load", "load_all", "loads"]

@@ -6,7 +6,6 @@ Releases are compared by ``(major * 1000 + minor) * 100 + patch``, the number th
 from __future__ import annotations
 
 from enum import IntEnum
-from functools import cache
 from typing import Any
 
 from ..params import ConvBias, ExecutionPolicy, Field, Format, Images2Neibs, Record, Strategy
@@ -46,7 +45,6 @@ _OLD_STRATEGY = (
 _OLD_BLOCK = Field("output_block_size", "uint", 0, None)
 
 
-@cache
 def fields(kind: type[Record], mge_version: int) -> tuple[Field, ...]:
     """The fields of a record in the slot order of that release."""
     now = kind.fields()
@@ -65,7 +63,7 @@ def upgrade(kind: type[Record], values: dict[str, Any]) -> Record:
     return kind(**values)
 
 
-def member(enum: type[IntEnum], raw: int, mge_version: int) -> IntEnum:
+def member(enum: type[Any], raw: int, mge_version: int) -> IntEnum:
     """The enum member that a number stood for in that release.
 
     Raises:

@@ -57,7 +57,7 @@ def read_param(t: Table, code: int, mge_version: int) -> Record:
         elif f.wire == "[AxisDesc]":
             values[f.name] = tuple(AxisDesc(*v) for v in t.structs(slot, _AXIS_DESC))
         elif f.wire == "[IndexItem]":
-            values[f.name] = tuple(IndexItem(*v) for v in t.structs(slot, _INDEX_ITEM))
+            values[f.name] = tuple(IndexItem(v[0], *map(bool, v[1:])) for v in t.structs(slot, _INDEX_ITEM))
         elif f.wire == "DTypeScalar":
             at = t.at(slot, _DTYPE_SCALAR.size)
             values[f.name] = DTypeScalar(*_DTYPE_SCALAR.unpack_from(t.buf.data, at)) if at else f.default

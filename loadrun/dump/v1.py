@@ -1,4 +1,4 @@
-"""FBS v1 (magic MGBC, and MGBS of releases up to 1.7): tensor values, then a FlatBuffer with root ``Graph``."""
+"""FBS v1 (magic MGBC, and MGBS up to release 1.7): tensor values, then a FlatBuffer with root ``Graph``."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _layout(data: memoryview, base: int) -> tuple[int, int, int]:
     (area,) = unpack_from("<Q", data, header - 8)
     if header + area + 4 > len(data):
         raise FormatError(
-            f"the tensor area claims {area} bytes but {len(data) - header} are left; the file seems truncated",
+            f"the tensor area claims {area} bytes, {len(data) - header} are left; the file seems truncated",
             offset=base + header - 8,
         )
     (fbs,) = unpack_from("<I", data, header + area)
@@ -139,7 +139,7 @@ class _Reader:
             want = nbytes(shape, dtype)
             if skip + want > length:
                 raise t.buf.error(
-                    f"{what}: {dtype.name} {list(shape)} takes {want} bytes, the file holds {length - skip}",
+                    f"{what}: {dtype.name} {list(shape)} takes {want} bytes, found {length - skip}",
                     t.pos,
                 )
             begin = self.used + skip
@@ -158,7 +158,7 @@ def _comp_node(t: Table) -> str:
 
 
 def _formats(t: Table, opr: Opr) -> None:
-    """Tensor formats of the WithFormat holders: blobs of i32 kind (0 default, 1 image, 2 low bits), then bytes."""
+    """Tensor formats of the WithFormat holders: a blob each, i32 kind (0 default, 1 image, 2 low bits), bytes."""
     blobs = opr.blobs[1:] if opr.type.startswith("Multiple") else opr.blobs
     for tensor, blob in zip(opr.tensors, blobs, strict=False):
         if len(blob) < 4:

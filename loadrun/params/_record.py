@@ -122,7 +122,7 @@ class Record:
         """A copy with some fields changed."""
         return type(self)(**{**self.__dict__, **values})
 
-    def items(self) -> Iterator[tuple[str, Any]]:
+    def pairs(self) -> Iterator[tuple[str, Any]]:
         """Pairs of field name and value, in wire order."""
         for f in self.fields():
             yield f.name, getattr(self, f.name)
