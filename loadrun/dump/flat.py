@@ -93,7 +93,8 @@ class Buffer:
         (count,) = _U32.unpack_from(self.data, pos)
         if pos + 4 + count * width > self.size:
             raise self.error(
-                f"a vector of {count} elements of {width} bytes does not fit the {self.size - pos - 4} bytes left",
+                f"a vector of {count} elements of {width} bytes does not fit the "
+                f"{self.size - pos - 4} bytes left",
                 pos,
             )
         return pos + 4, count
@@ -150,7 +151,7 @@ class Table:
             return 0
         if off < 4 or off + width > self.size:
             raise self.buf.error(
-                f"field {slot} at offset {off} does not fit a table of {self.size} bytes", self.pos
+                f"field {slot} at offset {off} does not fit the table of {self.size} bytes", self.pos
             )
         return int(self.pos + off)
 

@@ -63,7 +63,7 @@ def upgrade(kind: type[Record], values: dict[str, Any]) -> Record:
     return kind(**values)
 
 
-def member(enum: type[Any], raw: int, mge_version: int) -> IntEnum:
+def member(enum: type[Any], raw: int, mge_version: int) -> Any:
     """The enum member that a number stood for in that release.
 
     Raises:
@@ -83,7 +83,7 @@ def member(enum: type[Any], raw: int, mge_version: int) -> IntEnum:
         raise ValueError(f"value {raw} is unknown; known are {known}") from None
 
 
-def _named(enum: type[IntEnum], names: tuple[str, ...], raw: int) -> IntEnum:
+def _named(enum: type[IntEnum], names: tuple[str, ...], raw: int) -> Any:
     if raw >= len(names):
         raise ValueError(f"value {raw} is unknown; this release had 0 to {len(names) - 1}")
     if names[raw] not in enum.__members__:

@@ -133,7 +133,7 @@ class _Reader:
                 raise t.buf.error(f"{what} has a value but no shape", t.pos)
             if self.used + length > self.area.size:
                 raise t.buf.error(
-                    f"{what} owns {length} bytes but {self.area.size - self.used} are left in the tensor area",
+                    f"{what} owns {length} bytes but {self.area.size - self.used} are left",
                     t.pos,
                 )
             want = nbytes(shape, dtype)
@@ -158,7 +158,7 @@ def _comp_node(t: Table) -> str:
 
 
 def _formats(t: Table, opr: Opr) -> None:
-    """Tensor formats of the WithFormat holders: a blob each, i32 kind (0 default, 1 image, 2 low bits), bytes."""
+    """Tensor formats of the WithFormat holders: i32 kind (0 default, 1 image, 2 low bits), bytes."""
     blobs = opr.blobs[1:] if opr.type.startswith("Multiple") else opr.blobs
     for tensor, blob in zip(opr.tensors, blobs, strict=False):
         if len(blob) < 4:

@@ -1,0 +1,143 @@
+"""Writing FlatBuffer tables: the counterpart of `flat`, on the flatbuffers package's Builder."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from struct import Struct
+from typing import Any
+
+import flatbuffers
+import numpy as np
+
+from ..dtypes import Array, DType
+from ..ops.catalog import TypeParam
+from ..params import AxisDesc, DTypeScalar, IndexItem, Record
+
+__all__ = ["Emitter", "Fields"]
+
+_ADD = {
+    "ubyte": "PrependUint8Slot",
+    "byte": "PrependInt8Slot",
+    "bool": "PrependBoolSlot",
+    "uint": "PrependUint32Slot",
+    "int": "PrependInt32Slot",
+    "ulong": "PrependUint64Slot",
+    "float": "PrependFloat32Slot",
+    "double": "PrependFloat64Slot",
+}
+Fields = Sequence[tuple[int, str, Any, Any]]
+"""What a table holds: (slot, wire type or "offset", value, default); None and defaults are left out."""
+
+
+class Emitter:
+    """A Builder with the few shapes of tables and vectors that dumps consist of.
+
+    Args:
+        size: expected size of the buffer in bytes, so that it need not grow often.
+    """
+
+    def __init__(self, size: int = 4096) -> None:
+        self.builder = flatbuffers.Builder(size)
+        self._strings: dict[bytes, int] = {}
+
+    def string(self, text: str | bytes | None) -> int | None:
+        """A string; equal ones are stored once."""
+        if text is None:
+            return None
+        raw = text.encode("utf-8", "surrogateescape") if isinstance(text, str) else text
+        if raw not in self._strings:
+            self._strings[raw] = self.builder.CreateString(raw)
+        return self._strings[raw]
+
+    def table(self, n_slots: int, fields: Fields) -> int:
+        """A table; larger fields first, so that no padding is needed."""
+        b = self.builder
+        b.StartObject(n_slots)
+        for slot, wire, value, default in fields:
+            if value is None:
+                continue
+            if wire == "offset":
+                b.PrependUOffsetTRelativeSlot(slot, value, 0)
+            elif wire == "struct":
+                b.Prep(1, len(value))
+                for byte in reversed(value):
+                    b.PrependByte(byte)
+                b.PrependStructSlot(slot, b.Offset(), 0)
+            else:
+                getattr(b, _ADD[wire])(slot, value, default)
+        return int(b.EndObject())
+
+    def bytes_vector(self, data: bytes | Array | None) -> int | None:
+        """A vector of bytes."""
+        if data is None:
+            return None
+        if isinstance(data, np.ndarray):
+            return int(self.builder.CreateNumpyVector(np.ascontiguousarray(data)))
+        return int(self.builder.CreateByteVector(data))
+
+    def numbers(self, values: Sequence[int] | None, dtype: str = "<u4") -> int | None:
+        """A vector of integers."""
+        if values is None:
+            return None
+        return int(self.builder.CreateNumpyVector(np.array(values, dtype)))
+
+    def offsets(self, items: Sequence[int]) -> int | None:
+        """A vector of tables or strings, None when empty."""
+        if not items:
+            return None
+        b = self.builder
+        b.StartVector(4, len(items), 4)
+        for item in reversed(items):
+            b.PrependUOffsetTRelative(item)
+        return int(b.EndVector())
+
+    def structs(self, layout: Struct, items: Sequence[Sequence[Any]], align: int) -> int:
+        """A vector of inline structs."""
+        b = self.builder
+        b.StartVector(layout.size, len(items), align)
+        raw = b"".join(layout.pack(*item) for item in items)
+        if raw:
+            b.head -= len(raw)
+            b.Bytes[b.Head() : b.Head() + len(raw)] = raw
+        return int(b.EndVector())
+
+    def dtype(self, dtype: DType | None) -> int | None:
+        """A DType table."""
+        if dtype is None:
+            return None
+        if not dtype.is_quantized:
+            return self.table(3, [(0, "byte", dtype.code, 0)])
+        zero = dtype.zero_point if dtype.is_asymmetric else 0
+        param = self.table(2, [(0, "float", dtype.scale, 0.0), (1, "ubyte", zero, 0)])
+        return self.table(3, [(2, "offset", param, 0), (0, "byte", dtype.code, 0), (1, "ubyte", 1, 0)])
+
+    def param(self, record: Record) -> int:
+        """A parameter record."""
+        if isinstance(record, TypeParam):
+            return self.dtype(record.dtype) or 0
+        fields: list[tuple[int, str, Any, Any]] = []
+        for slot, f in enumerate(record.fields()):
+            value = getattr(record, f.name)
+            if f.wire == "[int]":
+                fields.append((slot, "offset", self.numbers(value, "<i4"), 0))
+            elif f.wire == "[AxisDesc]":
+                fields.append((slot, "offset", self.structs(_AXIS_DESC, [AxisDesc(*v) for v in value], 4), 0))
+            elif f.wire == "[IndexItem]":
+                fields.append(
+                    (slot, "offset", self.structs(_INDEX_ITEM, [IndexItem(*v) for v in value], 1), 0)
+                )
+            elif f.wire == "DTypeScalar":
+                fields.append((slot, "struct", _DTYPE_SCALAR.pack(*DTypeScalar(*value)), 0))
+            elif f.enum is not None:
+                fields.append((slot, f.wire, int(value), int(f.default)))
+            else:
+                fields.append((slot, f.wire, value, f.default))
+        return self.table(len(record.fields()), fields)
+
+    def finish(self, root: int, identifier: bytes) -> bytes:
+        """The finished buffer with its size prefix."""
+        self.builder.FinishSizePrefixed(root, identifier)
+        return bytes(self.builder.Output())
+
+
+_AXIS_DESC, _INDEX_ITEM, _DTYPE_SCALAR = Struct("<bxxxi"), Struct("<b????"), Struct("<b4s")

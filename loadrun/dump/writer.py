@@ -1,0 +1,413 @@
+"""Writing dumps: FBS_V2, FBS v1 and the testcase container, for `loadrun` and for real MegEngine."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from struct import Struct, pack
+from typing import Any
+
+from ..dtypes import Array, dtype_of, encode
+from ..errors import FormatError
+from ..graph import Graph, Metadata, Opr, Tensor, TensorFormat, Var
+from ..ops.catalog import CATALOG, Op
+from ..params import Record
+from ..testcase import Bundle, Testcase
+from .container import MAGIC
+from .emit import Emitter, Fields
+
+__all__ = ["MAX_BYTES", "dump_bytes", "save", "testcase_graph"]
+
+MAX_BYTES = 2**31 - 1
+"""The largest FlatBuffer that MegEngine's verifier accepts."""
+_OUTPUT = Struct("<II")
+_V1_FORMAT_KIND = {1: 0, 2: 1, 3: 2}
+_EMPTY_USER_INFO = b"\x80\x04N."
+
+
+def save(source: Graph | Bundle, path: str | os.PathLike[str], *, format: str | None = None) -> int:
+    """Write a graph, or a bundle with its testcases, as a .mge file.
+
+    The file appears under its name only when it is complete: it is written beside it, flushed and renamed,
+    so that an interrupted write leaves the old file as it was (also when that is the mapped source).
+
+    Args:
+        source: what to write.
+        path: the file.
+        format: "FBS_V2" or "FBS" (v1), default the graph's own.
+
+    Returns:
+        bytes written.
+
+    Raises:
+        FormatError: the graph cannot be expressed in the format, or is larger than it allows.
+    """
+    target = Path(path)
+    fd, temporary = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent or ".")
+    try:
+        with os.fdopen(fd, "wb") as f:
+            total = 0
+            for part in _parts(source, format):
+                f.write(part)
+                total += len(part)
+            f.flush()
+            os.fsync(f.fileno())
+        mode = target.stat().st_mode if target.exists() else 0o666 & ~_umask()
+        os.chmod(temporary, mode & 0o777)
+        os.replace(temporary, target)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+    return total
+
+
+def dump_bytes(graph: Graph, *, format: str | None = None) -> bytes:
+    """One graph as the bytes of a plain dump.
+
+    >>> from loadrun.dump import loads
+    >>> from loadrun.graph import Graph, Tensor
+    >>> from loadrun.params import Host2DeviceCopy
+    >>> g = Graph()
+    >>> g.outputs = g.add("Host2DeviceCopy", Host2DeviceCopy(), tensors=[Tensor(DType("Float32"), (2,), "x")])
+    >>> loads(dump_bytes(g)).graph.inputs[0].name
+    'x'
+    """
+    kind = format or graph.format
+    if kind == "FBS_V2":
+        return _V2(graph).bytes()
+    if kind == "FBS":
+        return _V1(graph).bytes()
+    raise FormatError(f"format {kind!r} is unknown; known are 'FBS_V2' and 'FBS'")
+
+
+def testcase_graph(testcase: Testcase, names: Iterable[str]) -> Graph:
+    """The graph that stores one testcase: a SharedDeviceTensor per graph input, in the order of `names`.
+
+    Raises:
+        FormatError: the testcase lacks one of the inputs.
+    """
+    graph = Graph(metadata=Metadata(user_info=b""))
+    for name in names:
+        if name not in testcase.arrays:
+            raise FormatError(f"the testcase has no value for the input {name!r}")
+        value = testcase.arrays[name]
+        dtype = testcase.dtypes.get(name) or dtype_of(value)
+        tensor = Tensor(dtype, value.shape or (1,), None, encode(value, dtype), "cpux:0")
+        graph.outputs += graph.add("SharedDeviceTensor", tensors=[tensor], names=[None])
+    graph.original_ids = list(range(len(graph.outputs)))
+    graph.nr_shared_tensor = len(graph.outputs)
+    graph.has_middle_tensors = False
+    return graph
+
+
+testcase_graph.__test__ = False  # type: ignore[attr-defined]
+
+
+def _parts(source: Graph | Bundle, format: str | None) -> Iterable[bytes]:
+    if isinstance(source, Graph):
+        yield dump_bytes(source, format=format)
+        return
+    kind = format or source.graph.format
+    if source.is_container or len(source.testcases):
+        yield MAGIC + pack("<I", len(source.testcases))
+    yield dump_bytes(source.graph, format=kind)
+    names = [v.name or "" for v in source.graph.inputs]
+    for testcase in source.testcases:
+        yield dump_bytes(testcase_graph(testcase, names), format=kind)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def _numbering(graph: Graph) -> dict[int, int]:
+    """Running variable numbers by identity, whatever the variables' own ids are."""
+    numbers: dict[int, int] = {}
+    for var in graph.vars():
+        numbers[id(var)] = len(numbers)
+    return numbers
+
+
+def _original_ids(graph: Graph, numbers: Mapping[int, int]) -> list[int]:
+    if len(graph.original_ids) == len(graph.outputs):
+        return graph.original_ids
+    return [numbers[id(v)] for v in graph.outputs]
+
+
+class _Common:
+    """What both versions write alike."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.numbers = _numbering(graph)
+
+    def inputs(self, e: Emitter, opr: Opr) -> int | None:
+        try:
+            return e.numbers([self.numbers[id(v)] for v in opr.inputs]) if opr.inputs else None
+        except KeyError:
+            raise FormatError(
+                f"operator {opr.type} reads a variable that no operator of the graph makes"
+            ) from None
+
+    @staticmethod
+    def comp_node(e: Emitter, name: str) -> int:
+        text = e.string(name)
+        return e.table(1, [(0, "offset", text, 0)])
+
+    def params(self, e: Emitter, op: Op, opr: Opr) -> tuple[int, int | None, int | None, int | None]:
+        records: list[Record] = list(opr.params)
+        records += [kind() for kind in op.params[len(records) :]]
+        if not records:
+            return 0, None, None, None
+        first = e.param(records[0])
+        tags = members = None
+        if len(records) > 1:
+            tables = [e.param(r) for r in records[1:]]
+            members = e.offsets(tables)
+            tags = e.bytes_vector(bytes(r.code for r in records[1:]))
+        return records[0].code, first, tags, members
+
+    def user_info(self, e: Emitter) -> tuple[Metadata, int | None] | None:
+        meta = self.graph.metadata
+        if meta is None:
+            return None
+        return meta, e.string(_EMPTY_USER_INFO if meta.user_info is None else meta.user_info)
+
+    @staticmethod
+    def check_size(data: bytes) -> bytes:
+        if len(data) > MAX_BYTES:
+            raise FormatError(f"the model takes {len(data)} bytes, the format allows {MAX_BYTES}")
+        return data
+
+
+class _V2(_Common):
+    def bytes(self) -> bytes:
+        graph = self.graph
+        stored = sum(0 if t.data is None else t.data.size for o in graph.oprs for t in o.tensors)
+        if stored > MAX_BYTES:
+            raise FormatError(
+                f"the tensors take {stored} bytes, FBS_V2 allows {MAX_BYTES} in all; use format 'FBS'"
+            )
+        e = Emitter(stored + 512 * len(graph.oprs) + 4096)
+        oprs = e.offsets([self.operator(e, o) for o in graph.oprs])
+        middle = e.offsets([self.middle(e, v) for v in graph.vars()]) if graph.has_middle_tensors else None
+        pairs = zip(graph.outputs, _original_ids(graph, self.numbers), strict=True)
+        outs = e.offsets(
+            [e.table(2, [(0, "uint", self.numbers[id(v)], 0), (1, "uint", o, 0)]) for v, o in pairs]
+        )
+        alias = e.offsets(
+            [
+                e.table(2, [(0, "uint", n, 0), (1, "offset", s, 0)])
+                for n, s in [(n, e.string(text)) for n, text in graph.output_alias]
+            ]
+        )
+        found = self.user_info(e)
+        meta = None
+        if found is not None:
+            m, info = found
+            meta = e.table(
+                4,
+                [
+                    (2, "ulong", m.optimize_options, 0),
+                    (3, "offset", info, 0),
+                    (0, "bool", m.is_valid, False),
+                    (1, "bool", m.graph_modified, False),
+                ],
+            )
+        fields: Fields = [
+            (0, "uint", graph.mge_version, 0),
+            (1, "uint", max(graph.model_version, 2), 0),
+            (2, "offset", oprs, 0),
+            (3, "offset", middle, 0),
+            (4, "offset", outs, 0),
+            (5, "offset", alias, 0),
+            (6, "uint", graph.nr_shared_tensor, 0),
+            (7, "offset", meta, 0),
+        ]
+        return self.check_size(e.finish(e.table(8, fields), b"mgv2"))
+
+    def operator(self, e: Emitter, opr: Opr) -> int:
+        op = CATALOG[opr.type]
+        version = 2 if op.v2 else 1
+        if opr.version == 1 and len(op.params) < 2:
+            version = 1
+        code, first, tags, members = self.params(e, op, opr)
+        inputs = self.inputs(e, opr)
+        outputs = e.numbers([self.numbers[id(v)] for v in opr.outputs]) if opr.outputs else None
+        nodes = e.offsets([self.comp_node(e, c) for c in opr.comp_node])
+        dtype = e.dtype(opr.output_dtype)
+        tensors = e.offsets([self.tensor(e, t) for t in opr.tensors])
+        blobs = None
+        if opr.blobs and not (opr.tensors and op.category == "io"):
+            vectors = [e.bytes_vector(b) for b in opr.blobs]
+            blobs = e.offsets([e.table(1, [(0, "offset", v, 0)]) for v in vectors])
+        text = op.v2 if version == 2 else op.name
+        fields: Fields = [
+            (1, "ulong", op.id_v2 if version == 2 else op.id_mgbs, 0),
+            (0, "offset", e.string(text), 0),
+            (2, "offset", e.string(opr.name), 0),
+            (4, "offset", first, 0),
+            (5, "offset", tags, 0),
+            (6, "offset", members, 0),
+            (7, "offset", inputs, 0),
+            (8, "offset", outputs, 0),
+            (9, "offset", nodes, 0),
+            (10, "offset", dtype, 0),
+            (11, "offset", tensors, 0),
+            (12, "uint", version, 0),
+            (13, "int", opr.priority, 0),
+            (14, "offset", blobs, 0),
+            (3, "ubyte", code, 0),
+        ]
+        return e.table(15, fields)
+
+    def tensor(self, e: Emitter, t: Tensor) -> int:
+        kind, form = self.format(e, t.format or TensorFormat())
+        data = e.bytes_vector(t.data)
+        fields: Fields = [
+            (0, "offset", e.string(t.name), 0),
+            (1, "offset", e.numbers(t.shape), 0),
+            (2, "offset", self.comp_node(e, t.comp_node), 0),
+            (3, "offset", e.dtype(t.dtype), 0),
+            (5, "offset", form, 0),
+            (6, "offset", data, 0),
+            (4, "ubyte", kind, 0),
+        ]
+        return e.table(7, fields)
+
+    @staticmethod
+    def format(e: Emitter, f: TensorFormat) -> tuple[int, int]:
+        fields: dict[int, tuple[int, Fields]] = {
+            1: (0, []),
+            2: (1, [(0, "ubyte", f.align_axis, 0)]),
+            3: (2, [(0, "ubyte", f.size_nbits, 0), (1, "ubyte", f.align_size_in_bits, 0)]),
+        }
+        return f.kind, e.table(*fields[f.kind])
+
+    def middle(self, e: Emitter, var: Var) -> int:
+        kind, form = (0, None) if var.format is None else self.format(e, var.format)
+        node = None if var.comp_node is None else self.comp_node(e, var.comp_node)
+        name = var.name if var.name else var.label
+        fields: Fields = [
+            (0, "offset", e.string(name), 0),
+            (1, "offset", e.numbers(var.shape), 0),
+            (2, "offset", node, 0),
+            (3, "offset", e.dtype(var.described), 0),
+            (5, "offset", form, 0),
+            (4, "ubyte", kind, 0),
+        ]
+        return e.table(6, fields)
+
+
+class _V1(_Common):
+    def __init__(self, graph: Graph) -> None:
+        super().__init__(graph)
+        self.area: list[Array] = []
+        self.legacy = graph.magic == "MGBS"
+
+    def bytes(self) -> bytes:
+        graph = self.graph
+        e = Emitter(512 * len(graph.oprs) + 4096)
+        oprs = e.offsets([self.operator(e, o) for o in graph.oprs])
+        pairs = zip(graph.outputs, _original_ids(graph, self.numbers), strict=True)
+        outs = e.structs(_OUTPUT, [(self.numbers[id(v)], o) for v, o in pairs], 4)
+        found = self.user_info(e)
+        meta = None
+        if found is not None:
+            m, info = found
+            meta = e.table(
+                4,
+                [
+                    (3, "ulong", m.optimize_options, 0),
+                    (2, "offset", info, 0),
+                    (0, "bool", m.is_valid, False),
+                    (1, "bool", m.graph_modified, False),
+                ],
+            )
+        fields: Fields = [
+            (1, "ulong", graph.content_hash or self.content_hash(), 0),
+            (0, "uint", graph.mge_version, 0),
+            (2, "uint", graph.nr_shared_tensor, 0),
+            (3, "offset", oprs, 0),
+            (4, "offset", outs, 0),
+            (5, "offset", meta, 0),
+        ]
+        fbs = self.check_size(e.finish(e.table(6, fields), b"mgb1"))
+        area = b"".join(a.tobytes() for a in self.area)
+        head = b"MGBS" + pack("<I", 0) if self.legacy else b"MGBC" + bytes(12)
+        return head + pack("<Q", len(area)) + area + fbs
+
+    def content_hash(self) -> int:
+        """A stable 64-bit number that is never 0, from the operators and the tensor values."""
+        import hashlib
+
+        digest = hashlib.blake2b(str(self.graph).encode(), digest_size=8)
+        for a in self.area:
+            digest.update(a.tobytes())
+        return int.from_bytes(digest.digest(), "little") or 1
+
+    def operator(self, e: Emitter, opr: Opr) -> int:
+        op = CATALOG[opr.type]
+        code, first, tags, members = self.params(e, op, opr)
+        inputs = self.inputs(e, opr)
+        nodes = e.offsets([self.comp_node(e, c) for c in opr.comp_node])
+        given = [v.name for v in opr.outputs]
+        tensors_named = bool(opr.tensors)
+        names = None
+        if any(given) and not (tensors_named and len(opr.outputs) == 1):
+            names = e.offsets([e.string(n or "") or 0 for n in given])
+        dtype = e.dtype(opr.output_dtype)
+        tensors = e.offsets([self.tensor(e, t) for t in opr.tensors])
+        blobs = self.blobs(e, op, opr)
+        fields: Fields = [
+            (0, "ulong", op.id_mgbs if self.legacy else op.id_v1, 0),
+            (2, "offset", first, 0),
+            (3, "offset", inputs, 0),
+            (4, "offset", nodes, 0),
+            (5, "offset", names, 0),
+            (6, "offset", dtype, 0),
+            (7, "offset", tensors, 0),
+            (8, "int", opr.priority, 0),
+            (9, "offset", blobs, 0),
+            (10, "offset", tags, 0),
+            (11, "offset", members, 0),
+            (12, "offset", e.string(opr.name), 0),
+            (1, "ubyte", code, 0),
+        ]
+        return e.table(13, fields)
+
+    def tensor(self, e: Emitter, t: Tensor) -> int:
+        size = 0 if t.data is None else t.data.size
+        if t.data is not None:
+            self.area.append(t.data)
+        fields: Fields = [
+            (0, "offset", e.string(t.name), 0),
+            (1, "offset", e.numbers(t.shape), 0),
+            (2, "offset", self.comp_node(e, t.comp_node), 0),
+            (3, "offset", e.dtype(t.dtype), 0),
+            (4, "uint", size, 0),
+        ]
+        return e.table(6, fields)
+
+    @staticmethod
+    def blobs(e: Emitter, op: Op, opr: Opr) -> int | None:
+        raw: list[bytes] = list(opr.blobs)
+        if op.category == "io":
+            raw = [pack("<I", len(opr.tensors))] if op.name.startswith("Multiple") else []
+            if "WithFormat" in op.name:
+                raw += [_v1_format(t.format or TensorFormat()) for t in opr.tensors]
+        vectors: list[Any] = [e.bytes_vector(b) for b in raw]
+        return e.offsets([e.table(1, [(0, "offset", v, 0)]) for v in vectors])
+
+
+def _v1_format(f: TensorFormat) -> bytes:
+    kind = pack("<i", _V1_FORMAT_KIND[f.kind])
+    if f.kind == 2:
+        return kind + bytes([f.align_axis])
+    if f.kind == 3:
+        return kind + bytes([f.size_nbits, f.align_size_in_bits])
+    return kind
