@@ -110,7 +110,9 @@ class Vgg16(M.Module):
                 channels = width
             layers.append(M.MaxPool2d(2, 2))
         self.body = M.Sequential(*layers)
-        self.head = M.Sequential(M.Linear(25088, 4096), M.ReLU(), M.Linear(4096, 4096), M.ReLU(), M.Linear(4096, 1000))
+        self.head = M.Sequential(
+            M.Linear(25088, 4096), M.ReLU(), M.Linear(4096, 4096), M.ReLU(), M.Linear(4096, 1000)
+        )
 
     def forward(self, x: mge.Tensor) -> mge.Tensor:
         return self.head(F.flatten(self.body(x), 1))
@@ -139,8 +141,9 @@ class MobileNetV2(M.Module):
         super().__init__()
         layers: list[M.Module] = [ConvBn(3, 32, 3, 2, act=F.relu6)]
         channels = 32
-        plan = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1))
-        for expand, out, depth, stride in plan:
+        plan = ((16, 1, 1), (24, 2, 2), (32, 3, 2), (64, 4, 2), (96, 3, 1), (160, 3, 2), (320, 1, 1))
+        for out, depth, stride in plan:
+            expand = 1 if out == 16 else 6
             for block in range(depth):
                 layers.append(Inverted(channels, out, 1 if block else stride, expand))
                 channels = out
@@ -180,8 +183,9 @@ class BertLayer(M.Module):
 class Bert(M.Module):
     """BERT-base encoder: inputs are token ids (N, T) int32 and a mask (N, T) float32 of zeros and ones."""
 
-    def __init__(self, layers: int = 12, hidden: int = 768, heads: int = 12, inner: int = 3072, length: int = 128) -> None:
+    def __init__(self) -> None:
         super().__init__()
+        layers, hidden, heads, inner, length = 12, 768, 12, 3072, 128
         self.tokens = M.Embedding(8192, hidden)
         self.places = M.Embedding(length, hidden)
         self.norm = M.LayerNorm(hidden)
@@ -206,9 +210,10 @@ def set_weights(net: M.Module, rng: np.random.RandomState) -> None:
             gain = 2.0 if len(shape) > 2 else 1.0
             value = rng.randn(*shape) * np.sqrt(gain / fan_in)
         else:
-            value = (1.0 if name.endswith(("bn.weight", "norm1.weight", "norm2.weight", "norm.weight")) else 0.0) + (
-                rng.randn(*shape) * 0.05
+            around = (
+                1.0 if name.endswith(("bn.weight", "norm1.weight", "norm2.weight", "norm.weight")) else 0.0
             )
+            value = around + rng.randn(*shape) * 0.05
         param[...] = mge.Tensor(value.astype(np.float32))
 
 
@@ -251,7 +256,8 @@ def make(name: str, folder: Path) -> None:
     path = folder / f"{name}.mge"
     func.dump(str(path), arg_names=arg_names, output_names=["out"], input_data=data, maxerr=MAXERR)
     seconds = time.perf_counter() - start
-    print(f"{path}: {path.stat().st_size / 2**20:.1f} MiB, largest output {peak:.3g}, {seconds:.0f} s", flush=True)
+    size = path.stat().st_size / 2**20
+    print(f"{path}: {size:.1f} MiB, largest output {peak:.3g}, {seconds:.0f} s", flush=True)
 
 
 def main(argv: list[str]) -> None:
