@@ -1,0 +1,162 @@
+"""`loadrun model.mge`: replay embedded testcases, or run a plain model on given or random inputs."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from ..bench import Timing, measure
+from ..dtypes import Array
+from ..dump import load_all
+from ..engines import ENGINES
+from ..errors import FormatError, LoadRunError
+from ..report import json as json_report
+from ..report import text
+from ..runner import FileResult, Result, Runner, random_inputs
+from ..testcase import Bundle
+from .groups import Parser, exit_code, progress
+
+__all__ = ["main"]
+
+
+def parser() -> Parser:
+    """The options of `loadrun run`."""
+    p = Parser(
+        prog="loadrun",
+        description="Replay the testcases embedded in MegEngine dumps and check their outputs.",
+        epilog="Exit codes: 0 at least one check was made and all passed; 1 a check failed; 2 a bad file, bad "
+        "usage or a model that cannot be executed; 3 it ran but nothing was compared.",
+    )
+    p.add_argument("files", nargs="+", metavar="MODEL.mge")
+    p.add_argument(
+        "--input",
+        metavar="SPEC",
+        help='data for a plain model: "name:FILE;name:FILE" with .npy, .npz (by input name) or image files, '
+        "name:{1,3,224,224} for ones of a shape, name:[1,2,3] for values, name:#rand(0,255); "
+        "without it a plain model gets seeded random inputs",
+    )
+    p.add_argument(
+        "--output", metavar="DIR", type=Path, help="save every output as DIR/[FILE.]TESTCASE.OUTPUT.npy"
+    )
+    p.add_argument(
+        "--iter", metavar="N", type=_count, default=0, help="time N further runs of the first testcase"
+    )
+    p.add_argument(
+        "--warmup-iter", metavar="N", type=_count, default=1, help="untimed runs before them (default 1)"
+    )
+    p.add_argument("--json", metavar="FILE", help="write all results as JSON (- for standard output)")
+    p.add_argument("--no-check", action="store_true", help="nothing to compare is wanted: exit with 0, not 3")
+    p.add_argument(
+        "--seed", type=int, default=0, help="seed of random inputs and random operators (default 0)"
+    )
+    p.add_argument("--engine", choices=ENGINES, default="reference", help="what executes the model")
+    p.add_argument("-q", "--quiet", action="store_true", help="print the summary line only")
+    return p
+
+
+def _count(value: str) -> int:
+    if not value.isdigit():
+        raise argparse.ArgumentTypeError(f"expected a whole number >= 0, found {value!r}")
+    return int(value)
+
+
+def main(argv: list[str]) -> int:
+    """Replay the files; the exit code tells the verdict."""
+    args = parser().parse_args(argv)
+    shown = sys.stderr if args.json == "-" else sys.stdout
+    found: list[FileResult] = []
+    data = []
+    for path in args.files:
+        for result, timing in _file(path, args):
+            found.append(result)
+            data.append(json_report.file_data(result, timing))
+            if not args.quiet:
+                print(text.file_report(result), file=shown)
+                if timing is not None:
+                    print(f"  {text.timing_line(timing)}", file=shown)
+                print(file=shown)
+    print(text.summary(found), file=shown)
+    code = exit_code((f.verdict for f in found), no_check=args.no_check)
+    if args.json:
+        from .. import __version__
+
+        report = {"version": json_report.VERSION, "loadrun": __version__, "exit_code": code, "files": data}
+        if args.json == "-":
+            print(json_report.dumps(report))
+        else:
+            Path(args.json).write_text(json_report.dumps(report) + "\n", encoding="ascii")
+    return code
+
+
+def _file(path: str, args: argparse.Namespace) -> Iterator[tuple[FileResult, Timing | None]]:
+    start = time.perf_counter()
+    try:
+        bundles = load_all(path)
+    except (FormatError, OSError) as e:
+        yield FileResult(path, message=_reason(e)), None
+        return
+    seconds = time.perf_counter() - start
+    for i, bundle in enumerate(bundles):
+        name = path if i == 0 else f"{path} (dump {i + 1})"
+        base = FileResult(name, warnings=_warnings(bundle), load_seconds=seconds)
+        try:
+            yield _replay(bundle, base, args)
+        except LoadRunError as e:
+            yield replace(base, message=str(e)), None
+
+
+def _reason(e: Exception) -> str:
+    if isinstance(e, FormatError):
+        return FormatError(e.message, offset=e.offset).__str__()
+    return e.strerror or str(e) if isinstance(e, OSError) else str(e)
+
+
+def _warnings(bundle: Bundle) -> tuple[str, ...]:
+    found = list(bundle.warnings)
+    if bundle.trailing:
+        found.append(f"{bundle.trailing} bytes at the end belong to no dump and are ignored")
+    if bundle.is_container and not len(bundle.testcases):
+        found.append("the file is a testcase file without testcases")
+    if len(bundle.testcases) and not bundle.checks:
+        found.append("the testcases hold no expected outputs (packed with no_assert)")
+    return tuple(found)
+
+
+def _replay(bundle: Bundle, base: FileResult, args: argparse.Namespace) -> tuple[FileResult, Timing | None]:
+    runner = Runner(bundle, args.engine, seed=args.seed)
+    given: dict[str, Array] | None = None
+    if args.input is not None:
+        from ..inputdata import load_inputs
+
+        given = load_inputs(args.input, bundle, seed=args.seed)
+    replays = given is None and len(bundle.testcases) > 0
+    total = len(bundle.testcases) if replays else 1
+    results: list[Result] = []
+    source = runner.replay() if replays else iter([runner.run(given)])
+    for result in progress(source, total, "testcase"):
+        if args.output is not None:
+            _save(result, args.output, Path(bundle.path).stem if len(args.files) > 1 else "")
+        results.append(replace(result, outputs=tuple(replace(o, value=None) for o in result.outputs)))
+    timing = None
+    if args.iter:
+        feeds = given
+        if feeds is None:
+            feeds = bundle.testcases[0].inputs if replays else random_inputs(bundle, args.seed)
+        timing = measure(lambda: runner.run(feeds), args.iter, args.warmup_iter)
+    return replace(base, results=tuple(results)), timing
+
+
+def _save(result: Result, folder: Path, stem: str) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    case = "" if result.index is None else f"{result.index}."
+    for out in result.outputs:
+        if out.value is not None:
+            name = re.sub(r"[^\w.+-]", "_", out.name)[:100] or "output"
+            np.save(folder / f"{stem + '.' if stem else ''}{case}{name}.npy", out.value, allow_pickle=False)

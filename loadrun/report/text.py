@@ -1,0 +1,136 @@
+"""Results and model descriptions as text tables."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from ..bench import Timing
+from ..dtypes import DType
+from ..runner import FileResult, OutputResult, Result, Verdict
+
+__all__ = ["clean", "file_report", "shape_text", "summary", "table", "timing_line"]
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+_WIDEST = 60
+
+
+def clean(text: str, width: int = _WIDEST) -> str:
+    """Text from a file, safe to print: control characters escaped, long names shortened in the middle.
+
+    >>> clean("a" + chr(27) + "[31m")
+    'a\\\\x1b[31m'
+    """
+    text = _CONTROL.sub(lambda m: ascii(m.group())[1:-1], text)
+    return text if len(text) <= width else f"{text[: width // 2 - 1]}...{text[-(width // 2 - 2) :]}"
+
+
+def table(rows: Iterable[Sequence[Any]], headers: Sequence[str], right: Iterable[int] = ()) -> str:
+    """A plain table; `right` lists the columns that are aligned to the right."""
+    from tabulate import tabulate
+
+    align = ["right" if i in set(right) else "left" for i in range(len(headers))]
+    return tabulate(
+        [[str(c) for c in row] for row in rows],
+        headers,
+        tablefmt="simple",
+        colalign=align,
+        disable_numparse=True,
+    )
+
+
+def shape_text(shape: Sequence[int] | None) -> str:
+    """``1x3x224x224``, or ``?`` when unknown."""
+    return "?" if shape is None else "x".join(map(str, shape))
+
+
+def dtype_text(dtype: DType) -> str:
+    """Short dtype: numpy's name for plain types, the quantized type with its scale otherwise."""
+    return str(dtype) if dtype.is_quantized or dtype.name == "BFloat16" else str(dtype.np)
+
+
+def _number(x: float | None) -> str:
+    return "-" if x is None else f"{x:.4g}"
+
+
+def file_report(result: FileResult) -> str:
+    """One file: a table with a row per output, details of every failure below it."""
+    head = f"{clean(result.path, 200)}"
+    if result.message:
+        return f"{head}\n  error: {clean(result.message, 2000)}"
+    lines = [head, *(f"  warning: {clean(w, 300)}" for w in result.warnings)]
+    rows: list[list[str]] = []
+    notes: list[str] = []
+    for r in result.results:
+        case = "-" if r.index is None else str(r.index)
+        if r.verdict is Verdict.ERROR:
+            rows.append([case, "", "", "", "", "", "ERROR", ""])
+            notes.append(f"  testcase {case}: {clean(r.message or '', 2000)}")
+        for i, out in enumerate(r.outputs):
+            rows.append(_row(case, out, f"{r.seconds * 1e3:.2f}" if i == 0 else ""))
+            if out.verdict is Verdict.FAIL:
+                notes += _failure(case, out)
+    headers = ["testcase", "output", "shape", "dtype", "max error", "tolerance", "verdict", "ms"]
+    if rows:
+        lines.append(table(rows, headers, right=(0, 4, 5, 7)))
+    return "\n".join([*lines, *notes])
+
+
+def _row(case: str, out: OutputResult, ms: str) -> list[str]:
+    verdict = {Verdict.PASS: "pass", Verdict.FAIL: "FAIL"}.get(out.verdict, out.verdict.value)
+    return [
+        case,
+        clean(out.name),
+        shape_text(out.shape),
+        dtype_text(out.dtype),
+        _number(out.error),
+        _number(out.maxerr),
+        verdict,
+        ms,
+    ]
+
+
+def _failure(case: str, out: OutputResult) -> list[str]:
+    found = out.comparison
+    lead = f"  testcase {case}, output {clean(out.name)}: "
+    if found is None:
+        return [f"{lead}the check failed"]
+    return [lead + line if i == 0 else "    " + line for i, line in enumerate(found.explain().splitlines())]
+
+
+def timing_line(timing: Timing) -> str:
+    """One line of statistics, in milliseconds."""
+    parts = [f"{len(timing.samples)} runs after {timing.warmup} warm-up"]
+    parts += [
+        f"median {timing.median * 1e3:.3f} ms",
+        f"min {timing.best * 1e3:.3f}",
+        f"mean {timing.mean * 1e3:.3f}",
+    ]
+    parts.append(f"MAD {timing.deviation * 1e3:.3f}")
+    for p in (90, 99):
+        value = timing.percentile(p)
+        if value is not None:
+            parts.append(f"p{p} {value * 1e3:.3f}")
+    return ", ".join(parts)
+
+
+def summary(files: Sequence[FileResult]) -> str:
+    """One line over all files."""
+    cases: list[Result] = [r for f in files for r in f.results]
+    checks = [o for r in cases for o in r.outputs if o.verdict in (Verdict.PASS, Verdict.FAIL)]
+    failed = sum(o.verdict is Verdict.FAIL for o in checks)
+    errors = sum(r.verdict is Verdict.ERROR for r in cases) + sum(bool(f.message) for f in files)
+    silent = sum(f.verdict is Verdict.NOT_COMPARED for f in files)
+    runs = sum(r.index is not None for r in cases)
+    parts = [_count(len(files), "file"), _count(runs, "testcase"), _count(len(checks), "check")]
+    parts[-1] += f": {len(checks) - failed} passed, {failed} failed"
+    if errors:
+        parts.append(_count(errors, "error"))
+    if silent:
+        parts.append(f"{_count(silent, 'file')} with nothing compared")
+    return ", ".join(parts)
+
+
+def _count(n: int, what: str) -> str:
+    return f"{n} {what}" if n == 1 else f"{n} {what}s"
