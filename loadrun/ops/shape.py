@@ -1,0 +1,599 @@
+"""Operators that give a tensor another shape, join and cut tensors, and make simple ones.
+
+Semantics follow MegEngine's ``tensor_manip`` and ``tensor_gen`` operators and its naive Padding, Diag, Eye,
+Linspace, MaskedFill and Where kernels. Results are views of their input wherever numpy can express them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from .. import params as P
+from ..dtypes import Array, DType, plain
+from ..graph import Opr
+from .registry import Call, Shape, ShapeCall, UnknownShape, kernel
+
+__all__: list[str] = []
+
+MAX_NDIM = 7
+"""No MegEngine tensor has more dimensions."""
+NO_AXIS = 7
+"""`OptionalAxisV1.axis` when no axis is meant."""
+
+
+def integers(value: Array, what: str) -> tuple[int, ...]:
+    """The numbers of a one-dimensional tensor, which must be whole.
+
+    Raises:
+        ValueError: it has another rank, or holds fractions.
+
+    >>> integers(np.array([2, 3], "i4"), "shape")
+    (2, 3)
+    """
+    if value.ndim != 1:
+        raise ValueError(f"the {what} must be one-dimensional, found shape {list(value.shape)}")
+    found = value.tolist()
+    whole = tuple(int(v) for v in found) if all(np.isfinite(found)) else ()
+    if list(whole) != found:
+        raise ValueError(f"the {what} must hold whole numbers, found {found[:8]}")
+    return whole
+
+
+def target_shape(value: Array, placeholder: int | None = None) -> Shape:
+    """A shape from a tensor's value; entry `placeholder` may hold anything.
+
+    Raises:
+        ValueError: not a vector of one to seven whole, non-negative numbers.
+    """
+    if value.size > MAX_NDIM:
+        raise ValueError(f"a shape has 1 to {MAX_NDIM} dimensions, found {value.size}")
+    found = integers(value, "shape")
+    if not found:
+        raise ValueError(f"a shape has 1 to {MAX_NDIM} dimensions, found 0")
+    if any(n < 0 for i, n in enumerate(found) if i != placeholder):
+        raise ValueError(f"a shape cannot have negative dimensions, found {list(found)}")
+    return found
+
+
+def known_value(s: ShapeCall, index: int) -> Array:
+    """Value of an input that a shape rule needs; an unknown one makes the outputs' shapes unknown."""
+    found = s.values[index]
+    if found is None:
+        raise UnknownShape
+    return found
+
+
+def axis_of(axis: int, ndim: int) -> int:
+    """A possibly negative axis as a number from 0.
+
+    Raises:
+        ValueError: there is no such axis.
+
+    >>> axis_of(-1, 3)
+    2
+    """
+    if not -ndim <= axis < ndim:
+        raise ValueError(f"there is no axis {axis} in a tensor of {ndim} dimensions")
+    return axis % ndim
+
+
+def count(shape: Shape) -> int:
+    """Number of elements, as an unbounded integer."""
+    total = 1
+    for n in shape:
+        total *= n
+    return total
+
+
+def first_input(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
+    """Every output has the first input's dtype."""
+    return (inputs[0],) * len(opr.outputs)
+
+
+def _first_two_agree(shape: Shape, want: Shape, what: str) -> None:
+    if shape != want:
+        raise ValueError(f"{what} has shape {list(shape)}, expected {list(want)}")
+
+
+# GetVarShape
+
+
+def _common_shape(shapes: Sequence[Shape]) -> Shape:
+    out: Shape = (1,)
+    for cur in shapes:
+        if out == (1,):
+            out = cur
+        elif cur != (1,):
+            n = max(len(out), len(cur))
+            pairs = zip((1,) * (n - len(out)) + out, (1,) * (n - len(cur)) + cur, strict=True)
+            merged = []
+            for a, b in pairs:
+                if a != b and a > 1 and b > 1:
+                    raise ValueError(f"shapes {', '.join(str(list(s)) for s in shapes)} do not broadcast")
+                merged.append(max(a, b) if a and b else 0)
+            out = tuple(merged)
+    return out
+
+
+def _shape_of_inputs(opr: Opr, shapes: Sequence[Shape]) -> Shape:
+    axis = opr.get(P.OptionalAxisV1).axis
+    shape = _common_shape(shapes)
+    return shape if axis == NO_AXIS else (shape[axis_of(axis, len(shape))],)
+
+
+def _int32(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
+    return (plain("Int32"),)
+
+
+def _get_var_shape_shape(s: ShapeCall) -> Sequence[Shape | None]:
+    if s.get(P.OptionalAxisV1).axis != NO_AXIS:
+        return ((1,),)
+    return ((len(_common_shape([s.shape(i) for i in range(len(s.shapes))])),),)
+
+
+@kernel("GetVarShapeV1", dtype=_int32, shape=_get_var_shape_shape)
+def get_var_shape(c: Call, *xs: Array) -> Array:
+    """The shape that all inputs broadcast to as an int32 vector, or one entry of it as ``[1]``.
+
+    Raises:
+        ValueError: the inputs do not broadcast together, or the axis does not exist.
+    """
+    return np.array(_shape_of_inputs(c.opr, [x.shape for x in xs]), np.int32)
+
+
+# Reshape and Broadcast
+
+
+def _reshape_target(opr: Opr, shape: Shape, target: Array) -> Shape:
+    axis = opr.get(P.OptionalAxisV1).axis
+    if axis == NO_AXIS:
+        want = target_shape(target)
+    else:
+        axis = axis_of(axis, target.size)
+        given = target_shape(target, axis)
+        rest = count(given[:axis] + given[axis + 1 :])
+        if not rest or count(shape) % rest:
+            raise ValueError(
+                f"cannot reshape {list(shape)} to {list(given)} with dimension {axis} following from the others"
+            )
+        want = (*given[:axis], count(shape) // rest, *given[axis + 1 :])
+    if count(want) != count(shape):
+        raise ValueError(
+            f"cannot reshape {list(shape)} ({count(shape)} elements) to {list(want)} ({count(want)} elements)"
+        )
+    return want
+
+
+def _reshape_shape(s: ShapeCall) -> Sequence[Shape | None]:
+    target = known_value(s, 1)
+    if s.get(P.OptionalAxisV1).axis == NO_AXIS and s.shapes[0] is None:
+        return (target_shape(target),)
+    return (_reshape_target(s.opr, s.shape(0), target),)
+
+
+@kernel("ReshapeV1", dtype=first_input, shape=_reshape_shape)
+def reshape(c: Call, x: Array, target: Array) -> Array:
+    """The elements in another shape; with an axis set, that entry of the target follows from the others.
+
+    Raises:
+        ValueError: the numbers of elements differ.
+    """
+    return x.reshape(_reshape_target(c.opr, x.shape, target))
+
+
+def _broadcast_target(shape: Shape, want: Shape) -> Shape:
+    padded = (1,) * (len(want) - len(shape)) + shape
+    if shape == (1,) or (
+        len(padded) == len(want) and all(a in (1, b) for a, b in zip(padded, want, strict=True))
+    ):
+        return want
+    raise ValueError(f"cannot broadcast {list(shape)} to {list(want)}")
+
+
+def _broadcast_shape(s: ShapeCall) -> Sequence[Shape | None]:
+    want = target_shape(known_value(s, 1))
+    if s.shapes[0] is not None:
+        _broadcast_target(s.shapes[0], want)
+    return (want,)
+
+
+@kernel("Broadcast", dtype=first_input, shape=_broadcast_shape)
+def broadcast(c: Call, x: Array, target: Array) -> Array:
+    """The input repeated along its axes of size 1 (and new leading ones) up to the target shape.
+
+    Raises:
+        ValueError: the shape does not broadcast to the target.
+    """
+    return np.broadcast_to(x, _broadcast_target(x.shape, target_shape(target)))
+
+
+# Dimshuffle and AxisAddRemove
+
+
+def _dimshuffle(p: P.Dimshuffle, shape: Shape) -> tuple[list[int], Shape]:
+    """Transposition of the used axes, and the resulting shape."""
+    ndim = p.ndim or max(p.pattern, default=-1) + 1
+    if not 0 < len(p.pattern) <= MAX_NDIM:
+        raise ValueError(f"the pattern must have 1 to {MAX_NDIM} entries, found {len(p.pattern)}")
+    if len(shape) != ndim:
+        raise ValueError(f"the pattern is for {ndim} dimensions, found shape {list(shape)}")
+    used = [a for a in p.pattern if a >= 0]
+    if any(not -1 <= a < ndim for a in p.pattern) or len(set(used)) != len(used):
+        raise ValueError(f"pattern {list(p.pattern)} does not select axes of {ndim} dimensions once each")
+    lost = [a for a in range(ndim) if a not in used]
+    if any(shape[a] != 1 for a in lost):
+        raise ValueError(f"pattern {list(p.pattern)} drops an axis of {list(shape)} whose size is not 1")
+    return used + lost, tuple(1 if a < 0 else shape[a] for a in p.pattern)
+
+
+def _dimshuffle_shape(s: ShapeCall) -> Sequence[Shape | None]:
+    return (_dimshuffle(s.get(P.Dimshuffle), s.shape(0))[1],)
+
+
+@kernel("Dimshuffle", dtype=first_input, shape=_dimshuffle_shape)
+def dimshuffle(c: Call, x: Array) -> Array:
+    """Axes in the order of the pattern; -1 makes a new axis of size 1, axes left out must have size 1.
+
+    Raises:
+        ValueError: the pattern does not fit the shape; an axis named twice is refused too, since MegEngine
+            reads beyond the tensor there.
+    """
+    p = c.get(P.Dimshuffle)
+    order, _ = _dimshuffle(p, x.shape)
+    used = sum(a >= 0 for a in p.pattern)
+    moved = x.transpose(order)[(slice(None),) * used + (0,) * (x.ndim - used) + (Ellipsis,)]
+    return moved[tuple(None if a < 0 else slice(None) for a in p.pattern)]
+
+
+def _axis_add_remove(p: P.AxisAddRemove, shape: Shape) -> Shape:
+    if not p.desc:
+        raise ValueError("the list of axes to add and remove is empty")
+    out = list(shape)
+    for method, axis in p.desc:
+        if method == 0:
+            if len(out) == MAX_NDIM:
+                raise ValueError(f"cannot add an axis to {MAX_NDIM} dimensions")
+            out.insert(axis_of(axis, len(out) + 1), 1)
+        elif method == 1:
+            at = axis_of(axis, len(out))
+            if out[at] != 1:
+                raise ValueError(f"cannot remove axis {at} of {out}: its size is not 1")
+            if len(out) > 1:
+                del out[at]
+        else:
+            raise ValueError(f"method {method} is neither 0 (add) nor 1 (remove)")
+    return tuple(out)
+
+
+def _axis_add_remove_shape(s: ShapeCall) -> Sequence[Shape | None]:
+    return (_axis_add_remove(s.get(P.AxisAddRemove), s.shape(0)),)
+
+
+@kernel("AxisAddRemove", dtype=first_input, shape=_axis_add_remove_shape)
+def axis_add_remove(c: Call, x: Array) -> Array:
+    """Axes of size 1 inserted and removed, one after the other; the only axis of ``[1]`` stays.
+
+    Raises:
+        ValueError: an axis does not exist, or one to remove has another size.
+    """
+    return x.reshape(_axis_add_remove(c.get(P.AxisAddRemove), x.shape))
+
+
+# Concat and Split
+
+
+def promote(dtypes: Sequence[DType]) -> DType:
+    """The dtype that inputs of several dtypes are converted to before they are joined.
+
+    Raises:
+        ValueError: MegEngine has no common dtype for them.
+
+    >>> str(promote([DType("Int32"), DType("Float16")]))
+    'Float32'
+    """
+    out = dtypes[0]
+    for cur in dtypes[1:]:
+        if cur == out:
+            continue
+        if out.is_quantized or cur.is_quantized:
+            near = abs(out.scale - cur.scale) < 1e-6 and out.zero_point == cur.zero_point
+            if out.name != cur.name or not near:
+                raise ValueError(f"there is no common dtype for {out} and {cur}")
+            continue
+        a, b = (plain("Float32") if d.name == "Float16" else d for d in (out, cur))
+        kinds = [d.np.kind.replace("u", "i") for d in (a, b)]
+        if kinds[0] != kinds[1]:
+            out = plain("Float32")
+        elif a.np.kind != b.np.kind:
+            raise ValueError(f"there is no common dtype for {out} and {cur}")
+        else:
+            out = a if a.bits > b.bits else b
+    return out
+
+
+def _concat_dtype(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
+    return (opr.output_dtype or promote(inputs),)
+
+
+def _concat(axis: int, shapes: Sequence[Shape]) -> Shape:
+    first = shapes[0]
+    at = axis_of(axis, len(first))
+    for i, s in enumerate(shapes):
+        if len(s) != len(first) or s[:at] + s[at + 1 :] != first[:at] + first[at + 1 :]:
+            raise ValueError(
+                f"input {i} of shape {list(s)} cannot be joined with {list(first)} along axis {at}"
+            )
+    return (*first[:at], sum(s[at] for s in shapes), *first[at + 1 :])
+
+
+def _concat_shape(s: ShapeCall) -> Sequence[Shape | None]:
+    return (_concat(s.get(P.Axis).axis, [s.shape(i) for i in range(len(s.shapes))]),)
+
+
+@kernel("Concat", dtype=_concat_dtype, shape=_concat_shape)
+def concat(c: Call, *xs: Array) -> Array:
+    """The inputs joined along an axis.
+
+    Raises:
+        ValueError: shapes differ in another axis.
+    """
+    axis = c.get(P.Axis).axis
+    _concat(axis, [x.shape for x in xs])
+    want = c.outputs[0].np
+    return np.concatenate([x if x.dtype == want else x.astype(want) for x in xs], axis)
+
+
+def _split(axis: int, shape: Shape, sizes: Sequence[int]) -> tuple[int, list[Shape]]:
+    at = axis_of(axis, len(shape))
+    if any(n < 0 for n in sizes) or sum(sizes) != shape[at]:
+        raise ValueError(f"sizes {list(sizes)} do not sum to {shape[at]}, axis {at} of {list(shape)}")
+    return at, [(*shape[:at], n, *shape[at + 1 :]) for n in sizes]
+
+
+def _scalar(value: Array, what: str) -> int:
+    if value.shape != (1,):
+        raise ValueError(f"the {what} must be a scalar, found shape {list(value.shape)}")
+    return integers(value, what)[0]
+
+
+def _split_shape(s: ShapeCall) -> Sequence[Shape | None]:
+    sizes = [_scalar(known_value(s, i), "size") for i in range(1, len(s.shapes))]
+    return _split(s.get(P.Axis).axis, s.shape(0), sizes)[1]
+
+
+@kernel("Split", dtype=first_input, shape=_split_shape)
+def split(c: Call, x: Array, *sizes: Array) -> tuple[Array, ...]:
+    """The input cut along an axis into parts of the given sizes.
+
+    Raises:
+        ValueError: the sizes do not sum to the axis.
+    """
+    given = [_scalar(n, "size") for n in sizes]
+    at, _ = _split(c.get(P.Axis).axis, x.shape, given)
+    stops = np.cumsum(given).tolist()
+    lead = (slice(None),) * at
+    return tuple(x[lead + (slice(b - n, b),)] for n, b in zip(given, stops, strict=True))
+
+
+# Padding
+
+
+def _padding(p: P.Padding, shape: Shape) -> tuple[list[tuple[int, int]], Shape]:
+    if len(shape) > MAX_NDIM:
+        raise ValueError(f"padding takes 1 to {MAX_NDIM} dimensions, found {len(shape)}")
+    sides = [
+        (int(getattr(p, f"front_offset_dim{i}")), int(getattr(p, f"back_offset_dim{i}")))
+        for i in range(len(shape))
+    ]
+    if p.padding_mode == P.PaddingMode.REFLECT and any(
+        front >= n or back >= n for (front, back), n in zip(sides, shape, strict=True)
+    ):
+        raise ValueError(f"reflection by {sides} needs larger dimensions than {list(shape)}")
+    if p.padding_mode == P.PaddingMode.REPLICATE and 0 in shape and any(map(any, sides)):
+        raise ValueError(f"there is no edge to repeat in an empty tensor of shape {list(shape)}")
+    return sides, tuple(front + n + back for (front, back), n in zip(sides, shape, strict=True))
+
+
+def _padding_dtype(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
+    if inputs[0].name in ("Bool", "IntB1", "IntB2", "IntB4"):
+        raise ValueError(f"padding does not take {inputs[0]}")
+    return (inputs[0],)
+
+
+def _padding_shape(s: ShapeCall) -> Sequence[Shape | None]:
+    return (_padding(s.get(P.Padding), s.shape(0))[1],)
+
+
+@kernel("Padding", dtype=_padding_dtype, shape=_padding_shape)
+def padding(c: Call, x: Array) -> Array:
+    """The input with a border: a constant, the edge repeated, or reflected without the edge itself.
+
+    The constant is a stored number, not a real one, for quantized types.
+
+    Raises:
+        ValueError: a reflection as wide as the dimension itself.
+    """
+    p = c.get(P.Padding)
+    sides, want = _padding(p, x.shape)
+    if p.padding_mode == P.PaddingMode.CONSTANT:
+        out = np.full(want, _cast(p.padding_val, x.dtype), x.dtype)
+        out[tuple(slice(front, front + n) for (front, _), n in zip(sides, x.shape, strict=True))] = x
+        return out
+    out = x
+    for axis, ((front, back), n) in enumerate(zip(sides, x.shape, strict=True)):
+        if front or back:
+            at = np.arange(-front, n + back)
+            if p.padding_mode == P.PaddingMode.REPLICATE:
+                at = at.clip(0, n - 1)
+            else:
+                at = np.abs(at)
+                at = np.minimum(at, 2 * n - 2 - at)
+            out = out.take(at, axis)
+    return out
+
+
+def _cast(value: float, dtype: np.dtype[Any]) -> Any:
+    """A float32 number as C converts it: fractions are cut off, numbers out of range wrap."""
+    if dtype.kind in "iu":
+        whole = int(value) if np.isfinite(value) else 0
+        return np.array(whole & (2 ** (8 * dtype.itemsize) - 1), f"u{dtype.itemsize}").view(dtype)[()]
+    return dtype.type(value)
+
+
+# Diag, Eye, Linspace, Alloc
+
+
+def _diag(k: int, shape: Shape) -> Shape:
+    if len(shape) == 1:
+        return (shape[0] + abs(k),) * 2
+    if len(shape) != 2:
+        raise ValueError(f"expected a vector or a matrix, found shape {list(shape)}")
+    m, n = shape
+    length = min(n - k, m) if k >= 0 else min(m + k, n)
+    if length <= 0 and m * n:
+        raise ValueError(f"diagonal {k} lies outside a matrix of shape {list(shape)}")
+    return (max(length, 0),)
+
+
+def _diag_shape(s: ShapeCall) -> Sequence[Shape | None]:
+    return (_diag(s.get(P.Diag).k, s.shape(0)),)
+
+
+@kernel("Diag", dtype=first_input, shape=_diag_shape)
+def diag(c: Call, x: Array) -> Array:
+    """Diagonal `k` of a matrix, or the matrix that has a vector as its diagonal `k` and zeros elsewhere.
+
+    Raises:
+        ValueError: neither vector nor matrix, or the diagonal lies outside the matrix.
+    """
+    k = c.get(P.Diag).k
+    want = _diag(k, x.shape)
+    if x.ndim == 2:
+        return np.diagonal(x, k) if want[0] else np.empty(0, x.dtype)
+    out = np.zeros(want, x.dtype)
+    np.fill_diagonal(out[max(-k, 0) :, max(k, 0) :], x)
+    return out
+
+
+def _eye(value: Array) -> Shape:
+    shape = target_shape(value)
+    if len(shape) > 2:
+        raise ValueError(f"an identity matrix has 1 or 2 dimensions, found shape {list(shape)}")
+    return shape if len(shape) == 2 else shape * 2
+
+
+def _eye_dtype(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
+    return (plain(opr.get(P.Eye).dtype.name),)
+
+
+def _eye_shape(s: ShapeCall) -> Sequence[Shape | None]:
+    return (_eye(known_value(s, 0)),)
+
+
+@kernel("Eye", dtype=_eye_dtype, shape=_eye_shape)
+def eye(c: Call, shape: Array) -> Array:
+    """A matrix with ones on diagonal `k`; one number as shape means a square."""
+    rows, columns = _eye(shape)
+    out = np.zeros((rows, columns), c.outputs[0].np)
+    k = c.get(P.Eye).k
+    np.fill_diagonal(out[max(-k, 0) :, max(k, 0) :], 1)
+    return out
+
+
+def _float32(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
+    return (plain("Float32"),)
+
+
+def _linspace_shape(s: ShapeCall) -> Sequence[Shape | None]:
+    return (target_shape(known_value(s, 2)),)
+
+
+@kernel("Linspace", dtype=_float32, shape=_linspace_shape)
+def linspace(c: Call, start: Array, stop: Array, num: Array) -> Array:
+    """Evenly spaced float32 numbers from start to stop, computed in double precision.
+
+    Raises:
+        ValueError: start or stop is no scalar.
+    """
+    if start.shape != (1,) or stop.shape != (1,):
+        raise ValueError(f"start and stop must be scalars, found {list(start.shape)}, {list(stop.shape)}")
+    shape = target_shape(num)
+    n = count(shape)
+    first, last = float(start[0]), float(stop[0])
+    step = (last - first) / max(n - 1 if c.get(P.Linspace).endpoint else n, 1)
+    return (first + np.arange(n) * step).astype(np.float32).reshape(shape)
+
+
+def _alloc_dtype(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
+    return (opr.output_dtype or plain(opr.get(P.DTypeParam).dtype.name),)
+
+
+def _alloc_shape(s: ShapeCall) -> Sequence[Shape | None]:
+    return (target_shape(known_value(s, 0)),)
+
+
+@kernel("Alloc", dtype=_alloc_dtype, shape=_alloc_shape)
+def alloc(c: Call, shape: Array) -> Array:
+    """Zeros of that shape; MegEngine leaves the memory as it finds it."""
+    return np.zeros(target_shape(shape), c.outputs[0].np)
+
+
+# MaskedFill and Where
+
+
+def _masked_fill_dtype(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
+    if inputs[1].name != "Bool":
+        raise ValueError(f"the mask must be Bool, found {inputs[1]}")
+    return (inputs[0],)
+
+
+def _leading(shape: Shape, mask: Shape) -> Shape:
+    _first_two_agree(mask, shape[: len(mask)], "the mask")
+    return shape
+
+
+def _masked_fill_shape(s: ShapeCall) -> Sequence[Shape | None]:
+    return (_leading(s.shape(0), s.shape(1)),)
+
+
+@kernel("MaskedFill", dtype=_masked_fill_dtype, shape=_masked_fill_shape)
+def masked_fill(c: Call, x: Array, mask: Array) -> Array:
+    """The input with `value` where the mask, which has the input's leading dimensions, is true.
+
+    Raises:
+        ValueError: the mask's shape is not the beginning of the input's.
+    """
+    _leading(x.shape, mask.shape)
+    wide = mask.reshape(mask.shape + (1,) * (x.ndim - mask.ndim))
+    return np.where(wide, _cast(c.get(P.Fill).value, x.dtype), x)
+
+
+def _where_dtype(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
+    mask, x, y = inputs
+    if mask.name != "Bool" or x != y or x.is_quantized:
+        raise ValueError(f"expected a Bool mask and two tensors of one plain dtype, found {mask}, {x}, {y}")
+    return (x,)
+
+
+def _where_shapes(mask: Shape, x: Shape, y: Shape) -> Shape:
+    _first_two_agree(mask, x, "the mask")
+    _first_two_agree(y, x, "the second tensor")
+    return x
+
+
+def _where_shape(s: ShapeCall) -> Sequence[Shape | None]:
+    return (_where_shapes(s.shape(0), s.shape(1), s.shape(2)),)
+
+
+@kernel("Where", dtype=_where_dtype, shape=_where_shape)
+def where(c: Call, mask: Array, x: Array, y: Array) -> Array:
+    """Elements of `x` where the mask is true, else of `y`; all three have one shape.
+
+    Raises:
+        ValueError: the shapes differ.
+    """
+    _where_shapes(mask.shape, x.shape, y.shape)
+    return np.where(mask, x, y)
