@@ -1,0 +1,103 @@
+"""Every fixture that real MegEngine wrote must replay to the numbers that real MegEngine recorded."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import loadrun
+from loadrun import Verdict
+
+ROOT = Path(__file__).resolve().parent.parent / "fixtures"
+FILES = sorted(p.relative_to(ROOT).as_posix() for p in ROOT.rglob("*.mge"))
+GOOD = [f for f in FILES if not Path(f).name.startswith("xfail_")]
+BAD = [f for f in FILES if Path(f).name.startswith("xfail_")]
+
+
+@cache
+def index(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name in ("index.json", "xfail.json"):
+        path = folder / name
+        if path.exists():
+            found.update(json.loads(path.read_text()))
+    return found
+
+
+def record_of(path: Path) -> Path | None:
+    entry = index(path.parent).get(path.name, {})
+    record = path.parent / entry.get("record", f"{path.name.removesuffix('.mge')}.npz")
+    return record if record.exists() else None
+
+
+def explain(results: list[loadrun.Result]) -> str:
+    lines = [r.message or "" for r in results if r.message]
+    for r in results:
+        for o in r.outputs:
+            if o.verdict is Verdict.FAIL:
+                lines.append(f"testcase {r.index} {o.name}: error {o.error} > {o.maxerr}: {o.comparison}")
+    return "\n".join(lines)
+
+
+def test_there_are_fixtures() -> None:
+    assert len(GOOD) > 300
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_replay(name: str) -> None:
+    path = ROOT / name
+    bundle = loadrun.load(path)
+    runner = loadrun.Runner(bundle)
+    results = list(runner.replay())
+    if bundle.checks:
+        assert results, "a graph with checks comes with testcases"
+        assert {r.verdict for r in results} == {Verdict.PASS}, explain(results)
+    else:
+        assert {r.verdict for r in results} <= {Verdict.NOT_COMPARED}, explain(results)
+    record = record_of(path)
+    if record is not None:
+        compare_record(runner, record, index(path.parent).get(path.name, {}))
+
+
+def compare_record(runner: loadrun.Runner, record: Path, entry: dict[str, Any]) -> None:
+    with np.load(record) as z:
+        data = dict(z)
+    expected = {k: v for k, v in data.items() if k.startswith("out.")}
+    if not expected:
+        return
+    found = runner.run({k[3:]: v for k, v in data.items() if k.startswith("in.")})
+    tolerance = float(entry.get("tolerance", 1e-4))
+    for key, want in expected.items():
+        got = found.outputs[int(key[4:])].value
+        assert got is not None
+        assert got.shape == want.shape, key
+        if want.dtype.kind in "fc":
+            np.testing.assert_allclose(got, want, rtol=tolerance, atol=tolerance, err_msg=key)
+        else:
+            np.testing.assert_array_equal(got, want, err_msg=key)
+
+
+# What the real runtime does wrong by a fault of its own machine code, not of the file: these compute what the
+# file means, so they may pass here.
+RUNTIME_FAULTS = {"fuse_with_z", "ioc16", "io16xc32", "quant_unet", "max_pool2d_float16", "pool_float16"}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_faulty_dump_is_not_passed(name: str) -> None:
+    """Dumps that fail their own testcases in real MegEngine fail here as well."""
+    path = ROOT / name
+    entry = index(path.parent).get(path.name, {})
+    outcome = entry.get("outcome") or entry.get("real")
+    bundle = loadrun.load(path)
+    results = list(loadrun.Runner(bundle).replay())
+    verdict = Verdict.worst(r.verdict for r in results)
+    if entry.get("computes_here") or any(mark in name for mark in RUNTIME_FAULTS):
+        assert verdict in (Verdict.PASS, Verdict.FAIL), explain(results)
+    else:
+        assert outcome in ("fail", "error", "FAIL", "ERROR"), entry
+        assert verdict in (Verdict.FAIL, Verdict.ERROR), f"real MegEngine: {entry}"

@@ -1,0 +1,165 @@
+"""Any byte string gives a graph or a FormatError, in memory and time bounded by the file."""
+
+from __future__ import annotations
+
+import random
+import struct
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import loadrun
+from loadrun import FormatError
+from loadrun.errors import LoadRunError
+
+SMALL = ["fixtures/nets/mlp.mge", "fixtures/nets/mlp.v1.mge"]
+
+
+def try_load(data: bytes) -> loadrun.Bundle | FormatError:
+    """Load and touch every testcase; anything but a FormatError is a defect."""
+    try:
+        bundle = loadrun.loads(data)
+        for testcase in bundle.testcases:
+            assert testcase.arrays
+    except FormatError as e:
+        return e
+    return bundle
+
+
+@pytest.mark.parametrize("path", SMALL)
+def test_truncation_at_every_byte(path: str) -> None:
+    data = Path(path).read_bytes()
+    for n in range(0, len(data), 1 if len(data) < 6000 else 7):
+        found = try_load(data[:n])
+        assert isinstance(found, FormatError), f"{n} of {len(data)} bytes were accepted"
+        assert str(found)
+
+
+@pytest.mark.parametrize("path", SMALL)
+def test_flipped_bits(path: str) -> None:
+    data = bytearray(Path(path).read_bytes())
+    rng = random.Random(1)
+    for _ in range(3000):
+        at, bit = rng.randrange(len(data)), 1 << rng.randrange(8)
+        data[at] ^= bit
+        try_load(bytes(data))
+        data[at] ^= bit
+
+
+@pytest.mark.parametrize("path", SMALL)
+def test_overwritten_words_load_or_run_or_fail_clearly(path: str) -> None:
+    data = bytearray(Path(path).read_bytes())
+    rng = random.Random(2)
+    values = [0, 1, 2, 3, 4, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, 0xFFFFFFFC, 1 << 20, 7, 255]
+    for _ in range(1500):
+        at = rng.randrange(0, len(data) - 4) & ~3
+        old = data[at : at + 4]
+        data[at : at + 4] = struct.pack("<I", rng.choice(values))
+        found = try_load(bytes(data))
+        if isinstance(found, loadrun.Bundle):
+            try:
+                for result in loadrun.run(found):
+                    assert result.verdict is not None
+            except LoadRunError:
+                pass
+        data[at : at + 4] = old
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.binary(max_size=200), st.sampled_from([b"", b"mgbtest0", b"MGBC\0\0\0\0", b"MGBS", b"\x40\0\0\0\x10\0\0\0mgv2"]))
+def test_random_bytes(data: bytes, magic: bytes) -> None:
+    found = try_load(magic + data)
+    assert isinstance(found, (FormatError, loadrun.Bundle))
+
+
+def test_empty_file(tmp_path: Path) -> None:
+    (tmp_path / "e.mge").write_bytes(b"")
+    with pytest.raises(FormatError, match="the file is empty"):
+        loadrun.load(tmp_path / "e.mge")
+
+
+@pytest.mark.parametrize(
+    ("head", "what"),
+    [
+        (b"\x08\x07\x12\x07pytorch:" + bytes(64), "ONNX"),
+        (b"PK\x03\x04" + bytes(64), "zip archive"),
+        (b"\x93NUMPY\x01\x00" + bytes(64), "npy"),
+        (b"\x89PNG\r\n\x1a\n" + bytes(64), "PNG"),
+        (b"version https://git-lfs.github.com/spec/v1\n", "git lfs pull"),
+        (b"hello world, this is text", "expected a MegEngine dump"),
+    ],
+)
+def test_other_kinds_of_files_are_named(head: bytes, what: str) -> None:
+    with pytest.raises(FormatError, match=what):
+        loadrun.loads(head)
+
+
+def test_count_that_lies() -> None:
+    data = bytearray(Path(SMALL[0]).read_bytes())
+    assert data[:8] == b"mgbtest0"
+    (n,) = struct.unpack_from("<I", data, 8)
+    struct.pack_into("<I", data, 8, 0xFFFFFFFF)
+    with pytest.raises(FormatError, match=f"announces 4294967295 testcases, the file ends after {n}"):
+        loadrun.loads(bytes(data))
+
+
+def test_shared_vectors_cannot_unfold() -> None:
+    """A vector of a million offsets to one operator is refused before a million operators exist."""
+    data = bytearray(struct.pack("<I4s", 8, b"mgv2"))
+    vtable = struct.pack("<HH3H", 10, 8, 0, 0, 4)
+    data += vtable + bytes(-len(vtable) % 4)
+    root = len(data)
+    data[0:4] = struct.pack("<I", root)
+    data += struct.pack("<iI", root - 8, 4)
+    at = len(data)
+    count = 1_000_000
+    struct.pack_into("<I", data, root + 4, at - root - 4)
+    data += struct.pack("<I", count)
+    target = at + 4 + 4 * count
+    steps = target - (at + 4 + 4 * np.arange(count))
+    data += steps.astype("<u4").tobytes()
+    data += struct.pack("<i", target - 8) + bytes(64)
+    blob = struct.pack("<I", len(data)) + bytes(data)
+    tracemalloc.start()
+    try:
+        with pytest.raises(FormatError):
+            loadrun.loads(blob)
+        assert tracemalloc.get_traced_memory()[1] < 60 * len(blob)
+    finally:
+        tracemalloc.stop()
+
+
+def test_trailing_bytes_are_counted() -> None:
+    data = Path(SMALL[0]).read_bytes()
+    assert loadrun.loads(data + b"garbage").trailing == 7
+
+
+def test_error_names_file_and_offset(tmp_path: Path) -> None:
+    path = tmp_path / "cut.mge"
+    path.write_bytes(Path(SMALL[0]).read_bytes()[:100])
+    with pytest.raises(FormatError, match=r"cut\.mge: .*truncated.*\(at byte 12\)"):
+        loadrun.load(path)
+
+
+def test_loading_opens_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    import sys
+
+    opened: list[str] = []
+
+    def audit(event: str, args: tuple[object, ...]) -> None:
+        if event in ("open", "exec", "compile", "subprocess.Popen", "socket.connect") and watching[0]:
+            opened.append(f"{event} {args[0]!r}")
+
+    watching = [False]
+    sys.addaudithook(audit)
+    loadrun.run(SMALL[0])
+    watching[0] = True
+    try:
+        loadrun.run(SMALL[1])
+    finally:
+        watching[0] = False
+    assert [o for o in opened if "mlp.v1.mge" not in o] == []
