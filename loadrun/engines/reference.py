@@ -6,35 +6,47 @@ reader ran, and a reader that is the last one may write its result into that val
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ..dtypes import Array, DType, nbytes, round_bfloat16
 from ..errors import EngineError, InputError, LoadRunError
 from ..graph import Graph, Opr, Var
-from ..ops.infer import describe, infer_dtypes, infer_shapes
+from ..ops.infer import Inference, describe, infer_dtypes, infer_shapes
 from ..ops.registry import Call, Kernel, Shape, implementation
 from .memory import memory_limit
 
 __all__ = ["ReferenceEngine"]
 
 Observer = Callable[[Opr, Sequence[Array]], None]
+_PROGRAMS = 8
+"""How many sets of input shapes keep their program."""
 
 
 @dataclass(eq=False)
-class _Step:
+class Step:
+    """One operator of a program.
+
+    Attributes:
+        reads: variable ids of its inputs.
+        writes: variable ids of its outputs.
+        dying: variables that nobody reads afterwards.
+    """
+
     kernel: Kernel
     call: Call
     reads: tuple[int, ...]
     writes: tuple[int, ...]
-    dying: tuple[int, ...]
-    round_bf16: bool
+    dying: tuple[int, ...] = ()
 
 
 class ReferenceEngine:
     """A graph compiled for repeated execution on numpy.
+
+    Constant subgraphs are computed once. For every set of input shapes the engine keeps a program of its
+    own, in which shape arithmetic is already done.
 
     Args:
         graph: the graph to execute.
@@ -58,74 +70,14 @@ class ReferenceEngine:
             o.outputs[0].name or "": o.outputs[0] for o in self._oprs if o.type == "Host2DeviceCopy"
         }
         self._constant = self._find_constants()
-        self._steps = self._plan()
         self._values: dict[int, Array] | None = None
-        self._checked: set[tuple[tuple[str, Shape], ...]] = set()
+        self._steps: list[Step] = []
+        self._programs: dict[tuple[tuple[str, Shape], ...], Program] = {}
 
     @property
     def inputs(self) -> dict[str, Var]:
         """The graph inputs that the targets depend on, by name."""
         return dict(self._inputs)
-
-    def _find_constants(self) -> set[int]:
-        """Ids of the variables that are the same in every run."""
-        constant: set[int] = set()
-        for opr in self._oprs:
-            if opr.type == "Host2DeviceCopy" or implementation(opr.type).random:
-                continue
-            if all(v.id in constant for v in opr.inputs):
-                constant.update(v.id for v in opr.outputs)
-        return constant
-
-    def _plan(self) -> list[_Step]:
-        keep = {v.id for v in self.targets}
-        last: dict[int, int] = {}
-        for i, opr in enumerate(self._oprs):
-            for v in (*opr.inputs, *opr.outputs):
-                last[v.id] = i
-        steps = []
-        for i, opr in enumerate(self._oprs):
-            if opr.type == "Host2DeviceCopy":
-                continue
-            ids = [v.id for v in (*opr.inputs, *opr.outputs)]
-            dying = tuple(dict.fromkeys(v for v in ids if last[v] == i and v not in keep))
-            outs = tuple(_typed(v) for v in opr.outputs)
-            call = Call(
-                opr,
-                tuple(_typed(v) for v in opr.inputs),
-                outs,
-                tuple(v.id in self._constant for v in opr.inputs),
-            )
-            steps.append(
-                _Step(
-                    implementation(opr.type).kernel,
-                    call,
-                    tuple(v.id for v in opr.inputs),
-                    tuple(v.id for v in opr.outputs),
-                    dying,
-                    any(d.name == "BFloat16" for d in outs),
-                )
-            )
-        return steps
-
-    def _fold(self) -> dict[int, Array]:
-        """Compute the constant variables and keep those that non-constant operators (or the caller) read."""
-        values: dict[int, Array] = {}
-        steps = []
-        for step in self._steps:
-            if step.writes and step.writes[0] in self._constant:
-                self._execute(step, values, {})
-            else:
-                steps.append(step)
-        read = {v for step in steps for v in step.reads} | {v.id for v in self.targets}
-        for step in steps:
-            step.dying = tuple(v for v in step.dying if v not in self._constant)
-        self._steps = steps
-        kept = {v: a for v, a in values.items() if v in read}
-        for array in kept.values():
-            if array.flags.owndata:
-                array.flags.writeable = False
-        return kept
 
     def run(self, feeds: Mapping[str, Array], observe: Observer | None = None) -> list[Array]:
         """Execute once.
@@ -145,24 +97,48 @@ class ReferenceEngine:
         with np.errstate(all="ignore"):
             if self._values is None:
                 self._values = self._fold()
-            values.update(self._values)
-            rng = np.random.default_rng(self.seed)
-            # Live variables per piece of memory; fed and constant arrays are absent: never overwritten.
-            owners: dict[int, int] = {}
-            for step in self._steps:
-                step.call.rng = rng
-                self._execute(step, values, owners)
-                if observe is not None:
-                    observe(step.call.opr, [values[v] for v in step.writes])
-                for v in step.dying:
-                    gone = values.pop(v, None)
-                    if gone is not None:
-                        key = id(_root(gone))
-                        if key in owners:
-                            owners[key] -= 1
-                            if not owners[key]:
-                                del owners[key]
+            program = self._program(values)
+            values.update(program.constants)
+            execute(program.steps, values, np.random.default_rng(self.seed), observe)
         return [values[v.id] for v in self.targets]
+
+    def _find_constants(self) -> set[int]:
+        """Ids of the variables that are the same in every run."""
+        constant: set[int] = set()
+        for opr in self._oprs:
+            if opr.type == "Host2DeviceCopy" or implementation(opr.type).random:
+                continue
+            if all(v.id in constant for v in opr.inputs):
+                constant.update(v.id for v in opr.outputs)
+        return constant
+
+    def _fold(self) -> dict[int, Array]:
+        """Compute the constant variables; what remains to be executed becomes `self._steps`."""
+        steps = [make_step(o, self._constant) for o in self._oprs if o.type != "Host2DeviceCopy"]
+        constant = [s for s in steps if s.writes and s.writes[0] in self._constant]
+        self._steps = [s for s in steps if not (s.writes and s.writes[0] in self._constant)]
+        wanted = {v for s in self._steps for v in s.reads} | {v.id for v in self.targets}
+        mark_dying(constant, wanted)
+        values: dict[int, Array] = {}
+        execute(constant, values, np.random.default_rng(self.seed))
+        for array in values.values():
+            if array.flags.owndata:
+                array.flags.writeable = False
+        return values
+
+    def _program(self, fed: Mapping[int, Array]) -> Program:
+        """The program for these input shapes, made on first use."""
+        shapes = {n: fed[v.id].shape for n, v in self._inputs.items()}
+        key = tuple(shapes.items())
+        program = self._programs.pop(key, None)
+        if program is None:
+            known = infer_shapes(self.graph, self._oprs, shapes)
+            self._check_memory(known)
+            program = specialize(self._steps, self._values or {}, known, {v.id for v in self.targets})
+            while len(self._programs) >= _PROGRAMS:
+                self._programs.pop(next(iter(self._programs)))
+        self._programs[key] = program
+        return program
 
     def _feed(self, feeds: Mapping[str, Array]) -> dict[int, Array]:
         values: dict[int, Array] = {}
@@ -170,14 +146,12 @@ class ReferenceEngine:
             tensor = var.owner.tensors[0]
             if name in feeds:
                 array = feeds[name]
-                want = _typed(var).np
+                want = typed(var).np
                 if array.dtype != want:
                     raise InputError(
                         f"input {name!r} takes {var.dtype} ({want}), got an array of {array.dtype}"
                     )
-                if array.ndim == 0:
-                    array = array.reshape(1)
-                values[var.id] = array
+                values[var.id] = array.reshape(1) if array.ndim == 0 else array
             elif tensor.data is not None:
                 values[var.id] = tensor.value()
             else:
@@ -185,64 +159,136 @@ class ReferenceEngine:
                     f"input {name!r} ({var.dtype} {_shape_text(tensor.shape)}) was not given; "
                     f"given: {', '.join(feeds) or 'none'}"
                 )
-        self._check_memory({n: values[v.id].shape for n, v in self._inputs.items()})
         return values
 
-    def _check_memory(self, shapes: dict[str, Shape]) -> None:
-        """Refuse shapes whose values cannot fit in memory, once for each set of input shapes."""
-        key = tuple(shapes.items())
-        if key in self._checked:
-            return
+    def _check_memory(self, known: Inference) -> None:
+        """Refuse shapes whose values cannot fit in memory."""
         limit = memory_limit()
-        known = infer_shapes(self.graph, self._oprs, shapes)
         for opr in self._oprs:
             for var in opr.outputs:
                 shape = known.shapes.get(var.id)
-                if shape is not None and nbytes(shape, _typed(var)) > limit:
-                    size = nbytes(shape, _typed(var)) / 2**30
+                if shape is not None and nbytes(shape, typed(var)) > limit:
+                    size = nbytes(shape, typed(var)) / 2**30
                     raise EngineError(
                         f"{describe(opr)} gives {var.dtype} {list(shape)}, {size:.1f} GiB, "
                         f"more than the {limit / 2**30:.1f} GiB of memory"
                     )
-        self._checked.add(key)
 
-    def _execute(self, step: _Step, values: dict[int, Array], owners: dict[int, int]) -> None:
-        call = step.call
-        args = [values[v] for v in step.reads]
-        call.spare = [
-            values[v]
-            for v in step.dying
-            if v in values and v in step.reads and owners.get(id(_root(values[v]))) == 1 and _whole(values[v])
-        ]
-        try:
-            result = step.kernel(call, *args)
-        except LoadRunError as e:
-            raise type(e)(f"{describe(call.opr)}: {e}") from e
-        except MemoryError as e:
-            raise EngineError(
-                f"{describe(call.opr)} ran out of memory; inputs: {_inputs_text(call, args)}"
-            ) from e
-        except Exception as e:
-            raise EngineError(f"{describe(call.opr)} failed: {e}; inputs: {_inputs_text(call, args)}") from e
-        finally:
-            call.spare = []
-        outs = result if isinstance(result, tuple) else (result,)
-        for v, out, dtype in zip(step.writes, outs, call.outputs, strict=True):
-            if out.dtype != dtype.np:
-                raise EngineError(f"{describe(call.opr)} gave {out.dtype}, its dtype rule says {dtype}")
-            if step.round_bf16 and dtype.name == "BFloat16":
-                out = round_bfloat16(out)
-            values[v] = out
-            self._own(out, args, owners)
 
-    @staticmethod
-    def _own(out: Array, args: list[Array], owners: dict[int, int]) -> None:
-        root = _root(out)
-        key = id(root)
-        if key in owners:
-            owners[key] += 1
-        elif isinstance(root, np.ndarray) and not any(_root(a) is root for a in args):
-            owners[key] = 1
+@dataclass(eq=False)
+class Program:
+    """Steps to execute and the values that they find ready."""
+
+    steps: list[Step]
+    constants: dict[int, Array]
+
+
+def make_step(opr: Opr, constant: Collection[int]) -> Step:
+    """The step of an operator; `constant` holds the ids of variables that never change."""
+    call = Call(
+        opr,
+        tuple(typed(v) for v in opr.inputs),
+        tuple(typed(v) for v in opr.outputs),
+        tuple(v.id in constant for v in opr.inputs),
+    )
+    kernel = implementation(opr.type).kernel
+    return Step(kernel, call, tuple(v.id for v in opr.inputs), tuple(v.id for v in opr.outputs))
+
+
+def mark_dying(steps: Sequence[Step], keep: Collection[int]) -> None:
+    """Tell every step which variables it is the last to read (or nobody reads at all)."""
+    last = {v: i for i, s in enumerate(steps) for v in (*s.reads, *s.writes)}
+    for i, s in enumerate(steps):
+        s.dying = tuple(v for v in dict.fromkeys((*s.reads, *s.writes)) if last[v] == i and v not in keep)
+
+
+def specialize(
+    steps: Iterable[Step], constants: Mapping[int, Array], known: Inference, keep: Collection[int]
+) -> Program:
+    """The program for known input shapes: shape arithmetic is replaced by its values.
+
+    Args:
+        steps: the graph's steps without the constant ones.
+        constants: values of the constant variables.
+        known: what inference found for these input shapes.
+        keep: ids of the variables that the caller wants.
+    """
+    ready = dict(constants)
+    rest: list[Step] = []
+    for s in steps:
+        if s.writes and all(v in known.values for v in s.writes):
+            ready.update((v, known.values[v]) for v in s.writes)
+        else:
+            rest.append(s)
+    needed = set(keep)
+    for s in reversed(rest):
+        if not s.writes or needed.intersection(s.writes):
+            needed.update(s.reads)
+    rest = [replace(s) for s in rest if not s.writes or needed.intersection(s.writes)]
+    mark_dying(rest, {*keep, *ready})
+    return Program(rest, {v: a for v, a in ready.items() if v in needed})
+
+
+def execute(
+    steps: Iterable[Step],
+    values: dict[int, Array],
+    rng: np.random.Generator,
+    observe: Observer | None = None,
+) -> None:
+    """Run steps in order; `values` gains what they write and loses what dies."""
+    # Live variables per piece of memory; fed and constant arrays are absent: never overwritten.
+    owners: dict[int, int] = {}
+    for step in steps:
+        step.call.rng = rng
+        _execute(step, values, owners)
+        if observe is not None:
+            observe(step.call.opr, [values[v] for v in step.writes])
+        for v in step.dying:
+            if v not in values:
+                continue
+            key = id(_root(values.pop(v)))
+            if key in owners:
+                owners[key] -= 1
+                if not owners[key]:
+                    del owners[key]
+
+
+def _execute(step: Step, values: dict[int, Array], owners: dict[int, int]) -> None:
+    call = step.call
+    args = [values[v] for v in step.reads]
+    call.spare = [
+        values[v]
+        for v in step.dying
+        if v in values and v in step.reads and owners.get(id(_root(values[v]))) == 1 and _whole(values[v])
+    ]
+    try:
+        result = step.kernel(call, *args)
+    except LoadRunError as e:
+        raise type(e)(f"{describe(call.opr)}: {e}") from e
+    except MemoryError as e:
+        raise EngineError(
+            f"{describe(call.opr)} ran out of memory; inputs: {_inputs_text(call, args)}"
+        ) from e
+    except Exception as e:
+        raise EngineError(f"{describe(call.opr)} failed: {e}; inputs: {_inputs_text(call, args)}") from e
+    finally:
+        call.spare = []
+    outs = result if isinstance(result, tuple) else (result,)
+    for v, out, dtype in zip(step.writes, outs, call.outputs, strict=True):
+        if out.dtype != dtype.np:
+            raise EngineError(f"{describe(call.opr)} gave {out.dtype}, its dtype rule says {dtype}")
+        values[v] = round_bfloat16(out) if dtype.name == "BFloat16" else out
+        _own(values[v], args, owners)
+
+
+def _own(out: Array, args: list[Array], owners: dict[int, int]) -> None:
+    """Count a new variable for the memory that it lives in."""
+    root = _root(out)
+    key = id(root)
+    if key in owners:
+        owners[key] += 1
+    elif isinstance(root, np.ndarray) and not any(_root(a) is root for a in args):
+        owners[key] = 1
 
 
 def _root(array: Array) -> object:
@@ -257,7 +303,8 @@ def _whole(array: Array) -> bool:
     return bool(array.flags.writeable and array.flags.c_contiguous)
 
 
-def _typed(var: Var) -> DType:
+def typed(var: Var) -> DType:
+    """The dtype of a variable after inference."""
     if var.dtype is None:
         raise EngineError(f"the dtype of {var.label!r} is unknown")
     return var.dtype
