@@ -79,10 +79,8 @@ def _slice(part: _Part, size: int) -> slice:
         end = min(place(part.end, -1), begin)
         good = begin >= 0 and end >= -1
     if not good:
-        raise ValueError(
-            f"slice {_whole_number(part.begin, 0)}:{_whole_number(part.end, size)}:{step} is out of bounds "
-            f"for axis {part.axis} of size {size}"
-        )
+        text = ":".join("" if v is None else str(_whole_number(v, 0)) for v in part[1:4])
+        raise ValueError(f"slice {text} is out of bounds for axis {part.axis} of size {size}")
     return slice(begin, end if end >= 0 else None, step)
 
 

@@ -353,14 +353,19 @@ def _split(axis: int, shape: Shape, sizes: Sequence[int]) -> tuple[int, list[Sha
     return at, [(*shape[:at], n, *shape[at + 1 :]) for n in sizes]
 
 
-def _scalar(value: Array, what: str) -> int:
+def scalar(value: Array, what: str) -> int:
+    """The whole number in a tensor of shape ``[1]``.
+
+    Raises:
+        ValueError: another shape, or a fraction.
+    """
     if value.shape != (1,):
         raise ValueError(f"the {what} must be a scalar, found shape {list(value.shape)}")
     return integers(value, what)[0]
 
 
 def _split_shape(s: ShapeCall) -> Sequence[Shape | None]:
-    sizes = [_scalar(known_value(s, i), "size") for i in range(1, len(s.shapes))]
+    sizes = [scalar(known_value(s, i), "size") for i in range(1, len(s.shapes))]
     return _split(s.get(P.Axis).axis, s.shape(0), sizes)[1]
 
 
@@ -371,7 +376,7 @@ def split(c: Call, x: Array, *sizes: Array) -> tuple[Array, ...]:
     Raises:
         ValueError: the sizes do not sum to the axis.
     """
-    given = [_scalar(n, "size") for n in sizes]
+    given = [scalar(n, "size") for n in sizes]
     at, _ = _split(c.get(P.Axis).axis, x.shape, given)
     stops = np.cumsum(given).tolist()
     lead = (slice(None),) * at
@@ -419,7 +424,7 @@ def padding(c: Call, x: Array) -> Array:
     p = c.get(P.Padding)
     sides, want = _padding(p, x.shape)
     if p.padding_mode == P.PaddingMode.CONSTANT:
-        out = np.full(want, _cast(p.padding_val, x.dtype), x.dtype)
+        out = np.full(want, c_cast(p.padding_val, x.dtype), x.dtype)
         out[tuple(slice(front, front + n) for (front, _), n in zip(sides, x.shape, strict=True))] = x
         return out
     out = x
@@ -435,8 +440,12 @@ def padding(c: Call, x: Array) -> Array:
     return out
 
 
-def _cast(value: float, dtype: np.dtype[Any]) -> Any:
-    """A float32 number as C converts it: fractions are cut off, numbers out of range wrap."""
+def c_cast(value: float, dtype: np.dtype[Any]) -> Any:
+    """A float32 number as C converts it: fractions are cut off, numbers out of range wrap.
+
+    >>> int(c_cast(-1.5, np.dtype("u1")))
+    255
+    """
     if dtype.kind in "iu":
         whole = int(value) if np.isfinite(value) else 0
         return np.array(whole & (2 ** (8 * dtype.itemsize) - 1), f"u{dtype.itemsize}").view(dtype)[()]
@@ -568,7 +577,7 @@ def masked_fill(c: Call, x: Array, mask: Array) -> Array:
     """
     _leading(x.shape, mask.shape)
     wide = mask.reshape(mask.shape + (1,) * (x.ndim - mask.ndim))
-    return np.where(wide, _cast(c.get(P.Fill).value, x.dtype), x)
+    return np.where(wide, c_cast(c.get(P.Fill).value, x.dtype), x)
 
 
 def _where_dtype(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
