@@ -6,7 +6,7 @@ rows and then along them, so the cost is proportional to window height plus widt
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,7 @@ import numpy as np
 from ..dtypes import Array, DType, round_bfloat16
 from ..graph import Opr
 from ..params import AdaptivePooling, Format, Pooling, PoolingMode
+from .half import round_half
 from .registry import Call, Shape, ShapeCall, kernel
 
 __all__ = ["Window", "pool"]
@@ -158,7 +159,9 @@ def _sum(x: Array, axes: tuple[int, int], windows: tuple[Window, Window], dtype:
     return out
 
 
-def _sum_rounded(x: Array, axes: tuple[int, int], windows: tuple[Window, Window], bf16: bool) -> Array:
+def _sum_rounded(
+    x: Array, axes: tuple[int, int], windows: tuple[Window, Window], cut: Callable[[Array], Array]
+) -> Array:
     """Sums that are rounded to the half-width type after every element, row by row through the window."""
     h, w = axes
     shape = [*x.shape]
@@ -169,9 +172,7 @@ def _sum_rounded(x: Array, axes: tuple[int, int], windows: tuple[Window, Window]
         into, row = out[_at(h, to_h)], x[_at(h, from_h)]
         for _, (to_w, from_w) in cols:
             view = into[_at(w, to_w)]
-            np.add(view, row[_at(w, from_w)], out=view)
-            if bf16:
-                view[...] = round_bfloat16(view)
+            view[...] = cut(np.add(view, row[_at(w, from_w)], dtype=np.float32))
     return out
 
 
@@ -217,20 +218,19 @@ def pool(
     count = present.astype(np.float32) if exclude else np.float32(area)
     if dtype.name == "Float32":
         total = _sum(x, axes, windows, np.float32)
-        return np.divide(total, count, dtype=np.float32)
+        return np.asarray(total / count)
     if dtype.is_float:
-        total = _sum_rounded(x, axes, windows, dtype.name == "BFloat16")
-        if dtype.name == "BFloat16":
-            return np.divide(total, round_bfloat16(np.asarray(count)))
-        return np.divide(total, np.asarray(count, np.float16))
+        cut = round_bfloat16 if dtype.name == "BFloat16" else round_half
+        total = _sum_rounded(x, axes, windows, cut)
+        return cut(total.astype(np.float32) / cut(np.asarray(count)).astype(np.float32))
     if dtype.is_asymmetric and not exclude:
         # Only the part of a window that is padding stands for the zero point.
         total = _sum(x, axes, windows, np.int32) + (area - present) * dtype.zero_point
     else:
         total = _sum(x, axes, windows, np.int32)
     if dtype.name == "Int8" and not exclude:
-        cut = np.abs(total.astype(np.int64)) // area
-        return np.copysign(cut, total).astype(np.int8)
+        size = np.abs(total.astype(np.int64)) // area
+        return np.copysign(size, total).astype(np.int8)
     low, high = dtype.range if dtype.is_quantized else (-128, 127)
     return np.clip(_half_away(total, count), low, high).astype(dtype.np)
 
