@@ -14,7 +14,7 @@ the model has a single input. Sources are
 ==================== =====================================================================================
 
 Blanks around names, separators and numbers do not matter. Names and paths may stand in single or double
-quotes; outside quotes ``::`` is a literal colon, and ``C:\\x`` or ``C:/x`` is a path. Parsing touches no file.
+quotes; outside quotes ``::`` is a literal colon, and ``C:\\x`` is a path. Parsing touches no file.
 """
 
 from __future__ import annotations
@@ -211,6 +211,8 @@ class _Scanner:
             return self.braces()
         if first == "[":
             return self.values()
+        if first == "@":
+            raise self.error("a list file (@) must be the whole specification")
         return self.member(self.word("a file, #rand(...), {shape} or [values]", colons=True))
 
     def member(self, path: str) -> PathSource:
@@ -227,7 +229,7 @@ class _Scanner:
             self.pos = end + 1
             return found
         start, out = self.pos, ""
-        if (path or colons) and re.match(r"[A-Za-z]:[\\/]", self.text[start:]):
+        if (path or colons) and re.match(r"[A-Za-z]:\\", self.text[start:]):
             out, self.pos = self.text[start : start + 2], start + 2
         while self.pos < len(self.text):
             char = self.text[self.pos]

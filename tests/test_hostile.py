@@ -70,7 +70,10 @@ def test_overwritten_words_load_or_run_or_fail_clearly(path: str) -> None:
 
 
 @settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
-@given(st.binary(max_size=200), st.sampled_from([b"", b"mgbtest0", b"MGBC\0\0\0\0", b"MGBS", b"\x40\0\0\0\x10\0\0\0mgv2"]))
+@given(
+    st.binary(max_size=200),
+    st.sampled_from([b"", b"mgbtest0", b"MGBC\0\0\0\0", b"MGBS", b"\x40\0\0\0\x10\0\0\0mgv2"]),
+)
 def test_random_bytes(data: bytes, magic: bytes) -> None:
     found = try_load(magic + data)
     assert isinstance(found, (FormatError, loadrun.Bundle))

@@ -1,0 +1,170 @@
+"""The command: tables, exit codes, options, and errors without tracebacks."""
+
+from __future__ import annotations
+
+import json
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import loadrun
+from loadrun.cli import main
+from loadrun.dtypes import DType
+from loadrun.graph import Graph, Tensor
+from loadrun.params import Elemwise, ElemwiseMode, Host2DeviceCopy
+
+MLP = "fixtures/nets/mlp.mge"
+
+
+def plain_model(path: Path, mode: ElemwiseMode = ElemwiseMode.NEGATE) -> Path:
+    graph = Graph()
+    (x,) = graph.add(
+        "Host2DeviceCopy", Host2DeviceCopy(), tensors=[Tensor(DType("Float32"), (2, 3), "x")], names=["x"]
+    )
+    graph.outputs = graph.add("Elemwise", Elemwise(mode=mode), inputs=[x], names=["y"])
+    loadrun.save(graph, path)
+    return path
+
+
+def broken_model(path: Path) -> Path:
+    """The fixture with the last byte of its last testcase's values changed, so that a check fails."""
+    bundle = loadrun.load(MLP)
+    cases = []
+    for testcase in bundle.testcases:
+        arrays = {k: v.copy() for k, v in testcase.arrays.items()}
+        cases.append(loadrun.Testcase(arrays, testcase.dtypes))
+    key = next(k for k in cases[-1].arrays if k.endswith(":expect"))
+    cases[-1].arrays[key].reshape(-1)[1] += 3
+    bundle.testcases = cases
+    loadrun.save(bundle, path)
+    return path
+
+
+def test_pass(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([MLP]) == 0
+    out = capsys.readouterr().out
+    assert "tolerance" in out
+    assert "0 failed" in out.splitlines()[-1]
+
+
+def test_fail_names_the_worst_element(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = broken_model(tmp_path / "m.mge")
+    assert main([str(path)]) == 1
+    out = capsys.readouterr().out
+    assert "FAIL" in out
+    assert "(0, 1)" in out or "[0, 1]" in out
+    assert "1 failed" in out.splitlines()[-1]
+
+
+def test_not_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = str(plain_model(tmp_path / "p.mge"))
+    assert main([path]) == 3
+    assert "1 file with nothing compared" in capsys.readouterr().out
+    assert main([path, "--no-check"]) == 0
+
+
+def test_bad_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(tmp_path / "absent.mge")]) == 2
+    assert "No such file" in capsys.readouterr().out
+    (tmp_path / "junk.mge").write_bytes(b"junk, nothing but junk")
+    assert main([str(tmp_path / "junk.mge"), MLP]) == 2
+    out = capsys.readouterr().out
+    assert "expected a MegEngine dump" in out
+    assert "pass" in out, "a bad file does not keep the others from being replayed"
+    assert main([str(tmp_path)]) == 2
+
+
+@pytest.mark.parametrize(
+    "argv", [[], ["--nonsense", MLP], ["run"], [MLP, "--iter", "-3"], [MLP, "--engine", "x"]]
+)
+def test_bad_usage(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(argv) == 2
+    captured = capsys.readouterr()
+    assert "Traceback" not in captured.err + captured.out
+
+
+def test_input_forms(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = str(plain_model(tmp_path / "p.mge"))
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    np.save(tmp_path / "x.npy", x)
+    np.savez(tmp_path / "x.npz", x=x, other=np.zeros(3))
+    out = tmp_path / "out"
+    for spec in (
+        f"x:{tmp_path}/x.npy",
+        f"{tmp_path}/x.npy",
+        f"{tmp_path}/x.npz",
+        f"x:{tmp_path}/x.npz!x",
+        "x:[[0,1,2],[3,4,5]]",
+    ):
+        assert main([path, "--input", spec, "--output", str(out)]) == 3, capsys.readouterr()
+        np.testing.assert_array_equal(np.load(out / "y.npy"), -x)
+    assert main([path, "--input", "x:{4,3}", "--output", str(out)]) == 3
+    assert np.load(out / "y.npy").shape == (4, 3)
+    assert main([path, "--input", "z:#ones"]) == 2
+    assert "no input 'z'; its inputs are x" in capsys.readouterr().out
+    assert main([path, "--input", "x:#rand(0,"]) == 2
+    assert "^" in capsys.readouterr().out
+
+
+def test_random_inputs_are_the_same_everywhere(tmp_path: Path) -> None:
+    bundle = loadrun.load(plain_model(tmp_path / "p.mge"))
+    x = loadrun.random_inputs(bundle, seed=1)["x"]
+    # The first raw words of PCG64(1), as documented by numpy's bit stream guarantee.
+    raw = np.random.PCG64(1).random_raw(6)
+    np.testing.assert_array_equal(x.reshape(-1), ((raw >> np.uint64(40)) / 2.0**24).astype("f4"))
+    assert x.tobytes() != loadrun.random_inputs(bundle, seed=2)["x"].tobytes()
+
+
+def test_json_and_timing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    report = tmp_path / "r.json"
+    assert main([MLP, "--iter", "3", "--warmup-iter", "1", "--json", str(report)]) == 0
+    assert "3 runs after 1 warm-up" in capsys.readouterr().out
+    data = json.loads(report.read_text())
+    assert data["exit_code"] == 0
+    (entry,) = data["files"]
+    assert entry["verdict"] == "pass"
+    assert len(entry["timing"]["samples"]) == 3
+    assert [t["testcase"] for t in entry["testcases"]] == [0, 1]
+    assert main([MLP, "--json", "-"]) == 0
+    assert json.loads(capsys.readouterr().out)["files"][0]["verdict"] == "pass"
+
+
+def test_info(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["info", MLP]) == 0
+    text = capsys.readouterr().out
+    for word in ("FBS_V2", "MatrixMulV2", "maxerr", "FLOP", "2 testcases", "metadata"):
+        assert word in text
+    assert main(["info", "--json", MLP]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert data["testcases"] == 2
+    assert [v["name"] for v in data["inputs"]] == [v.name for v in loadrun.load(MLP).inputs]
+
+
+def test_info_of_a_bad_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "x.mge").write_bytes(struct.pack("<I4s4s", 100, b"\4\0\0\0", b"mgv2"))
+    assert main(["info", str(tmp_path / "x.mge")]) == 2
+    assert "truncated" in capsys.readouterr().err
+
+
+def test_names_from_files_are_printed_safely(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    graph = Graph()
+    (x,) = graph.add(
+        "Host2DeviceCopy", Host2DeviceCopy(), tensors=[Tensor(DType("Float32"), (1,), "x")], names=["x"]
+    )
+    graph.outputs = graph.add("Elemwise", Elemwise(), inputs=[x], names=["\x1b[31mred\n" + "long" * 100])
+    loadrun.save(graph, tmp_path / "n.mge")
+    assert main([str(tmp_path / "n.mge"), "--no-check", "--output", str(tmp_path / "o")]) == 0
+    out = capsys.readouterr().out
+    assert "\x1b" not in out
+    assert "\\x1b[31mred\\n" in out
+
+
+def test_module_entry() -> None:
+    done = subprocess.run([sys.executable, "-m", "loadrun", MLP], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    assert "2 passed" in done.stdout
