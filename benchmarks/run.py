@@ -1,0 +1,124 @@
+"""loadrun beside real MegEngine and ONNX Runtime: the same models, the same inputs, interleaved rounds.
+
+  python benchmarks/run.py MODEL.mge... [--threads 2] [--iter 10] [--rounds 3] [--megengine PYTHON] [--json FILE]
+
+Models come from `benchmarks/make_models.py FOLDER`, run with the Python of a MegEngine installation (scripts/oracle.sh
+makes one). Every engine runs in a process of its own; rounds alternate between the engines, because a machine's
+clock drifts. What counts is the ratio of medians within one run, not the milliseconds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from tabulate import tabulate
+
+HERE = Path(__file__).resolve().parent
+
+
+def worker(command: list[str], environment: dict[str, str], threads: int) -> dict[str, Any]:
+    """One round of one engine; {"error": ...} when it cannot run."""
+    pinned = {
+        "OMP_NUM_THREADS": str(threads),
+        "OPENBLAS_NUM_THREADS": str(threads),
+        "MKL_NUM_THREADS": str(threads),
+    }
+    done = subprocess.run(
+        command, env={**os.environ, **pinned, **environment}, capture_output=True, text=True, check=False
+    )
+    for line in reversed(done.stdout.splitlines()):
+        if line.startswith("{"):
+            return dict(json.loads(line))
+    return {"error": (done.stderr.strip().splitlines() or ["no output"])[-1][:200]}
+
+
+def engines(model: str, args: argparse.Namespace) -> dict[str, tuple[list[str], dict[str, str]]]:
+    """The command and environment of every engine that is installed."""
+    numbers = [str(args.iter), str(args.warmup), str(args.threads)]
+    found = {"loadrun": ([sys.executable, str(HERE / "run_loadrun.py"), model, *numbers], {})}
+    if args.megengine:
+        command = [args.megengine, str(HERE / "run_megengine.py"), model, *numbers]
+        found["MegEngine"] = (command, {})
+        # On AMD processors MKL takes its slow path unless told otherwise; both bars are shown.
+        found["MegEngine, MKL fast path"] = (command, {"MKL_DEBUG_CPU_TYPE": "7"})
+    try:
+        import onnx  # noqa: F401
+        import onnxruntime  # noqa: F401
+    except ImportError:
+        pass
+    else:
+        found["ONNX Runtime"] = ([sys.executable, str(HERE / "run_onnxruntime.py"), model, *numbers], {})
+    return found
+
+
+def measure(model: str, args: argparse.Namespace) -> dict[str, dict[str, Any]]:
+    """All engines on one model, alternating."""
+    total: dict[str, dict[str, Any]] = {}
+    for _ in range(args.rounds):
+        for name, (command, environment) in engines(model, args).items():
+            row = worker(command, environment, args.threads)
+            entry = total.setdefault(name, {"samples": []})
+            entry["samples"] += row.pop("samples", [])
+            entry.update(row)
+    return total
+
+
+def main() -> int:
+    """Measure and print a table per model."""
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("models", nargs="+")
+    p.add_argument("--threads", type=int, default=2)
+    p.add_argument("--iter", type=int, default=10)
+    p.add_argument("--warmup", type=int, default=2)
+    p.add_argument("--rounds", type=int, default=3)
+    p.add_argument(
+        "--megengine", default=os.environ.get("LOADRUN_ORACLE"), help="Python with MegEngine installed"
+    )
+    p.add_argument("--json")
+    args = p.parse_args()
+    everything: dict[str, Any] = {"threads": args.threads, "models": {}}
+    for model in args.models:
+        found = measure(model, args)
+        everything["models"][Path(model).stem] = found
+        print(f"\n{Path(model).stem}, {args.threads} threads")
+        print(table(found))
+    if args.json:
+        Path(args.json).write_text(json.dumps(everything, indent=1))
+    return 0
+
+
+def table(found: dict[str, dict[str, Any]]) -> str:
+    """Medians, their ratios to loadrun's, and peak memory."""
+    ours = median(found["loadrun"]["samples"]) if found["loadrun"]["samples"] else float("nan")
+    rows = []
+    for name, row in found.items():
+        if not row["samples"]:
+            rows.append([name, row.get("error", "failed"), "", "", "", ""])
+            continue
+        mid = median(row["samples"])
+        rows.append(
+            [
+                name,
+                f"{mid * 1e3:.1f}",
+                f"{min(row['samples']) * 1e3:.1f}",
+                f"{ours / mid:.2f}",
+                f"{row['peak_mib']:.0f}",
+                f"{row['max_error']:.2g}" if "max_error" in row else "",
+            ]
+        )
+    return tabulate(
+        rows,
+        ["engine", "median ms", "min ms", "loadrun takes x of it", "peak MiB", "max error"],
+        disable_numparse=True,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
