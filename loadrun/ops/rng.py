@@ -1,0 +1,224 @@
+"""Random operators: the distributions of MegEngine's naive rng and dropout kernels, not their bit streams.
+
+The numbers come from the engine's generator, so that a run repeats for a seed; the seeds in a file are not used.
+Uniform numbers lie in (0, 1], as MegEngine's do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from .. import params as P
+from ..dtypes import Array, DType, plain
+from ..graph import Opr
+from .registry import Call, Shape, ShapeCall, kernel, same_shape
+from .shape import count, known_value, target_shape
+
+__all__: list[str] = []
+
+_MOST = float(2**62)
+"""Larger means than numpy's Poisson generator takes."""
+
+
+def _float_of(name: str) -> DType:
+    dtype = plain(name)
+    if not dtype.is_float:
+        raise ValueError(f"the numbers must be floating-point, found {name}")
+    return dtype
+
+
+def _uniform_dtype(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
+    return (_float_of(opr.get(P.UniformRNG).dtype.name),)
+
+
+def _gaussian_dtype(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
+    return (_float_of(opr.get(P.GaussianRNG).dtype.name),)
+
+
+def _all_float(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
+    if not inputs[0].is_float or any(d != inputs[0] for d in inputs):
+        raise ValueError(f"expected inputs of one floating-point dtype, found {', '.join(map(str, inputs))}")
+    return (inputs[0],)
+
+
+def _given_shape(s: ShapeCall) -> Sequence[Shape | None]:
+    return (target_shape(known_value(s, 0)),)
+
+
+def _sample(c: Call, value: Array | float, shape: Shape) -> Array:
+    return np.asarray(value).reshape(shape).astype(c.outputs[0].np)
+
+
+def _uniform(c: Call, shape: Shape) -> Array:
+    """float32 numbers in (0, 1]."""
+    return np.float32(1) - c.rng.random(shape, np.float32)
+
+
+@kernel("UniformRNGV1", dtype=_uniform_dtype, shape=_given_shape, random=True)
+def uniform(c: Call, shape: Array) -> Array:
+    """Numbers spread evenly over (0, 1]."""
+    want = target_shape(shape)
+    return _sample(c, _uniform(c, want), want)
+
+
+@kernel("GaussianRNGV1", dtype=_gaussian_dtype, shape=_given_shape, random=True)
+def gaussian(c: Call, shape: Array) -> Array:
+    """Normally distributed numbers with the parameters `mean` and `std`."""
+    p = c.get(P.GaussianRNG)
+    want = target_shape(shape)
+    return _sample(c, c.rng.standard_normal(want, np.float32) * np.float32(p.std) + np.float32(p.mean), want)
+
+
+def _paired(a: Shape, b: Shape) -> Shape:
+    if count(a) != count(b):
+        raise ValueError(f"the inputs must have as many elements as each other, found {list(a)}, {list(b)}")
+    return a
+
+
+def _paired_shape(s: ShapeCall) -> Sequence[Shape | None]:
+    return (_paired(s.shape(0), s.shape(1)),)
+
+
+@kernel("GammaRNG", dtype=_all_float, shape=_paired_shape, random=True)
+def gamma(c: Call, shape: Array, scale: Array) -> Array:
+    """One gamma distributed number an element, 0 where the shape parameter is not positive.
+
+    Raises:
+        ValueError: the inputs have different numbers of elements.
+    """
+    want = _paired(shape.shape, scale.shape)
+    a = shape.astype(np.float64)
+    return _sample(
+        c, c.rng.standard_gamma(np.where(a > 0, a, 0)) * scale.reshape(want).astype(np.float64), want
+    )
+
+
+@kernel("BetaRNG", dtype=_all_float, shape=_paired_shape, random=True)
+def beta(c: Call, alpha: Array, beta: Array) -> Array:
+    """One beta distributed number an element; a parameter that is not positive counts as the limit 0.
+
+    Raises:
+        ValueError: the inputs have different numbers of elements.
+    """
+    want = _paired(alpha.shape, beta.shape)
+    a, b = alpha.astype(np.float64), beta.reshape(want).astype(np.float64)
+    drawn = c.rng.beta(np.where(a > 0, a, 1), np.where(b > 0, b, 1))
+    edge = np.where(a > 0, 1.0, np.where(b > 0, 0.0, np.nan))
+    return _sample(c, np.where((a > 0) & (b > 0), drawn, edge), want)
+
+
+@kernel("PoissonRNG", dtype=_all_float, shape=same_shape, random=True)
+def poisson(c: Call, mean: Array) -> Array:
+    """One Poisson distributed number an element, 0 where the mean is not positive."""
+    m = mean.astype(np.float64)
+    return _sample(c, c.rng.poisson(np.where(m > 0, np.minimum(m, _MOST), 0)), mean.shape)
+
+
+@kernel("ExponentialRNG", dtype=_all_float, shape=same_shape, random=True)
+def exponential(c: Call, rate: Array) -> Array:
+    """One exponentially distributed number of that rate an element."""
+    return _sample(c, c.rng.standard_exponential(rate.shape) / rate.astype(np.float64), rate.shape)
+
+
+def _permutation_dtype(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
+    name = opr.get(P.PermutationRNG).dtype.name
+    if name not in ("Float32", "Int32", "Int16"):
+        raise ValueError(f"a permutation is Float32, Int32 or Int16, not {name}")
+    return (plain(name),)
+
+
+@kernel("PermutationRNG", dtype=_permutation_dtype, shape=_given_shape, random=True)
+def permutation(c: Call, shape: Array) -> Array:
+    """The numbers from 0 in random order.
+
+    Raises:
+        ValueError: more numbers than the dtype can tell apart.
+    """
+    want = target_shape(shape)
+    dtype = c.outputs[0].np
+    if dtype.kind == "i" and count(want) >= np.iinfo(dtype).max - 1:
+        raise ValueError(f"{count(want)} numbers do not fit into {c.outputs[0]}")
+    return _sample(c, c.rng.permutation(count(want)), want)
+
+
+def _shuffle_dtype(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
+    return (inputs[0], plain("Int32"))
+
+
+def _shuffle_shape(s: ShapeCall) -> Sequence[Shape | None]:
+    return (s.shape(0), s.shape(0)[:1])
+
+
+@kernel("ShuffleRNG", dtype=_shuffle_dtype, shape=_shuffle_shape, random=True)
+def shuffle(c: Call, x: Array) -> tuple[Array, Array]:
+    """The entries along the first axis in random order, and where each was before.
+
+    MegEngine's CPU kernel moves too few elements when there are three dimensions or more; here whole entries move.
+    """
+    at = c.rng.permutation(x.shape[0]).astype(np.int32)
+    return x[at], at
+
+
+def _multinomial_dtype(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
+    if not inputs[0].is_float:
+        raise ValueError(f"the probabilities must be floating-point, found {inputs[0]}")
+    return (plain("Int32"),)
+
+
+def _multinomial(p: P.MultinomialRNG, shape: Shape) -> Shape:
+    if len(shape) != 2:
+        raise ValueError(f"the probabilities must be a matrix, found shape {list(shape)}")
+    if not p.replacement and p.num_samples > shape[1]:
+        raise ValueError(f"cannot draw {p.num_samples} of {shape[1]} without replacement")
+    if p.num_samples and not shape[1]:
+        raise ValueError(f"there is nothing to draw from in shape {list(shape)}")
+    return (shape[0], p.num_samples)
+
+
+def _multinomial_shape(s: ShapeCall) -> Sequence[Shape | None]:
+    return (_multinomial(s.get(P.MultinomialRNG), s.shape(0)),)
+
+
+@kernel("MultinomialRNG", dtype=_multinomial_dtype, shape=_multinomial_shape, random=True)
+def multinomial(c: Call, probs: Array) -> Array:
+    """For every row of probabilities `num_samples` positions drawn by them.
+
+    With replacement a row is taken as it is, and what is missing to a sum of 1 falls to its last position.
+
+    Raises:
+        ValueError: no matrix, or more samples than positions without replacement.
+    """
+    p = c.get(P.MultinomialRNG)
+    rows, n = _multinomial(p, probs.shape)
+    weights = probs.astype(np.float64)
+    if not p.replacement:
+        keys = c.rng.standard_exponential(probs.shape) / weights
+        return keys.argsort(axis=1)[:, :n].astype(np.int32)
+    drawn = 1 - c.rng.random((rows, n))
+    found = [np.searchsorted(w, u) for w, u in zip(weights.cumsum(1), drawn, strict=True)]
+    return np.minimum(np.array(found).reshape(rows, n), probs.shape[1] - 1).astype(np.int32)
+
+
+def _dropout_dtype(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
+    if not inputs[0].is_float:
+        raise ValueError(f"dropout takes floating-point numbers, found {inputs[0]}")
+    return (inputs[0], plain("Byte"))
+
+
+def _dropout_shape(s: ShapeCall) -> Sequence[Shape | None]:
+    return (s.shape(0), (count(s.shape(0)),))
+
+
+@kernel("Dropout", dtype=_dropout_dtype, shape=_dropout_shape, random=True)
+def dropout(c: Call, x: Array) -> tuple[Array, Array]:
+    """The input with each element zeroed with probability `drop_prob` and the others scaled to keep the mean.
+
+    The second output holds one byte an element in a single dimension, 1 for those kept.
+    """
+    prob = np.float32(c.get(P.Dropout).drop_prob)
+    kept = _uniform(c, x.shape) >= prob
+    scale = np.float32(1) / (np.float32(1) - prob)
+    out = np.where(kept, x.astype(np.float32, copy=False) * scale, np.float32(0))
+    return out.astype(x.dtype, copy=False), kept.reshape(-1).astype(np.uint8)
