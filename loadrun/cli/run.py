@@ -156,7 +156,10 @@ def _replay(bundle: Bundle, base: FileResult, args: argparse.Namespace) -> tuple
 def _save(result: Result, folder: Path, stem: str) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     case = "" if result.index is None else f"{result.index}."
-    for out in result.outputs:
+    used: set[str] = set()
+    for i, out in enumerate(result.outputs):
         if out.value is not None:
             name = re.sub(r"[^\w.+-]", "_", out.name)[:100] or "output"
+            name = f"{name}_{i}" if name in used else name
+            used.add(name)
             np.save(folder / f"{stem + '.' if stem else ''}{case}{name}.npy", out.value, allow_pickle=False)
