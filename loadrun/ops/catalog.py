@@ -622,9 +622,9 @@ _OPS = (
         inputs="src filter mask",
         retired=("MaskConvolutionV1",),
     ),
-    Op("MaskPropagate", "inference", "local_conv", params=(P.MaskPropagate,), inputs="src"),
-    Op("Images2Neibs", "inference", "local_conv", params=(P.Images2Neibs,), inputs="src"),
-    Op("SlidingWindowTranspose", "inference", "local_conv", params=(P.SlidingWindowTranspose,), inputs="src"),
+    Op("MaskPropagate", "inference", "windows", params=(P.MaskPropagate,), inputs="src"),
+    Op("Images2Neibs", "inference", "windows", params=(P.Images2Neibs,), inputs="src"),
+    Op("SlidingWindowTranspose", "inference", "windows", params=(P.SlidingWindowTranspose,), inputs="src"),
     Op(
         "LocalV2",
         "inference",

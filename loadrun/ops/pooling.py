@@ -17,6 +17,7 @@ from ..graph import Opr
 from ..params import AdaptivePooling, Format, Pooling, PoolingMode
 from .half import round_half
 from .registry import Call, Shape, ShapeCall, kernel
+from .taps import Taps
 
 __all__ = ["Window", "pool"]
 
@@ -49,10 +50,6 @@ class Window:
     >>> w = Window(size=5, window=3, stride=2, pad=1)
     >>> w.out
     3
-    >>> [(k, tap) for k, tap in w.taps()]  # doctest: +NORMALIZE_WHITESPACE
-    [(0, (slice(1, 3, None), slice(1, 4, 2))),
-     (1, (slice(0, 3, None), slice(0, 5, 2))),
-     (2, (slice(0, 2, None), slice(1, 4, 2)))]
     """
 
     size: int
@@ -78,18 +75,9 @@ class Window:
         """Whether some window holds padding only."""
         return self.window <= self.pad or (self.out - 1) * self.stride - self.pad >= self.size
 
-    def taps(self) -> Iterator[tuple[int, tuple[slice, slice]]]:
+    def taps(self) -> Iterator[tuple[int, slice, slice]]:
         """For each tap that meets data: the windows that have it, and where it lies in the input."""
-        last = (self.out - 1) * self.stride - self.pad
-        for k in range(max(0, -last), min(self.window, self.size + self.pad)):
-            lo = max(0, -((k - self.pad) // self.stride))
-            hi = min(self.out, (self.size - 1 + self.pad - k) // self.stride + 1)
-            if lo < hi:
-                first = lo * self.stride - self.pad + k
-                yield (
-                    k,
-                    (slice(lo, hi), slice(first, first + (hi - lo - 1) * self.stride + 1, self.stride)),
-                )
+        return iter(Taps(self.size, self.out, self.window, self.stride, self.pad))
 
     def counts(self) -> Array:
         """Elements of the input in each window, int64."""
@@ -109,7 +97,7 @@ def _sweep(x: Array, axis: int, w: Window, fold: np.ufunc, start: float, dtype: 
         whole = x[_at(axis, slice(0, min(w.size, w.window - w.pad)))]
         return np.asarray(fold.reduce(whole, axis=axis, keepdims=True, dtype=dtype))
     out = np.empty((*x.shape[:axis], w.out, *x.shape[axis + 1 :]), dtype)
-    taps = [t for _, t in w.taps()]
+    taps = [(to, where) for _, to, where in w.taps()]
     full = next((i for i, (to, _) in enumerate(taps) if to == slice(0, w.out)), None)
     if full is None:
         out[...] = start
@@ -168,9 +156,9 @@ def _sum_rounded(
     shape[h], shape[w] = windows[0].out, windows[1].out
     out = np.zeros(shape, x.dtype)
     rows, cols = list(windows[0].taps()), list(windows[1].taps())
-    for _, (to_h, from_h) in rows:
+    for _, to_h, from_h in rows:
         into, row = out[_at(h, to_h)], x[_at(h, from_h)]
-        for _, (to_w, from_w) in cols:
+        for _, to_w, from_w in cols:
             view = into[_at(w, to_w)]
             view[...] = cut(np.add(view, row[_at(w, from_w)], dtype=np.float32))
     return out

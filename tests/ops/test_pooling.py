@@ -226,6 +226,9 @@ def test_huge_window_and_padding_are_quick() -> None:
     assert w.out == 6
     got = pool(x, F32, MAX, (2, 3), (w, w))
     assert (got == 24).sum() == 36
+    wide = Window(5, big, big, big)
+    assert wide.out == 2
+    assert pool(x, F32, AVG, (2, 3), (Window(5, big + 1, big, big), wide)).shape == (1, 1, 2, 2)
     assert run("PoolingV1", Pooling(), np.zeros((0, 3, 4, 4), "f4")).shape == (0, 3, 2, 2)
 
 
