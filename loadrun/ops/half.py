@@ -66,4 +66,4 @@ def sum_rounded(x: Array, axis: int, dtype: DType) -> Array:
             acc = rounded(acc + row, dtype)
         return acc
 
-    return np.expand_dims(total(rows), axis)
+    return np.expand_dims(total(rows).reshape(rows.shape[1:]), axis)
