@@ -1,0 +1,116 @@
+"""Quantizing and dequantizing, shared by all kernels with quantized inputs or outputs.
+
+A quantized type stands for ``real = (stored - zero_point) * scale``. MegEngine divides by the scale, rounds half
+away from zero, adds the zero point and saturates; its x86 kernels for 8-bit and 32-bit types multiply by the
+float32 reciprocal of the scale instead of dividing, and so does this module. The low-bit types and
+QuantizedS16 divide.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..dtypes import Array, DType
+
+__all__ = ["dequantize", "quantize", "requantize", "round_away", "saturate"]
+
+_F = np.float32
+# The float32 just below one half: added to a value it rounds exactly as C's roundf does, also for
+# 0.49999997 and for values that have no fraction bits left.
+_HALF = np.nextafter(_F(0.5), _F(0))
+_DIVIDED = ("QuantizedS16", "QuantizedS4", "Quantized4Asymm", "QuantizedS1")
+
+
+def round_away(x: Array, out: Array | None = None) -> Array:
+    """Round float values to whole numbers, halves away from zero (C's ``round``); `out` may be `x`.
+
+    >>> round_away(np.array([0.5, -0.5, 1.5, -2.5, 0.49999997], "f4")).tolist()
+    [1.0, -1.0, 2.0, -3.0, 0.0]
+    """
+    half = _HALF if x.dtype == np.float32 else np.nextafter(x.dtype.type(0.5), x.dtype.type(0))
+    signed = np.copysign(half, x)
+    signed += x
+    return np.trunc(signed, out=signed if out is None else out)
+
+
+def saturate(x: Array, dtype: DType, out: Array | None = None) -> Array:
+    """Whole float32 numbers as stored values of a quantized type: clamped to its range, NaN to the lowest.
+
+    `out` may be `x` and serves as working memory.
+
+    >>> saturate(np.array([300.0, -7.0, np.nan], "f4"), DType("Quantized8Asymm", 0.1, 3)).tolist()
+    [255, 0, 0]
+    """
+    low, high = dtype.range
+    if dtype.name == "QuantizedS1":
+        # One bit: everything that is not above zero is stored as -1.
+        return np.where(x > 0, 1, -1).astype(np.int8)
+    if dtype.name == "QuantizedS32":
+        high = 2147483520  # the largest float32 below 2^31
+    x = np.fmax(x, _F(low), out=out)
+    np.minimum(x, _F(high), out=x)
+    return x.astype(dtype.np)
+
+
+def quantize(x: Array, dtype: DType) -> Array:
+    """Real numbers as stored values of a quantized type.
+
+    Args:
+        x: float32 values of any shape (other dtypes are converted); not changed.
+        dtype: a quantized type.
+
+    Returns:
+        an array of the type's storage dtype.
+
+    >>> quantize(np.array([0.35, -1.0, 100.0], "f4"), DType("QuantizedS8", 0.1)).tolist()
+    [4, -10, 127]
+    >>> quantize(np.array([0.25, -9.0], "f4"), DType("Quantized8Asymm", 0.5, 10)).tolist()
+    [11, 0]
+    """
+    x = np.asarray(x, np.float32)
+    scale = _F(dtype.scale)
+    v = x / scale if dtype.name in _DIVIDED else x * (_F(1) / scale)
+    return _finish(np.asarray(v), dtype)
+
+
+def _finish(v: Array, dtype: DType) -> Array:
+    """Round, shift by the zero point and saturate scaled values; overwrites `v`."""
+    round_away(v, out=v)
+    if dtype.zero_point:
+        v += _F(dtype.zero_point)
+    return saturate(v, dtype, out=v)
+
+
+def dequantize(x: Array, dtype: DType, out: Array | None = None) -> Array:
+    """Stored values of a quantized type as float32 real numbers.
+
+    >>> dequantize(np.array([130, 0], "u1"), DType("Quantized8Asymm", 0.5, 128)).tolist()
+    [1.0, -64.0]
+    """
+    if out is None:
+        v = x.astype(np.float32)
+    else:
+        v = out
+        np.copyto(v, x, casting="unsafe")
+    if dtype.zero_point:
+        v -= _F(dtype.zero_point)
+    v *= _F(dtype.scale)
+    return v
+
+
+def requantize(x: Array, source: DType, target: DType) -> Array:
+    """Stored values of one quantized type as stored values of another.
+
+    The 8-bit and 32-bit types are scaled once by the float32 quotient of both scales, as MegEngine's x86 kernels
+    do; the others go through the real value.
+
+    >>> requantize(np.array([5, -5, 1000], "i4"), DType("QuantizedS32", 0.1), DType("QuantizedS8", 0.2)).tolist()
+    [3, -3, 127]
+    """
+    if source.name in _DIVIDED or target.name in _DIVIDED:
+        return quantize(dequantize(x, source), target)
+    v = x.astype(np.float32)
+    if source.zero_point:
+        v -= _F(source.zero_point)
+    v *= _F(source.scale) / _F(target.scale)
+    return _finish(v, target)
