@@ -14,6 +14,7 @@ import numpy as np
 from ..dtypes import Array, DType, nbytes, round_bfloat16
 from ..errors import EngineError, InputError, LoadRunError
 from ..graph import Graph, Opr, Var
+from ..ops.control import Branches, find_branches
 from ..ops.infer import Inference, describe, infer_dtypes, infer_shapes
 from ..ops.registry import Call, Kernel, Shape, implementation
 from .memory import memory_limit
@@ -21,6 +22,7 @@ from .memory import memory_limit
 __all__ = ["ReferenceEngine"]
 
 Observer = Callable[[Opr, Sequence[Array]], None]
+_ABSENT = np.empty(0, np.bool_)
 _PROGRAMS = 8
 """How many sets of input shapes keep their program."""
 
@@ -33,6 +35,8 @@ class Step:
         reads: variable ids of its inputs.
         writes: variable ids of its outputs.
         dying: variables that nobody reads afterwards.
+        guard: variable that must be 1 for the operator to be executed, if it lies in a branch.
+        merges: whether it joins branches, so that inputs of those not taken are absent.
     """
 
     kernel: Kernel
@@ -40,6 +44,13 @@ class Step:
     reads: tuple[int, ...]
     writes: tuple[int, ...]
     dying: tuple[int, ...] = ()
+    guard: int | None = None
+    merges: bool = False
+
+    @property
+    def needs(self) -> tuple[int, ...]:
+        """Variables that must live until the step."""
+        return self.reads if self.guard is None else (*self.reads, self.guard)
 
 
 class ReferenceEngine:
@@ -66,6 +77,7 @@ class ReferenceEngine:
         self.seed = seed
         self._oprs = graph.needed(self.targets)
         infer_dtypes(self._oprs)
+        self._branches = find_branches(self._oprs)
         self._inputs = {
             o.outputs[0].name or "": o.outputs[0] for o in self._oprs if o.type == "Host2DeviceCopy"
         }
@@ -100,6 +112,9 @@ class ReferenceEngine:
             program = self._program(values)
             values.update(program.constants)
             execute(program.steps, values, np.random.default_rng(self.seed), observe)
+        for v in self.targets:
+            if v.id not in values:
+                raise EngineError(f"{v.label!r} has no value: it lies in a branch that was not taken")
         return [values[v.id] for v in self.targets]
 
     def _find_constants(self) -> set[int]:
@@ -108,16 +123,20 @@ class ReferenceEngine:
         for opr in self._oprs:
             if opr.type == "Host2DeviceCopy" or implementation(opr.type).random:
                 continue
+            if opr.id in self._branches.guard:
+                continue
             if all(v.id in constant for v in opr.inputs):
                 constant.update(v.id for v in opr.outputs)
         return constant
 
     def _fold(self) -> dict[int, Array]:
         """Compute the constant variables; what remains to be executed becomes `self._steps`."""
-        steps = [make_step(o, self._constant) for o in self._oprs if o.type != "Host2DeviceCopy"]
+        steps = [
+            make_step(o, self._constant, self._branches) for o in self._oprs if o.type != "Host2DeviceCopy"
+        ]
         constant = [s for s in steps if s.writes and s.writes[0] in self._constant]
         self._steps = [s for s in steps if not (s.writes and s.writes[0] in self._constant)]
-        wanted = {v for s in self._steps for v in s.reads} | {v.id for v in self.targets}
+        wanted = {v for s in self._steps for v in s.needs} | {v.id for v in self.targets}
         mark_dying(constant, wanted)
         values: dict[int, Array] = {}
         execute(constant, values, np.random.default_rng(self.seed))
@@ -183,23 +202,32 @@ class Program:
     constants: dict[int, Array]
 
 
-def make_step(opr: Opr, constant: Collection[int]) -> Step:
+def make_step(opr: Opr, constant: Collection[int], branches: Branches) -> Step:
     """The step of an operator; `constant` holds the ids of variables that never change."""
+    predicates = branches.merged.get(opr.id, ())
+    inputs = (*opr.inputs, *predicates)
     call = Call(
         opr,
-        tuple(typed(v) for v in opr.inputs),
+        tuple(typed(v) for v in inputs),
         tuple(typed(v) for v in opr.outputs),
-        tuple(v.id in constant for v in opr.inputs),
+        tuple(v.id in constant for v in inputs),
     )
-    kernel = implementation(opr.type).kernel
-    return Step(kernel, call, tuple(v.id for v in opr.inputs), tuple(v.id for v in opr.outputs))
+    guard = branches.guard.get(opr.id)
+    return Step(
+        implementation(opr.type).kernel,
+        call,
+        tuple(v.id for v in inputs),
+        tuple(v.id for v in opr.outputs),
+        guard=None if guard is None else guard.id,
+        merges=bool(predicates),
+    )
 
 
 def mark_dying(steps: Sequence[Step], keep: Collection[int]) -> None:
     """Tell every step which variables it is the last to read (or nobody reads at all)."""
-    last = {v: i for i, s in enumerate(steps) for v in (*s.reads, *s.writes)}
+    last = {v: i for i, s in enumerate(steps) for v in (*s.needs, *s.writes)}
     for i, s in enumerate(steps):
-        s.dying = tuple(v for v in dict.fromkeys((*s.reads, *s.writes)) if last[v] == i and v not in keep)
+        s.dying = tuple(v for v in dict.fromkeys((*s.needs, *s.writes)) if last[v] == i and v not in keep)
 
 
 def specialize(
@@ -223,7 +251,7 @@ def specialize(
     needed = set(keep)
     for s in reversed(rest):
         if not s.writes or needed.intersection(s.writes):
-            needed.update(s.reads)
+            needed.update(s.needs)
     rest = [replace(s) for s in rest if not s.writes or needed.intersection(s.writes)]
     mark_dying(rest, {*keep, *ready})
     return Program(rest, {v: a for v, a in ready.items() if v in needed})
@@ -239,10 +267,11 @@ def execute(
     # Live variables per piece of memory; fed and constant arrays are absent: never overwritten.
     owners: dict[int, int] = {}
     for step in steps:
-        step.call.rng = rng
-        _execute(step, values, owners)
-        if observe is not None:
-            observe(step.call.opr, [values[v] for v in step.writes])
+        if step.guard is None or (step.guard in values and values[step.guard].any()):
+            step.call.rng = rng
+            _execute(step, values, owners)
+            if observe is not None:
+                observe(step.call.opr, [values[v] for v in step.writes])
         for v in step.dying:
             if v not in values:
                 continue
@@ -255,7 +284,7 @@ def execute(
 
 def _execute(step: Step, values: dict[int, Array], owners: dict[int, int]) -> None:
     call = step.call
-    args = [values[v] for v in step.reads]
+    args = [values.get(v, _ABSENT) if step.merges else values[v] for v in step.reads]
     call.spare = [
         values[v]
         for v in step.dying

@@ -10,6 +10,7 @@ import numpy as np
 from ..dtypes import Array, DType
 from ..errors import EngineError, LoadRunError
 from ..graph import Graph, Opr, Var
+from .control import find_branches
 from .registry import Call, Shape, ShapeCall, UnknownShape, implementation
 
 __all__ = ["Inference", "describe", "infer_dtypes", "infer_shapes"]
@@ -89,12 +90,14 @@ def infer_shapes(
         EngineError: shapes that cannot go together; the message names the operator.
     """
     known = Inference()
-    for opr in graph.oprs if oprs is None else oprs:
-        _step(opr, known, inputs or {})
+    oprs = list(graph.oprs if oprs is None else oprs)
+    branches = find_branches(oprs)
+    for opr in oprs:
+        _step(opr, known, inputs or {}, opr.id in branches.guard)
     return known
 
 
-def _step(opr: Opr, known: Inference, inputs: Mapping[str, Shape]) -> None:
+def _step(opr: Opr, known: Inference, inputs: Mapping[str, Shape], sometimes: bool) -> None:
     impl = implementation(opr.type)
     ins = tuple(_dtype(v) for v in opr.inputs)
     shapes = tuple(known.shapes.get(v.id) for v in opr.inputs)
@@ -110,6 +113,9 @@ def _step(opr: Opr, known: Inference, inputs: Mapping[str, Shape]) -> None:
         except LoadRunError:
             raise
         except Exception as e:
+            if sometimes:
+                # A branch need not fit shapes with which it is not taken.
+                return
             raise EngineError(
                 f"{describe(opr)} cannot take shapes {', '.join(map(_text, shapes))}: {e}"
             ) from e
