@@ -1,0 +1,54 @@
+"""Image operators against numbers recorded from real MegEngine (fixtures/make/recorded_vision.py)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from vision_cases import FAMILIES, Case
+
+from loadrun.dtypes import Array
+from loadrun.engines.reference import ReferenceEngine
+from loadrun.ops.infer import infer_dtypes, infer_shapes
+
+RECORDED = {
+    family: dict(np.load(Path(__file__).parents[2] / "fixtures" / "ops" / family / "recorded.npz"))
+    for family in FAMILIES
+}
+CASES = [(f, c) for f, cases in FAMILIES.items() for c in cases() if c.name in RECORDED[f]]
+
+
+def run(case: Case) -> Array:
+    return ReferenceEngine(case.graph()).run({})[0]
+
+
+@pytest.mark.parametrize(("family", "case"), CASES, ids=[c.name for _, c in CASES])
+def test_equals_megengine(family: str, case: Case) -> None:
+    want = RECORDED[family][case.name]
+    got = run(case)
+    assert got.shape == want.shape
+    assert got.dtype == want.dtype
+    if want.dtype.kind == "f":
+        tolerance = 2e-3 if want.dtype == np.float16 else 2e-5
+        np.testing.assert_allclose(got, want, tolerance, tolerance)
+    else:
+        np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_shape_rules_agree(family: str) -> None:
+    for case in FAMILIES[family]():
+        want = RECORDED[family].get(case.name)
+        if want is None:
+            continue
+        graph = case.graph()
+        infer_dtypes(graph.oprs)
+        assert infer_shapes(graph).shapes[graph.outputs[0].id] == want.shape, case.name
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_case_is_recorded_or_refused(family: str) -> None:
+    names = [case.name for case in FAMILIES[family]()]
+    assert len(set(names)) == len(names)
+    assert set(RECORDED[family]) == {n if n in RECORDED[family] else f"refused/{n}" for n in names}
