@@ -702,8 +702,8 @@ _OPS = (
         inputs="data rois trans",
         outputs=2,
     ),
-    Op("CorrelationForward", "inference", "roi", params=(P.Correlation,), inputs="a b"),
-    Op("NMSKeepMGB", "inference", "roi", params=(P.NMSKeep,), inputs="boxes", outputs=2),
+    Op("CorrelationForward", "inference", "correlation", params=(P.Correlation,), inputs="a b"),
+    Op("NMSKeepMGB", "inference", "nms", params=(P.NMSKeep,), inputs="boxes", outputs=2),
     # rnn
     Op("RNNCellForward", "inference", "rnn", params=(P.RNNCell,), inputs="x w_ih b_ih h w_hh b_hh"),
     Op(
