@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import overload
 
 from .dtypes import Array, DType
 from .graph import Graph, Opr, Var
+from .params import AssertEqual
 
 __all__ = ["EXPECT", "Bundle", "Check", "LazyTestcases", "Testcase", "checks_of"]
 
@@ -100,9 +101,10 @@ class Bundle:
         found: dict[str, Var] = {}
         for check in self.checks:
             found[check.name] = check.get
+        behind, unique = _Behind(), _Unique(found)
         for var in self.graph.outputs:
-            if _checked(var) is None:
-                _add_unique(found, var.label, var)
+            if behind(var.owner).type != "AssertEqual":
+                found[unique(var.label)] = var
         return found
 
 
@@ -126,45 +128,51 @@ class Check:
 def checks_of(graph: Graph) -> list[Check]:
     """The checks that the graph's outputs depend on, in the order of the outputs."""
     order: dict[int, Opr] = {}
+    behind = _Behind()
     for out in graph.outputs:
-        opr = _checked(out)
-        if opr is not None:
+        opr = behind(out.owner)
+        if opr.type == "AssertEqual":
             order.setdefault(id(opr), opr)
     for opr in graph.needed():
         if opr.type == "AssertEqual":
             order.setdefault(id(opr), opr)
-    found: list[Check] = []
-    names: set[str] = set()
+    found: dict[str, Check] = {}
+    unique = _Unique(found)
     for opr in order.values():
         expect, get, err = opr.inputs
-        name = _check_name(expect) or get.label
-        while name in names:
-            name += "'"
-        names.add(name)
-        param = opr.param
-        found.append(Check(name, opr, expect, get, err, float(param.maxerr), bool(param.verbose)))  # type: ignore[attr-defined]
-    return found
+        source = behind(expect.owner).outputs[0].name or ""
+        name = unique(source[: -len(EXPECT)] if source.endswith(EXPECT) else get.label)
+        param = opr.get(AssertEqual)
+        found[name] = Check(name, opr, expect, get, err, param.maxerr, param.verbose)
+    return list(found.values())
 
 
-def _checked(var: Var) -> Opr | None:
-    """The AssertEqual that an output stands for, directly or behind a dtype conversion."""
-    opr = var.owner
-    while opr.type in ("TypeCvtV2", "Identity", "Copy") and opr.inputs:
-        opr = opr.inputs[0].owner
-    return opr if opr.type == "AssertEqual" else None
+class _Behind:
+    """Looks through conversions and copies for the operator that they forward."""
+
+    def __init__(self) -> None:
+        self.known: dict[int, Opr] = {}
+
+    def __call__(self, opr: Opr) -> Opr:
+        passed = []
+        while opr.type in ("TypeCvtV2", "Identity", "Copy") and opr.inputs and id(opr) not in self.known:
+            passed.append(id(opr))
+            opr = opr.inputs[0].owner
+        found = self.known.get(id(opr), opr)
+        self.known.update(dict.fromkeys(passed, found))
+        return found
 
 
-def _check_name(expect: Var) -> str | None:
-    opr = expect.owner
-    while opr.type in ("TypeCvtV2", "Identity", "Copy") and opr.inputs:
-        opr = opr.inputs[0].owner
-    name = opr.outputs[0].name or ""
-    return name[: -len(EXPECT)] if name.endswith(EXPECT) else None
+class _Unique:
+    """Gives names that are not yet keys of `used`: a taken ``y`` becomes ``y#2``."""
 
+    def __init__(self, used: Mapping[str, object]) -> None:
+        self.used = used
+        self.count: dict[str, int] = {}
 
-def _add_unique(found: dict[str, Var], name: str, var: Var) -> None:
-    base, n = name, 1
-    while name in found:
-        n += 1
-        name = f"{base}#{n}"
-    found[name] = var
+    def __call__(self, base: str) -> str:
+        name = base
+        while name in self.used:
+            n = self.count[base] = self.count.get(base, 1) + 1
+            name = f"{base}#{n}"
+        return name

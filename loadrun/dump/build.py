@@ -9,9 +9,11 @@ from ..graph import Graph, Opr, Tensor, Var
 from ..ops.catalog import Op
 from .flat import Table
 
-__all__ = ["GraphBuilder", "constant_or_input"]
+__all__ = ["GraphBuilder", "check_shape", "comp_node", "constant_or_input", "describe", "take_blobs"]
 
 MAX_NDIM = 7
+_MAX_ELEMENTS = 2**56
+"""No machine holds more; below it numpy's sizes in bytes cannot wrap."""
 
 
 class GraphBuilder:
@@ -32,8 +34,10 @@ class GraphBuilder:
         opr.inputs = [self.vars[i] for i in inputs]
         _check_arity(t, op, len(inputs))
 
-    def append(self, opr: Opr, n_outputs: int) -> None:
+    def append(self, t: Table, opr: Opr, n_outputs: int) -> None:
         """Add the operator with that many output variables."""
+        # A parameter may give the number, so it is paid for like anything that is read.
+        t.buf.spend(8 * n_outputs, t.pos)
         opr.id = len(self.graph.oprs)
         for i in range(n_outputs):
             var = Var(len(self.vars), opr, i)
@@ -64,10 +68,36 @@ def _check_arity(t: Table, op: Op, count: int) -> None:
 
 
 def check_shape(t: Table, shape: tuple[int, ...] | None, what: str) -> tuple[int, ...] | None:
-    """Refuse shapes with more axes than MegEngine has."""
-    if shape is not None and len(shape) > MAX_NDIM:
+    """Refuse shapes with more axes or elements than there can be; no axes mean that the shape is open."""
+    if not shape:
+        return None
+    if len(shape) > MAX_NDIM:
         raise t.buf.error(f"{what} has {len(shape)} axes, the most are {MAX_NDIM}", t.pos)
+    count = 1
+    for n in shape:
+        count *= n or 1
+    if count > _MAX_ELEMENTS:
+        raise t.buf.error(f"{what} has the shape {list(shape)}, which no memory holds", t.pos)
     return shape
+
+
+def comp_node(t: Table) -> str:
+    """The text of a computing node table."""
+    text = t.text(0)
+    if text is None:
+        raise t.buf.error("a computing node lacks its name", t.pos)
+    return text
+
+
+def take_blobs(t: Table, slot: int, *, required: bool) -> list[bytes]:
+    """The blobs of an operator; FBS v1 requires their data."""
+    found = []
+    for blob in t.tables(slot):
+        view = blob.bytes_view(0)
+        if view is None and required:
+            raise t.buf.error("a blob lacks its data", blob.pos)
+        found.append(b"" if view is None else view.tobytes())
+    return found
 
 
 def constant_or_input(t: Table, opr: Opr, op: Op) -> None:

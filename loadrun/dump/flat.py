@@ -9,21 +9,28 @@ giant graph.
 from __future__ import annotations
 
 from struct import Struct, unpack_from
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
 from ..dtypes import Array
 from ..errors import FormatError
 
-__all__ = ["MAX_DEPTH", "MAX_TABLES", "Buffer", "Table"]
+__all__ = ["MAX_DEPTH", "MAX_SIZE", "MAX_TABLES", "Buffer", "Table"]
 
 MAX_DEPTH: Final = 64
 """Deepest nesting of tables, as in the FlatBuffers verifier that MegEngine runs."""
 MAX_TABLES: Final = 1_000_000
 """Most tables in one buffer, as in the FlatBuffers verifier that MegEngine runs."""
 
-_U8, _I8, _U16, _U32, _I32 = Struct("<B"), Struct("<b"), Struct("<H"), Struct("<I"), Struct("<i")
+MAX_SIZE: Final = 2**31 - 1
+"""Largest buffer: offsets back to a vtable are signed."""
+MAX_SLOTS: Final = 32
+"""Fields of a table that are looked at; no table of a dump has so many."""
+_PREFIX: Final = 4
+"""The buffers of dumps follow a size prefix, and MegEngine aligns from the prefix on."""
+
+_U8, _I8, _U16S, _U32, _I32 = Struct("<B"), Struct("<b"), Struct("<HH"), Struct("<I"), Struct("<i")
 _U64, _F32, _F64, _BOOL = Struct("<Q"), Struct("<f"), Struct("<d"), Struct("<?")
 SCALARS: Final[dict[str, Struct]] = {
     "ubyte": _U8,
@@ -41,7 +48,7 @@ class Buffer:
     """One FlatBuffer inside a file.
 
     Args:
-        data: the bytes of the buffer, without a size prefix.
+        data: the bytes of the buffer, without its size prefix.
         base: where the buffer begins in the file, for error messages.
         identifier: the four bytes expected at offset 4.
     """
@@ -52,9 +59,14 @@ class Buffer:
         self.base = base
         self.budget = 8 * self.size + 65536
         self.tables = 0
+        self.vtables: dict[int, tuple[int, tuple[int, ...]]] = {}
+        self.records: dict[object, Any] = {}
         self._strings: dict[int, bytes] = {}
+        self._texts: dict[int, str] = {}
         if self.size < 8:
             raise self.error(f"a FlatBuffer takes at least 8 bytes, found {self.size}", 0)
+        if self.size > MAX_SIZE:
+            raise self.error(f"a FlatBuffer takes at most {MAX_SIZE} bytes, found {self.size}", 0)
         found = bytes(data[4:8])
         if found != identifier:
             raise self.error(f"expected the identifier {identifier!r}, found {found!r}", 4)
@@ -79,24 +91,43 @@ class Buffer:
         """The table that the offset stored at `at` points to."""
         return Table(self, self.follow(at), depth + 1)
 
+    def vtable(self, vt: int, pos: int) -> tuple[int, tuple[int, ...]]:
+        """Size and field offsets that the vtable at `vt` gives the tables that share it."""
+        if not 0 <= vt <= self.size - 4 or vt & 1:
+            raise self.error(f"the table's vtable would lie at {vt}, outside the buffer or unaligned", pos)
+        vsize, tsize = _U16S.unpack_from(self.data, vt)
+        if vsize < 4 or vsize & 1 or vt + vsize > self.size:
+            raise self.error(f"a vtable of {vsize} bytes does not fit", vt)
+        if tsize < 4:
+            raise self.error(f"a table of {tsize} bytes is too small for its vtable offset", vt)
+        n = min(vsize // 2 - 2, MAX_SLOTS)
+        self.spend(8 * n, vt)
+        offsets = unpack_from(f"<{n}H", self.data, vt + 4) + (0,) * (MAX_SLOTS - n)
+        found = self.vtables[vt] = (tsize, offsets)
+        return found
+
     def follow(self, at: int) -> int:
-        """Follow the unsigned offset stored at `at`."""
-        (step,) = _U32.unpack_from(self.data, at)
+        """Follow the unsigned offset stored at `at`; all that offsets lead to begins with four aligned bytes."""
+        step: int = _U32.unpack_from(self.data, at)[0]
         pos = at + step
         if not 4 <= step < 2**31 or pos + 4 > self.size:
             raise self.error(f"offset {step} leads outside the buffer of {self.size} bytes", at)
+        if pos & 3:
+            raise self.error(f"offset {step} leads to the unaligned position {pos}", at)
         return pos
 
-    def vector(self, at: int, width: int) -> tuple[int, int]:
+    def vector(self, at: int, width: int, align: int = 1) -> tuple[int, int]:
         """Start and length of the vector that the offset at `at` points to; elements of `width` bytes."""
         pos = self.follow(at)
-        (count,) = _U32.unpack_from(self.data, pos)
+        count: int = _U32.unpack_from(self.data, pos)[0]
         if pos + 4 + count * width > self.size:
             raise self.error(
                 f"a vector of {count} elements of {width} bytes does not fit the "
                 f"{self.size - pos - 4} bytes left",
                 pos,
             )
+        if align > 4 and (pos + 4 + _PREFIX) % align:
+            raise self.error(f"a vector of elements of {width} bytes is not aligned", pos)
         return pos + 4, count
 
     def string(self, at: int) -> bytes:
@@ -112,13 +143,18 @@ class Buffer:
 
     def text(self, at: int) -> str:
         """The string at `at` as text; bytes that are not UTF-8 become backslash escapes."""
-        return self.string(at).decode("utf-8", "backslashreplace")
+        pos = at + int(_U32.unpack_from(self.data, at)[0])
+        cached = self._texts.get(pos)
+        if cached is None:
+            # Decoded once for all that share it, else one long string could fill the memory.
+            cached = self._texts[pos] = self.string(at).decode("utf-8", "backslashreplace")
+        return cached
 
 
 class Table:
     """One table: a checked vtable and typed access to its fields by slot."""
 
-    __slots__ = ("buf", "depth", "pos", "size", "slots", "vtable")
+    __slots__ = ("buf", "depth", "offsets", "pos", "size", "vt")
 
     def __init__(self, buf: Buffer, pos: int, depth: int) -> None:
         if depth > MAX_DEPTH:
@@ -126,103 +162,115 @@ class Table:
         buf.tables += 1
         if buf.tables > MAX_TABLES:
             raise buf.error(f"more than {MAX_TABLES} tables", pos)
-        vt = pos - _I32.unpack_from(buf.data, pos)[0]
-        if not 0 <= vt <= buf.size - 4:
-            raise buf.error(f"the table's vtable would lie at {vt}, outside the buffer", pos)
-        vsize, tsize = unpack_from("<HH", buf.data, vt)
-        if vsize < 4 or vsize % 2 or vt + vsize > buf.size:
-            raise buf.error(f"a vtable of {vsize} bytes does not fit", vt)
-        if tsize < 4 or pos + tsize > buf.size:
-            raise buf.error(f"a table of {tsize} bytes does not fit", pos)
-        buf.spend(tsize + 12, pos)
         self.buf = buf
         self.pos = pos
         self.depth = depth
-        self.size = tsize
-        self.slots = (vsize - 4) // 2
-        self.vtable = vt + 4
+        self.vt = vt = pos - _I32.unpack_from(buf.data, pos)[0]
+        found = buf.vtables.get(vt)
+        self.size, self.offsets = found if found is not None else buf.vtable(vt, pos)
+        if pos + self.size > buf.size:
+            raise buf.error(f"a table of {self.size} bytes does not fit", pos)
+        buf.budget -= self.size + 12
+        if buf.budget < 0:
+            buf.spend(0, pos)
 
-    def at(self, slot: int, width: int) -> int:
-        """Position of a field of `width` bytes, or 0 when it is absent."""
-        if slot >= self.slots:
+    def at(self, slot: int, width: int, align: int = 0) -> int:
+        """Position of a field of `width` bytes (aligned to that, or to `align`), or 0 when it is absent."""
+        off = self.offsets[slot]
+        if not off:
             return 0
-        (off,) = _U16.unpack_from(self.buf.data, self.vtable + 2 * slot)
-        if off == 0:
-            return 0
+        at = self.pos + off
         if off < 4 or off + width > self.size:
             raise self.buf.error(
                 f"field {slot} at offset {off} does not fit the table of {self.size} bytes", self.pos
             )
-        return int(self.pos + off)
+        if (at + _PREFIX) & ((align or width) - 1):
+            raise self.buf.error(f"field {slot} of {width} bytes lies unaligned at {at}", self.pos)
+        return at
+
+    def inline(self) -> bytes:
+        """The bytes of the table itself, without what its offsets lead to."""
+        return bytes(self.buf.data[self.pos + 4 : self.pos + self.size])
 
     def scalar(self, slot: int, wire: str, default: float = 0) -> float:
         """A number of the wire type, or its default."""
+        if not self.offsets[slot]:
+            return default
         form = SCALARS[wire]
-        at = self.at(slot, form.size)
-        return form.unpack_from(self.buf.data, at)[0] if at else default
+        return form.unpack_from(self.buf.data, self.at(slot, form.size))[0]
 
     def integer(self, slot: int, wire: str, default: int = 0) -> int:
         """An integer of the wire type, or its default."""
-        return int(self.scalar(slot, wire, default))
+        if not self.offsets[slot]:
+            return default
+        form = SCALARS[wire]
+        return int(form.unpack_from(self.buf.data, self.at(slot, form.size))[0])
 
     def table(self, slot: int) -> Table | None:
         """A table field."""
-        at = self.at(slot, 4)
-        return self.buf.table(at, self.depth) if at else None
+        if not self.offsets[slot]:
+            return None
+        return self.buf.table(self.at(slot, 4), self.depth)
 
     def text(self, slot: int) -> str | None:
         """A string field as text."""
-        at = self.at(slot, 4)
-        return self.buf.text(at) if at else None
+        if not self.offsets[slot]:
+            return None
+        return self.buf.text(self.at(slot, 4))
 
     def raw_string(self, slot: int) -> bytes | None:
         """A string field as bytes (MegEngine stores a pickle in one)."""
-        at = self.at(slot, 4)
-        return self.buf.string(at) if at else None
+        if not self.offsets[slot]:
+            return None
+        return self.buf.string(self.at(slot, 4))
 
     def tables(self, slot: int) -> list[Table]:
         """A vector of tables."""
-        at = self.at(slot, 4)
-        if not at:
+        if not self.offsets[slot]:
             return []
+        at = self.at(slot, 4)
         start, count = self.buf.vector(at, 4)
         self.buf.spend(4 * count, start)
         return [self.buf.table(start + 4 * i, self.depth) for i in range(count)]
 
     def texts(self, slot: int) -> list[str]:
         """A vector of strings."""
-        at = self.at(slot, 4)
-        if not at:
+        if not self.offsets[slot]:
             return []
+        at = self.at(slot, 4)
         start, count = self.buf.vector(at, 4)
         self.buf.spend(16 * count, start)
         return [self.buf.text(start + 4 * i) for i in range(count)]
 
     def numbers(self, slot: int, wire: str) -> tuple[int, ...] | None:
         """A vector of integers, None when absent."""
-        at = self.at(slot, 4)
-        if not at:
+        if not self.offsets[slot]:
             return None
+        at = self.at(slot, 4)
         form = SCALARS[wire]
-        start, count = self.buf.vector(at, form.size)
-        self.buf.spend(8 * count, start)
-        return unpack_from(f"<{count}{form.format[-1]}", self.buf.data, start)
+        buf = self.buf
+        start, count = buf.vector(at, form.size, form.size)
+        buf.spend(8 * count, start)
+        if count == 1:
+            return form.unpack_from(buf.data, start)
+        return unpack_from(f"<{count}{form.format[-1]}", buf.data, start)
 
     def structs(self, slot: int, layout: Struct) -> list[tuple[int, ...]]:
         """A vector of inline structs."""
-        at = self.at(slot, 4)
-        if not at:
+        if not self.offsets[slot]:
             return []
+        at = self.at(slot, 4)
         start, count = self.buf.vector(at, layout.size)
         self.buf.spend(8 * count, start)
         return list(layout.iter_unpack(self.buf.data[start : start + count * layout.size]))
 
     def bytes_view(self, slot: int) -> Array | None:
         """A vector of bytes as a uint8 view of the buffer, None when absent."""
-        at = self.at(slot, 4)
-        if not at:
+        if not self.offsets[slot]:
             return None
+        at = self.at(slot, 4)
         start, count = self.buf.vector(at, 1)
+        self.buf.spend(count, start)
         return np.frombuffer(self.buf.data, np.uint8, count, start)
 
     def unions(self, tag_slot: int, slot: int) -> list[tuple[int, Table]]:

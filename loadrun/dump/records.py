@@ -2,68 +2,85 @@
 
 from __future__ import annotations
 
+from functools import cache
+from math import isfinite
 from struct import Struct
-from typing import Any
+from typing import Any, Final, cast
 
-from ..dtypes import DType
+from ..dtypes import DType, plain
 from ..ops.catalog import CATALOG, Op, TypeParam
-from ..params import AxisDesc, DTypeEnum, DTypeScalar, IndexItem, Record
+from ..params import AxisDesc, DTypeEnum, DTypeScalar, Field, IndexItem, Record
 from . import history
 from .flat import Table
 
 __all__ = ["check_params", "find_op", "read_dtype", "read_param", "read_params"]
 
 _AXIS_DESC, _INDEX_ITEM, _DTYPE_SCALAR = Struct("<bxxxi"), Struct("<b????"), Struct("<b4s")
+_DTYPES: Final = {int(d): d.name for d in DTypeEnum}
 
 
 def read_dtype(t: Table) -> DType:
     """A DType table."""
     code = t.integer(0, "byte")
-    try:
-        name = DTypeEnum(code).name
-    except ValueError:
-        raise t.buf.error(
-            f"dtype {code} is unknown; the known ones are 0 to {max(DTypeEnum)}", t.pos
-        ) from None
-    dtype = DType(name)
+    name = _DTYPES.get(code)
+    if name is None:
+        raise t.buf.error(f"dtype {code} is unknown; the known ones are 0 to {max(DTypeEnum)}", t.pos)
+    dtype = plain(name)
     if not dtype.is_quantized:
         return dtype
-    param = t.table(2)
+    param = t.table(2) if t.integer(1, "ubyte") == 1 else None
     if param is None:
         raise t.buf.error(f"dtype {name} lacks its scale", t.pos)
-    zero = param.integer(1, "ubyte") if dtype.is_asymmetric else 0
-    return DType(name, float(param.scalar(0, "float")), zero)
+    scale = float(param.scalar(0, "float"))
+    if not isfinite(scale):
+        raise t.buf.error(f"dtype {name} has the scale {scale}, expected a finite number", param.pos)
+    return DType(name, scale, param.integer(1, "ubyte") if dtype.is_asymmetric else 0)
 
 
 def read_param(t: Table, code: int, mge_version: int) -> Record:
     """The parameter record with that union code."""
-    try:
-        kind = Record.by_code[code]
-    except KeyError:
-        raise t.buf.error(f"parameter record {code} is unknown", t.pos) from None
+    kind = Record.by_code.get(code)
+    if kind is None:
+        raise t.buf.error(
+            f"parameter record {code} is unknown; the file may come from a newer MegEngine", t.pos
+        )
     if kind is TypeParam:
         return TypeParam(dtype=read_dtype(t))
-    layout = history.fields(kind, mge_version)
-    values: dict[str, Any] = {}
-    for slot, f in enumerate(layout):
-        if f.enum is not None:
-            raw = t.integer(slot, f.wire, int(f.default))
-            try:
-                values[f.name] = history.member(f.enum, raw, mge_version)
-            except ValueError as e:
-                raise t.buf.error(f"{kind.__name__}.{f.name}: {e}", t.pos) from None
-        elif f.wire == "[int]":
-            values[f.name] = t.numbers(slot, "int") or ()
-        elif f.wire == "[AxisDesc]":
-            values[f.name] = tuple(AxisDesc(*v) for v in t.structs(slot, _AXIS_DESC))
-        elif f.wire == "[IndexItem]":
-            values[f.name] = tuple(IndexItem(v[0], *map(bool, v[1:])) for v in t.structs(slot, _INDEX_ITEM))
-        elif f.wire == "DTypeScalar":
-            at = t.at(slot, _DTYPE_SCALAR.size)
-            values[f.name] = DTypeScalar(*_DTYPE_SCALAR.unpack_from(t.buf.data, at)) if at else f.default
-        else:
-            values[f.name] = t.scalar(slot, f.wire, f.default)
-    return history.upgrade(kind, values)
+    # Records are immutable, so operators whose tables agree byte for byte share one.
+    key = (kind, t.vt, t.inline()) if _is_flat(kind) else None
+    found = t.buf.records.get(key) if key is not None else None
+    if found is None:
+        layout = history.fields(kind, mge_version)
+        values = {f.name: _field(t, slot, f, kind, mge_version) for slot, f in enumerate(layout)}
+        found = history.upgrade(kind, values)
+        if key is not None:
+            t.buf.records[key] = found
+    return cast(Record, found)
+
+
+@cache
+def _is_flat(kind: type[Record]) -> bool:
+    """Whether tables of that kind hold all their values inline."""
+    return not any(f.wire.startswith("[") for f in kind.fields())
+
+
+def _field(t: Table, slot: int, f: Field, kind: type[Record], mge_version: int) -> Any:
+    if f.enum is not None:
+        raw = t.integer(slot, f.wire, int(f.default))
+        try:
+            return history.member(f.enum, raw, mge_version)
+        except ValueError as e:
+            raise t.buf.error(f"{kind.__name__}.{f.name}: {e}", t.pos) from None
+    if f.wire == "[int]":
+        return t.numbers(slot, "int") or ()
+    if f.wire == "[AxisDesc]":
+        return tuple(AxisDesc(*v) for v in t.structs(slot, _AXIS_DESC))
+    if f.wire == "[IndexItem]":
+        return tuple(IndexItem(v[0], *map(bool, v[1:])) for v in t.structs(slot, _INDEX_ITEM))
+    if f.wire == "DTypeScalar":
+        at = t.at(slot, _DTYPE_SCALAR.size, align=1)
+        return DTypeScalar(*_DTYPE_SCALAR.unpack_from(t.buf.data, at)) if at else f.default
+    return t.scalar(slot, f.wire, f.default)
 
 
 def read_params(t: Table, slots: tuple[int, int, int, int], mge_version: int) -> tuple[Record, ...]:

@@ -9,7 +9,7 @@ import numpy as np
 from ..dtypes import Array, nbytes
 from ..errors import FormatError
 from ..graph import Graph, Metadata, Opr, Tensor, TensorFormat
-from .build import GraphBuilder, check_shape, constant_or_input, describe
+from .build import GraphBuilder, check_shape, comp_node, constant_or_input, describe, take_blobs
 from .flat import Buffer, Table
 from .records import check_params, find_op, read_dtype, read_params
 
@@ -95,28 +95,23 @@ class _Reader:
         opr = Opr(op.name, name=t.text(12))
         opr.params = check_params(t, op, read_params(t, (1, 2, 10, 11), self.builder.graph.mge_version))
         self.builder.link(t, opr, op, t.numbers(3, "uint") or ())
-        opr.comp_node = [_comp_node(c) for c in t.tables(4)]
+        opr.comp_node = [comp_node(c) for c in t.tables(4)]
         names = t.texts(5)
         dtype = t.table(6)
         opr.output_dtype = read_dtype(dtype) if dtype is not None else None
         opr.tensors = [self.tensor(x) for x in t.tables(7)]
         opr.priority = t.integer(8, "int")
-        for blob in t.tables(9):
-            view = blob.bytes_view(0)
-            if view is None:
-                raise t.buf.error("a blob lacks its data", blob.pos)
-            t.buf.spend(view.size, blob.pos)
-            opr.blobs.append(view.tobytes())
+        opr.blobs = take_blobs(t, 9, required=True)
         if "WithFormat" in op.name:
             _formats(t, opr)
         constant_or_input(t, opr, op)
-        self.builder.append(opr, op.n_outputs(opr))
+        self.builder.append(t, opr, op.n_outputs(opr))
         for var, tensor in zip(opr.outputs, opr.tensors, strict=False):
             describe(var, tensor)
         if opr.name and len(opr.outputs) == 1 and not opr.outputs[0].name:
             opr.outputs[0].name = opr.name
         for var, name in zip(opr.outputs, names, strict=False):
-            var.name = name
+            var.name = name or var.name
 
     def tensor(self, t: Table) -> Tensor:
         name = t.text(0)
@@ -147,14 +142,7 @@ class _Reader:
             self.used += length
         elif shape is not None and 0 in shape:
             data = np.zeros(0, np.uint8)
-        return Tensor(dtype, shape, name, data, _comp_node(node))
-
-
-def _comp_node(t: Table) -> str:
-    text = t.text(0)
-    if text is None:
-        raise t.buf.error("a computing node lacks its name", t.pos)
-    return text
+        return Tensor(dtype, shape, name, data, comp_node(node))
 
 
 def _formats(t: Table, opr: Opr) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 from ..dtypes import nbytes
 from ..errors import FormatError
 from ..graph import Graph, Metadata, Opr, Tensor, TensorFormat, Var
-from .build import GraphBuilder, check_shape, constant_or_input, describe
+from .build import GraphBuilder, check_shape, comp_node, constant_or_input, describe, take_blobs
 from .flat import Buffer, Table
 from .records import check_params, find_op, read_dtype, read_params
 
@@ -72,26 +72,23 @@ def _operator(t: Table, builder: GraphBuilder) -> None:
     opr = Opr(op.name, version=version, name=t.text(2))
     opr.params = check_params(t, op, read_params(t, (3, 4, 5, 6), builder.graph.mge_version))
     builder.link(t, opr, op, t.numbers(7, "uint") or ())
-    opr.comp_node = [_comp_node(c) for c in t.tables(9)]
+    opr.comp_node = [comp_node(c) for c in t.tables(9)]
     dtype = t.table(10)
     opr.output_dtype = read_dtype(dtype) if dtype is not None else None
     opr.tensors = [_tensor(x) for x in t.tables(11)]
     opr.priority = t.integer(13, "int")
-    for blob in t.tables(14):
-        view = blob.bytes_view(0)
-        t.buf.spend(0 if view is None else view.size, blob.pos)
-        opr.blobs.append(b"" if view is None else view.tobytes())
+    opr.blobs = take_blobs(t, 14, required=False)
     constant_or_input(t, opr, op)
     listed = t.numbers(8, "uint")
     known = op.category != "vendor"
     count = op.n_outputs(opr) if known or listed is None else len(listed)
     first = len(builder.vars)
-    if listed is not None and listed != tuple(range(first, first + count)):
+    if listed is not None and (len(listed) != count or listed != tuple(range(first, first + count))):
         raise t.buf.error(
             f"operator {op.name} lists the outputs {_some(listed)}, expected {count} from number {first}",
             t.pos,
         )
-    builder.append(opr, count)
+    builder.append(t, opr, count)
     for var, tensor in zip(opr.outputs, opr.tensors, strict=False):
         describe(var, tensor)
     if opr.name and len(opr.outputs) == 1 and not opr.outputs[0].name:
@@ -101,13 +98,6 @@ def _operator(t: Table, builder: GraphBuilder) -> None:
 def _some(numbers: tuple[int, ...]) -> str:
     shown = ", ".join(map(str, numbers[:4]))
     return f"[{shown}{', ...' if len(numbers) > 4 else ''}]"
-
-
-def _comp_node(t: Table) -> str:
-    text = t.text(0)
-    if text is None:
-        raise t.buf.error("a computing node lacks its name", t.pos)
-    return text
 
 
 def _tensor(t: Table) -> Tensor:
@@ -131,7 +121,7 @@ def _tensor(t: Table) -> Tensor:
             )
     elif shape is not None and 0 in shape:
         data = np.zeros(0, np.uint8)
-    return Tensor(dtype, shape, name, data, _comp_node(node), _format(t, 4, 5))
+    return Tensor(dtype, shape, name, data, comp_node(node), _format(t, 4, 5))
 
 
 def _format(t: Table, tag_slot: int, slot: int) -> TensorFormat | None:
