@@ -27,6 +27,7 @@ from .catalog import CATALOG
 __all__ = [
     "Call",
     "DTypeRule",
+    "Finish",
     "FlopsRule",
     "Kernel",
     "OpImpl",
@@ -44,6 +45,9 @@ Shape = tuple[int, ...]
 R = TypeVar("R", bound=Record)
 Kernel = Callable[..., Any]
 DTypeRule = Callable[[Opr, tuple[DType, ...]], Sequence[DType]]
+Finish = Callable[[Array, int, int, slice], None]
+"""Called as ``finish(block, sample, first channel, positions)`` with a (channels, positions) block of an output
+that was just computed, to change it in place."""
 FlopsRule = Callable[[Opr, Sequence[Shape], Sequence[Shape]], int]
 
 
@@ -59,6 +63,7 @@ class Call:
             (a transformed weight) may be kept in `memo`.
         memo: the operator's own store between runs.
         rng: the engine's random generator.
+        finish: what the engine fused to a convolution; a kernel that applies it to its blocks sets it to None.
     """
 
     opr: Opr
@@ -68,6 +73,7 @@ class Call:
     memo: dict[Any, Any] = field(default_factory=dict)
     rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
     spare: list[Array] = field(default_factory=list)
+    finish: Finish | None = None
 
     def get(self, kind: type[R]) -> R:
         """The operator's parameter record of that class."""
