@@ -15,6 +15,7 @@ from ..errors import FormatError
 from ..graph import Graph
 from ..testcase import Bundle, LazyTestcases, Testcase
 from . import v1, v2
+from .history import release
 
 __all__ = ["MAGIC", "load", "load_all", "loads"]
 
@@ -149,15 +150,11 @@ def _finish(bundle: Bundle) -> Bundle:
         seen.add(var.name)
     if graph.mge_version > _KNOWN_MGE_VERSION:
         bundle.warnings.append(
-            f"written by MegEngine {_version(graph.mge_version)}, newer than any known release"
+            f"written by MegEngine {release(graph.mge_version)}, newer than any known release"
         )
     if graph.format == "FBS_V2" and graph.model_version > _KNOWN_MODEL_VERSION:
         bundle.warnings.append(f"model version {graph.model_version} is newer than {_KNOWN_MODEL_VERSION}")
     return bundle
-
-
-def _version(number: int) -> str:
-    return f"{number // 100000}.{number // 100 % 1000}.{number % 100}"
 
 
 def _graph(data: memoryview, base: int) -> Graph:

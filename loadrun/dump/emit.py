@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from struct import Struct
+from struct import Struct, pack
 from typing import Any
 
 import flatbuffers
@@ -11,7 +11,8 @@ import numpy as np
 
 from ..dtypes import Array, DType
 from ..ops.catalog import TypeParam
-from ..params import AxisDesc, DTypeScalar, IndexItem, Record
+from ..params import AxisDesc, DTypeScalar, Field, IndexItem, Record
+from . import history
 
 __all__ = ["Emitter", "Fields"]
 
@@ -34,10 +35,12 @@ class Emitter:
 
     Args:
         size: expected size of the buffer in bytes, so that it need not grow often.
+        mge_version: release whose parameter layouts are written.
     """
 
-    def __init__(self, size: int = 4096) -> None:
+    def __init__(self, size: int = 4096, mge_version: int = 101300) -> None:
         self.builder = flatbuffers.Builder(size)
+        self.mge_version = mge_version
         self._strings: dict[bytes, int] = {}
 
     def string(self, text: str | bytes | None) -> int | None:
@@ -71,15 +74,21 @@ class Emitter:
         """A vector of bytes."""
         if data is None:
             return None
-        if isinstance(data, np.ndarray):
-            return int(self.builder.CreateNumpyVector(np.ascontiguousarray(data)))
-        return int(self.builder.CreateByteVector(data))
+        raw = np.ascontiguousarray(data).data if isinstance(data, np.ndarray) else data
+        return self._vector(raw, 1, len(data), 1)
 
-    def numbers(self, values: Sequence[int] | None, dtype: str = "<u4") -> int | None:
-        """A vector of integers."""
+    def numbers(self, values: Sequence[int] | None, kind: str = "I") -> int | None:
+        """A vector of 4-byte integers, unsigned (I) or signed (i)."""
         if values is None:
             return None
-        return int(self.builder.CreateNumpyVector(np.array(values, dtype)))
+        return self._vector(pack(f"<{len(values)}{kind}", *values), 4, len(values), 4)
+
+    def _vector(self, raw: bytes | memoryview, width: int, count: int, align: int) -> int:
+        b = self.builder
+        b.StartVector(width, count, align)
+        b.head -= len(raw)
+        b.Bytes[b.head : b.head + len(raw)] = raw
+        return int(b.EndVector())
 
     def offsets(self, items: Sequence[int]) -> int | None:
         """A vector of tables or strings, None when empty."""
@@ -93,13 +102,8 @@ class Emitter:
 
     def structs(self, layout: Struct, items: Sequence[Sequence[Any]], align: int) -> int:
         """A vector of inline structs."""
-        b = self.builder
-        b.StartVector(layout.size, len(items), align)
         raw = b"".join(layout.pack(*item) for item in items)
-        if raw:
-            b.head -= len(raw)
-            b.Bytes[b.Head() : b.Head() + len(raw)] = raw
-        return int(b.EndVector())
+        return self._vector(raw, layout.size, len(items), align)
 
     def dtype(self, dtype: DType | None) -> int | None:
         """A DType table."""
@@ -115,11 +119,12 @@ class Emitter:
         """A parameter record."""
         if isinstance(record, TypeParam):
             return self.dtype(record.dtype) or 0
+        layout = history.fields(type(record), self.mge_version)
         fields: list[tuple[int, str, Any, Any]] = []
-        for slot, f in enumerate(record.fields()):
-            value = getattr(record, f.name)
+        for slot, f in enumerate(layout):
+            value = getattr(record, f.name, f.default)
             if f.wire == "[int]":
-                fields.append((slot, "offset", self.numbers(value, "<i4"), 0))
+                fields.append((slot, "offset", self.numbers(value, "i"), 0))
             elif f.wire == "[AxisDesc]":
                 fields.append((slot, "offset", self.structs(_AXIS_DESC, [AxisDesc(*v) for v in value], 4), 0))
             elif f.wire == "[IndexItem]":
@@ -129,10 +134,21 @@ class Emitter:
             elif f.wire == "DTypeScalar":
                 fields.append((slot, "struct", _DTYPE_SCALAR.pack(*DTypeScalar(*value)), 0))
             elif f.enum is not None:
-                fields.append((slot, f.wire, int(value), int(f.default)))
+                raw = history.number(f.enum(value), self.mge_version)
+                fields.append((slot, f.wire, raw, int(f.default)))
             else:
                 fields.append((slot, f.wire, value, f.default))
-        return self.table(len(record.fields()), fields)
+        if len(layout) < len(record.fields()):
+            self._check_dropped(record, layout)
+        return self.table(len(layout), fields)
+
+    def _check_dropped(self, record: Record, layout: Sequence[Field]) -> None:
+        kept = {f.name for f in layout}
+        for f in record.fields():
+            if f.name not in kept and getattr(record, f.name) != f.default:
+                raise ValueError(
+                    f"release {history.release(self.mge_version)} had no field {type(record).__name__}.{f.name}"
+                )
 
     def finish(self, root: int, identifier: bytes) -> bytes:
         """The finished buffer with its size prefix."""

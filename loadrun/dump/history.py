@@ -1,6 +1,8 @@
-"""Parameter layouts of older releases, brought to today's records.
+"""Parameter layouts and enum numbers of older releases, brought to today's records and back.
 
-Releases are compared by ``(major * 1000 + minor) * 100 + patch``, the number that dumps store.
+MegEngine itself reads every file as if the current release had written it, so it takes what changed its place
+or number for something else; here the release that the file names decides. Releases are compared by
+``(major * 1000 + minor) * 100 + patch``, the number that dumps store.
 """
 
 from __future__ import annotations
@@ -8,33 +10,26 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Any
 
-from ..params import ConvBias, ExecutionPolicy, Field, Format, Images2Neibs, Record, Strategy
+from ..params import ConvBias, ExecutionPolicy, Field, Format, FormatV0, Images2Neibs, Record, Strategy
 
-__all__ = ["fields", "member", "upgrade"]
+__all__ = ["fields", "member", "number", "release", "retired_names", "upgrade"]
 
 _V1_3, _V1_4, _V1_5, _V1_6 = 100300, 100400, 100500, 100600
 
-# The numbers that Format members had before 1.3, newest layout first: (since, {number: name}).
+# The members of the layout enums in the order of their numbers, newest first: (since, names).
 _WINOGRAD = ("NCHW_WINOGRAD", "NCHW88_WINOGRAD", "NCHW44_WINOGRAD")
 _COMMON = ("NCHW", "NHWC", "NHWCD4", "NCHW4", "NCHW8", "NCHW32", "NCHW88")
-_MIXED = (
-    "NCHW4_NCHW32",
-    "NCHW32_NCHW4",
-    "NCHW4_NCHW",
-    "NHWC_NCHW",
-    "NHWC_NCHW4_IC_SMALL",
-    "NCHW_NCHW4_IC_SMALL",
-)
+_DOT = (*_COMMON, "NCHW44", "NCHW44_DOT")
+_MIXED = ("NCHW4_NCHW32", "NCHW32_NCHW4", "NCHW4_NCHW")
+_SMALL = ("NHWC_NCHW", "NHWC_NCHW4_IC_SMALL", "NCHW_NCHW4_IC_SMALL", "CHWN4")
 _OLD_FORMATS: tuple[tuple[int, tuple[str, ...]], ...] = (
-    (100200, (*_COMMON, "NCHW44", "NCHW44_DOT", *_WINOGRAD, *_MIXED, "CHWN4")),
-    (500, (*_COMMON, "NCHW44", "NCHW44_DOT", *_WINOGRAD, "CHWN4")),
+    (100200, (*_DOT, *_WINOGRAD, *_MIXED, *_SMALL)),
+    (500, (*_DOT, *_WINOGRAD, "CHWN4")),
     (400, (*_COMMON, "NCHW44", *_WINOGRAD, "CHWN4")),
     (0, (*_COMMON, "NCHW_WINOGRAD", "NCHW88_WINOGRAD", "CHWN4")),
 )
-_FORMATS_1_5 = (
-    *(*_COMMON, "NCHW44", "NCHW44_DOT", "NCHW4_NCHW32", "NCHW32_NCHW4", "NCHW4_NCHW", "NCHW4_NHWC"),
-    *("NHWC_NCHW", "NHWC_NCHW4_IC_SMALL", "NCHW_NCHW4_IC_SMALL", "CHWN4", "NCHW64"),
-)
+_FORMATS_1_5 = (*_DOT, *_MIXED, "NCHW4_NHWC", *_SMALL, "NCHW64")
+_V0_FORMATS_1_5 = (*_DOT, *_WINOGRAD, *_MIXED, "NCHW4_NHWC", *_SMALL)
 _OLD_STRATEGY = (
     Strategy.HEURISTIC,
     Strategy.HEURISTIC | Strategy.REPRODUCIBLE,
@@ -43,6 +38,12 @@ _OLD_STRATEGY = (
     Strategy.PROFILE | Strategy.HEURISTIC,
 )
 _OLD_BLOCK = Field("output_block_size", "uint", 0, None)
+_RETIRED = ("CheckHasInf", "ParamPackConcat", "WinogradFilterPreprocess")
+
+
+def retired_names() -> tuple[str, ...]:
+    """Operators of releases before 1.8 that no later release can load."""
+    return _RETIRED
 
 
 def fields(kind: type[Record], mge_version: int) -> tuple[Field, ...]:
@@ -69,18 +70,55 @@ def member(enum: type[Any], raw: int, mge_version: int) -> Any:
     Raises:
         ValueError: the number has no member (the message lists the known ones).
     """
-    if enum is Format and mge_version < _V1_3:
-        names = next(names for since, names in _OLD_FORMATS if mge_version >= since)
+    names = _names(enum, mge_version)
+    if names is not None:
         return _named(enum, names, raw)
-    if enum is Format and _V1_5 <= mge_version < _V1_6:
-        return _named(enum, _FORMATS_1_5, raw)
-    if enum is Strategy and mge_version < _V1_3 and raw < len(_OLD_STRATEGY):
+    if enum is Strategy and mge_version < _V1_3:
+        if raw >= len(_OLD_STRATEGY):
+            raise ValueError(f"value {raw} is unknown; this release had 0 to {len(_OLD_STRATEGY) - 1}")
         return _OLD_STRATEGY[raw]
+    if enum is Strategy and raw > sum(Strategy):
+        raise ValueError(f"value {raw} is unknown; known are the bits up to {sum(Strategy)}")
     try:
         return enum(raw)
     except ValueError:
         known = ", ".join(f"{m.value} {m.name}" for m in enum)
         raise ValueError(f"value {raw} is unknown; known are {known}") from None
+
+
+def number(value: Any, mge_version: int) -> int:
+    """The number that an enum member had in that release: the inverse of `member`.
+
+    Raises:
+        ValueError: the release did not have the member.
+    """
+    names = _names(type(value), mge_version)
+    if names is not None:
+        if value.name not in names:
+            raise ValueError(f"release {release(mge_version)} had no format {value.name}")
+        return names.index(value.name)
+    if isinstance(value, Strategy) and mge_version < _V1_3:
+        if value not in _OLD_STRATEGY:
+            raise ValueError(f"release {release(mge_version)} had no strategy {value!r}")
+        return _OLD_STRATEGY.index(value)
+    return int(value)
+
+
+def release(mge_version: int) -> str:
+    """The release's name: 101300 is 1.13.0."""
+    return f"{mge_version // 100000}.{mge_version // 100 % 1000}.{mge_version % 100}"
+
+
+def _names(enum: type[Any], mge_version: int) -> tuple[str, ...] | None:
+    """The member names by number where that release counted otherwise than today."""
+    if enum is Format and mge_version < _V1_3:
+        return next(names for since, names in _OLD_FORMATS if mge_version >= since)
+    if _V1_5 <= mge_version < _V1_6:
+        if enum is Format:
+            return _FORMATS_1_5
+        if enum is FormatV0:
+            return _V0_FORMATS_1_5
+    return None
 
 
 def _named(enum: type[IntEnum], names: tuple[str, ...], raw: int) -> Any:

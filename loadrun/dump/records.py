@@ -9,6 +9,7 @@ from typing import Any, Final, cast
 
 from ..dtypes import DType, plain
 from ..ops.catalog import CATALOG, Op, TypeParam
+from ..ops.typeid import unversioned_id
 from ..params import AxisDesc, DTypeEnum, DTypeScalar, Field, IndexItem, Record
 from . import history
 from .flat import Table
@@ -47,7 +48,7 @@ def read_param(t: Table, code: int, mge_version: int) -> Record:
     if kind is TypeParam:
         return TypeParam(dtype=read_dtype(t))
     # Records are immutable, so operators whose tables agree byte for byte share one.
-    key = (kind, t.vt, t.inline()) if _is_flat(kind) else None
+    key = (kind, t.vt, t.inline()) if _is_flat(code) else None
     found = t.buf.records.get(key) if key is not None else None
     if found is None:
         layout = history.fields(kind, mge_version)
@@ -59,9 +60,9 @@ def read_param(t: Table, code: int, mge_version: int) -> Record:
 
 
 @cache
-def _is_flat(kind: type[Record]) -> bool:
-    """Whether tables of that kind hold all their values inline."""
-    return not any(f.wire.startswith("[") for f in kind.fields())
+def _is_flat(code: int) -> bool:
+    """Whether tables of that record hold all their values inline."""
+    return not any(f.wire.startswith("[") for f in Record.by_code[code].fields())
 
 
 def _field(t: Table, slot: int, f: Field, kind: type[Record], mge_version: int) -> Any:
@@ -107,6 +108,7 @@ def check_params(t: Table, op: Op, params: tuple[Record, ...]) -> tuple[Record, 
     return params
 
 
+@cache
 def _index(attribute: str) -> dict[int, Op]:
     table: dict[int, Op] = {}
     for op in CATALOG.values():
@@ -117,19 +119,24 @@ def _index(attribute: str) -> dict[int, Op]:
     return table
 
 
-_INDEXES: dict[str, dict[int, Op]] = {}
-
-
 def find_op(t: Table, kind: str, type_id: int, name: str | None = None) -> Op:
     """The operator with a type id; `kind` is id_v1, id_mgbs or id_v2."""
-    if kind not in _INDEXES:
-        _INDEXES[kind] = _index(kind)
-    op = _INDEXES[kind].get(type_id)
+    op = _index(kind).get(type_id)
     if op is None:
         said = f" (the file calls it {name!r})" if name else ""
+        if kind == "id_mgbs" and type_id in _retired():
+            raise t.buf.error(
+                f"operator {_retired()[type_id]} was retired before MegEngine 1.8; no later release loads it",
+                t.pos,
+            )
         raise t.buf.error(
             f"operator with type id {type_id}{said} is unknown; the file may come from a newer MegEngine, "
             "from a build with private operators, or be damaged",
             t.pos,
         )
     return op
+
+
+@cache
+def _retired() -> dict[int, str]:
+    return {unversioned_id(name): name for name in history.retired_names()}

@@ -6,10 +6,10 @@ import os
 import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from struct import Struct, pack
+from struct import Struct, error, pack
 from typing import Any
 
-from ..dtypes import Array, dtype_of, encode
+from ..dtypes import Array, dtype_of, encode, nbytes
 from ..errors import FormatError
 from ..graph import Graph, Metadata, Opr, Tensor, TensorFormat, Var
 from ..ops.catalog import CATALOG, Op
@@ -75,11 +75,14 @@ def dump_bytes(graph: Graph, *, format: str | None = None) -> bytes:
     'x'
     """
     kind = format or graph.format
-    if kind == "FBS_V2":
-        return _V2(graph).bytes()
-    if kind == "FBS":
-        return _V1(graph).bytes()
-    raise FormatError(f"format {kind!r} is unknown; known are 'FBS_V2' and 'FBS'")
+    if kind not in ("FBS_V2", "FBS"):
+        raise FormatError(f"format {kind!r} is unknown; known are 'FBS_V2' and 'FBS'")
+    try:
+        return _V2(graph).bytes() if kind == "FBS_V2" else _V1(graph).bytes()
+    except FormatError:
+        raise
+    except (ValueError, TypeError, OverflowError, error) as e:
+        raise FormatError(f"the graph holds a value that {kind} cannot store: {e}") from e
 
 
 def testcase_graph(testcase: Testcase, names: Iterable[str]) -> Graph:
@@ -125,11 +128,46 @@ def _umask() -> int:
 
 
 def _numbering(graph: Graph) -> dict[int, int]:
-    """Running variable numbers by identity, whatever the variables' own ids are."""
+    """Running variable numbers by identity, whatever the variables' own ids are.
+
+    Raises:
+        FormatError: the graph breaks a rule that every reader relies on.
+    """
     numbers: dict[int, int] = {}
-    for var in graph.vars():
-        numbers[id(var)] = len(numbers)
+    for i, opr in enumerate(graph.oprs):
+        where = f"operator {i} ({opr.type})"
+        op = CATALOG.get(opr.type)
+        if op is None:
+            raise FormatError(f"{where}: no such operator is known")
+        if any(id(v) not in numbers for v in opr.inputs):
+            raise FormatError(f"{where} reads a variable that no earlier operator makes")
+        for kind, record in zip(op.params, opr.params, strict=False):
+            if type(record) is not kind:
+                raise FormatError(f"{where} needs the record {kind.__name__}, found {type(record).__name__}")
+        count = op.n_outputs(opr)
+        if count != len(opr.outputs) and op.category != "vendor":
+            raise FormatError(f"{where} has {len(opr.outputs)} outputs, a file counts {count}")
+        for tensor in opr.tensors:
+            _check_tensor(where, tensor)
+        for var in opr.outputs:
+            numbers[id(var)] = len(numbers)
+    for var in graph.outputs:
+        if id(var) not in numbers:
+            raise FormatError(f"the output {var.label!r} is made by no operator of the graph")
     return numbers
+
+
+def _check_tensor(where: str, tensor: Tensor) -> None:
+    if tensor.data is None:
+        return
+    if not tensor.shape:
+        raise FormatError(f"{where}: a tensor with a value needs a shape of at least one axis")
+    want = nbytes(tensor.shape, tensor.dtype)
+    if tensor.data.dtype != "u1" or tensor.data.ndim != 1 or tensor.data.size != want:
+        raise FormatError(
+            f"{where}: {tensor.dtype.name} {list(tensor.shape)} takes {want} bytes, "
+            f"found {tensor.data.dtype} {list(tensor.data.shape)}"
+        )
 
 
 def _original_ids(graph: Graph, numbers: Mapping[int, int]) -> list[int]:
@@ -146,12 +184,7 @@ class _Common:
         self.numbers = _numbering(graph)
 
     def inputs(self, e: Emitter, opr: Opr) -> int | None:
-        try:
-            return e.numbers([self.numbers[id(v)] for v in opr.inputs]) if opr.inputs else None
-        except KeyError:
-            raise FormatError(
-                f"operator {opr.type} reads a variable that no operator of the graph makes"
-            ) from None
+        return e.numbers([self.numbers[id(v)] for v in opr.inputs]) if opr.inputs else None
 
     @staticmethod
     def comp_node(e: Emitter, name: str) -> int:
@@ -175,7 +208,9 @@ class _Common:
         meta = self.graph.metadata
         if meta is None:
             return None
-        return meta, e.string(_EMPTY_USER_INFO if meta.user_info is None else meta.user_info)
+        # Python's loader unpickles the text of every valid metadata table, so it must not be missing there.
+        info = _EMPTY_USER_INFO if meta.user_info is None and meta.is_valid else meta.user_info
+        return meta, e.string(info)
 
     @staticmethod
     def check_size(data: bytes) -> bytes:
@@ -192,9 +227,10 @@ class _V2(_Common):
             raise FormatError(
                 f"the tensors take {stored} bytes, FBS_V2 allows {MAX_BYTES} in all; use format 'FBS'"
             )
-        e = Emitter(stored + 512 * len(graph.oprs) + 4096)
+        e = Emitter(stored + 512 * len(graph.oprs) + 4096, graph.mge_version)
         oprs = e.offsets([self.operator(e, o) for o in graph.oprs])
-        middle = e.offsets([self.middle(e, v) for v in graph.vars()]) if graph.has_middle_tensors else None
+        named = graph.has_middle_tensors or (graph.format != "FBS_V2" and any(v.name for v in graph.vars()))
+        middle = e.offsets([self.middle(e, v) for v in graph.vars()]) if named else None
         pairs = zip(graph.outputs, _original_ids(graph, self.numbers), strict=True)
         outs = e.offsets(
             [e.table(2, [(0, "uint", self.numbers[id(v)], 0), (1, "uint", o, 0)]) for v, o in pairs]
@@ -311,7 +347,7 @@ class _V1(_Common):
 
     def bytes(self) -> bytes:
         graph = self.graph
-        e = Emitter(512 * len(graph.oprs) + 4096)
+        e = Emitter(512 * len(graph.oprs) + 4096, graph.mge_version)
         oprs = e.offsets([self.operator(e, o) for o in graph.oprs])
         pairs = zip(graph.outputs, _original_ids(graph, self.numbers), strict=True)
         outs = e.structs(_OUTPUT, [(self.numbers[id(v)], o) for v, o in pairs], 4)
