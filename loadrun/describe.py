@@ -98,7 +98,7 @@ def describe(bundle: Bundle) -> Description:
     >>> import loadrun
     >>> d = describe(loadrun.load("fixtures/nets/mlp.mge"))
     >>> [v.name for v in d.inputs], d.testcases
-    (['data'], 2)
+    (['data'], 3)
     """
     graph = bundle.graph
     outputs = bundle.outputs

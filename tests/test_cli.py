@@ -128,7 +128,7 @@ def test_json_and_timing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     (entry,) = data["files"]
     assert entry["verdict"] == "pass"
     assert len(entry["timing"]["samples"]) == 3
-    assert [t["testcase"] for t in entry["testcases"]] == [0, 1]
+    assert [t["testcase"] for t in entry["testcases"]] == [0, 1, 2]
     assert main([MLP, "--json", "-"]) == 0
     assert json.loads(capsys.readouterr().out)["files"][0]["verdict"] == "pass"
 
@@ -136,11 +136,11 @@ def test_json_and_timing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
 def test_info(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["info", MLP]) == 0
     text = capsys.readouterr().out
-    for word in ("FBS_V2", "MatrixMulV2", "maxerr", "FLOP", "2 testcases", "metadata"):
+    for word in ("FBS_V2", "MatrixMulV2", "maxerr", "FLOP", "3 testcases", "metadata"):
         assert word in text
     assert main(["info", "--json", MLP]) == 0
     data = json.loads(capsys.readouterr().out)
-    assert data["testcases"] == 2
+    assert data["testcases"] == 3
     assert [v["name"] for v in data["inputs"]] == [v.name for v in loadrun.load(MLP).inputs]
 
 
@@ -167,4 +167,4 @@ def test_module_entry() -> None:
     done = subprocess.run([sys.executable, "-m", "loadrun", MLP], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
-    assert "2 passed" in done.stdout
+    assert "3 passed" in done.stdout
