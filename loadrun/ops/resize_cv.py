@@ -32,12 +32,16 @@ def resize_cv(x: Array, oh: int, ow: int, mode: InterpolationMode) -> Array:
         return _linear(x, oh, ow)
     if mode == InterpolationMode.AREA:
         return _area(x, oh, ow)
-    fractions = cubic_weights if mode == InterpolationMode.CUBIC else lanczos_weights
+    fractions = cubic_weights if mode == InterpolationMode.CUBIC else _lanczos_weights
     rows, cols = (_taps(n, o, fractions) for n, o in ((ih, oh), (iw, ow)))
     if x.dtype == np.float32:
         return blend(blend(x, cols, 2), rows, 1)
     wide = blend(blend(x, _fixed(cols), 2), _fixed(rows), 1)
     return np.clip((wide + (1 << (2 * _BITS - 1))) >> (2 * _BITS), 0, 255).astype(np.uint8)
+
+
+def _lanczos_weights(x: Array) -> Array:
+    return lanczos_weights(x, np.float32(np.pi))
 
 
 def _nearest(size: int, out: int) -> Array:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from ..dtypes import Array, DType
@@ -26,6 +28,8 @@ __all__ = [
 Axis = tuple[Array, Array]
 """Source pixels and their weights for every output pixel of one axis, both (output size, taps)."""
 _INT_MIN = -(2**31)
+_EPSILON = np.float32(2.0**-23)
+_PI = np.float64(np.pi)
 _PACK = {Format.NCHW4: 4, Format.NCHW44: 4, Format.NHWCD4: 4, Format.NCHW88: 8, Format.NCHW64: 64}
 
 
@@ -133,18 +137,21 @@ def cubic_weights(x: Array) -> Array:
     return np.stack((w0, w1, w2, one - w0 - w1 - w2), -1).astype(np.float32, copy=False)
 
 
-def lanczos_weights(x: Array) -> Array:
-    """The eight weights of Lanczos interpolation at fractions `x`, on a new last axis, float32."""
+def lanczos_weights(x: Array, pi: np.floating[Any] = _PI) -> Array:
+    """The eight weights of Lanczos interpolation at fractions `x`, on a new last axis, float32.
+
+    Angles are computed in the precision of `pi`: warps take double, resizing takes float.
+    """
     s = np.sqrt(0.5)
     sines = np.array([1, -s, 0, s, -1, s, 0, -s])
     cosines = np.array([0, -s, 1, -s, 0, s, -1, s])
-    x = x.astype(np.float32)
-    quarter = np.pi * 0.25
-    y0 = -(x + np.float32(3)).astype(np.float64)[..., None] * quarter
-    y = -(x[..., None] + np.float32(3) - np.arange(8, dtype=np.float32)).astype(np.float64) * quarter
-    exact = x < np.finfo(np.float32).eps
+    x = x.astype(np.float32)[..., None]
+    offset = x + np.float32(3) - np.arange(8, dtype=np.float32)
+    y = (offset.astype(pi.dtype) * pi).astype(np.float64) * -0.25
+    first = y[..., :1]
+    exact = x[..., 0] < _EPSILON
     y[exact] = 1
-    w = ((sines * np.sin(y0) + cosines * np.cos(y0)) / (y * y)).astype(np.float32)
+    w = ((sines * np.sin(first) + cosines * np.cos(first)) / (y * y)).astype(np.float32)
     w *= np.float32(1) / np.cumsum(w, -1, dtype=np.float32)[..., -1:]
     w[exact] = np.eye(8, dtype=np.float32)[3]
     return w

@@ -13,12 +13,18 @@ from loadrun.graph import Graph, Tensor
 from loadrun.params import (
     BorderMode,
     Convolution3DFormat,
+    CvtColor,
+    CvtColorMode,
+    DctChannelSelect,
+    DctFastImpl,
     Format,
+    GaussianBlur,
     InterpolationMode,
     Record,
     Remap,
     Resize,
     Resize3D,
+    Rotate,
     WarpAffine,
     WarpPerspective,
 )
@@ -46,7 +52,8 @@ class Case:
         g = Graph()
         ins = [
             g.add(
-                "SharedDeviceTensor",
+                # The masks of DctChannelSelect must be immutable.
+                "SharedDeviceTensor" if i == 0 else "ImmutableTensor",
                 tensors=[Tensor(d, a.shape, f"in{i}", encode(a, d))],
                 names=[f"in{i}"],
             )[0]
@@ -268,4 +275,81 @@ def _remap_cases() -> Iterator[Case]:
                     yield Case(name, "RemapV1", p, [x, (F32, at.astype(np.float32))])
 
 
-FAMILIES = {"resize": resize_cases, "warp": warp_cases}
+def image_cases() -> Iterator[Case]:
+    channels = {"GRAY2RGB": 1, "RGBA2RGB": 4, "RGBA2BGR": 4, "RGBA2GRAY": 4}
+    for mode in CvtColorMode:
+        for dtype in (U8, F32):
+            for h, w in ((6, 2), (12, 50)):
+                name = f"color_{mode.name}_{dtype.name}_{w}".lower()
+                planes = mode.name[-4:] in ("NV21", "NV12", "YV12", "YU12") or "YCrCb" in mode.name
+                c = 1 if planes else channels.get(mode.name, 3)
+                x = image(name, dtype, (2, h, w, c))
+                yield Case(name, "CvtColor", CvtColor(mode=mode), [x])
+    for dtype in (U8, F32, I8, F16, Q8):
+        for clockwise in (False, True):
+            for c in (1, 3):
+                name = f"rotate_{dtype.name}_{clockwise}_{c}".lower()
+                x = image(name, dtype, (2, 5, 7, c))
+                yield Case(name, "Rotate", Rotate(clockwise=clockwise), [x])
+    blurs = (
+        (3, 3, 0.0, 0.0),
+        (5, 3, 0.0, 0.0),
+        (1, 7, 0.0, 0.0),
+        (9, 5, 0.0, 0.0),
+        (5, 7, 1.2, 0.6),
+        (0, 0, 0.9, 0.0),
+        (0, 3, 0.7, 1.3),
+        (0, 0, 0.4, 2.1),
+        (15, 15, 3.0, 0.0),
+        (4, 3, 1.0, 1.0),
+        (0, 3, 0.0, 0.0),
+    )
+    for dtype in (U8, F32):
+        for border in BorderMode:
+            for kh, kw, sx, sy in blurs:
+                for c in (1, 3):
+                    if border not in (BorderMode.REPLICATE, BorderMode.REFLECT_101) and (kh, kw) not in (
+                        (5, 7),
+                        (5, 3),
+                    ):
+                        continue
+                    name = f"blur_{dtype.name}_{border.name}_{kh}x{kw}_{sx}_{sy}_{c}".lower()
+                    x = image(name, dtype, (2, 9, 13, c))
+                    p = GaussianBlur(
+                        border_mode=border, kernel_height=kh, kernel_width=kw, sigma_x=sx, sigma_y=sy
+                    )
+                    yield Case(name, "GaussianBlur", p, [x])
+    yield from _dct_cases()
+
+
+def _dct_cases() -> Iterator[Case]:
+    for block in (2, 4, 8):
+        for masked in (False, True):
+            for layout, out in ((Format.NCHW, F32), (Format.NCHW4, DType("QuantizedS8", 7.5))):
+                name = f"dct_{layout.name}_{block}_{masked}".lower()
+                x = image(name, U8, (2, 3, 16, 24))
+                ins = [x]
+                if masked:
+                    ins += [
+                        ints(0, 4, 8, 12),
+                        ints(*(v % (block * block) for v in (0, 1, 9, 8, 3, 2, 17, 5, 0, 0, 63, 33))),
+                    ]
+                yield Case(
+                    name,
+                    "DctChannelSelectV1",
+                    DctChannelSelect(format=layout, dct_block_size=block),
+                    ins,
+                    out,
+                )
+    counts = (14, 9, 9)
+    values = [*range(14), *range(9), *range(9)]
+    yield Case(
+        "dct_fix32",
+        "DctChannelSelectV1",
+        DctChannelSelect(format=Format.NCHW, fastImpl=DctFastImpl.FIX_32_MASK),
+        [image("dct_fix32", U8, (1, 3, 16, 8)), ints(0, *np.cumsum(counts)), ints(*values)],
+        F32,
+    )
+
+
+FAMILIES = {"resize": resize_cases, "warp": warp_cases, "image": image_cases}
