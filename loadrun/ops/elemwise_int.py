@@ -1,0 +1,122 @@
+"""Elemwise modes on integers (values wrap as in C) and on Bool: ``INTEGER[mode](out, *inputs)`` writes into `out`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from ..dtypes import Array
+from ..params import ElemwiseMode as M
+from . import elemwise_float as f
+
+__all__ = ["BOOL", "INTEGER", "rmulh"]
+
+
+def relu(out: Array, x: Array) -> None:
+    np.maximum(x, x.dtype.type(0), out=out)
+
+
+def relu6(out: Array, x: Array) -> None:
+    np.clip(x, x.dtype.type(0), x.dtype.type(6), out=out)
+
+
+def sign(out: Array, x: Array) -> None:
+    np.sign(x, out=out)
+
+
+def fuse_add_relu(out: Array, x: Array, y: Array) -> None:
+    if x.dtype.itemsize == 4:
+        np.add(x, y, out=out)
+        np.maximum(out, out.dtype.type(0), out=out)
+    else:
+        # Narrow integers are added as C ints, so the sum has its true sign before it wraps.
+        total = np.add(x, y, dtype=np.int32)
+        np.maximum(total, 0, out=total)
+        np.copyto(out, total, casting="unsafe")
+
+
+def floor_div(out: Array, x: Array, y: Array) -> None:
+    np.floor_divide(x, y, out=out)
+
+
+def mod(out: Array, x: Array, y: Array) -> None:
+    np.remainder(x, y, out=out)
+
+
+def rmulh(out: Array, x: Array, y: Array) -> None:
+    """High half of the doubled product, rounded; the one product that overflows saturates."""
+    info = np.iinfo(x.dtype)
+    digits = info.bits - (info.min < 0)
+    wide = x.astype(np.int64) * y
+    wide += np.int64(1) << np.int64(digits - 1)
+    wide >>= np.int64(digits)
+    np.minimum(wide, info.max, out=wide)
+    np.copyto(out, wide, casting="unsafe")
+
+
+def _shift(ufunc: np.ufunc) -> f.Function:
+    def apply(out: Array, x: Array, y: Array) -> None:
+        # C shifts an int, and x86 takes the count modulo 32.
+        np.copyto(out, ufunc(x.astype(np.int32), y.astype(np.int32) & 31), casting="unsafe")
+
+    return apply
+
+
+def _to(ufunc: Callable[..., object]) -> f.Function:
+    def apply(out: Array, *xs: Array) -> None:
+        ufunc(*xs, out=out)
+
+    return apply
+
+
+def _max(out: Array, x: Array, y: Array) -> None:
+    np.maximum(x, y, out=out)
+
+
+def _min(out: Array, x: Array, y: Array) -> None:
+    np.minimum(x, y, out=out)
+
+
+INTEGER: dict[M, f.Function] = {
+    M.RELU: relu,
+    M.ABS: _to(np.abs),
+    M.NEGATE: _to(np.negative),
+    M.RELU6: relu6,
+    M.SQUARE: _to(np.square),
+    M.SIGN: sign,
+    M.ABS_GRAD: f.abs_grad,
+    M.ADD: _to(np.add),
+    M.FLOOR_DIV: floor_div,
+    M.MAX: _max,
+    M.MIN: _min,
+    M.MOD: mod,
+    M.MUL: _to(np.multiply),
+    M.SIGMOID_GRAD: f.sigmoid_grad,
+    M.SUB: _to(np.subtract),
+    M.SWITCH_GT0: f.switch_gt0,
+    M.TANH_GRAD: f.tanh_grad,
+    M.LT: f.FLOAT[M.LT],
+    M.LEQ: f.FLOAT[M.LEQ],
+    M.EQ: f.FLOAT[M.EQ],
+    M.FUSE_ADD_RELU: fuse_add_relu,
+    M.SHL: _shift(np.left_shift),
+    M.SHR: _shift(np.right_shift),
+    M.RMULH: rmulh,
+    M.PRELU: f.prelu,
+    M.COND_LEQ_MOV: f.cond_leq_mov,
+    M.COND_LT_MOV: f.cond_lt_mov,
+    M.CLIP: f.clip,
+    M.FUSE_MUL_ADD3: f.fuse_mul_add3,
+    M.FUSE_MUL_ADD4: f.fuse_mul_add4,
+}
+
+BOOL: dict[M, f.Function] = {
+    M.NOT: _to(np.logical_not),
+    M.AND: _to(np.logical_and),
+    M.OR: _to(np.logical_or),
+    M.XOR: _to(np.logical_xor),
+    M.LT: f.FLOAT[M.LT],
+    M.LEQ: f.FLOAT[M.LEQ],
+    M.EQ: f.FLOAT[M.EQ],
+}
