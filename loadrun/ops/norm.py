@@ -6,7 +6,7 @@ float32 and rounded where MegEngine stores them; variances are biased, statistic
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -14,12 +14,15 @@ from ..dtypes import Array, DType, plain
 from ..graph import Opr
 from ..params import BN, LRN, BNFwdMode, Format, GeneralNorm, GroupNorm, LayerNorm, Softmax
 from .half import rounded, stored, sum_rounded
+from .parallel import parallel, scratch
 from .registry import Call, Shape, ShapeCall, kernel, same
 
-__all__: list[str] = []
+__all__ = ["softmax_rows"]
 
 _ROWS = 1 << 17
 """Elements that are normalized in one go, so that the passes over them stay in the processor's cache."""
+_WIDE = 4096
+"""einsum is the fastest way to sum up rows, but rounds with the length of the row: longer rows are cut."""
 
 
 def _float(dtype: DType, what: str = "the input") -> None:
@@ -67,8 +70,8 @@ def softmax(c: Call, x: Array) -> Array:
         y = rounded(np.exp(rounded(x - x.max(axis, keepdims=True), dtype)), dtype)
         return stored(y / sum_rounded(y, axis, dtype), dtype)
     y = c.reuse(x.shape)
-    if axis == x.ndim - 1 and x.flags.c_contiguous and y.flags.c_contiguous:
-        _softmax_rows(x.reshape(-1, x.shape[axis]), y.reshape(-1, x.shape[axis]))
+    if axis == x.ndim - 1:
+        softmax_rows(x.reshape(-1, x.shape[axis]), y.reshape(-1, x.shape[axis]))
         return y
     np.subtract(x, x.max(axis, keepdims=True), out=y)
     np.exp(y, out=y)
@@ -76,14 +79,40 @@ def softmax(c: Call, x: Array) -> Array:
     return y
 
 
-def _softmax_rows(x: Array, y: Array) -> None:
-    step = max(1, _ROWS // x.shape[1])
-    for i in range(0, len(x), step):
-        part = y[i : i + step]
-        rows = x[i : i + step]
-        np.subtract(rows, rows.max(1, keepdims=True), out=part)
-        np.exp(part, out=part)
-        part *= 1 / part.sum(1, keepdims=True)
+def softmax_rows(x: Array, y: Array) -> None:
+    """Softmax of every row of a float32 matrix into `y`, which may be `x`."""
+
+    def work(part: slice) -> None:
+        rows = x[part]
+        e = scratch("softmax", rows.shape)
+        # One maximum for all rows is quicker to find; it will do unless it is far above a row's own.
+        np.exp(np.subtract(rows, rows.max(), out=e), out=e)
+        total = _row_sums(e)
+        if not total.min() > 1e-6:
+            np.exp(np.subtract(rows, rows.max(1, keepdims=True), out=e), out=e)
+            total = _row_sums(e)
+        np.multiply(e, (1 / total)[:, None], out=y[part])
+
+    _by_rows(work, *x.shape)
+
+
+def _by_rows(work: Callable[[slice], None], rows: int, width: int) -> None:
+    """Call `work` on blocks of rows, side by side."""
+    step = max(1, _ROWS // max(1, width))
+    parallel(lambda i: work(slice(i * step, min(rows, (i + 1) * step))), -(-rows // step))
+
+
+def _row_sums(x: Array) -> Array:
+    return np.einsum("ij->i", x) if x.shape[1] <= _WIDE else x.sum(1)
+
+
+def _row_squares(x: Array) -> Array:
+    """Sums of squares."""
+    total = np.einsum("ij,ij->i", x[:, :_WIDE], x[:, :_WIDE])
+    for i in range(_WIDE, x.shape[1], _WIDE):
+        part = x[:, i : i + _WIDE]
+        total += np.einsum("ij,ij->i", part, part)
+    return total
 
 
 # ---- LayerNorm, GeneralNorm
@@ -164,18 +193,18 @@ def _normalize_rows(
     x: Array, y: Array, mean: Array, rstd: Array, eps: float, affine: Sequence[Array]
 ) -> None:
     count = np.float32(x.shape[1])
-    step = max(1, _ROWS // max(1, x.shape[1]))
-    for i in range(0, len(x), step):
-        part = slice(i, i + step)
+
+    def work(part: slice) -> None:
         d, m, r = y[part], mean[part], rstd[part]
-        np.divide(x[part].sum(1), count, out=m)
+        np.divide(_row_sums(x[part]), count, out=m)
         np.subtract(x[part], m[:, None], out=d)
-        var = np.einsum("ij,ij->i", d, d) / count
-        np.divide(np.float32(1), np.sqrt(var + np.float32(eps)), out=r)
+        np.divide(np.float32(1), np.sqrt(_row_squares(d) / count + np.float32(eps)), out=r)
         d *= r[:, None]
         if affine:
             d *= affine[0]
             d += affine[1]
+
+    _by_rows(work, *x.shape)
 
 
 def _layer_norm_half(
@@ -183,9 +212,9 @@ def _layer_norm_half(
 ) -> Array:
     x = x.astype(np.float32, copy=False)
     count = np.float32(x.shape[1])
-    mean[...] = rounded(x.sum(1) / count, dtype)
+    mean[...] = rounded(_row_sums(x) / count, dtype)
     d = x - mean[:, None]
-    std = rounded(np.sqrt(np.einsum("ij,ij->i", d, d) / count + np.float32(eps)), dtype)
+    std = rounded(np.sqrt(_row_squares(d) / count + np.float32(eps)), dtype)
     np.divide(np.float32(1), std, out=rstd)
     y = stored(d / std[:, None], dtype)
     if affine:
@@ -279,9 +308,9 @@ def group_norm(c: Call, x: Array, *affine: Array) -> tuple[Array, Array, Array]:
     count = channels // groups * height * width
     rows = x.reshape(n * groups, count).astype(np.float32, copy=False)
     total = np.float32(count)
-    mean = rounded(rows.sum(1) / total, dtype)
+    mean = rounded(_row_sums(rows) / total, dtype)
     y = rows - mean[:, None]
-    var = np.einsum("ij,ij->i", y, y) / total
+    var = _row_squares(y) / total
     rstd = 1 / rounded(np.sqrt(var + np.float32(p.eps)), dtype)
     if p.affine:
         weight, bias = (v.astype(np.float32, copy=False)[:, None] for v in affine)
