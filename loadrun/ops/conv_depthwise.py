@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
 from ..dtypes import Array
+from .conv_finish import Finish
 from .conv_geometry import Geometry
 from .parallel import parallel, scratch
 
@@ -16,16 +15,14 @@ _BLOCK = 1 << 15
 """Output elements of one block."""
 
 
-def depthwise(
-    x: Array, w: Array, geo: Geometry, out: Array, finish: Callable[[Array, int, int, slice], None] | None
-) -> None:
+def depthwise(x: Array, w: Array, geo: Geometry, out: Array, finish: Finish | None) -> None:
     """Convolve every channel with its own filters (one input channel per group).
 
     Args:
-        x: (batch, groups, H, W) float32 contiguous.
+        x: (batch, groups, H, W) contiguous, float32 or float64.
         w: (groups, ocg, 1, KH, KW).
         out: (batch, groups * ocg, OH, OW), written.
-        finish: see `conv_fast.Finish`.
+        finish: see `conv_finish.Finish`.
     """
     ky, kx = geo.kernel
     (py, px), (sy, sx), (dy, dx) = geo.pad, geo.stride, geo.dilate
@@ -47,12 +44,12 @@ def depthwise(
         if count <= 0:
             return
         # One plane per stride phase: (channel, phase y, phase x, rows, columns).
-        planes = scratch("planes", (count, sy, sx, high // sy, wide // sx))
+        planes = scratch("planes", (count, sy, sx, high // sy, wide // sx), x.dtype)
         _phases(x[n, part], planes, geo)
         flat = planes.reshape(count, sy, sx, -1)
         for o in range(geo.ocg):
-            total = scratch("total", (count, span))
-            term = scratch("term", (count, span))
+            total = scratch("total", (count, span), x.dtype)
+            term = scratch("term", (count, span), x.dtype)
             for k in range(ky * kx):
                 y, xx = divmod(k, kx)
                 (qy, ry), (qx, rx) = divmod(y * dy, sy), divmod(xx * dx, sx)

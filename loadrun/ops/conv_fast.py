@@ -1,4 +1,4 @@
-"""Fast float32 convolution on plain NCHW arrays: matrix products over im2col blocks, or shifted sums.
+"""Fast convolution on plain NCHW arrays: matrix products over im2col blocks, or shifted sums.
 
 The output is computed in blocks that stay in cache, each with its bias and activation; blocks run on the
 thread pool.
@@ -6,39 +6,35 @@ thread pool.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from itertools import product
 
 import numpy as np
 
 from ..dtypes import Array
 from .conv_depthwise import depthwise
+from .conv_finish import Finish
 from .conv_geometry import Geometry, tap_range
 from .parallel import parallel, scratch, splits
 
-__all__ = ["Finish", "conv_fast"]
-
-Finish = Callable[[Array, int, int, slice], None]
-"""Called as ``finish(block, sample, first channel, positions)`` with a (channels, positions) block of the
-output that was just computed, to change it in place."""
+__all__ = ["conv_fast"]
 
 _BLOCK = 1 << 18
 """im2col elements of one block: about the size of a second-level cache."""
 
 
 def conv_fast(x: Array, w: Array, geo: Geometry, finish: Finish | None = None) -> Array:
-    """Convolve float32 arrays of two spatial axes.
+    """Convolve float32 (or float64) arrays of two spatial axes.
 
     Args:
-        x: (batch, groups * icg, H, W) float32.
-        w: (groups, ocg, icg, KH, KW) float32 contiguous, not flipped.
+        x: (batch, groups * icg, H, W).
+        w: (groups, ocg, icg, KH, KW) of the same dtype, contiguous, not flipped.
         geo: from `conv_geometry.geometry`.
         finish: changes each block of the output in place.
 
     Returns:
-        (batch, groups * ocg, OH, OW) float32.
+        (batch, groups * ocg, OH, OW) of that dtype.
     """
-    out = np.empty((x.shape[0], geo.channels, *geo.out), np.float32)
+    out = np.empty((x.shape[0], geo.channels, *geo.out), x.dtype)
     if not out.size:
         return out
     x = np.ascontiguousarray(x)
@@ -119,7 +115,7 @@ def _by_rows(x: Array, matrix: Array, geo: Geometry, out: Array, finish: Finish 
         if geo.pointwise:
             columns = x[n].reshape(depth, points)
         else:
-            columns = scratch("columns", (depth, points))
+            columns = scratch("columns", (depth, points), x.dtype)
             by_channel = columns.reshape(geo.icg, geo.taps, *geo.out)
             pieces = parts if depth * points > 1 << 14 else 1
             step = -(-geo.icg // pieces)
