@@ -77,8 +77,6 @@ class ReferenceEngine:
         """
         values = self._feed(feeds)
         with np.errstate(all="ignore"), blas_serial():
-            if self._values is None:
-                self._values = self._fold()
             program = self._program(values, fused=observe is None)
             values.update(program.constants)
             execute(program.steps, values, np.random.default_rng(self.seed), observe)
@@ -123,8 +121,10 @@ class ReferenceEngine:
         if program is None:
             known = infer_shapes(self.graph, self._oprs, shapes)
             self._check_memory(known)
+            if self._values is None:
+                self._values = self._fold()
             keep = {v.id for v in self.targets}
-            program = specialize(self._steps, self._values or {}, known, keep)
+            program = specialize(self._steps, self._values, known, keep)
             while len(self._programs) >= _PROGRAMS:
                 self._programs.pop(next(iter(self._programs)))
         self._programs[key] = program
