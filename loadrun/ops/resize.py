@@ -198,7 +198,9 @@ def resize_3d(c: Call, x: Array, out_shape: Array) -> Array:
     p = c.get(Resize3D)
     _check_3d(p, x.shape)
     size = output_size(out_shape, 3)
-    if 0 in x.shape[2:] and x.shape[0] * x.shape[1]:
+    if x.shape[0] * x.shape[1] == 0:
+        return np.zeros((*x.shape[:2], *size), x.dtype)
+    if 0 in x.shape:
         raise ValueError(f"cannot resize a volume of shape {list(x.shape)}")
     out = x.astype(np.float32, copy=False)
     for at, n in sorted(zip((2, 3, 4), size, strict=True), key=lambda a: a[1] / max(1, x.shape[a[0]])):
