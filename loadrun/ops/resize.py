@@ -1,7 +1,7 @@
 """Resizing of images and volumes (MegEngine dnn resize: x86, fallback and naive kernels).
 
-Weights depend on one axis each, so float images are blended axis by axis; integer images are summed in
-the order of MegEngine's kernels, whose rounding decides ties.
+Weights depend on one axis each, so float32 images are blended axis by axis; others are summed in the order
+of MegEngine's kernels, whose rounding decides ties.
 """
 
 from __future__ import annotations
@@ -143,8 +143,6 @@ def _sample(x: Array, rows: Axis, cols: Axis) -> Array:
         for axis, at in first if by_rows else first[::-1]:
             x = blend(x, axis, at)
         return x
-    if x.dtype == np.float16:
-        return _sample(x.astype(np.float32), rows, cols)
     return _sample_exact(x, rows, cols)
 
 
@@ -203,9 +201,9 @@ def resize_3d(c: Call, x: Array, out_shape: Array) -> Array:
     if 0 in x.shape:
         raise ValueError(f"cannot resize a volume of shape {list(x.shape)}")
     out = x.astype(np.float32, copy=False)
-    for at, n in sorted(zip((2, 3, 4), size, strict=True), key=lambda a: a[1] / max(1, x.shape[a[0]])):
-        out = blend(out, _linear_3d(x.shape[at], n, p.align_corners), at)
-    return out.astype(x.dtype, copy=False)
+    for at in (4, 3, 2):
+        out = blend(out, _linear_3d(x.shape[at], size[at - 2], p.align_corners), at)
+    return store(out, c.outputs[0])
 
 
 def _linear_3d(size: int, out: int, align_corners: bool) -> Axis:

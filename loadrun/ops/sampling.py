@@ -8,6 +8,7 @@ import numpy as np
 
 from ..dtypes import Array, DType
 from ..params import BorderMode, Format
+from .half import round_half
 from .registry import Shape
 
 __all__ = [
@@ -187,7 +188,7 @@ def store(x: Array, dtype: DType) -> Array:
     does, the others saturate.
     """
     if dtype.is_float:
-        return x.astype(dtype.np, copy=False)
+        return round_half(x) if dtype.name == "Float16" else x
     if dtype.np == np.int8 and dtype.bits == 8:
         return round_half_away(x).astype(np.int32).astype(np.int8)
     low, high = dtype.range if dtype.is_quantized else (0, 255)

@@ -70,7 +70,6 @@ def bilinear_points(
     c0, c1, u = _neighbours(cols.reshape(-1), w, mode)
     fill = np.float32(border) if mode == BorderMode.CONSTANT else None
     flat = x.reshape(g, h * w, k)
-    whole = x.dtype.kind in "iu"
     out: Array | None = None
     for r, c, a, b in (
         (r0, c0, one - u, one - v),
@@ -81,8 +80,8 @@ def bilinear_points(
         part = flat.take(np.maximum(r, 0) * w + np.maximum(c, 0), 1).astype(np.float32, copy=False)
         if fill is not None:
             part[:, np.flatnonzero((r < 0) | (c < 0))] = fill
-        if whole:
-            # The order of the products decides how exact halves of integers round.
+        if x.dtype != np.float32:
+            # The order of the products decides how exact halves are rounded.
             part *= a[:, None]
             part *= b[:, None]
         else:
