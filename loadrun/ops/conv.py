@@ -143,7 +143,8 @@ def convolution(c: Call, x: Array, w: Array) -> Array:
                 target.np
             )
         else:
-            result = _narrow(conv_fast(data, filters, plan.geo), dtype)
+            fused = c.take_finish() if dtype.name == "Float32" else None
+            result = _narrow(conv_fast(data, filters, plan.geo, fused), dtype)
     else:
         finish = _quantized_finish(c, Format(int(p.format)), plan, NonlineMode.IDENTITY, None, None)
         result = conv_fast(data, filters, plan.geo, finish)
@@ -251,7 +252,7 @@ def _float_bias(
 ) -> Array:
     dtype = c.inputs[0]
     if dtype.name == "Float32":
-        finish = Real(p.nonlineMode, bias, z)
+        finish = Real(p.nonlineMode, bias, z, then=c.take_finish())
         return conv_fast(x, filters, plan.geo, None if finish.idle else finish)
     # The narrow types round after the convolution, the bias, z and the nonlinearity.
     round_ = rounding(dtype.name)
@@ -344,7 +345,7 @@ def _transposed(c: Call, p: Any, w: Array, diff: Array, like: Array | None) -> A
     if dtype.name in ("Float16", "BFloat16") and image and plan.geo.dilate == (1, 1):
         result = deconv_columns(data, filters, plan.geo, rounding(dtype.name), steps).astype(target.np)
     elif steps:
-        result = deconv_steps(data, filters, plan.geo, rounding(dtype.name), _columns(p, plan)).astype(
+        result = deconv_steps(data, filters, plan.geo, rounding(dtype.name)).astype(
             target.np
         )
     else:

@@ -61,6 +61,7 @@ class Real:
     bias: Array | None = None
     z: Array | None = None
     scale: float = 0.0
+    then: Finish | None = None
 
     def __call__(self, block: Array, sample: int, channel: int, span: slice) -> None:
         """Change a block in place."""
@@ -72,11 +73,14 @@ class Real:
         if self.z is not None:
             block += _part(self.z, sample, channel, span, count)
         activate(block, self.mode)
+        if self.then is not None:
+            self.then(block, sample, channel, span)
 
     @property
     def idle(self) -> bool:
         """Whether nothing is to be done."""
-        return self.mode == NonlineMode.IDENTITY and self.bias is None and self.z is None and not self.scale
+        given = (self.bias, self.z, self.then)
+        return self.mode == NonlineMode.IDENTITY and given == (None, None, None) and not self.scale
 
 
 @dataclass(frozen=True, eq=False)
