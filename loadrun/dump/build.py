@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from ..dtypes import DType
 from ..graph import Graph, Opr, Tensor, Var
 from ..ops.catalog import Op
+from ..params import Host2DeviceCopy
 from .flat import Table
 
 __all__ = ["GraphBuilder", "check_shape", "comp_node", "constant_or_input", "describe", "take_blobs"]
@@ -105,7 +108,11 @@ def constant_or_input(t: Table, opr: Opr, op: Op) -> None:
     if op.category == "io":
         if not opr.tensors or (not op.name.startswith("Multiple") and len(opr.tensors) != 1):
             raise t.buf.error(f"operator {op.name} holds one tensor, found {len(opr.tensors)}", t.pos)
+        default = op.name != "Host2DeviceCopy" or opr.get(Host2DeviceCopy).dump_default_value
         for tensor in opr.tensors:
+            if default and tensor.shape is not None and 0 in tensor.shape:
+                # A value without elements is not told from none by its bytes.
+                tensor.data = np.zeros(0, np.uint8)
             if op.name != "Host2DeviceCopy" and tensor.data is None:
                 raise t.buf.error(f"operator {op.name} has a tensor without a value", t.pos)
     elif opr.tensors:

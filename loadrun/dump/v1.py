@@ -140,8 +140,6 @@ class _Reader:
             begin = self.used + skip
             data = self.area[begin : begin + want]
             self.used += length
-        elif shape is not None and 0 in shape:
-            data = np.zeros(0, np.uint8)
         return Tensor(dtype, shape, name, data, comp_node(node))
 
 

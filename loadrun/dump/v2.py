@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from struct import unpack_from
 
-import numpy as np
-
 from ..dtypes import nbytes
 from ..errors import FormatError
 from ..graph import Graph, Metadata, Opr, Tensor, TensorFormat, Var
@@ -109,7 +107,7 @@ def _tensor(t: Table) -> Tensor:
     dtype = read_dtype(dtype_table)
     shape = check_shape(t, t.numbers(1, "uint"), what)
     data = t.bytes_view(6)
-    if data is not None and data.size == 0 and (shape is None or nbytes(shape, dtype) > 0):
+    if data is not None and data.size == 0:
         data = None
     if data is not None:
         if shape is None:
@@ -119,8 +117,6 @@ def _tensor(t: Table) -> Tensor:
             raise t.buf.error(
                 f"{what}: {dtype.name} {list(shape)} takes {want} bytes, the file holds {data.size}", t.pos
             )
-    elif shape is not None and 0 in shape:
-        data = np.zeros(0, np.uint8)
     return Tensor(dtype, shape, name, data, comp_node(node), _format(t, 4, 5))
 
 

@@ -1,0 +1,225 @@
+"""Shared by the tests of the dump room: graphs as plain values, strategies for records and graphs."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+
+from loadrun.dtypes import DType, encode
+from loadrun.dump.flat import Buffer
+from loadrun.graph import Graph, Metadata, Tensor, TensorFormat, Var
+from loadrun.ops.catalog import CATALOG, Op, TypeParam
+from loadrun.params import (
+    AxisDesc,
+    DTypeScalar,
+    Elemwise,
+    ElemwiseMode,
+    Field,
+    Host2DeviceCopy,
+    IndexItem,
+    Record,
+)
+
+F32 = DType("Float32")
+
+
+def plain(graph: Graph) -> dict[str, Any]:
+    """All that a graph says, as values that compare by content."""
+    index = {id(v): i for i, v in enumerate(graph.vars())}
+
+    def tensor(t: Tensor) -> tuple[Any, ...]:
+        data = None if t.data is None else t.data.tobytes()
+        return t.dtype, t.shape, t.name, data, t.comp_node, t.format
+
+    def var(v: Var) -> tuple[Any, ...]:
+        return v.id, v.index, v.name, v.dtype, v.shape, v.format, v.comp_node, v.described
+
+    return {
+        "oprs": [
+            {
+                "type": o.type,
+                "params": [(type(p).__name__, repr(list(p.pairs()))) for p in o.params],
+                "inputs": [index[id(v)] for v in o.inputs],
+                "outputs": [var(v) for v in o.outputs],
+                "name": o.name,
+                "tensors": [tensor(t) for t in o.tensors],
+                "output_dtype": o.output_dtype,
+                "comp_node": o.comp_node,
+                "priority": o.priority,
+                "blobs": o.blobs,
+                "version": o.version,
+                "id": o.id,
+            }
+            for o in graph.oprs
+        ],
+        "outputs": [index[id(v)] for v in graph.outputs],
+        "original_ids": graph.original_ids,
+        "output_alias": graph.output_alias,
+        "metadata": graph.metadata,
+        "about": (graph.format, graph.magic, graph.mge_version, graph.model_version, graph.content_hash),
+        "nr_shared_tensor": graph.nr_shared_tensor,
+        "has_middle_tensors": graph.has_middle_tensors,
+    }
+
+
+def model(*, names: bool = True, shape: tuple[int, ...] | None = (2, 3)) -> Graph:
+    """y = relu(x + w)."""
+    graph = Graph()
+    w = np.arange(3, dtype=np.float32) - 1
+    (x,) = graph.add("Host2DeviceCopy", Host2DeviceCopy(), names=["x"], tensors=[Tensor(F32, shape, "x")])
+    (c,) = graph.add("ImmutableTensor", names=["w"], tensors=[Tensor(F32, (1, 3), None, encode(w, F32))])
+    (s,) = graph.add("Elemwise", Elemwise(mode=ElemwiseMode.ADD), inputs=[x, c], names=["s"])
+    (y,) = graph.add("Elemwise", Elemwise(mode=ElemwiseMode.RELU), inputs=[s], names=["y"])
+    graph.outputs = [y]
+    graph.has_middle_tensors = names
+    return graph
+
+
+def buffer(data: bytes, identifier: bytes = b"test") -> Buffer:
+    """A Buffer over size-prefixed bytes, as in a file."""
+    (size,) = struct.unpack_from("<I", data)
+    assert size + 4 == len(data)
+    return Buffer(memoryview(data)[4:], 4, identifier)
+
+
+_RANGE = {
+    "ubyte": (0, 2**8 - 1),
+    "byte": (-(2**7), 2**7 - 1),
+    "uint": (0, 2**32 - 1),
+    "int": (-(2**31), 2**31 - 1),
+    "ulong": (0, 2**64 - 1),
+}
+dtypes = st.one_of(
+    st.sampled_from(
+        [DType(n) for n in ("Float32", "Float16", "Int32", "Uint8", "Bool", "BFloat16", "Complex64")]
+    ),
+    st.builds(
+        lambda n, s, z: DType(n, s, z if "Asymm" in n else 0),
+        st.sampled_from(["QuantizedS8", "Quantized8Asymm", "QuantizedS32", "QuantizedS4", "Quantized4Asymm"]),
+        st.floats(width=32, min_value=2.0**-20, max_value=2.0**20),
+        st.integers(0, 255),
+    ),
+)
+
+
+def _field(f: Field) -> st.SearchStrategy[Any]:
+    if f.enum is not None:
+        if f.enum.__name__ == "Strategy":
+            return st.integers(0, 15).map(f.enum)
+        return st.sampled_from(list(f.enum))
+    if f.wire == "bool":
+        return st.booleans()
+    if f.wire in ("float", "double"):
+        return st.floats(width=32 if f.wire == "float" else 64, allow_nan=False).filter(
+            lambda v: v != 0 or str(v) == "0.0"
+        )
+    if f.wire == "[int]":
+        return st.lists(st.integers(*_RANGE["int"]), max_size=6).map(tuple)
+    if f.wire == "[AxisDesc]":
+        item = st.builds(AxisDesc, st.integers(0, 1), st.integers(*_RANGE["int"]))
+        return st.lists(item, max_size=4).map(tuple)
+    if f.wire == "[IndexItem]":
+        item = st.builds(IndexItem, st.integers(*_RANGE["byte"]), *[st.booleans()] * 4)
+        return st.lists(item, max_size=4).map(tuple)
+    if f.wire == "DTypeScalar":
+        return st.builds(DTypeScalar, st.integers(0, 21), st.binary(min_size=4, max_size=4))
+    if f.wire == "DType":
+        return dtypes
+    return st.integers(*_RANGE[f.wire])
+
+
+def records(kind: type[Record]) -> st.SearchStrategy[Record]:
+    """Records of a kind, every field free within its wire type."""
+    if kind is TypeParam:
+        return dtypes.map(lambda d: TypeParam(dtype=d))
+    return st.fixed_dictionaries({f.name: _field(f) for f in kind.fields()}).map(lambda v: kind(**v))
+
+
+names = st.one_of(st.none(), st.text(st.characters(blacklist_categories=["Cs"]), min_size=1, max_size=12))
+shapes = st.lists(st.integers(0, 4), min_size=1, max_size=4).map(tuple)
+
+
+@st.composite
+def tensors(draw: st.DrawFn, value: bool) -> Tensor:
+    """A stored tensor, with random bytes when it has a value."""
+    from loadrun.dtypes import nbytes
+
+    dtype, shape = draw(dtypes), draw(shapes)
+    data = None
+    if value:
+        size = nbytes(shape, dtype)
+        data = np.frombuffer(draw(st.binary(min_size=size, max_size=size)), np.uint8)
+    node = draw(st.sampled_from(["xpux:0", "cpux:0", "cpu0:1"]))
+    return Tensor(dtype, shape, draw(names), data, node)
+
+
+_FORMATS = [
+    TensorFormat(1),
+    TensorFormat(2, align_axis=3),
+    TensorFormat(3, size_nbits=4, align_size_in_bits=8),
+]
+
+
+@st.composite
+def graphs(draw: st.DrawFn) -> Graph:
+    """A graph of any operators of the catalog: right in form, whatever it may compute."""
+    graph = Graph()
+    (x,) = graph.add(
+        "Host2DeviceCopy",
+        Host2DeviceCopy(),
+        names=["x"],
+        tensors=[Tensor(F32, draw(st.none() | shapes), "x")],
+    )
+    known = [x]
+    for name in draw(st.lists(st.sampled_from(sorted(CATALOG)), max_size=8)):
+        known += _operator(draw, graph, CATALOG[name], known)
+    graph.outputs = draw(st.lists(st.sampled_from(known), min_size=1, max_size=3))
+    graph.original_ids = draw(
+        st.lists(st.integers(0, 99), min_size=len(graph.outputs), max_size=len(graph.outputs))
+    )
+    graph.metadata = draw(
+        st.none()
+        | st.builds(Metadata, st.booleans(), st.booleans(), st.integers(0, 2**64 - 1), st.binary(max_size=9))
+    )
+    graph.nr_shared_tensor = draw(st.integers(0, 2**32 - 1))
+    graph.has_middle_tensors = draw(st.booleans())
+    return graph
+
+
+def _operator(draw: st.DrawFn, graph: Graph, op: Op, known: list[Var]) -> list[Var]:
+    held = []
+    if op.category == "io" and op.name != "Host2DeviceCopy":
+        count = draw(st.integers(1, 3)) if op.name.startswith("Multiple") else 1
+        held = [draw(tensors(True)) for _ in range(count)]
+        if "WithFormat" in op.name:
+            for t in held:
+                t.format = draw(st.sampled_from(_FORMATS))
+    elif op.name == "Host2DeviceCopy":
+        default = draw(st.booleans())
+        held = [draw(tensors(default))]
+        held[0].name = f"in{len(graph.oprs)}"
+    params = [draw(records(kind)) for kind in op.params]
+    if op.name == "Host2DeviceCopy":
+        params = [Host2DeviceCopy(dump_default_value=default)]
+    if op.name == "CondExecMerge":
+        params = [p.replace(nr_output=draw(st.integers(0, 4))) for p in params]
+    roles = op.inputs.split()
+    least = sum(not r.endswith(("?", "...")) for r in roles)
+    most = least + 2 if any(r.endswith("...") for r in roles) else len(roles)
+    inputs = draw(st.lists(st.sampled_from(known), min_size=least, max_size=most))
+    made = graph.add(op.name, *params, inputs=inputs, n_outputs=0, tensors=held)
+    opr = graph.oprs[-1]
+    first = graph.n_vars
+    for i in range(max(op.n_outputs(opr), 0)):
+        opr.outputs.append(Var(first + i, opr, i))
+    made = opr.outputs
+    opr.output_dtype = draw(st.none() | dtypes)
+    opr.comp_node = draw(st.lists(st.sampled_from(["xpux:0", "gpu0:1"]), max_size=2))
+    opr.name = draw(names)
+    opr.priority = draw(st.sampled_from([0, -(2**31), 2**31 - 1]))
+    if not held:
+        opr.blobs = draw(st.lists(st.binary(max_size=5), max_size=2))
+    return made
