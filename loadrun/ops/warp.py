@@ -160,6 +160,8 @@ def warp_perspective(c: Call, *args: Array) -> Array:
     for a in srcs:
         if a.shape != srcs[0].shape:
             raise ValueError(f"the images have shapes {list(srcs[0].shape)} and {list(a.shape)}")
+    if not c.inputs[images].is_float:
+        raise ValueError(f"the matrices are Float32 or of the image's float type, not {c.inputs[images]}")
     index = args[images + 1] if with_index else None
     _perspective_check(p, srcs[0].shape, mat.shape, None if index is None else index.shape, images)
     oh, ow = output_size(args[-1])
@@ -172,7 +174,8 @@ def warp_perspective(c: Call, *args: Array) -> Array:
     src, out = c.inputs[0], c.outputs[0]
     result = np.empty((len(mat), planes.shape[1], oh, ow, planes.shape[4]), out.np)
     fixed = p.format == Format.NHWC and images == 1 and _is_fixed(planes, src, out, p.imode)
-    for i, (m, n) in enumerate(zip(mat, which, strict=True)):
+    # Without channels nothing is sampled, whatever the size says.
+    for i, (m, n) in enumerate(zip(mat, which, strict=True) if result.size else ()):
         x = planes[n]
         if fixed:
             at = perspective_positions(m.reshape(-1), oh, ow, p.imode)
@@ -236,6 +239,8 @@ def _relayout(x: Array, dest: Format) -> Array:
 def _affine_dtype(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
     if inputs[0].name not in ("Float32", "Float16", *_BYTES):
         raise ValueError(f"images to warp are Float32, Float16, {', '.join(_BYTES)}")
+    if not inputs[1].is_float:
+        raise ValueError(f"the matrices are Float32 or of the image's float type, not {inputs[1]}")
     return (inputs[0],)
 
 
@@ -282,7 +287,7 @@ def warp_affine(c: Call, x: Array, mat: Array, out_shape: Array) -> Array:
     result = np.empty((len(mat), planes.shape[1], oh, ow, planes.shape[4]), x.dtype)
     fixed = p.format == Format.NHWC and _is_fixed(planes, src, src, p.imode)
     h, w = np.arange(oh, dtype=np.float32)[:, None], np.arange(ow, dtype=np.float32)
-    for i, m in enumerate(mat):
+    for i, m in enumerate(mat if result.size else ()):
         if fixed:
             at = affine_positions(m, oh, ow, p.imode)
             result[i, 0] = remap_fixed(planes[i, 0], *at, p.imode, p.border_mode, p.border_val)

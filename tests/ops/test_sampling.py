@@ -356,6 +356,31 @@ def test_bad_perspective(
         compute("WarpPerspectiveV2", param, image("bad", F32, shape), *inputs)
 
 
+def test_no_channels_and_an_absurd_size() -> None:
+    size = 2**31 - 1
+    x = F32, np.zeros((1, 0, 3, 3), np.float32)
+    got = compute("WarpPerspectiveV2", WarpPerspective(), x, floats(MATS[:1]), ints(size, 4))
+    assert got.shape == (1, 0, size, 4)
+    got = compute(
+        "WarpAffineV2", WarpAffine(format=Format.NCHW), x, floats(np.ones((1, 2, 3))), ints(size, 4)
+    )
+    assert got.shape == (1, 0, size, 4)
+
+
+def test_integer_matrices() -> None:
+    whole = DType("Int32"), np.ones((1, 3, 3), np.int32)
+    with pytest.raises(EngineError, match="not Int32"):
+        compute("WarpPerspectiveV2", WarpPerspective(), image("x", F32, (1, 1, 3, 3)), whole, ints(2, 2))
+    with pytest.raises(EngineError, match="not Int32"):
+        compute(
+            "WarpAffineV2",
+            WarpAffine(),
+            image("x", F32, (1, 3, 3, 1)),
+            (whole[0], whole[1][:, :2]),
+            ints(2, 2),
+        )
+
+
 def test_bad_affine_and_remap() -> None:
     x = image("bad", F32, (2, 1, 3, 3))
     nchw = WarpAffine(format=Format.NCHW)
