@@ -13,6 +13,7 @@ from ..ops.control import find_branches
 from ..ops.infer import Inference, describe, infer_dtypes, infer_shapes
 from ..ops.parallel import blas_serial
 from ..ops.registry import Shape, implementation
+from .fuse import fuse
 from .memory import memory_limit
 from .program import Observer, Program, Step, execute, make_step, mark_dying, specialize, typed
 
@@ -125,6 +126,9 @@ class ReferenceEngine:
                 self._values = self._fold()
             keep = {v.id for v in self.targets}
             program = specialize(self._steps, self._values, known, keep)
+            if fused:
+                program.steps = fuse(program.steps, known, keep)
+                mark_dying(program.steps, {*keep, *program.constants})
             while len(self._programs) >= _PROGRAMS:
                 self._programs.pop(next(iter(self._programs)))
         self._programs[key] = program

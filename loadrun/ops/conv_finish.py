@@ -55,6 +55,7 @@ class Real:
         bias: plain (1, C, 1, 1) or of the output's plain shape.
         z: the same, added after the bias.
         scale: what integer sums are multiplied with after `bias` and before `z`, 0 for none.
+        then: what follows the nonlinearity.
     """
 
     mode: NonlineMode = NonlineMode.IDENTITY
@@ -79,8 +80,8 @@ class Real:
     @property
     def idle(self) -> bool:
         """Whether nothing is to be done."""
-        given = (self.bias, self.z, self.then)
-        return self.mode == NonlineMode.IDENTITY and given == (None, None, None) and not self.scale
+        nothing = all(v is None for v in (self.bias, self.z, self.then))
+        return nothing and self.mode == NonlineMode.IDENTITY and not self.scale
 
 
 @dataclass(frozen=True, eq=False)

@@ -22,7 +22,7 @@ from .half import round_half
 from .registry import Call, Shape, ShapeCall, kernel
 from .typecvt import convert
 
-__all__ = ["ARITY", "float_function", "promote"]
+__all__ = ["ARITY", "float_function", "float_step", "promote"]
 
 _ONE = frozenset(
     (
@@ -144,6 +144,19 @@ def elemwise_flops(opr: Opr, inputs: Sequence[Shape], outputs: Sequence[Shape]) 
     return total
 
 
+def _swapped(opr: Opr) -> bool:
+    """MegEngine sorts the inputs of commutable modes, which shows where one of them is NaN."""
+    return opr.get(Elemwise).mode in _COMMUTABLE and opr.inputs[0].id > opr.inputs[1].id
+
+
+def float_step(opr: Opr) -> tuple[Function, bool]:
+    """What an operator computes on float32: ``func(out, *inputs)``, and whether its two inputs change places.
+
+    `out` may be the memory of an input of its shape.
+    """
+    return FLOAT[opr.get(Elemwise).mode], _swapped(opr)
+
+
 class _Plan:
     """What an Elemwise operator does in every run."""
 
@@ -155,8 +168,7 @@ class _Plan:
         self.func: Function = table[mode]
         self.many = mode in MANY_STEPS
         self.half = dtype.name == "Float16"
-        # MegEngine sorts the inputs of commutable modes, which shows where one of them is NaN.
-        self.swap = mode in _COMMUTABLE and c.opr.inputs[0].id > c.opr.inputs[1].id
+        self.swap = _swapped(c.opr)
 
 
 @kernel("Elemwise", dtype=elemwise_dtype, shape=elemwise_shape, flops=elemwise_flops)

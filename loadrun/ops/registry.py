@@ -63,7 +63,7 @@ class Call:
             (a transformed weight) may be kept in `memo`.
         memo: the operator's own store between runs.
         rng: the engine's random generator.
-        finish: what the engine fused to a convolution; a kernel that applies it to its blocks sets it to None.
+        finish: what the engine fused to a convolution, see `take_finish`.
     """
 
     opr: Opr
@@ -78,6 +78,11 @@ class Call:
     def get(self, kind: type[R]) -> R:
         """The operator's parameter record of that class."""
         return self.opr.get(kind)
+
+    def take_finish(self) -> Finish | None:
+        """What the engine fused to this operator; the kernel that takes it applies it to every block."""
+        taken, self.finish = self.finish, None
+        return taken
 
     def reuse(self, shape: Shape, dtype: np.dtype[Any] | None = None) -> Array:
         """An array to write the result into: a dying input of that shape and dtype, else a new one.

@@ -1,0 +1,180 @@
+"""Fusing elementwise operators into the convolution before them.
+
+A convolution computes its output in blocks that stay in the processor's cache; what follows it (bias, batch norm's
+affine form, activation, residual sum) is applied to each block at once instead of in passes of its own over the
+whole array. The arithmetic is that of the separate operators, in the same order, so results are the same bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+from ..dtypes import Array
+from ..ops.elemwise import float_step
+from ..ops.infer import Inference
+from ..ops.registry import Call, Finish, Kernel, Shape
+from ..params import ConvBias, Convolution, Format
+from .program import Step
+
+__all__ = ["fuse"]
+
+_BLOCK, _SCALAR, _CHANNEL, _FULL = "block", "scalar", "channel", "full"
+
+
+@dataclass(frozen=True)
+class _Item:
+    """One elementwise operator: its function, and where each input comes from (operands by their place)."""
+
+    func: Callable[..., object]
+    sources: tuple[tuple[str, int], ...]
+
+
+class FusedKernel:
+    """A convolution kernel with what follows it; operands come after the convolution's own inputs."""
+
+    def __init__(self, kernel: Kernel, n_inputs: int, items: Sequence[_Item]) -> None:
+        self.kernel = kernel
+        self.n_inputs = n_inputs
+        self.items = tuple(items)
+
+    def __call__(self, c: Call, *args: Array) -> Array:
+        """Run the convolution and finish its blocks, or its whole output if the kernel does not work in blocks."""
+        c.finish = finish = self.finisher(args[self.n_inputs :])
+        out: Array = self.kernel(c, *args[: self.n_inputs])
+        if c.finish is not None:
+            c.finish = None
+            flat = out.reshape(*out.shape[:2], -1)
+            for n in range(out.shape[0]):
+                finish(flat[n], n, 0, slice(0, flat.shape[2]))
+        return out
+
+    def finisher(self, operands: Sequence[Array]) -> Finish:
+        """The function that applies all items to a block in place."""
+        flat = [a.reshape(*a.shape[:2], -1) if a.ndim == 4 else a.reshape(-1) for a in operands]
+
+        def finish(block: Array, sample: int, first: int, positions: slice) -> None:
+            channels = slice(first, first + block.shape[0])
+            for item in self.items:
+                values: list[Array] = []
+                for kind, place in item.sources:
+                    if kind == _BLOCK:
+                        values.append(block)
+                    elif kind == _SCALAR:
+                        values.append(flat[place].reshape(1, 1))
+                    elif kind == _CHANNEL:
+                        values.append(flat[place].reshape(-1, 1)[channels])
+                    else:
+                        values.append(flat[place][sample, channels, positions])
+                item.func(block, *values)
+
+        return finish
+
+
+def fuse(steps: Sequence[Step], known: Inference, keep: Collection[int]) -> list[Step]:
+    """Replace convolutions and the elementwise steps that follow them by single steps.
+
+    Args:
+        steps: a program in order.
+        known: shapes of its variables.
+        keep: ids of variables that the caller wants, which must stay.
+    """
+    readers: dict[int, list[int]] = {}
+    for i, s in enumerate(steps):
+        for v in s.reads:
+            readers.setdefault(v, []).append(i)
+    out: list[Step | None] = list(steps)
+    taken: set[int] = set()
+    # Where two convolutions meet in a sum, the later one takes it: then the other's output is ready.
+    for i, s in reversed(list(enumerate(steps))):
+        if not _is_head(s) or s.writes[0] not in known.shapes:
+            continue
+        chain, items, operands = _chain(steps, s, readers, known, keep, taken)
+        if not chain:
+            continue
+        last = steps[chain[-1]]
+        dtypes = {v: d for j in chain for v, d in zip(steps[j].reads, steps[j].call.inputs, strict=True)}
+        const = {v: f for j in chain for v, f in zip(steps[j].reads, steps[j].call.const, strict=True)}
+        call = replace(
+            s.call,
+            inputs=(*s.call.inputs, *(dtypes[v] for v in operands)),
+            const=(*s.call.const, *(const[v] for v in operands)),
+        )
+        kernel = FusedKernel(s.kernel, len(s.reads), items)
+        taken.update(chain)
+        for j in (i, *chain):
+            out[j] = None
+        # At the end of the chain every operand is ready.
+        out[chain[-1]] = Step(kernel, call, (*s.reads, *operands), last.writes)
+    return [s for s in out if s is not None]
+
+
+def _is_head(s: Step) -> bool:
+    opr = s.call.opr
+    if s.guard is not None:
+        return False
+    if opr.type == "ConvolutionV2":
+        plain = opr.get(Convolution).format == Format.NCHW
+    elif opr.type == "ConvBiasForwardV4":
+        plain = opr.get(ConvBias).format == Format.NCHW
+    else:
+        return False
+    return plain and all(d.name == "Float32" for d in (*s.call.inputs, *s.call.outputs))
+
+
+def _chain(
+    steps: Sequence[Step],
+    head: Step,
+    readers: dict[int, list[int]],
+    known: Inference,
+    keep: Collection[int],
+    taken: Collection[int],
+) -> tuple[list[int], list[_Item], list[int]]:
+    """The elementwise steps that can follow a convolution block by block, and the operands that they read."""
+    shape = known.shapes[head.writes[0]]
+    current = head.writes[0]
+    chain: list[int] = []
+    items: list[_Item] = []
+    operands: list[int] = []
+    while current not in keep and len(set(readers.get(current, ()))) == 1:
+        j = readers[current][0]
+        s = steps[j]
+        if j in taken:
+            break
+        if s.guard is not None or s.call.opr.type != "Elemwise" or known.shapes.get(s.writes[0]) != shape:
+            break
+        if any(d.name != "Float32" for d in (*s.call.inputs, *s.call.outputs)):
+            break
+        sources = [_source(v, current, shape, known) for v in s.reads]
+        if None in sources:
+            break
+        placed: list[tuple[str, int]] = []
+        for v, kind in zip(s.reads, sources, strict=True):
+            if kind == _BLOCK:
+                placed.append((_BLOCK, 0))
+                continue
+            if v not in operands:
+                operands.append(v)
+            placed.append((str(kind), operands.index(v)))
+        func, swapped = float_step(s.call.opr)
+        items.append(_Item(func, tuple(reversed(placed) if swapped else placed)))
+        chain.append(j)
+        current = s.writes[0]
+    return chain, items, operands
+
+
+def _source(var: int, current: int, shape: Shape, known: Inference) -> str | None:
+    """How an elementwise input lies beside the block; None when it is of another form."""
+    if var == current:
+        return _BLOCK
+    own = known.shapes.get(var)
+    if own is None:
+        return None
+    if own == shape:
+        return _FULL
+    if prod(own) == 1 and len(own) <= 4:
+        return _SCALAR
+    if len(own) in (3, 4) and own[-3:] == (shape[1], 1, 1) and prod(own) == shape[1]:
+        return _CHANNEL
+    return None

@@ -1,0 +1,79 @@
+"""Fused convolutions give the bits of the separate operators."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from loadrun.dtypes import DType
+from loadrun.engines.reference import ReferenceEngine
+from loadrun.graph import Graph, Tensor, Var
+from loadrun.params import Convolution, Elemwise, ElemwiseMode, Host2DeviceCopy, Sparse
+
+F32 = DType("Float32")
+
+
+def constant(g: Graph, value: np.ndarray) -> Var:
+    data = value.astype("<f4")
+    return g.add("ImmutableTensor", tensors=[Tensor(F32, data.shape, None, data.reshape(-1).view(np.uint8))])[
+        0
+    ]
+
+
+def build(depthwise: bool, batch: int) -> tuple[Graph, list[Var], dict[str, np.ndarray]]:
+    rng = np.random.default_rng(3)
+    g = Graph()
+    x_shape, y_shape = (batch, 6, 9, 7), (batch, 6, 9, 7)
+    x, r = (
+        g.add("Host2DeviceCopy", Host2DeviceCopy(), tensors=[Tensor(F32, s, n)], names=[n])[0]
+        for n, s in (("x", x_shape), ("r", y_shape))
+    )
+    weight = rng.normal(size=(6, 1, 1, 3, 3) if depthwise else (6, 6, 3, 3))
+    param = Convolution(pad_h=1, pad_w=1, sparse=Sparse.GROUP if depthwise else Sparse.DENSE)
+    (v,) = g.add("ConvolutionV2", param, inputs=[x, constant(g, weight)])
+    scale, bias = constant(g, rng.normal(size=(1, 6, 1, 1))), constant(g, rng.normal(size=(6, 1, 1)))
+    zero, six = constant(g, np.zeros(1)), constant(g, np.full(1, 6.0))
+
+    def elemwise(mode: ElemwiseMode, *inputs: Var) -> Var:
+        return g.add("Elemwise", Elemwise(mode=mode), inputs=inputs)[0]
+
+    chain = [v]
+    chain.append(elemwise(ElemwiseMode.FUSE_MUL_ADD3, scale, chain[-1], bias))
+    chain.append(elemwise(ElemwiseMode.FUSE_ADD_RELU, chain[-1], r))
+    chain.append(elemwise(ElemwiseMode.SUB, six, chain[-1]))
+    chain.append(elemwise(ElemwiseMode.MAX, zero, chain[-1]))
+    chain.append(elemwise(ElemwiseMode.MUL, chain[-1], chain[-1]))
+    chain.append(elemwise(ElemwiseMode.H_SWISH, chain[-1]))
+    g.outputs = [chain[-1]]
+    feeds = {n: rng.normal(size=s).astype("f4") for n, s in (("x", x_shape), ("r", y_shape))}
+    return g, chain, feeds
+
+
+@pytest.mark.parametrize("depthwise", [False, True])
+@pytest.mark.parametrize("batch", [1, 3])
+def test_same_bits(depthwise: bool, batch: int) -> None:
+    g, chain, feeds = build(depthwise, batch)
+    (fused,) = ReferenceEngine(g).run(feeds)
+    seen: list[str] = []
+    (separate,) = ReferenceEngine(g).run(feeds, observe=lambda opr, outs: seen.append(opr.title))
+    assert seen.count("H_SWISH") == 1
+    assert len(seen) >= len(chain)
+    np.testing.assert_array_equal(fused.view("u4"), separate.view("u4"))
+
+
+def test_wanted_values_are_kept() -> None:
+    """A value inside the chain that the caller wants is computed as well."""
+    g, chain, feeds = build(False, 1)
+    together = ReferenceEngine(g, chain).run(feeds)
+    for var, value in zip(chain, together, strict=True):
+        (alone,) = ReferenceEngine(g, [var]).run(feeds)
+        np.testing.assert_array_equal(alone.view("u4"), value.view("u4"))
+
+
+def test_other_batch_sizes_get_their_own_program() -> None:
+    g, _, _ = build(False, 1)
+    engine = ReferenceEngine(g)
+    _, _, three = build(False, 3)
+    (whole,) = engine.run(three)
+    rows = [engine.run({n: a[i : i + 1] for n, a in three.items()})[0] for i in range(3)]
+    np.testing.assert_allclose(whole, np.concatenate(rows), rtol=1e-5, atol=1e-5)
