@@ -170,6 +170,14 @@ def _check_tensor(where: str, tensor: Tensor) -> None:
         )
 
 
+def _stored_name(var: Var) -> str | None:
+    """The name that a reader gives a variable for its tensor or its operator."""
+    opr = var.owner
+    if var.index < len(opr.tensors) and opr.tensors[var.index].name:
+        return opr.tensors[var.index].name
+    return opr.name if len(opr.outputs) == 1 else None
+
+
 def _original_ids(graph: Graph, numbers: Mapping[int, int]) -> list[int]:
     if len(graph.original_ids) == len(graph.outputs):
         return graph.original_ids
@@ -327,7 +335,7 @@ class _V2(_Common):
     def middle(self, e: Emitter, var: Var) -> int:
         kind, form = (0, None) if var.format is None else self.format(e, var.format)
         node = None if var.comp_node is None else self.comp_node(e, var.comp_node)
-        name = var.name if var.name else var.label
+        name = var.name or _stored_name(var) or var.label
         fields: Fields = [
             (0, "offset", e.string(name), 0),
             (1, "offset", e.numbers(var.shape), 0),
@@ -391,11 +399,9 @@ class _V1(_Common):
         code, first, tags, members = self.params(e, op, opr)
         inputs = self.inputs(e, opr)
         nodes = e.offsets([self.comp_node(e, c) for c in opr.comp_node])
-        given = [v.name for v in opr.outputs]
-        tensors_named = bool(opr.tensors)
         names = None
-        if any(given) and not (tensors_named and len(opr.outputs) == 1):
-            names = e.offsets([e.string(n or "") or 0 for n in given])
+        if any(v.name and v.name != _stored_name(v) for v in opr.outputs):
+            names = e.offsets([e.string(v.name or "") or 0 for v in opr.outputs])
         dtype = e.dtype(opr.output_dtype)
         tensors = e.offsets([self.tensor(e, t) for t in opr.tensors])
         blobs = self.blobs(e, op, opr)
