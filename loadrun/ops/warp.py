@@ -286,12 +286,12 @@ def warp_affine(c: Call, x: Array, mat: Array, out_shape: Array) -> Array:
     mat = mat.astype(np.float32, copy=False).reshape(-1, 6)
     result = np.empty((len(mat), planes.shape[1], oh, ow, planes.shape[4]), x.dtype)
     fixed = p.format == Format.NHWC and _is_fixed(planes, src, src, p.imode)
-    h, w = np.arange(oh, dtype=np.float32)[:, None], np.arange(ow, dtype=np.float32)
     for i, m in enumerate(mat if result.size else ()):
         if fixed:
             at = affine_positions(m, oh, ow, p.imode)
             result[i, 0] = remap_fixed(planes[i, 0], *at, p.imode, p.border_mode, p.border_val)
             continue
+        h, w = np.arange(oh, dtype=np.float32)[:, None], np.arange(ow, dtype=np.float32)
         cols, rows = m[0] * w + m[1] * h + m[2], m[3] * w + m[4] * h + m[5]
         result[i] = store(bilinear_points(planes[i], rows, cols, p.border_mode, p.border_val), src)
     return from_planes(result, p.format)
