@@ -65,6 +65,9 @@ def in_chunks(func: Callable[..., object], out: Array, xs: Sequence[Array], many
     cut = [x.ndim == out.ndim and x.shape[0] == rows and rows > 1 for x in pieces]
     width = prod(out.shape[1:])
     step = max(1, _PIECE // width) if many_steps else -(-rows // threads())
+    if out.ndim == 1:
+        # Functions may treat the last elements of an array apart, so pieces keep its groups of 64 together.
+        step = -(-step // 64) * 64
 
     def work(i: int) -> None:
         s = slice(i * step, (i + 1) * step)

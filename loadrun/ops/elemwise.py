@@ -7,7 +7,7 @@ wrap as in C, float16 is computed in float32 and rounded once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -18,11 +18,11 @@ from ..params import ElemwiseMode as M
 from .chunks import broadcast, in_chunks
 from .elemwise_float import FLOAT, MANY_STEPS, Function
 from .elemwise_int import BOOL, INTEGER
-from .half import round_half
+from .half import round_half, rounded
 from .registry import Call, Shape, ShapeCall, kernel
 from .typecvt import convert
 
-__all__ = ["ARITY", "float_function", "float_step", "promote"]
+__all__ = ["ARITY", "float_step", "promote"]
 
 _ONE = frozenset(
     (
@@ -106,17 +106,6 @@ def _common(mode: M, types: Sequence[DType]) -> DType:
     return common
 
 
-def float_function(mode: M) -> Callable[[Array, Sequence[Array]], None]:
-    """``run(out, inputs)`` for a mode on float32 arrays, in pieces where that is faster."""
-    func = FLOAT[mode]
-    many = mode in MANY_STEPS
-
-    def run(out: Array, xs: Sequence[Array]) -> None:
-        in_chunks(func, out, xs, many)
-
-    return run
-
-
 def elemwise_dtype(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
     """Dtype rule of Elemwise: the promoted dtype of the inputs."""
     return (_common(opr.get(Elemwise).mode, inputs),)
@@ -168,7 +157,19 @@ class _Plan:
         self.func: Function = table[mode]
         self.many = mode in MANY_STEPS
         self.half = dtype.name == "Float16"
+        if dtype.name in ("Float16", "BFloat16") and mode in (M.FUSE_MUL_ADD3, M.FUSE_MUL_ADD4):
+            self.func = _fused_narrow(dtype)
         self.swap = _swapped(c.opr)
+
+
+def _fused_narrow(dtype: DType) -> Function:
+    """Sums of products in float16 or bfloat16: the products are rounded, too."""
+
+    def apply(out: Array, x: Array, y: Array, z: Array, w: Array | None = None) -> None:
+        other = z if w is None else rounded(z * w, dtype)
+        np.add(rounded(x * y, dtype), other, out=out)
+
+    return apply
 
 
 @kernel("Elemwise", dtype=elemwise_dtype, shape=elemwise_shape, flops=elemwise_flops)

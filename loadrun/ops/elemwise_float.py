@@ -22,6 +22,10 @@ Function = Callable[..., object]
 _F = np.float32
 _0, _1, _3, _6 = _F(0), _F(1), _F(3), _F(6)
 _SIXTH = _F(1) / _F(6)
+_INFINITY = _F(np.inf)
+# The vector exponential holds its argument below this; NaN becomes the limit, too.
+_EXP_LIMIT, _EXP_TOP = _F(88.3762626647949), _F(2.4061436e38)
+_TINY = np.finfo(np.float32).tiny
 
 
 def _put(out: Array, value: Array) -> None:
@@ -32,11 +36,38 @@ def relu(out: Array, x: Array) -> None:
     np.fmax(x, _0, out=out)
 
 
-def sigmoid(out: Array, x: Array) -> None:
+def _beyond(x: Array, limit: np.float32) -> Array | None:
+    """Where MegEngine's vector exponential works on a value above its range or NaN; None where that is nowhere.
+
+    It takes 16 elements at a time; the rest of an array goes through the C library, which has no such range.
+    """
+    if not x.size or x.max() <= limit:
+        return None
+    bad = np.less_equal(x, limit)
+    np.logical_not(bad, out=bad)
+    bad.reshape(-1)[x.size // 16 * 16 :] = False
+    return bad
+
+
+def exp(out: Array, x: Array) -> None:
+    bad = _beyond(x, _EXP_LIMIT)
+    np.exp(x, out=out)
+    if bad is not None:
+        out[bad] = _EXP_TOP
+
+
+def _logistic(out: Array, x: Array) -> None:
     np.negative(x, out=out)
     np.exp(out, out=out)
     np.add(out, _1, out=out)
     np.divide(_1, out, out=out)
+
+
+def sigmoid(out: Array, x: Array) -> None:
+    bad = _beyond(x, _INFINITY)
+    _logistic(out, x)
+    if bad is not None:
+        out[bad] = _0
 
 
 def silu(out: Array, x: Array) -> None:
@@ -121,8 +152,10 @@ def true_div(out: Array, x: Array, y: Array) -> None:
 
 
 def floor_div(out: Array, x: Array, y: Array) -> None:
-    np.divide(x, y, out=out)
-    np.floor(out, out=out)
+    q = np.divide(x, y)
+    # MegEngine's threads flush subnormal quotients to zero, so a tiny negative one has floor -0.
+    q[np.abs(q) < _TINY] = 0
+    np.floor(q, out=out)
 
 
 def power(out: Array, x: Array, y: Array) -> None:
@@ -139,13 +172,14 @@ def log_sum_exp(out: Array, x: Array, y: Array) -> None:
 
 
 def fuse_add_relu(out: Array, x: Array, y: Array) -> None:
-    np.add(x, y, out=out)
-    np.fmax(out, _0, out=out)
+    # Same value as max(x + y, 0) for finite numbers; infinities and NaN come out as in MegEngine's vector kernel.
+    t = np.fmax(x, np.negative(y))
+    np.add(t, y, out=out)
 
 
 def fuse_add_sigmoid(out: Array, x: Array, y: Array) -> None:
     np.add(x, y, out=out)
-    sigmoid(out, out)
+    _logistic(out, out)
 
 
 def fuse_add_tanh(out: Array, x: Array, y: Array) -> None:
@@ -200,7 +234,7 @@ def h_swish_grad(out: Array, x: Array, y: Array) -> None:
 
 def silu_grad(out: Array, x: Array, y: Array) -> None:
     s = np.empty_like(x)
-    sigmoid(s, x)
+    _logistic(s, x)
     _put(out, y * s * (_1 + x * (_1 - s)))
 
 
@@ -279,7 +313,6 @@ _PLAIN: dict[M, np.ufunc] = {
     M.ASIN: np.arcsin,
     M.CEIL: np.ceil,
     M.COS: np.cos,
-    M.EXP: np.exp,
     M.EXPM1: np.expm1,
     M.FLOOR: np.floor,
     M.LOG: np.log,
@@ -305,6 +338,7 @@ _PLAIN: dict[M, np.ufunc] = {
 FLOAT: dict[M, Function] = {
     **{mode: _to(ufunc) for mode, ufunc in _PLAIN.items()},
     M.RELU: relu,
+    M.EXP: exp,
     M.SIGMOID: sigmoid,
     M.FAST_TANH: fast_tanh,
     M.ROUND: lambda out, x: round_away(x, out),
@@ -356,5 +390,5 @@ FLOAT: dict[M, Function] = {
     M.PRELU_GRAD: prelu_grad,
 }
 
-MANY_STEPS = frozenset(FLOAT) - frozenset(_PLAIN) - {M.TRUE_DIV, M.POW, M.LT, M.LEQ, M.EQ}
+MANY_STEPS = frozenset(FLOAT) - frozenset(_PLAIN) - {M.EXP, M.TRUE_DIV, M.POW, M.LT, M.LEQ, M.EQ}
 """Modes that make several passes, so that they run in pieces that stay in the cache."""

@@ -26,14 +26,51 @@ def sign(out: Array, x: Array) -> None:
 
 
 def fuse_add_relu(out: Array, x: Array, y: Array) -> None:
-    if x.dtype.itemsize == 4:
+    if x.dtype.kind == "u":
         np.add(x, y, out=out)
-        np.maximum(out, out.dtype.type(0), out=out)
-    else:
-        # Narrow integers are added as C ints, so the sum has its true sign before it wraps.
-        total = np.add(x, y, dtype=np.int32)
-        np.maximum(total, 0, out=total)
-        np.copyto(out, total, casting="unsafe")
+        return
+    # Where the sum overflows, this form and "add, then compare with 0" differ. MegEngine's vector kernels, which
+    # take 64 bytes at a time, have this one, the rest of an array the other.
+    same = x.shape == y.shape or 1 in (x.size, y.size)
+    rest = slice(out.size - out.size % (64 // x.dtype.itemsize) if same else out.size, None)
+    tail = [v.reshape(-1)[rest] if v.size > 1 else v.reshape(-1) for v in (x, y)]
+    total = np.maximum(np.add(*tail, dtype=np.int32), 0).astype(out.dtype)
+    t = np.negative(y)
+    np.add(np.maximum(x, t), y, out=out)
+    out.reshape(-1)[rest] = total[: out.reshape(-1)[rest].size]
+
+
+def product(out: Array, x: Array, y: Array) -> None:
+    np.multiply(x, y, out=out)
+    if x.dtype.itemsize == 4:
+        _inexact(out, x, y, None)
+
+
+def fuse_mul_add3(out: Array, x: Array, y: Array, z: Array) -> None:
+    t = x * y
+    if x.dtype.itemsize == 4:
+        _inexact(t, x, y, z)
+    np.add(t, z, out=out)
+
+
+def _inexact(out: Array, x: Array, y: Array, z: Array | None) -> None:
+    """Give int32 products the value that MegEngine's x86 kernels give them.
+
+    They multiply eight elements at a time in float32, so that products from 2^24 on are rounded and those that
+    overflow become -2^31; the rest of an array, and inputs that broadcast in other ways, are multiplied exactly.
+    """
+    if not out.size or (x.shape != y.shape and 1 not in (x.size, y.size)):
+        return
+    if z is not None and z.size > 1 and z.shape != out.shape:
+        return
+    real = np.multiply(x, y, dtype=np.float32, casting="unsafe")
+    size = np.abs(real)
+    if size.max() < 2**24:
+        return
+    wrong = size >= 2**24
+    wrong.reshape(-1)[out.size // 8 * 8 :] = False
+    values = np.where(size < 2**31, real, np.float32(-(2**31)))[wrong]
+    out[wrong] = values.astype(np.int32)
 
 
 def floor_div(out: Array, x: Array, y: Array) -> None:
@@ -51,7 +88,8 @@ def rmulh(out: Array, x: Array, y: Array) -> None:
     wide = x.astype(np.int64) * y
     wide += np.int64(1) << np.int64(digits - 1)
     wide >>= np.int64(digits)
-    np.minimum(wide, info.max, out=wide)
+    # The lowest value times itself counts as overflow, also where it is the 0 of an unsigned type.
+    wide[(x == y) & (x == info.min)] = info.max
     np.copyto(out, wide, casting="unsafe")
 
 
@@ -91,7 +129,7 @@ INTEGER: dict[M, f.Function] = {
     M.MAX: _max,
     M.MIN: _min,
     M.MOD: mod,
-    M.MUL: _to(np.multiply),
+    M.MUL: product,
     M.SIGMOID_GRAD: f.sigmoid_grad,
     M.SUB: _to(np.subtract),
     M.SWITCH_GT0: f.switch_gt0,
@@ -107,7 +145,7 @@ INTEGER: dict[M, f.Function] = {
     M.COND_LEQ_MOV: f.cond_leq_mov,
     M.COND_LT_MOV: f.cond_lt_mov,
     M.CLIP: f.clip,
-    M.FUSE_MUL_ADD3: f.fuse_mul_add3,
+    M.FUSE_MUL_ADD3: fuse_mul_add3,
     M.FUSE_MUL_ADD4: f.fuse_mul_add4,
 }
 

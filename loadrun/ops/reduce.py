@@ -187,7 +187,7 @@ def reduce_axis(x: Array, axis: int, mode: Mode, dtype: DType) -> Array:
         return total
     n = x.shape[axis]
     if x.dtype.kind == "f":
-        total /= x.dtype.type(n)
+        total *= np.float32(1) / np.float32(n)
         return total
     return _int_mean(total, n, dtype)
 
