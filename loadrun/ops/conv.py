@@ -345,9 +345,7 @@ def _transposed(c: Call, p: Any, w: Array, diff: Array, like: Array | None) -> A
     if dtype.name in ("Float16", "BFloat16") and image and plan.geo.dilate == (1, 1):
         result = deconv_columns(data, filters, plan.geo, rounding(dtype.name), steps).astype(target.np)
     elif steps:
-        result = deconv_steps(data, filters, plan.geo, rounding(dtype.name)).astype(
-            target.np
-        )
+        result = deconv_steps(data, filters, plan.geo, rounding(dtype.name)).astype(target.np)
     else:
         result = deconv_fast(data, filters, plan.geo)
         if dtype.is_float:

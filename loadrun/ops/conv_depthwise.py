@@ -1,18 +1,23 @@
-"""Depthwise convolution by shifted multiply-add over blocks that stay in cache."""
+"""Depthwise convolution: per channel a vector times the matrix of its taps, over blocks of channels.
+
+Few long calls matter here: every numpy call takes the interpreter lock once, and threads queue for it.
+"""
 
 from __future__ import annotations
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 
 from ..dtypes import Array
+from .conv_columns import phases
 from .conv_finish import Finish
 from .conv_geometry import Geometry
-from .parallel import parallel, scratch
+from .parallel import parallel, scratch, splits
 
 __all__ = ["depthwise"]
 
-_BLOCK = 1 << 15
-"""Output elements of one block."""
+_BLOCK = 1 << 20
+"""Elements of the tap matrices of one block."""
 
 
 def depthwise(x: Array, w: Array, geo: Geometry, out: Array, finish: Finish | None) -> None:
@@ -24,18 +29,18 @@ def depthwise(x: Array, w: Array, geo: Geometry, out: Array, finish: Finish | No
         out: (batch, groups * ocg, OH, OW), written.
         finish: see `conv_finish.Finish`.
     """
-    ky, kx = geo.kernel
-    (py, px), (sy, sx), (dy, dx) = geo.pad, geo.stride, geo.dilate
+    (ky, kx), (sy, sx), (dy, dx) = geo.kernel, geo.stride, geo.dilate
     oh, ow = geo.out
-    # Rows of the padded input are as wide as the taps reach; a flat shift then moves to any tap.
-    wide = -(-max(geo.size[1] + 2 * px, (kx - 1) * dx + 1 + (ow - 1) * sx) // sx) * sx
-    high = -(-max(geo.size[0] + 2 * py, (ky - 1) * dy + 1 + (oh - 1) * sy) // sy) * sy + sy
-    per = max(1, min(geo.groups, _BLOCK // max(1, wide // sx * oh)))
+    # Rows of a padded plane are as wide as the taps reach: a flat shift moves to any tap. The last row is
+    # there for what the shifts read beyond the end, which lands in columns that are cut off.
+    wide = -(-max(geo.size[1] + 2 * geo.pad[1], (kx - 1) * dx + 1 + (ow - 1) * sx) // sx)
+    high = -(-max(geo.size[0] + 2 * geo.pad[0], (ky - 1) * dy + 1 + (oh - 1) * sy) // sy) + 1
+    rows = max(1, min(oh, _BLOCK // (geo.taps * wide)))
+    per = max(1, min(-(-geo.groups // splits()), _BLOCK // (geo.taps * rows * wide)))
     blocks = -(-geo.groups // per)
-    if blocks < 2 and geo.groups > 1:
-        per, blocks = -(-geo.groups // 2), 2
-    taps = w.reshape(geo.groups, geo.ocg, ky, kx)
-    span = oh * (wide // sx)
+    per = -(-geo.groups // blocks)
+    taps = w.reshape(geo.groups, geo.ocg, geo.taps)
+    result = out.reshape(x.shape[0], geo.groups, geo.ocg, oh, ow)
 
     def block(i: int) -> None:
         n, b = divmod(i, blocks)
@@ -43,51 +48,45 @@ def depthwise(x: Array, w: Array, geo: Geometry, out: Array, finish: Finish | No
         count = part.stop - part.start
         if count <= 0:
             return
-        # One plane per stride phase: (channel, phase y, phase x, rows, columns).
-        planes = scratch("planes", (count, sy, sx, high // sy, wide // sx), x.dtype)
-        _phases(x[n, part], planes, geo)
-        flat = planes.reshape(count, sy, sx, -1)
-        for o in range(geo.ocg):
-            total = scratch("total", (count, span), x.dtype)
-            term = scratch("term", (count, span), x.dtype)
-            for k in range(ky * kx):
-                y, xx = divmod(k, kx)
-                (qy, ry), (qx, rx) = divmod(y * dy, sy), divmod(xx * dx, sx)
-                start = qy * (wide // sx) + qx
-                source = flat[:, ry, rx, start : start + span]
-                weight = taps[part, o, y, xx, None]
-                if k:
-                    short = source.shape[1]
-                    np.multiply(source, weight, out=term[:, :short])
-                    total[:, :short] += term[:, :short]
-                else:
-                    np.multiply(source, weight, out=total)
-            target = out[n].reshape(geo.groups, geo.ocg, oh, ow)[part, o]
-            target[...] = total.reshape(count, oh, wide // sx)[:, :, :ow]
-            if finish is not None and geo.ocg == 1:
-                finish(target.reshape(count, oh * ow), n, part.start, slice(0, oh * ow))
-        if finish is not None and geo.ocg > 1:
-            whole = out[n, part.start * geo.ocg : part.stop * geo.ocg]
-            finish(whole.reshape(-1, oh * ow), n, part.start * geo.ocg, slice(0, oh * ow))
+        planes = scratch("planes", (count, sy, sx, high, wide), x.dtype)
+        phases(x[n, part], planes, *geo.pad)
+        for first in range(0, oh, rows):
+            last = min(oh, first + rows)
+            span = (last - first) * wide
+            columns = scratch("columns", (count, geo.taps, span), x.dtype)
+            _columns(planes, columns, geo, first * wide)
+            product = scratch("product", (count, geo.ocg, span), x.dtype)
+            np.matmul(taps[part], columns, out=product)
+            target = result[n, part, :, first:last]
+            target[...] = product.reshape(count, geo.ocg, last - first, wide)[..., :ow]
+            if finish is not None:
+                start = part.start * geo.ocg
+                flat = out[n, start : start + count * geo.ocg].reshape(count * geo.ocg, -1)
+                region = slice(first * ow, last * ow)
+                finish(flat[:, region], n, start, region)
 
-    parallel(block, x.shape[0] * blocks)
+    if splits() > 1:
+        parallel(block, x.shape[0] * blocks)
+    else:
+        for i in range(x.shape[0] * blocks):
+            block(i)
 
 
-def _phases(x: Array, planes: Array, geo: Geometry) -> None:
-    """Spread (channels, H, W) over stride phases with its padding."""
-    planes[...] = 0
-    (py, px), (sy, sx) = geo.pad, geo.stride
-    for ry in range(min(sy, planes.shape[1])):
-        for rx in range(min(sx, planes.shape[2])):
-            # Plane row a holds padded row a * sy + ry, that is input row a * sy + ry - py.
-            a, y = _first(ry - py, sy)
-            b, c = _first(rx - px, sx)
-            part = x[:, y::sy, c::sx]
-            to = planes[:, ry, rx, a : a + part.shape[1], b : b + part.shape[2]]
-            to[...] = part[:, : to.shape[1], : to.shape[2]]
-
-
-def _first(offset: int, stride: int) -> tuple[int, int]:
-    """First plane index that lies inside the input, and the input position there."""
-    a = max(0, -(offset // stride))
-    return a, a * stride + offset
+def _columns(planes: Array, columns: Array, geo: Geometry, start: int) -> None:
+    """What every tap reads, for flat positions from `start` on, into columns (channels, taps, positions)."""
+    (ky, kx), (sy, sx), (dy, dx) = geo.kernel, geo.stride, geo.dilate
+    count, _, span = columns.shape
+    high, wide = planes.shape[3:]
+    if sy == sx == 1:
+        channel, unit = planes.strides[0], planes.itemsize
+        strides = (channel, dy * wide * unit, dx * unit, unit)
+        flat = planes.reshape(count, -1)[:, start:]
+        source = as_strided(flat, (count, ky, kx, span), strides, writeable=False)
+        np.copyto(columns.reshape(count, ky, kx, span), source)
+        return
+    phases = planes.reshape(count, sy, sx, high * wide)
+    for t in range(geo.taps):
+        y, x = divmod(t, kx)
+        (qy, ry), (qx, rx) = divmod(y * dy, sy), divmod(x * dx, sx)
+        at = start + qy * wide + qx
+        columns[:, t] = phases[:, ry, rx, at : at + span]

@@ -6,14 +6,13 @@ thread pool.
 
 from __future__ import annotations
 
-from itertools import product
-
 import numpy as np
 
 from ..dtypes import Array
+from .conv_columns import fill_columns
 from .conv_depthwise import depthwise
 from .conv_finish import Finish
-from .conv_geometry import Geometry, tap_range
+from .conv_geometry import Geometry
 from .parallel import parallel, scratch, splits
 
 __all__ = ["conv_fast"]
@@ -122,7 +121,7 @@ def _by_rows(x: Array, matrix: Array, geo: Geometry, out: Array, finish: Finish 
 
             def copy(i: int, n: int = n, step: int = step, by_channel: Array = by_channel) -> None:
                 part = slice(i * step, min(geo.icg, (i + 1) * step))
-                _fill(x[n, part], by_channel[part], geo, 0, height)
+                fill_columns(x[n, part], by_channel[part], geo, 0, height)
 
             parallel(copy, pieces)
         target = out[n].reshape(geo.ocg, points)
@@ -147,29 +146,5 @@ def im2col(x: Array, geo: Geometry, first: int, last: int) -> Array:
         width = geo.out[1]
         return x.reshape(groups, geo.icg, -1)[:, :, first * width : last * width]
     columns = scratch("columns", (groups * geo.icg, geo.taps, last - first, geo.out[1]), x.dtype)
-    _fill(x.reshape(-1, *geo.size), columns, geo, first, last)
+    fill_columns(x.reshape(-1, *geo.size), columns, geo, first, last)
     return columns.reshape(groups, geo.icg * geo.taps, -1)
-
-
-def _fill(x: Array, columns: Array, geo: Geometry, first: int, last: int) -> None:
-    """Copy what each tap reads for output rows ``first:last`` into columns (channels, taps, rows, width)."""
-    width = geo.out[1]
-    for t, (ky, kx) in enumerate(product(*map(range, geo.kernel))):
-        top, bottom, y = tap_range(geo, 0, ky, first, last)
-        left, right, at = tap_range(geo, 1, kx, 0, width)
-        to = columns[:, t]
-        if top >= bottom or left >= right:
-            to[...] = 0
-            continue
-        sy, sx = geo.stride
-        if top > first:
-            to[:, : top - first] = 0
-        if bottom < last:
-            to[:, bottom - first :] = 0
-        if left:
-            to[:, :, :left] = 0
-        if right < width:
-            to[:, :, right:] = 0
-        to[:, top - first : bottom - first, left:right] = x[
-            :, y : y + (bottom - top - 1) * sy + 1 : sy, at : at + (right - left - 1) * sx + 1 : sx
-        ]
