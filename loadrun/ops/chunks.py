@@ -8,7 +8,7 @@ from math import prod
 from ..dtypes import Array
 from .parallel import parallel, threads
 
-__all__ = ["broadcast", "in_chunks"]
+__all__ = ["broadcast", "in_chunks", "in_rows"]
 
 _PIECE = 1 << 14
 """Elements of a piece of a formula with many steps: its temporaries stay in the cache."""
@@ -79,3 +79,13 @@ def in_chunks(func: Callable[..., object], out: Array, xs: Sequence[Array], many
             work(i)
     else:
         parallel(work, n)
+
+
+def in_rows(func: Callable[[slice], None], rows: int, width: int) -> None:
+    """Call `func` on slices of rows whose elements stay in the cache, on several threads.
+
+    >>> in_rows(print, 3, 4)
+    slice(0, 3, None)
+    """
+    step = max(1, _PIECE // max(1, width))
+    parallel(lambda i: func(slice(i * step, min(rows, (i + 1) * step))), -(-rows // step))
