@@ -258,7 +258,12 @@ def random_inputs(bundle: Bundle, seed: int = 0) -> dict[str, Array]:
                 f"the file gives no shape for the input {var.name!r}; give its value with --input"
             )
         count = int(np.prod(tensor.shape, dtype=object))
-        raw = bits.random_raw(count) if count else np.zeros(0, np.uint64)
+        try:
+            raw = bits.random_raw(count) if count else np.zeros(0, np.uint64)
+        except (MemoryError, ValueError):
+            raise InputError(
+                f"a random value for the input {var.name!r} of shape {list(tensor.shape)} does not fit the memory"
+            ) from None
         kind = tensor.dtype.np
         values: Array
         if kind.kind == "f":
