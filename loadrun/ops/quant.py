@@ -52,12 +52,13 @@ def saturate(x: Array, dtype: DType, out: Array | None = None) -> Array:
     return x.astype(dtype.np)
 
 
-def quantize(x: Array, dtype: DType) -> Array:
+def quantize(x: Array, dtype: DType, divide: bool = False) -> Array:
     """Real numbers as stored values of a quantized type.
 
     Args:
         x: float32 values of any shape (other dtypes are converted); not changed.
         dtype: a quantized type.
+        divide: divide by the scale in any case, as MegEngine's plain (naive) kernels do.
 
     Returns:
         an array of the type's storage dtype.
@@ -69,7 +70,7 @@ def quantize(x: Array, dtype: DType) -> Array:
     """
     x = np.asarray(x, np.float32)
     scale = _F(dtype.scale)
-    v = x / scale if dtype.name in _DIVIDED else x * (_F(1) / scale)
+    v = x / scale if divide or dtype.name in _DIVIDED else x * (_F(1) / scale)
     return _finish(np.asarray(v), dtype)
 
 
@@ -101,8 +102,9 @@ def dequantize(x: Array, dtype: DType, out: Array | None = None) -> Array:
 def requantize(x: Array, source: DType, target: DType) -> Array:
     """Stored values of one quantized type as stored values of another.
 
-    The 8-bit and 32-bit types are scaled once by the float32 quotient of both scales, as MegEngine's x86 kernels
-    do; the others go through the real value.
+    The 8-bit and 32-bit types are scaled once, as MegEngine's x86 kernels do: by the float32 quotient of both
+    scales, or from and between asymmetric types by the product with the reciprocal. The others go through the
+    real value.
 
     >>> requantize(np.array([5, -5, 1000], "i4"), DType("QuantizedS32", 0.1), DType("QuantizedS8", 0.2)).tolist()
     [3, -3, 127]
@@ -112,5 +114,8 @@ def requantize(x: Array, source: DType, target: DType) -> Array:
     v = x.astype(np.float32)
     if source.zero_point:
         v -= _F(source.zero_point)
-    v *= _F(source.scale) / _F(target.scale)
+    if source.is_asymmetric or (source.name == "QuantizedS8" and target.is_asymmetric):
+        v *= _F(source.scale) * (_F(1) / _F(target.scale))
+    else:
+        v *= _F(source.scale) / _F(target.scale)
     return _finish(v, target)
