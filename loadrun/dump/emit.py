@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import copysign, nan
 from struct import Struct, pack
 from typing import Any
 
@@ -67,7 +68,9 @@ class Emitter:
                     b.PrependByte(byte)
                 b.PrependStructSlot(slot, b.Offset(), 0)
             else:
-                getattr(b, _ADD[wire])(slot, value, default)
+                # -0.0 equals the default 0.0 but is another number: nothing equals nan, so nan forces it out.
+                minus = value == 0 and wire in ("float", "double") and copysign(1, value) < 0
+                getattr(b, _ADD[wire])(slot, value, nan if minus else default)
         return int(b.EndObject())
 
     def bytes_vector(self, data: bytes | Array | None) -> int | None:

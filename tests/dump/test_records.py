@@ -32,7 +32,8 @@ def test_every_record_round_trips(code: int, kind: type[Record]) -> None:
     @settings(max_examples=25, deadline=None, database=None)
     @given(records(kind))
     def check(record: Record) -> None:
-        assert read_param(emitted(record), code, 101300) == record
+        # As text, which tells -0.0 from 0.0 and takes nan for equal.
+        assert repr(read_param(emitted(record), code, 101300).__dict__) == repr(record.__dict__)
 
     check()
 
