@@ -22,7 +22,6 @@ from .shape import target_shape
 __all__ = ["Branches", "find_branches"]
 
 _PREDICATES = ("CondExecPred", "CondExecPredLogical")
-_MARKS = ("CondExecMark", "CondExecMarkIfNeed")
 _Mode = P.CondExecMergeMode
 
 
@@ -47,7 +46,7 @@ def find_branches(oprs: Iterable[Opr]) -> Branches:
     """
     oprs = list(oprs)
     found = _Finder()
-    if any(o.type in _PREDICATES for o in oprs):
+    if any(o.type.startswith("CondExec") for o in oprs):
         for opr in oprs:
             found.visit(opr)
     return found.branches
