@@ -40,6 +40,10 @@ class GraphBuilder:
     def append(self, t: Table, opr: Opr, n_outputs: int) -> None:
         """Add the operator with that many output variables."""
         # A parameter may give the number, so it is paid for like anything that is read.
+        if 8 * n_outputs > t.buf.budget:
+            raise t.buf.error(
+                f"operator {opr.type} announces {n_outputs} outputs, more than the file can name", t.pos
+            )
         t.buf.spend(8 * n_outputs, t.pos)
         opr.id = len(self.graph.oprs)
         for i in range(n_outputs):

@@ -29,14 +29,14 @@ def _layout(data: memoryview, base: int) -> tuple[int, int, int]:
     (area,) = unpack_from("<Q", data, header - 8)
     if header + area + 4 > len(data):
         raise FormatError(
-            f"the tensor area claims {area} bytes, {len(data) - header} are left; the file seems truncated",
+            f"the tensor area claims {area} bytes, {len(data) - header} are left; the file is truncated, copy it again",
             offset=base + header - 8,
         )
     (fbs,) = unpack_from("<I", data, header + area)
     if header + area + 4 + fbs > len(data):
         raise FormatError(
             f"the graph claims {fbs} bytes but {len(data) - header - area - 4} are left; "
-            "the file seems truncated",
+            "the file is truncated, copy it again",
             offset=base + header + area,
         )
     return header, int(area), int(fbs)

@@ -21,7 +21,7 @@ def size(data: memoryview, base: int) -> int:
     (length,) = unpack_from("<I", data, 0)
     if length + 4 > len(data):
         raise FormatError(
-            f"the model claims {length + 4} bytes but {len(data)} are left; the file seems truncated",
+            f"the model claims {length + 4} bytes but {len(data)} are left; the file is truncated, copy it again",
             offset=base,
         )
     return int(length) + 4

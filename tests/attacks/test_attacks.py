@@ -1,0 +1,28 @@
+"""Every attack ends as it must, within its memory and time."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from attacks import ATTACKS
+
+HERE = Path(__file__).parent
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_attack(name: str, tmp_path: Path) -> None:
+    attack = ATTACKS[name]
+    done = subprocess.run(
+        [sys.executable, str(HERE / "run.py"), name], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    row = json.loads(done.stdout)
+    assert row["end"] == attack.end, row
+    assert attack.text in row["text"]
+    assert row["opened"] == []
+    assert row["seconds"] <= attack.seconds
+    assert row["peak"] <= (32 << 20) + attack.factor * row["size"]
