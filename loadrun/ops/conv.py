@@ -139,9 +139,9 @@ def convolution(c: Call, x: Array, w: Array) -> Array:
     data = _numbers(x, plan.x, dtype, filters.dtype)
     if dtype.is_float:
         if _stepwise(p, dtype):
-            result = conv_steps(data, filters, plan.geo, rounding(dtype.name), _columns(p, plan)).astype(
-                target.np
-            )
+            result = conv_steps(
+                data, filters, plan.geo, rounding(dtype.name), _columns(p, plan), plan.flip
+            ).astype(target.np)
         else:
             fused = c.take_finish() if dtype.name == "Float32" else None
             result = _narrow(conv_fast(data, filters, plan.geo, fused), dtype)
@@ -258,7 +258,7 @@ def _float_bias(
     round_ = rounding(dtype.name)
     steps = _stepwise(p, dtype)
     sums = (
-        conv_steps(x, filters, plan.geo, round_, _columns(p, plan))
+        conv_steps(x, filters, plan.geo, round_, _columns(p, plan), plan.flip)
         if steps
         else conv_fast(x, filters, plan.geo)
     )
@@ -343,7 +343,9 @@ def _transposed(c: Call, p: Any, w: Array, diff: Array, like: Array | None) -> A
     steps = dtype.is_float and _stepwise(p, dtype)
     image = not isinstance(p, P.Convolution3D) and p.format.name == "NCHW"
     if dtype.name in ("Float16", "BFloat16") and image and plan.geo.dilate == (1, 1):
-        result = deconv_columns(data, filters, plan.geo, rounding(dtype.name), steps).astype(target.np)
+        result = deconv_columns(data, filters, plan.geo, rounding(dtype.name), steps, plan.flip).astype(
+            target.np
+        )
     elif steps:
         result = deconv_steps(data, filters, plan.geo, rounding(dtype.name)).astype(target.np)
     else:
@@ -374,7 +376,7 @@ def convolution_3d(c: Call, x: Array, w: Array) -> Array:
     dtype = c.inputs[0]
     data = _numbers(x, plan.x, dtype, filters.dtype)
     if _stepwise(p, dtype):
-        result = conv_steps(data, filters, plan.geo, rounding(dtype.name)).astype(c.outputs[0].np)
+        result = conv_steps(data, filters, plan.geo, rounding(dtype.name), turned=plan.flip).astype(c.outputs[0].np)
     else:
         result = _narrow(conv_volume(data, filters, plan.geo), dtype)
     return from_plain(result, plan.out)

@@ -56,7 +56,9 @@ def _bfloat(x: Array) -> None:
         x.ravel()[nan] = np.nan
 
 
-def conv_steps(x: Array, w: Array, geo: Geometry, round_: Rounding, columns: bool = False) -> Array:
+def conv_steps(
+    x: Array, w: Array, geo: Geometry, round_: Rounding, columns: bool = False, turned: bool = False
+) -> Array:
     """Convolve float32 arrays, rounding the sum after every product.
 
     Args:
@@ -65,6 +67,7 @@ def conv_steps(x: Array, w: Array, geo: Geometry, round_: Rounding, columns: boo
         geo: from `conv_geometry.geometry`.
         round_: from `rounding`.
         columns: sum in the order of im2col, input channels outermost, as kernels by matrix product do.
+        turned: whether the stored filter is turned, which turns the order of the taps.
 
     Returns:
         (batch, groups * ocg, out...) float32.
@@ -72,7 +75,7 @@ def conv_steps(x: Array, w: Array, geo: Geometry, round_: Rounding, columns: boo
     out = np.zeros((x.shape[0], geo.groups, geo.ocg, *geo.out), np.float32)
     grouped = x.reshape(x.shape[0], geo.groups, geo.icg, *geo.size)
     filters = w.reshape(geo.groups, geo.ocg, geo.icg, geo.taps)
-    moves, channels = _moves(geo), range(geo.icg)
+    moves, channels = _moves(geo)[:: -1 if turned else 1], range(geo.icg)
     order = list(product(channels, moves)) if columns else [(c, m) for m in moves for c in channels]
     per = max(1, _BLOCK // max(1, geo.points))
     blocks = -(-geo.ocg // per)
@@ -115,7 +118,9 @@ def deconv_steps(x: Array, w: Array, geo: Geometry, round_: Rounding) -> Array:
     return result.reshape(x.shape[0], geo.groups * geo.icg, *geo.size)
 
 
-def deconv_columns(x: Array, w: Array, geo: Geometry, round_: Rounding, steps: bool) -> Array:
+def deconv_columns(
+    x: Array, w: Array, geo: Geometry, round_: Rounding, steps: bool, turned: bool = False
+) -> Array:
     """Transposed convolution as MegEngine's matrix product does it for narrow types without dilation.
 
     The products of each tap are summed over the output channels and rounded (after every product with `steps`,
@@ -128,7 +133,7 @@ def deconv_columns(x: Array, w: Array, geo: Geometry, round_: Rounding, steps: b
     def block(i: int) -> None:
         n, g = divmod(i, geo.groups)
         total = result[n, g]
-        for number, source, to in _moves(geo):
+        for number, source, to in _moves(geo)[:: -1 if turned else 1]:
             products = np.zeros((geo.icg, *geo.out), np.float32)
             if steps:
                 for o in range(geo.ocg):
