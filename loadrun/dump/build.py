@@ -31,7 +31,7 @@ class GraphBuilder:
         for number in inputs:
             if number >= len(self.vars):
                 raise t.buf.error(
-                    f"operator {op.name} reads variable {number}, but only {len(self.vars)} exist before it",
+                    f"operator {op.name} reads variable {number}, but {len(self.vars)} exist before it",
                     t.pos,
                 )
         opr.inputs = [self.vars[i] for i in inputs]
@@ -69,8 +69,9 @@ def _check_arity(t: Table, op: Op, count: int) -> None:
     most = None if any(r.endswith("...") for r in roles) else len(roles)
     if count < least or (most is not None and count > most):
         want = f"{least}" if least == most else f"at least {least}" if most is None else f"{least} to {most}"
+        noun = "input" if want == "1" else "inputs"
         raise t.buf.error(
-            f"operator {op.name} takes {want} inputs ({op.inputs or 'none'}), found {count}", t.pos
+            f"operator {op.name} takes {want} {noun} ({op.inputs or 'none'}), found {count}", t.pos
         )
 
 

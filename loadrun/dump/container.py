@@ -195,7 +195,7 @@ def _testcase(data: memoryview, base: int, index: int, names: list[str], path: s
         graph = _graph(data, base)
         if len(graph.outputs) != len(names):
             raise FormatError(
-                f"testcase {index} holds {len(graph.outputs)} tensors, the model has {len(names)} inputs: "
+                f"testcase {index} holds {len(graph.outputs)} tensors, the model has {len(names)} as inputs: "
                 + ", ".join(names),
                 offset=base,
             )
@@ -203,7 +203,7 @@ def _testcase(data: memoryview, base: int, index: int, names: list[str], path: s
         for name, var in zip(names, graph.outputs, strict=True):
             if not var.owner.tensors or var.owner.type == "Host2DeviceCopy":
                 raise FormatError(
-                    f"testcase {index} holds a {var.owner.type} operator; only SharedDeviceTensor is allowed",
+                    f"testcase {index} holds the operator {var.owner.type}; only stored tensors are allowed",
                     offset=base,
                 )
             tensor = var.owner.tensors[var.index]

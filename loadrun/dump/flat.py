@@ -75,6 +75,10 @@ class Buffer:
         """A FormatError at a position of this buffer."""
         return FormatError(message, offset=self.base + pos)
 
+    def broken(self, message: str, pos: int) -> FormatError:
+        """A FormatError about the bytes themselves, not their meaning."""
+        return self.error(f"{message}; the file is damaged, copy it again", pos)
+
     def spend(self, units: int, pos: int) -> None:
         """Pay for work in proportion to the bytes it reads."""
         self.budget -= units
@@ -94,12 +98,12 @@ class Buffer:
     def vtable(self, vt: int, pos: int) -> tuple[int, tuple[int, ...]]:
         """Size and field offsets that the vtable at `vt` gives the tables that share it."""
         if not 0 <= vt <= self.size - 4 or vt & 1:
-            raise self.error(f"the table's vtable would lie at {vt}, outside the buffer or unaligned", pos)
+            raise self.broken(f"the table's vtable would lie at {vt}, outside the buffer or unaligned", pos)
         vsize, tsize = _U16S.unpack_from(self.data, vt)
         if vsize < 4 or vsize & 1 or vt + vsize > self.size:
-            raise self.error(f"a vtable of {vsize} bytes does not fit", vt)
+            raise self.broken(f"a vtable of {vsize} bytes does not fit", vt)
         if tsize < 4:
-            raise self.error(f"a table of {tsize} bytes is too small for its vtable offset", vt)
+            raise self.broken(f"a table of {tsize} bytes is too small for its vtable offset", vt)
         n = min(vsize // 2 - 2, MAX_SLOTS)
         self.spend(8 * n, vt)
         offsets = unpack_from(f"<{n}H", self.data, vt + 4) + (0,) * (MAX_SLOTS - n)
@@ -111,9 +115,9 @@ class Buffer:
         step: int = _U32.unpack_from(self.data, at)[0]
         pos = at + step
         if not 4 <= step < 2**31 or pos + 4 > self.size:
-            raise self.error(f"offset {step} leads outside the buffer of {self.size} bytes", at)
+            raise self.broken(f"offset {step} leads outside the buffer of {self.size} bytes", at)
         if pos & 3:
-            raise self.error(f"offset {step} leads to the unaligned position {pos}", at)
+            raise self.broken(f"offset {step} leads to the unaligned position {pos}", at)
         return pos
 
     def vector(self, at: int, width: int, align: int = 1) -> tuple[int, int]:
@@ -121,13 +125,13 @@ class Buffer:
         pos = self.follow(at)
         count: int = _U32.unpack_from(self.data, pos)[0]
         if pos + 4 + count * width > self.size:
-            raise self.error(
+            raise self.broken(
                 f"a vector of {count} elements of {width} bytes does not fit the "
                 f"{self.size - pos - 4} bytes left",
                 pos,
             )
         if align > 4 and (pos + 4 + _PREFIX) % align:
-            raise self.error(f"a vector of elements of {width} bytes is not aligned", pos)
+            raise self.broken(f"a vector of elements of {width} bytes is not aligned", pos)
         return pos + 4, count
 
     def string(self, at: int) -> bytes:
@@ -137,7 +141,7 @@ class Buffer:
         if cached is None:
             self.spend(count, start)
             if start + count >= self.size or self.data[start + count] != 0:
-                raise self.error("a string lacks its closing zero byte", start + count)
+                raise self.broken("a string lacks its closing zero byte", start + count)
             cached = self._strings[start] = bytes(self.data[start : start + count])
         return cached
 
@@ -169,7 +173,7 @@ class Table:
         found = buf.vtables.get(vt)
         self.size, self.offsets = found if found is not None else buf.vtable(vt, pos)
         if pos + self.size > buf.size:
-            raise buf.error(f"a table of {self.size} bytes does not fit", pos)
+            raise buf.broken(f"a table of {self.size} bytes does not fit", pos)
         buf.budget -= self.size + 12
         if buf.budget < 0:
             buf.spend(0, pos)
@@ -181,11 +185,11 @@ class Table:
             return 0
         at = self.pos + off
         if off < 4 or off + width > self.size:
-            raise self.buf.error(
+            raise self.buf.broken(
                 f"field {slot} at offset {off} does not fit the table of {self.size} bytes", self.pos
             )
         if (at + _PREFIX) & ((align or width) - 1):
-            raise self.buf.error(f"field {slot} of {width} bytes lies unaligned at {at}", self.pos)
+            raise self.buf.broken(f"field {slot} of {width} bytes lies unaligned at {at}", self.pos)
         return at
 
     def inline(self) -> bytes:
@@ -278,5 +282,7 @@ class Table:
         tags = self.numbers(tag_slot, "ubyte") or ()
         members = self.tables(slot)
         if len(tags) != len(members):
-            raise self.buf.error(f"{len(tags)} union tags stand beside {len(members)} union tables", self.pos)
+            raise self.buf.broken(
+                f"{len(tags)} union tags stand beside {len(members)} union tables", self.pos
+            )
         return list(zip(tags, members, strict=True))

@@ -78,12 +78,13 @@ def member(enum: type[Any], raw: int, mge_version: int) -> Any:
             raise ValueError(f"value {raw} is unknown; this release had 0 to {len(_OLD_STRATEGY) - 1}")
         return _OLD_STRATEGY[raw]
     if enum is Strategy and raw > sum(Strategy):
-        raise ValueError(f"value {raw} is unknown; known are the bits up to {sum(Strategy)}")
+        raise ValueError(f"value {raw} is unknown; this loadrun knows the bits up to {sum(Strategy)}")
     try:
         return enum(raw)
     except ValueError:
-        known = ", ".join(f"{m.value} {m.name}" for m in enum)
-        raise ValueError(f"value {raw} is unknown; known are {known}") from None
+        known = [f"{m.value} {m.name}" for m in enum]
+        listed = ", ".join(known) if len(known) <= 6 else f"{known[0]} to {known[-1]}"
+        raise ValueError(f"value {raw} is unknown; this loadrun knows {listed}") from None
 
 
 def number(value: Any, mge_version: int) -> int:

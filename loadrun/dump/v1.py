@@ -60,7 +60,7 @@ def read(data: memoryview, base: int) -> Graph:
     graph.content_hash = root.integer(1, "ulong")
     graph.nr_shared_tensor = root.integer(2, "uint")
     if graph.content_hash == 0:
-        raise buf.error("the content hash is 0, which no dump has", root.pos)
+        raise buf.error("the content hash is 0: the dump was not finished", root.pos)
     reader = _Reader(GraphBuilder(graph), np.frombuffer(data, np.uint8, area, header), base + header, magic)
     seen: set[int] = set()
     for t in root.tables(3):

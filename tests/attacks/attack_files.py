@@ -82,3 +82,37 @@ class V2:
     def outputs(self, numbers: Sequence[int]) -> int | None:
         """The list of output variables."""
         return self.e.offsets([self.e.table(2, [(0, "uint", n, 0)]) for n in numbers])
+
+
+class V1:
+    """An FBS v1 file that is built table by table."""
+
+    def __init__(self) -> None:
+        self.e = Emitter()
+
+    def tensor(
+        self, shape: Sequence[int] | None, size: int = 0, *, node: bool = True, dtype: bool = True
+    ) -> int:
+        """A Float32 tensor that owns `size` bytes of the tensor area."""
+        e = self.e
+        place = e.table(1, [(0, "offset", e.string("xpux:0"), 0)]) if node else None
+        fields: Fields = [(1, "offset", e.numbers(shape), 0), (2, "offset", place, 0)]
+        kind = e.table(3, []) if dtype else None
+        return e.table(6, [*fields, (3, "offset", kind, 0), (4, "uint", size, 0)])
+
+    def operator(self, kind: str, *more: tuple[int, str, int | None, int], mgbs: int | None = None) -> int:
+        """An operator; `mgbs` gives its id instead of its name."""
+        return self.e.table(13, [(0, "ulong", mgbs or CATALOG[kind].id_v1, 0), *more])
+
+    def held(self, tensor: int, kind: str = "SharedDeviceTensor") -> int:
+        """An operator that holds one tensor."""
+        return self.operator(kind, (7, "offset", self.e.offsets([tensor]), 0))
+
+    def finish(
+        self, operators: Sequence[int], area: bytes = b"", *, hash: int = 1, magic: bytes = b"MGBC"
+    ) -> bytes:
+        """The file."""
+        oprs = self.e.offsets(operators)
+        root = self.e.table(6, [(1, "ulong", hash, 0), (0, "uint", 101300, 0), (3, "offset", oprs, 0)])
+        head = magic + bytes(12 if magic == b"MGBC" else 4)
+        return head + struct.pack("<Q", len(area)) + area + self.e.finish(root, b"mgb1")

@@ -116,7 +116,7 @@ def test_format_numbers(release: str, name: str, number: int) -> None:
         ("0.3.1", 10, "value 10 is unknown; this release had 0 to 9"),
         ("1.2.0", 19, "value 19 is unknown; this release had 0 to 18"),
         ("1.5.0", 18, "value 18 is unknown; this release had 0 to 17"),
-        ("1.13.0", 18, "value 18 is unknown; known are 0 NCHW"),
+        ("1.13.0", 18, "value 18 is unknown; this loadrun knows 0 NCHW to 17 NCHW4_NHWC"),
     ],
 )
 def test_format_numbers_without_a_member(release: str, number: int, what: str) -> None:
