@@ -288,7 +288,8 @@ def _is_standard(check: Check) -> bool:
 
     def elemwise(var: Var, mode: ElemwiseMode) -> list[Var] | None:
         opr = var.owner
-        return opr.inputs if opr.type == "Elemwise" and opr.get(Elemwise).mode == mode else None
+        fits = opr.type == "Elemwise" and opr.get(Elemwise).mode == mode
+        return opr.inputs if fits and len(opr.inputs) == (1 if mode == ElemwiseMode.ABS else 2) else None
 
     reduce = check.err.owner
     if reduce.type != "ReduceV2" or reduce.get(Reduce).mode != ReduceMode.MAX or len(reduce.inputs) != 2:
