@@ -271,6 +271,18 @@ def _float_bias(
     return _narrow(sums, dtype)
 
 
+def _joined(first: Finish | None, second: Finish | None) -> Finish | None:
+    """One after the other on every block."""
+    if first is None or second is None:
+        return first or second
+
+    def both(block: Array, sample: int, channel: int, span: slice) -> None:
+        first(block, sample, channel, span)
+        second(block, sample, channel, span)
+
+    return both
+
+
 @kernel("ConvBiasForwardV4", dtype=conv_dtype, shape=conv_shape(P.ConvBias), flops=conv_flops(P.ConvBias))
 def conv_bias(c: Call, x: Array, w: Array, *rest: Array) -> Array:
     """``act(conv(x, w) + bias + z)`` (MegEngine dnn naive conv_bias).
@@ -376,7 +388,9 @@ def convolution_3d(c: Call, x: Array, w: Array) -> Array:
     dtype = c.inputs[0]
     data = _numbers(x, plan.x, dtype, filters.dtype)
     if _stepwise(p, dtype):
-        result = conv_steps(data, filters, plan.geo, rounding(dtype.name), turned=plan.flip).astype(c.outputs[0].np)
+        result = conv_steps(data, filters, plan.geo, rounding(dtype.name), turned=plan.flip).astype(
+            c.outputs[0].np
+        )
     else:
         result = _narrow(conv_volume(data, filters, plan.geo), dtype)
     return from_plain(result, plan.out)

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
 from ..dtypes import Array, DType
 from ..params import NonlineMode
+from .registry import Finish
 
 __all__ = ["Finish", "Real", "Requantize", "activate"]
-
-Finish = Callable[[Array, int, int, slice], None]
-"""Called as ``finish(block, sample, first channel, positions)`` with a (channels, positions) block of the
-output that was just computed, to change it in place."""
 
 
 def activate(x: Array, mode: NonlineMode) -> None:
