@@ -17,8 +17,10 @@ from .parallel import parallel, scratch, splits
 
 __all__ = ["conv_fast"]
 
-_BLOCK = 1 << 18
-"""im2col elements of one block: about the size of a second-level cache."""
+_BLOCK = 1 << 20
+"""im2col elements of one block: the shared cache holds them, and calls stay long enough for several threads."""
+_COLUMNS = 384
+"""A block has at least this many positions, since every block reads the whole filter."""
 
 
 def conv_fast(x: Array, w: Array, geo: Geometry, finish: Finish | None = None) -> Array:
@@ -53,7 +55,7 @@ def _by_positions(x: Array, matrix: Array, geo: Geometry, out: Array, finish: Fi
     depth = matrix.shape[2]
     height, width = geo.out
     parts = splits()
-    rows = max(1, min(height, _BLOCK // (depth * width)))
+    rows = min(height, max(_BLOCK // (depth * width), -(-_COLUMNS // width)))
     if geo.pointwise:
         rows = height
     if parts > 1:
