@@ -55,9 +55,11 @@ def _by_positions(x: Array, matrix: Array, geo: Geometry, out: Array, finish: Fi
     depth = matrix.shape[2]
     height, width = geo.out
     parts = splits()
-    rows = min(height, max(_BLOCK // (depth * width), -(-_COLUMNS // width)))
-    if geo.pointwise:
-        rows = height
+    rows = height if geo.pointwise else _BLOCK // (depth * width)
+    if finish is not None:
+        # What was just computed is still in the second-level cache when it is finished.
+        rows = min(rows, _BLOCK // (4 * geo.ocg * width))
+    rows = min(height, max(rows, -(-_COLUMNS // width)))
     if parts > 1:
         rows = min(rows, -(-height // parts))
     # Blocks of equal size keep the threads in step.
