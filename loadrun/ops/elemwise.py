@@ -212,7 +212,7 @@ def _powc_flops(opr: Opr, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> 
 def powc(c: Call, x: Array) -> Array:
     """The input to a constant power; whole powers keep the sign of odd powers of negative numbers."""
     exponent = float(np.float32(c.get(PowC).exp))
-    func = _power(exponent)
+    func = _power(exponent, c.inputs[0].name == "Float16")
     if x.dtype == np.float16:
         wide = np.empty(x.shape, np.float32)
         in_chunks(func, wide, [x.astype(np.float32)], True)
@@ -222,16 +222,37 @@ def powc(c: Call, x: Array) -> Array:
     return out
 
 
-def _power(exponent: float) -> Function:
-    if exponent == 2:
-        return lambda out, x: np.multiply(x, x, out=out)
-    if exponent == -1:
-        return lambda out, x: np.divide(np.float32(1), x, out=out)
-    if exponent == 0.5:
-        return lambda out, x: np.sqrt(x, out=out)
-    if exponent in (1, 3, 4, -2, -3, -4):
-        return lambda out, x: np.copyto(out, _small(x, int(exponent)))
-    return lambda out, x: np.power(x, np.float32(exponent), out=out)
+_NEAR = float(np.finfo(np.float32).eps)
+
+
+def _power(exponent: float, half: bool) -> Function:
+    """MegEngine's cases: whole powers keep the sign of odd ones, all others but roots are those of ``abs(x)``."""
+    whole = round(exponent)
+    if abs(exponent - whole) < _NEAR:
+        return _whole_power(whole, half)
+    for root, func in ((0.5, np.sqrt), (1 / 3, np.cbrt)):
+        if half and root != 0.5:
+            break
+        if abs(exponent - root) < _NEAR:
+            return lambda out, x, func=func: func(x, out=out)
+        if abs(exponent + root) < _NEAR:
+            return lambda out, x, func=func: func(np.float32(1) / x, out=out)
+    if half:
+        exponent = float(round_half(np.full(1, exponent, np.float32))[0])
+        if exponent == round(exponent) and round(exponent) % 2:
+            return _whole_power(round(exponent), half)
+    return lambda out, x: np.power(np.abs(x), np.float32(exponent), out=out)
+
+
+def _whole_power(n: int, half: bool) -> Function:
+    if n == 4 and half:
+        # The one power for which MegEngine's float16 code rounds in between.
+        return lambda out, x: np.square(rounded(x * x, plain("Float16")), out=out)
+    if n in (-4, -3, -2, -1, 1, 2, 3, 4):
+        return lambda out, x: np.copyto(out, _small(x, n))
+    if n % 2:
+        return lambda out, x: np.copysign(np.power(np.abs(x), np.float32(n)), x, out=out)
+    return lambda out, x: np.power(np.abs(x), np.float32(n), out=out)
 
 
 def _small(x: Array, n: int) -> Array:

@@ -52,13 +52,14 @@ def saturate(x: Array, dtype: DType, out: Array | None = None) -> Array:
     return x.astype(dtype.np)
 
 
-def quantize(x: Array, dtype: DType, divide: bool = False) -> Array:
+def quantize(x: Array, dtype: DType, divide: bool = False, overflow: bool = False) -> Array:
     """Real numbers as stored values of a quantized type.
 
     Args:
         x: float32 values of any shape (other dtypes are converted); not changed.
         dtype: a quantized type.
         divide: divide by the scale in any case, as MegEngine's plain (naive) kernels do.
+        overflow: give QuantizedS32 values that are too large as -2^31, as MegEngine's TypeCvt does.
 
     Returns:
         an array of the type's storage dtype.
@@ -71,12 +72,14 @@ def quantize(x: Array, dtype: DType, divide: bool = False) -> Array:
     x = np.asarray(x, np.float32)
     scale = _F(dtype.scale)
     v = x / scale if divide or dtype.name in _DIVIDED else x * (_F(1) / scale)
-    return _finish(np.asarray(v), dtype)
+    return _finish(np.asarray(v), dtype, overflow)
 
 
-def _finish(v: Array, dtype: DType) -> Array:
+def _finish(v: Array, dtype: DType, overflow: bool) -> Array:
     """Round, shift by the zero point and saturate scaled values; overwrites `v`."""
     round_away(v, out=v)
+    if overflow and dtype.name == "QuantizedS32":
+        v[v >= _F(2**31)] = _F(-(2**31))
     if dtype.zero_point:
         v += _F(dtype.zero_point)
     return saturate(v, dtype, out=v)
@@ -118,4 +121,4 @@ def requantize(x: Array, source: DType, target: DType) -> Array:
         v *= _F(source.scale) * (_F(1) / _F(target.scale))
     else:
         v *= _F(source.scale) / _F(target.scale)
-    return _finish(v, target)
+    return _finish(v, target, True)

@@ -25,6 +25,12 @@ from .typecvt import convert
 __all__ = ["reduce_axis", "target_axes"]
 
 _MAX_NDIM = 7
+_REFUSED = {
+    "Quantized8Asymm": (Mode.SUM, Mode.SUM_SQR, Mode.PRODUCT),
+    "QuantizedS8": (Mode.SUM_SQR, Mode.PRODUCT),
+    "QuantizedS32": (Mode.SUM, Mode.MEAN),
+}
+"""Modes that a quantized type cannot have without a data type."""
 _LONG = 4096
 """Longer sums over an axis that is not the last are added in two halves, which keeps float32 exact enough."""
 
@@ -39,11 +45,7 @@ def _out_dtype(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
     if len(inputs) != want:
         raise ValueError(f"Reduce with axis {p.axis} takes {want} inputs, found {len(inputs)}")
     src = inputs[0]
-    if (
-        src.name == "Quantized8Asymm"
-        and p.mode in (Mode.SUM, Mode.SUM_SQR, Mode.PRODUCT)
-        and p.data_type == 0
-    ):
+    if src.is_quantized and p.data_type == Kind.DEFAULT and p.mode in _REFUSED.get(src.name, tuple(Mode)):
         raise ValueError(f"Reduce {p.mode.name} does not take {src}")
     if p.data_type in (Kind.FLOAT_O16xC32, Kind.FLOAT_IO16xC32):
         if not src.is_float:
@@ -112,7 +114,7 @@ def reduce(c: Call, x: Array, target: Array | None = None) -> Array:
     if not x.size:
         return _empty(p.mode, shape, dst)
     work = _work_dtype(p.mode, p.data_type, src)
-    x = convert(x, src, work) if work.name != "QuantizedS32" else _integers(x, src)
+    x = _integers(x, src) if src != work and work.name == "QuantizedS32" else convert(x, src, work)
     mode = p.mode
     steps = _merged(x.shape, axes)
     if not steps[1] and mode == Mode.SUM_SQR:
@@ -125,10 +127,8 @@ def reduce(c: Call, x: Array, target: Array | None = None) -> Array:
 
 
 def _work_dtype(mode: Mode, kind: Kind, src: DType) -> DType:
-    if src.name in ("QuantizedS8", "Quantized8Asymm"):
-        return (
-            src if kind == Kind.DEFAULT and mode in (Mode.MIN, Mode.MAX) else DType("QuantizedS32", src.scale)
-        )
+    if src.is_quantized and mode in (Mode.SUM, Mode.MEAN):
+        return DType("QuantizedS32", src.scale)
     return src if kind == Kind.DEFAULT else plain("Float32")
 
 
@@ -202,8 +202,8 @@ def _sum(x: Array, axis: int) -> Array:
 
 
 def _int_mean(total: Array, n: int, dtype: DType) -> Array:
-    if dtype.name == "QuantizedS8":
-        return round_away(total.astype(np.float32) * (np.float32(1) / np.float32(n))).astype(total.dtype)
+    if dtype.is_quantized:
+        return round_away(total.astype(np.float32) / np.float32(n)).astype(total.dtype)
     divisor = int(np.array(n).astype(total.dtype))
     if not divisor:
         raise ValueError(f"the mean of {n} elements of {dtype} divides by {n}, which wraps to 0")

@@ -23,7 +23,8 @@ def convert(x: Array, source: DType, target: DType) -> Array:
 
     Floats become integers by truncation to int32 and wrap from there, NaN and what lies outside int32 becomes
     -2^31; anything but zero becomes True; integers wrap; float16 ties round away from zero; quantized types go
-    by their real value, rounded half away from zero and saturated. The result is `x` itself where nothing changes.
+    by their real value, rounded half away from zero and saturated (what is too large for QuantizedS32 becomes -2^31).
+    The result is `x` itself where nothing changes.
 
     Args:
         x: values in the storage dtype of `source`, any shape.
@@ -45,9 +46,9 @@ def convert(x: Array, source: DType, target: DType) -> Array:
     if target.is_quantized:
         if source.is_quantized:
             return requantize(x, source, target)
-        if source.name in ("Bool", "Uint16"):
+        if source.name in ("Bool", "Uint16") and target.bits >= 8:
             raise ValueError(f"MegEngine cannot convert {source} to {target}")
-        return quantize(x, target)
+        return quantize(x, target, overflow=True)
     if source.is_quantized:
         x = dequantize(x, source)
     return _plain(x, target.np)
