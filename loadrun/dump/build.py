@@ -112,7 +112,8 @@ def constant_or_input(t: Table, opr: Opr, op: Op) -> None:
     """Check the tensors of an operator and let its outputs take their names, shapes and dtypes."""
     if op.category == "io":
         if not opr.tensors or (not op.name.startswith("Multiple") and len(opr.tensors) != 1):
-            raise t.buf.error(f"operator {op.name} holds one tensor, found {len(opr.tensors)}", t.pos)
+            want = "at least one tensor" if op.name.startswith("Multiple") else "one tensor"
+            raise t.buf.error(f"operator {op.name} holds {want}, found {len(opr.tensors)}", t.pos)
         default = op.name != "Host2DeviceCopy" or opr.get(Host2DeviceCopy).dump_default_value
         for tensor in opr.tensors:
             if default and tensor.shape is not None and 0 in tensor.shape:

@@ -120,8 +120,11 @@ class Buffer:
             raise self.broken(f"offset {step} leads to the unaligned position {pos}", at)
         return pos
 
-    def vector(self, at: int, width: int, align: int = 1) -> tuple[int, int]:
-        """Start and length of the vector that the offset at `at` points to; elements of `width` bytes."""
+    def vector(self, at: int, width: int) -> tuple[int, int]:
+        """Start and length of the vector that the offset at `at` points to; elements of `width` bytes.
+
+        The elements of dumps take at most four bytes at a time, so they are aligned where their length is.
+        """
         pos = self.follow(at)
         count: int = _U32.unpack_from(self.data, pos)[0]
         if pos + 4 + count * width > self.size:
@@ -130,8 +133,6 @@ class Buffer:
                 f"{self.size - pos - 4} bytes left",
                 pos,
             )
-        if align > 4 and (pos + 4 + _PREFIX) % align:
-            raise self.broken(f"a vector of elements of {width} bytes is not aligned", pos)
         return pos + 4, count
 
     def string(self, at: int) -> bytes:
@@ -253,7 +254,7 @@ class Table:
         at = self.at(slot, 4)
         form = SCALARS[wire]
         buf = self.buf
-        start, count = buf.vector(at, form.size, form.size)
+        start, count = buf.vector(at, form.size)
         buf.spend(8 * count, start)
         if count == 1:
             return form.unpack_from(buf.data, start)

@@ -19,7 +19,7 @@ from loadrun.dump import loads
 from loadrun.dump.writer import dump_bytes
 from loadrun.errors import FormatError
 from loadrun.graph import Graph, Tensor
-from loadrun.params import AxisAddRemove, Convolution, Elemwise, Host2DeviceCopy
+from loadrun.params import AxisAddRemove, CondExecMerge, Convolution, Elemwise, Host2DeviceCopy
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "format_errors.txt"
 CASES: dict[str, Callable[[], bytes]] = {}
@@ -238,6 +238,40 @@ def tensor_in_an_operator_that_holds_none() -> bytes:
 
 
 @case
+def holder_of_nothing() -> bytes:
+    f = V2()
+    return f.finish([f.operator("MultipleDeviceTensorHolder")])
+
+
+@case
+def two_tensors_where_one_belongs() -> bytes:
+    f = V2()
+    data = f.e.bytes_vector(bytes(4))
+    held = f.e.offsets([f.tensor([1], data=data), f.tensor([1], data=data)])
+    return f.finish([f.operator("SharedDeviceTensor", (11, "offset", held, 0))])
+
+
+@case
+def tensor_without_dtype() -> bytes:
+    f = V2()
+    node = f.e.table(1, [(0, "offset", f.e.string("xpux:0"), 0)])
+    return f.finish([f.held(f.e.table(7, [(2, "offset", node, 0)]))])
+
+
+@case
+def tensor_without_computing_node() -> bytes:
+    f = V2()
+    return f.finish([f.held(f.e.table(7, [(3, "offset", f.e.table(3, []), 0)]))])
+
+
+@case
+def more_outputs_than_bytes() -> bytes:
+    f, x, _ = parts()
+    param = CondExecMerge(nr_output=2**32 - 1)
+    return f.finish([x, f.operator("CondExecMerge", (7, "offset", f.e.numbers([0, 0]), 0), param=param)])
+
+
+@case
 def too_many_axes() -> bytes:
     f = V2()
     return f.finish([f.held(f.tensor([1] * 8, data=f.e.bytes_vector(bytes(4))))])
@@ -397,6 +431,13 @@ def foreign_values() -> bytes:
 @case
 def values_that_are_computed() -> bytes:
     return container(good(), good())
+
+
+@case
+def values_that_are_fed() -> bytes:
+    graph = small()
+    graph.outputs = graph.oprs[0].outputs
+    return container(good(), dump_bytes(graph))
 
 
 def message(data: bytes) -> str:
