@@ -21,6 +21,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from loadrun.dump import flat, load_all, loads
 from loadrun.dump.flat import Buffer, Table
 from loadrun.dump.writer import dump_bytes
@@ -35,7 +37,8 @@ Site = tuple[int, int, str]
 @contextmanager
 def traced(sites: set[Site], targets: set[int]) -> Iterator[None]:
     """Note every place that the reader takes an offset, a length or a number from."""
-    follow, vtable, init, at = Buffer.follow, Buffer.vtable, Table.__init__, Table.at
+    follow, vector, vtable = Buffer.follow, Buffer.vector, Buffer.vtable
+    init, at = Table.__init__, Table.at
 
     def follow_(self: Buffer, pos: int) -> int:
         target = follow(self, pos)
@@ -43,6 +46,12 @@ def traced(sites: set[Site], targets: set[int]) -> Iterator[None]:
         sites.add((self.base + target, 4, "length"))
         targets.add(self.base + target)
         return target
+
+    def vector_(self: Buffer, pos: int, width: int) -> tuple[int, int]:
+        start, count = vector(self, pos, width)
+        if count * width <= 256:
+            sites.update((self.base + start + width * i, min(width, 8), "item") for i in range(count))
+        return start, count
 
     def vtable_(self: Buffer, vt: int, pos: int) -> tuple[int, tuple[int, ...]]:
         found = vtable(self, vt, pos)
@@ -60,18 +69,34 @@ def traced(sites: set[Site], targets: set[int]) -> Iterator[None]:
             sites.add((self.buf.base + found, min(width, 8), "field"))
         return found
 
-    patched: Any = Buffer, Table
-    patched[0].follow, patched[0].vtable, patched[1].__init__, patched[1].at = follow_, vtable_, init_, at_
+    buffer: Any = Buffer
+    table: Any = Table
+    buffer.follow, buffer.vector, buffer.vtable = follow_, vector_, vtable_
+    table.__init__, table.at = init_, at_
     try:
         yield
     finally:
-        patched[0].follow, patched[0].vtable, patched[1].__init__, patched[1].at = follow, vtable, init, at
+        buffer.follow, buffer.vector, buffer.vtable = follow, vector, vtable
+        table.__init__, table.at = init, at
+
+
+def small_values(data: bytes) -> set[Site]:
+    """The words of stored tensors that are small: indices, shapes, scales."""
+    whole = np.frombuffer(data, np.uint8)
+    sites: set[Site] = set()
+    for bundle in load_all(data):
+        for opr in bundle.graph.oprs:
+            for t in opr.tensors:
+                if t.data is not None and 4 <= t.data.size <= 64:
+                    start = t.data.__array_interface__["data"][0] - whole.__array_interface__["data"][0]
+                    sites.update((start + i, 4, "value") for i in range(0, t.data.size - 3, 4))
+    return sites
 
 
 class Seed:
-    """A good file and the places worth changing."""
+    """A good file and the places worth changing: all, or those that mean something rather than lead somewhere."""
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data: bytes, *, meaning: bool = False) -> None:
         self.data = data
         sites: set[Site] = set()
         targets: set[int] = set()
@@ -79,7 +104,12 @@ class Seed:
             for bundle in load_all(data):
                 for testcase in bundle.testcases:
                     assert testcase.arrays
+        sites |= small_values(data)
+        if meaning:
+            leading = {s[0] for s in sites if s[2] == "offset"}
+            sites = {s for s in sites if s[2] in ("field", "item", "value") and s[0] not in leading}
         self.sites = sorted(s for s in sites if s[0] + s[1] <= len(data))
+        self.meaning = meaning
         self.targets = sorted(targets)
 
     def mutant(self, rng: random.Random) -> bytes:
@@ -92,6 +122,8 @@ class Seed:
             new = self._value(rng, pos, width, kind, old)
             data[pos : pos + width] = (new % 256**width).to_bytes(width, "little")
         action = rng.random()
+        if self.meaning:
+            return bytes(data)
         if action < 0.02:
             del data[rng.randrange(len(data)) :]
         elif action < 0.04:
@@ -102,6 +134,10 @@ class Seed:
 
     def _value(self, rng: random.Random, pos: int, width: int, kind: str, old: int) -> int:
         top = 256**width
+        if self.meaning:
+            numbers = (*range(10), 16, 64, 255, 65535, 2**20, 2**31 - 1, 2**31, top - 1, top - 2)
+            floats = struct.unpack("<4I", struct.pack("<4f", 1e30, float("nan"), -0.5, 1e-30))
+            return rng.choice((rng.choice(numbers), old + rng.choice((-1, 1)), rng.choice(floats)))
         if kind in ("offset", "field") and width == 4 and rng.random() < 0.5:
             return rng.choice(self.targets) - pos
         if kind == "soffset" and rng.random() < 0.5:
@@ -137,7 +173,7 @@ def seeds(paths: list[str], most: int = 3000) -> list[Path]:
     if paths:
         return [Path(p) for p in paths]
     small = sorted(p for p in (ROOT / "fixtures").rglob("*.mge") if p.stat().st_size < most)
-    return small[:: max(1, len(small) // 150)]
+    return small[:: max(1, len(small) // 250)]
 
 
 def main() -> int:
@@ -152,7 +188,7 @@ def main() -> int:
     parser.add_argument("--save", default="mutants", help="folder for the mutants that fail")
     args = parser.parse_args()
     rng = random.Random(args.seed)
-    pool = [Seed(p.read_bytes()) for p in seeds(args.files, args.most)]
+    pool = [Seed(p.read_bytes(), meaning=args.run) for p in seeds(args.files, args.most)]
     if args.run:
         from execute import execute as judge
     else:
@@ -178,7 +214,11 @@ def main() -> int:
                 path = folder / f"{sum(faults.values())}.mge"
                 path.write_bytes(data)
                 print(what, path, flush=True)
-        slowest = max(slowest, time.perf_counter() - start)
+        taken = time.perf_counter() - start
+        if taken > max(slowest, 2):
+            Path(args.save).mkdir(exist_ok=True)
+            (Path(args.save) / f"slow_{taken:.1f}.mge").write_bytes(data)
+        slowest = max(slowest, taken)
     print(f"{len(pool)} seeds, {dict(counts)}, slowest {slowest:.2f} s, MAX_TABLES {flat.MAX_TABLES}")
     print(dict(faults))
     return 1 if faults else 0
