@@ -3,17 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from math import prod
+from typing import Any
+
+import numpy as np
 
 from ..dtypes import Array
 from .parallel import parallel, threads
 
-__all__ = ["broadcast", "in_chunks", "in_rows"]
+__all__ = ["broadcast", "filled", "in_chunks", "in_rows"]
 
 _PIECE = 1 << 14
 """Elements of a piece of a formula with many steps: its temporaries stay in the cache."""
+_FILLED = 1 << 16
+"""Longest array of one value."""
 _SHARE = 1 << 17
 """Fewer elements are not worth waking another thread."""
+
+
+@lru_cache(maxsize=32)
+def _constant(value: float) -> Array:
+    a = np.full(_FILLED, value, np.float32)
+    a.flags.writeable = False
+    return a
+
+
+def filled(value: float, like: Array) -> Any:
+    """A float32 operand of one value for `like`: numpy's maximum and minimum are slow with a scalar.
+
+    An array of the shape of `like` (which no caller may change) unless that is very small or large, else a scalar.
+
+    >>> filled(6.0, np.zeros((20, 30))).shape, float(filled(6.0, np.zeros(3)))
+    ((20, 30), 6.0)
+    """
+    n = like.size
+    return _constant(value)[:n].reshape(like.shape) if 256 < n <= _FILLED else np.float32(value)
 
 
 def broadcast(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:

@@ -13,6 +13,7 @@ import numpy as np
 
 from ..dtypes import Array
 from ..params import ElemwiseMode as M
+from .chunks import filled
 from .quant import round_away
 from .special import erf, erfc, erfcinv, erfinv, gelu, normal_cdf
 
@@ -33,7 +34,7 @@ def _put(out: Array, value: Array) -> None:
 
 
 def relu(out: Array, x: Array) -> None:
-    np.fmax(x, _0, out=out)
+    np.fmax(x, filled(0.0, x), out=out)
 
 
 def _beyond(x: Array, limit: np.float32) -> Array | None:
@@ -78,8 +79,8 @@ def silu(out: Array, x: Array) -> None:
 
 
 def _hswish(out: Array, x: Array, t: Array) -> None:
-    np.minimum(t, _6, out=t)
-    np.maximum(t, _0, out=t)
+    np.minimum(t, filled(6.0, t), out=t)
+    np.maximum(t, filled(0.0, t), out=t)
     t *= x
     np.multiply(t, _SIXTH, out=out)
 
@@ -91,12 +92,13 @@ def h_swish(out: Array, x: Array) -> None:
 def hsigmoid(out: Array, x: Array) -> None:
     np.add(x, _3, out=out)
     np.divide(out, _6, out=out)
-    np.clip(out, _0, _1, out=out)
+    np.maximum(out, filled(0.0, out), out=out)
+    np.minimum(out, filled(1.0, out), out=out)
 
 
 def relu6(out: Array, x: Array) -> None:
-    np.fmin(x, _6, out=out)
-    np.maximum(out, _0, out=out)
+    np.fmin(x, filled(6.0, x), out=out)
+    np.maximum(out, filled(0.0, x), out=out)
 
 
 def fast_tanh(out: Array, x: Array) -> None:
@@ -118,13 +120,13 @@ def _log1p_exp(x: Array) -> Array:
 
 def softplus(out: Array, x: Array) -> None:
     t = _log1p_exp(x)
-    np.maximum(x, _0, out=out)
+    np.maximum(x, filled(0.0, x), out=out)
     np.add(out, t, out=out)
 
 
 def logsigmoid(out: Array, x: Array) -> None:
     t = _log1p_exp(x)
-    np.minimum(x, _0, out=out)
+    np.minimum(x, filled(0.0, x), out=out)
     np.subtract(out, t, out=out)
 
 
@@ -137,14 +139,18 @@ def maximum(out: Array, x: Array, y: Array) -> None:
     if np.isnan(x.max(initial=0)):
         _put(out, np.where(x > y, x, y))
     else:
-        np.maximum(x, y, out=out)
+        np.maximum(_spread(x, out), _spread(y, out), out=out)
 
 
 def minimum(out: Array, x: Array, y: Array) -> None:
     if np.isnan(x.max(initial=0)):
         _put(out, np.where(x < y, x, y))
     else:
-        np.minimum(x, y, out=out)
+        np.minimum(_spread(x, out), _spread(y, out), out=out)
+
+
+def _spread(x: Array, out: Array) -> Array:
+    return x if x.size > 1 else filled(float(x.reshape(-1)[0]), out)
 
 
 def true_div(out: Array, x: Array, y: Array) -> None:
@@ -172,6 +178,10 @@ def log_sum_exp(out: Array, x: Array, y: Array) -> None:
 
 
 def fuse_add_relu(out: Array, x: Array, y: Array) -> None:
+    if y.size < x.size and np.isfinite(y).all():
+        np.add(x, y, out=out)
+        np.fmax(out, filled(0.0, out), out=out)
+        return
     # Same value as max(x + y, 0) for finite numbers; infinities and NaN come out as in MegEngine's vector kernel.
     t = np.fmax(x, np.negative(y))
     np.add(t, y, out=out)

@@ -273,11 +273,32 @@ def _inverse_flops(opr: Opr, inputs: Sequence[Shape], outputs: Sequence[Shape]) 
 def matrix_inverse(c: Call, x: Array) -> Array:
     """Inverse of every matrix of a stack; a singular one is an error, as in MegEngine."""
     _square(x.shape)
+    if c.outputs[0].name == "Float16":
+        return _half_inverse(x)
     try:
-        inverse = np.linalg.inv(x.astype(np.float32))
+        return np.linalg.inv(x)
     except np.linalg.LinAlgError as e:
         raise ValueError(f"a matrix to invert is singular, shape {list(x.shape)}") from e
-    return stored(inverse, c.outputs[0])
+
+
+def _half_inverse(x: Array) -> Array:
+    """Gauss-Jordan elimination that rounds to float16 at every step, as MegEngine's kernel does."""
+    dtype = plain("Float16")
+    n = x.shape[-1]
+    rows = np.zeros((prod(x.shape[:-2]), n, 2 * n), np.float32)
+    rows[:, :, :n] = x.reshape(-1, n, n)
+    rows[:, np.arange(n), n + np.arange(n)] = 1
+    every = np.arange(len(rows))
+    for i in range(n):
+        pivot = i + np.abs(rows[:, i:, i]).argmax(axis=1)
+        if not (np.abs(rows[every, pivot, i]) >= 1e-7).all():
+            raise ValueError(f"a matrix to invert is singular, shape {list(x.shape)}")
+        top = rows[every, pivot]
+        rows[every, pivot] = rows[:, i]
+        factor = rounded(-rows[:, :, i] / top[:, i, None], dtype)
+        rows = rounded(rows + top[:, None] * factor[:, :, None], dtype)
+        rows[:, i] = rounded(top * rounded(1 / top[:, i, None], dtype), dtype)
+    return rows[:, :, n:].astype(np.float16).reshape(x.shape)
 
 
 def _svd_shape(s: ShapeCall) -> Sequence[Shape | None]:

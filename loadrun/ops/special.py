@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..dtypes import Array
+from .chunks import filled
 
 __all__ = ["erf", "erfc", "erfcinv", "erfinv", "gelu", "normal_cdf"]
 
@@ -50,7 +51,8 @@ def _polynomial(c: Sequence[Any], t: Array) -> Array:
 
 def _odd(c: tuple[Coefficients, Coefficients], x: Array, end: float) -> Array:
     """``x * P(x^2) / Q(x^2)`` with `x` held within ``[-end, end]``."""
-    x = np.clip(x, _F(-end), _F(end))
+    x = np.minimum(x, filled(end, x))
+    np.maximum(x, filled(-end, x), out=x)
     t = x * x
     x *= _polynomial(c[0], t)
     x /= _polynomial(c[1], t)
@@ -64,21 +66,24 @@ def erf(x: Array, out: Array | None = None) -> Array:
     [0.0, 0.5205, -0.8427, 1.0]
     """
     y = _odd(_ERF, x, _ERF_END)
-    return np.clip(y, _F(-1), _F(1), out=y if out is None else out)
+    np.minimum(y, filled(1.0, y), out=y)
+    return np.maximum(y, filled(-1.0, y), out=y if out is None else out)
 
 
 def normal_cdf(x: Array, out: Array | None = None) -> Array:
     """Standard normal distribution function of float32 values, ``(1 + erf(x / sqrt 2)) / 2``."""
     y = _odd(_CDF, x, _ERF_END * 2**0.5)
     np.add(y, _F(0.5), out=y)
-    return np.clip(y, _F(0), _F(1), out=y if out is None else out)
+    np.minimum(y, filled(1.0, y), out=y)
+    return np.maximum(y, filled(0.0, y), out=y if out is None else out)
 
 
 def gelu(x: Array, out: Array | None = None) -> Array:
     """``x`` times the normal distribution function (the exact GELU); minus infinity gives NaN as in MegEngine."""
     y = _odd(_CDF, x, _ERF_END * 2**0.5)
     y += _F(0.5)
-    np.clip(y, _F(0), _F(1), out=y)
+    np.minimum(y, filled(1.0, y), out=y)
+    np.maximum(y, filled(0.0, y), out=y)
     return np.multiply(x, y, out=y if out is None else out)
 
 

@@ -10,7 +10,7 @@ from ..dtypes import Array, DType
 from ..graph import Opr
 from .catalog import TypeParam
 from .half import round_half
-from .quant import dequantize, quantize, requantize
+from .quant import HIGHEST, LOWEST, dequantize, quantize, requantize
 from .registry import Call, kernel
 
 __all__ = ["convert"]
@@ -23,8 +23,8 @@ def convert(x: Array, source: DType, target: DType) -> Array:
 
     Floats become integers by truncation to int32 and wrap from there, NaN and what lies outside int32 becomes
     -2^31; anything but zero becomes True; integers wrap; float16 ties round away from zero; quantized types go
-    by their real value, rounded half away from zero and saturated (what is too large for QuantizedS32 becomes -2^31).
-    The result is `x` itself where nothing changes.
+    by their real value, rounded half away from zero and saturated (float32 and quantized values that are too
+    large for QuantizedS32 become -2^31). The result is `x` itself where nothing changes.
 
     Args:
         x: values in the storage dtype of `source`, any shape.
@@ -48,7 +48,7 @@ def convert(x: Array, source: DType, target: DType) -> Array:
             return requantize(x, source, target)
         if source.name in ("Bool", "Uint16") and target.bits >= 8:
             raise ValueError(f"MegEngine cannot convert {source} to {target}")
-        return quantize(x, target, overflow=True)
+        return quantize(x, target, overflow=LOWEST if source.name == "Float32" else HIGHEST)
     if source.is_quantized:
         x = dequantize(x, source)
     return _plain(x, target.np)
