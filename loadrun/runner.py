@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -257,23 +258,25 @@ def random_inputs(bundle: Bundle, seed: int = 0) -> dict[str, Array]:
             raise InputError(
                 f"the file gives no shape for the input {var.name!r}; give its value with --input"
             )
-        count = int(np.prod(tensor.shape, dtype=object))
         try:
-            raw = bits.random_raw(count) if count else np.zeros(0, np.uint64)
+            feeds[var.name or ""] = _random(bits, tensor.shape, tensor.dtype.np)
         except (MemoryError, ValueError):
             raise InputError(
                 f"a random value for the input {var.name!r} of shape {list(tensor.shape)} does not fit the memory"
             ) from None
-        kind = tensor.dtype.np
-        values: Array
-        if kind.kind == "f":
-            values = ((raw >> np.uint64(40)).astype(np.float32) * np.float32(2**-24)).astype(kind)
-        elif kind.itemsize == 1 and kind.kind in "iu":
-            values = (raw >> np.uint64(56)).astype(np.uint8).view(kind)
-        else:
-            values = (raw >> np.uint64(63)).astype(kind)
-        feeds[var.name or ""] = values.reshape(tensor.shape)
     return feeds
+
+
+def _random(bits: np.random.PCG64, shape: tuple[int, ...], kind: np.dtype[Any]) -> Array:
+    count = prod(shape)
+    raw = bits.random_raw(count) if count else np.zeros(0, np.uint64)
+    if kind.kind == "f":
+        values = ((raw >> np.uint64(40)).astype(np.float32) * np.float32(2**-24)).astype(kind)
+    elif kind.itemsize == 1 and kind.kind in "iu":
+        values = (raw >> np.uint64(56)).astype(np.uint8).view(kind)
+    else:
+        values = (raw >> np.uint64(63)).astype(kind)
+    return values.reshape(shape)
 
 
 def _targets(bundle: Bundle) -> _Targets:

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import random
 import struct
-import tracemalloc
 from pathlib import Path
 
-import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import loadrun
 from loadrun import FormatError
-from loadrun.errors import LoadRunError
 
-SMALL = ["fixtures/nets/mlp.mge", "fixtures/nets/mlp.v1.mge"]
+SMALL = [
+    "fixtures/nets/mlp.mge",
+    "fixtures/nets/mlp.v1.mge",
+    "fixtures/ops/format/mgbs_testcases.mge",
+    "fixtures/ops/format/v2_version_1.mge",
+]
 
 
 def try_load(data: bytes) -> loadrun.Bundle | FormatError:
@@ -43,30 +45,11 @@ def test_truncation_at_every_byte(path: str) -> None:
 def test_flipped_bits(path: str) -> None:
     data = bytearray(Path(path).read_bytes())
     rng = random.Random(1)
-    for _ in range(3000):
+    for _ in range(1500):
         at, bit = rng.randrange(len(data)), 1 << rng.randrange(8)
         data[at] ^= bit
         try_load(bytes(data))
         data[at] ^= bit
-
-
-@pytest.mark.parametrize("path", SMALL)
-def test_overwritten_words_load_or_run_or_fail_clearly(path: str) -> None:
-    data = bytearray(Path(path).read_bytes())
-    rng = random.Random(2)
-    values = [0, 1, 2, 3, 4, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, 0xFFFFFFFC, 1 << 20, 7, 255]
-    for _ in range(1500):
-        at = rng.randrange(0, len(data) - 4) & ~3
-        old = data[at : at + 4]
-        data[at : at + 4] = struct.pack("<I", rng.choice(values))
-        found = try_load(bytes(data))
-        if isinstance(found, loadrun.Bundle):
-            try:
-                for result in loadrun.run(found):
-                    assert result.verdict is not None
-            except LoadRunError:
-                pass
-        data[at : at + 4] = old
 
 
 @settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
@@ -108,32 +91,6 @@ def test_count_that_lies() -> None:
     struct.pack_into("<I", data, 8, 0xFFFFFFFF)
     with pytest.raises(FormatError, match=f"announces 4294967295 testcases, the file ends after {n}"):
         loadrun.loads(bytes(data))
-
-
-def test_shared_vectors_cannot_unfold() -> None:
-    """A vector of a million offsets to one operator is refused before a million operators exist."""
-    data = bytearray(struct.pack("<I4s", 8, b"mgv2"))
-    vtable = struct.pack("<HH3H", 10, 8, 0, 0, 4)
-    data += vtable + bytes(-len(vtable) % 4)
-    root = len(data)
-    data[0:4] = struct.pack("<I", root)
-    data += struct.pack("<iI", root - 8, 4)
-    at = len(data)
-    count = 1_000_000
-    struct.pack_into("<I", data, root + 4, at - root - 4)
-    data += struct.pack("<I", count)
-    target = at + 4 + 4 * count
-    steps = target - (at + 4 + 4 * np.arange(count))
-    data += steps.astype("<u4").tobytes()
-    data += struct.pack("<i", target - 8) + bytes(64)
-    blob = struct.pack("<I", len(data)) + bytes(data)
-    tracemalloc.start()
-    try:
-        with pytest.raises(FormatError):
-            loadrun.loads(blob)
-        assert tracemalloc.get_traced_memory()[1] < 60 * len(blob)
-    finally:
-        tracemalloc.stop()
 
 
 def test_trailing_bytes_are_counted() -> None:

@@ -1,0 +1,36 @@
+"""A few thousand mutants of dumps that real MegEngine wrote; ``mutate.py`` goes on for as long as one likes."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from execute import execute
+from mutate import Seed, examine
+
+FILES = [
+    "fixtures/nets/mlp.mge",
+    "fixtures/nets/mlp.v1.mge",
+    "fixtures/ops/format/mgbs_testcases_old.mge",
+    "fixtures/ops/format/v2_surplus_params.mge",
+    "fixtures/ops/format/v2_output_alias.mge",
+]
+
+
+@pytest.mark.parametrize("path", FILES)
+def test_loading(path: str) -> None:
+    """Every mutant is refused with a FormatError, or read, written and read again the same."""
+    seed, rng = Seed(Path(path).read_bytes()), random.Random(path)
+    ends = Counter(examine(seed.mutant(rng)) for _ in range(600))
+    assert set(ends) == {"refused", "loaded"}
+    assert min(ends.values()) > 10
+
+
+@pytest.mark.parametrize("path", FILES)
+def test_running(path: str) -> None:
+    """What loads also runs to a verdict or a LoadRunError, in bounded memory and time."""
+    seed, rng = Seed(Path(path).read_bytes(), meaning=True), random.Random(path)
+    ends = Counter(execute(seed.mutant(rng)) for _ in range(40))
+    assert ends

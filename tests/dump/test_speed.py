@@ -1,0 +1,118 @@
+"""Loading takes time by the number of tables, not by the size of the weights.
+
+The bounds leave room for slow machines.
+"""
+
+from __future__ import annotations
+
+import struct
+import time
+import tracemalloc
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from dump_helpers import F32, model
+
+from loadrun.dtypes import encode
+from loadrun.dump import Bundle, load, loads, save
+from loadrun.dump.emit import Emitter
+from loadrun.dump.writer import dump_bytes
+from loadrun.graph import Graph, Tensor
+from loadrun.ops.catalog import CATALOG
+from loadrun.params import Convolution, Elemwise, ElemwiseMode, ExecutionPolicy, Host2DeviceCopy
+from loadrun.testcase import Testcase
+
+
+def network(operators: int) -> Graph:
+    """Convolutions with weights, each followed by two activations, all variables named and shaped."""
+    graph = Graph()
+    (x,) = graph.add("Host2DeviceCopy", Host2DeviceCopy(), tensors=[Tensor(F32, (1, 8, 4, 4), "x")])
+    weight = encode(np.zeros((8, 8, 3, 3), np.float32), F32)
+    while len(graph.oprs) < operators:
+        (w,) = graph.add("ImmutableTensor", tensors=[Tensor(F32, (8, 8, 3, 3), None, weight)])
+        params = Convolution(pad_h=1, pad_w=1), ExecutionPolicy()
+        (x,) = graph.add("ConvolutionV2", *params, inputs=[x, w], names=[f"conv{len(graph.oprs)}"])
+        for mode in (ElemwiseMode.RELU, ElemwiseMode.TANH):
+            (x,) = graph.add("Elemwise", Elemwise(mode=mode), inputs=[x], names=[f"act{len(graph.oprs)}"])
+    for var in graph.vars():
+        var.shape = (1, 8, 4, 4)
+    graph.outputs = [x]
+    return graph
+
+
+def fastest(what: Callable[[], object], times: int = 3) -> float:
+    best = float("inf")
+    for _ in range(times):
+        start = time.perf_counter()
+        what()
+        best = min(best, time.perf_counter() - start)
+    return best
+
+
+@pytest.mark.parametrize("fmt", ["FBS_V2", "FBS"])
+def test_ten_thousand_operators(fmt: str) -> None:
+    """About 0.15 s here."""
+    data = dump_bytes(network(10_000), format=fmt)
+    assert fastest(lambda: loads(data)) < 1.0
+
+
+def test_time_grows_with_the_graph() -> None:
+    small, large = dump_bytes(network(1_000)), dump_bytes(network(8_000))
+    assert fastest(lambda: loads(large)) < 8 * 3 * fastest(lambda: loads(small), 8)
+
+
+def test_a_gibibyte_of_weights(tmp_path: Path) -> None:
+    """The file is sparse; reading its values would take a second and a gibibyte."""
+    count = 1 << 28
+    e = Emitter()
+    node = e.table(1, [(0, "offset", e.string("xpux:0"), 0)])
+    dims, dtype = e.numbers([count]), e.table(3, [])
+    fields = [
+        (1, "offset", dims, 0),
+        (2, "offset", node, 0),
+        (3, "offset", dtype, 0),
+        (4, "uint", 4 * count, 0),
+    ]
+    held = e.offsets([e.table(6, fields)])
+    opr = e.table(13, [(0, "ulong", CATALOG["SharedDeviceTensor"].id_v1, 0), (7, "offset", held, 0)])
+    root = e.table(6, [(1, "ulong", 1, 0), (3, "offset", e.offsets([opr]), 0)])
+    path = tmp_path / "big.mge"
+    with path.open("wb") as f:
+        f.write(b"MGBC" + bytes(12) + struct.pack("<Q", 4 * count))
+        f.seek(24 + 4 * count)
+        f.write(e.finish(root, b"mgb1"))
+    tracemalloc.start()
+    try:
+        assert fastest(lambda: load(path), 1) < 0.5
+        assert load(path).graph.oprs[0].tensors[0].value().shape == (count,)
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
+
+
+class Many:
+    """10,000 testcases that exist one at a time."""
+
+    def __len__(self) -> int:
+        return 10_000
+
+    def __iter__(self) -> Iterator[Testcase]:
+        return (Testcase({"x": np.full((2, 3), i, np.float32)}) for i in range(10_000))
+
+
+def test_ten_thousand_testcases(tmp_path: Path) -> None:
+    """About 0.05 s to load; the testcases are decoded one at a time."""
+    path = tmp_path / "many.mge"
+    save(Bundle(model(), Many()), path)  # type: ignore[arg-type]
+    assert fastest(lambda: load(path)) < 0.5
+    tracemalloc.start()
+    try:
+        bundle = load(path)
+        loaded = tracemalloc.get_traced_memory()[0]
+        assert loaded < 10_000_000
+        assert sum(float(t.arrays["x"][1, 2]) for t in bundle.testcases) == sum(range(10_000))
+        assert tracemalloc.get_traced_memory()[1] < loaded + 5_000_000
+    finally:
+        tracemalloc.stop()
