@@ -1,264 +1,357 @@
-"""Loading what an input specification names: arrays, images, generated numbers."""
+"""Loading what input specifications name: arrays, images, generated numbers, in the form that a model's inputs take.
+
+The meaning of every form that MegEngine's ``trace.dump(input_data=...)`` accepts is MegEngine's; docs/howto-inputs.md
+lists what differs.
+"""
 
 from __future__ import annotations
 
+import difflib
 import json
 import os
-import zipfile
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
+import re
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from typing import NoReturn
 
 import numpy as np
 
-from .dtypes import Array
-from .errors import InputError, SpecError
+from .dtypes import Array, DType, round_bfloat16
+from .errors import InputError, SpecError, UsageError
 from .graph import Tensor, Var
-from .inputspec import Fill, InputSpec, PathSource, Source, Values, parse
+from .inputfiles import image_array, members, read_array
+from .inputfill import MAX_BYTES, fill_shape, fill_values, stream
+from .inputlist import Located, count_cases, expand, located
+from .inputspec import MAX_SEED, Fill, InputSpec, Part, PathSource, Source, Values, point
+from .inputtransform import Transform
 from .testcase import Bundle
 
-__all__ = ["load_inputs", "load_spec", "random_values"]
+__all__ = ["count_cases", "load_cases", "load_inputs", "load_spec"]
 
-_JSON_TYPES = {"float32": "f4", "float": "f4", "int32": "i4", "int": "i4", "int8": "i1", "uint8": "u1"}
-_MAX_ARRAY = 2**33
+_SHOWN_INPUTS = 8
+_NUMBERS = re.compile(r"[-+0-9.eE, ]*[0-9][-+0-9.eE, ]*")
+
+
+def load_cases(
+    specs: str | Iterable[str],
+    inputs: Sequence[Var],
+    *,
+    repeat: int = 1,
+    resize_input: bool = False,
+    input_transform: str | None = None,
+    seed: int = 0,
+    warn: Callable[[str], None] | None = None,
+) -> Iterator[dict[str, Array]]:
+    """Load specifications one after another: each is a testcase, and a list file is as many as it has lines.
+
+    Args:
+        specs: the texts, see `loadrun.inputspec`; `count_cases` tells how many testcases they stand for and
+            checks them all before the first one is loaded.
+        inputs: the model's inputs, such as `Bundle.inputs`.
+        repeat: how often each row of axis 0 of data that was not generated is repeated.
+        resize_input: scale images to the input's height and width; a testcase needs an image then.
+        input_transform: an expression over ``data`` and ``np`` for data that was not generated, applied to what
+            was read (8-bit pixels for an image) after resizing and repeating; see `Transform`.
+        seed: seed of generated data that has none of its own. Testcase i and input j (in the order of names) draw
+            from streams of their own, the same on every platform and with every numpy version.
+        warn: called with what MegEngine would only warn of; default `warnings.warn`.
+
+    Returns:
+        an iterator of arrays by input name, in the inputs' storage dtypes. Only one testcase is held at a time.
+
+    Raises:
+        SpecError: at once or later: a text is malformed or does not fit the model's inputs. The message shows the
+            text with a caret under the fault.
+        InputError: later: a file cannot be read or holds something else than what the input takes.
+        UsageError: at once: an option has no sense.
+
+    >>> import loadrun
+    >>> inputs = loadrun.load("fixtures/nets/mlp.mge").inputs
+    >>> [{n: a.shape for n, a in case.items()} for case in load_cases(["#rand(0,1)", "#zeros(2,...)"], inputs)]
+    [{'data': (1, 20)}, {'data': (2, 20)}]
+    """
+    loader = _Loader(inputs, repeat, resize_input, input_transform, seed, warn)
+    cases = expand(specs)
+    return (loader.load(case, i) for i, case in enumerate(cases))
 
 
 def load_inputs(text: str, bundle: Bundle, *, seed: int = 0) -> dict[str, Array]:
-    """Parse a specification and load its data for the inputs of a model.
-
-    Args:
-        text: the specification, see `loadrun.inputspec`.
-        bundle: the model whose inputs are fed.
-        seed: seed of generated data that has none of its own.
-
-    Returns:
-        arrays by input name, in the inputs' storage dtypes.
+    """Parse one specification and load its data for the inputs of a model, as `load_cases` does.
 
     Raises:
-        SpecError: the text is malformed or does not fit the model's inputs.
-        InputError: a file holds something else than what the input takes.
-        OSError: a file cannot be opened.
+        SpecError: the text is malformed, does not fit the model's inputs, or names a list file.
+        InputError: a file cannot be read or holds something else than what the input takes.
     """
-    spec = parse(text)
+    return load_spec(located(text)[0].spec, bundle.inputs, seed=seed)
+
+
+def load_spec(spec: InputSpec, inputs: Sequence[Var], *, seed: int = 0) -> dict[str, Array]:
+    """Load the data of a parsed specification, which must be no list file, for the given graph inputs."""
     if spec.listed is not None:
-        raise SpecError(f"--input takes one specification, not the list {spec.listed}")
-    return load_spec(spec, bundle.inputs, seed=seed)
+        raise SpecError(f"one specification is expected here, not the list {spec.listed}")
+    return _Loader(inputs, 1, False, None, seed, None).load(Located(spec), 0)
 
 
-def load_spec(spec: InputSpec, inputs: list[Var], *, seed: int = 0) -> dict[str, Array]:
-    """Load the data of a parsed specification for the given graph inputs."""
-    known = {v.name or "": v.owner.tensors[0] for v in inputs}
-    listing = ", ".join(f"{n} ({t.dtype} {_shape(t)})" for n, t in known.items()) or "none"
-    found: dict[str, Array] = {}
-    for part in spec.parts:
-        if part.name is None:
-            whole = _whole(part.source, known, seed, alone=len(spec.parts) == 1)
-            if whole is not None:
-                found.update(whole)
-                continue
-            if len(known) != 1 or len(spec.parts) != 1:
-                raise SpecError(
-                    f"{part}: say which input this is for, as NAME:{part}; the inputs are {listing}"
-                )
-        name = part.name if part.name is not None else next(iter(known))
-        if name not in known:
-            raise SpecError(f"the model has no input {name!r}; its inputs are {listing}")
+@dataclass
+class _Given:
+    """Data before the cast; `generated` data is neither repeated nor transformed."""
+
+    array: Array
+    generated: bool = False
+
+
+class _Loader:
+    """Loads specifications for the inputs of one model."""
+
+    def __init__(
+        self,
+        inputs: Sequence[Var],
+        repeat: int,
+        resize: bool,
+        transform: str | None,
+        seed: int,
+        warn: Callable[[str], None] | None,
+    ) -> None:
+        if not isinstance(repeat, (int, float)) or repeat != int(repeat) or repeat < 1:
+            raise UsageError(f"repeat must be a whole number of at least 1, found {repeat!r}")
+        if not isinstance(seed, int) or not 0 <= seed <= MAX_SEED:
+            raise UsageError(f"a seed must be a whole number from 0 to 2**64 - 1, found {seed!r}")
+        self.known = {v.name or "": v.owner.tensors[0] for v in sorted(inputs, key=lambda v: v.name or "")}
+        self.repeat = int(repeat)
+        self.resize = resize
+        self.transform = Transform(transform) if transform else None
+        self.seed = seed
+        self.warn = warn or partial(warnings.warn, stacklevel=4)
+        self.images = 0
+        self.archives: dict[str, dict[str, Callable[[], Array]]] = {}
+
+    def load(self, case: Located, index: int) -> dict[str, Array]:
+        """The data of one testcase."""
         try:
-            found[name] = _load(part.source, name, known[name], seed + list(known).index(name))
+            return self._load(case, index)
         except (SpecError, InputError) as e:
-            raise type(e)(f"input {name!r}: {e}") from None
-    missing = [n for n, t in known.items() if n not in found and t.data is None]
-    if missing:
-        raise SpecError(f"no data for the input {missing[0]!r}; the inputs are {listing}")
-    return found
+            if not case.where:
+                raise
+            raise type(e)(f"{case.where}: {e}") from None
+        finally:
+            self.archives.clear()
 
+    def _load(self, case: Located, index: int) -> dict[str, Array]:
+        found: dict[str, Array] = {}
+        self.images = 0
+        text = case.spec.text or str(case.spec)
+        read = 0
+        for name, part, seed_index in self._assigned(case, text):
+            at = part.source_at
+            try:
+                given = self._source(part.source, name, case, (index, seed_index))
+                read += not given.generated
+                found[name] = self._finish(given, name)
+            except (SpecError, InputError) as e:
+                shown = str(e) if "\n" in str(e) else point(f"input {_name(name)}: {e}", text, at)
+                raise type(e)(shown) from None
+        if self.resize and not self.images:
+            raise SpecError(point("resize_input: no image stands here to be resized", text, 0))
+        if self.transform is not None and not read:
+            raise SpecError(point("input_transform: generated data is not transformed", text, 0))
+        return found
 
-def random_values(fill: Fill, tensor: Tensor, seed: int) -> Array:
-    """Generated data in the tensor's storage dtype; the same bytes on every platform and numpy version."""
-    shape = _fill_shape(fill, tensor)
-    count = int(np.prod(shape, dtype=object))
-    if count * 8 > _MAX_ARRAY:
-        raise SpecError(f"{fill} would take {count} elements; that is more than loadrun generates")
-    want = tensor.dtype.np
-    if fill.kind in ("zeros", "ones", "full"):
-        value = fill.args[0] if fill.kind == "full" else float(fill.kind == "ones")
-        return _cast(np.full(shape, value), want)
-    bits = np.random.PCG64(seed if fill.seed is None else fill.seed)
-    unit = (bits.random_raw(count) >> np.uint64(11)).astype(np.float64) * 2.0**-53 if count else np.zeros(0)
-    values: Array
-    if fill.kind == "randn":
-        mean, std = fill.args or (0.0, 1.0)
-        other = (bits.random_raw(count) >> np.uint64(11)).astype(np.float64) * 2.0**-53 if count else unit
-        values = mean + std * np.sqrt(-2.0 * np.log(1.0 - unit)) * np.cos(2.0 * np.pi * other)
-    else:
-        low, high = fill.args
-        values = low + (high - low) * unit
-        if fill.kind == "randint":
-            values = np.floor(values)
-    return _cast(values.reshape(shape), want)
+    def _assigned(self, case: Located, text: str) -> list[tuple[str, Part, int]]:
+        """Which part feeds which input, with the input's number."""
+        parts = case.spec.parts
+        numbers = {name: i for i, name in enumerate(self.known)}
+        wanted = [n for n, t in self.known.items() if t.data is None]
+        if not self.known:
+            raise SpecError("the model has no inputs")
+        if len(parts) == 1 and parts[0].name is None and len(self.known) > 1:
+            part = parts[0]
+            if isinstance(part.source, Fill):
+                return [(n, part, numbers[n]) for n in self.known]
+            if _feeds_all(part.source):
+                return [(n, part, numbers[n]) for n in self._held(part, case, wanted, text)]
+        found: dict[str, Part] = {}
+        for part in parts:
+            part = self._drive(part)
+            self._refuse_equals(part, case, text)
+            if part.name is None and len(parts) == len(self.known) == 1:
+                part = Part(next(iter(self.known)), part.source, part.at, part.source_at)
+            if part.name is None:
+                self._fail(f"say which input this is for, as in NAME:{part}", text, part.at)
+            if part.name not in self.known:
+                close = difflib.get_close_matches(part.name, [n for n in self.known if n], 1, 0.6)
+                hint = f"; did you mean {_name(close[0])}?" if close else ""
+                self._fail(f"the model has no input {_name(part.name)}{hint}", text, part.at)
+            found[part.name] = part
+        for name in wanted:
+            if name not in found:
+                self._fail(f"no data for the input {_name(name)}", text, len(text))
+        # A seed of its own gives the same data whatever the place of its input; the run's seed tells inputs apart.
+        return [
+            (n, p, 0 if isinstance(p.source, Fill) and p.source.seed is not None else numbers[n])
+            for n, p in found.items()
+        ]
 
-
-def _cast(values: Array, want: np.dtype[Any]) -> Array:
-    """As MegEngine casts drawn values: integers are truncated and wrap, bool is not zero."""
-    if want.kind in "iu":
-        return np.trunc(values).astype(np.int64).astype(want)
-    return np.asarray(values != 0) if want.kind == "b" else values.astype(want)
-
-
-def _fill_shape(fill: Fill, tensor: Tensor) -> tuple[int, ...]:
-    own = tensor.shape
-    if fill.shape is None or fill.rest:
-        if own is None:
-            raise SpecError(f"{fill}: the file gives no shape for this input, so all axes must be given")
-        given = fill.shape or ()
-        if len(given) > len(own):
-            raise SpecError(f"{fill} gives {len(given)} axes, the input has {len(own)}: {list(own)}")
-        return (*given, *own[len(given) :])
-    if own is not None and len(own) != len(fill.shape):
-        raise SpecError(f"{fill} has {len(fill.shape)} axes, the input has {len(own)}: {list(own)}")
-    return fill.shape
-
-
-def _whole(source: Source, known: Mapping[str, Tensor], seed: int, *, alone: bool) -> dict[str, Array] | None:
-    """Sources that feed every input at once: one #rand alone, an .npz or .json by input names."""
-    if not alone:
-        return None
-    if isinstance(source, Fill):
-        return {n: _fed(random_values(source, t, seed + i), n, t) for i, (n, t) in enumerate(known.items())}
-    if isinstance(source, PathSource) and source.member is None:
-        suffix = Path(source.path).suffix.lower()
-        if suffix == ".npz":
-            arrays = _npz(source.path)
-            if set(arrays) & set(known) or len(arrays) > 1:
-                return {n: _fed(a, n, known[n]) for n, a in arrays.items() if n in known}
-        if suffix == ".json":
-            return {n: _fed(a, n, known[n]) for n, a in _json(source.path).items() if n in known}
-    return None
-
-
-def _load(source: Source, name: str, tensor: Tensor, seed: int) -> Array:
-    if isinstance(source, Fill):
-        return _fed(random_values(source, tensor, seed), name, tensor)
-    if isinstance(source, Values):
-        data = json.loads(source.text)
+    def _held(self, part: Part, case: Located, wanted: list[str], text: str) -> list[str]:
+        """The inputs that an archive feeds by their names: all that it holds, which must be all that need data."""
+        assert isinstance(part.source, PathSource)
         try:
-            values = np.array(data, np.float32 if "." in source.text or "e" in source.text else None)
-        except (ValueError, OverflowError):
-            raise SpecError(f"{source}: the lists are not of equal lengths") from None
-        return _fed(values, name, tensor)
-    suffix = Path(source.path).suffix.lower()
-    if suffix == ".npy":
-        return _fed(_npy(source.path), name, tensor)
-    if suffix == ".npz":
-        return _fed(_pick(_npz(source.path), source, name), name, tensor)
-    if suffix == ".json":
-        return _fed(_pick(_json(source.path), source, name), name, tensor)
-    return _fed(image(source.path, tensor), name, tensor)
+            held = self._members(case.path(part.source.path))
+        except InputError as e:
+            raise InputError(point(str(e), text, part.source_at)) from None
+        for name in wanted:
+            if name not in held:
+                self._fail(
+                    f"{part.source.path} has no array {_name(name)}; it holds {_names(held)}", text, part.at
+                )
+        return [n for n in self.known if n in held]
+
+    def _members(self, path: str) -> dict[str, Callable[[], Array]]:
+        if path not in self.archives:
+            self.archives[path] = members(path)
+        return self.archives[path]
+
+    def _drive(self, part: Part) -> Part:
+        """``C:/x.npy`` is a Windows path, unless the model has an input of that letter."""
+        source, name = part.source, part.name
+        if name is None or name in self.known or len(name) > 1 or not isinstance(source, PathSource):
+            return part
+        if not source.path.startswith("/"):
+            return part
+        return Part(None, PathSource(f"{name}:{source.path}", source.member), part.at, part.at)
+
+    def _refuse_equals(self, part: Part, case: Located, text: str) -> None:
+        """``data=#ones`` parses as a file of that name; say what was meant unless there is one."""
+        if part.name is None and isinstance(part.source, PathSource):
+            name = part.source.path.split("=")[0].rstrip()
+            if (
+                name in self.known
+                and name != part.source.path
+                and not os.path.exists(case.path(part.source.path))
+            ):
+                self._fail(
+                    f"a name is followed by ':', not '=', as in {name}:SOURCE", text, part.at + len(name)
+                )
+
+    def _fail(self, message: str, text: str, at: int) -> NoReturn:
+        shown = [f"{_name(n)} ({t.dtype} {_shape(t)})" for n, t in list(self.known.items())[:_SHOWN_INPUTS]]
+        more = f" and {len(self.known) - len(shown)} more" if len(self.known) > len(shown) else ""
+        what = "its input is" if len(self.known) == 1 else "its inputs are"
+        raise SpecError(point(f"{message}; {what} {', '.join(shown)}{more}", text, at))
+
+    def _source(self, source: Source, name: str, case: Located, place: tuple[int, int]) -> _Given:
+        tensor = self.known[name]
+        if isinstance(source, Fill):
+            shape = fill_shape(source, tensor)
+            seed, number = (self.seed, place[0]) if source.seed is None else (source.seed, 0)
+            return _Given(fill_values(source, shape, stream(seed, number, place[1])), True)
+        if isinstance(source, Values):
+            array = np.array(json.loads(source.text))
+            if array.dtype.kind not in "fiub":
+                raise SpecError("these numbers are too large")
+            # load_and_run has one more axis than there are brackets, the batch.
+            batch = tensor.shape is not None and array.ndim + 1 == len(tensor.shape)
+            return _Given(array[None] if batch else array)
+        path = case.path(source.path)
+        if _NUMBERS.fullmatch(source.path) and not os.path.exists(path):
+            raise InputError(
+                f"there is no file {source.path}; values stand in brackets, as in [{source.path}]"
+            )
+        if path.lower().endswith((".npz", ".json")):
+            arrays = self._members(path)
+            key = name if source.member is None else source.member
+            if key not in arrays and source.member is None and len(arrays) == 1:
+                key = next(iter(arrays))
+            if key not in arrays:
+                raise InputError(f"{path} has no array {_name(key)}; it holds {_names(arrays)}")
+            return _Given(arrays[key]())
+        return _Given(read_array(path, partial(self._image, tensor=tensor)))
+
+    def _image(self, pixels: Array, tensor: Tensor) -> Array:
+        self.images += 1
+        return image_array(pixels, tensor.shape, resize=self.resize)
+
+    def _finish(self, given: _Given, name: str) -> Array:
+        """Repeat, transform, check and cast."""
+        tensor, array = self.known[name], given.array
+        if not given.generated:
+            if self.repeat > 1:
+                if array.nbytes * self.repeat > MAX_BYTES:
+                    raise InputError(f"{array.nbytes} bytes repeated {self.repeat} times are too many")
+                array = np.repeat(array, self.repeat, axis=0)
+            if self.transform is not None:
+                _check_rank(array, tensor)
+                array = self.transform(array)
+        _check_rank(array, tensor)
+        if tensor.shape is not None and array.shape[1:] != tensor.shape[1:]:
+            self.warn(f"input {_name(name)} has shape {_shape(tensor)}, its data {list(array.shape)}")
+        return cast(array, tensor.dtype)
 
 
-def _fed(array: Array, name: str, tensor: Tensor) -> Array:
-    """Check rank and dtype of loaded data and cast it as MegEngine does."""
+def cast(array: Array, dtype: DType) -> Array:
+    """Numbers in a dtype's storage, as MegEngine casts input data: integers are truncated and wrap, bool is not zero.
+
+    Raises:
+        InputError: NaN, infinity or more than 64 bits for an integer type.
+
+    >>> cast(np.array([1.9, -1.9, 300.0]), DType("Uint8")).tolist()
+    [1, 255, 44]
+    """
+    want = dtype.np
+    if want.kind in "iu" and array.dtype.kind == "f":
+        if not (np.abs(array) < 2.0**63).all():
+            raise InputError(
+                f"the data holds NaN, infinity or numbers beyond 64 bits, which {dtype} does not know"
+            )
+        array = array.astype(np.int64)
+    if want.kind == "b":
+        return np.ascontiguousarray(array != 0)
+    with np.errstate(over="ignore"):
+        found = np.ascontiguousarray(array.astype(want, copy=False))
+    if dtype.name == "BFloat16":
+        return round_bfloat16(found)
+    return _narrow(found, dtype) if dtype.bits < 8 else found
+
+
+def _narrow(array: Array, dtype: DType) -> Array:
+    """Types of less than 8 bits wrap at their own width."""
+    if dtype.name == "QuantizedS1":
+        return np.where(array > 0, np.int8(1), np.int8(-1))
+    kept = array.view(np.uint8) & np.uint8((1 << dtype.bits) - 1)
+    if dtype.np.kind == "u":
+        return kept
+    half = np.int8(1 << (dtype.bits - 1))
+    return (kept.view(np.int8) ^ half) - half
+
+
+def _feeds_all(source: Source) -> bool:
+    """Whether one unnamed source can hold data for several inputs."""
+    return (
+        isinstance(source, PathSource)
+        and source.member is None
+        and source.path.lower().endswith((".npz", ".json"))
+    )
+
+
+def _names(arrays: Iterable[str]) -> str:
+    shown = [_name(n) for n in islice(arrays, _SHOWN_INPUTS + 1)]
+    return ", ".join([*shown[:_SHOWN_INPUTS], "..."] if len(shown) > _SHOWN_INPUTS else shown) or "nothing"
+
+
+def _check_rank(array: Array, tensor: Tensor) -> None:
     if tensor.shape is not None and array.ndim != len(tensor.shape):
         raise InputError(
-            f"data for {name!r} has shape {list(array.shape)}, the input has {list(tensor.shape)}"
+            f"the data has shape {list(array.shape)}, the input {_shape(tensor)}: the axes must agree"
         )
-    want = tensor.dtype.np
-    return array if array.dtype == want else _cast(array, want)
 
 
-def _npy(path: str) -> Array:
-    try:
-        with open(path, "rb") as f:
-            array = np.lib.format.read_array(f, allow_pickle=False)
-    except ValueError as e:
-        raise InputError(_unpicklable(path, e)) from None
-    return _numeric(array, path)
-
-
-def _unpicklable(path: str, e: Exception) -> str:
-    if "allow_pickle" in str(e):
-        return (
-            f"{path} holds Python objects, which are never unpickled; "
-            "convert it once with numpy.save(path, array.astype('float32'))"
-        )
-    return f"{path} is not a .npy array: {e}"
-
-
-def _numeric(array: Array, path: str) -> Array:
-    if array.dtype.kind not in "fiub":
-        raise InputError(f"{path} holds {array.dtype}; expected numbers or booleans")
-    return array.reshape(1) if array.ndim == 0 else array
-
-
-def _npz(path: str) -> dict[str, Array]:
-    """All arrays of an .npz; the sizes in its directory are checked before anything is unpacked."""
-    try:
-        with zipfile.ZipFile(path) as z:
-            total = sum(i.file_size for i in z.infolist())
-            if total > max(_MAX_ARRAY // 8, 200 * os.path.getsize(path)):
-                raise InputError(f"{path} would unpack to {total} bytes; that is no plausible .npz")
-        with np.load(path, allow_pickle=False) as z:
-            return {k: _numeric(z[k], f"{path}!{k}") for k in z.files}
-    except zipfile.BadZipFile:
-        raise InputError(f"{path} is not an .npz archive") from None
-    except ValueError as e:
-        raise InputError(_unpicklable(path, e)) from None
-
-
-def _pick(arrays: dict[str, Array], source: PathSource, name: str) -> Array:
-    key = source.member or name
-    if key in arrays:
-        return arrays[key]
-    if source.member is None and len(arrays) == 1:
-        return next(iter(arrays.values()))
-    raise InputError(f"{source.path} has no array {key!r}; it holds {', '.join(arrays) or 'none'}")
-
-
-def _json(path: str) -> dict[str, Array]:
-    """load_and_run's form: {"name": {"shape": [...], "type": "float32", "raw": [...]}}."""
-    try:
-        data = json.loads(Path(path).read_text(encoding="utf-8"))
-        return {
-            name: np.array(v["raw"], np.float64).reshape(v["shape"]).astype(_JSON_TYPES[v["type"]])
-            for name, v in data.items()
-        }
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as e:
-        raise InputError(
-            f'{path}: expected {{"name": {{"shape": [...], "type": "float32", "raw": [...]}}}} with a type of '
-            f"{', '.join(_JSON_TYPES)}: {type(e).__name__}: {e}"
-        ) from None
-
-
-def image(path: str, tensor: Tensor) -> Array:
-    """An image in the layout that the input's shape asks for: NCHW, NHWC or CHW, colour (BGR) or gray.
-
-    Raises:
-        InputError: the file is no image, or the shape fits no image layout.
-    """
-    import cv2
-
-    raw = np.fromfile(path, np.uint8)
-    pixels = cv2.imdecode(raw, cv2.IMREAD_COLOR) if raw.size else None
-    if pixels is None:
-        raise InputError(f"{path} is neither an image that OpenCV reads nor .npy, .npz or .json")
-    shape = tensor.shape or ()
-    chw, batched = len(shape) == 3, len(shape) == 4
-    if batched and shape[1] in (1, 3):
-        channels, last = shape[1], False
-    elif batched and shape[3] in (1, 3):
-        channels, last = shape[3], True
-    elif chw and shape[0] in (1, 3):
-        channels, last = shape[0], False
-    else:
-        raise InputError(
-            f"{path} is an image, but the input's shape {list(shape)} is none of [N,C,H,W], [N,H,W,C], [C,H,W] "
-            "with 1 or 3 channels"
-        )
-    if channels == 1:
-        pixels = cv2.cvtColor(pixels, cv2.COLOR_BGR2GRAY)[:, :, None]
-    array = pixels if last else pixels.transpose(2, 0, 1)
-    return np.ascontiguousarray(array[None] if batched else array)
+def _name(name: str) -> str:
+    """A name from a file, fit to be shown."""
+    shown = repr(name)
+    return shown if len(shown) <= 60 else f"{shown[:40]}...{shown[-12:]}"
 
 
 def _shape(t: Tensor) -> str:
-    return "any shape" if t.shape is None else str(list(t.shape))
+    return "of any shape" if t.shape is None else re.sub(r"\s", " ", str(list(t.shape)))

@@ -4,41 +4,57 @@ A specification is a list of parts separated by ``;``. A part is ``name:source``
 the model has a single input. Sources are
 
 ==================== =====================================================================================
-``cat.jpg``          a file: image, .npy, .npz, .json, .ppm or .pgm; ``file.npz!key`` picks one array
-``#rand(lo,hi)``     uniform numbers; ``#randn(mean,std)``, ``#randint(lo,hi)``, ``#zeros``, ``#ones`` and
-                     ``#full(v)`` likewise; more arguments give the shape, a last ``...`` stands for the rest of
-                     the input's own shape; ``seed=7`` as the last argument fixes the stream
+``cat.jpg``          a file: image, .npy, .npz or .json; ``file.npz!key`` picks one array of it
+``#rand(lo,hi)``     uniform numbers; ``#randn(mean,std)``, ``#randint(lo,hi)`` (hi excluded), ``#zeros``,
+                     ``#ones`` and ``#full(v)`` likewise; more arguments give the shape, a last ``...`` stands
+                     for the rest of the input's own shape; ``seed=7`` as the last argument fixes the stream
 ``{1,3,224,224}``    uniform numbers in [0, 1) of that shape
 ``[[1,2],[3,4]]``    the values themselves
 ``@list.txt``        a file with one specification a line (the whole specification, not a part)
 ==================== =====================================================================================
 
-Blanks around names, separators and numbers do not matter. Names and paths may stand in single or double
-quotes; outside quotes ``::`` is a literal colon, and ``C:\\x`` is a path. Parsing touches no file.
+Blanks around names, separators and numbers do not matter. Names and paths may stand in single or double quotes,
+in which a doubled quote stands for itself; outside quotes ``::`` is a literal colon, and ``C:\\x`` is a path.
+Parsing touches no file. What stands here beyond MegEngine's ``trace.dump(input_data=...)`` is an error there.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import re
-from dataclasses import dataclass
+import unicodedata
+from dataclasses import dataclass, field
 
 from .errors import SpecError
 
-__all__ = ["Fill", "InputSpec", "ListFile", "Part", "PathSource", "Source", "Values", "parse"]
+__all__ = ["Fill", "InputSpec", "ListFile", "Part", "PathSource", "Source", "Values", "parse", "point"]
 
 FILLS = {"rand": (2, 2), "randn": (0, 2), "randint": (2, 2), "zeros": (0, 0), "ones": (0, 0), "full": (1, 1)}
 """Generators with the least and the greatest number of leading numeric arguments."""
-_NUMBER = re.compile(r"[+-]?(\d[\d_]*\.?\d*|\.\d+)([eE][+-]?\d+)?")
-_PLAIN = re.compile(r"[^\s;:'\"{}\[\]#@!][^;:'\"!]*")
+MAX_SEED = 2**64 - 1
+_ARCHIVES = (".npz", ".json")
+_MAX_AXES = 32
+_NUMBER = re.compile(r"[+-]?([0-9][0-9_]*\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+_SEED = re.compile(r"seed\s*=\s*([0-9]+)")
+_KIND = re.compile(r"#([A-Za-z]*)")
+_WHOLE = re.compile(r"[0-9]+")
+_DRIVE = re.compile(r"[A-Za-z]:\\")
+_PLAIN = re.compile(r"[^\s;:'\"{}\[\]#@!\\][^;:'\"!]*")
+_STILL_A_PATH = re.compile(r"[^;:]*\.[A-Za-z]\w*\s*(;|\Z)")
+_SHOWN = 100
 
 
 @dataclass(frozen=True)
 class PathSource:
-    """A file, and for .npz the member to take."""
+    """A file, and for .npz and .json the member to take."""
 
     path: str
     member: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.member is not None and not self.path.lower().endswith(_ARCHIVES):
+            raise SpecError(f"only .npz and .json files have members to pick, not {self.path!r}")
 
     def __str__(self) -> str:
         text = _quote(self.path)
@@ -76,7 +92,7 @@ class Fill:
 
 @dataclass(frozen=True)
 class Values:
-    """Values written out, as JSON text of nested lists."""
+    """Values written out, as JSON text of nested lists of equal lengths."""
 
     text: str
 
@@ -91,7 +107,8 @@ class ListFile:
     path: str
 
     def __str__(self) -> str:
-        return f"@{_quote(self.path)}"
+        plain = self.path == self.path.strip() and self.path[:1] not in ("'", '"')
+        return f"@{self.path if plain else _quote(self.path)}"
 
 
 Source = PathSource | Fill | Values
@@ -99,10 +116,17 @@ Source = PathSource | Fill | Values
 
 @dataclass(frozen=True)
 class Part:
-    """One input's data; the name is None where it was left out."""
+    """One input's data; the name is None where it was left out.
+
+    Attributes:
+        at: where the part starts in the text, for error messages.
+        source_at: where its source starts.
+    """
 
     name: str | None
     source: Source
+    at: int = field(default=0, compare=False, repr=False)
+    source_at: int = field(default=0, compare=False, repr=False)
 
     def __str__(self) -> str:
         return str(self.source) if self.name is None else f"{_quote(self.name)}:{self.source}"
@@ -111,6 +135,9 @@ class Part:
 @dataclass(frozen=True)
 class InputSpec:
     """A parsed specification: its parts, or the list file that it stands for.
+
+    Attributes:
+        text: what it was parsed from, for error messages.
 
     >>> spec = parse("data : cat.jpg ; mask:#rand(0, 1e2, 1, ...)")
     >>> str(spec)
@@ -121,6 +148,7 @@ class InputSpec:
 
     parts: tuple[Part, ...] = ()
     listed: ListFile | None = None
+    text: str = field(default="", compare=False, repr=False)
 
     def __str__(self) -> str:
         return str(self.listed) if self.listed else ";".join(map(str, self.parts))
@@ -134,25 +162,58 @@ def parse(text: str) -> InputSpec:
 
     >>> parse("#rand(0,255,1,3,...)").parts[0].source
     Fill(kind='rand', args=(0.0, 255.0), shape=(1, 3), rest=True, seed=None, braces=False)
+    >>> parse("data:#rand(0)")
+    Traceback (most recent call last):
+    loadrun.errors.SpecError: #rand takes 2 numbers before the shape, found 1
+      data:#rand(0)
+           ^
     """
+    if not isinstance(text, str):
+        raise SpecError(f"a specification is a text such as 'data:cat.jpg', not {type(text).__name__}")
     scanner = _Scanner(text)
-    if scanner.peek() == "@":
-        scanner.pos += 1
-        scanner.blanks()
-        path = scanner.word("a list file after @")
-        scanner.end()
-        return InputSpec(listed=ListFile(path))
+    if scanner.take("@"):
+        return InputSpec(listed=ListFile(scanner.list_file()), text=text)
     parts: list[Part] = []
     while True:
         parts.append(scanner.part())
-        if not scanner.take(";") or scanner.peek() == "":
+        if not scanner.take(";") or not scanner.peek():
             break
     scanner.end()
-    names = [p.name for p in parts if p.name is not None]
-    for name in names:
-        if names.count(name) > 1:
-            raise scanner.error(f"the input {name!r} is given twice", text.rfind(name))
-    return InputSpec(tuple(parts))
+    seen: set[str] = set()
+    for part in parts:
+        if part.name is not None and part.name in seen:
+            raise scanner.error(f"the input {part.name!r} is given twice", part.at)
+        seen.add(part.name or "")
+    return InputSpec(tuple(parts), text=text)
+
+
+def point(message: str, text: str, at: int) -> str:
+    """A message with the text below it and a caret under one place; long texts are shown around it.
+
+    >>> print(point("no such input", "data:a.npy", 0))
+    no such input
+      data:a.npy
+      ^
+    """
+    at = min(at, len(text))
+    start = max(0, min(at - _SHOWN * 2 // 3, len(text) - _SHOWN))
+    shown = "".join(map(_printable, text[start : start + _SHOWN]))
+    before = sum(map(_width, shown[: at - start]))
+    lead = "..." if start else ""
+    tail = "..." if start + _SHOWN < len(text) else ""
+    return f"{message}\n  {lead}{shown}{tail}\n  {' ' * (len(lead) + before)}^"
+
+
+def _printable(char: str) -> str:
+    if char.isspace():
+        return " "
+    return "?" if unicodedata.category(char)[0] == "C" else char
+
+
+def _width(char: str) -> int:
+    if unicodedata.category(char) in ("Mn", "Me"):
+        return 0
+    return 2 if unicodedata.east_asian_width(char) in "WF" else 1
 
 
 class _Scanner:
@@ -163,16 +224,16 @@ class _Scanner:
         self.pos = 0
 
     def error(self, message: str, at: int | None = None) -> SpecError:
-        at = self.pos if at is None else at
-        return SpecError(f"{message}\n  {self.text}\n  {' ' * at}^")
-
-    def blanks(self) -> None:
-        while self.pos < len(self.text) and self.text[self.pos].isspace():
-            self.pos += 1
+        return SpecError(point(message, self.text, self.pos if at is None else at))
 
     def peek(self) -> str:
-        self.blanks()
+        while self.pos < len(self.text) and self.text[self.pos].isspace():
+            self.pos += 1
         return self.text[self.pos : self.pos + 1]
+
+    def found(self) -> str:
+        char = self.peek()
+        return repr(char) if char else "the end"
 
     def take(self, char: str) -> bool:
         if self.peek() != char:
@@ -182,94 +243,144 @@ class _Scanner:
 
     def expect(self, char: str, what: str) -> None:
         if not self.take(char):
-            found = repr(self.peek()) if self.peek() else "the end"
-            raise self.error(f"expected {char!r} {what}, found {found}")
+            raise self.error(f"expected {char!r} {what}, found {self.found()}")
 
     def end(self) -> None:
         if self.peek():
-            raise self.error(f"expected ';' or the end, found {self.peek()!r}")
+            raise self.error(f"expected ';' or the end, found {self.found()}")
+
+    def list_file(self) -> str:
+        """What follows @: all of it, since MegEngine takes the rest of the text for the path."""
+        if self.peek() in ("'", '"'):
+            path = self.quoted()
+            if self.peek():
+                raise self.error(f"expected the end after a list file, found {self.found()}")
+            return path
+        path = self.text[self.pos :].strip()
+        if not path:
+            raise self.error("expected a list file after @")
+        return path
 
     def part(self) -> Part:
         first = self.peek()
-        if first in ("#", "{", "["):
-            return Part(None, self.source())
-        if first == "@":
-            raise self.error("a list file (@) must be the whole specification")
+        at = self.pos
         if first in ("", ";"):
-            raise self.error("expected name:source, found nothing")
-        word = self.word("a name or a file", path=True)
-        if self.peek() != ":":
-            return Part(None, self.member(word))
-        self.pos += 1
-        return Part(word, self.source())
+            raise self.error(f"expected name:source, found {self.found()}")
+        if first in ("#", "@") or (first in ("{", "[") and not self.still_a_path()):
+            return Part(None, self.source(), at, at)
+        word = self.word("a name or a file")
+        if not self.take(":"):
+            return Part(None, self.member(word), at, at)
+        self.peek()
+        source_at = self.pos
+        return Part(word, self.source(), at, source_at)
 
     def source(self) -> Source:
         first = self.peek()
         if first == "#":
             return self.fill()
-        if first == "{":
-            return self.braces()
-        if first == "[":
-            return self.values()
+        if first in ("{", "[") and not self.still_a_path():
+            return self.braces() if first == "{" else self.values()
         if first == "@":
-            raise self.error("a list file (@) must be the whole specification")
+            raise self.error(
+                "a list file (@) must be the whole specification; a file of that name needs quotes"
+            )
         return self.member(self.word("a file, #rand(...), {shape} or [values]", colons=True))
 
-    def member(self, path: str) -> PathSource:
-        return PathSource(path, self.word("an array's name after !")) if self.take("!") else PathSource(path)
+    def still_a_path(self) -> bool:
+        """Whether a bracket starts a file's name, as in ``[1].npy``, which MegEngine accepts."""
+        closing = self.text.find("}" if self.text[self.pos] == "{" else "]", self.pos)
+        return closing >= 0 and _STILL_A_PATH.match(self.text, closing + 1) is not None
 
-    def word(self, what: str, *, path: bool = False, colons: bool = False) -> str:
-        """A quoted or plain name or path."""
+    def member(self, path: str) -> PathSource:
+        if not self.take("!"):
+            return PathSource(path)
+        if not path.lower().endswith(_ARCHIVES):
+            raise self.error("only .npz and .json files have members to pick", self.pos - 1)
+        return PathSource(path, self.word("an array's name after !", colons=True))
+
+    def quoted(self) -> str:
+        mark, start = self.text[self.pos], self.pos
+        found = re.compile(f"{mark}((?:[^{mark}]|{mark}{mark})*){mark}").match(self.text, start)
+        if found is None:
+            raise self.error("this quote is never closed", start)
+        self.pos = found.end()
+        if found.end() == start + 2:
+            raise self.error("nothing stands between these quotes", start)
+        return found.group(1).replace(mark * 2, mark)
+
+    def word(self, what: str, *, colons: bool = False) -> str:
+        """A quoted or plain name or path; `colons`: a single colon belongs to it."""
         first = self.peek()
         if first in ("'", '"'):
-            end = self.text.find(first, self.pos + 1)
-            if end < 0:
-                raise self.error("this quote is never closed")
-            found = self.text[self.pos + 1 : end]
-            self.pos = end + 1
-            return found
-        start, out = self.pos, ""
-        if (path or colons) and re.match(r"[A-Za-z]:\\", self.text[start:]):
-            out, self.pos = self.text[start : start + 2], start + 2
+            return self.quoted()
+        start = self.pos
+        out: list[str] = []
+        if _DRIVE.match(self.text, start):
+            out.append(self.text[start : start + 2])
+            self.pos += 2
         while self.pos < len(self.text):
             char = self.text[self.pos]
             if self.text.startswith("::", self.pos):
-                out, self.pos = out + ":", self.pos + 2
-            elif char in ";!" or (char == ":" and not colons):
+                out.append(":")
+                self.pos += 2
+            elif char == ";" or (char == ":" and not colons) or (char == "!" and _is_archive(out)):
                 break
             else:
-                out, self.pos = out + char, self.pos + 1
-        out = out.strip()
-        if not out:
+                out.append(char)
+                self.pos += 1
+        word = "".join(out).strip()
+        if not word:
             self.pos = start
-            raise self.error(
-                f"expected {what}, found {first!r}" if first else f"expected {what}, found nothing"
-            )
-        return out
+            raise self.error(f"expected {what}, found {self.found()}")
+        return word
 
     def fill(self) -> Fill:
         at = self.pos
-        found = re.compile(r"#\s*([A-Za-z]*)").match(self.text, self.pos)
+        found = _KIND.match(self.text, at)
         kind = found.group(1) if found else ""
-        if kind not in FILLS:
-            raise self.error(f"unknown generator #{kind}; known are {', '.join('#' + k for k in FILLS)}")
-        self.pos = found.end() if found else self.pos
+        if found is None or kind not in FILLS:
+            hint = f"; did you mean #{kind.lower()}?" if kind.lower() in FILLS else ""
+            known = ", ".join("#" + k for k in FILLS)
+            raise self.error(f"unknown generator #{kind}{hint or f'; known are {known}'}")
+        self.pos = found.end()
         args, rest, seed = self.arguments() if self.take("(") else ([], False, None)
         least, most = FILLS[kind]
         count = least if kind != "randn" else min(len(args), most)
         if len(args) < least or (kind == "randn" and count == 1):
-            raise self.error(f"#{kind} takes {most} numbers before the shape, found {len(args)}", at)
-        shape = [self.axis(text, where) for text, where in args[count:]]
-        numbers = tuple(float(text.replace("_", "")) for text, _ in args[:count])
-        return Fill(kind, numbers, tuple(shape) if shape or rest else None, rest, seed)
+            numbers = "1 number" if most == 1 else f"{most} numbers"
+            raise self.error(f"#{kind} takes {numbers} before the shape, found {len(args)}", at)
+        given = tuple(self.number(text, where, whole=kind == "randint") for text, where in args[:count])
+        if kind == "rand" and not math.isfinite(given[1] - given[0]):
+            raise self.error("this range is wider than float64 holds", at)
+        if kind == "randint" and not 0 < given[1] - given[0] <= 2**32:
+            raise self.error(
+                "#randint takes a low and a greater high end (excluded), at most 2**32 apart", at
+            )
+        shape = tuple(self.axis(text, where) for text, where in args[count:])
+        if len(shape) > _MAX_AXES:
+            raise self.error(f"{len(shape)} axes are more than any input has", args[count][1])
+        return Fill(kind, given, shape if shape or rest else None, rest, seed)
+
+    def number(self, text: str, at: int, *, whole: bool) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            raise self.error(f"{text[:40]} is not a number", at) from None
+        if not math.isfinite(value):
+            raise self.error(f"{text[:40]} is more than float64 holds", at)
+        if whole and (value != int(value) or abs(value) > 2**53):
+            raise self.error(f"#randint takes whole numbers up to 2**53, found {text[:40]}", at)
+        return value
 
     def axis(self, text: str, at: int) -> int:
         try:
             value = int(text)
         except ValueError:
-            raise self.error(f"an axis must be a whole number, found {text}", at) from None
-        if value < 0:
-            raise self.error(f"an axis must not be negative, found {value}", at)
+            raise self.error(f"an axis must be a whole number, found {text[:40]}", at) from None
+        if not 0 <= value < 2**31:
+            problem = "not be negative" if value < 0 else "be less than 2**31"
+            raise self.error(f"an axis must {problem}, found {text[:40]}", at)
         return value
 
     def arguments(self) -> tuple[list[tuple[str, int]], bool, int | None]:
@@ -277,35 +388,43 @@ class _Scanner:
         args: list[tuple[str, int]] = []
         rest, seed = False, None
         while self.peek() != ")" or args:
-            self.blanks()
             at = self.pos
+            if seed is not None or (rest and not _SEED.match(self.text, at)):
+                raise self.error(
+                    "seed=N must come last" if seed is not None else "nothing but seed=N may follow ..."
+                )
             if self.text.startswith("...", at):
                 self.pos, rest = at + 3, True
-            elif found := re.compile(r"seed\s*=\s*(\d+)").match(self.text, at):
-                self.pos, seed = found.end(), int(found.group(1))
-            elif rest or seed is not None:
-                raise self.error("nothing but seed=N may follow ..." if rest else "seed=N must come last")
+            elif found := _SEED.match(self.text, at):
+                self.pos, seed = found.end(), self.seed(found.group(1), found.start(1))
             elif found := _NUMBER.match(self.text, at):
                 args.append((found.group(), at))
                 self.pos = found.end()
             else:
-                shown = repr(self.peek()) if self.peek() else "the end"
-                raise self.error(f"expected a number, found {shown}")
+                raise self.error(f"expected a number, found {self.found()}")
             if not self.take(","):
                 break
         self.expect(")", "after the arguments")
         return args, rest, seed
 
+    def seed(self, digits: str, at: int) -> int:
+        value = int(digits) if len(digits) <= 20 else MAX_SEED + 1
+        if value > MAX_SEED:
+            raise self.error("a seed must be less than 2**64", at)
+        return value
+
     def braces(self) -> Fill:
         self.pos += 1
         shape = []
         while True:
-            self.blanks()
-            found = re.compile(r"\d+").match(self.text, self.pos)
+            self.peek()
+            found = _WHOLE.match(self.text, self.pos)
             if found is None:
-                raise self.error("expected a whole number in {shape}")
-            shape.append(int(found.group()))
+                raise self.error(f"expected a whole number in {{shape}}, found {self.found()}")
+            shape.append(self.axis(found.group(), self.pos))
             self.pos = found.end()
+            if len(shape) > _MAX_AXES:
+                raise self.error("these are more axes than any input has")
             if not self.take(","):
                 break
         self.expect("}", "after the shape")
@@ -323,25 +442,43 @@ class _Scanner:
             raise self.error("this bracket is never closed", start)
         try:
             data = json.loads(text)
-        except (ValueError, RecursionError):
-            raise self.error("expected nested lists of numbers such as [[1,2],[3,4]]", start) from None
-        if not _numeric(data):
-            raise self.error("expected numbers (true and false included) in the lists", start)
-        return Values(json.dumps(data, separators=(",", ":")))
+            _axes(data)
+            return Values(json.dumps(data, separators=(",", ":")))
+        except json.JSONDecodeError as e:
+            wanted = "expected nested lists of numbers such as [[1,2],[3,4]]"
+            raise self.error(wanted, start + e.pos) from None
+        except RecursionError:
+            raise self.error("these lists are nested too deeply", start) from None
+        except ValueError as e:
+            raise self.error(str(e), start) from None
 
 
-def _numeric(data: object) -> bool:
-    if isinstance(data, list):
-        return all(map(_numeric, data))
-    return isinstance(data, (int, float))
+def _is_archive(chars: list[str]) -> bool:
+    return "".join(chars[-8:]).strip().lower().endswith(_ARCHIVES)
+
+
+def _axes(data: object) -> tuple[int, ...]:
+    """The shape of nested lists of numbers."""
+    if not isinstance(data, list):
+        if isinstance(data, (int, float)):
+            return ()
+        raise ValueError("expected numbers (true and false included) in the lists")
+    inner = {_axes(item) for item in data}
+    if len(inner) > 1:
+        raise ValueError("the lists are not of equal lengths")
+    axes = (len(data), *(inner.pop() if inner else ()))
+    if len(axes) > _MAX_AXES:
+        raise ValueError("these lists are nested too deeply")
+    return axes
 
 
 def _quote(text: str) -> str:
     if _PLAIN.fullmatch(text) and text == text.strip():
         return text
-    mark = '"' if '"' not in text else "'"
-    return f"{mark}{text}{mark}"
+    mark = '"' if "'" in text and '"' not in text else "'"
+    return f"{mark}{text.replace(mark, mark * 2)}{mark}"
 
 
 def _number(value: float) -> str:
-    return str(int(value)) if value == int(value) and abs(value) < 1e15 else repr(value)
+    whole = value == int(value) and abs(value) < 1e15 and (value or math.copysign(1, value) > 0)
+    return str(int(value)) if whole else repr(value)

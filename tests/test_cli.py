@@ -105,7 +105,7 @@ def test_input_forms(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert main([path, "--input", "x:{4,3}", "--output", str(out)]) == 3
     assert np.load(out / "y.npy").shape == (4, 3)
     assert main([path, "--input", "z:#ones"]) == 2
-    assert "no input 'z'; its inputs are x" in capsys.readouterr().out
+    assert "no input 'z'; its input is 'x' (Float32 [2, 3])\n" in capsys.readouterr().out
     assert main([path, "--input", "x:#rand(0,"]) == 2
     assert "^" in capsys.readouterr().out
 

@@ -17,11 +17,13 @@ from ..dtypes import Array
 from ..dump import load_all
 from ..engines import ENGINES
 from ..errors import FormatError, LoadRunError
+from ..inputlist import count_cases
 from ..report import json as json_report
 from ..report import text
 from ..runner import FileResult, Result, Runner, random_inputs
 from ..testcase import Bundle
 from .groups import Parser, exit_code, progress
+from .inputs import add_input_options, cases_of
 
 __all__ = ["main"]
 
@@ -35,13 +37,7 @@ def parser() -> Parser:
         "usage or a model that cannot be executed; 3 it ran but nothing was compared.",
     )
     p.add_argument("files", nargs="+", metavar="MODEL.mge")
-    p.add_argument(
-        "--input",
-        metavar="SPEC",
-        help='data for a plain model: "name:FILE;name:FILE" with .npy, .npz (by input name) or image files, '
-        "name:{1,3,224,224} for ones of a shape, name:[1,2,3] for values, name:#rand(0,255); "
-        "without it a plain model gets seeded random inputs",
-    )
+    add_input_options(p, "--input")
     p.add_argument(
         "--output", metavar="DIR", type=Path, help="save every output as DIR/[FILE.]TESTCASE.OUTPUT.npy"
     )
@@ -131,26 +127,33 @@ def _warnings(bundle: Bundle) -> tuple[str, ...]:
 
 def _replay(bundle: Bundle, base: FileResult, args: argparse.Namespace) -> tuple[FileResult, Timing | None]:
     runner = Runner(bundle, args.engine, seed=args.seed)
-    given: dict[str, Array] | None = None
+    warned: dict[str, None] = {}
+    source: Iterator[Result]
     if args.input is not None:
-        from ..inputdata import load_inputs
-
-        given = load_inputs(args.input, bundle, seed=args.seed)
-    replays = given is None and len(bundle.testcases) > 0
-    total = len(bundle.testcases) if replays else 1
+        total = count_cases(args.input)
+        source = _runs(runner, cases_of(args, bundle, warned.setdefault), total)
+    elif len(bundle.testcases):
+        total, source = len(bundle.testcases), runner.replay()
+    else:
+        total, source = 1, iter([runner.run()])
     results: list[Result] = []
-    source = runner.replay() if replays else iter([runner.run(given)])
     for result in progress(source, total, "testcase"):
         if args.output is not None:
             _save(result, args.output, Path(bundle.path).stem if len(args.files) > 1 else "")
         results.append(replace(result, outputs=tuple(replace(o, value=None) for o in result.outputs)))
     timing = None
     if args.iter:
-        feeds = given
-        if feeds is None:
-            feeds = bundle.testcases[0].inputs if replays else random_inputs(bundle, args.seed)
+        if args.input is not None:
+            feeds = next(cases_of(args, bundle, warned.setdefault))
+        else:
+            feeds = bundle.testcases[0].inputs if len(bundle.testcases) else random_inputs(bundle, args.seed)
         timing = measure(lambda: runner.run(feeds), args.iter, args.warmup_iter)
-    return replace(base, results=tuple(results)), timing
+    return replace(base, results=tuple(results), warnings=(*base.warnings, *warned)), timing
+
+
+def _runs(runner: Runner, cases: Iterator[dict[str, Array]], total: int) -> Iterator[Result]:
+    for i, case in enumerate(cases):
+        yield replace(runner.run(case), index=i if total > 1 else None)
 
 
 def _save(result: Result, folder: Path, stem: str) -> None:

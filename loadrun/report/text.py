@@ -58,7 +58,9 @@ def file_report(result: FileResult) -> str:
     """One file: a table with a row per output, details of every failure below it."""
     head = f"{clean(result.path, 200)}"
     if result.message:
-        return f"{head}\n  error: {clean(result.message, 2000)}"
+        # The further lines of a message are a specification with a caret under its fault.
+        message = "\n         ".join(clean(line, 2000) for line in result.message.split("\n"))
+        return f"{head}\n  error: {message}"
     lines = [head, *(f"  warning: {clean(w, 300)}" for w in result.warnings)]
     rows: list[list[str]] = []
     notes: list[str] = []

@@ -1,0 +1,52 @@
+"""Options of the commands that take input data."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterator
+
+from ..dtypes import Array
+from ..testcase import Bundle
+
+__all__ = ["add_input_options", "cases_of"]
+
+_SPEC_HELP = (
+    'data as "NAME:SOURCE;NAME:SOURCE", where SOURCE is an image, .npy, .npz or .json file, #rand(0,255), #randn(0,1), '
+    "#randint(0,10), #zeros, #ones, #full(3), {1,3,224,224} for random numbers of a shape, or [[1,2],[3,4]]; NAME: may "
+    "be left out for a single input; @FILE reads a specification a line; given more than once, each is a testcase"
+)
+
+
+def add_input_options(p: argparse.ArgumentParser, *flags: str) -> None:
+    """Add the option for specifications under the given flags (``args.input``), and those that go with it."""
+    p.add_argument(*flags, dest="input", metavar="SPEC", action="append", help=_SPEC_HELP)
+    p.add_argument(
+        "--repeat",
+        metavar="N",
+        type=int,
+        default=1,
+        help="repeat axis 0 of data from files N times (default 1)",
+    )
+    p.add_argument("--resize-input", action="store_true", help="scale images to the input's height and width")
+    p.add_argument(
+        "--input-transform",
+        metavar="EXPR",
+        help="numpy expression over data (what was read) and np, such as \"data.astype('float32') / 255\"",
+    )
+
+
+def cases_of(
+    args: argparse.Namespace, bundle: Bundle, warn: Callable[[str], None]
+) -> Iterator[dict[str, Array]]:
+    """The testcases that the options stand for, loaded one at a time."""
+    from ..inputdata import load_cases
+
+    return load_cases(
+        args.input,
+        bundle.inputs,
+        repeat=args.repeat,
+        resize_input=args.resize_input,
+        input_transform=args.input_transform,
+        seed=args.seed,
+        warn=warn,
+    )

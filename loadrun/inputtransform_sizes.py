@@ -1,0 +1,205 @@
+"""What an input_transform expression may call, and how large the results get, known before they are computed."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+__all__ = ["FUNCTIONS", "MAX_ELEMENTS", "METHODS", "NUMBERS", "bound", "index_bound", "total"]
+
+MAX_ELEMENTS = 2**26
+"""No array of an expression is larger."""
+_MAX_WORK = 2**36
+_MAX_PAD = 2**13
+
+_BROADCAST = """
+    abs absolute add arccos arcsin arctan arctan2 bitwise_and bitwise_or bitwise_xor cbrt ceil clip cos cosh divide
+    equal exp exp2 expm1 fabs floor floor_divide fmax fmin fmod greater greater_equal hypot invert isfinite isinf
+    isnan less less_equal log log10 log1p log2 logical_and logical_not logical_or logical_xor maximum minimum mod
+    multiply nan_to_num negative not_equal positive power reciprocal remainder rint sign sin sinh sqrt square subtract
+    tan tanh true_divide trunc where
+"""
+_ONE = """
+    all amax amin any argmax argmin around ascontiguousarray asarray average copy count_nonzero cumprod cumsum
+    expand_dims flip fliplr flipud max mean median min moveaxis nanmax nanmean nanmin nanstd nansum prod ptp ravel
+    reshape roll rot90 round sort squeeze std sum swapaxes transpose var zeros_like ones_like full_like
+"""
+_JOIN = "array concatenate dstack hstack stack vstack"
+_OWN = "arange broadcast_to dot eye full linspace matmul ones pad percentile quantile repeat take tile zeros"
+_METHOD = """
+    all any argmax argmin astype clip copy cumprod cumsum dot flatten max mean min prod ravel repeat reshape round
+    squeeze std sum swapaxes take transpose var
+"""
+_NUMBER = "float16 float32 float64 int8 int16 int32 int64 uint8 uint16 uint32 uint64 bool_"
+_JOINED = frozenset(_JOIN.split())
+_LOOSE = frozenset(_BROADCAST.split())
+NUMBERS = tuple(_NUMBER.split())
+"""Number types of numpy that can be named and called."""
+FUNCTIONS = frozenset((_BROADCAST + _ONE + _JOIN + " " + _OWN).split())
+"""Names of numpy that can be called; each is an ordinary function of arrays that touches no file."""
+METHODS = frozenset(_METHOD.split())
+"""Methods of arrays that can be called."""
+
+
+def total(value: Any) -> int:
+    """Numbers in an array, or in nested lists of arrays and numbers."""
+    if isinstance(value, (tuple, list)):
+        return sum(map(total, value))
+    return int(value.size) if isinstance(value, np.ndarray) else 1
+
+
+def bound(name: str, args: Sequence[Any], named: dict[str, Any]) -> None:
+    """Check that a call's result cannot be too large.
+
+    Args:
+        name: function or method; a method's array is the first argument.
+        args: positional arguments.
+        named: keyword arguments.
+
+    Raises:
+        ValueError: it would be, or a size is negative.
+        TypeError: a size is no whole number, or arrays stand in a list where one array is expected.
+    """
+    if name not in _JOINED and any(
+        isinstance(v, (tuple, list)) and total(v) > 1000 for v in (*args, *named.values())
+    ):
+        raise TypeError("give an array here, as of np.array([...]) or np.stack([...])")
+    if name in _LOOSE:
+        size = math.prod(np.broadcast_shapes(*(np.shape(a) for a in (*args, *named.values()) if _sized(a))))
+    else:
+        size = _size(name, list(args), named)
+    _limit(size)
+
+
+def _limit(size: int) -> None:
+    if size > MAX_ELEMENTS:
+        shown = size if size < 2**63 else "more than 2**63"
+        raise ValueError(f"the result would have {shown} elements; at most {MAX_ELEMENTS} are allowed")
+
+
+def _sized(value: Any) -> bool:
+    return isinstance(value, (np.ndarray, list, tuple))
+
+
+def _size(name: str, args: list[Any], named: dict[str, Any]) -> int:
+    def argument(index: int, *names: str, default: Any = None) -> Any:
+        for n in names:
+            if n in named:
+                return named[n]
+        return args[index] if index < len(args) else default
+
+    if name in ("zeros", "ones", "full"):
+        return _product(argument(0, "shape"))
+    if name.endswith("_like"):
+        if len(args) > 3:
+            raise TypeError(f"np.{name} takes at most 3 arguments here")
+        return _product(named["shape"]) if "shape" in named else total(args)
+    if name == "broadcast_to":
+        return _product(argument(1, "shape"))
+    if name == "eye":
+        rows = argument(0, "N")
+        return _product([rows, rows if argument(1, "M") is None else argument(1, "M")])
+    if name == "linspace":
+        return _product([argument(2, "num", default=50)]) * max(total(a) for a in args or [0])
+    if name == "arange":
+        return _steps(args, named)
+    if name in ("tile", "repeat"):
+        times = argument(1, "reps", "repeats", default=1)
+        whole = (
+            _product(times)
+            if name == "tile"
+            else max(map(operator.index, np.ravel(times).tolist()), default=0)
+        )
+        return total(args[0]) * max(whole, 0) if args else 0
+    if name == "take":
+        return _taken(args, argument(1, "indices"), argument(2, "axis"))
+    if name in ("percentile", "quantile"):
+        return total(args[0]) * total(argument(1, "q", default=0)) if args else 0
+    if name in ("dot", "matmul"):
+        return _matrix(args)
+    if name == "pad":
+        return _padded(args, argument(1, "pad_width", default=0))
+    return sum(map(total, args)) + sum(map(total, named.values()))
+
+
+def _product(shape: Any) -> int:
+    axes = np.ravel(shape).tolist() if isinstance(shape, (tuple, list, np.ndarray)) else [shape]
+    sizes = [operator.index(n) for n in axes]
+    if any(n < 0 for n in sizes):
+        raise ValueError(f"an axis of {min(sizes)} elements")
+    return math.prod(sizes)
+
+
+def _steps(args: list[Any], named: dict[str, Any]) -> int:
+    start, stop, step = ([*args, None, None, None])[:3]
+    stop, step = named.get("stop", stop), named.get("step", step)
+    if stop is None:
+        start, stop = named.get("start", 0), start
+    span = float(stop) - float(named.get("start", start))
+    count = span / (1.0 if step is None else float(step))
+    if not math.isfinite(count):
+        raise ValueError("a range without an end")
+    return max(0, math.ceil(count))
+
+
+def _taken(args: list[Any], indices: Any, axis: Any) -> int:
+    if axis is None:
+        return total(indices)
+    shape = np.shape(args[0])
+    return total(args[0]) // max(1, shape[operator.index(axis)]) * total(indices)
+
+
+def _matrix(args: list[Any]) -> int:
+    one, two = (np.shape(a) for a in args[:2])
+    if not one or not two:
+        return total(args[0]) * total(args[1])
+    inner = max(1, one[-1])
+    size = (math.prod(one) // inner) * (math.prod(two) // inner)
+    if size * inner > _MAX_WORK:
+        raise ValueError(
+            f"this product takes {size * inner} multiplications; at most {_MAX_WORK} are allowed"
+        )
+    return size
+
+
+def _padded(args: list[Any], width: Any) -> int:
+    shape = np.shape(args[0])
+    widths = np.broadcast_to(np.asarray(width, np.int64), (len(shape), 2)).tolist()
+    if any(n > _MAX_PAD for pair in widths for n in pair):
+        raise ValueError(f"at most {_MAX_PAD} elements can be padded at an end")
+    return math.prod(n + sum(pair) for n, pair in zip(shape, widths, strict=True))
+
+
+def index_bound(shape: tuple[int, ...], index: Any) -> None:
+    """Check that indexing an array of that shape by arrays or lists of numbers does not give too much.
+
+    Raises:
+        ValueError: it would.
+    """
+    items = index if isinstance(index, tuple) else (index,)
+    axes = [i for i in items if i is not None]
+    picked: list[tuple[int, ...]] = []
+    kept = math.prod(shape)
+    position = 0
+    for after, item in enumerate(axes, 1):
+        if isinstance(item, (bool, np.bool_)):
+            raise ValueError("a single truth value is no index")
+        if item is Ellipsis:
+            position = len(shape) - sum(1 if not _mask(i) else np.ndim(i) for i in axes[after:])
+        elif _mask(item):
+            position += np.ndim(item)
+        else:
+            if isinstance(item, (np.ndarray, list, tuple)) and position < len(shape):
+                picked.append(np.shape(item))
+                kept //= max(1, shape[position])
+            position += 1
+    if picked:
+        _limit(kept * math.prod(np.broadcast_shapes(*picked)))
+
+
+def _mask(item: Any) -> bool:
+    return isinstance(item, np.ndarray) and item.dtype.kind == "b"

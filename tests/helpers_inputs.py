@@ -1,0 +1,16 @@
+"""Models that consist of inputs alone."""
+
+from __future__ import annotations
+
+from loadrun.dtypes import DType
+from loadrun.graph import Graph, Tensor, Var
+from loadrun.params import Host2DeviceCopy
+
+
+def model(**inputs: tuple[str | DType, tuple[int, ...] | None]) -> list[Var]:
+    """The inputs of a graph: name=(dtype, shape)."""
+    g = Graph()
+    for name, (dtype, shape) in inputs.items():
+        kind = dtype if isinstance(dtype, DType) else DType(dtype)
+        g.add("Host2DeviceCopy", Host2DeviceCopy(), tensors=[Tensor(kind, shape, name)], names=[name])
+    return g.inputs

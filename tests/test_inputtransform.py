@@ -1,0 +1,313 @@
+"""The input_transform expression: what it computes, what it refuses, and that it stays small."""
+
+from __future__ import annotations
+
+import time
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from loadrun.errors import InputError, LoadRunError, SpecError
+from loadrun.inputtransform import Transform
+from loadrun.inputtransform_sizes import FUNCTIONS, METHODS
+
+DATA = np.random.PCG64(5).random_raw(60).astype("u1").reshape(1, 3, 4, 5)
+
+EXPRESSIONS = [
+    "data",
+    "data * 2",
+    "data / np.std(data)",
+    "np.float64(data)",
+    "data[0]",
+    "data[:, ::-1]",
+    "data[..., None][..., 0]",
+    "data[:, [2, 1, 0]]",
+    "data[:, :, :2]",
+    "data[data > 100]",
+    "data[np.where(data > 100)]",
+    "data.astype('float32') - np.array([1, 2, 3]).reshape(1, 3, 1, 1)",
+    "(data.astype(np.float32) - [103.53]) / 57.375",
+    "data[0].transpose(1, 2, 0) - [103.53, 116.28, 123.675]",
+    "(data - data.mean(axis=(2, 3), keepdims=True)) / (data.std() + 1e-5)",
+    "np.transpose(data, (0, 2, 3, 1))",
+    "data.transpose(0, 2, 3, 1).T",
+    "np.clip(data, 10, 200)",
+    "np.where(data > 128, data, 0)",
+    "np.pad(data, ((0, 0), (0, 0), (1, 2), (3, 4)), mode='edge')",
+    "np.concatenate([data, data[:, :1]], axis=1)",
+    "np.stack([data, data])",
+    "np.tile(data, (2, 1, 1, 1))",
+    "np.repeat(data, 2, 0)",
+    "np.sqrt(data) ** 2 + np.pi",
+    "-(~data)",
+    "data & 15 | 1 << 3",
+    "data // 3 % 4",
+    "data @ data.swapaxes(2, 3)",
+    "np.zeros((1, 3, 4, 5))",
+    "np.linspace(0, 1, 7)",
+    "np.arange(0, 10, 3) * 1.5",
+    "np.percentile(data, [5, 95])",
+    "np.take(data, [0, 2], axis=1)",
+    "data if data.ndim == 4 else data[None]",
+    "data if data.ndim == 3 and data.shape[0] > 1 or not data.size else data[0]",
+    "np.zeros_like(data, shape=(2, 2))",
+    "np.expand_dims(data[0, 0], (0, 1))",
+    "np.rot90(data, 1, (2, 3))",
+    "data.clip(0, 9).repeat(2, axis=1)",
+]
+
+
+@pytest.mark.parametrize("text", EXPRESSIONS)
+def test_same_as_numpy(text: str) -> None:
+    with np.errstate(all="ignore"):
+        want = eval(text, {"data": DATA, "np": np})
+    found = Transform(text)(DATA)
+    np.testing.assert_array_equal(found, want)
+    assert found.dtype == want.dtype
+
+
+@pytest.mark.parametrize(
+    ("text", "want", "dtype"),
+    [
+        ("data * 300", [0, 300, 76500], "uint16"),
+        ("data - 256", [-256 % 2**16, -255 % 2**16, 65535], "uint16"),
+        ("data * -1", [0, -1, -255], "int16"),
+        ("data * 2", [0, 2, 254], "uint8"),
+    ],
+)
+def test_numbers_beyond_the_type_widen_it(text: str, want: list[int], dtype: str) -> None:
+    """As numpy 1 does, which MegEngine 1.13 needs; numpy 2 raises an error. Uint16 wraps at 65536."""
+    found = Transform(text)(np.array([0, 1, 255], "u1"))
+    assert found.dtype == dtype
+    assert found.tolist() == [w % 2**16 if dtype == "uint16" else w for w in want]
+
+
+@pytest.mark.parametrize(
+    ("text", "caret", "message"),
+    [
+        ("missing", 0, "unknown name 'missing': an expression sees data and np, and no builtins"),
+        ("data + len(data)", 7, "unknown name 'len'"),
+        ("max(data)", 0, "no builtins (np.max is allowed)"),
+        ("open('x').read()", 10, ".read is not among the array methods"),
+        ("__import__('os')", 0, "unknown name '__import__'"),
+        ("import os", 0, "'import' starts a statement"),
+        ("data = 1", 5, "this is no expression"),
+        ("data +", None, "this is no expression"),
+        ("", 0, "this is no expression"),
+        ("data; data", 4, "this is no expression"),
+        ("data.__class__", 5, "names that start with an underscore are refused"),
+        ("data._x()", 5, "names that start with an underscore are refused"),
+        ("().__class__.__bases__", 13, "names that start with an underscore are refused"),
+        ("np.__builtins__", 3, "names that start with an underscore are refused"),
+        ("np.load('x')", 3, "np.load is not among the numpy functions"),
+        ("np.save('x', data)", 3, "np.save is not among"),
+        ("np.fromfile('x')", 3, "np.fromfile is not among"),
+        ("np.memmap('x')", 3, "np.memmap is not among"),
+        ("np.loadtxt('x')", 3, "np.loadtxt is not among"),
+        ("np.lib.format.open_memmap('x')", 14, ".open_memmap is not among"),
+        ("np.ctypeslib", 3, "np.ctypeslib is not among"),
+        ("np.testing.run()", 11, ".run is not among"),
+        ("np.random.rand(3)", 10, ".rand is not among"),
+        ("np.vectorize(data)", 3, "np.vectorize is not among"),
+        ("np.apply_along_axis(data)", 3, "np.apply_along_axis is not among"),
+        ("data.tofile('x')", 5, ".tofile is not among the array methods"),
+        ("data.dump('x')", 5, ".dump is not among"),
+        ("data.tobytes()", 5, ".tobytes is not among"),
+        ("data.ctypes", 5, ".ctypes is not among the attributes"),
+        ("data.base", 5, ".base is not among the attributes"),
+        ("data.setflags(write=1)", 5, ".setflags is not among"),
+        ("data.mean", 5, ".mean is a method; call it"),
+        ("np.mean", 3, "np.mean is a function; call it"),
+        ("np", 0, "np alone is no value"),
+        ("data[np]", 5, "np alone is no value"),
+        ("data(1)", 0, "only numpy functions and array methods can be called"),
+        ("(lambda: 1)()", 0, "only numpy functions and array methods can be called"),
+        ("lambda: 1", 0, "functions are refused"),
+        ("[x for x in data]", 0, "comprehensions are refused"),
+        ("{**data}", 0, "dictionaries are refused"),
+        ("f'{data}'", 0, "formatted texts are refused"),
+        ("(data := 1)", 1, "assignments are refused"),
+        ("np.max(*data)", 7, "starred arguments are refused"),
+        ("np.max(**data)", 0, "the argument ** is not allowed here"),
+        ("np.max(data, out=data)", 0, "the argument out is not allowed here"),
+        ("1 < data < 3", 0, "only one comparison"),
+        ("data is None", 0, "only one comparison"),
+        ("data.astype('O')", 12, "the text 'O' is neither"),
+        ("np.zeros(3, 'S999999999')", 12, "the text 'S999999999' is neither"),
+        ("data * 2j", 7, "complex values are refused"),
+        ("data * b'x'", 7, "bytes values are refused"),
+        ("data " + "+ 1 " * 300, None, "at most 1000 characters"),
+        ("-" * 300 + "1", None, "nested more than 60 deep"),
+        ("(" * 400 + "1" + ")" * 400, None, ""),
+        ("data\0", None, "no expression"),
+    ],
+)
+def test_refused_before_anything_runs(text: str, caret: int | None, message: str) -> None:
+    with pytest.raises(SpecError) as e:
+        Transform(text)
+    assert message in str(e.value).split("\n")[0]
+    assert str(e.value).startswith("input_transform: ")
+    if caret is not None:
+        assert str(e.value).split("\n")[1:] == [f"  {text}", " " * (caret + 2) + "^"]
+
+
+@pytest.mark.parametrize(
+    ("text", "caret", "message"),
+    [
+        ("None", 0, "gives nothing, not an array"),
+        ("[[1]]", 0, "gives a list, not an array"),
+        ("data.sum()", 0, "gives a uint64, not an array"),
+        ("data.shape", 0, "gives a tuple, not an array"),
+        ("1 + data[7]", 4, "index 7 is out of bounds"),
+        ("data + np.zeros((7, 7))", 0, "shape mismatch"),
+        ("data.reshape(7, 7)", 0, "cannot reshape array"),
+        ("1 // 0 + data", 0, "by zero"),
+        ("(1,) * 99", 0, "arithmetic takes numbers and arrays, not tuple"),
+        ("'f4' * 3", 0, "arithmetic takes numbers and arrays, not str"),
+        ("data.shape.T", 0, "a tuple has no .T"),
+        ("data.shape.max()", 0, "a tuple has no .max"),
+        ("np.array([[1], [2, 3]])", 0, ""),
+        ("np.array(['f4'])", 0, "are refused"),
+        ("np.array([None])", 0, "are refused"),
+        ("data if data else data", 8, "truth value"),
+    ],
+)
+def test_failures_point_at_the_operation(text: str, caret: int, message: str) -> None:
+    with pytest.raises(InputError) as e:
+        Transform(text)(DATA)
+    lines = str(e.value).split("\n")
+    assert message in lines[0]
+    if not text.startswith("data if"):
+        assert lines[-1].index("^") - 2 == caret
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "np.zeros((10**10,))",
+        "np.ones(10**10)",
+        "np.full((10**5, 10**5), 1)",
+        "np.full(shape=10**10, fill_value=1)",
+        "np.eye(10**5)",
+        "np.eye(9, M=10**9)",
+        "np.arange(10**12)",
+        "np.arange(0, 1, 1e-300)",
+        "np.arange(stop=10**12)",
+        "np.arange(0, np.inf)",
+        "np.linspace(0, 1, 10**10)",
+        "np.linspace(np.zeros(9999), 1, 99999)",
+        "np.tile(data, (10**9,))",
+        "np.tile(data, (99, 99, 99, 99))",
+        "np.repeat(data, 10**9)",
+        "np.repeat(data, [1, 2, 10**9], 1)",
+        "data.repeat(repeats=10**9)",
+        "np.pad(data, 10**6)",
+        "np.pad(data, 8000)",
+        "np.broadcast_to(1, (10**5, 10**5))",
+        "np.zeros_like(data, shape=(10**5, 10**5))",
+        "np.zeros_like(data, None, None, True, (10**5, 10**5))",
+        "np.arange(10**5)[:, None] * np.arange(10**5)",
+        "np.add(np.arange(10**5)[:, None], np.arange(10**5))",
+        "np.where(np.arange(10**5)[:, None] > 1, np.arange(10**5), 0)",
+        "np.arange(10**5)[:, None] < np.arange(10**5)",
+        "np.zeros((9, 10**6))[:, np.zeros(10**7, 'i8')]",
+        "np.zeros((1, 10**6))[np.zeros(10**6, 'i8')]",
+        "np.zeros((1, 10**6))[True, np.zeros(10**6, 'i8')]",
+        "np.zeros((2, 10**6))[..., None, np.zeros(60000000, 'i8')]",
+        "np.take(np.zeros((1, 10**6)), np.zeros(10**6, 'i8'), 0)",
+        "np.zeros((1, 10**6)).take(np.zeros(10**6, 'i8'), axis=0)",
+        "np.dot(np.zeros((10**6, 1)), np.zeros((1, 10**6)))",
+        "np.zeros((10**6, 1)) @ np.zeros((1, 10**6))",
+        "np.zeros((8000, 8000)) @ np.zeros((8000, 8000))",
+        "np.percentile(np.zeros(10**6), np.zeros(10**6))",
+        "np.array([np.zeros(6 * 10**7), np.zeros(6 * 10**7)])",
+        "np.mean([np.zeros(6 * 10**6), np.zeros(6 * 10**6)])",
+        "10**10**10",
+        "2 << 10**10",
+        "(10**70) * (10**70)",
+        "data.reshape(10**30)",
+        "np.zeros(-5)",
+        "np.zeros((2.5,))",
+    ],
+)
+def test_bounded(text: str) -> None:
+    tracemalloc.start()
+    start = time.monotonic()
+    with pytest.raises(LoadRunError):
+        Transform(text)(DATA)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 1.1e9
+    assert time.monotonic() - start < 5
+
+
+def test_nothing_is_executed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for text in (
+        "open('x', 'w')",
+        "().__class__.__bases__[0].__subclasses__()",
+        "np.save('x', data)",
+        "data.tofile('x')",
+        "np.core.os.system('touch x')",
+        "np.lib.npyio.os.mkdir('x')",
+        "getattr(np, 'save')('x', data)",
+        "data.astype(object).dump('x')",
+        "np.memmap('x', 'u1', 'w+', shape=3)",
+    ):
+        with pytest.raises(LoadRunError):
+            Transform(text)(DATA)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_allowed_names_exist_and_are_harmless() -> None:
+    for name in FUNCTIONS:
+        assert callable(getattr(np, name)), name
+        assert not any(
+            word in name for word in ("load", "save", "file", "mem", "eval", "import", "buffer", "print")
+        )
+    for name in METHODS:
+        assert callable(getattr(DATA, name)), name
+
+
+def test_data_is_not_changed() -> None:
+    before = DATA.copy()
+    for text in EXPRESSIONS:
+        Transform(text)(DATA)
+    np.testing.assert_array_equal(DATA, before)
+
+
+pieces = [
+    "data",
+    "np",
+    ".",
+    "(",
+    ")",
+    "[",
+    "]",
+    ",",
+    "1",
+    "9",
+    "-",
+    "+",
+    "**",
+    "*",
+    ":",
+    "'f4'",
+    " ",
+    "mean",
+    "zeros",
+    "T",
+]
+
+
+@given(st.text(max_size=20) | st.lists(st.sampled_from(pieces), max_size=15).map("".join))
+def test_any_text_works_or_fails_clearly(text: str) -> None:
+    try:
+        found = Transform(text)(DATA)
+    except LoadRunError:
+        return
+    assert isinstance(found, np.ndarray)
