@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from ..dtypes import Array
 from ..testcase import Bundle
 
-__all__ = ["add_input_options", "cases_of"]
+__all__ = ["add_input_options", "cases_of", "check_input_options"]
 
 _SPEC_HELP = (
     'data as "NAME:SOURCE;NAME:SOURCE", where SOURCE is an image, .npy, .npz or .json file, #rand(0,255), #randn(0,1), '
@@ -33,6 +33,12 @@ def add_input_options(p: argparse.ArgumentParser, *flags: str) -> None:
         metavar="EXPR",
         help="numpy expression over data (what was read) and np, such as \"data.astype('float32') / 255\"",
     )
+
+
+def check_input_options(p: argparse.ArgumentParser, args: argparse.Namespace) -> None:
+    """Refuse options that have no effect because no specification was given."""
+    if args.input is None and (args.repeat != 1 or args.resize_input or args.input_transform):
+        p.error("--repeat, --resize-input and --input-transform say how to load input data; give it")
 
 
 def cases_of(

@@ -23,7 +23,7 @@ from ..report import text
 from ..runner import FileResult, Result, Runner, random_inputs
 from ..testcase import Bundle
 from .groups import Parser, exit_code, progress
-from .inputs import add_input_options, cases_of
+from .inputs import add_input_options, cases_of, check_input_options
 
 __all__ = ["main"]
 
@@ -65,7 +65,9 @@ def _count(value: str) -> int:
 
 def main(argv: list[str]) -> int:
     """Replay the files; the exit code tells the verdict."""
-    args = parser().parse_args(argv)
+    options = parser()
+    args = options.parse_args(argv)
+    check_input_options(options, args)
     shown = sys.stderr if args.json == "-" else sys.stdout
     found: list[FileResult] = []
     data = []

@@ -1,0 +1,108 @@
+"""`loadrun MODEL --input`: several testcases, options, messages."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from loadrun.cli import main
+from loadrun.dtypes import DType
+from loadrun.dump import save
+from loadrun.graph import Graph, Tensor
+from loadrun.params import Elemwise, Host2DeviceCopy
+from loadrun.params.enums import ElemwiseMode
+
+
+@pytest.fixture
+def negate(tmp_path: Path) -> str:
+    graph = Graph()
+    tensor = Tensor(DType("Float32"), (2, 3), "x")
+    (x,) = graph.add("Host2DeviceCopy", Host2DeviceCopy(), tensors=[tensor], names=["x"])
+    graph.outputs = graph.add("Elemwise", Elemwise(mode=ElemwiseMode.NEGATE), inputs=[x], names=["y"])
+    save(graph, tmp_path / "m.mge")
+    return str(tmp_path / "m.mge")
+
+
+def test_several_testcases(negate: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "list.txt").write_text("#full(2)\n# comment\n#full(3)\n")
+    out = tmp_path / "out"
+    argv = [
+        negate,
+        "--no-check",
+        "--input",
+        "#full(1)",
+        "--input",
+        f"@{tmp_path}/list.txt",
+        "--output",
+        str(out),
+    ]
+    assert main(argv) == 0
+    assert "1 file, 3 testcases" in capsys.readouterr().out
+    assert [np.load(out / f"{i}.y.npy")[0, 0] for i in range(3)] == [-1, -2, -3]
+
+
+def test_options(negate: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    np.save(tmp_path / "x.npy", np.array([[1, 2, 3]], "f4"))
+    out = tmp_path / "out"
+    argv = [negate, "--no-check", "--input", f"{tmp_path}/x.npy", "--repeat", "2", "--output", str(out)]
+    assert main([*argv, "--input-transform", "data * 10", "--iter", "2"]) == 0
+    assert np.load(out / "y.npy").tolist() == [[-10, -20, -30]] * 2
+    assert "2 runs after 1 warm-up" in capsys.readouterr().out
+    for option in (["--repeat", "2"], ["--resize-input"], ["--input-transform", "data"]):
+        assert main([negate, *option]) == 2
+        assert "say how to load input data" in capsys.readouterr().err
+
+
+def test_seeds(negate: str, tmp_path: Path) -> None:
+    def run(seed: str) -> bytes:
+        assert (
+            main(
+                [
+                    negate,
+                    "--no-check",
+                    "--input",
+                    "#rand(0,1)",
+                    "--seed",
+                    seed,
+                    "--output",
+                    str(tmp_path / seed),
+                ]
+            )
+            == 0
+        )
+        return (tmp_path / seed / "y.npy").read_bytes()
+
+    assert run("1") != run("2")
+    assert run("1") == run("1")
+
+
+def test_warnings_and_errors(negate: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert (
+        main(
+            [
+                negate,
+                "--no-check",
+                "--input",
+                "#ones(2,4)",
+                "--input",
+                "#ones(1,4)",
+                "--json",
+                str(tmp_path / "r"),
+            ]
+        )
+        == 0
+    )
+    assert "warning: input 'x' has shape [2, 3], its data [2, 4]" in capsys.readouterr().out
+    assert "its data [1, 4]" in json.dumps(json.loads((tmp_path / "r").read_text())["files"][0]["warnings"])
+    assert main([negate, "--input", "#ones", "--input", "y:#ones"]) == 2
+    shown = capsys.readouterr().out
+    assert (
+        "  error: specification 2: the model has no input 'y'; its input is 'x' (Float32 [2, 3])\n"
+        "           y:#ones\n"
+        "           ^\n"
+    ) in shown
+    assert main([negate, "--input", "#ones", "--seed", "-1"]) == 2
+    assert "a seed must be a whole number" in capsys.readouterr().out

@@ -1,0 +1,40 @@
+"""The how-to pages: their commands and programs run as they stand, and print what the page shows."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+DOCS = Path(__file__).resolve().parent.parent / "docs"
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.M | re.S)
+pytestmark = pytest.mark.skipif(os.name == "nt", reason="the pages are written for a POSIX shell")
+
+
+@pytest.mark.parametrize("page", sorted(p.name for p in DOCS.glob("howto-*.md")))
+def test_page(page: str, tmp_path: Path) -> None:
+    bin_ = tmp_path / "bin"
+    bin_.mkdir()
+    (bin_ / "loadrun").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m loadrun "$@"\n')
+    (bin_ / "loadrun").chmod(0o755)
+    work = tmp_path / "work"
+    work.mkdir()
+    (work / "fixtures").symlink_to(DOCS.parent / "fixtures")
+    path = os.pathsep.join([str(bin_), os.environ["PATH"]])
+    environment = {**os.environ, "PATH": path, "PYTHONPATH": str(DOCS.parent)}
+    printed = ""
+    for kind, body in FENCE.findall((DOCS / page).read_text(encoding="utf-8")):
+        if kind in ("sh", "python"):
+            command = ["sh", "-e", "-c", body] if kind == "sh" else [sys.executable, "-c", body]
+            ran = subprocess.run(
+                command, cwd=work, env=environment, capture_output=True, text=True, timeout=120
+            )
+            assert ran.returncode == 0, f"{body}\n{ran.stdout}\n{ran.stderr}"
+            printed = ran.stdout
+        else:
+            for line in body.splitlines():
+                assert line in printed.splitlines(), f"{line!r} is not in\n{printed}"
