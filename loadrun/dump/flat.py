@@ -60,7 +60,7 @@ class Buffer:
         self.budget = 8 * self.size + 65536
         self.tables = 0
         self.vtables: dict[int, tuple[int, tuple[int, ...]]] = {}
-        self.records: dict[object, Any] = {}
+        self.records: dict[tuple[int, int], tuple[int, dict[bytes, Any]]] = {}
         self._strings: dict[int, bytes] = {}
         self._texts: dict[int, str] = {}
         if self.size < 8:
@@ -96,14 +96,16 @@ class Buffer:
         return Table(self, self.follow(at), depth + 1)
 
     def vtable(self, vt: int, pos: int) -> tuple[int, tuple[int, ...]]:
-        """Size and field offsets that the vtable at `vt` gives the tables that share it."""
+        """Stated table size and field offsets that the vtable at `vt` gives the tables that share it.
+
+        The size only tells what a table costs. Fields are not checked against it, as in the C++ verifier: the
+        flatbuffers package 2.0 for Python lets tables of different sizes share a vtable.
+        """
         if not 0 <= vt <= self.size - 4 or vt & 1:
             raise self.broken(f"the table's vtable would lie at {vt}, outside the buffer or unaligned", pos)
         vsize, tsize = _U16S.unpack_from(self.data, vt)
         if vsize < 4 or vsize & 1 or vt + vsize > self.size:
             raise self.broken(f"a vtable of {vsize} bytes does not fit", vt)
-        if tsize < 4:
-            raise self.broken(f"a table of {tsize} bytes is too small for its vtable offset", vt)
         n = min(vsize // 2 - 2, MAX_SLOTS)
         self.spend(8 * n, vt)
         offsets = unpack_from(f"<{n}H", self.data, vt + 4) + (0,) * (MAX_SLOTS - n)
@@ -173,8 +175,6 @@ class Table:
         self.vt = vt = pos - _I32.unpack_from(buf.data, pos)[0]
         found = buf.vtables.get(vt)
         self.size, self.offsets = found if found is not None else buf.vtable(vt, pos)
-        if pos + self.size > buf.size:
-            raise buf.broken(f"a table of {self.size} bytes does not fit", pos)
         buf.budget -= self.size + 12
         if buf.budget < 0:
             buf.spend(0, pos)
@@ -185,17 +185,13 @@ class Table:
         if not off:
             return 0
         at = self.pos + off
-        if off < 4 or off + width > self.size:
+        if off < 4 or at + width > self.buf.size:
             raise self.buf.broken(
-                f"field {slot} at offset {off} does not fit the table of {self.size} bytes", self.pos
+                f"field {slot} of {width} bytes at offset {off} of its table does not fit", self.pos
             )
         if (at + _PREFIX) & ((align or width) - 1):
             raise self.buf.broken(f"field {slot} of {width} bytes lies unaligned at {at}", self.pos)
         return at
-
-    def inline(self) -> bytes:
-        """The bytes of the table itself, without what its offsets lead to."""
-        return bytes(self.buf.data[self.pos + 4 : self.pos + self.size])
 
     def scalar(self, slot: int, wire: str, default: float = 0) -> float:
         """A number of the wire type, or its default."""

@@ -12,7 +12,7 @@ from ..ops.catalog import CATALOG, Op, TypeParam
 from ..ops.typeid import unversioned_id
 from ..params import AxisDesc, DTypeEnum, DTypeScalar, Field, IndexItem, Record
 from . import history
-from .flat import Table
+from .flat import SCALARS, Table
 
 __all__ = ["check_params", "find_op", "read_dtype", "read_param", "read_params"]
 
@@ -47,16 +47,30 @@ def read_param(t: Table, code: int, mge_version: int) -> Record:
         )
     if kind is TypeParam:
         return TypeParam(dtype=read_dtype(t))
+    if not _is_flat(code):
+        return _build(t, kind, mge_version)
     # Records are immutable, so operators whose tables agree byte for byte share one.
-    key = (kind, t.vt, t.inline()) if _is_flat(code) else None
-    found = t.buf.records.get(key) if key is not None else None
-    if found is None:
+    shared = t.buf.records.get((code, t.vt))
+    if shared is None:
         layout = history.fields(kind, mge_version)
-        values = {f.name: _field(t, slot, f, kind, mge_version) for slot, f in enumerate(layout)}
-        found = history.upgrade(kind, values)
-        if key is not None:
-            t.buf.records[key] = found
+        ends = [off + _width(f) for off, f in zip(t.offsets, layout, strict=False) if off]
+        shared = t.buf.records[code, t.vt] = max(ends, default=4), {}
+    end, known = shared
+    raw = bytes(t.buf.data[t.pos + 4 : t.pos + end])
+    found = known.get(raw)
+    if found is None:
+        found = known[raw] = _build(t, kind, mge_version)
     return cast(Record, found)
+
+
+def _build(t: Table, kind: type[Record], mge_version: int) -> Record:
+    layout = history.fields(kind, mge_version)
+    values = {f.name: _field(t, slot, f, kind, mge_version) for slot, f in enumerate(layout)}
+    return history.upgrade(kind, values)
+
+
+def _width(f: Field) -> int:
+    return _DTYPE_SCALAR.size if f.wire == "DTypeScalar" else SCALARS[f.wire].size
 
 
 @cache
