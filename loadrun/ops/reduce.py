@@ -216,10 +216,10 @@ def _half(x: Array, axis: int, mode: Mode, dtype: DType) -> Array:
     wide = x.astype(np.float32)
     if mode == Mode.PRODUCT:
         rows = np.moveaxis(wide, axis, 0)
-        acc = np.ones(rows.shape[1:], np.float32)
-        for row in rows:
-            acc = rounded(acc * row, dtype)
-        return stored(np.expand_dims(acc, axis), dtype)
+        acc = np.ones((1, *rows.shape[1:]), np.float32)
+        for i in range(len(rows)):
+            acc = rounded(acc * rows[i : i + 1], dtype)
+        return stored(np.moveaxis(acc, 0, axis), dtype)
     if mode == Mode.SUM_SQR:
         wide = rounded(wide * wide, dtype)
     total = sum_rounded(wide, axis, dtype)
@@ -254,10 +254,10 @@ def cumsum(c: Call, x: Array) -> Array:
     source = rows[: len(into)]
     dtype = c.inputs[0]
     if dtype.name in ("Float16", "BFloat16"):
-        acc = np.zeros(rows.shape[1:], np.float32)
-        for i, row in enumerate(source):
-            acc = rounded(acc + row, dtype)
-            into[i] = acc
+        acc = np.zeros((1, *rows.shape[1:]), np.float32)
+        for i in range(len(source)):
+            acc = rounded(acc + source[i : i + 1], dtype)
+            into[i : i + 1] = acc
     else:
         np.cumsum(source, axis=0, dtype=x.dtype, out=into)
     if p.reverse:
