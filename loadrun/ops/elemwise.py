@@ -227,6 +227,8 @@ _NEAR = float(np.finfo(np.float32).eps)
 
 def _power(exponent: float, half: bool) -> Function:
     """MegEngine's cases: whole powers keep the sign of odd ones, all others but roots are those of ``abs(x)``."""
+    if not np.isfinite(exponent):
+        return lambda out, x: np.power(np.abs(x), np.float32(exponent), out=out)
     whole = round(exponent)
     if abs(exponent - whole) < _NEAR:
         return _whole_power(whole, half)

@@ -13,7 +13,7 @@ import numpy as np
 from ..dtypes import Array, DType
 from .chunks import filled, in_chunks
 
-__all__ = ["dequantize", "quantize", "requantize", "round_away", "saturate"]
+__all__ = ["HIGHEST", "LOWEST", "dequantize", "quantize", "requantize", "round_away", "saturate"]
 
 _F = np.float32
 # The float32 just below one half: added to a value it rounds exactly as C's roundf does, also for
