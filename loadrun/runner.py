@@ -335,7 +335,8 @@ def _depends(check: Check) -> bool:
 def _judge(check: Check, expect: Array, get: Array, err: Array | None) -> OutputResult:
     dtype = check.get.dtype or dtype_of(get)
     found = compare(expect, get)
-    if expect.shape != get.shape:
+    # An error graph of its own may relate two layouts of one value; MegEngine's formula needs equal shapes.
+    if err is None and expect.shape != get.shape:
         return OutputResult(
             check.name, get.shape, dtype, Verdict.FAIL, check.maxerr, float("nan"), found, get
         )
