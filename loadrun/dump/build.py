@@ -54,6 +54,8 @@ class GraphBuilder:
 
     def set_outputs(self, t: Table, pairs: Sequence[tuple[int, ...]]) -> None:
         """Resolve the output list: pairs of variable number and number in the dumping graph."""
+        if not pairs:
+            raise t.buf.error("the dump lists no outputs: it is damaged or was not finished", t.pos)
         for number, _ in pairs:
             if number >= len(self.vars):
                 raise t.buf.error(

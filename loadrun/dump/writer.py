@@ -151,6 +151,8 @@ def _numbering(graph: Graph) -> dict[int, int]:
             _check_tensor(where, tensor)
         for var in opr.outputs:
             numbers[id(var)] = len(numbers)
+    if not graph.outputs:
+        raise FormatError("the graph has no outputs, so there is nothing to compute")
     for var in graph.outputs:
         if id(var) not in numbers:
             raise FormatError(f"the output {var.label!r} is made by no operator of the graph")

@@ -110,7 +110,7 @@ def a08_one_long_name_for_all() -> bytes:
         f.operator("SharedDeviceTensor", (11, "offset", held, 0), (2, "offset", name, 0))
         for _ in range(50_000)
     ]
-    return f.finish(shared)
+    return f.finish(shared, (4, "offset", f.outputs([0]), 0))
 
 
 @attack("refused", "which no memory holds")
@@ -193,7 +193,7 @@ def a17_inputs_of_one_name() -> bytes:
     """30,000 inputs called x."""
     graph = Graph(has_middle_tensors=False)
     for _ in range(30_000):
-        graph.add("Host2DeviceCopy", Host2DeviceCopy(), tensors=[Tensor(F32, (1,), "x")])
+        graph.outputs = graph.add("Host2DeviceCopy", Host2DeviceCopy(), tensors=[Tensor(F32, (1,), "x")])
     return dump_bytes(graph)
 
 

@@ -205,6 +205,18 @@ def output_that_does_not_exist() -> bytes:
 
 
 @case
+def no_outputs() -> bytes:
+    f, x, _ = parts()
+    return f.finish([x])
+
+
+@case
+def v1_no_outputs() -> bytes:
+    f = V1()
+    return f.finish([f.held(f.tensor([1], 4))], bytes(4))
+
+
+@case
 def value_of_the_wrong_size() -> bytes:
     f = V2()
     return f.finish([f.held(f.tensor([3, 5], data=f.e.bytes_vector(bytes(59)), name=f.e.string("w")))])
@@ -306,13 +318,14 @@ def too_few_middle_tensors() -> bytes:
     f, x, inputs = parts()
     y = f.operator("Elemwise", (7, "offset", inputs, 0), param=Elemwise())
     middle = f.e.offsets([f.e.table(6, [(0, "offset", f.e.string("x"), 0)])])
-    return f.finish([x, y], (3, "offset", middle, 0))
+    return f.finish([x, y], (3, "offset", middle, 0), (4, "offset", f.outputs([1]), 0))
 
 
 @case
 def middle_tensor_without_name() -> bytes:
     f, x, _ = parts()
-    return f.finish([x], (3, "offset", f.e.offsets([f.e.table(6, [])]), 0))
+    middle = f.e.offsets([f.e.table(6, [])])
+    return f.finish([x], (3, "offset", middle, 0), (4, "offset", f.outputs([0]), 0))
 
 
 @case
@@ -416,7 +429,7 @@ def v1_unknown_tensor_format() -> bytes:
 def equal_input_names() -> bytes:
     graph = Graph(has_middle_tensors=False)
     for _ in range(2):
-        graph.add("Host2DeviceCopy", Host2DeviceCopy(), tensors=[Tensor(F32, (1,), "x")])
+        graph.outputs += graph.add("Host2DeviceCopy", Host2DeviceCopy(), tensors=[Tensor(F32, (1,), "x")])
     return dump_bytes(graph)
 
 

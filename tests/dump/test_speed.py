@@ -77,7 +77,8 @@ def test_a_gibibyte_of_weights(tmp_path: Path) -> None:
     ]
     held = e.offsets([e.table(6, fields)])
     opr = e.table(13, [(0, "ulong", CATALOG["SharedDeviceTensor"].id_v1, 0), (7, "offset", held, 0)])
-    root = e.table(6, [(1, "ulong", 1, 0), (3, "offset", e.offsets([opr]), 0)])
+    oprs, outputs = e.offsets([opr]), e.structs(struct.Struct("<II"), [(0, 0)], 4)
+    root = e.table(6, [(1, "ulong", 1, 0), (3, "offset", oprs, 0), (4, "offset", outputs, 0)])
     path = tmp_path / "big.mge"
     with path.open("wb") as f:
         f.write(b"MGBC" + bytes(12) + struct.pack("<Q", 4 * count))

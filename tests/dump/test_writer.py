@@ -51,6 +51,12 @@ def foreign_output() -> Graph:
     return graph
 
 
+def no_outputs() -> Graph:
+    graph = model()
+    graph.outputs = []
+    return graph
+
+
 def wrong_output_count() -> Graph:
     graph = model()
     graph.oprs[3].outputs.append(Var(9, graph.oprs[3], 1))
@@ -97,6 +103,7 @@ def old_release_without_the_field() -> Graph:
         (wrong_record, r"operator 2 \(Elemwise\) needs the record Elemwise, found Convolution"),
         (later_variable, r"operator 2 \(Elemwise\) reads a variable that no earlier operator makes"),
         (foreign_output, "the output 'strange' is made by no operator of the graph"),
+        (no_outputs, "the graph has no outputs, so there is nothing to compute"),
         (wrong_output_count, r"operator 3 \(Elemwise\) has 2 outputs, a file counts 1"),
         (too_large_number, "the graph holds a value that FBS(_V2)? cannot store"),
         (negative_axis, "the graph holds a value that FBS(_V2)? cannot store"),
