@@ -14,12 +14,14 @@ from .parallel import parallel, threads
 
 __all__ = ["broadcast", "filled", "in_chunks", "in_rows"]
 
-_PIECE = 1 << 14
+_PIECE = 1 << 16
 """Elements of a piece of a formula with many steps: its temporaries stay in the cache."""
 _FILLED = 1 << 16
 """Longest array of one value."""
 _SHARE = 1 << 17
 """Fewer elements are not worth waking another thread."""
+_MANY_STEPS_SHARE = 1 << 20
+"""The same for formulas with many steps, whose short calls contend for the interpreter."""
 
 
 @lru_cache(maxsize=32)
@@ -99,7 +101,7 @@ def in_chunks(func: Callable[..., object], out: Array, xs: Sequence[Array], many
         func(out[s], *(x[s] if c else x for x, c in zip(pieces, cut, strict=True)))
 
     n = -(-rows // step)
-    if size <= _SHARE:
+    if size <= (_MANY_STEPS_SHARE if many_steps else _SHARE):
         for i in range(n):
             work(i)
     else:
