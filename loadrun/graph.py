@@ -194,7 +194,7 @@ class Graph:
         for i in range(n_outputs):
             opr.outputs.append(Var(first + i, opr, i, given[i] if i < len(given) else None))
         self.oprs.append(opr)
-        return opr.outputs
+        return list(opr.outputs)
 
     @property
     def n_vars(self) -> int:
