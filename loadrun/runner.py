@@ -21,7 +21,7 @@ from .graph import Graph, Var
 from .params import Elemwise, ElemwiseMode, Reduce, ReduceMode
 from .testcase import EXPECT, Bundle, Check, Testcase
 
-__all__ = ["OutputResult", "Result", "Runner", "Verdict", "random_inputs", "run"]
+__all__ = ["OutputResult", "Result", "Runner", "Verdict", "fit_inputs", "random_inputs", "run"]
 
 
 class Verdict(str, Enum):
@@ -195,7 +195,7 @@ class Runner:
             InputError: an input is missing, unknown, or of another dtype.
             EngineError: an operator failed.
         """
-        feeds = random_inputs(self.bundle, self.seed) if inputs is None else _fit(self.bundle, inputs)
+        feeds = random_inputs(self.bundle, self.seed) if inputs is None else fit_inputs(self.bundle, inputs)
         outputs = self.bundle.outputs
         if self._model is None:
             self._model = self._engine(self.bundle.graph, list(outputs.values()))
@@ -356,7 +356,7 @@ def _check_dtypes(engine: Engine, testcase: Testcase) -> None:
             raise InputError(f"the testcase stores {stored} for the input {name!r}, which takes {var.dtype}")
 
 
-def _fit(bundle: Bundle, inputs: Mapping[str, Array]) -> dict[str, Array]:
+def fit_inputs(bundle: Bundle, inputs: Mapping[str, Array]) -> dict[str, Array]:
     """Bring given arrays to the inputs' dtypes; refuse what would change values."""
     known = {v.name or "": v for v in bundle.graph.inputs}
     unknown = [n for n in inputs if n not in known]
