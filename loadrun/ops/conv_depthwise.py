@@ -35,8 +35,10 @@ def depthwise(x: Array, w: Array, geo: Geometry, out: Array, finish: Finish | No
     # there for what the shifts read beyond the end, which lands in columns that are cut off.
     wide = -(-max(geo.size[1] + 2 * geo.pad[1], (kx - 1) * dx + 1 + (ow - 1) * sx) // sx)
     high = -(-max(geo.size[0] + 2 * geo.pad[0], (ky - 1) * dy + 1 + (oh - 1) * sy) // sy) + 1
+    # Moving the taps costs about twice what the products do.
+    parts = splits(2 * x.shape[0] * geo.channels * geo.points * geo.taps)
     rows = max(1, min(oh, _BLOCK // (geo.taps * wide)))
-    per = max(1, min(-(-geo.groups // splits()), _BLOCK // (geo.taps * rows * wide)))
+    per = max(1, min(-(-geo.groups // parts), _BLOCK // (geo.taps * rows * wide)))
     blocks = -(-geo.groups // per)
     per = -(-geo.groups // blocks)
     taps = w.reshape(geo.groups, geo.ocg, geo.taps)
@@ -65,7 +67,7 @@ def depthwise(x: Array, w: Array, geo: Geometry, out: Array, finish: Finish | No
                 region = slice(first * ow, last * ow)
                 finish(flat[:, region], n, start, region)
 
-    if splits() > 1:
+    if parts > 1:
         parallel(block, x.shape[0] * blocks)
     else:
         for i in range(x.shape[0] * blocks):

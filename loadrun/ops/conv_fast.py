@@ -43,18 +43,23 @@ def conv_fast(x: Array, w: Array, geo: Geometry, finish: Finish | None = None) -
         depthwise(x, w, geo, out, finish)
         return out
     matrix = w.reshape(geo.groups, geo.ocg, geo.icg * geo.taps)
-    if geo.points < 256 and geo.groups == 1 and splits() > 1:
+    if geo.points < 256 and geo.groups == 1 and _parts(x, geo) > 1:
         _by_rows(x, matrix, geo, out, finish)
     else:
         _by_positions(x, matrix, geo, out, finish)
     return out
 
 
+def _parts(x: Array, geo: Geometry) -> int:
+    """Into how many parts the work is best cut."""
+    return splits(x.shape[0] * geo.channels * geo.points * geo.taps * geo.icg)
+
+
 def _by_positions(x: Array, matrix: Array, geo: Geometry, out: Array, finish: Finish | None) -> None:
     """Blocks of whole output rows, all channels of some groups."""
     depth = matrix.shape[2]
     height, width = geo.out
-    parts = splits()
+    parts = _parts(x, geo)
     rows = height if geo.pointwise else _BLOCK // (depth * width)
     if finish is not None:
         # What was just computed is still in the second-level cache when it is finished.
@@ -111,7 +116,7 @@ def _rows(block: Array) -> Array:
 def _by_rows(x: Array, matrix: Array, geo: Geometry, out: Array, finish: Finish | None) -> None:
     """Small maps: all positions at once, blocks of output channels."""
     height = geo.out[0]
-    parts = splits()
+    parts = _parts(x, geo)
     depth, points = matrix.shape[2], geo.points
     edges = [geo.ocg * i // parts // 16 * 16 for i in range(parts)] + [geo.ocg]
     for n in range(x.shape[0]):

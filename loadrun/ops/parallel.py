@@ -26,6 +26,9 @@ __all__ = ["blas_serial", "blas_threads", "matmul", "parallel", "scratch", "set_
 _KEEP = 64 << 20
 """A thread keeps a scratch buffer of at most this many bytes."""
 
+WORTH = 10_000_000
+"""Multiply-adds from which several threads pay."""
+
 _NAMES = ("scipy_openblas_{}64_", "scipy_openblas_{}", "openblas_{}64_", "openblas_{}")
 
 
@@ -237,9 +240,12 @@ def blas_serial() -> Iterator[None]:
                 found[0](_serial.before)
 
 
-def splits() -> int:
-    """Into how many parts a matrix product is best cut: 1 where BLAS itself has several threads."""
-    return threads() if _serial.depth else 1
+def splits(work: int = WORTH) -> int:
+    """Into how many parts a product of that many multiply-adds is best cut.
+
+    1 where BLAS itself has several threads, and for little work, which ends before another thread has begun.
+    """
+    return threads() if _serial.depth and work >= WORTH else 1
 
 
 def matmul(a: Array, b: Array, out: Array | None = None) -> Array:
@@ -251,8 +257,8 @@ def matmul(a: Array, b: Array, out: Array | None = None) -> Array:
     m, n = a.shape[0], b.shape[1]
     if out is None:
         out = np.empty((m, n), np.result_type(a, b))
-    parts = splits()
-    if parts == 1 or m * n * a.shape[1] < 1 << 18:
+    parts = splits(m * n * a.shape[1])
+    if parts == 1:
         return np.matmul(a, b, out=out)
     by_rows = m >= n
     edges = [(m if by_rows else n) * i // parts // 16 * 16 for i in range(parts)] + [m if by_rows else n]
