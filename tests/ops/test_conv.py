@@ -119,7 +119,7 @@ def convolutions(draw: st.DrawFn, axes: int = 2) -> Any:
     kernel, stride, dilate = ([draw(number) for _ in range(axes)] for _ in range(3))
     pad = [draw(st.integers(0, 5)) for _ in range(axes)]
     size = [
-        draw(st.integers(max(1, (k - 1) * d + 1 - 2 * p), 24 if axes == 2 else 9))
+        draw(st.integers(max(1, (k - 1) * d + 1 - 2 * p), 24 if axes == 2 else 13))
         for k, d, p in zip(kernel, dilate, pad, strict=True)
     ]
     return geometry((n, g * i, *size), g, i, o, kernel, pad, stride, dilate), n
