@@ -20,12 +20,15 @@ __all__ = ["add_check", "bare", "subgraph"]
 _F32 = DType("Float32")
 
 
-def subgraph(graph: Graph, outputs: Iterable[Var]) -> tuple[Graph, dict[int, Var]]:
+def subgraph(
+    graph: Graph, outputs: Iterable[Var], *, everything: bool = False
+) -> tuple[Graph, dict[int, Var]]:
     """Copy what some variables depend on; the bytes of stored tensors are shared.
 
     Args:
         graph: the source, which stays as it is.
         outputs: the copy's outputs, in order; a variable may stand twice.
+        everything: copy what no output depends on as well.
 
     Returns:
         the copy, renumbered, and its variables by the ids that they had in the source.
@@ -42,7 +45,7 @@ def subgraph(graph: Graph, outputs: Iterable[Var]) -> tuple[Graph, dict[int, Var
     )
     known: dict[int, Var] = {}
     number = 0
-    for opr in graph.needed(outputs):
+    for opr in graph.oprs if everything else graph.needed(outputs):
         fresh = Opr(
             opr.type,
             opr.params,

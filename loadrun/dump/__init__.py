@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, BinaryIO
 
 from ..graph import Graph
-from ..testcase import Bundle
+from ..testcase import Bundle, Testcase
 from .container import load, load_all, loads
 
+if TYPE_CHECKING:
+    from .options import DumpOptions, DumpResult
 
-def save(source: Graph | Bundle, path: str | os.PathLike[str], *, format: str | None = None) -> int:
-    """Write a graph or bundle as a .mge file; see `loadrun.dump.writer.save`."""
-    from .writer import save as write
 
-    return write(source, path, format=format)
+def save(
+    source: Graph | Bundle,
+    target: str | os.PathLike[str] | BinaryIO,
+    options: DumpOptions | None = None,
+    *,
+    format: str | None = None,
+    testcases: Iterable[Testcase] | None = None,
+) -> DumpResult:
+    """Write a graph or bundle as a .mge file; see `loadrun.dump.store.save`."""
+    from .store import save as write
+
+    return write(source, target, options, format=format, testcases=testcases)
 
 
 __all__ = ["Bundle", "load", "load_all", "loads", "save"]

@@ -16,6 +16,7 @@ from ..graph import Graph
 from ..testcase import Bundle, LazyTestcases, Testcase
 from . import v1, v2
 from .history import release
+from .record import record_at
 
 __all__ = ["MAGIC", "load", "load_all", "loads"]
 
@@ -63,7 +64,14 @@ def load_all(source: str | os.PathLike[str] | BinaryIO | bytes) -> list[Bundle]:
     try:
         bundles = [_read(data, 0, path)]
         end = bundles[0].size
-        while end < len(data) and _kind(data[end:]) is not None:
+        while end < len(data):
+            found = record_at(data[end:])
+            if found is not None and bundles[-1].record is None:
+                bundles[-1].record = found
+                end += len(found)
+                continue
+            if _kind(data[end:]) is None:
+                break
             try:
                 bundles.append(_read(data, end, path))
             except FormatError:

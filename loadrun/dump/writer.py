@@ -1,11 +1,8 @@
-"""Writing dumps: FBS_V2, FBS v1 and the testcase container, for `loadrun` and for real MegEngine."""
+"""The bytes of a dump: FBS_V2 and FBS v1, for `loadrun` and for real MegEngine. `store` makes files of them."""
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from struct import Struct, error, pack
 from typing import Any
 
@@ -14,53 +11,16 @@ from ..errors import FormatError
 from ..graph import Graph, Metadata, Opr, Tensor, TensorFormat, Var
 from ..ops.catalog import CATALOG, Op
 from ..params import Record
-from ..testcase import Bundle, Testcase
-from .container import MAGIC
+from ..testcase import Testcase
 from .emit import Emitter, Fields
 
-__all__ = ["MAX_BYTES", "dump_bytes", "save", "testcase_graph"]
+__all__ = ["MAX_BYTES", "dump_and_hash", "dump_bytes", "testcase_graph"]
 
 MAX_BYTES = 2**31 - 1
 """The largest FlatBuffer that MegEngine's verifier accepts."""
 _OUTPUT = Struct("<II")
 _V1_FORMAT_KIND = {1: 0, 2: 1, 3: 2}
 _EMPTY_USER_INFO = b"\x80\x04N."
-
-
-def save(source: Graph | Bundle, path: str | os.PathLike[str], *, format: str | None = None) -> int:
-    """Write a graph, or a bundle with its testcases, as a .mge file.
-
-    The file appears under its name only when it is complete: it is written beside it, flushed and renamed,
-    so that an interrupted write leaves the old file as it was (also when that is the mapped source).
-
-    Args:
-        source: what to write.
-        path: the file.
-        format: "FBS_V2" or "FBS" (v1), default the graph's own.
-
-    Returns:
-        bytes written.
-
-    Raises:
-        FormatError: the graph cannot be expressed in the format, or is larger than it allows.
-    """
-    target = Path(path)
-    fd, temporary = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent or ".")
-    try:
-        with os.fdopen(fd, "wb") as f:
-            total = 0
-            for part in _parts(source, format):
-                f.write(part)
-                total += len(part)
-            f.flush()
-            os.fsync(f.fileno())
-        mode = target.stat().st_mode if target.exists() else 0o666 & ~_umask()
-        os.chmod(temporary, mode & 0o777)
-        os.replace(temporary, target)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
-    return total
 
 
 def dump_bytes(graph: Graph, *, format: str | None = None) -> bytes:
@@ -74,11 +34,19 @@ def dump_bytes(graph: Graph, *, format: str | None = None) -> bytes:
     >>> loads(dump_bytes(g)).graph.inputs[0].name
     'x'
     """
+    return dump_and_hash(graph, format=format)[0]
+
+
+def dump_and_hash(graph: Graph, *, format: str | None = None) -> tuple[bytes, int]:
+    """The bytes of a plain dump and its content hash, which is 0 in FBS_V2."""
     kind = format or graph.format
     if kind not in ("FBS_V2", "FBS"):
         raise FormatError(f"format {kind!r} is unknown; known are 'FBS_V2' and 'FBS'")
     try:
-        return _V2(graph).bytes() if kind == "FBS_V2" else _V1(graph).bytes()
+        if kind == "FBS_V2":
+            return _V2(graph).bytes(), 0
+        old = _V1(graph)
+        return old.bytes(), old.hash
     except FormatError:
         raise
     except (ValueError, TypeError, OverflowError, error) as e:
@@ -106,25 +74,6 @@ def testcase_graph(testcase: Testcase, names: Iterable[str]) -> Graph:
 
 
 testcase_graph.__test__ = False  # type: ignore[attr-defined]
-
-
-def _parts(source: Graph | Bundle, format: str | None) -> Iterable[bytes]:
-    if isinstance(source, Graph):
-        yield dump_bytes(source, format=format)
-        return
-    kind = format or source.graph.format
-    if source.is_container or len(source.testcases):
-        yield MAGIC + pack("<I", len(source.testcases))
-    yield dump_bytes(source.graph, format=kind)
-    names = [v.name or "" for v in source.graph.inputs]
-    for testcase in source.testcases:
-        yield dump_bytes(testcase_graph(testcase, names), format=kind)
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 def _numbering(graph: Graph) -> dict[int, int]:
@@ -354,6 +303,7 @@ class _V1(_Common):
         super().__init__(graph)
         self.area: list[Array] = []
         self.legacy = graph.magic == "MGBS"
+        self.hash = graph.content_hash
 
     def bytes(self) -> bytes:
         graph = self.graph
@@ -361,6 +311,7 @@ class _V1(_Common):
         oprs = e.offsets([self.operator(e, o) for o in graph.oprs])
         pairs = zip(graph.outputs, _original_ids(graph, self.numbers), strict=True)
         outs = e.structs(_OUTPUT, [(self.numbers[id(v)], o) for v, o in pairs], 4)
+        self.hash = self.hash or self.content_hash()
         found = self.user_info(e)
         meta = None
         if found is not None:
@@ -375,7 +326,7 @@ class _V1(_Common):
                 ],
             )
         fields: Fields = [
-            (1, "ulong", graph.content_hash or self.content_hash(), 0),
+            (1, "ulong", self.hash, 0),
             (0, "uint", graph.mge_version, 0),
             (2, "uint", graph.nr_shared_tensor, 0),
             (3, "offset", oprs, 0),

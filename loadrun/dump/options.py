@@ -1,0 +1,264 @@
+"""What can be chosen about a dump, and what writing it returns: the options of MegEngine's ``trace.dump``."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from ..errors import LoadRunError, UsageError
+from ..graph import Graph, Metadata, Opr, Var
+from ..ops.catalog import CATALOG
+from ..ops.infer import infer_dtypes
+from ..params import Elemwise
+from ..rewrite import subgraph
+from ..testcase import Bundle
+
+__all__ = ["DumpOptions", "DumpResult", "strip_info", "update_strip_info"]
+
+FORMATS = ("FBS_V2", "FBS")
+_FIRST = -(2**31)
+"""The priority that MegEngine gives inputs and constants."""
+_FORWARD = frozenset(
+    {
+        *("AdaptivePooling", "Argsort", "BatchConvBias", "BatchNorm", "ConvBias", "Convolution"),
+        *(
+            "Convolution3D",
+            "Correlation",
+            "CvtColor",
+            "DctChannelSelect",
+            "DeformableConv",
+            "DeformablePSROIPooling",
+        ),
+        *("FakeQuant", "GeneralNorm", "GroupNorm", "Images2Neibs", "IndexingOneHot", "InstanceNorm"),
+        *("LRN", "LSQ", "LayerNorm", "LocalShare", "MultiHeadAttn", "Padding"),
+        *("Pooling", "ROIAlign", "ROIPooling", "RegionRestrictedConvolution", "Remap", "Resize"),
+        *("Resize3D", "SlidingWindowTranspose", "Softmax", "TQT", "WarpAffine", "WarpPerspective"),
+        *("Where"),
+    }
+)
+_NO_WORKSPACE = frozenset(
+    {"Elemwise", "TypeCvtV2", "ReshapeV1", "Subtensor", "GetVarShapeV1", "Dimshuffle", "AssertEqual"}
+)
+
+
+@dataclass(frozen=True)
+class DumpOptions:
+    """How a graph is written. None keeps what the graph says.
+
+    Attributes:
+        dump_format: "FBS_V2" or "FBS" (version 1).
+        model_version: version number of FBS_V2 files, at least 2.
+        compat_older_version: "8.14" writes version 1 files with the header and operator ids of that release.
+        keep_var_name: 0 no names but those of inputs, 1 and 2 all names (in version 1 files 1 keeps those of outputs).
+        keep_opr_name: whether operators have names.
+        keep_param_name: whether weights have names.
+        keep_opr_priority: whether operators have priorities.
+        user_info: text, which is stored as MegEngine does (a pickle), or the bytes themselves.
+        enable_metadata: False leaves the metadata out.
+        strip_info_file: a JSON file that gets the operator types, dtypes and modes in use.
+        append_json: whether that file's lists are extended instead of replaced.
+        append: whether the dump is put behind what the file holds.
+
+    >>> DumpOptions(dump_format="FBS", keep_var_name=0).keep_opr_name is None
+    True
+    """
+
+    dump_format: str | None = None
+    model_version: int | None = None
+    compat_older_version: str | None = None
+    keep_var_name: int | None = None
+    keep_opr_name: bool | None = None
+    keep_param_name: bool | None = None
+    keep_opr_priority: bool | None = None
+    user_info: str | bytes | None = None
+    enable_metadata: bool | None = None
+    strip_info_file: str | None = None
+    append_json: bool = False
+    append: bool = False
+
+    def __post_init__(self) -> None:
+        if self.dump_format not in (None, *FORMATS):
+            raise UsageError(f"format {self.dump_format!r} is unknown; known are {' and '.join(FORMATS)}")
+        if self.keep_var_name not in (None, 0, 1, 2):
+            raise UsageError(f"keep_var_name is 0, 1 or 2, found {self.keep_var_name!r}")
+        if self.model_version is not None and not 2 <= self.model_version < 2**32:
+            raise UsageError(
+                f"model_version must be at least 2, found {self.model_version}: MegEngine 1.13 cannot read version 1"
+            )
+        if self.compat_older_version not in (None, "8.14"):
+            raise UsageError(f"compat_older_version can only be 8.14, found {self.compat_older_version!r}")
+        if self.compat_older_version and self.dump_format == "FBS_V2":
+            raise UsageError("compat_older_version needs the format FBS")
+        if self.append_json and self.strip_info_file is None:
+            raise UsageError("append_json says how to write strip_info_file; name that file")
+
+    def format_of(self, graph: Graph) -> str:
+        """The format in which a graph is written."""
+        return self.dump_format or ("FBS" if self.compat_older_version else graph.format)
+
+    def apply(self, graph: Graph) -> Graph:
+        """The graph as it is to be written: itself, or a copy that follows the options."""
+        unchanged = DumpOptions(
+            self.dump_format,
+            strip_info_file=self.strip_info_file,
+            append_json=self.append_json,
+            append=self.append,
+        )
+        if self == unchanged:
+            return graph
+        made, _ = subgraph(graph, graph.outputs, everything=True)
+        if self.keep_opr_name is not None:
+            for opr in made.oprs:
+                opr.name = opr.name or _operator_name(opr) if self.keep_opr_name else None
+        if self.keep_param_name is not None:
+            for opr in _weights(made):
+                for tensor, var in zip(opr.tensors, opr.outputs, strict=False):
+                    tensor.name = tensor.name or var.name if self.keep_param_name else None
+        if self.keep_opr_priority is not None:
+            for opr in made.oprs:
+                opr.priority = _priority(opr) if self.keep_opr_priority else 0
+        self._names(made)
+        self._metadata(made)
+        if self.model_version is not None:
+            made.model_version = self.model_version
+        if self.compat_older_version:
+            made.magic = "MGBS"
+        return made
+
+    def _names(self, graph: Graph) -> None:
+        if self.keep_var_name is None:
+            return
+        old = self.format_of(graph) == "FBS"
+        keep = {id(v) for v in (*graph.outputs, *Bundle(graph).outputs.values())}
+        for var in graph.vars():
+            if self.keep_var_name == 0 or (old and self.keep_var_name == 1 and id(var) not in keep):
+                if var.owner.type != "Host2DeviceCopy":
+                    var.name = None
+            else:
+                var.name = var.label
+        graph.has_middle_tensors = self.keep_var_name > 0
+        if self.keep_var_name == 0:
+            # Without a format of its own the writer adds names that inputs have on their tensors anyway.
+            graph.format = "FBS_V2"
+
+    def _metadata(self, graph: Graph) -> None:
+        if self.enable_metadata is False:
+            graph.metadata = None
+        elif self.enable_metadata and graph.metadata is None:
+            graph.metadata = Metadata(is_valid=True)
+        if self.user_info is not None:
+            if graph.metadata is None and self.enable_metadata is False:
+                raise UsageError("user_info is part of the metadata, which enable_metadata=False leaves out")
+            raw = self.user_info
+            data = pickle.dumps(raw, protocol=4) if isinstance(raw, str) else raw
+            graph.metadata = replace(graph.metadata or Metadata(), is_valid=True, user_info=data)
+
+
+@dataclass(frozen=True)
+class DumpResult:
+    """What was written; MegEngine's ``trace.dump`` returns the same counts.
+
+    Attributes:
+        nr_opr: operators of the graph.
+        tot_bytes: bytes of the whole, testcases included.
+        tensor_value_bytes: bytes of the graph's stored tensors.
+        content_hash: the hash in a version 1 file, 0 in FBS_V2.
+        inputs: names of the graph inputs, sorted.
+        outputs: names of the outputs.
+        params: names of the stored tensors that have one.
+        testcases: how many testcases were written.
+    """
+
+    nr_opr: int
+    tot_bytes: int
+    tensor_value_bytes: int
+    content_hash: int = 0
+    inputs: tuple[str, ...] = field(default=())
+    outputs: tuple[str, ...] = field(default=())
+    params: tuple[str, ...] = field(default=())
+    testcases: int = 0
+
+
+def summary(graph: Graph, total: int, content_hash: int, testcases: int) -> DumpResult:
+    """The result of writing a graph."""
+    weights = [t for o in _weights(graph) for t in o.tensors]
+    return DumpResult(
+        nr_opr=len(graph.oprs),
+        tot_bytes=total,
+        tensor_value_bytes=sum(t.data.size for o in graph.oprs for t in o.tensors if t.data is not None),
+        content_hash=content_hash,
+        inputs=tuple(v.name or "" for v in graph.inputs),
+        outputs=tuple(Bundle(graph).outputs),
+        params=tuple(t.name for t in weights if t.name),
+        testcases=testcases,
+    )
+
+
+def strip_info(graph: Graph) -> dict[str, list[str]]:
+    """What a runtime needs to execute the graph, for building one that has nothing else.
+
+    >>> import loadrun
+    >>> strip_info(loadrun.load("fixtures/nets/lstm_2_both.mge").graph)["elemwise_modes"]
+    ['ABS', 'ADD', 'MAX', 'MIN', 'SUB', 'TRUE_DIV']
+    """
+    oprs = graph.needed()
+    try:
+        infer_dtypes(oprs)
+    except LoadRunError as e:
+        raise UsageError(f"strip_info_file needs the dtypes of all variables: {e}") from e
+    types = {_class_name(o.type) for o in oprs}
+    dtypes = {v.dtype.name for o in oprs for v in o.outputs if v.dtype is not None}
+    if any(o.type not in _NO_WORKSPACE and CATALOG[o.type].category != "io" for o in oprs):
+        # Workspaces, which no file mentions, are bytes.
+        dtypes.add("Byte")
+    modes = {o.get(Elemwise).mode.name for o in oprs if o.type == "Elemwise"}
+    return {"opr_types": sorted(types), "dtypes": sorted(dtypes), "elemwise_modes": sorted(modes)}
+
+
+def update_strip_info(graph: Graph, path: str, content_hash: int, *, append: bool) -> None:
+    """Write `strip_info` to a JSON file, or add it to the lists that the file has.
+
+    Raises:
+        UsageError: the file to be extended holds something else.
+    """
+    found: dict[str, object] = dict(strip_info(graph))
+    target = Path(path)
+    if append and target.exists() and target.stat().st_size:
+        try:
+            old = json.loads(target.read_text(encoding="utf-8"))
+            for key in ("opr_types", "dtypes", "elemwise_modes"):
+                lists = (*old.get(key, []), *(x for x in _texts(found[key]) if x not in old.get(key, [])))
+                found[key] = list(lists)
+        except (ValueError, TypeError, AttributeError, RecursionError) as e:
+            raise UsageError(f"{path} is no strip info file that could be extended: {e}") from None
+    found["hash"] = content_hash
+    target.write_text(json.dumps(found), encoding="utf-8")
+
+
+def _texts(value: object) -> list[str]:
+    assert isinstance(value, list)
+    return value
+
+
+def _class_name(type: str) -> str:
+    """The name of the C++ class that a registered type name stands for."""
+    name = type[:-2] if type[-2:-1] == "V" and type[-1:].isdigit() else type
+    name = name.removesuffix("MGB")
+    name = name if name not in ("LSTMForward", "RNNForward") else name.removesuffix("Forward")
+    return name + "Forward" if name in _FORWARD else name
+
+
+def _weights(graph: Graph) -> Iterator[Opr]:
+    return (o for o in graph.oprs if o.tensors and o.type != "Host2DeviceCopy")
+
+
+def _operator_name(opr: Opr) -> str | None:
+    var: Var | None = opr.outputs[0] if len(opr.outputs) == 1 else None
+    return var.name if var is not None and not opr.tensors else None
+
+
+def _priority(opr: Opr) -> int:
+    return opr.priority or (_FIRST if opr.tensors else opr.id)

@@ -1,0 +1,136 @@
+"""What loadrun keeps behind the testcases of a file: where they come from, and digests of every tensor.
+
+MegEngine reads a graph and as many testcases as the header says and looks at nothing behind them. There stand the
+8 bytes of `MAGIC`, the length of the rest as u64, and one JSON object a line: the first about the file, then one for
+every testcase in order.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterator, Mapping
+from hashlib import blake2b
+from struct import pack, unpack_from
+from typing import Any
+
+import numpy as np
+
+from ..dtypes import Array, DType, dtype_of, encode
+from ..errors import FormatError
+from ..graph import Graph
+from ..testcase import Testcase
+
+__all__ = ["MAGIC", "RecordWriter", "graph_digest", "header", "lines", "record_at", "tensor_digest"]
+
+MAGIC = b"loadrun\x01"
+_HEAD = 16
+_LONGEST = 1 << 24
+
+
+def record_at(data: memoryview) -> memoryview | None:
+    """The record that some bytes begin with, whole, or None."""
+    if len(data) < _HEAD or bytes(data[:8]) != MAGIC:
+        return None
+    (length,) = unpack_from("<Q", data, 8)
+    return data[: _HEAD + length] if length <= len(data) - _HEAD else None
+
+
+def lines(record: memoryview) -> Iterator[dict[str, Any]]:
+    """The objects of a record, one after another.
+
+    Raises:
+        FormatError: a line is no JSON object.
+    """
+    at = _HEAD
+    while at < len(record):
+        # A line is found within a window, so that no more than it is copied.
+        window = 1 << 12
+        while (end := bytes(record[at : at + window]).find(b"\n")) < 0:
+            if at + window >= len(record) or window > _LONGEST:
+                raise FormatError("the record behind the testcases is damaged: a line has no end")
+            window *= 4
+        try:
+            found = json.loads(bytes(record[at : at + end]))
+        except (ValueError, RecursionError):
+            found = None
+        if not isinstance(found, dict):
+            raise FormatError("the record behind the testcases is damaged: a line is no JSON object")
+        yield found
+        at += end + 1
+
+
+def header(record: memoryview) -> dict[str, Any]:
+    """The first object of a record, about the file."""
+    for found in lines(record):
+        return found
+    raise FormatError("the record behind the testcases is empty")
+
+
+def tensor_digest(value: Array, dtype: DType | None = None) -> str:
+    """A digest of dtype, shape and bytes.
+
+    >>> tensor_digest(np.zeros(2, "f4")) == tensor_digest(np.zeros((2, 1), "f4"))
+    False
+    """
+    dtype = dtype or dtype_of(value)
+    digest = blake2b(f"{dtype} {list(value.shape or (1,))}".encode(), digest_size=16)
+    digest.update(encode(value, dtype).data)
+    return digest.hexdigest()
+
+
+def graph_digest(graph: Graph) -> str:
+    """A digest of what a graph computes: operators, parameters, stored tensors and outputs, in either format.
+
+    Names of variables and operators do not count, those of inputs do.
+    """
+    numbers = {id(v): i for i, v in enumerate(graph.vars())}
+    digest = blake2b(digest_size=16)
+    for opr in graph.oprs:
+        ins = [numbers[id(v)] for v in opr.inputs]
+        digest.update(f"{opr.type} {ins} {len(opr.outputs)} {opr.params!r} {opr.output_dtype}\n".encode())
+        for tensor in opr.tensors:
+            name = tensor.name if opr.type == "Host2DeviceCopy" else ""
+            digest.update(f"{name} {tensor.dtype} {tensor.shape}\n".encode("utf-8", "surrogateescape"))
+            if tensor.data is not None:
+                digest.update(np.ascontiguousarray(tensor.data).data)
+    digest.update(f"{[numbers[id(v)] for v in graph.outputs]}".encode())
+    return digest.hexdigest()
+
+
+class RecordWriter:
+    """Collects a record while testcases are written, outside of memory.
+
+    Args:
+        about: what to say about the file; its "provenance" is taken as that of every testcase without its own.
+        graph: the graph of the file.
+    """
+
+    def __init__(self, about: Mapping[str, object], graph: Graph) -> None:
+        self.provenance = about.get("provenance")
+        self.file = tempfile.TemporaryFile()  # noqa: SIM115 - `close` ends it
+        self._line({**about, "model": graph_digest(graph)})
+
+    def add(self, case: Testcase) -> None:
+        """Note a testcase."""
+        line: dict[str, object] = {
+            "digests": {n: tensor_digest(a, case.dtypes.get(n)) for n, a in case.arrays.items()}
+        }
+        if case.provenance and dict(case.provenance) != self.provenance:
+            line["provenance"] = dict(case.provenance)
+        self._line(line)
+
+    def parts(self) -> Iterator[bytes]:
+        """The bytes of the record, piece by piece."""
+        length = self.file.tell()
+        self.file.seek(0)
+        yield MAGIC + pack("<Q", length)
+        while part := self.file.read(1 << 20):
+            yield part
+
+    def close(self) -> None:
+        """Give the temporary file back."""
+        self.file.close()
+
+    def _line(self, value: Mapping[str, object]) -> None:
+        self.file.write(json.dumps(value, separators=(",", ":")).encode() + b"\n")
