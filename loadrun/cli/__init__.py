@@ -12,7 +12,11 @@ from .groups import EXIT_ERROR
 
 __all__ = ["main"]
 
-COMMANDS = {"run": "replay testcases or run a model (the default)", "info": "describe a model"}
+COMMANDS = {
+    "run": "replay testcases or run a model (the default)",
+    "info": "describe a model",
+    "pack": "embed input data and outputs in a model",
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -287,9 +287,12 @@ class _V2(_Common):
         kind, form = (0, None) if var.format is None else self.format(e, var.format)
         node = None if var.comp_node is None else self.comp_node(e, var.comp_node)
         name = var.name or _stored_name(var) or var.label
+        tensors = var.owner.tensors
+        # Readers know the shape of a stored tensor, so a graph that was never a file is written like one that was.
+        stored = tensors[var.index].shape if var.index < len(tensors) else None
         fields: Fields = [
             (0, "offset", e.string(name), 0),
-            (1, "offset", e.numbers(var.shape), 0),
+            (1, "offset", e.numbers(stored if var.shape is None else var.shape), 0),
             (2, "offset", node, 0),
             (3, "offset", e.dtype(var.described), 0),
             (5, "offset", form, 0),

@@ -10,7 +10,7 @@ from ..bench import Timing
 from ..dtypes import DType
 from ..runner import FileResult, OutputResult, Result, Verdict
 
-__all__ = ["clean", "file_report", "shape_text", "summary", "table", "timing_line"]
+__all__ = ["clean", "dtype_text", "file_report", "shape_text", "summary", "table", "timing_line"]
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 _WIDEST = 60

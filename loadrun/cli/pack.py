@@ -1,0 +1,207 @@
+"""`loadrun pack model.mge -d SPEC -o out.mge`: embed input data and the outputs that the model gives."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+from functools import partial
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+
+from ..dtypes import Array, DType
+from ..dump import load
+from ..dump.options import DumpOptions
+from ..engines import ENGINES
+from ..errors import UsageError
+from ..inputlist import count_cases, expand
+from ..packing import Packer
+from ..report.text import clean, dtype_text, shape_text, table
+from ..testcase import EXPECT, Testcase
+from .groups import EXIT_PASS, Parser, progress
+from .inputs import add_input_options, cases_of
+
+__all__ = ["main"]
+
+_SHOWN = 8
+"""Testcases that the table shows one by one."""
+
+
+def parser() -> Parser:
+    """The options of `loadrun pack`."""
+    p = Parser(
+        prog="loadrun pack",
+        description="Run a model on input data and write a file that carries the model, the data and the outputs "
+        "that it must give. Testcases that the model's file has are kept.",
+    )
+    p.add_argument("model", metavar="MODEL.mge")
+    add_input_options(p, "-d", "--data")
+    p.add_argument("-o", "--output", metavar="OUT.mge", required=True, help="the file to write")
+    p.add_argument("--replace", action="store_true", help="drop the testcases that MODEL.mge has")
+    p.add_argument(
+        "--maxerr",
+        metavar="[NAME=]X",
+        action="append",
+        help="tolerance of the checks, of all outputs or of one (default 1e-4; of existing checks: theirs)",
+    )
+    p.add_argument(
+        "--silent",
+        action="store_true",
+        default=None,
+        help="MegEngine does not print the errors that it finds",
+    )
+    p.add_argument(
+        "--no-assert", action="store_true", help="embed the inputs alone, without outputs and checks"
+    )
+    p.add_argument("--no-record", action="store_true", help="leave out provenance and digests")
+    p.add_argument("--seed", type=int, default=0, help="seed of random data and random operators (default 0)")
+    p.add_argument("--engine", choices=ENGINES, default="reference", help="what executes the model")
+    p.add_argument("-q", "--quiet", action="store_true", help="print no table")
+    _dump_options(p)
+    return p
+
+
+def _dump_options(p: Parser) -> None:
+    g = p.add_argument_group(
+        "the file", "named as in MegEngine's trace.dump; by default all is kept as it is"
+    )
+    g.add_argument("--format", "--dump-format", choices=("FBS_V2", "FBS"), help="format version")
+    g.add_argument(
+        "--model-version", metavar="N", type=int, help="version number of FBS_V2 files, at least 2"
+    )
+    g.add_argument("--compat-older-version", choices=("8.14",), help="FBS with that release's header and ids")
+    g.add_argument(
+        "--keep-var-name", type=int, choices=(0, 1, 2), help="names of variables: none, the outputs' or all"
+    )
+    for what, names in (("opr", "operators"), ("param", "weights")):
+        g.add_argument(f"--keep-{what}-name", action=argparse.BooleanOptionalAction, help=f"names of {names}")
+    g.add_argument(
+        "--keep-opr-priority", action=argparse.BooleanOptionalAction, help="priorities of operators"
+    )
+    g.add_argument("--user-info", metavar="TEXT", help="text to store as metadata")
+    g.add_argument("--no-metadata", action="store_true", help="leave the metadata out")
+    g.add_argument("--append", action="store_true", help="put the dump behind what OUT.mge holds")
+    g.add_argument("--strip-info-file", metavar="FILE", help="JSON file for the operators and dtypes in use")
+    g.add_argument("--append-json", action="store_true", help="extend that file's lists")
+
+
+def main(argv: list[str]) -> int:
+    """Pack; 2 when something fails, and then the output is as it was."""
+    options = parser()
+    args = options.parse_args(argv)
+    if args.input is None:
+        options.error('no data to pack; give it with -d, such as -d "data:cat.jpg" or -d "#rand(0,255)"')
+    dump = DumpOptions(
+        dump_format=args.format,
+        model_version=args.model_version,
+        compat_older_version=args.compat_older_version,
+        keep_var_name=args.keep_var_name,
+        keep_opr_name=args.keep_opr_name,
+        keep_param_name=args.keep_param_name,
+        keep_opr_priority=args.keep_opr_priority,
+        user_info=args.user_info,
+        enable_metadata=False if args.no_metadata else None,
+        strip_info_file=args.strip_info_file,
+        append_json=args.append_json,
+        append=args.append,
+    )
+    bundle = load(args.model)
+    warned: dict[str, None] = {}
+    packer = Packer(
+        bundle,
+        maxerr=tolerance(args.maxerr),
+        silent=args.silent,
+        no_assert=args.no_assert,
+        replace=args.replace,
+        engine=args.engine,
+        seed=args.seed,
+        warn=warned.setdefault,
+    )
+    total = count_cases(args.input)
+    shown = Table()
+    cases: Iterator[dict[str, Array]] = progress(cases_of(args, bundle, warned.setdefault), total, "testcase")
+    result = packer.pack(
+        cases, args.output, dump, record=not args.no_record, seen=shown.add, where=partial(spec, args.input)
+    )
+    for text in warned:
+        print(f"warning: {clean(text, 500)}", file=sys.stderr)
+    if not args.quiet:
+        print(shown.text())
+        print()
+    kept = f" ({packer.kept} kept)" if packer.kept else ""
+    print(
+        f"{args.output}: {result.testcases} testcase{'s' * (result.testcases != 1)}{kept}, "
+        f"{result.nr_opr} operators, {Path(args.output).stat().st_size} bytes"
+    )
+    return EXIT_PASS
+
+
+def tolerance(given: list[str] | None) -> float | dict[str, float] | None:
+    """What ``--maxerr`` says.
+
+    Raises:
+        UsageError: no number, or a number for all next to one for a name.
+
+    >>> tolerance(["a=0.5", "b:0=1e-3"])
+    {'a': 0.5, 'b:0': 0.001}
+    """
+    if not given:
+        return None
+    found: dict[str, float] = {}
+    for text in given:
+        name, equals, number = text.rpartition("=")
+        try:
+            found[name if equals else ""] = float(number)
+        except ValueError:
+            raise UsageError(f"--maxerr takes a number or NAME=NUMBER, found {text!r}") from None
+    if "" not in found:
+        return found
+    if len(found) > 1:
+        raise UsageError("--maxerr takes one number for all outputs or NAME=NUMBER for some, not both")
+    return found[""]
+
+
+def spec(specs: list[str], index: int) -> str:
+    """The text that testcase `index` comes from, with its line in a list file."""
+    found = next(islice(expand(specs), index, None))
+    text = found.spec.text or str(found.spec)
+    return f"{found.where}: {text}" if found.where else text
+
+
+class Table:
+    """What was packed: the first testcases one by one."""
+
+    def __init__(self) -> None:
+        self.rows: list[tuple[str, ...]] = []
+        self.count = 0
+
+    def add(self, index: int, case: Testcase) -> None:
+        """Note a testcase."""
+        self.count = index + 1
+        if index < _SHOWN:
+            for name, array in case.arrays.items():
+                kind = "output" if name.endswith(EXPECT) else "input"
+                dtype = case.dtypes[name]
+                row = (str(index), kind, clean(name.removesuffix(EXPECT)), shape_text(array.shape))
+                self.rows.append((*row, dtype_text(dtype), *figures(array, dtype)))
+
+    def text(self) -> str:
+        """The table."""
+        headers = ["testcase", "", "name", "shape", "dtype", "min", "max", "mean", "sd"]
+        shown = table(self.rows, headers, right=(0, 5, 6, 7, 8))
+        more = self.count - _SHOWN
+        return shown if more <= 0 else f"{shown}\n... and {more} more testcases"
+
+
+def figures(array: Array, dtype: DType) -> tuple[str, str, str, str]:
+    """Smallest and largest value, mean and standard deviation, of what quantized values stand for."""
+    if not array.size:
+        return "-", "-", "-", "-"
+    real = array.astype(np.float64)
+    if dtype.is_quantized:
+        real = (real - dtype.zero_point) * dtype.scale
+    with np.errstate(all="ignore"):
+        found = (real.min(), real.max(), real.mean(), real.std())
+    return tuple(f"{x:.4g}" for x in found)  # type: ignore[return-value]

@@ -1,0 +1,314 @@
+"""`loadrun pack` and what it writes."""
+
+from __future__ import annotations
+
+import gc
+import io
+import json
+import os
+import pickle
+import tracemalloc
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from test_capture import X, unary
+
+import loadrun
+from loadrun.cli import main
+from loadrun.cli.pack import spec, tolerance
+from loadrun.dtypes import Array
+from loadrun.dump.options import DumpOptions, strip_info
+from loadrun.dump.writer import dump_bytes
+from loadrun.errors import UsageError
+from loadrun.packing import Packer
+from loadrun.params import ElemwiseMode
+from loadrun.runner import Verdict
+from loadrun.testcase import Bundle
+
+MLP = "fixtures/nets/mlp.mge"
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> str:
+    """A file that computes y = -x."""
+    loadrun.save(unary(), tmp_path / "m.mge")
+    return str(tmp_path / "m.mge")
+
+
+def pack(*argv: object) -> int:
+    return main(["pack", *map(str, argv)])
+
+
+def verdicts(path: Path) -> list[Verdict]:
+    return [r.verdict for r in loadrun.run(path)]
+
+
+def test_pack(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "o.mge"
+    assert pack(model, "-d", "#full(2)", "-d", "#full(3,5,...)", "-o", out, "--maxerr", "0.5") == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert shown[3].split() == ["0", "output", "y", "2x3", "float32", "-2", "-2", "-2", "0"]
+    assert shown[-1].startswith(f"{out}: 2 testcases, 14 operators, ")
+    bundle = loadrun.load(out)
+    assert [t.arrays["y:expect"].tolist() for t in bundle.testcases] == [[[-2] * 3] * 2, [[-3] * 3] * 5]
+    assert [(c.name, c.maxerr, c.verbose) for c in bundle.checks] == [("y", 0.5, True)]
+    assert verdicts(out) == [Verdict.PASS] * 2
+
+
+def test_testcases_are_added_or_replaced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    old = loadrun.load(MLP)
+    more, fresh = tmp_path / "more.mge", tmp_path / "fresh.mge"
+    assert pack(MLP, "-d", "#zeros", "-o", more) == 0
+    assert "4 testcases (3 kept)" in capsys.readouterr().out
+    bundle = loadrun.load(more)
+    assert [c.maxerr for c in bundle.checks] == [c.maxerr for c in old.checks], "existing checks stay"
+    for was, now in zip(old.testcases, bundle.testcases, strict=False):
+        assert {n: a.tobytes() for n, a in was.arrays.items()} == {
+            n: a.tobytes() for n, a in now.arrays.items()
+        }
+    assert verdicts(more) == [Verdict.PASS] * 4
+    assert pack(more, "--replace", "-d", "#ones", "-o", fresh, "--silent") == 0
+    bundle = loadrun.load(fresh)
+    assert [t.arrays["data"].sum() for t in bundle.testcases] == [20]
+    assert [(c.maxerr, c.verbose) for c in bundle.checks] == [(np.float32(1e-4), False)]
+
+
+def test_packing_onto_its_own_source(model: str) -> None:
+    for n in range(1, 4):
+        assert pack(model, "-d", f"#full({n})", "-o", model, "-q") == 0
+    assert [t.arrays["x"][0, 0] for t in loadrun.load(model).testcases] == [1, 2, 3]
+
+
+def test_tolerances_of_existing_checks(tmp_path: Path) -> None:
+    out = tmp_path / "o.mge"
+    assert pack(MLP, "-d", "#zeros", "-o", out, "--maxerr", "out=0.25", "--silent") == 0
+    assert [(c.maxerr, c.verbose) for c in loadrun.load(out).checks] == [(0.25, False)]
+
+
+def test_no_assert(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plain, both = tmp_path / "plain.mge", tmp_path / "both.mge"
+    assert pack(model, "-d", "#full(2)", "-o", plain, "--no-assert") == 0
+    bundle = loadrun.load(plain)
+    assert (bundle.checks, list(bundle.testcases[0].arrays)) == ([], ["x"])
+    assert pack(plain, "-d", "#full(3)", "-o", both) == 0
+    assert verdicts(both) == [Verdict.PASS] * 2, "testcases without outputs get them"
+    assert pack(both, "-d", "#full(3)", "-o", plain, "--no-assert") == 2
+    assert "--no-assert needs --replace" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("fmt", ["FBS", "FBS_V2"])
+def test_options_for_data_and_file(fmt: str, model: str, tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.array([[1, 2, 3]], "f4"))
+    out = tmp_path / "o.mge"
+    argv = ["--repeat", 2, "--input-transform", "data * 10", "--format", fmt, "--user-info", "hello"]
+    assert pack(model, "-d", tmp_path / "x.npy", "-o", out, *argv, "--keep-var-name", 0) == 0
+    bundle = loadrun.load(out)
+    assert bundle.graph.format == fmt
+    assert bundle.testcases[0].inputs["x"].tolist() == [[10, 20, 30]] * 2
+    assert bundle.testcases[0].expects["y"].tolist() == [[-10, -20, -30]] * 2
+    assert bundle.graph.metadata is not None
+    assert pickle.loads(bundle.graph.metadata.user_info or b"") == "hello"
+    assert {v.name for v in bundle.graph.vars()} == {None, "x", "y:expect"}
+    assert verdicts(out) == [Verdict.PASS]
+
+
+def test_append(model: str, tmp_path: Path) -> None:
+    out = tmp_path / "o.mge"
+    for n in range(3):
+        assert pack(model, "-d", f"#full({n})", "-o", out, "--append", "-q") == 0
+    bundles = loadrun.load_all(out)
+    assert [b.testcases[0].arrays["x"][0, 0] for b in bundles] == [0, 1, 2]
+    assert [b.trailing for b in bundles] == [0, 0, 0]
+    assert all(b.record is not None for b in bundles)
+
+
+@pytest.mark.parametrize(
+    ("argv", "what"),
+    [
+        ([], "no data to pack; give it with -d"),
+        (["-d", "z:#ones"], "the model has no input 'z'"),
+        (["-d", "#ones", "--maxerr", "-1"], "maxerr must be a finite number >= 0"),
+        (["-d", "#ones", "--maxerr", "x"], "--maxerr takes a number or NAME=NUMBER, found 'x'"),
+        (["-d", "#ones", "--maxerr", "1", "--maxerr", "y=1"], "not both"),
+        (["-d", "#ones", "--maxerr", "z=1"], "maxerr names the output 'z'; the outputs are 'y'"),
+        (["-d", "#ones", "--model-version", "1"], "MegEngine 1.13 cannot read version 1"),
+        (["-d", "#ones", "--append-json"], "name that file"),
+        (["-d", "#ones", "--no-metadata", "--user-info", "x"], "user_info is part of the metadata"),
+        (["-d", "#ones", "--format", "FBS_V2", "--compat-older-version", "8.14"], "needs the format FBS"),
+    ],
+)
+def test_usage_errors(
+    argv: list[str], what: str, model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert pack(model, *argv, "-o", tmp_path / "o.mge") == 2
+    assert what in capsys.readouterr().err
+    assert os.listdir(tmp_path) == ["m.mge"]
+
+
+def test_failure_late_in_a_list(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The 900th specification does not fit: no file appears, and the message says which line it was."""
+    out = tmp_path / "o.mge"
+    listed = tmp_path / "list.txt"
+    listed.write_text("#rand(0,1)\n" * 899 + "#rand(0,1,1,7)\n" + "#rand(0,1)\n" * 100)
+    assert pack(MLP, "-d", f"@{listed}", "-o", out) == 2
+    said = capsys.readouterr().err
+    assert "testcase 902" in said, "three testcases were there before"
+    assert f"{listed}:900: #rand(0,1,1,7)" in said
+    assert os.listdir(tmp_path) == ["list.txt"]
+    out.write_bytes(b"old")
+    assert pack(MLP, "-d", "missing.npy", "-o", out) == 2
+    assert "missing.npy" in capsys.readouterr().err
+    assert out.read_bytes() == b"old"
+
+
+def test_nonfinite_output_warns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    loadrun.save(unary(ElemwiseMode.LOG), tmp_path / "m.mge")
+    assert pack(tmp_path / "m.mge", "-d", "#full(1)", "-d", "#full(-1)", "-o", tmp_path / "o.mge") == 0
+    assert (
+        "testcase 1 (specification 2: #full(-1)): output 'y' holds NaN, so its check fails"
+        in capsys.readouterr().err
+    )
+
+
+def test_output_that_is_empty_later(model: str, tmp_path: Path) -> None:
+    packer = Packer(loadrun.load(model), warn=print)
+    with pytest.raises(loadrun.InputError, match="testcase 1: output 'y' has no elements"):
+        packer.pack([{"x": X}, {"x": X[:0]}], tmp_path / "o.mge")
+
+
+def test_no_data(model: str, tmp_path: Path) -> None:
+    with pytest.raises(loadrun.InputError, match="no input data to pack"):
+        Packer(loadrun.load(model), warn=print).pack([], tmp_path / "o.mge")
+
+
+def test_thousands_of_testcases_stream(model: str, tmp_path: Path) -> None:
+    """Memory while packing does not depend on the number of testcases."""
+
+    def held(count: int) -> int:
+        """Bytes that are alive when the last testcase is asked for."""
+        found = []
+
+        def inputs() -> Iterator[dict[str, Array]]:
+            for i in range(count):
+                if i == count - 1:
+                    gc.collect()
+                    found.append(tracemalloc.get_traced_memory()[0])
+                yield {"x": np.full((100, 3), i, np.float32)}
+
+        packer = Packer(loadrun.load(model), warn=print)
+        tracemalloc.start()
+        try:
+            assert packer.pack(inputs(), tmp_path / "o.mge").testcases == count
+            return found[0]
+        finally:
+            tracemalloc.stop()
+
+    held(10)
+    assert held(1000) < held(200) + 20_000
+    bundle = loadrun.load(tmp_path / "o.mge")
+    assert len(bundle.testcases) == 200
+
+
+def test_same_command_same_bytes(model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "0")
+    files = [tmp_path / "a.mge", tmp_path / "b.mge"]
+    for out in files:
+        assert pack(model, "-d", "#rand(0,1)", "-o", out, "--seed", 3) == 0
+    assert files[0].read_bytes() == files[1].read_bytes()
+    loadrun.save(loadrun.load(files[0]), files[1])
+    assert files[0].read_bytes() == files[1].read_bytes(), "reading and writing is the identity"
+
+
+def test_streams() -> None:
+    """To an open file; one that cannot be rewound needs to know the number of testcases."""
+
+    class Pipe(io.BytesIO):
+        def seekable(self) -> bool:
+            return False
+
+    data = io.BytesIO(b"head")
+    data.seek(4)
+    packer = Packer(loadrun.loads(dump_bytes(unary())), warn=print)
+    result = packer.pack([{"x": X}, {"x": X}], data)
+    assert result.tot_bytes == len(data.getvalue()) - 4
+    assert len(loadrun.loads(data.getvalue()[4:]).testcases) == 2
+    with pytest.raises(UsageError, match="cannot be rewound"):
+        packer.pack([{"x": X}], Pipe())
+    pipe = Pipe()
+    loadrun.save(loadrun.loads(data.getvalue()[4:]), pipe)
+    assert pipe.getvalue() == data.getvalue()[4:]
+
+
+def test_counts(tmp_path: Path) -> None:
+    result = loadrun.save(loadrun.load(MLP), tmp_path / "o.mge", DumpOptions(keep_param_name=True))
+    assert (result.nr_opr, result.inputs, result.outputs) == (43, ("data", "out:expect"), ("out",))
+    assert "layers.0.weight" in result.params
+    assert result.content_hash == 0
+    assert result.tot_bytes == (tmp_path / "o.mge").stat().st_size
+    floats = 4 + 16 + 24 + 32 + 32 * 20 + 32 + 32 + 32 + 24 * 32 + 16 * 24 + 4 * 16 + 1
+    assert result.tensor_value_bytes == 4 * floats + 4
+    old = loadrun.save(loadrun.load(MLP), tmp_path / "o.mge", format="FBS")
+    assert old.content_hash == loadrun.load(tmp_path / "o.mge").graph.content_hash != 0
+
+
+def reread(tmp_path: Path, **options: Any) -> Bundle:
+    loadrun.save(loadrun.load(MLP), tmp_path / "o.mge", DumpOptions(**options))
+    bundle = loadrun.load(tmp_path / "o.mge")
+    assert [r.verdict for r in loadrun.run(bundle)] == [Verdict.PASS] * 3
+    return bundle
+
+
+def test_names_and_priorities(tmp_path: Path) -> None:
+    graph = reread(tmp_path, keep_opr_name=True, keep_opr_priority=True).graph
+    assert graph.oprs[7].name == "layers.0.MatrixMul"
+    assert [graph.oprs[i].priority for i in (0, 1, 7, 42)] == [-(2**31), -(2**31), 7, 42]
+    graph = reread(tmp_path, keep_opr_name=False, keep_var_name=2, dump_format="FBS").graph
+    assert {o.name for o in graph.oprs} == {None}
+    assert graph.oprs[7].outputs[0].name == "layers.0.MatrixMul"
+    graph = reread(tmp_path, keep_var_name=1, dump_format="FBS").graph
+    assert (graph.oprs[7].outputs[0].name, graph.oprs[31].outputs[0].name) == (None, "out")
+
+
+def test_old_release(tmp_path: Path) -> None:
+    bundle = reread(tmp_path, compat_older_version="8.14")
+    assert (bundle.graph.format, bundle.graph.magic) == ("FBS", "MGBS")
+
+
+def test_metadata(tmp_path: Path) -> None:
+    assert reread(tmp_path, enable_metadata=False).graph.metadata is None
+    found = reread(tmp_path, user_info=b"raw", model_version=3)
+    assert found.graph.metadata is not None
+    assert (found.graph.metadata.user_info, found.graph.model_version) == (b"raw", 3)
+
+
+def test_strip_info(tmp_path: Path) -> None:
+    """What MegEngine 1.13 itself said of the bare model of this file."""
+    from loadrun.rewrite import bare
+
+    graph = bare(loadrun.load("fixtures/nets/quant_resnet_quint8.mge"))
+    types = "Concat ConvBiasForward Elemwise ElemwiseMultiType GetVarShape Host2DeviceCopy ImmutableTensor MatrixMul"
+    assert strip_info(graph) == {
+        "dtypes": ["Byte", "Float32", "Int32", "Quantized8Asymm", "QuantizedS32"],
+        "elemwise_modes": ["ADD"],
+        "opr_types": [*types.split(), "PoolingForward", "Reshape", "Subtensor", "TypeCvt"],
+    }
+    path = tmp_path / "strip.json"
+    path.write_text("")
+    for append in (True, True, False):
+        options = DumpOptions(strip_info_file=str(path), append_json=append)
+        loadrun.save(unary() if append else graph, tmp_path / "o.mge", options)
+        found = json.loads(path.read_text())
+        assert ("NEGATE" in found["elemwise_modes"]) == append
+        assert found["hash"] == 0
+    path.write_text("[]")
+    with pytest.raises(UsageError, match="is no strip info file"):
+        loadrun.save(graph, tmp_path / "o.mge", DumpOptions(strip_info_file=str(path), append_json=True))
+
+
+def test_helpers() -> None:
+    assert tolerance(["2"]) == 2
+    assert tolerance(None) is None
+    assert spec(["#ones", "#zeros"], 1) == "specification 2: #zeros"
