@@ -16,6 +16,8 @@ COMMANDS = {
     "run": "replay testcases or run a model (the default)",
     "info": "describe a model",
     "pack": "embed input data and outputs in a model",
+    "unpack": "take a packed file apart",
+    "verify": "check a packed file against its digests and replay it",
 }
 
 

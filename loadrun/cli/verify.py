@@ -1,0 +1,94 @@
+"""`loadrun verify FILE`: is the file what was packed, and do its checks hold?"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..dump import load_all
+from ..dump.record import header
+from ..engines import ENGINES
+from ..errors import LoadRunError
+from ..report.text import clean, file_report, summary
+from ..runner import FileResult, Runner, Verdict
+from ..testcase import Bundle
+from ..unpacking import mismatches
+from .groups import EXIT_FAIL, Parser, exit_code, progress
+
+__all__ = ["main"]
+
+_SHOWN = 20
+"""Differences that are shown one by one."""
+
+
+def parser() -> Parser:
+    """The options of `loadrun verify`."""
+    p = Parser(
+        prog="loadrun verify",
+        description="Compare model and testcases with the digests that `loadrun pack` recorded, then replay them.",
+        epilog="Exit codes as those of `loadrun run`; 1 also where something differs from its digest.",
+    )
+    p.add_argument("files", nargs="+", metavar="FILE.mge")
+    p.add_argument("--seed", type=int, default=0, help="seed of random operators (default 0)")
+    p.add_argument("--engine", choices=ENGINES, default="reference", help="what executes the model")
+    p.add_argument("--no-check", action="store_true", help="nothing to compare is wanted: exit with 0, not 3")
+    return p
+
+
+def main(argv: list[str]) -> int:
+    """Verify the files."""
+    args = parser().parse_args(argv)
+    found: list[FileResult] = []
+    intact = True
+    for path in args.files:
+        try:
+            bundles = load_all(path)
+        except (LoadRunError, OSError) as e:
+            found.append(FileResult(path, message=str(e)))
+            print(file_report(found[-1]))
+            continue
+        for i, bundle in enumerate(bundles):
+            name = path if i == 0 else f"{path} (dump {i + 1})"
+            intact &= _digests(name, bundle)
+            found.append(_replay(name, bundle, args.engine, args.seed))
+            print(file_report(found[-1]), end="\n\n")
+    print(summary(found))
+    code = exit_code((f.verdict for f in found), no_check=args.no_check)
+    return code if intact or Verdict.ERROR in {f.verdict for f in found} else EXIT_FAIL
+
+
+def _digests(name: str, bundle: Bundle) -> bool:
+    """Say what differs from its digest; whether nothing does."""
+    shown = clean(name, 200)
+    if not isinstance(bundle.record, memoryview):
+        print(f"{shown}: no digests were recorded")
+        return True
+    count = 0
+    try:
+        for count, found in enumerate(mismatches(bundle), 1):
+            place = "" if found.testcase is None else f"testcase {found.testcase}: "
+            if count <= _SHOWN:
+                print(f"{shown}: {place}{clean(found.what, 300)}")
+        if count > _SHOWN:
+            print(f"{shown}: {count} differences in all")
+        if not count:
+            whence = header(bundle.record).get("provenance")
+            known = whence if isinstance(whence, dict) else {}
+            by = ", ".join(f"{k} {known[k]}" for k in ("time", "loadrun", "engine", "seed") if k in known)
+            print(f"{shown}: all digests agree ({clean(by, 300)})")
+    except LoadRunError as e:
+        print(f"{shown}: {clean(str(e), 300)}")
+        return False
+    return not count
+
+
+def _replay(name: str, bundle: Bundle, engine: str, seed: int) -> FileResult:
+    base = FileResult(name, warnings=tuple(bundle.warnings))
+    if not len(bundle.testcases):
+        return base
+    try:
+        runner = Runner(bundle, engine, seed=seed)
+        results = progress(runner.replay(), len(bundle.testcases), "testcase")
+        plain = [replace(r, outputs=tuple(replace(o, value=None) for o in r.outputs)) for r in results]
+    except LoadRunError as e:
+        return replace(base, message=str(e))
+    return replace(base, results=tuple(plain))
