@@ -31,6 +31,7 @@ class Packer:
         replace: drop the testcases that are there.
         engine: name of the engine that computes the outputs.
         seed: seed of the model's random operators.
+        reasons: why the outputs have these tolerances, for the record.
         warn: called with what deserves a look.
 
     Raises:
@@ -47,8 +48,10 @@ class Packer:
         replace: bool = False,
         engine: str = "reference",
         seed: int = 0,
+        reasons: Mapping[str, str] | None = None,
         warn: Warn,
     ) -> None:
+        self.reasons = dict(reasons or {})
         self.source = bundle
         self.maxerr = maxerr
         self.silent = silent
@@ -94,7 +97,11 @@ class Packer:
         if first is None:
             raise InputError("there is no input data to pack")
         graph = self._graph(first)
-        policy = {c.name: {"maxerr": c.maxerr, "verbose": c.verbose} for c in Bundle(graph).checks}
+        policy: dict[str, dict[str, object]] = {}
+        for check in Bundle(graph).checks:
+            policy[check.name] = {"maxerr": check.maxerr, "verbose": check.verbose}
+            if check.name in self.reasons:
+                policy[check.name]["reason"] = self.reasons[check.name]
         bundle = Bundle(graph, is_container=True)
         if record:
             bundle.record = {"record": 1, **self.about, "policy": policy}

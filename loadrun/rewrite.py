@@ -77,7 +77,7 @@ def subgraph(
 def bare(bundle: Bundle) -> Graph:
     """The model alone: without checks, expected values and what computes the errors.
 
-    Outputs keep the order and, where the file gives the variable none, the name that the checks have for them.
+    Outputs keep their order and get the names that the checks have for them: optimization renames variables.
 
     Raises:
         UsageError: the model computes something from an input that is named like an expected value.
@@ -92,9 +92,11 @@ def bare(bundle: Bundle) -> Graph:
         graph, _ = subgraph(bundle.graph, bundle.graph.outputs)
     else:
         graph, known = subgraph(bundle.graph, outputs.values())
+        named: set[int] = set()
         for name, var in outputs.items():
-            if known[var.id].name is None:
+            if var.id not in named and var.owner.type != "Host2DeviceCopy":
                 known[var.id].name = name
+            named.add(var.id)
     for var in graph.inputs:
         if (var.name or "").endswith(EXPECT):
             raise UsageError(

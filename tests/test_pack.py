@@ -21,8 +21,10 @@ from loadrun.cli import main
 from loadrun.cli.pack import spec, tolerance
 from loadrun.dtypes import Array
 from loadrun.dump.options import DumpOptions, strip_info
+from loadrun.dump.record import header
 from loadrun.dump.writer import dump_bytes
 from loadrun.errors import UsageError
+from loadrun.noise import suggest
 from loadrun.packing import Packer
 from loadrun.params import ElemwiseMode
 from loadrun.runner import Verdict
@@ -282,6 +284,33 @@ def test_metadata(tmp_path: Path) -> None:
     found = reread(tmp_path, user_info=b"raw", model_version=3)
     assert found.graph.metadata is not None
     assert (found.graph.metadata.user_info, found.graph.model_version) == (b"raw", 3)
+
+
+def test_suggested_tolerances(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "o.mge"
+    argv = [MLP, "-d", "#randn(0,1)", "-o", out, "--suggest-maxerr", "--replace"]
+    assert pack(*argv) == 0
+    assert "suggested: --maxerr out=" in capsys.readouterr().out
+    bundle = loadrun.load(out)
+    assert 1e-6 <= bundle.checks[0].maxerr <= 1e-4
+    assert isinstance(bundle.record, memoryview)
+    assert "10 times the noise of" in header(bundle.record)["policy"]["out"]["reason"]
+    assert verdicts(out) == [Verdict.PASS]
+    assert pack(*argv, "--maxerr", "0.5") == 0
+    assert loadrun.load(out).checks[0].maxerr == 0.5
+
+
+def test_noise_follows_the_model() -> None:
+    """exp(8 x) amplifies a relative step of x by 8 x; what computes exactly has no noise."""
+    assert suggest(Bundle(unary()), {"x": X})["y"].noise == {
+        "the number of threads": 0,
+        "executing operators one by one": 0,
+        "rounding of inputs and weights": 0,
+    }
+    found = suggest(Bundle(unary(ElemwiseMode.EXP)), {"x": np.full((2, 3), 80.1, "f4")})["y"]
+    assert 2**-24 * 80 / 4 < found.noise["rounding of inputs and weights"] < 2**-24 * 80 * 4
+    assert found.maxerr in (1e-5, 2e-5, 5e-5, 1e-4, 2e-4)
+    assert "rounding of inputs and weights" in found.reason
 
 
 def test_strip_info(tmp_path: Path) -> None:

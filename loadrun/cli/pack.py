@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Iterator
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +17,7 @@ from ..dump.options import DumpOptions
 from ..engines import ENGINES
 from ..errors import UsageError
 from ..inputlist import count_cases, expand
+from ..noise import suggest
 from ..packing import Packer
 from ..report.text import clean, dtype_text, shape_text, table
 from ..testcase import EXPECT, Testcase
@@ -45,6 +46,12 @@ def parser() -> Parser:
         metavar="[NAME=]X",
         action="append",
         help="tolerance of the checks, of all outputs or of one (default 1e-4; of existing checks: theirs)",
+    )
+    p.add_argument(
+        "--suggest-maxerr",
+        action="store_true",
+        help="measure on the first testcase what rounding does to the outputs and suggest tolerances; new checks get "
+        "them unless --maxerr is given",
     )
     p.add_argument(
         "--silent",
@@ -109,9 +116,21 @@ def main(argv: list[str]) -> int:
     )
     bundle = load(args.model)
     warned: dict[str, None] = {}
+    total = count_cases(args.input)
+    cases: Iterator[dict[str, Array]] = progress(cases_of(args, bundle, warned.setdefault), total, "testcase")
+    maxerr, reasons = tolerance(args.maxerr), {}
+    if args.suggest_maxerr:
+        first = next(cases)
+        cases = chain([first], cases)
+        found = suggest(bundle, first, args.engine, seed=args.seed)
+        for name, s in found.items():
+            print(f"suggested: --maxerr {clean(name)}={s.maxerr:g} ({s.reason})")
+        if maxerr is None and not args.no_assert and (args.replace or not bundle.checks):
+            maxerr, reasons = {n: s.maxerr for n, s in found.items()}, {n: s.reason for n, s in found.items()}
     packer = Packer(
         bundle,
-        maxerr=tolerance(args.maxerr),
+        maxerr=maxerr,
+        reasons=reasons,
         silent=args.silent,
         no_assert=args.no_assert,
         replace=args.replace,
@@ -119,9 +138,7 @@ def main(argv: list[str]) -> int:
         seed=args.seed,
         warn=warned.setdefault,
     )
-    total = count_cases(args.input)
     shown = Table()
-    cases: Iterator[dict[str, Array]] = progress(cases_of(args, bundle, warned.setdefault), total, "testcase")
     result = packer.pack(
         cases, args.output, dump, record=not args.no_record, seen=shown.add, where=partial(spec, args.input)
     )
