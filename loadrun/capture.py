@@ -199,8 +199,14 @@ def tolerances(maxerr: float | Mapping[str, float], names: Sequence[str]) -> dic
 
 
 def warn_nonfinite(case: Testcase, warn: Warn | None = None, where: str = "") -> None:
-    """Warn of expected values that no check can hold: NaN equals nothing, infinities have no difference."""
+    """Warn of expected values that no check can hold: NaN equals nothing, infinities have no difference.
+
+    Also of inputs without elements, which a testcase can hold for loadrun alone.
+    """
     warn = warn or partial(warnings.warn, stacklevel=3)
+    for name, value in case.inputs.items():
+        if not value.size:
+            warn(f"{where}input {name!r} has no elements; MegEngine cannot read such a testcase")
     for name, value in case.expects.items():
         if value.dtype.kind == "f" and not np.isfinite(value).all():
             what = "NaN" if np.isnan(value).any() else "infinity"

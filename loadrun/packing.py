@@ -181,8 +181,8 @@ class Packer:
             for name in checked_names:
                 if name in case.arrays and not case.arrays[name].size:
                     raise InputError(
-                        f"testcase {i}: output {name[: -len(EXPECT)]!r} has no elements, and MegEngine's check cannot "
-                        "take that; pack it into a file of its own, where the output gets no check"
+                        f"testcase {i}: output {name[: -len(EXPECT)]!r} has no elements, and a testcase of MegEngine "
+                        "cannot hold that; pack it into a file of its own, where the output gets no check"
                     )
             yield Testcase({n: case.arrays[n] for n in names}, case.dtypes, case.provenance)
 

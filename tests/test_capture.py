@@ -118,7 +118,8 @@ def test_zero_size_output_is_left_unchecked() -> None:
     model.outputs.append(z)
     said: list[str] = []
     bundle = embed(model, [capture(model, {"x": X[:0]})], warn=said.append)
-    assert said == [f"output {n!r} has no elements, so it gets no check" for n in "yz"]
+    assert said[:2] == [f"output {n!r} has no elements, so it gets no check" for n in "yz"]
+    assert said[2:] == ["input 'x' has no elements; MegEngine cannot read such a testcase"]
     assert list(bundle.outputs) == ["y", "z"]
     assert not bundle.checks
     assert loadrun.run(bundle)[0].verdict is Verdict.NOT_COMPARED
