@@ -341,3 +341,26 @@ def test_helpers() -> None:
     assert tolerance(["2"]) == 2
     assert tolerance(None) is None
     assert spec(["#ones", "#zeros"], 1) == "specification 2: #zeros"
+
+
+def test_interrupted(model: str, tmp_path: Path) -> None:
+    """Ctrl-C in the middle leaves neither a half file nor a temporary one."""
+
+    def inputs() -> Iterator[dict[str, Array]]:
+        yield {"x": X}
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        Packer(loadrun.load(model), warn=print).pack(inputs(), tmp_path / "o.mge")
+    assert os.listdir(tmp_path) == ["m.mge"]
+
+
+def test_layout_nets_keep_their_output_names(tmp_path: Path) -> None:
+    """Optimization renamed the variables; the outputs are still called what the checks call them."""
+    source = loadrun.load("fixtures/nets/layout_chain_nchw44.mge")
+    out = tmp_path / "o.mge"
+    assert (
+        pack("fixtures/nets/layout_chain_nchw44.mge", "--replace", "-d", "#rand(0,1)", "-o", out, "-q") == 0
+    )
+    assert [c.name for c in loadrun.load(out).checks] == [c.name for c in source.checks] == ["map"]
+    assert verdicts(out) == [Verdict.PASS]
