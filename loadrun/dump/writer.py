@@ -26,6 +26,7 @@ _EMPTY_USER_INFO = b"\x80\x04N."
 def dump_bytes(graph: Graph, *, format: str | None = None) -> bytes:
     """One graph as the bytes of a plain dump.
 
+    >>> from loadrun.dtypes import DType
     >>> from loadrun.dump import loads
     >>> from loadrun.graph import Graph, Tensor
     >>> from loadrun.params import Host2DeviceCopy
