@@ -122,7 +122,11 @@ class Packer:
         self, inputs: Iterable[Mapping[str, Array]], where: Callable[[int], str] | None
     ) -> Iterator[Testcase]:
         known = {v.name or "": v.owner.tensors[0] for v in Bundle(self.model).inputs}
+        unused = {v.name or "" for v in self.source.inputs} - set(known)
+        for name in sorted(unused):
+            self.warn(f"nothing is computed from the input {name!r}, so it is left out")
         for i, arrays in enumerate(inputs):
+            arrays = {n: a for n, a in arrays.items() if n not in unused}
             if self.recorder is None:
                 values = {n: arrays[n] if n in arrays else t.value() for n, t in known.items()}
                 yield Testcase(values, {n: t.dtype for n, t in known.items()})

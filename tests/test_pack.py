@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_capture import X, unary
+from test_capture import F32, X, unary
 
 import loadrun
 from loadrun.cli import main
@@ -24,9 +24,10 @@ from loadrun.dump.options import DumpOptions, strip_info
 from loadrun.dump.record import header
 from loadrun.dump.writer import dump_bytes
 from loadrun.errors import UsageError
+from loadrun.graph import Tensor
 from loadrun.noise import suggest
 from loadrun.packing import Packer
-from loadrun.params import ElemwiseMode
+from loadrun.params import ElemwiseMode, Host2DeviceCopy
 from loadrun.runner import Verdict
 from loadrun.testcase import Bundle
 
@@ -364,3 +365,13 @@ def test_layout_nets_keep_their_output_names(tmp_path: Path) -> None:
     )
     assert [c.name for c in loadrun.load(out).checks] == [c.name for c in source.checks] == ["map"]
     assert verdicts(out) == [Verdict.PASS]
+
+
+def test_input_that_feeds_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = unary()
+    tensor = Tensor(F32, (4,), "idle")
+    model.add("Host2DeviceCopy", Host2DeviceCopy(), names=["idle"], tensors=[tensor])
+    loadrun.save(model, tmp_path / "m.mge")
+    assert pack(tmp_path / "m.mge", "-d", "#ones", "-o", tmp_path / "o.mge") == 0
+    assert "nothing is computed from the input 'idle', so it is left out" in capsys.readouterr().err
+    assert list(loadrun.load(tmp_path / "o.mge").testcases[0].arrays) == ["x", "y:expect"]
