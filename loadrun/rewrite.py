@@ -93,8 +93,11 @@ def bare(bundle: Bundle) -> Graph:
     else:
         graph, known = subgraph(bundle.graph, outputs.values())
         named: set[int] = set()
-        for name, var in outputs.items():
-            if var.id not in named and var.owner.type != "Host2DeviceCopy":
+        for i, (name, var) in enumerate(outputs.items()):
+            if var.owner.type == "Host2DeviceCopy" and var.name != name and var.id not in named:
+                # An input that is an output as well keeps its own name.
+                graph.outputs[i] = graph.add("Identity", inputs=[known[var.id]], names=[name])[0]
+            elif var.id not in named:
                 known[var.id].name = name
             named.add(var.id)
     for var in graph.inputs:

@@ -185,3 +185,17 @@ def test_subgraph_keeps_what_is_needed() -> None:
     assert [o.type for o in part.oprs] == ["Host2DeviceCopy", "Elemwise"]
     assert part.outputs == [known[1]]
     assert part.oprs[0].tensors[0] is not model.oprs[0].tensors[0]
+
+
+def test_input_that_is_an_output_under_another_name() -> None:
+    model = unary()
+    model.outputs = [model.oprs[0].outputs[0]]
+    bundle = embed(model, [capture(model, {"x": X})])
+    for opr in bundle.graph.oprs:
+        if opr.outputs[0].name == "x:expect":
+            opr.outputs[0].name = opr.tensors[0].name = "y:expect"
+    graph = bare(bundle)
+    assert [v.name for v in graph.inputs] == ["x"]
+    again = embed(graph, [capture(graph, {"x": X})])
+    assert [c.name for c in again.checks] == ["y"]
+    assert loadrun.run(again)[0].verdict is Verdict.PASS
