@@ -1,4 +1,8 @@
-"""One round of real MegEngine (Lite runtime): run_megengine.py MODEL ITERATIONS WARMUP THREADS; prints a JSON line."""
+"""One round of real MegEngine (Lite runtime): prints a JSON line.
+
+run_megengine.py MODEL ITERATIONS WARMUP THREADS [tuned]; tuned profiles every algorithm first (up to minutes) and
+preprocesses the weights.
+"""
 
 import io
 import json
@@ -36,14 +40,19 @@ def main():
     """Time the model with its checks, as load_and_run does."""
     path, iterations, warmup, threads = sys.argv[1], *map(int, sys.argv[2:5])
     import megengine
-    from megenginelite import LiteNetwork
+    from megenginelite import LiteAlgoSelectStrategy, LiteConfig, LiteNetwork, LiteOptions
 
     megengine.set_log_level("ERROR")
     with open(path, "rb") as f:
         model, testcase = parts(f.read())
-    net = LiteNetwork()
+    tuned = sys.argv[5:] == ["tuned"]
+    options = LiteOptions()
+    options.weight_preprocess = tuned
+    net = LiteNetwork(config=LiteConfig(option=options))
     if threads > 1:
         net.threads_number = threads
+    if tuned:
+        net.set_network_algo_policy(LiteAlgoSelectStrategy.LITE_ALGO_PROFILE)
     with tempfile.NamedTemporaryFile(suffix=".mge") as f:
         f.write(model)
         f.flush()
