@@ -1,0 +1,115 @@
+"""Every call that real MegEngine answered gives the same dtypes, shapes and numbers here, eagerly and traced."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import loadrun
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+from fixtures.functional._case import Case, arrays  # noqa: E402
+
+FOLDER = ROOT / "fixtures" / "functional"
+FAMILIES = sorted(p.name.removesuffix("_cases.py") for p in FOLDER.glob("*_cases.py"))
+
+
+@cache
+def recorded(family: str) -> dict[str, np.ndarray]:
+    with np.load(FOLDER / f"{family}.npz") as file:
+        return {key: file[key] for key in file}
+
+
+def cases(family: str) -> list[Case]:
+    found: list[Case] = importlib.import_module(f"fixtures.functional.{family}_cases").CASES
+    return found
+
+
+ALL = [pytest.param(family, case, id=f"{family}-{case.id}") for family in FAMILIES for case in cases(family)]
+VALUES = [p for p in ALL if p.values[1].raises is None]
+ERRORS = [p for p in ALL if p.values[1].raises is not None]
+TRACED = [p for p in VALUES if p.values[1].traceable]
+
+
+def expected(family: str, case: Case) -> list[np.ndarray]:
+    """What MegEngine answered; quantized arrays are their stored integers."""
+    store = recorded(family)
+    found: list[np.ndarray] = []
+    while f"{case.id}.{len(found)}" in store:
+        found.append(store[f"{case.id}.{len(found)}"])
+    assert found, f"nothing recorded for {case.id}"
+    return found
+
+
+def check_values(family: str, case: Case, got: list[np.ndarray]) -> None:
+    want = expected(family, case)
+    assert len(got) == len(want)
+    for n, (a, b) in enumerate(zip(got, want, strict=True)):
+        assert a.shape == b.shape, f"output {n}: shape {a.shape}, MegEngine {b.shape}"
+        assert a.dtype == b.dtype, f"output {n}: dtype {a.dtype}, MegEngine {b.dtype}"
+        kind = recorded(family).get(f"{case.id}.{n}.dtype")
+        if kind is not None:
+            check_dtype(a.dtype, json.loads(str(kind)), n)
+        if b.dtype.kind not in "fc":
+            np.testing.assert_array_equal(a, b, err_msg=f"output {n}")
+            continue
+        wide = np.complex128 if b.dtype.kind == "c" else np.float64
+        x, y = a.astype(wide), b.astype(wide)
+        same = (x == y) | (np.isnan(x) & np.isnan(y))
+        with np.errstate(all="ignore"):
+            error = np.abs(x - y) / np.maximum(1, np.minimum(np.abs(x), np.abs(y)))
+        worst = np.max(np.where(same, 0, error), initial=0)
+        assert worst <= case.maxerr, f"output {n}: error {worst} > {case.maxerr}\n{a}\n{b}"
+
+
+def check_dtype(found: np.dtype[Any], kind: dict[str, Any], n: int) -> None:
+    """A quantized dtype carries MegEngine's description: its name, scale and zero point."""
+    ours = (found.metadata or {}).get("mgb_dtype")
+    assert ours is not None, f"output {n}: {found} is not quantized, MegEngine {kind}"
+    assert ours["name"] == kind["name"]
+    assert np.float32(ours["scale"]) == np.float32(kind["scale"])
+    assert ours.get("zero_point") == kind.get("zero_point")
+
+
+def run(function: Callable[..., Any], case: Case) -> list[np.ndarray]:
+    return arrays(function(*[loadrun.tensor(x) for x in case.inputs]))
+
+
+def test_every_family_is_recorded() -> None:
+    assert FAMILIES
+    for family in FAMILIES:
+        for case in cases(family):
+            key = f"{case.id}.error" if case.raises else f"{case.id}.0"
+            assert key in recorded(family), f"{family}: {case.id} is not recorded"
+
+
+@pytest.mark.parametrize(("family", "case"), VALUES)
+def test_eager(family: str, case: Case) -> None:
+    check_values(family, case, run(case.make(loadrun), case))
+
+
+@pytest.mark.parametrize("symbolic", [False, True], ids=["recorded", "symbolic"])
+@pytest.mark.parametrize(("family", "case"), TRACED)
+def test_traced(family: str, case: Case, symbolic: bool) -> None:
+    """The first call records, the second runs the compiled graph."""
+    traced = loadrun.jit.trace(symbolic=symbolic)(case.make(loadrun))
+    for _ in range(2):
+        check_values(family, case, run(traced, case))
+
+
+@pytest.mark.parametrize(("family", "case"), ERRORS)
+def test_errors(family: str, case: Case) -> None:
+    """The same class as MegEngine's, or one derived from it."""
+    want = str(recorded(family)[f"{case.id}.error"])
+    with pytest.raises(Exception) as caught:  # noqa: PT011
+        run(case.make(loadrun), case)
+    assert want in {kind.__name__ for kind in type(caught.value).__mro__}, repr(caught.value)
