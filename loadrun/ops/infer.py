@@ -13,7 +13,7 @@ from ..graph import Graph, Opr, Var
 from .control import find_branches
 from .registry import Call, Shape, ShapeCall, UnknownShape, implementation
 
-__all__ = ["Inference", "describe", "infer_dtypes", "infer_shapes"]
+__all__ = ["Inference", "describe", "follow", "infer_dtypes", "infer_shapes"]
 
 _SMALL = 1024
 """Values of at most this many elements are followed, as MegEngine's static inference does for shapes."""
@@ -93,11 +93,20 @@ def infer_shapes(
     oprs = list(graph.oprs if oprs is None else oprs)
     branches = find_branches(oprs)
     for opr in oprs:
-        _step(opr, known, inputs or {}, opr.id in branches.guard)
+        follow(opr, known, inputs or {}, opr.id in branches.guard)
     return known
 
 
-def _step(opr: Opr, known: Inference, inputs: Mapping[str, Shape], sometimes: bool) -> None:
+def follow(opr: Opr, known: Inference, inputs: Mapping[str, Shape], sometimes: bool = False) -> None:
+    """Add to `known` what follows for the outputs of one operator whose inputs were followed before.
+
+    Args:
+        inputs: shapes of graph inputs by name; the others have the shapes that the file gives.
+        sometimes: whether the operator lies in a branch, which need not fit the shapes.
+
+    Raises:
+        EngineError: shapes that cannot go together.
+    """
     impl = implementation(opr.type)
     ins = tuple(_dtype(v) for v in opr.inputs)
     shapes = tuple(known.shapes.get(v.id) for v in opr.inputs)
