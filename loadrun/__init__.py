@@ -1,10 +1,17 @@
 """loadrun: replay, verify, benchmark and explain MegEngine dumps with embedded testcases."""
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from .dump import load, load_all, loads, save
 from .errors import EngineError, FormatError, InputError, LoadRunError, SpecError, UnsupportedError
 from .graph import Graph
 from .runner import Result, Runner, Verdict, random_inputs, run
 from .testcase import Bundle, Testcase
+
+if TYPE_CHECKING:
+    from .imperative import Parameter, Tensor, tensor
+
 
 __all__ = [
     "Bundle",
@@ -13,9 +20,11 @@ __all__ = [
     "Graph",
     "InputError",
     "LoadRunError",
+    "Parameter",
     "Result",
     "Runner",
     "SpecError",
+    "Tensor",
     "Testcase",
     "UnsupportedError",
     "Verdict",
@@ -25,5 +34,24 @@ __all__ = [
     "random_inputs",
     "run",
     "save",
+    "tensor",
 ]
 __version__ = "0.1.0"
+
+# Where the names of the tracing side live; they are imported when they are first asked for.
+_LATER = {
+    "Parameter": "imperative",
+    "Tensor": "imperative",
+    "tensor": "imperative",
+    "trace": "jit",
+    "trace_module": "jit",
+}
+_ROOMS = frozenset(("functional", "jit", "module", "random"))
+
+
+def __getattr__(name: str) -> Any:
+    if name in _ROOMS:
+        return import_module(f".{name}", __name__)
+    if name in _LATER:
+        return getattr(import_module(f".{_LATER[name]}", __name__), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,23 @@
+"""Values in Python code: tensors that are computed at once or recorded by a trace."""
+
+from .apply import active, apply, apply1, suspended
+from .convert import as_tensor, const, convert, elemwise
+from .sizes import Dim, Shape, shape_tensor
+from .value import Parameter, Tensor, tensor
+
+__all__ = [
+    "Dim",
+    "Parameter",
+    "Shape",
+    "Tensor",
+    "active",
+    "apply",
+    "apply1",
+    "as_tensor",
+    "const",
+    "convert",
+    "elemwise",
+    "shape_tensor",
+    "suspended",
+    "tensor",
+]

@@ -1,0 +1,181 @@
+"""Applying one of MegEngine's operators to tensors: at once, or recorded by the trace that is running.
+
+A `Session` is what a running trace is for the code inside it. Only one is active in a thread; the tensors that
+it made carry a variable of its graph, all others are values from outside.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from ..dtypes import Array, DType, round_bfloat16
+from ..errors import EngineError, LoadRunError
+from ..graph import Opr, Var
+from ..ops.parallel import blas_serial
+from ..ops.registry import Call, Shape, implementation
+from ..params import Record
+
+if TYPE_CHECKING:
+    from .value import Tensor
+
+__all__ = ["Session", "active", "apply", "apply1", "generator", "suspended", "use"]
+
+_ELEMENTWISE = frozenset(("Elemwise", "ElemwiseMultiType", "TypeCvtV2", "PowC", "Identity", "Copy"))
+
+
+class Session(Protocol):
+    """What a running trace does for the tensors inside it."""
+
+    symbolic_shape: bool
+
+    def apply(
+        self,
+        type: str,
+        params: tuple[Record, ...],
+        inputs: Sequence[Tensor],
+        n: int,
+        output_dtype: DType | None,
+        scalar: bool,
+    ) -> list[Tensor]:
+        """Record an operator, or check it against the recorded one."""
+
+    def value(self, tensor: Tensor) -> Array:
+        """The value of a tensor of the session, in storage form; computes what is needed."""
+
+    def shape(self, tensor: Tensor) -> Shape:
+        """The shape of a tensor of the session, in storage form."""
+
+    def detached(self, tensor: Tensor) -> bool:
+        """Whether a tensor's shape is the same in every call."""
+
+
+class _Local(threading.local):
+    session: Session | None = None
+    rng: np.random.Generator | None = None
+
+
+_local = _Local()
+
+
+def active() -> Session | None:
+    """The session of the trace that is running in this thread, if any."""
+    return _local.session
+
+
+@contextmanager
+def use(session: Session | None) -> Iterator[None]:
+    """Make a session the active one inside."""
+    before, _local.session = _local.session, session
+    try:
+        yield
+    finally:
+        _local.session = before
+
+
+@contextmanager
+def suspended() -> Iterator[Session | None]:
+    """Execute at once inside, whatever trace is running."""
+    session = _local.session
+    with use(None):
+        yield session
+
+
+def generator() -> np.random.Generator:
+    """The random generator of this thread's eager operators."""
+    if _local.rng is None:
+        _local.rng = np.random.default_rng()
+    return _local.rng
+
+
+def seed(value: int | None) -> None:
+    """Start the random generator of this thread anew."""
+    _local.rng = np.random.default_rng(value)
+
+
+def apply(
+    type: str,
+    *params: Record,
+    inputs: Sequence[Tensor],
+    n: int = 1,
+    output_dtype: DType | None = None,
+    scalar: bool | None = None,
+) -> list[Tensor]:
+    """Apply an operator of the catalog to tensors.
+
+    Args:
+        type: the operator's registered name, for instance ``ConvolutionV2``.
+        params: its parameter records.
+        inputs: tensors in the operator's order, already of dtypes that it takes.
+        n: how many outputs it has.
+        output_dtype: the dtype that the operator is configured to give.
+        scalar: whether the outputs are scalars (shape ``()``, stored as ``[1]``); by default they are when the
+            operator is elementwise and all its inputs are.
+
+    Raises:
+        EngineError: the operator does not take these inputs; the text says what was found and expected.
+    """
+    if scalar is None:
+        scalar = type in _ELEMENTWISE and bool(inputs) and all(x._scalar for x in inputs)
+    session = _local.session
+    if session is not None:
+        return session.apply(type, params, inputs, n, output_dtype, scalar)
+    values, dtypes = execute(type, params, inputs, [x._stored() for x in inputs], n, output_dtype)
+    from .value import Tensor
+
+    return [Tensor._of(v, d, scalar and v.size == 1) for v, d in zip(values, dtypes, strict=True)]
+
+
+def apply1(
+    type: str,
+    *params: Record,
+    inputs: Sequence[Tensor],
+    output_dtype: DType | None = None,
+    scalar: bool | None = None,
+) -> Tensor:
+    """`apply` for an operator with one output."""
+    return apply(type, *params, inputs=inputs, output_dtype=output_dtype, scalar=scalar)[0]
+
+
+def execute(
+    type: str,
+    params: tuple[Record, ...],
+    inputs: Sequence[Tensor],
+    arrays: Sequence[Array],
+    n: int,
+    output_dtype: DType | None,
+) -> tuple[list[Array], list[DType]]:
+    """Run an operator's kernel once; returns the output arrays and their dtypes."""
+    impl = implementation(type)
+    opr = Opr(type, params, output_dtype=output_dtype)
+    opr.inputs = [
+        Var(i, opr, 0, dtype=x._dtype, shape=a.shape)
+        for i, (x, a) in enumerate(zip(inputs, arrays, strict=True))
+    ]
+    opr.outputs = [Var(len(arrays) + i, opr, i) for i in range(n)]
+    dtypes = tuple(x._dtype for x in inputs)
+    try:
+        outs = tuple(impl.dtype(opr, dtypes))
+        call = Call(opr, dtypes, outs, (False,) * len(dtypes), rng=generator())
+        with np.errstate(all="ignore"), blas_serial():
+            result: Any = impl.kernel(call, *arrays)
+    except LoadRunError as e:
+        raise e.__class__(f"{opr.title}: {e}") from e
+    except MemoryError:
+        raise
+    except Exception as e:
+        raise EngineError(f"{opr.title} cannot take {_text(inputs, arrays)}: {e}") from e
+    values = list(result) if isinstance(result, tuple) else [result]
+    return [
+        round_bfloat16(v) if d.name == "BFloat16" else v for v, d in zip(values, outs, strict=True)
+    ], list(outs)
+
+
+def _text(inputs: Sequence[Tensor], arrays: Sequence[Array]) -> str:
+    return (
+        ", ".join(f"{x._dtype} {list(a.shape)}" for x, a in zip(inputs, arrays, strict=True)) or "no inputs"
+    )

@@ -1,0 +1,85 @@
+"""Between the dtypes that Python code handles (numpy's) and those of the graph.
+
+A quantized or bfloat16 type is a numpy dtype with metadata ``{"mgb_dtype": {...}}``, as MegEngine has it.
+MegEngine has no 64-bit types: float64 narrows to float32 and 64-bit (and unsigned 32-bit) integers to int32.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from ..dtypes import Array, DType, plain
+
+__all__ = ["graph_dtype", "narrowed", "numpy_dtype"]
+
+_NAMES = {
+    "f4": "Float32",
+    "f2": "Float16",
+    "f8": "Float32",
+    "u1": "Uint8",
+    "i1": "Int8",
+    "i2": "Int16",
+    "u2": "Uint16",
+    "i4": "Int32",
+    "i8": "Int32",
+    "u4": "Int32",
+    "u8": "Int32",
+    "b1": "Bool",
+    "c8": "Complex64",
+    "c16": "Complex64",
+}
+
+
+def graph_dtype(dtype: Any) -> DType:
+    """The graph's type for a numpy dtype, a dtype name, a Python type, or a `DType`.
+
+    Raises:
+        TypeError: there is none; the text lists what there is.
+
+    >>> str(graph_dtype("float64")), str(graph_dtype(int)), str(graph_dtype(np.uint8))
+    ('Float32', 'Int32', 'Uint8')
+    """
+    if isinstance(dtype, DType):
+        return dtype
+    if isinstance(dtype, str) and dtype == "bfloat16":
+        return plain("BFloat16")
+    found = np.dtype(dtype)
+    meta = (found.metadata or {}).get("mgb_dtype")
+    if meta is not None:
+        return DType(str(meta["name"]), float(meta.get("scale", 0.0)), int(meta.get("zero_point", 0)))
+    name = _NAMES.get(f"{found.kind}{found.itemsize}")
+    if name is None:
+        raise TypeError(
+            f"no tensor can hold numpy dtype {found}; convert to one of float32, float16, int32, int16, int8, "
+            "uint8, uint16, bool"
+        )
+    return plain(name)
+
+
+@cache
+def numpy_dtype(dtype: DType) -> np.dtype[Any]:
+    """The numpy dtype that stands for a graph type.
+
+    >>> numpy_dtype(DType("QuantizedS8", 0.5)).metadata["mgb_dtype"]["scale"]
+    0.5
+    """
+    if dtype.name == "BFloat16":
+        return np.dtype(np.float32, metadata={"mgb_dtype": {"name": "BFloat16"}})
+    if not dtype.is_quantized:
+        return dtype.np
+    meta: dict[str, Any] = {"name": dtype.name, "scale": dtype.scale}
+    if dtype.is_asymmetric:
+        meta["zero_point"] = dtype.zero_point
+    return np.dtype(dtype.np, metadata={"mgb_dtype": meta})
+
+
+def narrowed(array: Array) -> tuple[Array, DType]:
+    """An array in a type that the graph has, and that type."""
+    dtype = graph_dtype(array.dtype)
+    if dtype.name == "BFloat16" or array.dtype == dtype.np:
+        return array, dtype
+    with np.errstate(all="ignore"):
+        return array.astype(dtype.np), dtype

@@ -1,0 +1,316 @@
+"""Operators and methods of tensors; what they compute is `loadrun.functional`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from .. import params as P
+from ..dtypes import Array
+from .apply import apply1
+from .convert import elemwise
+from .dtypes import graph_dtype
+
+if TYPE_CHECKING:
+    from .value import Tensor
+
+__all__ = ["Methods"]
+
+_M = P.ElemwiseMode
+
+
+def _binary(mode: P.ElemwiseMode, *, reflected: bool = False) -> Any:
+    def method(self: Tensor, other: Any) -> Any:
+        if not _operand(other):
+            return NotImplemented
+        return elemwise(mode, other, self) if reflected else elemwise(mode, self, other)
+
+    return method
+
+
+def _negated(mode: P.ElemwiseMode) -> Any:
+    def method(self: Tensor, other: Any) -> Any:
+        return elemwise(_M.NOT, elemwise(mode, self, other)) if _operand(other) else NotImplemented
+
+    return method
+
+
+def _logic(mode: P.ElemwiseMode, *, reflected: bool = False) -> Any:
+    def method(self: Tensor, other: Any) -> Any:
+        if not _operand(other):
+            return NotImplemented
+        a, b = (other, self) if reflected else (self, other)
+        return elemwise(mode, _bool(a), _bool(b))
+
+    return method
+
+
+def _swapped(mode: P.ElemwiseMode) -> Any:
+    def method(self: Tensor, other: Any) -> Any:
+        return elemwise(mode, other, self) if _operand(other) else NotImplemented
+
+    return method
+
+
+def _in_place(name: str) -> Any:
+    def method(self: Tensor, other: Any) -> Any:
+        result = getattr(self, name)(other)
+        if result is NotImplemented:
+            return result
+        self._reset(result.astype(self.dtype) if result._dtype != self._dtype else result)
+        return self
+
+    return method
+
+
+def _operand(value: Any) -> bool:
+    from .value import Tensor
+
+    return isinstance(value, (Tensor, int, float, np.ndarray, np.generic, list, tuple))
+
+
+def _bool(value: Any) -> Tensor:
+    from .convert import as_tensor
+
+    return as_tensor(value).astype("bool")
+
+
+class Methods:
+    """What every Tensor can do besides holding a value."""
+
+    def __eq__(self, other: object) -> Any:
+        return elemwise(_M.EQ, self, other) if _operand(other) else NotImplemented
+
+    def __ne__(self, other: object) -> Any:
+        return elemwise(_M.NEQ, self, other) if _operand(other) else NotImplemented
+
+    __lt__ = _binary(_M.LT)
+    __le__ = _binary(_M.LEQ)
+    __gt__ = _swapped(_M.LT)
+    __ge__ = _swapped(_M.LEQ)
+    __add__ = _binary(_M.ADD)
+    __radd__ = _binary(_M.ADD, reflected=True)
+    __sub__ = _binary(_M.SUB)
+    __rsub__ = _binary(_M.SUB, reflected=True)
+    __mul__ = _binary(_M.MUL)
+    __rmul__ = _binary(_M.MUL, reflected=True)
+    __truediv__ = _binary(_M.TRUE_DIV)
+    __rtruediv__ = _binary(_M.TRUE_DIV, reflected=True)
+    __floordiv__ = _binary(_M.FLOOR_DIV)
+    __rfloordiv__ = _binary(_M.FLOOR_DIV, reflected=True)
+    __mod__ = _binary(_M.MOD)
+    __rmod__ = _binary(_M.MOD, reflected=True)
+    __pow__ = _binary(_M.POW)
+    __rpow__ = _binary(_M.POW, reflected=True)
+    __lshift__ = _binary(_M.SHL)
+    __rlshift__ = _binary(_M.SHL, reflected=True)
+    __rshift__ = _binary(_M.SHR)
+    __rrshift__ = _binary(_M.SHR, reflected=True)
+    __and__ = _logic(_M.AND)
+    __rand__ = _logic(_M.AND, reflected=True)
+    __or__ = _logic(_M.OR)
+    __ror__ = _logic(_M.OR, reflected=True)
+    __xor__ = _logic(_M.XOR)
+    __rxor__ = _logic(_M.XOR, reflected=True)
+    __iadd__ = _in_place("__add__")
+    __isub__ = _in_place("__sub__")
+    __imul__ = _in_place("__mul__")
+    __itruediv__ = _in_place("__truediv__")
+    __ifloordiv__ = _in_place("__floordiv__")
+    __imod__ = _in_place("__mod__")
+    __ipow__ = _in_place("__pow__")
+    __ilshift__ = _in_place("__lshift__")
+    __irshift__ = _in_place("__rshift__")
+    __iand__ = _in_place("__and__")
+    __ior__ = _in_place("__or__")
+    __ixor__ = _in_place("__xor__")
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def __neg__(self) -> Tensor:
+        return elemwise(_M.NEGATE, self)
+
+    def __pos__(self) -> Tensor:
+        return cast("Tensor", self)
+
+    def __abs__(self) -> Tensor:
+        return elemwise(_M.ABS, self)
+
+    def __invert__(self) -> Tensor:
+        return elemwise(_M.NOT, _bool(self))
+
+    def __round__(self) -> Tensor:
+        return elemwise(_M.ROUND, self)
+
+    def __matmul__(self, other: Any) -> Tensor:
+        from ..functional import matmul
+
+        return matmul(self, other)
+
+    def __rmatmul__(self, other: Any) -> Tensor:
+        from ..functional import matmul
+
+        return matmul(other, self)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        value = cast("Tensor", self).numpy()
+        return value if dtype is None else value.astype(dtype)
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        from ..jit.numpy_protocol import lower_ufunc
+
+        return lower_ufunc(ufunc, method, inputs, kwargs)
+
+    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        from ..jit.numpy_protocol import lower_function
+
+        return lower_function(func, args, kwargs)
+
+    def __bool__(self) -> bool:
+        return bool(self.item())
+
+    def __int__(self) -> int:
+        return int(self.item())
+
+    def __index__(self) -> int:
+        value = self.item()
+        if not isinstance(value, (int, bool)):
+            raise TypeError(f"only an integer tensor can be an index, found {cast('Tensor', self)._dtype}")
+        return int(value)
+
+    def __float__(self) -> float:
+        return float(self.item())
+
+    def __complex__(self) -> complex:
+        return complex(self.item())
+
+    def __len__(self) -> int:
+        shape = cast("Tensor", self).shape
+        if not shape:
+            raise TypeError("a scalar tensor has no length")
+        return int(shape[0])
+
+    def __iter__(self) -> Iterator[Tensor]:
+        for i in range(len(self)):
+            yield self[i]
+
+    def __getitem__(self, index: Any) -> Tensor:
+        from .indexing import getitem
+
+        return getitem(cast("Tensor", self), index)
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        from .indexing import setitem
+
+        x = cast("Tensor", self)
+        if index is Ellipsis:
+            from .convert import as_tensor
+
+            value = as_tensor(value).astype(x.dtype)
+            if value._tuple_shape != x._tuple_shape:
+                value = value._broadcast(x.shape)
+            x._reset(value)
+        else:
+            x._reset(setitem(x, index, value))
+
+    @property
+    def ndim(self) -> int:
+        """How many axes the tensor has."""
+        return cast("Tensor", self)._ndim()
+
+    @property
+    def size(self) -> int:
+        """How many elements the tensor has."""
+        total: int = 1
+        for n in cast("Tensor", self).shape:
+            total = n * total
+        return total
+
+    @property
+    def T(self) -> Tensor:
+        """The tensor with its axes reversed."""
+        return self.transpose(*range(self.ndim)[::-1])
+
+    def item(self, *args: int) -> Any:
+        """The value of a one-element tensor (or of the element at `args`) as a Python number."""
+        return cast("Tensor", self).numpy().item(*args)
+
+    def tolist(self) -> Any:
+        """The values as nested lists of Python numbers."""
+        return cast("Tensor", self).numpy().tolist()
+
+    def astype(self, dtype: Any) -> Tensor:
+        """The values converted to another dtype."""
+        x = cast("Tensor", self)
+        want = graph_dtype(dtype)
+        return x._frozen() if want == x._dtype else apply1("TypeCvtV2", inputs=[x], output_dtype=want)
+
+    def reshape(self, *shape: Any) -> Tensor:
+        """The same values in another shape; one size may be -1."""
+        from ..functional import reshape
+
+        return reshape(cast("Tensor", self), _expanded(shape))
+
+    def _broadcast(self, *shape: Any) -> Tensor:
+        from ..functional import broadcast_to
+
+        return broadcast_to(cast("Tensor", self), _expanded(shape))
+
+    def transpose(self, *pattern: Any) -> Tensor:
+        """The tensor with its axes permuted; without arguments reversed."""
+        from ..functional import transpose
+
+        axes = _expanded(pattern) if pattern else range(self.ndim)[::-1]
+        return transpose(cast("Tensor", self), axes)
+
+    def flatten(self, start_axis: int = 0, end_axis: int = -1) -> Tensor:
+        """The axes from `start_axis` to `end_axis` joined to one."""
+        from ..functional import flatten
+
+        return flatten(cast("Tensor", self), start_axis, end_axis)
+
+    def sum(self, axis: Any = None, keepdims: bool = False) -> Tensor:
+        """The sum over axes."""
+        from ..functional import sum
+
+        return sum(cast("Tensor", self), axis, keepdims)
+
+    def prod(self, axis: Any = None, keepdims: bool = False) -> Tensor:
+        """The product over axes."""
+        from ..functional import prod
+
+        return prod(cast("Tensor", self), axis, keepdims)
+
+    def min(self, axis: Any = None, keepdims: bool = False) -> Tensor:
+        """The least value over axes."""
+        from ..functional import min
+
+        return min(cast("Tensor", self), axis, keepdims)
+
+    def max(self, axis: Any = None, keepdims: bool = False) -> Tensor:
+        """The greatest value over axes."""
+        from ..functional import max
+
+        return max(cast("Tensor", self), axis, keepdims)
+
+    def mean(self, axis: Any = None, keepdims: bool = False) -> Tensor:
+        """The mean over axes."""
+        from ..functional import mean
+
+        return mean(cast("Tensor", self), axis, keepdims)
+
+
+def _expanded(args: tuple[Any, ...]) -> Any:
+    """The one argument where a sequence was given whole."""
+    from .value import Tensor
+
+    if len(args) == 1 and (isinstance(args[0], (list, tuple, np.ndarray)) or _is_vector(args[0], Tensor)):
+        return args[0]
+    return args
+
+
+def _is_vector(value: Any, kind: type) -> bool:
+    return isinstance(value, kind) and cast("Tensor", value)._ndim() > 0

@@ -1,0 +1,298 @@
+"""`Tensor`: a value that Python code handles, computed at once or recorded by a trace."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar, cast
+
+import numpy as np
+
+from ..dtypes import Array, DType
+from ..graph import Var
+from .apply import Session, active, apply1
+from .dtypes import graph_dtype, narrowed, numpy_dtype
+from .methods import Methods
+from .sizes import Dim, Shape, shape_of
+
+__all__ = ["Parameter", "Tensor", "tensor"]
+
+T = TypeVar("T", bound="Tensor")
+
+
+class Tensor(Methods):
+    """An n-dimensional array with MegEngine's semantics.
+
+    Operators and methods compute at once, or, inside a traced function, are recorded. A Tensor is a value:
+    there are no views, ``x[i] = v`` makes `x` stand for the changed value.
+
+    Args:
+        data: an ndarray, a nested list of numbers, a number, or another Tensor.
+        dtype: a numpy dtype or its name; by default that of `data`, narrowed to what MegEngine has
+            (float64 to float32, int64 to int32).
+        device: accepted for MegEngine's sake; everything is computed on the CPU.
+        is_const: inside a trace, whether the value is a constant of the graph even where captured values are not.
+        no_cache: accepted for MegEngine's sake.
+        name: the name of the value in a dump.
+        format: accepted for MegEngine's sake.
+
+    Raises:
+        TypeError: `data` is nothing that a tensor can hold.
+
+    >>> x = Tensor([[1.0, 2.0], [3.0, 4.0]])
+    >>> x.shape, x.dtype, (x * 2).numpy().tolist()
+    ((2, 2), dtype('float32'), [[2.0, 4.0], [6.0, 8.0]])
+    """
+
+    _value: Array | None
+    _dtype: DType
+    _scalar: bool
+    _const: bool
+    _var: Var | None
+    _session: Session | None
+    _qparams: Any
+    _name: str
+    __array_priority__ = 1000.0
+
+    def __init__(
+        self,
+        data: Any,
+        dtype: Any = None,
+        device: str | None = None,
+        is_const: bool = False,
+        no_cache: bool = False,
+        name: str | None = None,
+        format: str = "default",
+    ) -> None:
+        self._const = is_const
+        self._qparams = None
+        self._name = name or ""
+        self._var = None
+        self._session = None
+        if isinstance(data, Tensor):
+            self._copy_state(data if dtype is None else data.astype(dtype))
+            return
+        if isinstance(data, (list, tuple)) and (isinstance(data, Shape) or _holds_tensors(data)):
+            from ..functional import stack
+
+            parts = [v if isinstance(v, Tensor) else Tensor(v) for v in data]
+            whole = stack(parts)
+            self._copy_state(whole if dtype is None else whole.astype(dtype))
+            return
+        if isinstance(data, Dim) and (scalar := data._tensor()) is not None:
+            self._copy_state(scalar)
+            return
+        array = np.asarray(data)
+        if array.dtype.kind not in "fiubc":
+            raise TypeError(
+                f"a tensor holds numbers, found {_described(data)}; give an ndarray, a nested list of numbers "
+                "of equal lengths, or a number"
+            )
+        if dtype is not None:
+            want = graph_dtype(dtype)
+            with np.errstate(all="ignore"):
+                array = array.astype(want.np)
+            if want.name == "BFloat16":
+                from ..dtypes import round_bfloat16
+
+                array = round_bfloat16(array)
+        else:
+            array, want = narrowed(array)
+        if array is data or array.base is not None:
+            array = array.copy()
+        self._scalar = array.ndim == 0
+        self._value = array.reshape(1) if self._scalar else np.ascontiguousarray(array)
+        self._dtype = want
+
+    @classmethod
+    def _of(
+        cls: type[T], value: Array | None, dtype: DType, scalar: bool = False, *, const: bool = False
+    ) -> T:
+        """A tensor around a stored value, without copying or checking."""
+        x = cls.__new__(cls)
+        x._value = value
+        x._dtype = dtype
+        x._scalar = scalar
+        x._const = const
+        x._var = None
+        x._session = None
+        x._qparams = None
+        x._name = ""
+        return x
+
+    @classmethod
+    def _recorded(cls: type[T], var: Var, dtype: DType, scalar: bool, session: Session) -> T:
+        """A tensor that stands for a variable of the running trace."""
+        x = cls._of(None, dtype, scalar)
+        x._var = var
+        x._session = session
+        return x
+
+    def _copy_state(self, other: Tensor) -> None:
+        self._value = other._value
+        self._dtype = other._dtype
+        self._scalar = other._scalar
+        self._var = other._var
+        self._session = other._session
+
+    def _frozen(self) -> Tensor:
+        """What the tensor is now, whatever is assigned to it later."""
+        x = Tensor._of(self._value, self._dtype, self._scalar, const=self._const)
+        x._var = self._var
+        x._session = self._session
+        return x
+
+    def _stored(self) -> Array:
+        """The value in storage form: at least 1-d."""
+        if self._value is None:
+            if self._session is None:
+                raise RuntimeError(
+                    "this tensor was made inside a traced function and its value was not kept: it is neither an "
+                    "output nor was it read there; return it from the function, or call .numpy() inside it"
+                )
+            return self._session.value(self)
+        return self._value
+
+    def _sizes(self) -> tuple[int, ...]:
+        """The sizes in storage form, as plain numbers."""
+        if self._value is not None:
+            return self._value.shape
+        return self._session.shape(self) if self._session is not None else self._stored().shape
+
+    def _ndim(self) -> int:
+        return 0 if self._scalar else len(self._sizes())
+
+    @property
+    def _tuple_shape(self) -> tuple[int, ...]:
+        """The shape as plain numbers."""
+        return () if self._scalar else self._sizes()
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The sizes; inside a trace with symbolic shapes a tuple of numbers that the graph follows (`Dim`)."""
+        return shape_of(self, self._tuple_shape, self._session)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The numpy dtype; quantized types carry scale and zero point in its metadata."""
+        return numpy_dtype(self._dtype)
+
+    @property
+    def device(self) -> str:
+        """Always the CPU."""
+        return "cpux:0"
+
+    @property
+    def name(self) -> str:
+        """The name that the value has in a dump, empty for an automatic one."""
+        return self._name
+
+    @name.setter
+    def name(self, value: str | None) -> None:
+        self._name = value or ""
+
+    @property
+    def qparams(self) -> Any:
+        """Quantization parameters attached to the value."""
+        if self._qparams is None:
+            from ..quantization import create_qparams
+
+            self._qparams = create_qparams()
+        return self._qparams
+
+    def numpy(self) -> Array:
+        """The value as an ndarray of the storage dtype (integers for quantized types).
+
+        Inside a traced function this is a read of the value: it is computed up to here.
+
+        Raises:
+            TraceError: in a ``record_only`` trace, which computes nothing.
+        """
+        value = self._stored()
+        return value.reshape(()).copy() if self._scalar else value.copy()
+
+    def _vector(self) -> Tensor:
+        """The same value seen as 1-d where it is a scalar."""
+        if not self._scalar:
+            return self
+        x = self._frozen()
+        x._scalar = False
+        return x
+
+    def _as_scalar(self) -> Tensor:
+        """A value of one element seen as a scalar."""
+        x = self._frozen()
+        x._scalar = True
+        return x
+
+    def _reset(self, other: Any) -> None:
+        """Make the tensor stand for another value."""
+        if not isinstance(other, Tensor):
+            other = Tensor(other, dtype=self.dtype)
+        self._copy_state(other)
+
+    def set_value(self, value: Any) -> None:
+        """Make the tensor stand for another value."""
+        self._reset(value)
+
+    def detach(self) -> Tensor:
+        """The same value; there are no gradients to part from."""
+        return self._frozen()
+
+    def to(self, device: str, *, _borrow: bool = False) -> Tensor:
+        """The same value; every device is the CPU."""
+        return apply1("Copy", inputs=[self], scalar=self._scalar)
+
+    def __repr__(self) -> str:
+        kind = self.__class__.__name__
+        if self._value is None and active() is not None:
+            return f"{kind}(traced, shape={[*map(int, self._tuple_shape)]}, dtype={self._dtype})"
+        with np.printoptions(precision=4, suppress=False):
+            text = f"{kind}({self.numpy()}"
+        if self._dtype.name != "Float32":
+            text += f", dtype={self._dtype if self._dtype.is_quantized else self.dtype.name}"
+        return f"{text}, device={self.device})"
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_rebuild, (self.__class__, self._stored(), self._dtype, self._scalar, self._name))
+
+    def __deepcopy__(self: T, memo: dict[int, Any]) -> T:
+        x = cast(T, _rebuild(self.__class__, self._stored().copy(), self._dtype, self._scalar, self._name))
+        memo[id(self)] = x
+        return x
+
+
+class Parameter(Tensor):
+    """A Tensor that a module counts among its parameters."""
+
+
+def _rebuild(kind: type[Tensor], value: Array, dtype: DType, scalar: bool, name: str) -> Tensor:
+    x = kind._of(value, dtype, scalar)
+    x._name = name
+    return x
+
+
+def tensor(
+    data: Any,
+    dtype: Any = None,
+    device: str | None = None,
+    is_const: bool = False,
+    no_cache: bool = False,
+    name: str | None = None,
+    format: str = "default",
+) -> Tensor:
+    """Make a `Tensor`; see there.
+
+    >>> tensor([1, 2, 3]).dtype
+    dtype('int32')
+    """
+    return Tensor(data, dtype, device, is_const, no_cache, name, format)
+
+
+def _holds_tensors(data: Any) -> bool:
+    return any(isinstance(v, Tensor) or (isinstance(v, (list, tuple)) and _holds_tensors(v)) for v in data)
+
+
+def _described(data: Any) -> str:
+    return f"{type(data).__name__} {data!r:.60}"
