@@ -1,10 +1,20 @@
-"""How much memory a single value may take."""
+"""How much memory a single value may take, and how much the values of a run take."""
 
 from __future__ import annotations
 
 import os
+import weakref
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import Any
 
-__all__ = ["memory_limit"]
+import numpy as np
+
+from ..dtypes import Array
+from ..graph import Opr
+from .program import root
+
+__all__ = ["MemoryMeter", "memory_limit"]
 
 
 def memory_limit() -> int:
@@ -13,3 +23,58 @@ def memory_limit() -> int:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):
         return 2**62
+
+
+class MemoryMeter:
+    """Counts the bytes of intermediate values that are alive while a graph is executed.
+
+    A value counts from the moment an operator returned it until its memory is really freed, whoever holds it;
+    values that share memory count once. What kernels allocate for themselves while they run does not count.
+
+    Args:
+        ignore: arrays that are no intermediate values (what is fed), so that views of them do not count.
+
+    Attributes:
+        live: bytes alive now.
+        peak: the most bytes that were alive right after an operator, its inputs included.
+        executions: how many operators were executed.
+
+    Example::
+
+        meter = MemoryMeter()
+        ReferenceEngine(graph).run(feeds, memory=meter)
+        meter.peak
+    """
+
+    def __init__(self, ignore: Iterable[Array] = ()) -> None:
+        self.live = 0
+        self.peak = 0
+        self.executions = 0
+        self._ignored: dict[int, object] = {}
+        self._held: dict[int, weakref.ref[Any]] = {}
+        self.ignore(ignore)
+
+    def ignore(self, arrays: Iterable[Array]) -> None:
+        """Leave out these arrays and their views."""
+        for array in arrays:
+            base = root(array)
+            # Kept alive, so that no other array gets the same id.
+            self._ignored[id(base)] = base
+
+    def __call__(self, opr: Opr, outputs: Sequence[Array]) -> None:
+        """Count an operator's outputs; an engine's observer."""
+        self.executions += 1
+        for array in outputs:
+            base = root(array)
+            if isinstance(base, np.ndarray) and id(base) not in self._held and id(base) not in self._ignored:
+                self.live += base.nbytes
+                freed = partial(_freed, weakref.ref(self), id(base), base.nbytes)
+                self._held[id(base)] = weakref.ref(base, freed)
+        self.peak = max(self.peak, self.live)
+
+
+def _freed(meter: weakref.ref[MemoryMeter], key: int, size: int, gone: object) -> None:
+    found = meter()
+    if found is not None:
+        found.live -= size
+        found._held.pop(key, None)

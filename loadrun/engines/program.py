@@ -18,11 +18,24 @@ from ..ops.control import Branches
 from ..ops.infer import Inference, describe
 from ..ops.registry import Call, Kernel, implementation
 
-__all__ = ["Observer", "Program", "Step", "execute", "make_step", "mark_dying", "specialize", "typed"]
+__all__ = [
+    "Observer",
+    "Program",
+    "Step",
+    "execute",
+    "make_step",
+    "mark_dying",
+    "root",
+    "run_step",
+    "specialize",
+    "typed",
+    "whole",
+]
 
 Observer = Callable[[Opr, Sequence[Array]], None]
 """Called after every operator with the operator and its output arrays."""
-_ABSENT = np.empty(0, np.bool_)
+ABSENT = np.empty(0, np.bool_)
+"""What an operator that joins branches gets from one that was not taken."""
 
 
 @dataclass(eq=False)
@@ -35,6 +48,7 @@ class Step:
         dying: variables that nobody reads afterwards.
         guard: variable that must be 1 for the operator to be executed, if it lies in a branch.
         merges: whether it joins branches, so that inputs of those not taken are absent.
+        again: whether it computes anew what an earlier step computed.
     """
 
     kernel: Kernel
@@ -44,6 +58,7 @@ class Step:
     dying: tuple[int, ...] = ()
     guard: int | None = None
     merges: bool = False
+    again: bool = False
 
     @property
     def needs(self) -> tuple[int, ...]:
@@ -57,6 +72,21 @@ class Program:
 
     steps: list[Step]
     constants: dict[int, Array]
+
+    def execute(
+        self,
+        values: dict[int, Array],
+        rng: np.random.Generator,
+        observe: Observer | None = None,
+        every: Observer | None = None,
+    ) -> None:
+        """Run the steps; `values` holds what is fed and the constants, and gains what the caller wants.
+
+        Args:
+            observe: called after each operator, once.
+            every: called after each execution, also where an operator is executed again.
+        """
+        execute(self.steps, values, rng, observe, every)
 
 
 def make_step(opr: Opr, constant: Collection[int], branches: Branches) -> Step:
@@ -119,6 +149,7 @@ def execute(
     values: dict[int, Array],
     rng: np.random.Generator,
     observe: Observer | None = None,
+    every: Observer | None = None,
 ) -> None:
     """Run steps in order; `values` gains what they write and loses what dies."""
     # Live variables per piece of memory; fed and constant arrays are absent: never overwritten.
@@ -127,12 +158,14 @@ def execute(
         if step.guard is None or (step.guard in values and values[step.guard].any()):
             step.call.rng = rng
             _execute(step, values, owners)
-            if observe is not None:
+            if observe is not None and not step.again:
                 observe(step.call.opr, [values[v] for v in step.writes])
+            if every is not None:
+                every(step.call.opr, [values[v] for v in step.writes])
         for v in step.dying:
             if v not in values:
                 continue
-            key = id(_root(values.pop(v)))
+            key = id(root(values.pop(v)))
             if key in owners:
                 owners[key] -= 1
                 if not owners[key]:
@@ -140,13 +173,28 @@ def execute(
 
 
 def _execute(step: Step, values: dict[int, Array], owners: dict[int, int]) -> None:
-    call = step.call
-    args = [values.get(v, _ABSENT) if step.merges else values[v] for v in step.reads]
-    call.spare = [
+    args = [values.get(v, ABSENT) if step.merges else values[v] for v in step.reads]
+    spare = [
         values[v]
         for v in step.dying
-        if v in values and v in step.reads and owners.get(id(_root(values[v]))) == 1 and _whole(values[v])
+        if v in values and v in step.reads and owners.get(id(root(values[v]))) == 1 and whole(values[v])
     ]
+    for v, out in zip(step.writes, run_step(step, args, spare), strict=True):
+        values[v] = out
+        _own(out, args, owners)
+
+
+def run_step(step: Step, args: list[Array], spare: list[Array]) -> list[Array]:
+    """The outputs of one step.
+
+    Args:
+        spare: arrays among `args` whose memory the kernel may write its result into.
+
+    Raises:
+        EngineError: the kernel failed, or gave another dtype than its rule says.
+    """
+    call = step.call
+    call.spare = spare
     try:
         result = step.kernel(call, *args)
     except LoadRunError as e:
@@ -160,24 +208,25 @@ def _execute(step: Step, values: dict[int, Array], owners: dict[int, int]) -> No
     finally:
         call.spare = []
     outs = result if isinstance(result, tuple) else (result,)
-    for v, out, dtype in zip(step.writes, outs, call.outputs, strict=True):
+    found = []
+    for out, dtype in zip(outs, call.outputs, strict=True):
         if out.dtype != dtype.np:
             raise EngineError(f"{describe(call.opr)} gave {out.dtype}, its dtype rule says {dtype}")
-        values[v] = round_bfloat16(out) if dtype.name == "BFloat16" else out
-        _own(values[v], args, owners)
+        found.append(round_bfloat16(out) if dtype.name == "BFloat16" else out)
+    return found
 
 
 def _own(out: Array, args: list[Array], owners: dict[int, int]) -> None:
     """Count a new variable for the memory that it lives in."""
-    root = _root(out)
-    key = id(root)
+    base = root(out)
+    key = id(base)
     if key in owners:
         owners[key] += 1
-    elif isinstance(root, np.ndarray) and not any(_root(a) is root for a in args):
+    elif isinstance(base, np.ndarray) and not any(root(a) is base for a in args):
         owners[key] = 1
 
 
-def _root(array: Array) -> object:
+def root(array: Array) -> object:
     """The object that owns an array's memory."""
     base: object = array
     while isinstance(base, np.ndarray) and base.base is not None:
@@ -185,7 +234,8 @@ def _root(array: Array) -> object:
     return base
 
 
-def _whole(array: Array) -> bool:
+def whole(array: Array) -> bool:
+    """Whether a kernel could write a result into the array's memory."""
     return bool(array.flags.writeable and array.flags.c_contiguous)
 
 

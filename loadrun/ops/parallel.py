@@ -100,6 +100,8 @@ class _Pool:
             job.work()
             for w in called:
                 w.done.acquire()
+                # A worker that kept its last job would keep that job's arrays in memory.
+                w.job = None
         finally:
             self.busy.release()
         return True

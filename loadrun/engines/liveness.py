@@ -1,0 +1,133 @@
+"""Which memory steps need, known before execution: who shares memory with whom, and the peak of a program.
+
+Kernels return views where they can, and write into the memory of a dying input where `Call.reuse` lets them. The
+rules here foretell that from operator types and shapes; where they are not sure they say that new memory is taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from ..ops.registry import Shape
+from .fuse import FusedKernel
+from .program import Step
+
+__all__ = ["Share", "foretell", "peak_bytes", "stored_bytes"]
+
+_VIEWS = frozenset(
+    {
+        *("AxisAddRemove", "Broadcast", "CondExecMark", "Copy", "Dimshuffle", "Identity", "MarkDynamicVar"),
+        *("MarkNoBroadcastElemwise", "ReshapeV1", "Sleep", "Split", "Subtensor", "VirtualDep"),
+    }
+)
+_STAYS_WHOLE = frozenset({"AxisAddRemove", "Copy", "Identity", "ReshapeV1", "Sleep", "VirtualDep"})
+_IN_PLACE = frozenset({"Elemwise", "LayerNorm", "PowC", "Softmax"})
+_WRITES_FIRST = frozenset({"IncrSubtensor", "SetSubtensor"})
+
+
+@dataclass(frozen=True)
+class Share:
+    """Where an output lives.
+
+    Attributes:
+        size: bytes of new memory, 0 when it lives in an input's.
+        source: the variable whose memory it lives in, None for new memory.
+        whole: whether it covers its memory in order, so that it can be reshaped or written into.
+    """
+
+    size: int
+    source: int | None = None
+    whole: bool = True
+
+
+def stored_bytes(step: Step, shapes: Mapping[int, Shape]) -> list[int]:
+    """Bytes in memory of every output; 0 where the shape is unknown."""
+    return [
+        prod(shapes[v]) * d.np.itemsize if v in shapes else 0
+        for v, d in zip(step.writes, step.call.outputs, strict=True)
+    ]
+
+
+def foretell(
+    step: Step, shapes: Mapping[int, Shape], spare: Collection[int], ragged: Collection[int]
+) -> list[Share]:
+    """Where the outputs of a step will live.
+
+    Args:
+        spare: inputs whose memory the step may write into.
+        ragged: variables that do not cover their memory in order.
+    """
+    sizes = stored_bytes(step, shapes)
+    kind = step.call.opr.type
+    if isinstance(step.kernel, FusedKernel) or not step.reads:
+        return [Share(n) for n in sizes]
+    first = step.reads[0]
+    if kind in _VIEWS:
+        if kind == "ReshapeV1" and first in ragged:
+            return [Share(n) for n in sizes]
+        whole = kind in _STAYS_WHOLE and first not in ragged
+        if kind in ("Split", "CondExecMark"):
+            sources = step.reads if kind == "CondExecMark" else (first,) * len(sizes)
+            return [Share(0, v, whole) for v, _ in zip(sources, sizes, strict=False)]
+        return [Share(0, first, whole)] + [Share(n) for n in sizes[1:]]
+    taken = _written_into(step, shapes, spare, ragged)
+    if taken is None:
+        return [Share(n) for n in sizes]
+    return [Share(0, taken)] + [Share(n) for n in sizes[1:]]
+
+
+def _written_into(
+    step: Step, shapes: Mapping[int, Shape], spare: Collection[int], ragged: Collection[int]
+) -> int | None:
+    """The input that the first output will be written into."""
+    kind = step.call.opr.type
+    out = step.writes[0] if step.writes else None
+    if out is None or (kind not in _IN_PLACE and kind not in _WRITES_FIRST):
+        return None
+    if kind in _IN_PLACE and step.call.outputs[0].name in ("Float16", "BFloat16"):
+        return None
+    reads = step.reads[:1] if kind in _WRITES_FIRST else step.reads
+    for v, dtype in zip(reads, step.call.inputs, strict=False):
+        if v in spare and v not in ragged and v in shapes and shapes[v] == shapes.get(out):
+            if kind in _WRITES_FIRST and v == step.reads[1]:
+                continue
+            if dtype.np == step.call.outputs[0].np:
+                return v
+    return None
+
+
+def peak_bytes(steps: Sequence[Step], keep: Collection[int], shapes: Mapping[int, Shape]) -> int:
+    """The most bytes of intermediate values that are alive at once when the steps are executed.
+
+    Values count as `MemoryMeter` counts them: what is fed and constants do not, views once. A value of unknown
+    shape counts nothing; all branches count as taken.
+    """
+    last = {v: i for i, s in enumerate(steps) for v in (*s.needs, *s.writes)}
+    slot: dict[int, int] = {}
+    size: dict[int, int] = {}
+    users: dict[int, int] = {}
+    ragged: set[int] = set()
+    live = peak = 0
+    for i, s in enumerate(steps):
+        dying = {v for v in (*s.needs, *s.writes) if last[v] == i and v not in keep}
+        spare = {v for v in dying if v in s.reads and v in slot and users[slot[v]] == 1}
+        for v, share in zip(s.writes, foretell(s, shapes, spare, ragged), strict=True):
+            if not share.whole:
+                ragged.add(v)
+            if share.source is None:
+                slot[v] = v
+                size[v] = share.size
+                users[v] = 1
+                live += share.size
+            elif share.source in slot:
+                slot[v] = slot[share.source]
+                users[slot[v]] += 1
+        peak = max(peak, live)
+        for v in dying:
+            if v in slot:
+                users[slot[v]] -= 1
+                if not users[slot[v]]:
+                    live -= size[slot[v]]
+    return peak
