@@ -12,6 +12,7 @@ __all__ = [
     "InputError",
     "LoadRunError",
     "SpecError",
+    "TraceError",
     "UnsupportedError",
     "UsageError",
 ]
@@ -60,3 +61,7 @@ class UnsupportedError(EngineError):
 
 class UsageError(LoadRunError, ValueError):
     """A command line or API call that makes no sense."""
+
+
+class TraceError(LoadRunError, RuntimeError):
+    """A function cannot be traced, or took another path than the one that was recorded."""
