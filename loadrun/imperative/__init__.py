@@ -1,6 +1,6 @@
 """Values in Python code: tensors that are computed at once or recorded by a trace."""
 
-from .apply import active, apply, apply1, suspended
+from .apply import active, apply, apply1, suspended, type_cvt
 from .convert import as_tensor, const, convert, elemwise
 from .sizes import Dim, Shape, shape_tensor
 from .value import Parameter, Tensor, tensor
@@ -20,4 +20,5 @@ __all__ = [
     "shape_tensor",
     "suspended",
     "tensor",
+    "type_cvt",
 ]

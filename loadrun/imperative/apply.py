@@ -16,6 +16,7 @@ import numpy as np
 from ..dtypes import Array, DType, round_bfloat16
 from ..errors import EngineError, LoadRunError
 from ..graph import Opr, Var
+from ..ops.catalog import TypeParam
 from ..ops.parallel import blas_serial
 from ..ops.registry import Call, Shape, implementation
 from ..params import Record
@@ -23,7 +24,7 @@ from ..params import Record
 if TYPE_CHECKING:
     from .value import Tensor
 
-__all__ = ["Session", "active", "apply", "apply1", "generator", "suspended", "use"]
+__all__ = ["Session", "active", "apply", "apply1", "generator", "suspended", "type_cvt", "use"]
 
 _ELEMENTWISE = frozenset(("Elemwise", "ElemwiseMultiType", "TypeCvtV2", "PowC", "Identity", "Copy"))
 
@@ -44,6 +45,9 @@ class Session(Protocol):
     ) -> list[Tensor]:
         """Record an operator, or check it against the recorded one."""
 
+    def joined(self, tensor: Tensor) -> None:
+        """Know a tensor that stands for a variable of the session."""
+
     def value(self, tensor: Tensor) -> Array:
         """The value of a tensor of the session, in storage form; computes what is needed."""
 
@@ -51,7 +55,10 @@ class Session(Protocol):
         """The shape of a tensor of the session, in storage form."""
 
     def detached(self, tensor: Tensor) -> bool:
-        """Whether a tensor's shape is the same in every call."""
+        """Whether a tensor is a constant, so that its sizes are numbers."""
+
+    def leave(self) -> None:
+        """Begin a region that is not recorded: what was made so far becomes values from outside."""
 
 
 class _Local(threading.local):
@@ -139,6 +146,11 @@ def apply1(
 ) -> Tensor:
     """`apply` for an operator with one output."""
     return apply(type, *params, inputs=inputs, output_dtype=output_dtype, scalar=scalar)[0]
+
+
+def type_cvt(x: Tensor, dtype: DType) -> Tensor:
+    """The tensor converted to another dtype; the tensor itself where it has that dtype."""
+    return x if x._dtype == dtype else apply1("TypeCvtV2", TypeParam(dtype=dtype), inputs=[x])
 
 
 def execute(

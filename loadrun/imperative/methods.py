@@ -9,7 +9,7 @@ import numpy as np
 
 from .. import params as P
 from ..dtypes import Array
-from .apply import apply1
+from .apply import type_cvt
 from .convert import elemwise
 from .dtypes import graph_dtype
 
@@ -246,7 +246,7 @@ class Methods:
         """The values converted to another dtype."""
         x = cast("Tensor", self)
         want = graph_dtype(dtype)
-        return x._frozen() if want == x._dtype else apply1("TypeCvtV2", inputs=[x], output_dtype=want)
+        return x._frozen() if want == x._dtype else type_cvt(x, want)
 
     def reshape(self, *shape: Any) -> Tensor:
         """The same values in another shape; one size may be -1."""

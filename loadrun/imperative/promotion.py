@@ -1,21 +1,30 @@
-"""MegEngine's promotion of mixed operands to one dtype."""
+"""MegEngine's promotion of operands to one dtype, as its Python binding and its DTypePromote transformation do it.
+
+Two steps: what is not a tensor becomes one of the dtype that numpy's rules give for the call; then the tensors
+are converted to their common dtype, in which an operator may still ask for floats. Where MegEngine refuses
+numpy's 64-bit types, they are narrowed as `tensor` narrows them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .. import params as P
 from ..dtypes import DType, plain
+from ..errors import EngineError
+from ..ops.elemwise import promote
 from .apply import apply1
-from .convert import as_tensor
+from .convert import as_tensor, const
+from .dtypes import graph_dtype
 
 if TYPE_CHECKING:
     from .value import Tensor
 
-__all__ = ["common_dtype", "elemwise", "promoted"]
+__all__ = ["common_dtype", "elemwise", "operands", "promoted"]
 
 _M = P.ElemwiseMode
 _T = P.ElemwiseMultiTypeMode
@@ -46,16 +55,33 @@ _FLOAT_ONLY = frozenset(
         *(_M.LOGSIGMOID, _M.SQRT, _M.TANH),
     )
 )
+"""Modes that turn integers into float32."""
+_NOTHING_TO_ROUND = frozenset((_M.CEIL, _M.FLOOR, _M.ROUND))
 
 
-def _rank(dtype: DType) -> int:
-    return 3 if dtype.is_float or dtype.is_quantized else 1 if dtype.name == "Bool" else 2
+def _kind(dtype: DType) -> int:
+    """How much a dtype counts: float over integer over bool; bfloat16 is not a type that numpy ranks."""
+    if dtype.name == "BFloat16":
+        return 0
+    return 3 if dtype.is_float else 1 if dtype.name == "Bool" else 2
+
+
+def _widest(types: Sequence[DType]) -> DType:
+    """The type that numpy promotes types of one kind to; a quantized one wins."""
+    for t in types:
+        if t.is_quantized:
+            return t
+    return reduce(lambda a, b: a if a == b else graph_dtype(np.promote_types(a.np, b.np)), types)
 
 
 def common_dtype(values: Sequence[Any]) -> DType:
-    """The dtype that tensors, arrays and Python numbers are promoted to together.
+    """The dtype that arrays, numbers and lists get beside tensors.
 
-    Python numbers only count where their kind (bool < integer < float) is above that of all tensors.
+    Tensors and arrays of the highest kind (bool < integer < float) decide; Python numbers decide as float32, int32
+    or bool only where their kind is above that. Lists follow the others.
+
+    Raises:
+        ValueError: nothing among the values has a dtype.
     """
     from .value import Tensor
 
@@ -64,55 +90,82 @@ def common_dtype(values: Sequence[Any]) -> DType:
     for v in values:
         if isinstance(v, Tensor):
             strong.append(v._dtype)
+        elif isinstance(v, (np.ndarray, np.generic)):
+            strong.append(graph_dtype(v.dtype))
         elif isinstance(v, bool):
             weak.append(plain("Bool"))
-        elif isinstance(v, int):
-            weak.append(plain("Int32"))
-        elif isinstance(v, float) and not isinstance(v, np.generic):
-            weak.append(plain("Float32"))
-        else:
-            strong.append(as_tensor(v)._dtype)
-    for d in strong:
-        if d.is_quantized:
-            return d
-    top = max(map(_rank, strong), default=0)
-    chosen = weak if max(map(_rank, weak), default=0) > top else strong
-    best = max(map(_rank, chosen))
-    used = [d for d in chosen if _rank(d) == best]
-    result = used[0]
-    for d in used[1:]:
-        result = _wider(result, d)
-    return result
+        elif isinstance(v, (int, float)):
+            weak.append(plain("Int32" if isinstance(v, int) else "Float32"))
+    best = max(map(_kind, strong), default=0)
+    most = max(map(_kind, weak), default=0)
+    if not best and not most:
+        raise ValueError(
+            "no dtype to convert to: among bfloat16 tensors and lists nothing gives one; make a tensor of the list"
+        )
+    chosen = weak if most > best else strong
+    return _widest([d for d in chosen if _kind(d) == max(best, most)])
 
 
-def _wider(a: DType, b: DType) -> DType:
-    if a == b:
-        return a
-    from .dtypes import graph_dtype
+def operands(values: Sequence[Any]) -> list[Tensor]:
+    """Tensors as they are, everything else as tensors of `common_dtype`.
 
-    if "BFloat16" in (a.name, b.name):
-        return plain("Float32")
-    return graph_dtype(np.promote_types(a.np, b.np))
+    Raises:
+        TypeError: a value is None, or nothing that a tensor can hold.
+        ValueError: the values have no common dtype.
+    """
+    from .value import Tensor
+
+    if any(v is None for v in values):
+        raise TypeError("the operand is None and is not supported.")
+    if all(isinstance(v, Tensor) for v in values):
+        return list(values)
+    want = common_dtype(values)
+    return [v if isinstance(v, Tensor) else _made(v, want) for v in values]
+
+
+def _made(value: Any, want: DType) -> Tensor:
+    if want.is_quantized:
+        return as_tensor(value)
+    if type(value) is int and want.np.kind in "iu":
+        # A number beyond the type wraps, as numpy 1 and MegEngine have it.
+        bits = 8 * want.np.itemsize
+        value = np.array(value % (1 << bits), np.uint64).astype(want.np)
+        return const(value, want)
+    return as_tensor(value, want)
 
 
 def promoted(values: Sequence[Any]) -> list[Tensor]:
-    """The values as tensors of their common dtype; quantized ones stay as they are."""
-    want = common_dtype(values)
-    return [x if x._dtype.is_quantized else as_tensor(x, want) for x in (_typed(v, want) for v in values)]
+    """Tensors of the values' common dtype; quantized ones stay as they are.
 
-
-def _typed(value: Any, want: DType) -> Tensor:
-    from .value import Tensor
-
-    return value if isinstance(value, Tensor) else as_tensor(value, None if want.is_quantized else want)
+    Raises:
+        EngineError: signed and unsigned integers, or quantized types that differ.
+        TypeError: a value is None, or nothing that a tensor can hold.
+        ValueError: the values have no common dtype.
+    """
+    tensors = operands(values)
+    try:
+        want = promote([x._dtype for x in tensors])
+    except ValueError as e:
+        raise EngineError(str(e)) from e
+    return [x if x._dtype.is_quantized or x._dtype == want else x.astype(want) for x in tensors]
 
 
 def elemwise(mode: P.ElemwiseMode, *values: Any) -> Tensor:
-    """Apply an elementwise mode to tensors, arrays and numbers."""
+    """Apply an elementwise mode to tensors, arrays and numbers.
+
+    Comparisons give bool. Modes that have no integer form give float32 for integers, rounding leaves integers alone.
+
+    Raises:
+        EngineError: the mode does not take the common dtype, or the shapes do not broadcast.
+        TypeError: an operand is None, or nothing that a tensor can hold.
+    """
     inputs = promoted(values)
     if mode in _COMPARE:
         param = P.ElemwiseMultiType(mode=_COMPARE[mode])
         return apply1("ElemwiseMultiType", param, inputs=inputs, output_dtype=plain("Bool"))
-    if mode in _FLOAT_ONLY and not inputs[0]._dtype.is_float and not inputs[0]._dtype.is_quantized:
-        inputs = [x.astype("float32") for x in inputs]
+    if inputs[0]._dtype.np.kind in "iu" and not inputs[0]._dtype.is_quantized:
+        if mode in _NOTHING_TO_ROUND:
+            return inputs[0]._frozen()
+        if mode in _FLOAT_ONLY:
+            inputs = [x.astype("float32") for x in inputs]
     return apply1("Elemwise", P.Elemwise(mode=mode), inputs=inputs)

@@ -15,7 +15,7 @@ import numpy as np
 
 from .. import params as P
 from ..dtypes import Array, plain
-from .apply import Session, active, apply1
+from .apply import Session, active, apply1, type_cvt
 
 if TYPE_CHECKING:
     from .value import Tensor
@@ -130,7 +130,7 @@ def _scalar(value: object) -> Tensor:
         if found is not None:
             return found
     if isinstance(value, Tensor):
-        return value if value._dtype == _INT else apply1("TypeCvtV2", inputs=[value], output_dtype=_INT)
+        return type_cvt(value, _INT)
     return Tensor._of(np.array([int(value)], np.int32), _INT, True, const=True)  # type: ignore[call-overload]
 
 
@@ -143,8 +143,7 @@ def shape_tensor(shape: Tensor | Array | int | Iterable[Any]) -> Tensor:
     from .value import Tensor
 
     if isinstance(shape, Tensor):
-        flat = shape if shape._dtype == _INT else apply1("TypeCvtV2", inputs=[shape], output_dtype=_INT)
-        return flat._vector()
+        return type_cvt(shape, _INT)._vector()
     if isinstance(shape, (int, np.integer)):
         shape = (shape,)
     parts: list[Any] = [*shape]

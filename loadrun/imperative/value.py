@@ -124,6 +124,7 @@ class Tensor(Methods):
         x = cls._of(None, dtype, scalar)
         x._var = var
         x._session = session
+        session.joined(x)
         return x
 
     def _copy_state(self, other: Tensor) -> None:
@@ -132,12 +133,16 @@ class Tensor(Methods):
         self._scalar = other._scalar
         self._var = other._var
         self._session = other._session
+        if self._session is not None:
+            self._session.joined(self)
 
     def _frozen(self) -> Tensor:
         """What the tensor is now, whatever is assigned to it later."""
         x = Tensor._of(self._value, self._dtype, self._scalar, const=self._const)
         x._var = self._var
         x._session = self._session
+        if x._session is not None:
+            x._session.joined(x)
         return x
 
     def _stored(self) -> Array:

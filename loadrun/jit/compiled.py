@@ -1,0 +1,263 @@
+"""Later calls of a traced function: a compiled graph, and the check that Python does again what was recorded."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Mapping, Sequence
+from typing import NoReturn
+
+import numpy as np
+
+from ..dtypes import Array, DType
+from ..engines.reference import ReferenceEngine
+from ..errors import EngineError, TraceError
+from ..graph import Var
+from ..imperative.value import Tensor
+from ..ops.infer import Inference, follow
+from ..ops.registry import Shape
+from ..params import Record
+from .evaluate import Evaluator
+from .recording import Entry, Recording
+from .source import here, shown
+
+__all__ = ["Replay"]
+
+_SHAPES = 8
+"""For how many sets of argument shapes the inferred shapes are kept."""
+
+
+class ShapeCache:
+    """What inference found for the shapes of the arguments, for a few sets of them."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[Shape, ...], Inference] = {}
+
+    def get(self, key: tuple[Shape, ...]) -> Inference | None:
+        """What is known for these shapes."""
+        return self._found.get(key)
+
+    def put(self, key: tuple[Shape, ...], known: Inference) -> None:
+        """Keep what was found."""
+        if len(self._found) >= _SHAPES:
+            self._found.pop(next(iter(self._found)))
+        self._found[key] = known
+
+
+class Replay:
+    """The session of a later call: nothing is recorded, every operator is compared with the recorded one.
+
+    Args:
+        recording: what the first call did.
+        args: the arguments by name, in storage form.
+        shapes: inferred shapes of earlier calls.
+        symbolic_shape: whether sizes are values of the graph.
+    """
+
+    def __init__(
+        self, recording: Recording, args: Mapping[str, Array], shapes: ShapeCache, *, symbolic_shape: bool
+    ) -> None:
+        self.recording = recording
+        self.symbolic_shape = symbolic_shape
+        self.evaluator: Evaluator | None = None
+        self.feeds: dict[str, Array] = dict(args)
+        self._position = 0
+        self._live: list[weakref.ref[Tensor]] = []
+        self._fed: dict[int, tuple[int, int]] = {}
+        self._shapes = shapes
+        self._key = tuple(a.shape for a in args.values())
+        self._known: Inference | None = None
+        self._followed = 0
+
+    # What the tracer does
+
+    def argument(self, name: str, tensor: Tensor) -> Tensor:
+        """A stand-in for an argument inside the function."""
+        made = tensor.__class__._recorded(self.recording.args[name], tensor._dtype, tensor._scalar, self)
+        made._value = tensor._stored()
+        return made
+
+    def finish(self) -> None:
+        """The function has returned: everything recorded must have been done again."""
+        if self._position < len(self.recording.entries):
+            entry = self.recording.entries[self._position]
+            raise TraceError(
+                "trace error because mismature end: the function returned, but when it was recorded it went on "
+                f"with {_name(entry)} in {shown(entry.place)}"
+            )
+
+    def alive(self) -> list[Tensor]:
+        """The tensors of the session that somebody still holds."""
+        found = (r() for r in self._live)
+        return [t for t in found if t is not None and t._session is self]
+
+    def joined(self, tensor: Tensor) -> None:
+        """Know a tensor that stands for a variable of the session."""
+        self._live.append(weakref.ref(tensor))
+
+    def compute(self, engine: ReferenceEngine | None, variables: Sequence[Var]) -> dict[int, Array]:
+        """The values of variables; by the compiled graph, unless part of them is computed already."""
+        if self.evaluator is None and engine is not None:
+            return dict(zip((v.id for v in variables), engine.run(self.feeds), strict=True))
+        evaluator = self._evaluator()
+        return {v.id: evaluator.value(v) for v in variables}
+
+    # What code inside the function does
+
+    def apply(
+        self,
+        type: str,
+        params: tuple[Record, ...],
+        inputs: Sequence[Tensor],
+        n: int,
+        output_dtype: DType | None,
+        scalar: bool,
+    ) -> list[Tensor]:
+        """Compare an operator with the recorded one and stand in for its results."""
+        if self._position >= len(self.recording.entries):
+            raise TraceError(
+                f"trace error because too many instructions: {type} in {shown(here())} comes after all that was "
+                "recorded"
+            )
+        entry = self.recording.entries[self._position]
+        opr = entry.opr
+        if (
+            opr.type != type
+            or opr.params != params
+            or opr.output_dtype != output_dtype
+            or len(opr.outputs) != n
+            or len(opr.inputs) != len(inputs)
+        ):
+            self._differs(
+                entry, "operator mismatch", f"{_called(type, params)} where {_name(entry)} was recorded"
+            )
+        for i, tensor in enumerate(inputs):
+            self._check_input(entry, i, tensor)
+        self._position += 1
+        made = []
+        for var in opr.outputs:
+            assert var.dtype is not None
+            made.append(Tensor._recorded(var, var.dtype, entry.scalar, self))
+        return made
+
+    def _check_input(self, entry: Entry, index: int, tensor: Tensor) -> None:
+        source = entry.sources[index]
+        if tensor._session is self:
+            if source.value is not None:
+                self._differs(
+                    entry,
+                    "expect external node, got internal",
+                    f"input {index} of {_name(entry)} was a value from outside the function, now it is computed inside",
+                )
+            if tensor._var is not source.var:
+                self._differs(
+                    entry,
+                    "input id mismatch",
+                    f"input {index} of {_name(entry)} is the result of another operator",
+                )
+            return
+        if source.value is None:
+            self._differs(
+                entry,
+                "expect internal node, got external",
+                f"input {index} of {_name(entry)} was computed inside the function, now it comes from outside",
+            )
+        value = tensor._stored()
+        if source.fixed:
+            if value is source.value:
+                return
+            same = value.shape == source.value.shape and value.dtype == source.value.dtype
+            if not (same and np.array_equal(value, source.value, equal_nan=value.dtype.kind == "f")):
+                self._differs(
+                    entry,
+                    "tensors not equals",
+                    f"input {index} of {_name(entry)} is the constant {_short(source.value)}, now {_short(value)}",
+                )
+            return
+        mark = (id(tensor), id(value))
+        if self._fed.setdefault(source.var.id, mark) != mark:
+            self._differs(entry, "input id mismatch", f"input {index} of {_name(entry)} is another tensor")
+        if tensor._dtype != source.var.dtype:
+            self._differs(entry, "dtype mismatch", f"input {index} of {_name(entry)} is {tensor._dtype}")
+        name = source.var.name or ""
+        if value.shape != source.var.shape:
+            self._known = None
+        self.feeds[name] = value
+        if self.evaluator is not None:
+            self.evaluator.values[source.var.id] = value
+
+    def _differs(self, entry: Entry, reason: str, text: str) -> NoReturn:
+        raise TraceError(
+            f"trace error because {reason}: {text}\n  now:      {shown(here())}\n  recorded: {shown(entry.place)}\n"
+            "the function took another path than when it was traced; a traced function must apply the same "
+            "operators in every call"
+        )
+
+    def value(self, tensor: Tensor) -> Array:
+        """The value of a tensor, which the code inside reads."""
+        if tensor._value is None:
+            assert tensor._var is not None
+            tensor._value = self._evaluator().value(tensor._var)
+        return tensor._value
+
+    def _evaluator(self) -> Evaluator:
+        if self.evaluator is None:
+            self.evaluator = Evaluator()
+            for opr in self.recording.graph.oprs:
+                if opr.type == "Host2DeviceCopy":
+                    value = self.feeds.get(opr.outputs[0].name or "")
+                    if value is not None:
+                        self.evaluator.values[opr.outputs[0].id] = value
+        return self.evaluator
+
+    def shape(self, tensor: Tensor) -> Shape:
+        """The shape of a tensor for the shapes of this call's arguments."""
+        var = tensor._var
+        assert var is not None
+        known = self._inference(var)
+        return known.shapes[var.id] if var.id in known.shapes else self.value(tensor).shape
+
+    def _inference(self, var: Var) -> Inference:
+        if self._known is None:
+            plain = all(c.fixed or c.value.shape == c.var.shape for c in self.recording.captures)
+            cached = self._shapes.get(self._key) if plain else None
+            self._known = cached or Inference()
+            self._followed = len(self.recording.graph.oprs) if cached else 0
+        shapes = {n: a.shape for n, a in self.feeds.items()}
+        try:
+            while self._followed <= var.owner.id:
+                follow(self.recording.graph.oprs[self._followed], self._known, shapes)
+                self._followed += 1
+        except EngineError as e:
+            entry = next((x for x in self.recording.entries if x.opr.id == self._followed), None)
+            raise EngineError(f"{e}; in {shown(entry.place if entry else here())}") from e
+        return self._known
+
+    def keep_shapes(self) -> None:
+        """Let later calls with arguments of these shapes know what was inferred."""
+        if self._known is not None and self._followed >= len(self.recording.graph.oprs):
+            self._shapes.put(self._key, Inference(dict(self._known.shapes), dict(self._known.values)))
+
+    def detached(self, tensor: Tensor) -> bool:
+        """Whether a tensor is a constant, so that its sizes are numbers."""
+        return tensor._var is None or tensor._var.id in self.recording.static
+
+    def leave(self) -> None:
+        """Begin a region that is not recorded: what was made so far becomes values from outside."""
+        for tensor in self.alive():
+            tensor._value = self.value(tensor)
+            tensor._session = tensor._var = None
+
+
+def _called(type: str, params: tuple[Record, ...]) -> str:
+    mode = getattr(params[0], "mode", None) if params else None
+    return str(mode.name) if type in ("Elemwise", "ElemwiseMultiType") and mode is not None else type
+
+
+def _name(entry: Entry) -> str:
+    return entry.opr.title
+
+
+def _short(value: Array) -> str:
+    if value.size <= 4:
+        return f"{value.dtype} {value.reshape(-1).tolist()}"
+    return f"{value.dtype} {list(value.shape)}"

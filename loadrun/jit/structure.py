@@ -1,0 +1,48 @@
+"""Nested lists, tuples and dicts: their leaves, and the same structure around other leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+__all__ = ["leaves", "rebuilt"]
+
+
+def leaves(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:
+    """Pairs of path and leaf.
+
+    >>> [*leaves({"a": [1, 2]})]
+    [(('a', 0), 1), (('a', 1), 2)]
+    """
+    if isinstance(value, dict):
+        for key, part in value.items():
+            yield from leaves(part, (*path, key))
+    elif isinstance(value, (list, tuple)):
+        for i, part in enumerate(value):
+            yield from leaves(part, (*path, i))
+    else:
+        yield path, value
+
+
+def rebuilt(value: Any, change: Callable[[Any], Any]) -> Any:
+    """The structure with every leaf changed.
+
+    >>> rebuilt({"a": (1, [2])}, lambda x: -x)
+    {'a': (-1, [-2])}
+    """
+    if isinstance(value, dict):
+        made = {k: rebuilt(v, change) for k, v in value.items()}
+        return made if type(value) is dict else _like(value, made)
+    if isinstance(value, (list, tuple)):
+        parts = [rebuilt(v, change) for v in value]
+        if hasattr(value, "_fields"):
+            return type(value)(*parts)
+        return parts if type(value) is list else _like(value, parts)
+    return change(value)
+
+
+def _like(value: Any, parts: Any) -> Any:
+    try:
+        return type(value)(parts)
+    except TypeError:
+        return tuple(parts) if isinstance(value, tuple) else parts

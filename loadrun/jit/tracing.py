@@ -1,0 +1,402 @@
+"""`trace`: record what a function computes, check and accelerate later calls, dump it."""
+
+from __future__ import annotations
+
+import functools
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from ..dtypes import Array
+from ..engines.reference import ReferenceEngine
+from ..errors import TraceError
+from ..graph import Var
+from ..imperative.apply import active, use
+from ..imperative.dtypes import narrowed
+from ..imperative.value import Tensor
+from .compiled import Replay, ShapeCache
+from .recording import Recorder, Recording
+from .structure import leaves, rebuilt
+
+__all__ = ["exclude_from_trace", "is_tracing", "trace"]
+
+
+def is_tracing() -> bool:
+    """Whether the code that runs is being recorded or compared with a recording."""
+    return active() is not None
+
+
+@contextmanager
+def exclude_from_trace() -> Iterator[None]:
+    """Leave a region of a traced function out of the graph; it is executed at once in every call.
+
+    What the function made before becomes values from outside for what comes after.
+    """
+    session = active()
+    if session is None:
+        yield
+        return
+    session.leave()
+    with use(None):
+        yield
+
+
+class Argument:
+    """One tensor or ndarray among the arguments of a call."""
+
+    __slots__ = ("name", "original", "tensor")
+
+    def __init__(self, name: str, original: Any) -> None:
+        self.name = name
+        self.original = original
+        self.tensor: Tensor = original if isinstance(original, Tensor) else _stand_in(original)
+
+    def update(self, inside: Tensor) -> None:
+        """Pass on what the function assigned to its argument."""
+        if isinstance(self.original, Tensor):
+            self.original._copy_state(inside)
+        else:
+            self.original[...] = inside._stored().reshape(self.original.shape)
+
+
+def _stand_in(array: Array) -> Tensor:
+    """A tensor around a caller's ndarray, which is not copied."""
+    from .array import Array as Traced
+
+    value, dtype = narrowed(array)
+    return Traced._of(value.reshape(1) if value.ndim == 0 else value, dtype, value.ndim == 0)
+
+
+class trace:
+    """Wrap a function so that its first call is recorded and later calls run the compiled graph.
+
+    Every call runs the Python code (unless `without_host`); in later calls nothing is computed by it, each
+    operator is only compared with the recorded one, and the graph is executed as a whole.
+
+    Args:
+        function: a function of Tensors or ndarrays; with ndarrays it is traced through numpy's protocols and
+            returns ndarrays. Values that are neither are passed through.
+        symbolic: record first and execute the whole graph then, instead of operator by operator.
+        capture_as_const: tensors from outside (parameters, closures) are constants of the graph; needed to dump.
+        record_only: never execute; implies `symbolic` and `capture_as_const`.
+        sublinear_memory_config: plan recomputation beforehand to save memory, see `SublinearMemoryConfig`.
+        dtr_config: evict and recompute tensors while executing, see `DTRConfig`.
+        profiling: measure operators; see `get_profile`.
+        opt_level: 0 the graph as recorded, 1 constants folded, common parts joined and arithmetic simplified,
+            2 more of it, 3 elementwise operators fused as well.
+        graph_opt_config: details of the fusion, see `GraphOptimizationConfig`.
+        symbolic_shape: sizes are values of the graph, so that it runs at other sizes.
+        without_host: later calls do not run the Python code at all.
+        imperative: accepted for MegEngine's sake; there is one executor.
+
+    Raises:
+        TraceError: a later call took another path than the first; the text shows both source lines.
+
+    >>> import numpy as np
+    >>> from loadrun.jit import trace
+    >>> @trace(symbolic=True, capture_as_const=True)
+    ... def scaled(x):
+    ...     return x * 2 + 1
+    >>> scaled(np.ones(3, "f4")), scaled(np.zeros(2, "f4"))
+    (array([3., 3., 3.], dtype=float32), array([1., 1.], dtype=float32))
+    """
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        """A trace, or with options alone the decorator that makes one."""
+        return super().__new__(cls) if args or "function" in kwargs else functools.partial(cls, **kwargs)
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        *,
+        symbolic: bool = False,
+        capture_as_const: bool = False,
+        record_only: bool = False,
+        sublinear_memory_config: Any = None,
+        dtr_config: Any = None,
+        profiling: bool = False,
+        opt_level: int = 2,
+        graph_opt_config: Any = None,
+        symbolic_shape: bool = True,
+        without_host: bool = False,
+        imperative: bool = False,
+    ) -> None:
+        if not callable(function):
+            raise TypeError(f"trace wraps a function, found {type(function).__name__} {function!r:.60}")
+        if opt_level not in (0, 1, 2, 3):
+            raise ValueError(f"opt_level is 0, 1, 2 or 3, found {opt_level!r}")
+        self.__wrapped__ = function
+        functools.update_wrapper(self, function, updated=())
+        self._options = {
+            "symbolic": symbolic,
+            "capture_as_const": capture_as_const,
+            "record_only": record_only,
+            "sublinear_memory_config": sublinear_memory_config,
+            "dtr_config": dtr_config,
+            "profiling": profiling,
+            "opt_level": opt_level,
+            "graph_opt_config": graph_opt_config,
+            "symbolic_shape": symbolic_shape,
+            "without_host": without_host,
+            "imperative": imperative,
+        }
+        self._fixed = capture_as_const or record_only
+        self._mode = "never" if record_only else "lazy" if symbolic else "eager"
+        self._lock = threading.RLock()
+        self._bound: weakref.WeakKeyDictionary[Any, trace] = weakref.WeakKeyDictionary()
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget the recording: the next call records anew."""
+        with self._lock:
+            self.recording: Recording | None = None
+            self._outputs: Any = None
+            self._targets: list[Var] = []
+            self._engine: ReferenceEngine | None = None
+            self._shapes = ShapeCache()
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        """A trace of its own for every instance whose method is wrapped."""
+        if instance is None:
+            return self
+        found = self._bound.get(instance)
+        if found is None:
+            method = self.__wrapped__.__get__(instance, owner)
+            found = self._bound[instance] = trace(method, **self._options)
+        return found
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the function: recorded the first time, compiled later; see the class."""
+        if active() is not None:
+            # Inside another trace the function is a part of that one.
+            return self.__wrapped__(*args, **kwargs)
+        with self._lock:
+            found, args, kwargs = self._arguments(args, kwargs)
+            if self.recording is None:
+                outputs = self._record(found, args, kwargs)
+            elif self._options["without_host"]:
+                outputs = self._execute(found)
+            else:
+                outputs = self._replay(found, args, kwargs)
+        plain = found and not any(isinstance(a.original, Tensor) for a in found)
+        return rebuilt(outputs, _to_numpy) if plain else outputs
+
+    def _arguments(
+        self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> tuple[list[Argument], tuple[Any, ...], dict[str, Any]]:
+        """The tensors among the arguments, and the arguments with their places marked by them."""
+        found: list[Argument] = []
+
+        def marked(prefix: str, value: Any) -> Any:
+            paths = iter([p for p, _ in leaves(value)])
+
+            def mark(leaf: Any) -> Any:
+                path = next(paths)
+                if not isinstance(leaf, (Tensor, np.ndarray)):
+                    return leaf
+                found.append(Argument("_".join(map(str, (prefix, *path))), leaf))
+                return found[-1]
+
+            return rebuilt(value, mark)
+
+        for i, arg in enumerate(args):
+            if self._fixed and not any(isinstance(x, (Tensor, np.ndarray)) for _, x in leaves(arg)):
+                raise TraceArgumentError(
+                    "Only support tensor type args when capture_as_const is enabled: positional argument "
+                    f"{i} is {type(arg).__name__} {arg!r:.60}; pass it by keyword, or as a tensor or ndarray"
+                )
+        marked_args = tuple(marked(f"arg_{i}", a) for i, a in enumerate(args))
+        marked_kwargs = {k: marked(f"kwarg_{k}", v) for k, v in kwargs.items()}
+        return found, marked_args, marked_kwargs
+
+    # The first call
+
+    def _record(self, found: list[Argument], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        recorder = Recorder(
+            self._mode, fixed=self._fixed, symbolic_shape=bool(self._options["symbolic_shape"])
+        )
+        inside = {id(a): recorder.argument(a.name, a.tensor) for a in found}
+        try:
+            with use(recorder):
+                outputs = self._call(args, kwargs, inside)
+            shown = [(p, x) for p, x in leaves(outputs) if isinstance(x, Tensor)]
+            outs: list[Var] = []
+            for _, leaf in shown:
+                outs.append(recorder.source(leaf).var)
+            self._check_unknown(recorder, kwargs)
+            changed = _changed(found, inside, recorder.found)
+            inside.clear()
+            kept = {t._var.id: t._var for t in recorder.alive() if t._var is not None}
+            targets = list({v.id: v for v in (*outs, *kept.values())}.values())
+            recording = recorder.found
+            engine = self._compile(recording, targets)
+            if self._mode == "lazy":
+                values = self._first_values(recorder, engine, targets)
+                for tensor in recorder.alive():
+                    if tensor._value is None and tensor._var is not None:
+                        tensor._value = values[tensor._var.id]
+            for argument, tensor in changed:
+                argument.update(tensor)
+        finally:
+            _release(recorder)
+        self.recording, self._targets, self._engine = recording, targets, engine
+        self._outputs = (
+            outputs if outputs is None else rebuilt(outputs, _structure),
+            outs,
+            [p for p, _ in shown],
+        )
+        return outputs
+
+    def _first_values(
+        self, recorder: Recorder, engine: ReferenceEngine | None, targets: list[Var]
+    ) -> dict[int, Array]:
+        started = len(recorder.evaluator.values) > len(recorder.found.args) + len(recorder.found.captures)
+        if engine is None or started:
+            return {v.id: recorder.evaluator.value(v) for v in targets}
+        names = {v.name or "": v for v in recorder.found.graph.inputs}
+        feeds = {n: recorder.evaluator.values[v.id] for n, v in names.items()}
+        return dict(zip((v.id for v in targets), engine.run(feeds), strict=True))
+
+    def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any], inside: Mapping[int, Tensor]) -> Any:
+        def unmark(leaf: Any) -> Any:
+            return inside[id(leaf)] if isinstance(leaf, Argument) else leaf
+
+        return self.__wrapped__(
+            *(rebuilt(a, unmark) for a in args), **{k: rebuilt(v, unmark) for k, v in kwargs.items()}
+        )
+
+    def _check_unknown(self, recorder: Recorder, kwargs: Mapping[str, Any]) -> None:
+        """Later calls without the Python code cannot ask closures for their tensors."""
+        if not self._options["without_host"] or self._fixed:
+            return
+        known: set[int] = set()
+        for value in kwargs.values():
+            if callable(getattr(value, "named_tensors", None)):
+                known.update(id(t) for _, t in value.named_tensors())
+        unknown = [c for c in recorder.found.captures if not c.fixed and id(c.tensor) not in known]
+        if unknown:
+            raise TraceError(
+                "have some unknown input tensors in trace result, maybe you can set `capture_as_const=True` when "
+                f"trace: {len(unknown)} tensor(s) come from outside the function and are no arguments"
+            )
+
+    def _compile(self, recording: Recording, targets: list[Var]) -> ReferenceEngine | None:
+        if self._mode == "never":
+            return None
+        return ReferenceEngine(recording.graph, targets)
+
+    # Later calls
+
+    def _replay(self, found: list[Argument], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        assert self.recording is not None
+        self._check_arguments(self.recording, found)
+        session = Replay(
+            self.recording,
+            {a.name: a.tensor._stored() for a in found},
+            self._shapes,
+            symbolic_shape=bool(self._options["symbolic_shape"]),
+        )
+        inside = {id(a): session.argument(a.name, a.tensor) for a in found}
+        try:
+            with use(session):
+                outputs = self._call(args, kwargs, inside)
+            session.finish()
+            self._check_outputs(outputs)
+            changed = _changed(found, inside, self.recording)
+            inside.clear()
+            if self._mode != "never":
+                values = session.compute(self._engine, self._targets)
+                for tensor in session.alive():
+                    if tensor._value is None and tensor._var is not None:
+                        value = values.get(tensor._var.id)
+                        tensor._value = session.value(tensor) if value is None else value
+            for argument, tensor in changed:
+                argument.update(tensor)
+            session.keep_shapes()
+        finally:
+            _release(session)
+        return outputs
+
+    def _check_arguments(self, recording: Recording, found: list[Argument]) -> None:
+        names = [a.name for a in found]
+        if names != list(recording.args):
+            raise TraceError(
+                f"the function was traced with the tensors {', '.join(recording.args) or 'none'} as arguments, now "
+                f"it is called with {', '.join(names) or 'none'}; call .reset() to trace it anew"
+            )
+        for a in found:
+            var = recording.args[a.name]
+            rank = len(var.shape or ())
+            if a.tensor._dtype != var.dtype or len(a.tensor._sizes()) != rank:
+                raise TraceError(
+                    f"{a.name} was traced as {var.dtype} with {rank} axes, now it is {a.tensor._dtype} of shape "
+                    f"{list(a.tensor._sizes())}; call .reset() to trace the function anew"
+                )
+
+    def _check_outputs(self, outputs: Any) -> None:
+        paths = [p for p, x in leaves(outputs) if isinstance(x, Tensor)]
+        if paths != self._outputs[2]:
+            raise TraceError(
+                f"the function returned {len(self._outputs[2])} tensors when it was traced, now {len(paths)} or in "
+                "another structure"
+            )
+
+    def _execute(self, found: list[Argument]) -> Any:
+        """Run the compiled graph alone."""
+        assert self.recording is not None
+        self._check_arguments(self.recording, found)
+        feeds = {a.name: a.tensor._stored() for a in found}
+        feeds.update((c.var.name or "", c.tensor._stored()) for c in self.recording.captures if not c.fixed)
+        if self._engine is None:
+            raise TraceError("a record_only trace computes nothing; dump it and run the dump")
+        values = dict(zip((v.id for v in self._targets), self._engine.run(feeds), strict=True))
+        structure, outs, _ = self._outputs
+        scalars = iter(outs)
+
+        def fill(leaf: Any) -> Any:
+            if not isinstance(leaf, _Hole):
+                return leaf
+            var = next(scalars)
+            assert var.dtype is not None
+            return leaf.kind._of(values[var.id], var.dtype, leaf.scalar)
+
+        return None if structure is None else rebuilt(structure, fill)
+
+
+class TraceArgumentError(TraceError, AssertionError):
+    """An argument that a trace cannot take."""
+
+
+class _Hole:
+    """The place of a tensor in the structure of the outputs."""
+
+    __slots__ = ("kind", "scalar")
+
+    def __init__(self, kind: type[Tensor], scalar: bool) -> None:
+        self.kind = kind
+        self.scalar = scalar
+
+
+def _structure(leaf: Any) -> Any:
+    return _Hole(leaf.__class__, leaf._scalar) if isinstance(leaf, Tensor) else leaf
+
+
+def _to_numpy(leaf: Any) -> Any:
+    return leaf.numpy() if isinstance(leaf, Tensor) else leaf
+
+
+def _changed(
+    found: list[Argument], inside: Mapping[int, Tensor], recording: Recording
+) -> list[tuple[Argument, Tensor]]:
+    """The arguments to which the function assigned, with what they are now."""
+    return [(a, inside[id(a)]) for a in found if inside[id(a)]._var is not recording.args[a.name]]
+
+
+def _release(session: Recorder | Replay) -> None:
+    """Part all tensors from an ended session; those without a value cannot be read any more."""
+    for tensor in session.alive():
+        tensor._session = tensor._var = None
