@@ -61,13 +61,19 @@ class ReferenceEngine:
         """The graph inputs that the targets depend on, by name."""
         return dict(self._inputs)
 
-    def run(self, feeds: Mapping[str, Array], observe: Observer | None = None) -> list[Array]:
+    def run(
+        self,
+        feeds: Mapping[str, Array],
+        observe: Observer | None = None,
+        rng: np.random.Generator | None = None,
+    ) -> list[Array]:
         """Execute once.
 
         Args:
             feeds: arrays by input name, in the inputs' storage dtype; shapes may differ from the file's.
             observe: called after every operator with the operator and its output arrays; operators are then
                 executed one by one, none fused with its neighbours.
+            rng: what random operators draw from, default a new generator with the engine's seed.
 
         Returns:
             the values of the targets, in order.
@@ -80,7 +86,7 @@ class ReferenceEngine:
         with np.errstate(all="ignore"), blas_serial():
             program = self._program(values, fused=observe is None)
             values.update(program.constants)
-            execute(program.steps, values, np.random.default_rng(self.seed), observe)
+            execute(program.steps, values, rng or np.random.default_rng(self.seed), observe)
         for v in self.targets:
             if v.id not in values:
                 raise EngineError(f"{v.label!r} has no value: it lies in a branch that was not taken")

@@ -12,6 +12,7 @@ from ..dtypes import Array, DType
 from ..engines.reference import ReferenceEngine
 from ..errors import EngineError, TraceError
 from ..graph import Var
+from ..imperative.apply import generator
 from ..imperative.value import Tensor
 from ..ops.infer import Inference, follow
 from ..ops.registry import Shape
@@ -97,7 +98,7 @@ class Replay:
     def compute(self, engine: ReferenceEngine | None, variables: Sequence[Var]) -> dict[int, Array]:
         """The values of variables; by the compiled graph, unless part of them is computed already."""
         if self.evaluator is None and engine is not None:
-            return dict(zip((v.id for v in variables), engine.run(self.feeds), strict=True))
+            return dict(zip((v.id for v in variables), engine.run(self.feeds, rng=generator()), strict=True))
         evaluator = self._evaluator()
         return {v.id: evaluator.value(v) for v in variables}
 

@@ -15,7 +15,7 @@ from ..dtypes import Array
 from ..engines.reference import ReferenceEngine
 from ..errors import TraceError
 from ..graph import Var
-from ..imperative.apply import active, use
+from ..imperative.apply import active, generator, use
 from ..imperative.dtypes import narrowed
 from ..imperative.value import Tensor
 from .compiled import Replay, ShapeCache
@@ -259,7 +259,7 @@ class trace:
             return {v.id: recorder.evaluator.value(v) for v in targets}
         names = {v.name or "": v for v in recorder.found.graph.inputs}
         feeds = {n: recorder.evaluator.values[v.id] for n, v in names.items()}
-        return dict(zip((v.id for v in targets), engine.run(feeds), strict=True))
+        return dict(zip((v.id for v in targets), engine.run(feeds, rng=generator()), strict=True))
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any], inside: Mapping[int, Tensor]) -> Any:
         def unmark(leaf: Any) -> Any:
@@ -353,7 +353,9 @@ class trace:
         feeds.update((c.var.name or "", c.tensor._stored()) for c in self.recording.captures if not c.fixed)
         if self._engine is None:
             raise TraceError("a record_only trace computes nothing; dump it and run the dump")
-        values = dict(zip((v.id for v in self._targets), self._engine.run(feeds), strict=True))
+        values = dict(
+            zip((v.id for v in self._targets), self._engine.run(feeds, rng=generator()), strict=True)
+        )
         structure, outs, _ = self._outputs
         scalars = iter(outs)
 
