@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from .compare import assert_equal_error
-from .dtypes import Array, DType, encode, round_bfloat16
+from .dtypes import Array, DType, encode
 from .engines import make_engine
 from .engines.reference import ReferenceEngine
+from .engines.wide import WideEngine
 from .ops.parallel import set_threads, threads
 from .rewrite import bare, subgraph
 from .runner import fit_inputs
@@ -22,8 +22,9 @@ __all__ = ["Suggestion", "suggest"]
 _RUNS = 3
 _FACTOR = 10
 _LEAST = 1e-6
-_STEP = {"Float32": 2.0**-24, "Float16": 2.0**-11, "BFloat16": 2.0**-8}
-"""Half a unit in the last place, relative to the number."""
+_FLOAT64 = "float64 arithmetic"
+_BITS = {"Float32": 24, "Float16": 11, "BFloat16": 8}
+"""Bits of a number's significand."""
 
 
 @dataclass(frozen=True)
@@ -33,10 +34,14 @@ class Suggestion:
     Attributes:
         maxerr: the tolerance.
         noise: MegEngine's error measure between runs that differ in rounding alone, by what differed.
+        wide: how many operators the float64 run computed in float64.
+        narrow: how many it computed in float32, by their type, since they have no float64 formula.
     """
 
     maxerr: float
     noise: Mapping[str, float]
+    wide: int = 0
+    narrow: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def reason(self) -> str:
@@ -44,7 +49,10 @@ class Suggestion:
         worst = max(self.noise, key=lambda k: self.noise[k])
         if not self.noise[worst]:
             return f"no difference was measured; {_LEAST:g} is the least that is suggested"
-        return f"{_FACTOR} times the noise of {self.noise[worst]:.2g} from {worst}, rounded up"
+        total = self.wide + sum(self.narrow.values())
+        left = f" of {self.wide} of {total} operators, without {', '.join(sorted(self.narrow))}"
+        what = worst + left if worst == _FLOAT64 and self.narrow else worst
+        return f"{_FACTOR} times the noise of {self.noise[worst]:.2g} from {what}, rounded up"
 
 
 def suggest(
@@ -52,9 +60,10 @@ def suggest(
 ) -> dict[str, Suggestion]:
     """Measure what rounding does to a model's outputs and suggest tolerances.
 
-    The model runs with one and with several threads, operator by operator instead of fused, and with its inputs and
-    weights moved by half a unit in the last place at random, which shows how it amplifies rounding anywhere. The
-    suggestion is ten times the largest error, rounded up to 1, 2 or 5 times a power of ten, and at least 1e-6.
+    The model runs with one and with several threads; operator by operator instead of fused; in float64, as far as
+    `loadrun.engines.wide` has formulas; and with each of its inputs and weights moved by one unit in the last place,
+    up, down or not at all, at random, which shows how it amplifies rounding anywhere. The suggestion is ten times the
+    largest error, rounded up to 1, 2 or 5 times a power of ten, and at least 1e-6.
 
     Args:
         bundle: the model; checks that it has do not matter.
@@ -81,7 +90,7 @@ def suggest(
     def note(what: str, values: list[Array]) -> None:
         for name, e, g in zip(outputs, expect, values, strict=True):
             same = e.shape == g.shape
-            error = float(assert_equal_error(e, g)) if same and e.dtype.kind in "biuf" else 0.0
+            error = _error(e, g) if same and e.dtype.kind in "biuf" else 0.0
             # What is not finite has no error, and no tolerance would help it.
             noise[name][what] = max(noise[name].get(what, 0.0), error if math.isfinite(error) else 0.0)
 
@@ -95,31 +104,48 @@ def suggest(
         set_threads(before)
     if isinstance(base, ReferenceEngine):
         note("executing operators one by one", base.run(feeds, observe=lambda opr, values: None))
+    exact = WideEngine(model.graph, list(outputs.values()), seed=seed)
+    note(_FLOAT64, exact.run(feeds))
     for i in range(_RUNS):
         rng = np.random.default_rng(i)
         moved, known = subgraph(model.graph, model.graph.outputs)
         for opr in moved.oprs:
             for tensor in opr.tensors:
-                if tensor.data is not None and tensor.dtype.name in _STEP and opr.type != "Host2DeviceCopy":
+                if tensor.data is not None and tensor.dtype.name in _BITS and opr.type != "Host2DeviceCopy":
                     tensor.data = encode(_move(tensor.value(), tensor.dtype, rng), tensor.dtype)
         dtypes = {v.name or "": v.owner.tensors[0].dtype for v in model.inputs}
         shaken = {n: _move(a, dtypes[n], rng) for n, a in feeds.items()}
         engine_ = make_engine(engine, moved, [known[v.id] for v in outputs.values()], seed=seed)
         note("rounding of inputs and weights", engine_.run(shaken))
-    return {n: Suggestion(_round_up(max(found.values())), found) for n, found in noise.items()}
+    return {
+        n: Suggestion(_round_up(max(found.values())), found, exact.wide, dict(exact.narrow))
+        for n, found in noise.items()
+    }
+
+
+def _error(expect: Array, get: Array) -> float:
+    """MegEngine's error measure, in float64: the float32 one does not see half a unit in the last place."""
+    if not expect.size:
+        return 0.0
+    e, g = expect.astype(np.float64), get.astype(np.float64)
+    with np.errstate(all="ignore"):
+        return float((np.abs(e - g) / np.maximum(np.minimum(np.abs(e), np.abs(g)), 1)).max())
 
 
 def _move(value: Array, dtype: DType, rng: np.random.Generator) -> Array:
-    """Every number that is no small integer, which rounding leaves alone, a little up or down."""
-    step = _STEP.get(dtype.name)
-    if step is None:
+    """Every number that is no small integer, which rounding leaves alone, to a neighbour or left as it is.
+
+    >>> _move(np.full(4, 0.1, "f4"), DType("Float32"), np.random.default_rng(0)).tolist()
+    [0.10000000894069672, 0.10000000149011612, 0.10000000149011612, 0.09999999403953552]
+    """
+    bits = _BITS.get(dtype.name)
+    if bits is None:
         return value
     wide = value.astype(np.float64)
     exact = (wide == np.rint(wide)) & (np.abs(wide) <= 256)
-    moved = np.where(exact, wide, wide * (1 + step * rng.uniform(-2, 2, wide.shape)))
-    with np.errstate(over="ignore"):
-        out = moved.astype(dtype.np)
-    return round_bfloat16(out) if dtype.name == "BFloat16" else out
+    with np.errstate(over="ignore", invalid="ignore"):
+        step = np.ldexp(rng.integers(-1, 2, wide.shape).astype(np.float64), np.frexp(wide)[1] - bits)
+        return np.where(exact, wide, wide + step).astype(dtype.np)
 
 
 def _round_up(noise: float) -> float:

@@ -19,7 +19,7 @@ from test_capture import F32, X, unary
 import loadrun
 from loadrun.cli import main
 from loadrun.cli.pack import spec, tolerance
-from loadrun.dtypes import Array
+from loadrun.dtypes import Array, encode
 from loadrun.dump.options import DumpOptions, strip_info
 from loadrun.dump.record import header
 from loadrun.dump.writer import dump_bytes
@@ -27,7 +27,7 @@ from loadrun.errors import UsageError
 from loadrun.graph import Tensor
 from loadrun.noise import suggest
 from loadrun.packing import Packer
-from loadrun.params import ElemwiseMode, Host2DeviceCopy
+from loadrun.params import Elemwise, ElemwiseMode, Host2DeviceCopy
 from loadrun.runner import Verdict
 from loadrun.testcase import Bundle
 
@@ -301,17 +301,47 @@ def test_suggested_tolerances(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert loadrun.load(out).checks[0].maxerr == 0.5
 
 
-def test_noise_follows_the_model() -> None:
-    """exp(8 x) amplifies a relative step of x by 8 x; what computes exactly has no noise."""
+def test_noise_of_one_operator() -> None:
+    """What computes exactly has no noise; exp turns a step of its input into that relative step of its output."""
     assert suggest(Bundle(unary()), {"x": X})["y"].noise == {
         "the number of threads": 0,
         "executing operators one by one": 0,
+        "float64 arithmetic": 0,
         "rounding of inputs and weights": 0,
     }
-    found = suggest(Bundle(unary(ElemwiseMode.EXP)), {"x": np.full((2, 3), 80.1, "f4")})["y"]
-    assert 2**-24 * 80 / 4 < found.noise["rounding of inputs and weights"] < 2**-24 * 80 * 4
-    assert found.maxerr in (1e-5, 2e-5, 5e-5, 1e-4, 2e-4)
-    assert "rounding of inputs and weights" in found.reason
+    model = Bundle(unary(ElemwiseMode.EXP))
+    x = np.full((2, 3), 80.1, np.float32)
+    found = suggest(model, {"x": x})["y"]
+    assert (found.wide, found.narrow) == (1, {})
+    # Between 64 and 128 float32 numbers lie 2^-17 apart.
+    assert found.noise["rounding of inputs and weights"] == pytest.approx(np.expm1(2.0**-17), rel=0.1)
+    true = np.exp(x.astype(np.float64))
+    got = loadrun.run(model, {"x": x})[0]["y"].astype(np.float64)
+    error = (np.abs(true - got) / np.minimum(true, got)).max()
+    assert found.noise["float64 arithmetic"] == pytest.approx(error, rel=1e-9)
+    assert 0 < error < 2**-21
+    assert found.maxerr == 1e-4
+    assert found.reason.endswith("e-06 from rounding of inputs and weights, rounded up")
+
+
+def test_noise_that_float64_alone_shows() -> None:
+    """(x + 1e8) - 1e8 is x, and 0 in float32, where numbers of that size lie 8 apart."""
+    graph = unary()
+    huge = Tensor(F32, (1,), None, encode(np.array([1e8], "f4"), F32))
+    (big,) = graph.add("ImmutableTensor", tensors=[huge])
+    (x,) = graph.inputs
+    (up,) = graph.add("Elemwise", Elemwise(mode=ElemwiseMode.ADD), inputs=[x, big])
+    (down,) = graph.add("Elemwise", Elemwise(mode=ElemwiseMode.SUB), inputs=[up, big], names=["z"])
+    (wild,) = graph.add("Elemwise", Elemwise(mode=ElemwiseMode.ERFC), inputs=[down], names=["w"])
+    graph.outputs = [down, wild]
+    found = suggest(Bundle(graph), {"x": np.full((2, 3), 0.25, np.float32)})
+    assert found["z"].noise["float64 arithmetic"] == 0.25
+    assert found["z"].noise["rounding of inputs and weights"] == 0
+    assert (found["z"].wide, found["z"].narrow, found["z"].maxerr) == (2, {"ERFC": 1}, 5.0)
+    said = "10 times the noise of 0.25 from float64 arithmetic of 2 of 3 operators, without ERFC, rounded up"
+    assert found["z"].reason == said
+    # erfc(0) - erfc(1/4), from tables.
+    assert found["w"].noise["float64 arithmetic"] == pytest.approx(0.2763263901682369, abs=1e-6)
 
 
 def test_strip_info(tmp_path: Path) -> None:

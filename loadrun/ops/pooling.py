@@ -19,7 +19,7 @@ from .half import round_half
 from .registry import Call, Shape, ShapeCall, kernel
 from .taps import Taps
 
-__all__ = ["Window", "pool"]
+__all__ = ["Window", "pool", "pool_windows"]
 
 # format -> (dimensions, axis of rows, axis of columns)
 _AXES: dict[Format, tuple[int, int, int]] = {
@@ -318,6 +318,22 @@ def _adapt(p: AdaptivePooling, shape: Shape, want: Sequence[int]) -> tuple[tuple
         stride = size // out
         windows.append(Window(size, size - (out - 1) * stride, stride, 0))
     return (h, w), windows
+
+
+def pool_windows(
+    p: Pooling | AdaptivePooling, shape: Shape, *want: Array
+) -> tuple[tuple[int, int], Sequence[Window]]:
+    """The two axes that are pooled and their windows; `want` is the output size of adaptive pooling.
+
+    Raises:
+        ValueError: a shape or format that the operator does not take.
+
+    >>> pool_windows(Pooling(window_h=3, stride_h=2), (1, 1, 7, 8))[1][0].out
+    3
+    """
+    if isinstance(p, Pooling):
+        return _windows(p, shape)
+    return _adapt(p, shape, [int(n) for v in want for n in v.reshape(-1)])
 
 
 def _adaptive_shape(s: ShapeCall) -> Sequence[Shape | None]:

@@ -1,0 +1,156 @@
+"""The wide engine: a float32 model computed in float64, to see what float32 rounding does to it.
+
+Every Float32 variable is held as float64 where the operator that makes it has a float64 formula (`wide_ops`) or
+only moves numbers. Other operators run on the reference engine's float32 kernels, on inputs rounded to float32;
+`WideEngine.narrow` says which. Integer, quantized and half-precision operators are part of what a model means, so they
+run as they are.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ..dtypes import Array, DType
+from ..errors import EngineError, InputError, LoadRunError
+from ..graph import Graph, Var
+from ..ops.control import find_branches
+from ..ops.infer import describe, infer_dtypes
+from ..ops.parallel import blas_serial
+from ..ops.registry import Call
+from .program import ABSENT, Step, make_step, mark_dying
+from .wide_ops import MOVING, WIDE
+
+__all__ = ["WideEngine"]
+
+_F32 = DType("Float32")
+
+
+@dataclass(frozen=True)
+class _Wide(DType):
+    """Float32 held as float64."""
+
+    @property
+    def np(self) -> np.dtype[Any]:
+        return np.dtype(np.float64)
+
+
+_WIDE = _Wide("Float32")
+
+
+class WideEngine:
+    """Executes a graph once in float64, operator by operator.
+
+    Args:
+        graph: the graph to execute.
+        targets: the variables to compute, default the graph's outputs.
+        seed: seed of the random operators.
+
+    Attributes:
+        wide: how many operators on Float32 values the last run computed in float64.
+        narrow: the types of those that it computed in float32, with their number.
+
+    Raises:
+        UnsupportedError: an operator that the targets need has no kernel.
+
+    >>> import loadrun
+    >>> bundle = loadrun.load("fixtures/nets/mlp.mge")
+    >>> engine = WideEngine(bundle.graph, [bundle.checks[0].get])
+    >>> engine.run(bundle.testcases[0].arrays)[0].dtype, engine.wide, dict(engine.narrow)
+    (dtype('float64'), 19, {})
+    """
+
+    def __init__(self, graph: Graph, targets: Iterable[Var] | None = None, *, seed: int = 0) -> None:
+        self.targets = list(graph.outputs if targets is None else targets)
+        self.seed = seed
+        self.wide = 0
+        self.narrow: Counter[str] = Counter()
+        oprs = graph.needed(self.targets)
+        infer_dtypes(oprs)
+        branches = find_branches(oprs)
+        self._inputs = {o.outputs[0].name or "": o.outputs[0] for o in oprs if o.type == "Host2DeviceCopy"}
+        self._steps = [make_step(o, (), branches) for o in oprs if o.type != "Host2DeviceCopy"]
+        mark_dying(self._steps, {v.id for v in self.targets})
+
+    @property
+    def inputs(self) -> dict[str, Var]:
+        """The graph inputs that the targets depend on, by name."""
+        return dict(self._inputs)
+
+    def run(self, feeds: Mapping[str, Array]) -> list[Array]:
+        """Execute once; Float32 targets come as float64 where they were computed so.
+
+        Raises:
+            InputError: an input is missing.
+            EngineError: an operator failed.
+        """
+        self.wide, self.narrow = 0, Counter()
+        values: dict[int, Array] = {}
+        for name, var in self._inputs.items():
+            tensor = var.owner.tensors[0]
+            if name not in feeds and tensor.data is None:
+                raise InputError(f"input {name!r} was not given")
+            value = feeds[name] if name in feeds else tensor.value()
+            values[var.id] = value.reshape(1) if value.ndim == 0 else value
+        with np.errstate(all="ignore"), blas_serial():
+            rng = np.random.default_rng(self.seed)
+            for step in self._steps:
+                if step.guard is None or (step.guard in values and values[step.guard].any()):
+                    step.call.rng = rng
+                    self._execute(step, values)
+                for v in step.dying:
+                    values.pop(v, None)
+        for var in self.targets:
+            if var.id not in values:
+                raise EngineError(f"{var.label!r} has no value: it lies in a branch that was not taken")
+        return [values[var.id] for var in self.targets]
+
+    def _execute(self, step: Step, values: dict[int, Array]) -> None:
+        call = step.call
+        args = [values.get(v) if step.merges else values[v] for v in step.reads]
+        try:
+            result = self._result(step, args)
+        except LoadRunError as e:
+            raise type(e)(f"{describe(call.opr)}: {e}") from e
+        except Exception as e:
+            raise EngineError(f"{describe(call.opr)} failed: {e}") from e
+        outs = result if isinstance(result, tuple) else (result,)
+        values.update(zip(step.writes, outs, strict=True))
+
+    def _result(self, step: Step, args: list[Array | None]) -> Any:
+        """What an operator gives: in float64 if it can, or else what its kernel makes of rounded inputs."""
+        call = step.call
+        counted = _F32 in call.inputs and _F32 in call.outputs
+        if counted and not any(d.is_float and d != _F32 for d in (*call.inputs, *call.outputs)):
+            kinds = call.inputs
+            wide = [
+                a.astype(np.float64) if a is not None and d == _F32 else a
+                for a, d in zip(args, kinds, strict=True)
+            ]
+            found = None
+            if call.opr.type in WIDE:
+                found = WIDE[call.opr.type](call, *wide)
+            elif call.opr.type in MOVING:
+                found = step.kernel(_widened(call), *wide)
+            if found is not None:
+                self.wide += 1
+                return found
+        if counted:
+            self.narrow[call.opr.title] += 1
+        plain = (
+            ABSENT if a is None else a.astype(d.np, copy=False)
+            for a, d in zip(args, call.inputs, strict=True)
+        )
+        return step.kernel(call, *plain)
+
+
+def _widened(call: Call) -> Call:
+    """A call that says float64 where the operator has Float32."""
+    inputs, outputs = (
+        tuple(_WIDE if d == _F32 else d for d in dtypes) for dtypes in (call.inputs, call.outputs)
+    )
+    return replace(call, inputs=inputs, outputs=outputs, memo={}, spare=[])
