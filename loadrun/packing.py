@@ -32,6 +32,8 @@ class Packer:
         engine: name of the engine that computes the outputs.
         seed: seed of the model's random operators.
         reasons: why the outputs have these tolerances, for the record.
+        finish: changes the graph, checks included, before it is written; ground truth is what the model computed
+            before.
         warn: called with what deserves a look.
 
     Raises:
@@ -49,8 +51,10 @@ class Packer:
         engine: str = "reference",
         seed: int = 0,
         reasons: Mapping[str, str] | None = None,
+        finish: Callable[[Graph], Graph] | None = None,
         warn: Warn,
     ) -> None:
+        self.finish = finish
         self.reasons = dict(reasons or {})
         self.source = bundle
         self.maxerr = maxerr
@@ -97,6 +101,8 @@ class Packer:
         if first is None:
             raise InputError("there is no input data to pack")
         graph = self._graph(first)
+        if self.finish is not None:
+            graph = self.finish(graph)
         policy: dict[str, dict[str, object]] = {}
         for check in Bundle(graph).checks:
             policy[check.name] = {"maxerr": check.maxerr, "verbose": check.verbose}

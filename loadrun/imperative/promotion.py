@@ -162,7 +162,8 @@ def elemwise(mode: P.ElemwiseMode, *values: Any) -> Tensor:
     inputs = promoted(values)
     if mode in _COMPARE:
         param = P.ElemwiseMultiType(mode=_COMPARE[mode])
-        return apply1("ElemwiseMultiType", param, inputs=inputs, output_dtype=plain("Bool"))
+        # MegEngine has no scalars here: comparing them gives a tensor of shape (1,).
+        return apply1("ElemwiseMultiType", param, inputs=inputs, output_dtype=plain("Bool"), scalar=False)
     if inputs[0]._dtype.np.kind in "iu" and not inputs[0]._dtype.is_quantized:
         if mode in _NOTHING_TO_ROUND:
             return inputs[0]._frozen()

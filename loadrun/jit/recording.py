@@ -12,6 +12,7 @@ from ..errors import EngineError, TraceError
 from ..graph import Graph, Opr, Var
 from ..graph import Tensor as Stored
 from ..imperative.apply import execute
+from ..imperative.naming import prefix
 from ..imperative.value import Tensor
 from ..ops.infer import Inference, follow, infer_dtypes
 from ..ops.registry import Shape, implementation
@@ -173,6 +174,10 @@ class Recorder:
             type, *params, inputs=[s.var for s in sources], n_outputs=n, output_dtype=output_dtype
         )
         opr = outs[0].owner
+        scope = prefix()
+        if scope:
+            for var in outs:
+                var.name = scope + opr.title
         try:
             infer_dtypes([opr])
             follow(opr, found.known, {})

@@ -19,6 +19,7 @@ from ..imperative.apply import active, generator, use
 from ..imperative.dtypes import narrowed
 from ..imperative.value import Tensor
 from .compiled import Replay, ShapeCache
+from .dumping import Dumps
 from .recording import Recorder, Recording
 from .structure import leaves, rebuilt
 
@@ -71,7 +72,7 @@ def _stand_in(array: Array) -> Tensor:
     return Traced._of(value.reshape(1) if value.ndim == 0 else value, dtype, value.ndim == 0)
 
 
-class trace:
+class trace(Dumps):
     """Wrap a function so that its first call is recorded and later calls run the compiled graph.
 
     Every call runs the Python code (unless `without_host`); in later calls nothing is computed by it, each
