@@ -1,0 +1,273 @@
+"""Functions that make tensors: ranges, constants, diagonals, grids, complex numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from .. import params as P
+from ..errors import TraceError
+from ..imperative import Dim, Tensor, active, apply1, as_tensor, const, elemwise, shape_tensor
+from ..imperative.dtypes import graph_dtype
+from .transcendental import cos, sin
+
+__all__ = [
+    "arange",
+    "complex",
+    "diag",
+    "eye",
+    "full",
+    "full_like",
+    "imag",
+    "linspace",
+    "meshgrid",
+    "ones",
+    "ones_like",
+    "polar",
+    "real",
+    "zeros",
+    "zeros_like",
+]
+
+_M = P.ElemwiseMode
+
+
+def arange(
+    start: Any = 0, stop: Any = None, step: Any = 1, *, dtype: Any = "float32", device: Any = None
+) -> Tensor:
+    """Numbers from `start` up to `stop`, which is left out, `step` apart; computed in float32 as MegEngine does.
+
+    Args:
+        start: the first number; the end, if `stop` is not given.
+        stop: the end.
+        step: the distance, possibly negative.
+        dtype: of the result.
+        device: accepted for MegEngine's sake.
+
+    >>> arange(5).tolist(), arange(9, 2, -3, dtype="int32").tolist()
+    ([0.0, 1.0, 2.0, 3.0, 4.0], [9, 6, 3])
+    """
+    if stop is None:
+        start, stop = 0, start
+    if any(isinstance(v, (Tensor, Dim)) for v in (start, stop, step)):
+        first, last, distance = (as_tensor(v, "float32") for v in (start, stop, step))
+        num = elemwise(_M.CEIL, (last - first) / distance)
+        return linspace(first, first + distance * (num - 1), num, dtype=dtype)
+    a, b, d = (np.float32(v) for v in (start, stop, step))
+    with np.errstate(all="ignore"):
+        quotient = np.ceil((b - a) / d)
+        if not np.isfinite(quotient):
+            raise ValueError(f"the range from {start} to {stop} by steps of {step} has no length")
+        count = max(int(quotient), 0)
+        return linspace(float(a), float(a + d * np.float32(count - 1)), count, dtype=dtype)
+
+
+def linspace(start: Any, stop: Any, num: Any, *, dtype: Any = "float32", device: Any = None) -> Tensor:
+    """`num` evenly spaced numbers from `start` to `stop`, both included; computed in double precision.
+
+    Args:
+        start: the first number or a scalar tensor.
+        stop: the last one.
+        num: how many, a number or a scalar tensor.
+        dtype: of the result.
+        device: accepted for MegEngine's sake.
+
+    >>> linspace(2, 3, 5).tolist()
+    [2.0, 2.25, 2.5, 2.75, 3.0]
+    """
+    inputs = [as_tensor(v) for v in (start, stop, num)]
+    return apply1("Linspace", P.Linspace(endpoint=True), inputs=inputs, scalar=False).astype(dtype)
+
+
+def eye(N: Any, M: Any = None, *, dtype: Any = "float32", device: Any = None) -> Tensor:
+    """A matrix with ones on its diagonal and zeros elsewhere.
+
+    Args:
+        N: the number of rows; or, without `M`, a pair, or a tensor of one or two sizes.
+        M: the number of columns, by default as many as rows.
+        dtype: of the result.
+        device: accepted for MegEngine's sake.
+
+    >>> eye(2, 3, dtype="int32").tolist()
+    [[1, 0, 0], [0, 1, 0]]
+    """
+    shape = shape_tensor(N if M is None else (N, M))
+    kind = P.DTypeEnum[graph_dtype(dtype).name]
+    return apply1("Eye", P.Eye(k=0, dtype=kind), inputs=[shape], scalar=False)
+
+
+def diag(inp: Any, k: int = 0) -> Tensor:
+    """Diagonal `k` of a matrix, or the square matrix that has a vector as its diagonal `k`.
+
+    Args:
+        inp: a matrix or a vector.
+        k: 0 for the main diagonal, above it positive, below it negative.
+
+    Raises:
+        EngineError: neither a matrix nor a vector, or the diagonal lies outside the matrix.
+
+    >>> diag(Tensor([[1, 2], [3, 4]])).tolist(), diag(Tensor([1, 2]), 1).tolist()
+    ([1, 4], [[0, 1, 0], [0, 0, 2], [0, 0, 0]])
+    """
+    return apply1("Diag", P.Diag(k=k), inputs=[as_tensor(inp)], scalar=False)
+
+
+def full(shape: Any, value: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
+    """A tensor of one value.
+
+    Args:
+        shape: one size, several, or a tensor of sizes; ``()`` for a scalar.
+        value: a number.
+        dtype: of the result; by default that of the value, int32 for whole numbers.
+        device: accepted for MegEngine's sake.
+
+    >>> full((2, 3), 6).tolist()
+    [[6, 6, 6], [6, 6, 6]]
+    """
+    filling = as_tensor(value, dtype)
+    if not isinstance(shape, (int, np.integer)) and not len(shape):
+        return filling
+    return apply1("Broadcast", P.Empty(), inputs=[filling, shape_tensor(shape)], scalar=False)
+
+
+def ones(shape: Any, *, dtype: Any = "float32", device: Any = None) -> Tensor:
+    """A tensor of ones; the arguments are those of `full`.
+
+    >>> ones((2, 2)).tolist()
+    [[1.0, 1.0], [1.0, 1.0]]
+    """
+    return full(shape, 1, dtype=dtype)
+
+
+def zeros(shape: Any, *, dtype: Any = "float32", device: Any = None) -> Tensor:
+    """A tensor of zeros; the arguments are those of `full`.
+
+    >>> zeros(3, dtype="int32").tolist()
+    [0, 0, 0]
+    """
+    return full(shape, 0, dtype=dtype)
+
+
+def full_like(inp: Any, value: Any) -> Tensor:
+    """A tensor of one value with the shape and dtype of another; fractions are cut off for integers.
+
+    >>> full_like(Tensor([[1, 2], [3, 4]]), 2.7).tolist()
+    [[2, 2], [2, 2]]
+    """
+    x = as_tensor(inp)
+    return full(x.shape, const(value, x.dtype))
+
+
+def ones_like(inp: Any) -> Tensor:
+    """Ones with the shape and dtype of a tensor.
+
+    >>> ones_like(Tensor([1.5, 2.5])).tolist()
+    [1.0, 1.0]
+    """
+    return full_like(inp, 1)
+
+
+def zeros_like(inp: Any) -> Tensor:
+    """Zeros with the shape and dtype of a tensor.
+
+    >>> zeros_like(Tensor([[1], [2]])).tolist()
+    [[0], [0]]
+    """
+    return full_like(inp, 0)
+
+
+def meshgrid(*inputs: Any, indexing: str = "xy") -> list[Tensor]:
+    """Coordinate grids of vectors: output i has the values of input i along its axis and repeats them along others.
+
+    Args:
+        inputs: vectors.
+        indexing: ``ij`` gives the shape ``(n0, n1, n2, ...)``, ``xy`` the shape ``(n1, n0, n2, ...)``.
+
+    Raises:
+        ValueError: another `indexing`, or an input that is no vector.
+
+    >>> [g.tolist() for g in meshgrid(Tensor([1, 2, 3]), Tensor([4, 5]))]
+    [[[1, 2, 3], [1, 2, 3]], [[4, 4, 4], [5, 5, 5]]]
+    """
+    if indexing not in ("xy", "ij"):
+        raise ValueError(f"indexing must be 'xy' or 'ij', found {indexing!r}")
+    vectors = [as_tensor(v) for v in inputs]
+    for v in vectors:
+        if v.ndim > 1:
+            raise ValueError(f"the grid's inputs must be vectors, found shape {list(v.shape)}")
+    order = [*range(len(vectors))]
+    if indexing == "xy":
+        order[:2] = order[:2][::-1]
+    target = shape_tensor([vectors[i].shape[0] if vectors[i].ndim else 1 for i in order])
+    grids = []
+    for i, v in enumerate(vectors):
+        lone = [1] * len(vectors)
+        lone[order.index(i)] = -1
+        param = P.OptionalAxisV1(axis=order.index(i))
+        column = apply1("ReshapeV1", param, inputs=[v, shape_tensor(lone)], scalar=False)
+        grids.append(apply1("Broadcast", P.Empty(), inputs=[column, target], scalar=False))
+    return grids
+
+
+def _parts(*values: Any) -> Iterable[np.ndarray[Any, np.dtype[Any]]]:
+    """The arrays of tensors; refused in a trace, since there are no operators on complex numbers."""
+    if active() is not None:
+        raise TraceError(
+            "complex numbers cannot be recorded; compute them before or after the traced function"
+        )
+    return [as_tensor(v).numpy() for v in values]
+
+
+def complex(real: Any, imag: Any) -> Tensor:
+    """Complex numbers (complex64) of their real and imaginary parts; not in a traced function.
+
+    Raises:
+        TraceError: inside a traced function.
+
+    >>> complex(Tensor([1.0, 2.0]), Tensor([3.0, 4.0])).tolist()
+    [(1+3j), (2+4j)]
+    """
+    a, b = _parts(real, imag)
+    whole = np.empty(np.broadcast_shapes(a.shape, b.shape), np.complex64)
+    whole.real, whole.imag = a, b
+    return Tensor(whole)
+
+
+def polar(abs: Any, angle: Any) -> Tensor:
+    """Complex numbers (complex64) of their absolute values and angles; not in a traced function.
+
+    Raises:
+        TraceError: inside a traced function.
+
+    >>> polar(Tensor([2.0]), Tensor([0.0])).tolist()
+    [(2+0j)]
+    """
+    return complex(elemwise(_M.MUL, abs, cos(angle)), elemwise(_M.MUL, abs, sin(angle)))
+
+
+def real(complex: Any) -> Tensor:
+    """The real parts of complex numbers; not in a traced function.
+
+    Raises:
+        TraceError: inside a traced function.
+
+    >>> real(Tensor([1 + 2j])).tolist()
+    [1.0]
+    """
+    (z,) = _parts(complex)
+    return Tensor(z.real)
+
+
+def imag(complex: Any) -> Tensor:
+    """The imaginary parts of complex numbers; not in a traced function.
+
+    Raises:
+        TraceError: inside a traced function.
+
+    >>> imag(Tensor([1 + 2j])).tolist()
+    [2.0]
+    """
+    (z,) = _parts(complex)
+    return Tensor(z.imag)
