@@ -1,6 +1,16 @@
 """Tracing: from a Python function to a compiled graph and a self-verifying dump."""
 
 from ..errors import TraceError
+from .modules import LoadedModule, TracedModule, load_module, trace_module
 from .tracing import exclude_from_trace, is_tracing, trace
 
-__all__ = ["TraceError", "exclude_from_trace", "is_tracing", "trace"]
+__all__ = [
+    "LoadedModule",
+    "TraceError",
+    "TracedModule",
+    "exclude_from_trace",
+    "is_tracing",
+    "load_module",
+    "trace",
+    "trace_module",
+]

@@ -198,9 +198,9 @@ class Recorder:
             found.static.update(v.id for v in outs)
         found.entries.append(Entry(opr, sources, scalar, place))
         made = []
-        for var, value in zip(outs, values, strict=True):
+        for var, result in zip(outs, values, strict=True):
             assert var.dtype is not None
-            made.append(self._made(Tensor, var, var.dtype, scalar, value))
+            made.append(self._made(Tensor, var, var.dtype, scalar, result))
         return made
 
     def value(self, tensor: Tensor) -> Array:

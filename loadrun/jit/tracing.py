@@ -157,6 +157,7 @@ class trace(Dumps):
             self.recording: Recording | None = None
             self._outputs: Any = None
             self._targets: list[Var] = []
+            self._updates: list[tuple[Tensor, Var]] = []
             self._engine: ReferenceEngine | None = None
             self._shapes = ShapeCache()
 
@@ -231,9 +232,12 @@ class trace(Dumps):
             self._check_unknown(recorder, kwargs)
             changed = _changed(found, inside, recorder.found)
             inside.clear()
-            kept = {t._var.id: t._var for t in recorder.alive() if t._var is not None}
-            targets = list({v.id: v for v in (*outs, *kept.values())}.values())
             recording = recorder.found
+            alive = [(t, t._var) for t in recorder.alive() if t._var is not None]
+            targets = list({v.id: v for v in (*outs, *(v for _, v in alive))}.values())
+            captured = {id(c.tensor) for c in recording.captures}
+            updates = [(t, v) for t, v in alive if id(t) in captured]
+            del alive
             engine = self._compile(recording, targets)
             if self._mode == "lazy":
                 values = self._first_values(recorder, engine, targets)
@@ -245,6 +249,7 @@ class trace(Dumps):
         finally:
             _release(recorder)
         self.recording, self._targets, self._engine = recording, targets, engine
+        self._updates = updates
         self._outputs = (
             outputs if outputs is None else rebuilt(outputs, _structure),
             outs,
@@ -357,6 +362,8 @@ class trace(Dumps):
         values = dict(
             zip((v.id for v in self._targets), self._engine.run(feeds, rng=generator()), strict=True)
         )
+        for tensor, var in self._updates:
+            tensor._value = values[var.id]
         structure, outs, _ = self._outputs
         scalars = iter(outs)
 

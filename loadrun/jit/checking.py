@@ -1,0 +1,221 @@
+"""Comparing a traced method with the Python code: what differs, where it began, and why that is likely so."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..dtypes import Array
+from ..errors import EngineError, TraceError
+from ..imperative.apply import use
+from ..imperative.value import Tensor
+from ..ops.registry import implementation
+from .evaluate import Evaluator
+from .recording import Entry, Recorder, Recording
+from .source import shown
+from .structure import leaves
+from .tracing import trace
+
+__all__ = ["check_method", "error_between"]
+
+
+def error_between(a: Array, b: Array) -> float:
+    """The largest ``|a - b| / max(1, min(|a|, |b|))``; equal values, NaN and infinity included, have none.
+
+    >>> error_between(np.array([1.0, np.nan]), np.array([1.5, np.nan]))
+    0.5
+    """
+    if a.shape != b.shape:
+        return float("inf")
+    if not a.size:
+        return 0.0
+    x, y = a.astype(np.float64), b.astype(np.float64)
+    with np.errstate(all="ignore"):
+        error = np.abs(x - y) / np.maximum(1, np.minimum(np.abs(x), np.abs(y)))
+    same = (x == y) | (np.isnan(x) & np.isnan(y))
+    error = np.where(same, 0.0, np.where(np.isnan(error), np.inf, error))
+    return float(error.max())
+
+
+def check_method(
+    mod: Any, name: str, method: trace, args: tuple[Any, ...], kwargs: Mapping[str, Any], tolerance: float
+) -> None:
+    """Run a method as Python code and as its graph on the same inputs.
+
+    Raises:
+        TraceError: they differ; the text says how much, where it began and why that is likely so.
+    """
+    function = method.__wrapped__
+    truth = _arrays(function(*args, **kwargs))
+    again = _arrays(function(*args, **kwargs))
+    try:
+        found = _arrays(method(*args, **kwargs))
+    except (EngineError, TraceError) as e:
+        raise TraceError(
+            f"{name}: the traced graph does not run on these inputs, which the Python code takes: {e}\n"
+            f"{_cause(mod, name, method, args, kwargs, truth, again, tolerance)}"
+        ) from e
+    if len(found) != len(truth):
+        raise TraceError(f"{name}: the Python code returns {len(truth)} tensors, the graph {len(found)}")
+    for (path, want), (_, got) in zip(truth, found, strict=True):
+        error = error_between(want, got)
+        if error <= tolerance:
+            continue
+        which = "output" + "".join(f"[{p!r}]" for p in path)
+        if want.shape != got.shape:
+            what = f"is {list(want.shape)} from the Python code and {list(got.shape)} from the traced graph"
+        else:
+            far = np.abs(want.astype(np.float64) - got.astype(np.float64))
+            many = int((~(far <= tolerance)).sum())
+            what = (
+                f"differs by {error:.3g} (tolerance {tolerance:g}) between the Python code and the traced graph, in "
+                f"{many} of {want.size} elements"
+            )
+        raise TraceError(
+            f"{name}: {which} {what}\n{_cause(mod, name, method, args, kwargs, truth, again, tolerance)}"
+        )
+
+
+def _arrays(outputs: Any) -> list[tuple[tuple[Any, ...], Array]]:
+    return [
+        (p, x.numpy() if isinstance(x, Tensor) else np.asarray(x))
+        for p, x in leaves(outputs)
+        if isinstance(x, (Tensor, np.ndarray, np.generic))
+    ]
+
+
+def _cause(
+    mod: Any,
+    name: str,
+    method: trace,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    truth: Sequence[tuple[Any, Array]],
+    again: Sequence[tuple[Any, Array]],
+    tolerance: float,
+) -> str:
+    """Where the graph and the Python code part, and the likely reason."""
+    assert method.recording is not None
+    stable = len(truth) == len(again) and all(
+        error_between(a, b) <= tolerance for (_, a), (_, b) in zip(truth, again, strict=True)
+    )
+    lines: list[str] = []
+    fresh, values = _recorded(method, args, kwargs)
+    old = method.recording
+    part = _first_difference(old, fresh)
+    if part is not None:
+        kind, before, now = part
+        if kind == "path":
+            lines.append(
+                "first difference: the Python code applies another operator\n"
+                f"  traced: {_line(before)}\n  now:    {_line(now)}"
+            )
+            reason = "a branch or loop depends on data, or on a size that was used as a number (int(), range(), if)"
+        else:
+            lines.append(
+                f"first difference: a value from outside of the graph is another one, in {_line(now or before)}"
+            )
+            reason = "a number or array that was computed outside of the trace, or from a value that was read"
+    else:
+        entry = _first_numeric(old, method, args, kwargs, values, tolerance)
+        lines.append(
+            f"first operator that differs: {_line(entry)}" if entry else "no single operator differs"
+        )
+        reason = "rounding; raise check_tolerance if the difference is acceptable"
+    if any(implementation(e.opr.type).random for e in old.entries):
+        reason = "the method draws random numbers"
+        if getattr(mod, "training", False):
+            reason += "; the module is in training mode: call .eval() first"
+    elif not stable:
+        reason = (
+            "two runs of the Python code differ themselves: it draws random numbers outside of the trace or changes "
+            "the object's state"
+        )
+    elif getattr(mod, "training", False):
+        reason += "; the module is in training mode: was .eval() forgotten?"
+    return "\n".join((*lines, f"likely cause: {reason}"))
+
+
+def _recorded(
+    method: trace, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> tuple[Recording, dict[int, Array]]:
+    """A fresh recording of the method on these inputs, with the values of all its operators."""
+    found, marked, marked_kwargs = method._arguments(args, kwargs)
+    recorder = _Keeping("eager", fixed=False, symbolic_shape=bool(method._options["symbolic_shape"]))
+    inside = {id(a): recorder.argument(a.name, a.tensor) for a in found}
+    try:
+        with use(recorder):
+            method._call(marked, dict(marked_kwargs), inside)
+    finally:
+        for tensor in recorder.alive():
+            tensor._session = tensor._var = None
+    return recorder.found, recorder.kept
+
+
+class _Keeping(Recorder):
+    """A recorder that keeps what every operator computed."""
+
+    def __init__(self, mode: str, *, fixed: bool, symbolic_shape: bool) -> None:
+        super().__init__(mode, fixed=fixed, symbolic_shape=symbolic_shape)
+        self.kept: dict[int, Array] = {}
+
+    def _made(self, kind: Any, var: Any, dtype: Any, scalar: bool, value: Array | None) -> Tensor:
+        if value is not None:
+            self.kept[var.id] = value
+        return super()._made(kind, var, dtype, scalar, value)
+
+
+def _first_difference(old: Recording, new: Recording) -> tuple[str, Entry | None, Entry | None] | None:
+    for before, now in zip(old.entries, new.entries, strict=False):
+        a, b = before.opr, now.opr
+        if (a.type, a.params, a.output_dtype) != (b.type, b.params, b.output_dtype):
+            return "path", before, now
+        for x, y in zip(before.sources, now.sources, strict=False):
+            if (x.value is None) != (y.value is None):
+                return "path", before, now
+            if x.value is not None and y.value is not None and x.fixed and not _equal(x.value, y.value):
+                return "value", before, now
+            if x.value is None and x.var.id != y.var.id and len(old.captures) == len(new.captures):
+                return "path", before, now
+    if len(old.entries) != len(new.entries):
+        longer, n = (
+            (old, len(new.entries)) if len(old.entries) > len(new.entries) else (new, len(old.entries))
+        )
+        extra = longer.entries[n]
+        return ("path", extra, None) if longer is old else ("path", None, extra)
+    return None
+
+
+def _equal(a: Array, b: Array) -> bool:
+    return a.shape == b.shape and a.dtype == b.dtype and error_between(a, b) == 0
+
+
+def _first_numeric(
+    old: Recording,
+    method: trace,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    values: Mapping[int, Array],
+    tolerance: float,
+) -> Entry | None:
+    """The first operator whose result in the graph differs from what the Python code computed there."""
+    found, _, _ = method._arguments(args, kwargs)
+    evaluator = Evaluator()
+    for a in found:
+        evaluator.values[old.args[a.name].id] = a.tensor._stored()
+    for capture in old.captures:
+        evaluator.values[capture.var.id] = capture.value if capture.fixed else capture.tensor._stored()
+    for entry in old.entries:
+        for var in entry.opr.outputs:
+            want = values.get(var.id)
+            if want is not None and error_between(want, evaluator.value(var)) > tolerance:
+                return entry
+    return None
+
+
+def _line(entry: Entry | None) -> str:
+    if entry is None:
+        return "nothing (it ended)"
+    return f"{entry.opr.title} in {shown(entry.place)}"
