@@ -1,3 +1,6 @@
 """MegEngine's functional API for inference: eager on tensors and arrays, recorded inside a traced function."""
 
+from .elemwise import *  # noqa: F403
+from .math import *  # noqa: F403
+from .metric import *  # noqa: F403
 from .tensor import *  # noqa: F403

@@ -1,0 +1,217 @@
+"""Elementwise functions of the exponential and trigonometric kind; integers become float32.
+
+Values are those of MegEngine's elementwise kernels. Each takes a tensor, an array or a number and gives a tensor of
+its shape, in its dtype where that is a float.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .. import params as P
+from ..imperative import Tensor, const, elemwise
+
+__all__ = [
+    "acos",
+    "acosh",
+    "asin",
+    "asinh",
+    "atan",
+    "atan2",
+    "atanh",
+    "cos",
+    "cosh",
+    "erf",
+    "exp",
+    "expm1",
+    "log",
+    "log1p",
+    "logaddexp",
+    "sin",
+    "sinh",
+    "sqrt",
+    "tan",
+    "tanh",
+]
+
+_M = P.ElemwiseMode
+
+
+def exp(x: Any) -> Tensor:
+    """*e* to the power of `x`.
+
+    >>> exp(Tensor([0.0, 1.0])).numpy().round(4).tolist()
+    [1.0, 2.7183001041412354]
+    """
+    return elemwise(_M.EXP, x)
+
+
+def expm1(x: Any) -> Tensor:
+    """``exp(x) - 1``, exact near 0.
+
+    >>> float(expm1(1e-8)) > 0
+    True
+    """
+    return elemwise(_M.EXPM1, x)
+
+
+def log(x: Any) -> Tensor:
+    """The natural logarithm.
+
+    >>> log(Tensor([1.0, 0.0])).tolist()
+    [0.0, -inf]
+    """
+    return elemwise(_M.LOG, x)
+
+
+def log1p(x: Any) -> Tensor:
+    """``log(1 + x)``, exact near 0.
+
+    >>> float(log1p(1e-8)) > 0
+    True
+    """
+    return elemwise(_M.LOG1P, x)
+
+
+def logaddexp(x: Any, y: Any) -> Tensor:
+    """``log(exp(x) + exp(y))`` without overflow.
+
+    >>> logaddexp(Tensor([100.0, 1000.0]), 0.0).tolist()
+    [100.0, 1000.0]
+    """
+    return elemwise(_M.LOG_SUM_EXP, x, y)
+
+
+def sqrt(x: Any) -> Tensor:
+    """The square root.
+
+    >>> sqrt(Tensor([4, 9])).tolist()
+    [2.0, 3.0]
+    """
+    return elemwise(_M.SQRT, x)
+
+
+def erf(x: Any) -> Tensor:
+    """The error function.
+
+    >>> erf(Tensor([0.0, 9.0])).tolist()
+    [0.0, 1.0]
+    """
+    return elemwise(_M.ERF, x)
+
+
+def sin(x: Any) -> Tensor:
+    """The sine.
+
+    >>> sin(0.0).item()
+    0.0
+    """
+    return elemwise(_M.SIN, x)
+
+
+def cos(x: Any) -> Tensor:
+    """The cosine.
+
+    >>> cos(0.0).item()
+    1.0
+    """
+    return elemwise(_M.COS, x)
+
+
+def tan(x: Any) -> Tensor:
+    """The tangent.
+
+    >>> tan(0.0).item()
+    0.0
+    """
+    return elemwise(_M.TAN, x)
+
+
+def asin(x: Any) -> Tensor:
+    """The arc sine.
+
+    >>> asin(0.0).item()
+    0.0
+    """
+    return elemwise(_M.ASIN, x)
+
+
+def acos(x: Any) -> Tensor:
+    """The arc cosine.
+
+    >>> acos(1.0).item()
+    0.0
+    """
+    return elemwise(_M.ACOS, x)
+
+
+def atan(x: Any) -> Tensor:
+    """The arc tangent.
+
+    >>> atan(0.0).item()
+    0.0
+    """
+    return elemwise(_M.ATAN2, x, const(1.0))
+
+
+def atan2(y: Any, x: Any) -> Tensor:
+    """The angle of the point at `x` and `y`, from -pi to pi.
+
+    >>> atan2(0.0, 1.0).item()
+    0.0
+    """
+    return elemwise(_M.ATAN2, y, x)
+
+
+def sinh(x: Any) -> Tensor:
+    """The hyperbolic sine.
+
+    >>> sinh(0.0).item()
+    0.0
+    """
+    return elemwise(_M.SINH, x)
+
+
+def cosh(x: Any) -> Tensor:
+    """The hyperbolic cosine.
+
+    >>> cosh(0.0).item()
+    1.0
+    """
+    return elemwise(_M.COSH, x)
+
+
+def tanh(x: Any) -> Tensor:
+    """The hyperbolic tangent.
+
+    >>> tanh(Tensor([0.0, 99.0])).tolist()
+    [0.0, 1.0]
+    """
+    return elemwise(_M.TANH, x)
+
+
+def asinh(x: Any) -> Tensor:
+    """The inverse hyperbolic sine.
+
+    >>> asinh(0.0).item()
+    0.0
+    """
+    return elemwise(_M.ASINH, x)
+
+
+def acosh(x: Any) -> Tensor:
+    """The inverse hyperbolic cosine.
+
+    >>> acosh(1.0).item()
+    0.0
+    """
+    return elemwise(_M.ACOSH, x)
+
+
+def atanh(x: Any) -> Tensor:
+    """The inverse hyperbolic tangent.
+
+    >>> atanh(0.0).item()
+    0.0
+    """
+    return elemwise(_M.ATANH, x)
