@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import linecache
 import sys
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 __all__ = ["Place", "here"]
 
 _OWN = str(Path(__file__).resolve().parent.parent)
-_TOLD = "contextlib.py"
+_SKIPPED = (_OWN, contextlib.__file__)
 
 Place = tuple[str, int]
 """A file and a line number."""
@@ -18,7 +19,7 @@ Place = tuple[str, int]
 def here() -> Place:
     """The innermost line of the running code that is not loadrun's own."""
     frame = sys._getframe(1)
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(_OWN):
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_SKIPPED):
         frame = frame.f_back
     return frame.f_code.co_filename, frame.f_lineno
 
