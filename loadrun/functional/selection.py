@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 
 from .. import params as P
-from ..imperative import Dim, Tensor, apply, as_tensor, const, convert, elemwise, shape_tensor
+from ..imperative import Dim, Tensor, apply, as_tensor, const, elemwise, shape_tensor
 from ..imperative.apply import apply1
+from ..imperative.promotion import common_dtype
 from .creation import linspace
 
 __all__ = ["cond_take", "gather", "non_zero", "scatter", "where"]
@@ -120,7 +121,8 @@ def where(mask: Tensor, x: Tensor | None = None, y: Tensor | None = None) -> Any
         if not isinstance(value, Tensor):
             raise TypeError(f"{name} must be a tensor, found {type(value).__name__}")
     _check_mask(mask)
-    a, b = convert(x, y)
+    kind = common_dtype([x, y])
+    a, b = as_tensor(x, kind), as_tensor(y, kind)
     chosen = mask.astype(a.dtype)
     left = apply1("Elemwise", P.Elemwise(mode=_M.SWITCH_GT0), inputs=[chosen, a])
     right = apply1(
