@@ -32,8 +32,11 @@ def _held_shape(s: ShapeCall) -> Sequence[Shape | None]:
     shape=_held_shape,
 )
 def constants(c: Call) -> tuple[Array, ...]:
-    """The stored tensors."""
-    return tuple(t.value() for t in c.opr.tensors)
+    """The stored tensors, as views that nothing can be written into: a graph built in memory shares the arrays."""
+    found = tuple(t.value().view() for t in c.opr.tensors)
+    for array in found:
+        array.flags.writeable = False
+    return found
 
 
 @kernel("Host2DeviceCopy", dtype=_held, shape=_held_shape)
