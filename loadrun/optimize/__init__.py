@@ -1,0 +1,6 @@
+"""Graph optimization: one pass a file, each a function from a graph to a graph of the same operators."""
+
+from .inference import optimize_for_inference
+from .options import InferenceOptions, Layout
+
+__all__ = ["InferenceOptions", "Layout", "optimize_for_inference"]

@@ -1,0 +1,116 @@
+"""The passes of `optimize_for_inference` in MegEngine's order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+
+from ..graph import Graph
+from .batchnorm import expand_batchnorm
+from .convbias import fuse_conv_bias
+from .convz import fuse_conv_bias_z
+from .fold import fold_constants
+from .fuse_arithmetic import fuse_arithmetic
+from .grain import fold_global_pooling, fold_means
+from .half import to_half
+from .identities import remove_identities
+from .merge import merge_weights
+from .noop import remove_copies, remove_noops
+from .normalize import expand_fused, finish_arithmetic, normalize_chains
+from .options import InferenceOptions, Layout
+from .packed import to_packed
+from .pad_channels import pad_channels, whole_packs
+from .quant_layouts import to_nchw4
+from .redistribute import redistribute
+from .reorder import reorder_chains
+from .rewriter import Pass
+from .typecvt import remove_conversions
+
+__all__ = ["inference_passes", "optimize_for_inference"]
+
+_ALWAYS: tuple[Pass, ...] = (
+    expand_batchnorm,
+    remove_noops,
+    expand_fused,
+    remove_identities,
+    normalize_chains,
+    fold_constants,
+    redistribute,
+    fold_constants,
+    reorder_chains,
+    fold_constants,
+    fuse_arithmetic,
+    reorder_chains,
+    finish_arithmetic,
+    remove_conversions,
+    remove_copies,
+    fold_constants,
+    remove_identities,
+)
+
+
+def _packed(pack: int, dot: bool = False) -> tuple[Pass, ...]:
+    return (
+        fuse_conv_bias,
+        partial(pad_channels, missing=whole_packs(pack)),
+        partial(to_packed, pack=pack, dot=dot),
+    )
+
+
+_LAYOUTS: dict[Layout, tuple[Pass, ...]] = {
+    Layout.DEFAULT: (),
+    Layout.NCHW88: _packed(8),
+    Layout.NCHW44: _packed(4),
+    Layout.NCHW44_DOT: _packed(4, dot=True),
+    Layout.NCHW4: (fuse_conv_bias, fuse_conv_bias_z, to_nchw4, remove_conversions),
+    Layout.NCHW32: (fuse_conv_bias, fuse_conv_bias_z, partial(to_nchw4, wide="NCHWc32"), remove_conversions),
+    Layout.CHWN4: (fuse_conv_bias, fuse_conv_bias_z, partial(to_nchw4, wide="CHWNc4"), remove_conversions),
+}
+
+
+def inference_passes(options: InferenceOptions) -> Iterable[Pass]:
+    """The passes that the options ask for, in order."""
+    yield from _ALWAYS
+    if options.fuse_grain:
+        yield from (fold_means, fold_global_pooling)
+    if options.f16_io_comp:
+        yield partial(to_half, wide_sums=False)
+    if options.f16_io_f32_comp:
+        yield partial(to_half, wide_sums=True)
+    yield from _LAYOUTS[options.layout]
+    if options.fuse_conv_bias_nonlinearity or options.fuse_conv_bias_with_z:
+        yield fuse_conv_bias
+    if options.fuse_conv_bias_with_z:
+        yield fuse_conv_bias_z
+    yield fold_constants
+    yield merge_weights
+
+
+def optimize_for_inference(graph: Graph, **flags: object) -> tuple[Graph, int]:
+    """Optimize a graph for running it, as MegEngine's ``trace.dump(optimize_for_inference=True, **flags)`` does.
+
+    Args:
+        graph: a model; it stays as it is.
+        flags: MegEngine's keywords, such as ``enable_nchw44=True``; see `InferenceOptions`.
+
+    Returns:
+        the optimized graph, whose inputs and outputs have the names that they had, and the number that says in a dump
+        what was done to it; it stands in the graph's metadata, too, if there are any.
+
+    Raises:
+        UsageError: an unknown keyword, or two layouts.
+        UnsupportedError: an operator of which nothing is known.
+
+    >>> import loadrun
+    >>> from loadrun.rewrite import bare
+    >>> graph = bare(loadrun.load("fixtures/nets/layout_float_unoptimized.mge"))
+    >>> fused, bits = optimize_for_inference(graph, enable_fuse_conv_bias_nonlinearity=True)
+    >>> sum(o.type == "ConvBiasForwardV4" for o in fused.oprs), bits
+    (6, 68)
+    """
+    options = InferenceOptions.of(**flags)
+    for one in inference_passes(options):
+        graph = one(graph)
+    if graph.metadata is not None:
+        graph.metadata.optimize_options = options.bits
+    return graph, options.bits

@@ -1,0 +1,397 @@
+"""Making a graph from another one, operator by operator: what every pass is written with.
+
+A pass visits the operators of the old graph in order and for each either copies it or puts something else in its
+place. Dtypes, shapes and constant values of the new graph are known while it grows. Equal operators become one, as in
+MegEngine's graphs, except where operators are random or have effects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from copy import copy
+from dataclasses import replace
+
+import numpy as np
+
+from ..dtypes import Array, DType, encode
+from ..errors import EngineError
+from ..graph import Graph, Opr, Tensor, Var
+from ..ops.catalog import CATALOG
+from ..ops.control import find_branches
+from ..ops.infer import Inference, follow, infer_dtypes
+from ..ops.registry import Call, Shape, implementation
+from ..params import Record
+
+__all__ = ["Pass", "Rewriter", "each", "is_pure"]
+
+Pass = Callable[[Graph], Graph]
+"""What a pass is: a function that leaves its argument as it is and gives another graph of the same outputs."""
+
+_EFFECTS = frozenset(
+    {
+        *("Host2DeviceCopy", "AssertEqual", "AddUpdate", "Sleep", "VirtualDep", "PersistentOutputStorage"),
+        *("VolatileSharedDeviceTensor", "CheckNonFinite"),
+    }
+)
+_STORED = frozenset(
+    {
+        *("ImmutableTensor", "SharedDeviceTensor", "MultipleDeviceTensorHolder"),
+        *("SharedDeviceTensorWithFormat", "MultipleDeviceTensorWithFormatHolder"),
+    }
+)
+_SHORT = 64
+"""Constants of at most this many bytes are compared with each other."""
+
+
+def is_pure(opr: Opr) -> bool:
+    """Whether an operator gives the same for the same inputs and does nothing else.
+
+    >>> is_pure(Opr("Dimshuffle")), is_pure(Opr("UniformRNGV1")), is_pure(Opr("AssertEqual"))
+    (True, False, False)
+    """
+    if opr.type in _EFFECTS or opr.type.startswith("CondExec"):
+        return False
+    known = CATALOG.get(opr.type)
+    if known is None or not known.family or known.category in ("vendor", "control_flow"):
+        return False
+    return not implementation(opr.type).random
+
+
+class Rewriter:
+    """A new graph that grows from an old one.
+
+    Args:
+        graph: the old graph; what its outputs do not depend on is left out.
+        dedupe: whether equal operators become one.
+
+    Attributes:
+        oprs: the operators of the old graph, in order.
+        new: the new graph.
+        known: shapes and small values of the new graph's variables.
+
+    >>> from loadrun.params import Elemwise, ElemwiseMode, Host2DeviceCopy
+    >>> g = Graph()
+    >>> (x,) = g.add("Host2DeviceCopy", Host2DeviceCopy(), names=["x"],
+    ...              tensors=[Tensor(DType("Float32"), (2,), "x")])
+    >>> a, b = (g.add("Elemwise", Elemwise(mode=ElemwiseMode.EXP), inputs=[x])[0] for _ in range(2))
+    >>> (y,) = g.add("Elemwise", Elemwise(mode=ElemwiseMode.ADD), inputs=[a, b], names=["y"])
+    >>> g.outputs = [y]
+    >>> r = Rewriter(g)
+    >>> for opr in r.oprs:
+    ...     _ = r.copy(opr)
+    >>> [o.title for o in r.finish().oprs]
+    ['Host2DeviceCopy', 'EXP', 'ADD']
+    """
+
+    def __init__(self, graph: Graph, *, dedupe: bool = True) -> None:
+        self.old = graph
+        self.oprs = graph.needed()
+        infer_dtypes(self.oprs)
+        self.new = replace(
+            graph, oprs=[], outputs=[], original_ids=[], output_alias=[], metadata=copy(graph.metadata)
+        )
+        self.known = Inference()
+        self._at: dict[int, Var] = {}
+        self._guarded = find_branches(self.oprs).guard
+        self._dedupe = dedupe
+        self._same: dict[object, Opr] = {}
+        self._constant: dict[int, bool] = {}
+        self._values: dict[int, Array] = {}
+        self._old_shapes: Inference | None = None
+        self._next = 0
+        self.readers = self._find_readers()
+        self._ends = {id(v) for v in graph.outputs}
+
+    # What the old graph says
+
+    def _find_readers(self) -> dict[int, list[Opr]]:
+        found: dict[int, list[Opr]] = {}
+        for opr in self.oprs:
+            for var in opr.inputs:
+                found.setdefault(var.id, []).append(opr)
+        return found
+
+    def frozen(self, opr: Opr) -> bool:
+        """Whether an operator must stay as it is: it opens, closes or lies in a branch."""
+        return opr.id in self._guarded or opr.type.startswith("CondExec")
+
+    def is_output(self, var: Var) -> bool:
+        """Whether a variable of the old graph is one of its outputs."""
+        return id(var) in self._ends
+
+    def single(self, var: Var) -> bool:
+        """Whether the value of a variable of the old graph is read once and is no output.
+
+        Operators that look at the shape alone read no value.
+        """
+        if self.is_output(var):
+            return False
+        return sum(1 for o in self.readers.get(var.id, ()) if o.type != "GetVarShapeV1") <= 1
+
+    def old_shape(self, var: Var) -> Shape | None:
+        """Shape of a variable of the old graph, None when unknown."""
+        if self._old_shapes is None:
+            self._old_shapes = Inference()
+            for opr in self.oprs:
+                follow(opr, self._old_shapes, {}, opr.id in self._guarded)
+        return self._old_shapes.shapes.get(var.id)
+
+    # What the new graph says
+
+    def var(self, old: Var) -> Var:
+        """The new variable that stands for an old one."""
+        return self._at[old.id]
+
+    def shape(self, var: Var) -> Shape | None:
+        """Shape of a new variable, None when unknown."""
+        return self.known.shapes.get(var.id)
+
+    def dtype(self, var: Var) -> DType:
+        """Data type of a new variable."""
+        if var.dtype is None:
+            raise EngineError(f"the dtype of {var.label!r} is not inferred yet")
+        return var.dtype
+
+    def constant(self, var: Var) -> bool:
+        """Whether a new variable is the same in every run."""
+        stack = [var]
+        while stack:
+            at = stack[-1]
+            if at.id in self._constant:
+                stack.pop()
+                continue
+            opr = at.owner
+            if opr.type in _STORED or not opr.inputs or not is_pure(opr):
+                self._constant[at.id] = opr.type in _STORED or (not opr.inputs and is_pure(opr))
+                continue
+            todo = [v for v in opr.inputs if v.id not in self._constant]
+            if todo:
+                stack.extend(todo)
+                continue
+            self._constant[at.id] = all(self._constant[v.id] for v in opr.inputs)
+        return self._constant[var.id]
+
+    def stored(self, var: Var) -> bool:
+        """Whether a new variable is a constant that is stored, not computed."""
+        return var.owner.type in _STORED
+
+    def value(self, var: Var) -> Array | None:
+        """The value of a constant, None where it is none or cannot be computed."""
+        if not self.constant(var):
+            return None
+        stack = [var]
+        while stack:
+            at = stack[-1]
+            if at.id in self._values:
+                stack.pop()
+                continue
+            todo = [v for v in at.owner.inputs if v.id not in self._values]
+            if todo:
+                stack.extend(todo)
+            elif not self._execute(at.owner):
+                return None
+        return self._values[var.id]
+
+    def _execute(self, opr: Opr) -> bool:
+        impl = implementation(opr.type)
+        call = Call(
+            opr,
+            tuple(self.dtype(v) for v in opr.inputs),
+            tuple(self.dtype(v) for v in opr.outputs),
+            (True,) * len(opr.inputs),
+        )
+        try:
+            with np.errstate(all="ignore"):
+                found = impl.kernel(call, *(self._values[v.id] for v in opr.inputs))
+        except Exception:
+            # What cannot be computed stays in the graph; running it will tell why.
+            return False
+        for v, array in zip(opr.outputs, found if isinstance(found, tuple) else (found,), strict=True):
+            self._values[v.id] = array
+        return True
+
+    def scalar(self, var: Var) -> float | None:
+        """The number that all elements of a constant hold, None where they differ or it is no constant."""
+        value = self.value(var)
+        if value is None or not value.size or var.dtype is None or var.dtype.is_quantized:
+            return None
+        first = value.reshape(-1)[0]
+        if value.dtype.kind not in "fiub" or (value.size > 1 and not (value == first).all()):
+            return None
+        return float(first)
+
+    # Growing
+
+    def add(
+        self,
+        type: str,
+        *params: Record,
+        inputs: Sequence[Var] = (),
+        n_outputs: int = 1,
+        tensors: Sequence[Tensor] = (),
+        output_dtype: DType | None = None,
+        like: Opr | None = None,
+        sometimes: bool = False,
+    ) -> list[Var]:
+        """Append an operator, or find an equal one; returns its outputs with dtypes and shapes.
+
+        Args:
+            like: an operator whose computing node and priority the new one takes.
+            sometimes: whether it lies in a branch.
+        """
+        comp_node = list(like.comp_node) if like is not None else []
+        opr = Opr(type, params, list(inputs), tensors=list(tensors), output_dtype=output_dtype)
+        opr.comp_node = comp_node
+        if like is not None:
+            opr.priority = like.priority
+        key = self._key(opr) if self._dedupe else None
+        if key is not None and key in self._same:
+            return list(self._same[key].outputs)
+        for i in range(n_outputs):
+            opr.outputs.append(Var(self._next + i, opr, i))
+        self._insert(opr, sometimes)
+        if key is not None:
+            self._same[key] = opr
+        return list(opr.outputs)
+
+    def _insert(self, opr: Opr, sometimes: bool) -> None:
+        opr.id = len(self.new.oprs)
+        infer_dtypes([opr])
+        follow(opr, self.known, {}, sometimes)
+        self.new.oprs.append(opr)
+        self._next += len(opr.outputs)
+
+    def _key(self, opr: Opr) -> object:
+        if opr.type == "ImmutableTensor":
+            t = opr.tensors[0]
+            if t.data is None or t.data.nbytes > _SHORT:
+                return None
+            return ("ImmutableTensor", t.dtype, t.shape, t.data.tobytes())
+        if opr.tensors or opr.blobs or not is_pure(opr):
+            return None
+        return (opr.type, opr.params, tuple(v.id for v in opr.inputs), opr.output_dtype)
+
+    def put(self, value: Array, dtype: DType, *, param: bool = False, name: str | None = None) -> Var:
+        """A constant.
+
+        Args:
+            value: the value in storage dtype, at least one-dimensional.
+            param: whether it is stored as a weight that a program may exchange (SharedDeviceTensor).
+        """
+        value = np.atleast_1d(value)
+        tensor = Tensor(dtype, value.shape, name, encode(value, dtype))
+        (var,) = self.add("SharedDeviceTensor" if param else "ImmutableTensor", tensors=[tensor])
+        if name and not var.name:
+            var.name = name
+        if value.size * dtype.np.itemsize > _SHORT:
+            self._values[var.id] = value
+        return var
+
+    def copy(self, opr: Opr, inputs: Iterable[Var] | None = None, *params: Record) -> list[Var]:
+        """Append a copy of an old operator and let its outputs stand for the old ones.
+
+        Args:
+            inputs: new inputs, default those that stand for the old ones.
+            params: parameter records instead of the old ones.
+        """
+        given = [self.var(v) for v in opr.inputs] if inputs is None else list(inputs)
+        fresh = Opr(
+            opr.type,
+            params or opr.params,
+            given,
+            name=opr.name,
+            tensors=[copy(t) for t in opr.tensors],
+            output_dtype=opr.output_dtype,
+            comp_node=list(opr.comp_node),
+            priority=opr.priority,
+            blobs=list(opr.blobs),
+            version=opr.version,
+        )
+        key = self._key(fresh) if self._dedupe else None
+        found = self._same.get(key) if key is not None else None
+        if found is None:
+            for i, var in enumerate(opr.outputs):
+                made = copy(var)
+                made.id, made.owner = self._next + i, fresh
+                fresh.outputs.append(made)
+            self._insert(fresh, self.frozen(opr))
+            if key is not None:
+                self._same[key] = fresh
+            found = fresh
+        for old, new in zip(opr.outputs, found.outputs, strict=True):
+            self.replace(old, new)
+        return list(found.outputs)
+
+    def replace(self, old: Var, new: Var) -> None:
+        """Let a new variable stand for an old one; it takes the name unless it has one of its own."""
+        self._at[old.id] = new
+        if not new.name and new.owner.type != "Host2DeviceCopy":
+            new.name = old.name
+
+    def rest(self, skip: Callable[[Opr], bool] = lambda _: False) -> Iterator[Opr]:
+        """The old operators in order, those that must stay as they are (or that `skip` names) already copied."""
+        for opr in self.oprs:
+            if self.frozen(opr) or skip(opr):
+                self.copy(opr)
+            else:
+                yield opr
+
+    def finish(self) -> Graph:
+        """The new graph with the old outputs' names, without what nothing reads, numbered anew."""
+        ends = [self.var(v) for v in self.old.outputs]
+        named: dict[int, str] = {}
+        for i, (old, new) in enumerate(zip(self.old.outputs, ends, strict=True)):
+            if not old.name or named.get(id(new)) == old.name:
+                continue
+            if old.owner.type == "Host2DeviceCopy" and new.owner.type == "Host2DeviceCopy":
+                continue
+            if new.owner.type == "Host2DeviceCopy" or id(new) in named:
+                (ends[i],) = self.add("Identity", *_EMPTY, inputs=[new])
+            ends[i].name = old.name
+            named[id(ends[i])] = old.name
+        self.new.outputs = ends
+        self._number(named)
+        self.new.content_hash = 0
+        return self.new
+
+    def _number(self, named: dict[int, str]) -> None:
+        taken = set(named.values())
+        oprs = self.new.needed()
+        number = 0
+        for i, opr in enumerate(oprs):
+            opr.id = i
+            for var in opr.outputs:
+                found = self.known.shapes.get(var.id)
+                if found is not None and opr.type != "Host2DeviceCopy":
+                    var.shape = found
+                if id(var) not in named and var.name in taken and opr.type != "Host2DeviceCopy":
+                    # An inner variable may not go by the name of an output.
+                    var.name = None
+        for opr in oprs:
+            for var in opr.outputs:
+                var.id = number
+                number += 1
+        self.new.oprs = oprs
+
+
+def _empty() -> tuple[Record, ...]:
+    return tuple(kind() for kind in CATALOG["Identity"].params)
+
+
+_EMPTY = _empty()
+
+
+def each(graph: Graph, visit: Callable[[Rewriter, Opr], Var | None], *types: str) -> Graph:
+    """Rewrite single-output operators: `visit` gives what stands for the operator's output, or None to copy it.
+
+    Args:
+        types: operator types to visit, default all.
+    """
+    r = Rewriter(graph)
+    for opr in r.rest():
+        found = visit(r, opr) if len(opr.outputs) == 1 and (not types or opr.type in types) else None
+        if found is None:
+            r.copy(opr)
+        else:
+            r.replace(opr.outputs[0], found)
+    return r.finish()
