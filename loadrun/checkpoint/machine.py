@@ -1,0 +1,448 @@
+"""A reader of pickles that runs nothing: the opcodes of protocols 0 to 5 over inert records.
+
+Memory is bounded by the file: every length is checked against what the file still holds, each opcode makes at most
+one small object and their number is capped, and all that is copied (strings to bytes, bytes to arrays) is paid
+from a budget of four times the file, so that sharing one string a million times does not unfold.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from ..errors import FormatError
+from .stored import Global, build, call, make
+
+__all__ = ["MOST_STEPS", "Machine"]
+
+MOST_STEPS = 1_000_000
+"""Opcodes that a pickle may have; a tensor takes about thirty."""
+_LONGEST_NUMBER = 255
+_LONGEST_LINE_NUMBER = 1000
+_LONGEST_NAME = 1000
+_LARGEST_KEY = 2**60
+_ADVICE = (
+    "a checkpoint may hold numpy arrays, MegEngine tensors and plain containers; convert it once where it was made: "
+    "megengine.save(module.state_dict(), 'weights.pkl')"
+)
+
+
+class Machine:
+    """One pickle being read.
+
+    Args:
+        data: the bytes of the file.
+        most_steps: opcodes after which the file is refused.
+    """
+
+    def __init__(self, data: bytes | memoryview, most_steps: int = MOST_STEPS) -> None:
+        self.data = memoryview(data)
+        self.at = 0
+        self.next = 0
+        self.most_steps = most_steps
+        self.budget = 4 * len(self.data) + (1 << 20)
+        self.visits = 4 * most_steps
+        self.stack: list[Any] = []
+        self.marks: list[int] = []
+        self.memo: dict[int, Any] = {}
+
+    def run(self) -> Any:
+        """The object of the pickle, made of inert records.
+
+        Raises:
+            FormatError: it is malformed, refers to something that is refused, or bytes follow it.
+        """
+        data, steps = self.data, 0
+        while True:
+            self.at = self.next
+            if self.at >= len(data):
+                self.fail("the pickle ends before its STOP")
+            code = data[self.at]
+            self.next = self.at + 1
+            if code == _STOP:
+                break
+            known = _OPCODES.get(code)
+            if known is None:
+                self.fail(_REFUSED.get(code, f"0x{code:02x} is no opcode of a pickle"))
+            known(self)
+            steps += 1
+            if steps > self.most_steps:
+                self.fail(f"the pickle takes more than {self.most_steps} steps; max_steps raises the limit")
+        found = self.pop()
+        if self.stack or self.marks:
+            self.fail("the pickle leaves values behind its result")
+        if self.next != len(data):
+            self.at = self.next
+            self.fail(f"{len(data) - self.next} bytes follow the pickle")
+        return found
+
+    # ---- for the calls
+
+    def error(self, message: str) -> FormatError:
+        """What to raise at the opcode that is being read."""
+        return FormatError(message, offset=self.at)
+
+    def fail(self, message: str) -> NoReturn:
+        """Refuse the file at the opcode that is being read."""
+        raise self.error(message)
+
+    def refusal(self, name: Global, what: str) -> FormatError:
+        """What to raise for a name that the file wants to use."""
+        return FormatError(f"refuses to {what} {name}: {_ADVICE}", offset=name.at)
+
+    def spend(self, size: int) -> None:
+        """Pay for `size` bytes that are copied."""
+        self.budget -= size
+        if self.budget < 0:
+            self.fail("the pickle unfolds beyond four times its size")
+
+    def visit(self, count: int) -> None:
+        """Count `count` values that are looked at once more, which shared ones can be without end."""
+        self.visits -= count
+        if self.visits < 0:
+            self.fail("the pickle shares its objects too often; max_steps raises the limit")
+
+    def key(self, value: Any) -> Any:
+        """A value that may be a key: anything with a costly or forgeable hash is refused."""
+        if type(value) is str or value is None or type(value) is bool:
+            return value
+        if type(value) is int and -_LARGEST_KEY < value < _LARGEST_KEY:
+            return value
+        raise self.error(
+            f"a key is of type {type(value).__name__}; expected a string or a small whole number"
+        )
+
+    # ---- bytes
+
+    def take(self, size: int) -> memoryview:
+        """The next bytes."""
+        start = self.next
+        if size > len(self.data) - start:
+            self.fail(f"{size} bytes are announced, {len(self.data) - start} follow")
+        self.next = start + size
+        return self.data[start : self.next]
+
+    def number(self, form: str) -> Any:
+        """The next number in a `struct` format."""
+        return struct.unpack(form, self.take(struct.calcsize(form)))[0]
+
+    def line(self, longest: int | None = None) -> bytes:
+        """The bytes up to a line feed, without it, at most `longest` of them."""
+        start, piece = self.next, 128
+        while start < len(self.data) and (longest is None or start - self.next <= longest):
+            found = bytes(self.data[start : start + piece]).find(b"\n")
+            if found >= 0:
+                line = bytes(self.data[self.next : start + found])
+                self.next = start + found + 1
+                return line
+            start, piece = start + piece, 2 * piece
+        raise self.error("a line does not end" + ("" if longest is None else f" within {longest} bytes"))
+
+    def text(self, size: int) -> str:
+        """The next bytes as UTF-8."""
+        raw = self.take(size)
+        try:
+            return str(raw, "utf-8", "surrogatepass")
+        except UnicodeDecodeError as e:
+            self.fail(f"a string is not UTF-8: {e.reason}")
+
+    # ---- stack
+
+    def push(self, value: Any) -> None:
+        """Put a value on the stack."""
+        self.stack.append(value)
+
+    def pop(self) -> Any:
+        """Take the topmost value, which must be above the last mark."""
+        if len(self.stack) <= (self.marks[-1] if self.marks else 0):
+            self.fail("the stack is empty where the pickle takes a value")
+        return self.stack.pop()
+
+    def top(self) -> Any:
+        """The topmost value."""
+        if len(self.stack) <= (self.marks[-1] if self.marks else 0):
+            self.fail("the stack is empty where the pickle needs a value")
+        return self.stack[-1]
+
+    def since_mark(self) -> list[Any]:
+        """Take all values above the last mark."""
+        if not self.marks:
+            self.fail("there is no mark where the pickle needs one")
+        start = self.marks.pop()
+        values = self.stack[start:]
+        del self.stack[start:]
+        return values
+
+    def recall(self, index: int) -> None:
+        """Push what was remembered."""
+        if index not in self.memo:
+            self.fail(f"nothing is remembered under {index}")
+        self.push(self.memo[index])
+
+    def integer(self, text: bytes) -> int:
+        """A number of protocol 0."""
+        try:
+            return int(text)
+        except ValueError:
+            self.fail(f"{text[:40]!r} is no whole number")
+
+
+# ---- opcodes
+
+_OPCODES: dict[int, Callable[[Machine], None]] = {}
+_STOP = ord(".")
+_OLD = "the pickle was written by Python 2, whose strings are ambiguous; write it again with Python 3"
+_REFUSED = {
+    **dict.fromkeys(b"STU", _OLD),
+    **dict.fromkeys(b"io", "objects of Python 2's classes are refused"),
+    **dict.fromkeys(
+        b"PQ",
+        f"a persistent id is refused (PyTorch files have them); {_ADVICE}, or numpy.savez of the arrays",
+    ),
+    **dict.fromkeys(b"\x82\x83\x84", "an extension code of copyreg is refused: it stands for any name"),
+    **dict.fromkeys(b"\x97\x98", "buffers outside of the pickle are refused"),
+}
+
+
+def _op(code: bytes) -> Callable[[Callable[[Machine], None]], Callable[[Machine], None]]:
+    def register(function: Callable[[Machine], None]) -> Callable[[Machine], None]:
+        _OPCODES[code[0]] = function
+        return function
+
+    return register
+
+
+def _push_all() -> None:
+    """The opcodes that push one value."""
+    values: dict[bytes, Callable[[Machine], Any]] = {
+        b"N": lambda m: None,
+        b"\x88": lambda m: True,
+        b"\x89": lambda m: False,
+        b"J": lambda m: m.number("<i"),
+        b"K": lambda m: m.number("<B"),
+        b"M": lambda m: m.number("<H"),
+        b"G": lambda m: m.number(">d"),
+        b"X": lambda m: m.text(m.number("<I")),
+        b"\x8c": lambda m: m.text(m.number("<B")),
+        b"\x8d": lambda m: m.text(m.number("<Q")),
+        b"B": lambda m: m.take(m.number("<I")),
+        b"C": lambda m: m.take(m.number("<B")),
+        b"\x8e": lambda m: m.take(m.number("<Q")),
+        b"\x96": lambda m: m.take(m.number("<Q")),
+        b"\x8a": lambda m: int.from_bytes(m.take(m.number("<B")), "little", signed=True),
+        b"}": lambda m: {},
+        b"]": lambda m: [],
+        b")": lambda m: (),
+        b"\x8f": lambda m: set(),
+        b"t": lambda m: tuple(m.since_mark()),
+        b"l": lambda m: m.since_mark(),
+        b"\x91": lambda m: frozenset(m.key(e) for e in m.since_mark()),
+        b"2": lambda m: m.top(),
+    }
+    for code, value in values.items():
+        _OPCODES[code[0]] = lambda m, value=value: m.push(value(m))  # type: ignore[misc]
+    for code, count in ((b"\x85", 1), (b"\x86", 2), (b"\x87", 3)):
+        _OPCODES[code[0]] = lambda m, count=count: m.push(tuple([m.pop() for _ in range(count)][::-1]))  # type: ignore[misc]
+
+
+_push_all()
+
+
+@_op(b"\x80")
+def _proto(m: Machine) -> None:
+    version = m.number("<B")
+    if version > 5:
+        m.fail(f"pickle protocol {version} is not known, the newest is 5")
+
+
+@_op(b"\x95")
+def _frame(m: Machine) -> None:
+    size = m.number("<Q")
+    if size > len(m.data) - m.next:
+        m.fail(f"a frame of {size} bytes is announced, {len(m.data) - m.next} follow")
+
+
+@_op(b"I")
+def _int(m: Machine) -> None:
+    text = m.line(_LONGEST_LINE_NUMBER)
+    m.push(text == b"01" if text in (b"00", b"01") else m.integer(text))
+
+
+@_op(b"L")
+def _long(m: Machine) -> None:
+    m.push(m.integer(m.line(_LONGEST_LINE_NUMBER).removesuffix(b"L")))
+
+
+@_op(b"\x8b")
+def _long4(m: Machine) -> None:
+    size = m.number("<i")
+    if not 0 <= size <= _LONGEST_NUMBER:
+        m.fail(f"a whole number takes {size} bytes, the most are {_LONGEST_NUMBER}")
+    m.push(int.from_bytes(m.take(size), "little", signed=True))
+
+
+@_op(b"F")
+def _float(m: Machine) -> None:
+    text = m.line(_LONGEST_LINE_NUMBER)
+    try:
+        m.push(float(text))
+    except ValueError:
+        m.fail(f"{text[:40]!r} is no number")
+
+
+@_op(b"V")
+def _unicode(m: Machine) -> None:
+    text = m.line()
+    try:
+        m.push(str(text, "raw-unicode-escape"))
+    except UnicodeDecodeError as e:
+        m.fail(f"a string is malformed: {e.reason}")
+
+
+@_op(b"(")
+def _mark(m: Machine) -> None:
+    m.marks.append(len(m.stack))
+
+
+@_op(b"0")
+def _pop(m: Machine) -> None:
+    if m.marks and len(m.stack) == m.marks[-1]:
+        m.marks.pop()  # as pickle reads a POP that follows a MARK
+    else:
+        m.pop()
+
+
+@_op(b"1")
+def _pop_mark(m: Machine) -> None:
+    m.since_mark()
+
+
+@_op(b"c")
+def _global(m: Machine) -> None:
+    module, name = m.line(_LONGEST_NAME), m.line(_LONGEST_NAME)
+    try:
+        m.push(Global(module.decode(), name.decode(), m.at))
+    except UnicodeDecodeError:
+        m.fail("a name is not UTF-8")
+
+
+@_op(b"\x93")
+def _stack_global(m: Machine) -> None:
+    name, module = m.pop(), m.pop()
+    if type(name) is not str or type(module) is not str or max(len(name), len(module)) > _LONGEST_NAME:
+        m.fail("a name is no pair of short strings")
+    m.push(Global(module, name, m.at))
+
+
+@_op(b"R")
+def _reduce(m: Machine) -> None:
+    args = m.pop()
+    m.push(call(m, m.pop(), args))
+
+
+@_op(b"\x81")
+def _newobj(m: Machine) -> None:
+    args = m.pop()
+    m.push(make(m, m.pop(), args))
+
+
+@_op(b"\x92")
+def _newobj_ex(m: Machine) -> None:
+    named, args = m.pop(), m.pop()
+    m.push(make(m, m.pop(), (*args, named) if isinstance(args, tuple) and named else args))
+
+
+@_op(b"b")
+def _build(m: Machine) -> None:
+    state = m.pop()
+    build(m, m.top(), state)
+
+
+def _append(m: Machine, values: list[Any]) -> None:
+    target = m.top()
+    if not isinstance(target, list):
+        m.fail(f"items are appended to something of type {type(target).__name__}, expected a list")
+    target.extend(values)
+
+
+@_op(b"a")
+def _append_one(m: Machine) -> None:
+    _append(m, [m.pop()])
+
+
+@_op(b"e")
+def _append_all(m: Machine) -> None:
+    _append(m, m.since_mark())
+
+
+def _set_items(m: Machine, values: list[Any], target: Any) -> None:
+    if not isinstance(target, (dict, OrderedDict)):
+        m.fail(f"items are set on something of type {type(target).__name__}, expected a dict")
+    if len(values) % 2:
+        m.fail("a dict gets a key without a value")
+    for i in range(0, len(values), 2):
+        target[m.key(values[i])] = values[i + 1]
+
+
+@_op(b"s")
+def _set_one(m: Machine) -> None:
+    value, key = m.pop(), m.pop()
+    _set_items(m, [key, value], m.top())
+
+
+@_op(b"u")
+def _set_all(m: Machine) -> None:
+    values = m.since_mark()
+    _set_items(m, values, m.top())
+
+
+@_op(b"d")
+def _dict(m: Machine) -> None:
+    made: dict[Any, Any] = {}
+    _set_items(m, m.since_mark(), made)
+    m.push(made)
+
+
+@_op(b"\x90")
+def _add_all(m: Machine) -> None:
+    values, target = m.since_mark(), m.top()
+    if not isinstance(target, set):
+        m.fail(f"elements are added to something of type {type(target).__name__}, expected a set")
+    target.update(m.key(e) for e in values)
+
+
+@_op(b"\x94")
+def _memoize(m: Machine) -> None:
+    m.memo[len(m.memo)] = m.top()
+
+
+@_op(b"p")
+def _put(m: Machine) -> None:
+    m.memo[m.integer(m.line(20))] = m.top()
+
+
+@_op(b"q")
+def _binput(m: Machine) -> None:
+    m.memo[m.number("<B")] = m.top()
+
+
+@_op(b"r")
+def _long_binput(m: Machine) -> None:
+    m.memo[m.number("<I")] = m.top()
+
+
+@_op(b"g")
+def _get(m: Machine) -> None:
+    m.recall(m.integer(m.line(20)))
+
+
+@_op(b"h")
+def _binget(m: Machine) -> None:
+    m.recall(m.number("<B"))
+
+
+@_op(b"j")
+def _long_binget(m: Machine) -> None:
+    m.recall(m.number("<I"))

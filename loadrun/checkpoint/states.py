@@ -1,0 +1,159 @@
+"""From inert records to what a reader of checkpoints wants: containers of arrays, and modules as state dicts."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from ..dtypes import Array
+from .machine import Machine
+from .stored import BFLOAT16, ArrayDraft, DTypeDraft, Global, StoredObject, StoredTensor
+
+__all__ = ["settle"]
+
+_MOST_LEVELS = 100
+_LONGEST_KEY = 2000
+_PER_ITEM = 64
+_FLAT = {
+    ("megengine.module.batchnorm", n) for n in ("BatchNorm1d", "BatchNorm2d", "SyncBatchNorm", "_BatchNorm")
+} | {("megengine.module.normalization", n) for n in ("GroupNorm", "LayerNorm", "InstanceNorm")}
+"""Modules whose parameters `state_dict` gives with one axis."""
+
+_Wrap = Callable[[StoredTensor, Array], Any]
+
+
+def settle(machine: Machine, value: Any, tensor: _Wrap = lambda stored, array: array) -> Any:
+    """The object that a pickle stands for.
+
+    Args:
+        machine: the reader, whose budget pays for copies and whose errors name places.
+        value: what it made.
+        tensor: makes a value of a tensor and its array; by default the array itself.
+
+    Raises:
+        FormatError: it holds an object that is neither array, tensor, module nor container, or nests too deeply.
+    """
+    return _Settler(machine, tensor).value(value, 0)
+
+
+class _Settler:
+    def __init__(self, machine: Machine, tensor: _Wrap) -> None:
+        self.machine = machine
+        self.tensor = tensor
+        self.done: dict[int, Any] = {}
+        self.open: set[int] = set()
+
+    def value(self, value: Any, level: int) -> Any:
+        """Any value; one that is shared is settled once."""
+        if value is None or isinstance(value, (bool, int, float, str, complex, np.generic)):
+            return value
+        if id(value) in self.done:
+            return self.done[id(value)]
+        if id(value) in self.open:
+            self.machine.fail("the pickle holds a container that contains itself")
+        if level > _MOST_LEVELS:
+            self.machine.fail(f"the pickle nests deeper than {_MOST_LEVELS} levels")
+        self.open.add(id(value))
+        found = self._settled(value, level + 1)
+        self.open.discard(id(value))
+        self.done[id(value)] = found
+        return found
+
+    def _settled(self, value: Any, level: int) -> Any:
+        if isinstance(value, dict):
+            made: Any = OrderedDict() if isinstance(value, OrderedDict) else {}
+            if isinstance(value, defaultdict):
+                made = defaultdict(value.default_factory)
+            for k, v in value.items():
+                made[k] = self.value(v, level)
+            return made
+        if isinstance(value, (list, tuple)):
+            return type(value)(self.value(v, level) for v in value)
+        if isinstance(value, (bytes, set, frozenset)):
+            return value
+        if isinstance(value, memoryview):
+            self.machine.spend(value.nbytes)
+            return bytes(value)
+        if isinstance(value, ArrayDraft):
+            return self.array(value)
+        if isinstance(value, DTypeDraft):
+            return BFLOAT16 if value.bfloat16 else value.np
+        if isinstance(value, StoredTensor):
+            return self.tensor(value, self.array(value.value))
+        if isinstance(value, StoredObject):
+            if not _is_module(value):
+                raise self.machine.refusal(value.cls, "give an object of")
+            return self.module(value, level)
+        assert isinstance(value, Global)
+        raise self.machine.refusal(value, "give")
+
+    def array(self, value: Any) -> Array:
+        """The contents of an array, which must have come."""
+        if isinstance(value, np.generic):
+            return np.asarray(value)
+        if not isinstance(value, ArrayDraft):
+            self.machine.fail("a tensor holds no array")
+        if value.value is None:
+            self.machine.fail("an array has no contents")
+        return value.value
+
+    def module(self, module: StoredObject, level: int) -> OrderedDict[str, Any]:
+        """The state dict of a module that was saved whole, as its `state_dict` gives it."""
+        found: OrderedDict[str, Any] = OrderedDict()
+        self._collect(module, "", found, level)
+        return found
+
+    def _collect(self, module: StoredObject, prefix: str, found: OrderedDict[str, Any], level: int) -> None:
+        if level > _MOST_LEVELS:
+            self.machine.fail(
+                f"the pickle nests modules deeper than {_MOST_LEVELS} levels, or within themselves"
+            )
+        state = _attributes(module)
+        self.machine.visit(len(state) + 1)
+        seen = {id(module)}
+        inner: list[tuple[str, StoredObject]] = []
+        for attribute in sorted(state):
+            for name, leaf in self._leaves(attribute, state[attribute], 0):
+                if id(leaf) in seen:
+                    continue
+                seen.add(id(leaf))
+                if len(prefix) + len(name) > _LONGEST_KEY:
+                    self.machine.fail(f"the name of a parameter is longer than {_LONGEST_KEY} characters")
+                if isinstance(leaf, StoredTensor):
+                    array = self.array(leaf.value)
+                    flat = array.reshape(-1) if module.cls.key in _FLAT else array
+                    self.machine.spend(_PER_ITEM + len(prefix) + len(name))
+                    found[prefix + name] = self.tensor(leaf, flat)
+                else:
+                    inner.append((name, leaf))
+        for name, leaf in inner:
+            self._collect(leaf, f"{prefix}{name}.", found, level + 1)
+
+    def _leaves(self, name: str, value: Any, depth: int) -> Iterator[tuple[str, Any]]:
+        """Tensors and modules within an attribute, by dotted names, as Module looks for them."""
+        if isinstance(value, StoredTensor) or (isinstance(value, StoredObject) and _is_module(value)):
+            yield name, value
+        elif isinstance(value, (list, tuple, dict)):
+            if depth > _MOST_LEVELS or len(name) > _LONGEST_KEY:
+                self.machine.fail(f"the attribute {name[:40]} nests deeper than {_MOST_LEVELS} levels")
+            self.machine.visit(len(value) + 1)
+            if isinstance(value, dict):
+                items = [(k, value[k]) for k in sorted(k for k in value if isinstance(k, str))]
+            else:
+                items = [(str(i), v) for i, v in enumerate(value)]
+            for k, v in items:
+                for inner, leaf in self._leaves(k, v, depth + 1):
+                    yield f"{name}.{inner}", leaf
+
+
+def _attributes(module: StoredObject) -> dict[str, Any]:
+    state = module.state
+    return {k: v for k, v in state.items() if isinstance(k, str)} if isinstance(state, dict) else {}
+
+
+def _is_module(value: StoredObject) -> bool:
+    state = value.state
+    return isinstance(state, dict) and "training" in state and "_forward_hooks" in state

@@ -1,0 +1,64 @@
+"""Run one attack on the reader of checkpoints: ``python run_checkpoint.py NAME``; prints how it ended."""
+
+from __future__ import annotations
+
+import json
+import resource
+import sys
+import time
+
+from run import FLOOR, status
+
+WATCHED = ("open", "import", "exec", "compile", "os.system", "subprocess.Popen", "socket.connect")
+
+
+def main() -> None:
+    from checkpoint_attacks import ATTACKS, blob
+
+    from loadrun.checkpoint import load_checkpoint
+    from loadrun.errors import FormatError
+
+    attack = ATTACKS[sys.argv[1]]
+    data = attack.make()
+    seen: list[str] = []
+    watching = [False]
+
+    def audit(event: str, args: tuple[object, ...]) -> None:
+        watched = (
+            "open",
+            "import",
+            "exec",
+            "compile",
+            "os.system",
+            "subprocess.Popen",
+            "socket.connect",
+            "pickle.find_class",
+        )
+        if watching[0] and event in watched:
+            seen.append(f"{event} {args[:1]!r}")
+
+    assert load_checkpoint(blob(3) + b"0Vx\n.") == "x"
+    "".encode("cp437")  # so that imports of the first call are not counted
+    sys.addaudithook(audit)
+    before = status("VmRSS")
+    limit = status("VmSize") + FLOOR + attack.factor * len(data)
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    start = time.perf_counter()
+    text = ""
+    watching[0] = True
+    try:
+        load_checkpoint(data)
+        end = "loaded"
+    except FormatError as e:
+        end, text = "refused", str(e)
+    except BaseException as e:  # the harness wants to know whatever it was
+        end, text = type(e).__name__, str(e)
+    watching[0] = False
+    seconds = time.perf_counter() - start
+    peak = max(status("VmHWM") - before, 0)
+    row = {"end": end, "text": text[:2000], "seconds": round(seconds, 3), "peak": peak, "size": len(data)}
+    print(json.dumps({**row, "opened": seen}))
+
+
+if __name__ == "__main__":
+    main()
