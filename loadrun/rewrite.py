@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from copy import copy
 from dataclasses import replace
 
@@ -21,7 +21,11 @@ _F32 = DType("Float32")
 
 
 def subgraph(
-    graph: Graph, outputs: Iterable[Var], *, everything: bool = False
+    graph: Graph,
+    outputs: Iterable[Var],
+    *,
+    everything: bool = False,
+    convert: Callable[[Graph, Opr, list[Var]], Var | None] | None = None,
 ) -> tuple[Graph, dict[int, Var]]:
     """Copy what some variables depend on; the bytes of stored tensors are shared.
 
@@ -29,6 +33,8 @@ def subgraph(
         graph: the source, which stays as it is.
         outputs: the copy's outputs, in order; a variable may stand twice.
         everything: copy what no output depends on as well.
+        convert: called with the copy so far, an operator of the source and that operator's inputs in the copy; what it
+            returns stands for the operator's first output, instead of a copy of the operator.
 
     Returns:
         the copy, renumbered, and its variables by the ids that they had in the source.
@@ -44,12 +50,17 @@ def subgraph(
         graph, oprs=[], outputs=[], original_ids=[], output_alias=[], metadata=copy(graph.metadata)
     )
     known: dict[int, Var] = {}
-    number = 0
     for opr in graph.oprs if everything else graph.needed(outputs):
+        inputs = [known[v.id] for v in opr.inputs]
+        other = convert(made, opr, inputs) if convert is not None else None
+        if other is not None:
+            known[opr.outputs[0].id] = other
+            continue
+        number = made.n_vars
         fresh = Opr(
             opr.type,
             opr.params,
-            [known[v.id] for v in opr.inputs],
+            inputs,
             name=opr.name,
             tensors=[copy(t) for t in opr.tensors],
             output_dtype=opr.output_dtype,

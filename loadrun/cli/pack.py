@@ -78,7 +78,24 @@ def _dump_options(p: Parser) -> None:
     g.add_argument(
         "--model-version", metavar="N", type=int, help="version number of FBS_V2 files, at least 2"
     )
-    g.add_argument("--compat-older-version", choices=("8.14",), help="FBS with that release's header and ids")
+    change = g.add_mutually_exclusive_group()
+    change.add_argument(
+        "--no-change-graph",
+        action="store_true",
+        default=None,
+        help="operators stay as they are; so they do by default, other than in MegEngine",
+    )
+    change.add_argument(
+        "--change-graph",
+        dest="no_change_graph",
+        action="store_false",
+        help="newer operators are rewritten for older runtimes, as MegEngine does by default",
+    )
+    g.add_argument(
+        "--compat-older-version",
+        choices=("8.14",),
+        help="FBS with that release's header and ids, newer operators rewritten",
+    )
     g.add_argument(
         "--keep-var-name", type=int, choices=(0, 1, 2), help="names of variables: none, the outputs' or all"
     )
@@ -103,6 +120,7 @@ def main(argv: list[str]) -> int:
     dump = DumpOptions(
         dump_format=args.format,
         model_version=args.model_version,
+        no_change_graph=args.no_change_graph,
         compat_older_version=args.compat_older_version,
         keep_var_name=args.keep_var_name,
         keep_opr_name=args.keep_opr_name,

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from ..errors import LoadRunError, UsageError
 from ..graph import Graph, Metadata, Opr, Var
+from ..older import for_older
 from ..ops.catalog import CATALOG
 from ..ops.infer import infer_dtypes
 from ..params import Elemwise
@@ -51,7 +52,11 @@ class DumpOptions:
     Attributes:
         dump_format: "FBS_V2" or "FBS" (version 1).
         model_version: version number of FBS_V2 files, at least 2.
-        compat_older_version: "8.14" writes version 1 files with the header and operator ids of that release.
+        no_change_graph: whether operators stay as they are; so they do unless this is False, which rewrites newer ones
+            for older runtimes, see `loadrun.older.for_older`. MegEngine's default is False, and its rewriting of CLIP,
+            SIGN, ISINF and affine GroupNorm is wrong in 1.13.0.
+        compat_older_version: "8.14" writes version 1 files with the header and operator ids of that release, and
+            rewrites newer operators.
         keep_var_name: 0 no names but those of inputs, 1 and 2 all names (in version 1 files 1 keeps those of outputs).
         keep_opr_name: whether operators have names.
         keep_param_name: whether weights have names.
@@ -68,6 +73,7 @@ class DumpOptions:
 
     dump_format: str | None = None
     model_version: int | None = None
+    no_change_graph: bool | None = None
     compat_older_version: str | None = None
     keep_var_name: int | None = None
     keep_opr_name: bool | None = None
@@ -92,6 +98,8 @@ class DumpOptions:
             raise UsageError(f"compat_older_version can only be 8.14, found {self.compat_older_version!r}")
         if self.compat_older_version and self.dump_format == "FBS_V2":
             raise UsageError("compat_older_version needs the format FBS")
+        if self.compat_older_version and self.no_change_graph:
+            raise UsageError("compat_older_version rewrites newer operators, which no_change_graph forbids")
         if self.append_json and self.strip_info_file is None:
             raise UsageError("append_json says how to write strip_info_file; name that file")
 
@@ -103,13 +111,17 @@ class DumpOptions:
         """The graph as it is to be written: itself, or a copy that follows the options."""
         unchanged = DumpOptions(
             self.dump_format,
+            no_change_graph=self.no_change_graph or None,
             strip_info_file=self.strip_info_file,
             append_json=self.append_json,
             append=self.append,
         )
         if self == unchanged:
             return graph
-        made, _ = subgraph(graph, graph.outputs, everything=True)
+        if self.no_change_graph is False or self.compat_older_version:
+            made = for_older(graph, self.format_of(graph))
+        else:
+            made, _ = subgraph(graph, graph.outputs, everything=True)
         if self.keep_opr_name is not None:
             for opr in made.oprs:
                 opr.name = opr.name or _operator_name(opr) if self.keep_opr_name else None

@@ -21,7 +21,7 @@ from ..errors import FormatError
 from ..graph import Graph
 from ..testcase import Testcase
 
-__all__ = ["MAGIC", "RecordWriter", "graph_digest", "header", "lines", "record_at", "tensor_digest"]
+__all__ = ["MAGIC", "RecordWriter", "graph_digest", "header", "lines", "moved", "record_at", "tensor_digest"]
 
 MAGIC = b"loadrun\x01"
 _HEAD = 16
@@ -65,6 +65,17 @@ def header(record: memoryview) -> dict[str, Any]:
     for found in lines(record):
         return found
     raise FormatError("the record behind the testcases is empty")
+
+
+def moved(record: memoryview, old: Graph, new: Graph) -> bytes:
+    """A record for the rewritten form of a graph: its digest takes the place of the old one, if that is right."""
+    about = header(record)
+    if about.get("model") != graph_digest(old):
+        return bytes(record)
+    first = json.dumps({**about, "model": graph_digest(new)}, separators=(",", ":")).encode()
+    rest = bytes(record[_HEAD:])
+    body = first + rest[rest.index(b"\n") :]
+    return MAGIC + pack("<Q", len(body)) + body
 
 
 def tensor_digest(value: Array, dtype: DType | None = None) -> str:

@@ -16,7 +16,7 @@ from ..graph import Graph
 from ..testcase import Bundle, Testcase
 from .container import MAGIC
 from .options import DumpOptions, DumpResult, summary, update_strip_info
-from .record import RecordWriter
+from .record import RecordWriter, moved
 from .writer import dump_and_hash, dump_bytes, testcase_graph
 
 __all__ = ["save"]
@@ -130,7 +130,10 @@ def _write(
                 file.write(part)
         elif bundle.record is not None and testcases is None:
             assert isinstance(bundle.record, memoryview)
-            file.write(bytes(bundle.record))
+            kept = (
+                bytes(bundle.record) if graph is bundle.graph else moved(bundle.record, bundle.graph, graph)
+            )
+            file.write(kept)
     finally:
         if record is not None:
             record.close()
