@@ -72,7 +72,7 @@ def _replaced(path: Path) -> Iterator[BinaryIO]:
 
 
 def _is_bfloat16(dtype: np.dtype[Any]) -> bool:
-    mark: dict[str, Any] = (dtype.metadata or {}).get("mgb_dtype", {})
+    mark = dict(dtype.metadata or {}).get("mgb_dtype") or {}
     return mark.get("name") == "BFloat16"
 
 
