@@ -45,7 +45,9 @@ def matmul(
         raise AssertionError(
             "matmul takes tensors of at least one dimension, found a scalar; multiply instead"
         )
-    a, b = convert(inp1, inp2)
+    a, b = as_tensor(inp1), as_tensor(inp2)
+    if not (a._dtype.is_quantized and b._dtype.is_quantized):
+        a, b = convert(inp1, inp2)
     na, nb = a.ndim, b.ndim
     if na == 1 and nb == 1:
         return dot(a, b)

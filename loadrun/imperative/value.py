@@ -204,7 +204,7 @@ class Tensor(Methods):
         return self._qparams
 
     def numpy(self) -> Array:
-        """The value as an ndarray of the storage dtype (integers for quantized types).
+        """The value as an ndarray of `dtype`: stored integers for quantized types.
 
         Inside a traced function this is a read of the value: it is computed up to here.
 
@@ -212,7 +212,7 @@ class Tensor(Methods):
             TraceError: in a ``record_only`` trace, which computes nothing.
         """
         value = self._stored()
-        return value.reshape(()).copy() if self._scalar else value.copy()
+        return (value.reshape(()) if self._scalar else value).copy().view(self.dtype)
 
     def _vector(self) -> Tensor:
         """The same value seen as 1-d where it is a scalar."""

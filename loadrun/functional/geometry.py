@@ -1,0 +1,77 @@
+"""Reading the arguments that window functions share: sizes per axis, names of modes, conditions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import IntEnum
+from typing import Any, TypeVar
+
+import numpy as np
+
+from ..errors import EngineError
+
+__all__ = ["member", "pair", "require", "sizes", "triple"]
+
+E = TypeVar("E", bound=IntEnum)
+
+
+def require(fits: object, text: str) -> None:
+    """Raise AssertionError, as MegEngine does for arguments that do not fit.
+
+    >>> require(1 < 2, "1 must be less than 2")
+    """
+    if not fits:
+        raise AssertionError(text)
+
+
+def sizes(value: Any, count: int, what: str) -> tuple[int, ...]:
+    """One number per axis, given as one for all or as a sequence.
+
+    Raises:
+        EngineError: a number is negative (the operators' parameters are unsigned).
+        TypeError: the value is no number.
+        ValueError: the sequence has another length.
+
+    >>> sizes(2, 2, "stride"), sizes([1, 3], 2, "stride")
+    ((2, 2), (1, 3))
+    """
+    if isinstance(value, (Sequence, np.ndarray)) and not isinstance(value, str):
+        if len(value) != count:
+            raise ValueError(f"{what} must be one number or {count}, found {len(value)}: {[*value]}")
+        numbers = tuple(int(v) for v in value)
+    else:
+        numbers = (int(value),) * count
+    if min(numbers) < 0:
+        raise EngineError(f"{what} must not be negative, found {value}")
+    return numbers
+
+
+def pair(value: Any, what: str) -> tuple[int, int]:
+    """`sizes` for height and width."""
+    h, w = sizes(value, 2, what)
+    return h, w
+
+
+def triple(value: Any, what: str) -> tuple[int, int, int]:
+    """`sizes` for depth, height and width."""
+    d, h, w = sizes(value, 3, what)
+    return d, h, w
+
+
+def member(kind: type[E], value: Any, what: str) -> E:
+    """The member of an enum that is given by name (in any case) or as a member.
+
+    Raises:
+        EngineError: the enum has none of that name; the text lists those it has.
+
+    >>> from loadrun.params import PoolingMode
+    >>> member(PoolingMode, "average", "mode").name
+    'AVERAGE'
+    """
+    if isinstance(value, kind):
+        return value
+    name = str(getattr(value, "name", value)).upper()
+    if name not in kind.__members__:
+        known = ", ".join(n.lower() for n in kind.__members__)
+        raise EngineError(f"{what} must be one of {known}; found {value!r}")
+    return kind[name]
