@@ -21,6 +21,31 @@ __all__ = ["Methods"]
 _M = P.ElemwiseMode
 
 
+_OPERATORS: dict[np.ufunc, str] = {
+    np.add: "add",
+    np.subtract: "sub",
+    np.multiply: "mul",
+    np.true_divide: "truediv",
+    np.floor_divide: "floordiv",
+    np.remainder: "mod",
+    np.power: "pow",
+    np.left_shift: "lshift",
+    np.right_shift: "rshift",
+    np.bitwise_and: "and",
+    np.bitwise_or: "or",
+    np.bitwise_xor: "xor",
+    np.matmul: "matmul",
+    np.less: "lt",
+    np.less_equal: "le",
+    np.greater: "gt",
+    np.greater_equal: "ge",
+    np.equal: "eq",
+    np.not_equal: "ne",
+}
+"""The operators that numpy hands over when an ndarray stands in front of a tensor."""
+_REFLECTED = {"lt": "__gt__", "le": "__ge__", "gt": "__lt__", "ge": "__le__", "eq": "__eq__", "ne": "__ne__"}
+
+
 def _binary(mode: P.ElemwiseMode, *, reflected: bool = False) -> Any:
     def method(self: Tensor, other: Any) -> Any:
         if not _operand(other):
@@ -30,26 +55,16 @@ def _binary(mode: P.ElemwiseMode, *, reflected: bool = False) -> Any:
     return method
 
 
-def _negated(mode: P.ElemwiseMode) -> Any:
-    def method(self: Tensor, other: Any) -> Any:
-        return elemwise(_M.NOT, elemwise(mode, self, other)) if _operand(other) else NotImplemented
-
-    return method
-
-
 def _logic(mode: P.ElemwiseMode, *, reflected: bool = False) -> Any:
     def method(self: Tensor, other: Any) -> Any:
         if not _operand(other):
             return NotImplemented
-        a, b = (other, self) if reflected else (self, other)
-        return elemwise(mode, _bool(a), _bool(b))
-
-    return method
-
-
-def _swapped(mode: P.ElemwiseMode) -> Any:
-    def method(self: Tensor, other: Any) -> Any:
-        return elemwise(mode, other, self) if _operand(other) else NotImplemented
+        if not _logical(self) or not _logical(other):
+            raise TypeError(
+                f"{mode.name} requires 2 bool tensors, found {self._dtype} and {_described(other)}; convert "
+                'with .astype("bool")'
+            )
+        return elemwise(mode, other, self) if reflected else elemwise(mode, self, other)
 
     return method
 
@@ -59,22 +74,25 @@ def _in_place(name: str) -> Any:
         result = getattr(self, name)(other)
         if result is NotImplemented:
             return result
-        self._reset(result.astype(self.dtype) if result._dtype != self._dtype else result)
+        self._reset(result)
         return self
 
     return method
 
 
 def _operand(value: Any) -> bool:
+    """Whether a value is for the operators of tensors to take or to refuse."""
     from .value import Tensor
 
-    return isinstance(value, (Tensor, int, float, np.ndarray, np.generic, list, tuple))
+    return value is None or isinstance(value, (Tensor, int, float, np.ndarray, np.generic, list, tuple))
 
 
-def _bool(value: Any) -> Tensor:
-    from .convert import as_tensor
+def _logical(value: Any) -> bool:
+    return isinstance(value, bool) or getattr(value, "dtype", None) == np.bool_
 
-    return as_tensor(value).astype("bool")
+
+def _described(value: Any) -> str:
+    return str(getattr(value, "dtype", type(value).__name__))
 
 
 class Methods:
@@ -88,8 +106,8 @@ class Methods:
 
     __lt__ = _binary(_M.LT)
     __le__ = _binary(_M.LEQ)
-    __gt__ = _swapped(_M.LT)
-    __ge__ = _swapped(_M.LEQ)
+    __gt__ = _binary(_M.LT, reflected=True)
+    __ge__ = _binary(_M.LEQ, reflected=True)
     __add__ = _binary(_M.ADD)
     __radd__ = _binary(_M.ADD, reflected=True)
     __sub__ = _binary(_M.SUB)
@@ -118,6 +136,7 @@ class Methods:
     __isub__ = _in_place("__sub__")
     __imul__ = _in_place("__mul__")
     __itruediv__ = _in_place("__truediv__")
+    __imatmul__ = _in_place("__matmul__")
     __ifloordiv__ = _in_place("__floordiv__")
     __imod__ = _in_place("__mod__")
     __ipow__ = _in_place("__pow__")
@@ -140,10 +159,19 @@ class Methods:
         return elemwise(_M.ABS, self)
 
     def __invert__(self) -> Tensor:
-        return elemwise(_M.NOT, _bool(self))
+        x = cast("Tensor", self)
+        if not _logical(x):
+            raise TypeError(f'NOT requires a bool tensor, found {x._dtype}; convert with .astype("bool")')
+        return elemwise(_M.NOT, x)
 
     def __round__(self) -> Tensor:
         return elemwise(_M.ROUND, self)
+
+    def __floor__(self) -> Tensor:
+        return elemwise(_M.FLOOR, self)
+
+    def __ceil__(self) -> Tensor:
+        return elemwise(_M.CEIL, self)
 
     def __matmul__(self, other: Any) -> Tensor:
         from ..functional import matmul
@@ -160,9 +188,17 @@ class Methods:
         return value if dtype is None else value.astype(dtype)
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        from ..jit.array import Array as NumpyLike
         from ..jit.numpy_protocol import lower_ufunc
 
-        return lower_ufunc(ufunc, method, inputs, kwargs)
+        # An ndarray in front of an operator comes here; beside MegEngine's tensors it follows MegEngine's rules.
+        name = _OPERATORS.get(ufunc)
+        if name is None or method != "__call__" or kwargs or isinstance(self, NumpyLike):
+            return lower_ufunc(ufunc, method, inputs, kwargs)
+        first, other = inputs
+        if isinstance(first, Methods):
+            return getattr(first, f"__{name}__")(other)
+        return getattr(other, _REFLECTED.get(name) or f"__r{name}__")(first)
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         from ..jit.numpy_protocol import lower_function
@@ -197,6 +233,9 @@ class Methods:
         for i in range(len(self)):
             yield self[i]
 
+    def __contains__(self, value: Any) -> bool:
+        return bool((self == value).numpy().any())
+
     def __getitem__(self, index: Any) -> Tensor:
         from .indexing import getitem
 
@@ -215,6 +254,11 @@ class Methods:
             x._reset(value)
         else:
             x._reset(setitem(x, index, value))
+
+    def reset_zero(self) -> None:
+        """Make the tensor stand for zeros of its shape and dtype."""
+        x = cast("Tensor", self)
+        x._reset(x * 0)
 
     @property
     def ndim(self) -> int:
@@ -235,8 +279,19 @@ class Methods:
         return self.transpose(*range(self.ndim)[::-1])
 
     def item(self, *args: int) -> Any:
-        """The value of a one-element tensor (or of the element at `args`) as a Python number."""
-        return cast("Tensor", self).numpy().item(*args)
+        """The value of a one-element tensor (or of the element at `args`) as a Python number.
+
+        Raises:
+            AssertionError: the tensor has more elements, or none, and `args` do not choose one.
+        """
+        if args:
+            return self[args].item()
+        value = cast("Tensor", self).numpy()
+        if value.size != 1:
+            raise AssertionError(
+                f"only a tensor of one element has a number, found shape {list(value.shape)}"
+            )
+        return value.item()
 
     def tolist(self) -> Any:
         """The values as nested lists of Python numbers."""
