@@ -2,5 +2,6 @@
 
 from .inference import optimize_for_inference
 from .options import InferenceOptions, Layout
+from .simplify import simplify
 
-__all__ = ["InferenceOptions", "Layout", "optimize_for_inference"]
+__all__ = ["InferenceOptions", "Layout", "optimize_for_inference", "simplify"]
