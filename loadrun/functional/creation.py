@@ -127,6 +127,8 @@ def full(shape: Any, value: Any, *, dtype: Any = None, device: Any = None) -> Te
     [[6, 6, 6], [6, 6, 6]]
     """
     filling = as_tensor(value, dtype)
+    if isinstance(shape, Tensor):
+        shape = shape._vector()
     if not isinstance(shape, (int, np.integer)) and not len(shape):
         return filling
     return apply1("Broadcast", P.Empty(), inputs=[filling, shape_tensor(shape)], scalar=False)
