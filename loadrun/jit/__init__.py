@@ -1,11 +1,16 @@
 """Tracing: from a Python function to a compiled graph and a self-verifying dump."""
 
+from ..engines.recompute_config import DTRConfig, SublinearMemoryConfig
 from ..errors import TraceError
+from .config import GraphOptimizationConfig
 from .modules import LoadedModule, TracedModule, load_module, trace_module
 from .tracing import exclude_from_trace, is_tracing, trace
 
 __all__ = [
+    "DTRConfig",
+    "GraphOptimizationConfig",
     "LoadedModule",
+    "SublinearMemoryConfig",
     "TraceError",
     "TracedModule",
     "exclude_from_trace",

@@ -18,7 +18,10 @@ from ..graph import Var
 from ..imperative.apply import active, generator, use
 from ..imperative.dtypes import narrowed
 from ..imperative.value import Tensor
+from ..optimize import simplify
+from ..rewrite import subgraph
 from .compiled import Replay, ShapeCache
+from .config import GraphOptimizationConfig
 from .dumping import Dumps
 from .recording import Recorder, Recording
 from .structure import leaves, rebuilt
@@ -132,7 +135,7 @@ class trace(Dumps):
             raise ValueError(f"opt_level is 0, 1, 2 or 3, found {opt_level!r}")
         self.__wrapped__ = function
         functools.update_wrapper(self, function, updated=())
-        self._options = {
+        self._options: dict[str, Any] = {
             "symbolic": symbolic,
             "capture_as_const": capture_as_const,
             "record_only": record_only,
@@ -293,7 +296,27 @@ class trace(Dumps):
     def _compile(self, recording: Recording, targets: list[Var]) -> ReferenceEngine | None:
         if self._mode == "never":
             return None
-        return ReferenceEngine(recording.graph, targets)
+        graph, _ = subgraph(recording.graph, targets)
+        config = self._options["graph_opt_config"] or GraphOptimizationConfig()
+        graph = simplify(graph, self._options["opt_level"], **vars(config))
+        return ReferenceEngine(
+            graph,
+            dtr=self._options["dtr_config"],
+            sublinear=self._options["sublinear_memory_config"],
+            profile=self._options["profiling"],
+        )
+
+    def get_profile(self) -> dict[str, Any]:
+        """What the operators took in the last compiled call, in the form of MegEngine's profile.
+
+        Raises:
+            TraceError: `profiling` was not asked for, or no compiled call has run.
+        """
+        if not self._options["profiling"]:
+            raise TraceError("the trace does not measure; make it with profiling=True")
+        if self._engine is None:
+            raise TraceError("no compiled call has run yet; the first call records, call the function again")
+        return self._engine.get_profile()
 
     # Later calls
 
