@@ -215,6 +215,11 @@ def _position(entry: Any) -> Tensor:
     """A number or the integers of a vector index; of a mask, where it is true."""
     if _is_mask(entry):
         return apply("CondTake", P.CondTake(val=1.0), inputs=[entry, entry], n=2, scalar=False)[1]
+    if isinstance(entry, Tensor) and entry._const and 0 in entry._tuple_shape and active() is not None:
+        # MegEngine does not load an empty constant.
+        return apply1(
+            "Broadcast", P.Empty(), inputs=[const(0, _INT), shape_tensor(entry._tuple_shape)], scalar=False
+        )
     return as_tensor(entry, _INT)
 
 
@@ -308,4 +313,8 @@ def _fitted(value: Tensor, part: Tensor) -> Tensor:
         value = _reshaped(value, value.shape[extra:])
     if low == want and (active() is None or 1 not in want):
         return value
-    return apply1("Broadcast", inputs=[value, shape_tensor(part.shape)], scalar=False) if want else value
+    return (
+        apply1("Broadcast", P.Empty(), inputs=[value, shape_tensor(part.shape)], scalar=False)
+        if want
+        else value
+    )
