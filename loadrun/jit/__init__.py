@@ -3,7 +3,7 @@
 from ..engines.recompute_config import DTRConfig, SublinearMemoryConfig
 from ..errors import TraceError
 from .config import GraphOptimizationConfig
-from .modules import LoadedModule, TracedModule, load_module, trace_module
+from .modules import LoadedModule, TracedModule, load_module, partial_trace, trace_module
 from .tracing import exclude_from_trace, is_tracing, trace
 
 __all__ = [
@@ -16,6 +16,7 @@ __all__ = [
     "exclude_from_trace",
     "is_tracing",
     "load_module",
+    "partial_trace",
     "trace",
     "trace_module",
 ]

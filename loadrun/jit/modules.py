@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from .recording import constant
 from .structure import leaves
 from .tracing import trace
 
-__all__ = ["LoadedModule", "TracedMethod", "TracedModule", "load_module", "trace_module"]
+__all__ = ["LoadedModule", "TracedMethod", "TracedModule", "load_module", "partial_trace", "trace_module"]
 
 _INDEX = "index.json"
 
@@ -31,7 +32,7 @@ class TracedMethod(trace):
     """One traced method: calls run the compiled graph alone, with the object's parameters as they are now."""
 
     def __init__(self, function: Callable[..., Any], **options: Any) -> None:
-        super().__init__(function, **options, without_host=True)
+        super().__init__(function, **{**options, "without_host": True})
 
     def _check_unknown(self, recorder: Any, kwargs: Mapping[str, Any]) -> None:
         """Nothing is unknown: captured tensors are asked for their value in every call."""
@@ -50,6 +51,40 @@ class TracedMethod(trace):
             if not capture.fixed:
                 _freeze(graph, capture.var.name or "", capture.tensor)
         return graph
+
+
+def partial_trace(
+    func: Callable[..., Any] | None = None,
+    *,
+    backend: str = "default",
+    without_host: bool = True,
+    **options: Any,
+) -> Any:
+    """Trace a part of a larger computation; later calls run its graph without the Python code.
+
+    Tensors that the function uses from outside (parameters) are asked for their value in every call.
+
+    Args:
+        func: the function; left out when used as a decorator with options.
+        backend: "default"; there is one.
+        without_host: must be True, as in MegEngine.
+        options: those of `trace`.
+
+    >>> import loadrun
+    >>> w = loadrun.tensor([2.0])
+    >>> @partial_trace
+    ... def scaled(x):
+    ...     return x * w
+    >>> scaled(loadrun.tensor([3.0])).item(), scaled(loadrun.tensor([4.0])).item()
+    (6.0, 8.0)
+    """
+    if backend != "default":
+        raise UsageError(f"the backend is 'default', found {backend!r}")
+    if not without_host:
+        raise UsageError("partial_trace only supports without_host=True; use trace")
+    if func is None:
+        return partial(TracedMethod, **options)
+    return TracedMethod(func, **options)
 
 
 def _freeze(graph: Graph, name: str, tensor: Tensor) -> None:

@@ -171,7 +171,7 @@ class trace(Dumps):
         found = self._bound.get(instance)
         if found is None:
             method = self.__wrapped__.__get__(instance, owner)
-            found = self._bound[instance] = trace(method, **self._options)
+            found = self._bound[instance] = type(self)(method, **self._options)
         return found
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
