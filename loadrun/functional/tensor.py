@@ -373,7 +373,7 @@ def _product(sizes: Iterable[Any]) -> Any:
     return 1 if total is None else total
 
 
-def repeat(inp: Any, repeats: int, axis: int | None = None) -> Tensor:
+def repeat(inp: Any, repeats: Any, axis: int | None = None) -> Tensor:
     """Each element repeated.
 
     Args:
