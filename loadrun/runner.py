@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from math import prod
 from typing import Any
@@ -21,7 +21,7 @@ from .graph import Graph, Var
 from .params import Elemwise, ElemwiseMode, Reduce, ReduceMode
 from .testcase import EXPECT, Bundle, Check, Testcase
 
-__all__ = ["OutputResult", "Result", "Runner", "Verdict", "fit_inputs", "random_inputs", "run"]
+__all__ = ["FileResult", "OutputResult", "Result", "Runner", "Verdict", "fit_inputs", "random_inputs", "run"]
 
 
 class Verdict(str, Enum):
@@ -393,26 +393,46 @@ def _castable(array: Array, want: np.dtype[Any]) -> bool:
     return want.kind == "f" or bool(np.array_equal(array.astype(want), array))
 
 
-@dataclass(frozen=True)
+@dataclass
 class FileResult:
-    """All results of one file.
+    """What the results of one file come to; it does not grow with their number.
 
     Attributes:
         path: the file.
-        results: one per testcase or run.
-        verdict: the file's verdict.
-        message: why the file could not be read, for the verdict error.
+        message: why the file could not be read or executed, for the verdict error.
         warnings: what MegEngine would only warn of.
         load_seconds: time to read the file.
+        testcases: how many results are of testcases, not of a run on given inputs.
+        passed, failed: how many checks did.
+        errors: how many results have the verdict error.
+
+    >>> import loadrun
+    >>> found = FileResult("fixtures/nets/mlp.mge")
+    >>> for result in loadrun.run(found.path):
+    ...     found.add(result)
+    >>> found.verdict.value, found.testcases, found.passed, found.failed
+    ('pass', 3, 3, 0)
     """
 
     path: str
-    results: tuple[Result, ...] = ()
     message: str | None = None
-    warnings: tuple[str, ...] = ()
+    warnings: list[str] = field(default_factory=list)
     load_seconds: float = 0.0
+    testcases: int = 0
+    passed: int = 0
+    failed: int = 0
+    errors: int = 0
+    verdicts: set[Verdict] = field(default_factory=set, repr=False)
+
+    def add(self, result: Result) -> None:
+        """Count a result."""
+        self.testcases += result.index is not None
+        self.errors += result.verdict is Verdict.ERROR
+        self.passed += sum(o.verdict is Verdict.PASS for o in result.outputs)
+        self.failed += sum(o.verdict is Verdict.FAIL for o in result.outputs)
+        self.verdicts.add(result.verdict)
 
     @property
     def verdict(self) -> Verdict:
         """The worst of the results' verdicts."""
-        return Verdict.ERROR if self.message else Verdict.worst(r.verdict for r in self.results)
+        return Verdict.ERROR if self.message else Verdict.worst(self.verdicts)

@@ -45,13 +45,19 @@ class Testcase:
 
 
 class LazyTestcases(Sequence[Testcase]):
-    """Testcases that are decoded when they are asked for, so that memory does not grow with their number."""
+    """Testcases that are decoded when they are asked for, so that memory does not grow with their number.
 
-    def __init__(self, readers: Sequence[Callable[[], Testcase]] = ()) -> None:
-        self._readers = readers
+    Args:
+        read: gives the testcase of a number.
+        numbers: which ones there are.
+    """
+
+    def __init__(self, read: Callable[[int], Testcase], numbers: Sequence[int]) -> None:
+        self._read = read
+        self._numbers = numbers
 
     def __len__(self) -> int:
-        return len(self._readers)
+        return len(self._numbers)
 
     @overload
     def __getitem__(self, index: int) -> Testcase: ...
@@ -59,11 +65,11 @@ class LazyTestcases(Sequence[Testcase]):
     def __getitem__(self, index: slice) -> LazyTestcases: ...
     def __getitem__(self, index: int | slice) -> Testcase | LazyTestcases:
         if isinstance(index, slice):
-            return LazyTestcases(self._readers[index])
-        return self._readers[index]()
+            return LazyTestcases(self._read, self._numbers[index])
+        return self._read(self._numbers[index])
 
     def __iter__(self) -> Iterator[Testcase]:
-        return (read() for read in self._readers)
+        return map(self._read, self._numbers)
 
 
 @dataclass(eq=False)

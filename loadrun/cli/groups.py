@@ -10,7 +10,16 @@ from typing import NoReturn, TypeVar
 
 from ..runner import Verdict
 
-__all__ = ["EXIT_ERROR", "EXIT_FAIL", "EXIT_NOT_COMPARED", "EXIT_PASS", "Parser", "exit_code", "progress"]
+__all__ = [
+    "EXIT_ERROR",
+    "EXIT_FAIL",
+    "EXIT_NOT_COMPARED",
+    "EXIT_PASS",
+    "Parser",
+    "Warnings",
+    "exit_code",
+    "progress",
+]
 
 EXIT_PASS, EXIT_FAIL, EXIT_ERROR, EXIT_NOT_COMPARED = 0, 1, 2, 3
 T = TypeVar("T")
@@ -43,6 +52,34 @@ def exit_code(verdicts: Iterable[Verdict], *, no_check: bool = False) -> int:
     if Verdict.NOT_COMPARED in found or not found:
         return EXIT_PASS if no_check else EXIT_NOT_COMPARED
     return EXIT_PASS
+
+
+class Warnings(list[str]):
+    """The first different warnings of a run, and how many more came.
+
+    >>> found = Warnings()
+    >>> for i in range(30):
+    ...     found.add(f"testcase {i}: NaN")
+    ...     found.add("always the same")
+    >>> len(found), found[-1]
+    (21, 'and 11 more warnings')
+    """
+
+    MOST = 20
+
+    def __init__(self, known: Iterable[str] = ()) -> None:
+        super().__init__(known)
+        self._more = 0
+
+    def add(self, text: str) -> None:
+        """Note a warning."""
+        if text in self:
+            return
+        if not self._more and len(self) < self.MOST:
+            self.append(text)
+            return
+        self._more += 1
+        self[self.MOST :] = [f"and {self._more} more warning{'s' * (self._more > 1)}"]
 
 
 def progress(items: Iterable[T], total: int, what: str) -> Iterator[T]:

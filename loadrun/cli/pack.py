@@ -21,7 +21,7 @@ from ..noise import suggest
 from ..packing import Packer
 from ..report.text import clean, dtype_text, shape_text, table
 from ..testcase import EXPECT, Testcase
-from .groups import EXIT_PASS, Parser, progress
+from .groups import EXIT_PASS, Parser, Warnings, progress
 from .inputs import add_input_options, cases_of
 
 __all__ = ["main"]
@@ -133,9 +133,9 @@ def main(argv: list[str]) -> int:
         append=args.append,
     )
     bundle = load(args.model)
-    warned: dict[str, None] = {}
+    warned = Warnings()
     total = count_cases(args.input)
-    cases: Iterator[dict[str, Array]] = progress(cases_of(args, bundle, warned.setdefault), total, "testcase")
+    cases: Iterator[dict[str, Array]] = progress(cases_of(args, bundle, warned.add), total, "testcase")
     maxerr, reasons = tolerance(args.maxerr), {}
     if args.suggest_maxerr:
         first = next(cases)
@@ -154,7 +154,7 @@ def main(argv: list[str]) -> int:
         replace=args.replace,
         engine=args.engine,
         seed=args.seed,
-        warn=warned.setdefault,
+        warn=warned.add,
     )
     shown = Table()
     result = packer.pack(

@@ -18,12 +18,12 @@ from ..dump import load_all
 from ..engines import ENGINES
 from ..errors import FormatError, LoadRunError
 from ..inputlist import count_cases
-from ..report import json as json_report
 from ..report import text
 from ..runner import FileResult, Result, Runner, random_inputs
 from ..testcase import Bundle
-from .groups import Parser, exit_code, progress
+from .groups import Parser, Warnings, exit_code, progress
 from .inputs import add_input_options, cases_of, check_input_options
+from .stream import json_file, show
 
 __all__ = ["main"]
 
@@ -70,30 +70,39 @@ def main(argv: list[str]) -> int:
     check_input_options(options, args)
     shown = sys.stderr if args.json == "-" else sys.stdout
     found: list[FileResult] = []
-    data = []
-    for path in args.files:
-        for result, timing in _file(path, args):
-            found.append(result)
-            data.append(json_report.file_data(result, timing))
-            if not args.quiet:
-                print(text.file_report(result), file=shown)
-                if timing is not None:
-                    print(f"  {text.timing_line(timing)}", file=shown)
-                print(file=shown)
-    print(text.summary(found), file=shown)
-    code = exit_code((f.verdict for f in found), no_check=args.no_check)
-    if args.json:
-        from .. import __version__
-
-        report = {"version": json_report.VERSION, "loadrun": __version__, "exit_code": code, "files": data}
-        if args.json == "-":
-            print(json_report.dumps(report))
-        else:
-            Path(args.json).write_text(json_report.dumps(report) + "\n", encoding="ascii")
+    with json_file(args.json) as report:
+        for path in args.files:
+            for file, bundle in _bundles(path):
+                found.append(file)
+                if report is not None:
+                    report.begin(file)
+                warnings = file.warnings = Warnings(file.warnings)
+                results = iter(()) if bundle is None else _results(bundle, args, warnings)
+                out = None if args.quiet else shown
+                show(file, results, out, report.add if report is not None else None)
+                timing = None
+                if args.iter and bundle is not None and not file.message:
+                    timing = _time(bundle, args, file)
+                    if out is not None:
+                        said = (
+                            text.error(file.message or "")
+                            if timing is None
+                            else f"  {text.timing_line(timing)}"
+                        )
+                        print(said, file=out)
+                if report is not None:
+                    report.end(file, timing)
+                if out is not None:
+                    print(file=out)
+        print(text.summary(found), file=shown)
+        code = exit_code((f.verdict for f in found), no_check=args.no_check)
+        if report is not None:
+            report.close(code)
     return code
 
 
-def _file(path: str, args: argparse.Namespace) -> Iterator[tuple[FileResult, Timing | None]]:
+def _bundles(path: str) -> Iterator[tuple[FileResult, Bundle | None]]:
+    """The dumps of a file, or why it cannot be read."""
     start = time.perf_counter()
     try:
         bundles = load_all(path)
@@ -103,11 +112,7 @@ def _file(path: str, args: argparse.Namespace) -> Iterator[tuple[FileResult, Tim
     seconds = time.perf_counter() - start
     for i, bundle in enumerate(bundles):
         name = path if i == 0 else f"{path} (dump {i + 1})"
-        base = FileResult(name, warnings=_warnings(bundle), load_seconds=seconds)
-        try:
-            yield _replay(bundle, base, args)
-        except LoadRunError as e:
-            yield replace(base, message=str(e)), None
+        yield FileResult(name, warnings=_warnings(bundle), load_seconds=seconds), bundle
 
 
 def _reason(e: Exception) -> str:
@@ -116,7 +121,7 @@ def _reason(e: Exception) -> str:
     return e.strerror or str(e) if isinstance(e, OSError) else str(e)
 
 
-def _warnings(bundle: Bundle) -> tuple[str, ...]:
+def _warnings(bundle: Bundle) -> list[str]:
     found = list(bundle.warnings)
     if bundle.trailing:
         found.append(f"{bundle.trailing} bytes at the end belong to no dump and are ignored")
@@ -124,33 +129,38 @@ def _warnings(bundle: Bundle) -> tuple[str, ...]:
         found.append("the file is a testcase file without testcases")
     if len(bundle.testcases) and not bundle.checks:
         found.append("the testcases hold no expected outputs (packed with no_assert)")
-    return tuple(found)
+    return found
 
 
-def _replay(bundle: Bundle, base: FileResult, args: argparse.Namespace) -> tuple[FileResult, Timing | None]:
+def _results(bundle: Bundle, args: argparse.Namespace, warnings: Warnings) -> Iterator[Result]:
+    """The results of the testcases, of the data that was given, or of a run on random data."""
     runner = Runner(bundle, args.engine, seed=args.seed)
-    warned: dict[str, None] = {}
     source: Iterator[Result]
     if args.input is not None:
         total = count_cases(args.input)
-        source = _runs(runner, cases_of(args, bundle, warned.setdefault), total)
+        source = _runs(runner, cases_of(args, bundle, warnings.add), total)
     elif len(bundle.testcases):
         total, source = len(bundle.testcases), runner.replay()
     else:
         total, source = 1, iter([runner.run()])
-    results: list[Result] = []
     for result in progress(source, total, "testcase"):
         if args.output is not None:
             _save(result, args.output, Path(bundle.path).stem if len(args.files) > 1 else "")
-        results.append(replace(result, outputs=tuple(replace(o, value=None) for o in result.outputs)))
-    timing = None
-    if args.iter:
+        yield result
+
+
+def _time(bundle: Bundle, args: argparse.Namespace, file: FileResult) -> Timing | None:
+    """Time further runs of the first testcase, or of the data that was given."""
+    runner = Runner(bundle, args.engine, seed=args.seed)
+    try:
         if args.input is not None:
-            feeds = next(cases_of(args, bundle, warned.setdefault))
+            feeds = next(cases_of(args, bundle, Warnings().add))
         else:
             feeds = bundle.testcases[0].inputs if len(bundle.testcases) else random_inputs(bundle, args.seed)
-        timing = measure(lambda: runner.run(feeds), args.iter, args.warmup_iter)
-    return replace(base, results=tuple(results), warnings=(*base.warnings, *warned)), timing
+        return measure(lambda: runner.run(feeds), args.iter, args.warmup_iter)
+    except LoadRunError as e:
+        file.message = str(e)
+        return None
 
 
 def _runs(runner: Runner, cases: Iterator[dict[str, Array]], total: int) -> Iterator[Result]:

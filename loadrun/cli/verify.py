@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import sys
+from collections.abc import Iterator
 
 from ..dump import load_all
 from ..dump.record import header
 from ..engines import ENGINES
 from ..errors import LoadRunError
-from ..report.text import clean, file_report, summary
-from ..runner import FileResult, Runner, Verdict
+from ..report.text import clean, summary
+from ..runner import FileResult, Result, Runner, Verdict
 from ..testcase import Bundle
 from ..unpacking import mismatches
 from .groups import EXIT_FAIL, Parser, exit_code, progress
+from .stream import show
 
 __all__ = ["main"]
 
@@ -30,6 +32,7 @@ def parser() -> Parser:
     p.add_argument("files", nargs="+", metavar="FILE.mge")
     p.add_argument("--seed", type=int, default=0, help="seed of random operators (default 0)")
     p.add_argument("--engine", choices=ENGINES, default="reference", help="what executes the model")
+    p.add_argument("-q", "--quiet", action="store_true", help="print no table")
     p.add_argument("--no-check", action="store_true", help="nothing to compare is wanted: exit with 0, not 3")
     return p
 
@@ -44,13 +47,16 @@ def main(argv: list[str]) -> int:
             bundles = load_all(path)
         except (LoadRunError, OSError) as e:
             found.append(FileResult(path, message=str(e)))
-            print(file_report(found[-1]))
+            show(found[-1], (), None if args.quiet else sys.stdout)
             continue
         for i, bundle in enumerate(bundles):
             name = path if i == 0 else f"{path} (dump {i + 1})"
             intact &= _digests(name, bundle)
-            found.append(_replay(name, bundle, args.engine, args.seed))
-            print(file_report(found[-1]), end="\n\n")
+            found.append(FileResult(name, warnings=list(bundle.warnings)))
+            results = _results(bundle, args.engine, args.seed)
+            show(found[-1], results, None if args.quiet else sys.stdout)
+            if not args.quiet:
+                print()
     print(summary(found))
     code = exit_code((f.verdict for f in found), no_check=args.no_check)
     return code if intact or Verdict.ERROR in {f.verdict for f in found} else EXIT_FAIL
@@ -81,14 +87,7 @@ def _digests(name: str, bundle: Bundle) -> bool:
     return not count
 
 
-def _replay(name: str, bundle: Bundle, engine: str, seed: int) -> FileResult:
-    base = FileResult(name, warnings=tuple(bundle.warnings))
-    if not len(bundle.testcases):
-        return base
-    try:
+def _results(bundle: Bundle, engine: str, seed: int) -> Iterator[Result]:
+    if len(bundle.testcases):
         runner = Runner(bundle, engine, seed=seed)
-        results = progress(runner.replay(), len(bundle.testcases), "testcase")
-        plain = [replace(r, outputs=tuple(replace(o, value=None) for o in r.outputs)) for r in results]
-    except LoadRunError as e:
-        return replace(base, message=str(e))
-    return replace(base, results=tuple(plain))
+        yield from progress(runner.replay(), len(bundle.testcases), "testcase")

@@ -5,8 +5,7 @@ from __future__ import annotations
 import gc
 import mmap
 import os
-from collections.abc import Callable
-from functools import partial
+from array import array
 from pathlib import Path
 from struct import unpack_from
 from typing import BinaryIO
@@ -125,21 +124,22 @@ def _read(data: memoryview, base: int, path: str) -> Bundle:
     pos = 12
     graph = _graph(here[pos:], base + pos)
     pos += _size(here[pos:], base + pos)
-    spans = []
+    # Eight bytes a testcase are all that a file of many keeps in memory.
+    edges = array("Q", [pos])
     for i in range(count):
         if pos >= len(here):
             raise FormatError(
                 f"the header announces {count} testcases, the file ends after {i}", offset=base + pos
             )
-        length = _size(here[pos:], base + pos)
-        spans.append((pos, length))
-        pos += length
+        pos += _size(here[pos:], base + pos)
+        edges.append(pos)
     bundle = _finish(Bundle(graph, path=path, size=pos, is_container=True))
     names = [v.name or "" for v in graph.inputs]
-    readers: list[Callable[[], Testcase]] = [
-        partial(_testcase, here[at : at + n], base + at, i, names, path) for i, (at, n) in enumerate(spans)
-    ]
-    bundle.testcases = LazyTestcases(readers)
+
+    def read(i: int) -> Testcase:
+        return _testcase(here[edges[i] : edges[i + 1]], base + edges[i], i, names, path)
+
+    bundle.testcases = LazyTestcases(read, range(count))
     return bundle
 
 

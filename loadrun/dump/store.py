@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from contextlib import contextmanager
-from pathlib import Path
 from struct import pack
 from typing import Any, BinaryIO
 
 from ..errors import FormatError, UsageError
+from ..files import replacing
 from ..graph import Graph
 from ..testcase import Bundle, Testcase
 from .container import MAGIC
@@ -149,25 +147,5 @@ def _opened(target: str | os.PathLike[str] | BinaryIO, append: bool) -> Iterator
             )
         yield _Counted(target)
         return
-    path = Path(target)
-    fd, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent or ".")
-    try:
-        with os.fdopen(fd, "wb") as f:
-            if append and path.exists():
-                with path.open("rb") as old:
-                    shutil.copyfileobj(old, f)
-            yield _Counted(f)
-            f.flush()
-            os.fsync(f.fileno())
-        mode = path.stat().st_mode if path.exists() else 0o666 & ~_umask()
-        os.chmod(temporary, mode & 0o777)
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+    with replacing(target, append=append) as f:
+        yield _Counted(f)

@@ -6,12 +6,12 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
-from typing import Any
+from typing import Any, TextIO
 
 from ..bench import Timing
 from ..runner import FileResult, OutputResult, Result
 
-__all__ = ["VERSION", "dumps", "file_data", "plain"]
+__all__ = ["VERSION", "Writer", "dumps", "plain"]
 
 VERSION = 1
 """Version of the layout; it grows when a field changes its meaning or goes away."""
@@ -43,26 +43,67 @@ def dumps(data: Any) -> str:
     return json.dumps(plain(data), indent=1, allow_nan=False)
 
 
-def file_data(result: FileResult, timing: Timing | None = None) -> dict[str, Any]:
-    """One file with everything that was measured; values of outputs are left out."""
-    data: dict[str, Any] = {
-        "file": result.path,
-        "verdict": result.verdict.value,
-        "message": result.message,
-        "warnings": result.warnings,
-        "load_seconds": result.load_seconds,
-        "testcases": [_result(r) for r in result.results],
-    }
-    if timing is not None:
-        data["timing"] = {
-            "warmup": timing.warmup,
-            "samples": timing.samples,
-            "median": timing.median,
-            "min": timing.best,
-            "mean": timing.mean,
-            "mad": timing.deviation,
+class Writer:
+    """Writes a report result by result: nothing that was written is kept.
+
+    Args:
+        file: where the text goes.
+        loadrun: version of the program.
+
+    >>> import io, loadrun
+    >>> text, found = io.StringIO(), FileResult("fixtures/nets/mlp.mge")
+    >>> report = Writer(text, "1.0")
+    >>> report.begin(found)
+    >>> for result in loadrun.run(found.path):
+    ...     found.add(result)
+    ...     report.add(result)
+    >>> report.end(found)
+    >>> report.close(0)
+    >>> [len(f["testcases"]) for f in json.loads(text.getvalue())["files"]]
+    [3]
+    """
+
+    def __init__(self, file: TextIO, loadrun: str) -> None:
+        self.file = file
+        self._comma = ""
+        file.write(f'{{\n "version": {VERSION},\n "loadrun": {json.dumps(loadrun)},\n "files": [')
+        self._next = "\n"
+
+    def begin(self, file: FileResult) -> None:
+        """Begin a file; its results follow."""
+        self.file.write(f'{self._next}  {{\n   "file": {json.dumps(file.path)},\n   "testcases": [')
+        self._next, self._comma = ",\n", "\n"
+
+    def add(self, result: Result) -> None:
+        """One result of the file; values of outputs are left out."""
+        self.file.write(self._comma + "    " + json.dumps(plain(_result(result)), allow_nan=False))
+        self._comma = ",\n"
+
+    def end(self, file: FileResult, timing: Timing | None = None) -> None:
+        """End a file with what its results come to."""
+        rest: dict[str, Any] = {
+            "verdict": file.verdict.value,
+            "message": file.message,
+            "warnings": file.warnings,
+            "load_seconds": file.load_seconds,
         }
-    return data
+        if timing is not None:
+            rest["timing"] = {
+                "warmup": timing.warmup,
+                "samples": timing.samples,
+                "median": timing.median,
+                "min": timing.best,
+                "mean": timing.mean,
+                "mad": timing.deviation,
+            }
+        fields = ",\n".join(
+            f"   {json.dumps(k)}: {json.dumps(plain(v), allow_nan=False)}" for k, v in rest.items()
+        )
+        self.file.write(f"\n   ],\n{fields}\n  }}")
+
+    def close(self, exit_code: int) -> None:
+        """End the report; the file stays open."""
+        self.file.write(f'\n ],\n "exit_code": {exit_code}\n}}\n')
 
 
 def _result(r: Result) -> dict[str, Any]:

@@ -10,7 +10,18 @@ from ..bench import Timing
 from ..dtypes import DType
 from ..runner import FileResult, OutputResult, Result, Verdict
 
-__all__ = ["clean", "dtype_text", "file_report", "shape_text", "summary", "table", "timing_line"]
+__all__ = [
+    "Rows",
+    "clean",
+    "dtype_text",
+    "error",
+    "head",
+    "shape_text",
+    "summary",
+    "table",
+    "timing_line",
+    "warning",
+]
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 _WIDEST = 60
@@ -54,29 +65,69 @@ def _number(x: float | None) -> str:
     return "-" if x is None else f"{x:.4g}"
 
 
-def file_report(result: FileResult) -> str:
-    """One file: a table with a row per output, details of every failure below it."""
-    head = f"{clean(result.path, 200)}"
-    if result.message:
-        # The further lines of a message are a specification with a caret under its fault.
-        message = "\n         ".join(clean(line, 2000) for line in result.message.split("\n"))
-        return f"{head}\n  error: {message}"
-    lines = [head, *(f"  warning: {clean(w, 300)}" for w in result.warnings)]
-    rows: list[list[str]] = []
-    notes: list[str] = []
-    for r in result.results:
-        case = "-" if r.index is None else str(r.index)
-        if r.verdict is Verdict.ERROR:
-            rows.append([case, "", "", "", "", "", "ERROR", ""])
-            notes.append(f"  testcase {case}: {clean(r.message or '', 2000)}")
-        for i, out in enumerate(r.outputs):
-            rows.append(_row(case, out, f"{r.seconds * 1e3:.2f}" if i == 0 else ""))
-            if out.verdict is Verdict.FAIL:
-                notes += _failure(case, out)
-    headers = ["testcase", "output", "shape", "dtype", "max error", "tolerance", "verdict", "ms"]
-    if rows:
-        lines.append(table(rows, headers, right=(0, 4, 5, 7)))
-    return "\n".join([*lines, *notes])
+def head(file: FileResult) -> str:
+    """The lines above a file's results."""
+    lines = [clean(file.path, 200), *(warning(w) for w in file.warnings)]
+    return "\n".join(lines)
+
+
+def warning(text: str) -> str:
+    """A line for something that deserves a look."""
+    return f"  warning: {clean(text, 300)}"
+
+
+def error(message: str) -> str:
+    """The lines for why a file could not be read or executed."""
+    # The further lines of a message are a specification with a caret under its fault.
+    lines = [clean(line, 2000) for line in message.split("\n")]
+    return "  error: " + "\n         ".join(lines)
+
+
+_HEADERS = ("testcase", "output", "shape", "dtype", "max error", "tolerance", "verdict", "ms")
+_RIGHT = (0, 4, 5, 7)
+
+
+class Rows:
+    """A table of results that is printed piece by piece, a row per output; columns grow with what they hold.
+
+    >>> import loadrun
+    >>> rows, results = Rows(), loadrun.run("fixtures/nets/mlp.mge")
+    >>> [len(rows.block(results[i : i + 2]).splitlines()) for i in (0, 2)]
+    [4, 1]
+    """
+
+    def __init__(self) -> None:
+        self.widths: list[int] = []
+
+    def block(self, results: Iterable[Result]) -> str:
+        """The rows of further results, the first time below headers, and details of every failure."""
+        rows: list[list[str]] = []
+        notes: list[str] = []
+        for r in results:
+            case = "-" if r.index is None else str(r.index)
+            if r.verdict is Verdict.ERROR:
+                rows.append([case, "", "", "", "", "", "ERROR", ""])
+                notes.append(f"  testcase {case}: {clean(r.message or '', 2000)}")
+            for i, out in enumerate(r.outputs):
+                rows.append(_row(case, out, f"{r.seconds * 1e3:.2f}" if i == 0 else ""))
+                if out.verdict is Verdict.FAIL:
+                    notes += _failure(case, out)
+        return "\n".join([*self._lines(rows), *notes])
+
+    def _lines(self, rows: list[list[str]]) -> list[str]:
+        if not rows:
+            return []
+        if not self.widths:
+            lines = table(rows, _HEADERS, right=_RIGHT).splitlines()
+            self.widths = [len(dashes) for dashes in lines[1].split()]
+            return lines
+        columns = zip(self.widths, zip(*rows, strict=True), strict=True)
+        self.widths = [max(width, *map(len, column)) for width, column in columns]
+        return ["  ".join(_cell(i, c, self.widths[i]) for i, c in enumerate(row)).rstrip() for row in rows]
+
+
+def _cell(column: int, text: str, width: int) -> str:
+    return text.rjust(width) if column in _RIGHT else text.ljust(width)
 
 
 def _row(case: str, out: OutputResult, ms: str) -> list[str]:
@@ -119,14 +170,12 @@ def timing_line(timing: Timing) -> str:
 
 def summary(files: Sequence[FileResult]) -> str:
     """One line over all files."""
-    cases: list[Result] = [r for f in files for r in f.results]
-    checks = [o for r in cases for o in r.outputs if o.verdict in (Verdict.PASS, Verdict.FAIL)]
-    failed = sum(o.verdict is Verdict.FAIL for o in checks)
-    errors = sum(r.verdict is Verdict.ERROR for r in cases) + sum(bool(f.message) for f in files)
+    passed, failed = sum(f.passed for f in files), sum(f.failed for f in files)
+    errors = sum(f.errors + bool(f.message) for f in files)
     silent = sum(f.verdict is Verdict.NOT_COMPARED for f in files)
-    runs = sum(r.index is not None for r in cases)
-    parts = [_count(len(files), "file"), _count(runs, "testcase"), _count(len(checks), "check")]
-    parts[-1] += f": {len(checks) - failed} passed, {failed} failed"
+    runs = sum(f.testcases for f in files)
+    parts = [_count(len(files), "file"), _count(runs, "testcase"), _count(passed + failed, "check")]
+    parts[-1] += f": {passed} passed, {failed} failed"
     if errors:
         parts.append(_count(errors, "error"))
     if silent:
