@@ -81,21 +81,23 @@ def _family(r: Rewriter, opr: Opr) -> _Family | None:
     mode = mode_of(opr)
     if mode in (M.ADD, M.SUB, M.NEGATE):
         return _SUM
-    if mode in (M.MUL, M.TRUE_DIV) or _exponent(r, opr) is not None:
+    if mode in (M.MUL, M.TRUE_DIV) or _exponent(opr) is not None:
         return _PRODUCT if opr.outputs[0].dtype is not None and opr.outputs[0].dtype.is_float else None
     return None
 
 
-def _exponent(r: Rewriter, opr: Opr) -> float | None:
+def _exponent(opr: Opr) -> float | None:
     """The constant exponent of a power."""
     if opr.type == "PowC":
         return opr.get(PowC).exp
-    return _number(r, opr.inputs[1]) if mode_of(opr) == M.POW else None
+    return _number(opr.inputs[1]) if mode_of(opr) == M.POW else None
 
 
-def _number(r: Rewriter, old: Var) -> float | None:
-    new = r.var(old)
-    return r.scalar(new) if new.owner.type == "ImmutableTensor" and r.shape(new) == (1,) else None
+def _number(old: Var) -> float | None:
+    """The value of a stored scalar of the old graph, which may stand further on than what is being visited."""
+    if old.owner.type != "ImmutableTensor" or old.owner.tensors[0].shape != (1,):
+        return None
+    return float(old.owner.tensors[0].value()[0])
 
 
 def _ends(r: Rewriter, opr: Opr, family: _Family) -> bool:
@@ -114,17 +116,17 @@ def _parts(r: Rewriter, opr: Opr, family: _Family) -> list[tuple[Var, float]] | 
     if mode == family.sub:
         return [(opr.inputs[0], 1.0), (opr.inputs[1], -1.0)]
     if family is _PRODUCT:
-        exponent = _exponent(r, opr)
+        exponent = _exponent(opr)
         return [(opr.inputs[0], exponent)] if exponent is not None and exponent == int(exponent) else None
     if mode == M.NEGATE:
         return [(opr.inputs[0], -1.0)]
     if mode == M.MUL:
         for x, c in (opr.inputs, opr.inputs[::-1]):
-            number = _number(r, c)
-            if number is not None and _number(r, x) is None:
+            number = _number(c)
+            if number is not None and _number(x) is None:
                 return [(x, number)]
     if mode == M.TRUE_DIV and opr.outputs[0].dtype is not None and opr.outputs[0].dtype.is_float:
-        number = _number(r, opr.inputs[1])
+        number = _number(opr.inputs[1])
         return [(opr.inputs[0], float(np.float32(1) / np.float32(number)))] if number else None
     return None
 
@@ -138,6 +140,8 @@ def _normalized(r: Rewriter, end: Opr, family: _Family) -> Var | None:
         var, factor = queue.popleft()
         opr = var.owner
         parts = _parts(r, opr, family) if opr is end or r.single(var) else None
+        if parts is None and opr is end:
+            return None
         if parts is None:
             count += 1
             new = r.var(var)
@@ -180,7 +184,7 @@ def finish_arithmetic(graph: Graph) -> Graph:
             return None
         mode = mode_of(opr)
         if mode == M.POW:
-            exponent = _exponent(r, opr)
+            exponent = _exponent(opr)
             return (
                 None
                 if exponent is None
