@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import pickle
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from ..errors import LoadRunError, UsageError
 from ..graph import Graph, Metadata, Opr, Var
@@ -169,9 +170,8 @@ class DumpOptions:
             graph.metadata = replace(graph.metadata or Metadata(), is_valid=True, user_info=data)
 
 
-@dataclass(frozen=True)
-class DumpResult:
-    """What was written; MegEngine's ``trace.dump`` returns the same counts.
+class DumpResult(NamedTuple):
+    """What was written; MegEngine's ``trace.dump`` returns the same counts in the same order.
 
     Attributes:
         nr_opr: operators of the graph.
@@ -188,9 +188,9 @@ class DumpResult:
     tot_bytes: int
     tensor_value_bytes: int
     content_hash: int = 0
-    inputs: tuple[str, ...] = field(default=())
-    outputs: tuple[str, ...] = field(default=())
-    params: tuple[str, ...] = field(default=())
+    inputs: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()
+    params: tuple[str, ...] = ()
     testcases: int = 0
 
 

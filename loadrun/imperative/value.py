@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -238,6 +239,11 @@ class Tensor(Methods):
         """Make the tensor stand for another value."""
         self._reset(value)
 
+    @property
+    def format(self) -> str:
+        """The memory format, for MegEngine's sake: always the default."""
+        return "default"
+
     def detach(self) -> Tensor:
         """The same value; there are no gradients to part from."""
         return self._frozen()
@@ -262,8 +268,14 @@ class Tensor(Methods):
     def __reduce__(self) -> tuple[Any, ...]:
         return (_rebuild, (self.__class__, self._stored(), self._dtype, self._scalar, self._name))
 
+    def __copy__(self: T) -> T:
+        x = cast(T, _rebuild(self.__class__, self._stored(), self._dtype, self._scalar, self._name))
+        x._qparams = self._qparams
+        return x
+
     def __deepcopy__(self: T, memo: dict[int, Any]) -> T:
         x = cast(T, _rebuild(self.__class__, self._stored().copy(), self._dtype, self._scalar, self._name))
+        x._qparams = deepcopy(self._qparams, memo)
         memo[id(self)] = x
         return x
 
@@ -278,21 +290,8 @@ def _rebuild(kind: type[Tensor], value: Array, dtype: DType, scalar: bool, name:
     return x
 
 
-def tensor(
-    data: Any,
-    dtype: Any = None,
-    device: str | None = None,
-    is_const: bool = False,
-    no_cache: bool = False,
-    name: str | None = None,
-    format: str = "default",
-) -> Tensor:
-    """Make a `Tensor`; see there.
-
-    >>> tensor([1, 2, 3]).dtype
-    dtype('int32')
-    """
-    return Tensor(data, dtype, device, is_const, no_cache, name, format)
+tensor = Tensor
+"""MegEngine's name for making a Tensor."""
 
 
 def _holds_tensors(data: Any) -> bool:

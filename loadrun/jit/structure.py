@@ -24,17 +24,21 @@ def leaves(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, 
         yield path, value
 
 
-def rebuilt(value: Any, change: Callable[[Any], Any]) -> Any:
-    """The structure with every leaf changed.
+def rebuilt(
+    value: Any, change: Callable[[Any], Any], whole: tuple[type, Callable[[Any], Any]] | None = None
+) -> Any:
+    """The structure with every leaf changed, and values of the type `whole[0]` changed as a whole by `whole[1]`.
 
     >>> rebuilt({"a": (1, [2])}, lambda x: -x)
     {'a': (-1, [-2])}
     """
+    if whole is not None and isinstance(value, whole[0]):
+        return whole[1](value)
     if isinstance(value, dict):
-        made = {k: rebuilt(v, change) for k, v in value.items()}
+        made = {k: rebuilt(v, change, whole) for k, v in value.items()}
         return made if type(value) is dict else _like(value, made)
     if isinstance(value, (list, tuple)):
-        parts = [rebuilt(v, change) for v in value]
+        parts = [rebuilt(v, change, whole) for v in value]
         if hasattr(value, "_fields"):
             return type(value)(*parts)
         return parts if type(value) is list else _like(value, parts)

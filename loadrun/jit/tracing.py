@@ -16,7 +16,9 @@ from ..engines.reference import ReferenceEngine
 from ..errors import TraceError
 from ..graph import Var
 from ..imperative.apply import active, generator, use
+from ..imperative.convert import as_tensor
 from ..imperative.dtypes import narrowed
+from ..imperative.sizes import Dim, Shape
 from ..imperative.value import Tensor
 from ..optimize import simplify
 from ..rewrite import subgraph
@@ -274,9 +276,11 @@ class trace(Dumps):
         def unmark(leaf: Any) -> Any:
             return inside[id(leaf)] if isinstance(leaf, Argument) else leaf
 
-        return self.__wrapped__(
+        outputs = self.__wrapped__(
             *(rebuilt(a, unmark) for a in args), **{k: rebuilt(v, unmark) for k, v in kwargs.items()}
         )
+        # Sizes that are returned are values of the graph like others.
+        return rebuilt(outputs, lambda x: as_tensor(x) if isinstance(x, Dim) else x, whole=(Shape, as_tensor))
 
     def _check_unknown(self, recorder: Recorder, kwargs: Mapping[str, Any]) -> None:
         """Later calls without the Python code cannot ask closures for their tensors."""

@@ -13,6 +13,7 @@ from test_oracle import ROOT, pytestmark, run
 import loadrun
 from loadrun.capture import capture, embed
 from loadrun.errors import LoadRunError
+from loadrun.optimize import optimize_for_inference
 
 sys.path.insert(0, str(ROOT.parent))
 from fixtures.functional._case import Case, flatten
@@ -32,7 +33,7 @@ def dump(case: Case, path: Path) -> bool:
     tensors = [loadrun.tensor(x) for x in case.inputs]
     if not tensors or not traced(*tensors):
         return False
-    graph = traced.graph([f"x{i}" for i in range(len(tensors))])
+    graph, _ = optimize_for_inference(traced.graph([f"x{i}" for i in range(len(tensors))]))
     if any(not x.size for x in case.inputs):
         return False
     used = {v.name for v in graph.inputs}
