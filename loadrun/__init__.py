@@ -46,7 +46,7 @@ _LATER = {
     "trace": "jit",
     "trace_module": "jit",
 }
-_ROOMS = frozenset(("core", "functional", "jit", "module", "quantization", "random"))
+_ROOMS = frozenset(("amp", "config", "core", "functional", "jit", "module", "quantization", "random"))
 
 
 def __getattr__(name: str) -> Any:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from .. import amp
 from .. import params as P
 from ..dtypes import DType
 from ..imperative import Tensor, apply1, as_tensor, convert, shape_tensor
@@ -48,7 +49,9 @@ def cross(conv_mode: Any) -> None:
 
 def plus(y: Tensor, bias: Any) -> Tensor:
     """The output with the bias added, if there is one."""
-    return y if bias is None else y + bias
+    if bias is None:
+        return y
+    return y + (as_tensor(bias).astype(amp.low_prec_dtype) if amp.enabled else bias)
 
 
 def planar(stride: Any, padding: Any, dilation: Any, groups: int, compute_mode: Any) -> P.Convolution:

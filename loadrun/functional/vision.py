@@ -13,15 +13,20 @@ import numpy as np
 from .. import params as P
 from ..imperative import Tensor, apply, apply1, as_tensor, shape_tensor
 from .geometry import member, pair, require
+from .turning import flip, resize, rot90, rotate
 
 __all__ = [
     "correlation",
     "cvt_color",
+    "flip",
     "interpolate",
     "nms",
     "remap",
+    "resize",
     "roi_align",
     "roi_pooling",
+    "rot90",
+    "rotate",
     "warp_affine",
     "warp_perspective",
 ]

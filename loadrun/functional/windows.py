@@ -9,7 +9,7 @@ import numpy as np
 from .. import params as P
 from ..errors import EngineError
 from ..imperative import Tensor, apply, apply1, as_tensor, const, shape_tensor
-from .conv import window
+from .conv import plus, window
 from .geometry import pair, require, sizes
 
 __all__ = [
@@ -42,8 +42,7 @@ def linear(inp: Any, weight: Any, bias: Any = None, compute_mode: Any = "default
     """
     from .linalg import matmul
 
-    y = matmul(inp, weight, transpose_b=True, compute_mode=compute_mode)
-    return y if bias is None else y + bias
+    return plus(matmul(inp, weight, transpose_b=True, compute_mode=compute_mode), bias)
 
 
 def dropout(inp: Any, drop_prob: float, training: bool = True) -> Tensor:

@@ -20,6 +20,7 @@ from ..ops.catalog import TypeParam
 from ..ops.parallel import blas_serial
 from ..ops.registry import Call, Shape, implementation
 from ..params import Record
+from .settings import adapted, in_force
 
 if TYPE_CHECKING:
     from .value import Tensor
@@ -126,6 +127,8 @@ def apply(
     Raises:
         EngineError: the operator does not take these inputs; the text says what was found and expected.
     """
+    if in_force():
+        params, inputs = adapted(type, params, inputs)
     if scalar is None:
         scalar = type in _ELEMENTWISE and bool(inputs) and all(x._scalar for x in inputs)
     session = _local.session

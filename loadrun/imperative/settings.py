@@ -1,0 +1,74 @@
+"""What `loadrun.amp` and `loadrun.config` change about an operator before it is applied."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from .. import amp, config
+from .. import params as P
+from ..params import Record
+
+if TYPE_CHECKING:
+    from .value import Tensor
+
+__all__ = ["adapted", "in_force"]
+
+_M = P.ElemwiseMode
+_LOW = frozenset(("ConvolutionV2", "ConvolutionBackwardDataV2", "MatrixMulV2", "BatchedMatrixMulV2"))
+_HIGH = frozenset(("LayerNorm", "GeneralNorm", "GroupNorm", "InstanceNorm"))
+_HIGH_MODES = frozenset(
+    (
+        *(
+            _M.TRUE_DIV,
+            _M.EXP,
+            _M.POW,
+            _M.LOG,
+            _M.EXPM1,
+            _M.LOG1P,
+            _M.ACOS,
+            _M.ASIN,
+            _M.ATAN2,
+            _M.COS,
+            _M.SIN,
+        ),
+        *(_M.LOG_SUM_EXP, _M.TAN, _M.ASINH, _M.ACOSH, _M.ATANH, _M.SINH, _M.COSH, _M.SOFTPLUS, _M.HSIGMOID),
+        *(_M.LOGSIGMOID, _M.SQRT),
+    )
+)
+
+
+def in_force() -> bool:
+    """Whether any operator might be changed."""
+    return amp.enabled or config._compute_mode != "default"
+
+
+def adapted(
+    type: str, params: tuple[Record, ...], inputs: Sequence[Tensor]
+) -> tuple[tuple[Record, ...], Sequence[Tensor]]:
+    """The parameter records and inputs that an operator is applied with."""
+    floats = all(x._dtype.is_float for x in inputs)
+    if type in _LOW and floats:
+        inputs = _cast(inputs, [amp.low_prec_dtype] * len(inputs))
+        mode = "float32" if amp.enabled else config._compute_mode
+        half = all(x._dtype.bits == 16 for x in inputs)
+        return tuple(_summing(p, mode) if half else p for p in params), inputs
+    if not amp.enabled:
+        return params, inputs
+    high = [amp.high_prec_dtype] * len(inputs)
+    if type == "BatchNormV1":
+        return params, _cast(inputs, [amp.low_prec_dtype, *high[1:]])
+    if type in _HIGH or (type == "Elemwise" and floats and getattr(params[0], "mode", None) in _HIGH_MODES):
+        return params, _cast(inputs, high)
+    return params, inputs
+
+
+def _summing(param: Record, mode: str) -> Record:
+    kind: Any = {P.Convolution: P.ComputeMode, P.MatrixMul: P.MatrixMulComputeMode}.get(param.__class__)
+    return param if kind is None else param.replace(compute_mode=kind[mode.upper()])
+
+
+def _cast(inputs: Sequence[Tensor], kinds: Sequence[str]) -> Sequence[Tensor]:
+    if not amp.enabled:
+        return inputs
+    return [x.astype(k) for x, k in zip(inputs, kinds, strict=True)]
