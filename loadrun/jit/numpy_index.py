@@ -20,7 +20,7 @@ from .numpy_emit import M
 from .numpy_types import operand
 from .numpy_views import Part
 
-__all__ = ["Selection", "assign", "nonzero", "part_of", "read", "select"]
+__all__ = ["Selection", "assign", "basic_value", "nonzero", "part_of", "read", "select"]
 
 
 @dataclass(eq=False)
@@ -69,10 +69,7 @@ def select(x: Tensor, index: Any) -> Selection:
     fill = [slice(None)] * (len(shape) - used)
     at = dots[0] if dots else len(parts)
     parts[at : at + len(dots)] = fill
-    if len(parts) == 1 and isinstance(parts[0], Tensor) and e.is_bool(parts[0]):
-        _mask_fits(parts[0], shape, 0)
-        return Selection(mask=parts[0])
-    if isinstance(parts[0] if parts else None, Tensor) and e.is_bool(parts[0]) and not given[1:]:
+    if len(given) == 1 and isinstance(parts[0], Tensor) and e.is_bool(parts[0]):
         _mask_fits(parts[0], shape, 0)
         return Selection(mask=parts[0])
     return _arranged(parts, shape, bool(dots))
@@ -233,7 +230,8 @@ def part_of(x: Tensor, found: Selection) -> Part:
                 index[axis] = slice(None, None, step) if idx is None else 0
             else:
                 index[axis] = slice(begin, end, step) if idx is None else idx
-        return np.expand_dims(a[(*index, ...)], new)
+        place: Any = (*index, Ellipsis)
+        return np.expand_dims(a[place], new)
 
     return Part(get, put, shadow, key=found.key)
 

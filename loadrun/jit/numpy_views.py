@@ -72,7 +72,7 @@ class Cell:
         self.parent = parent
         self.part = part
         self.root: Cell = self if parent is None else parent.root
-        self.ordered = ordered if parent is None or part is None else parent.ordered and part.ordered
+        self.ordered: bool = ordered if parent is None or part is None else parent.ordered and part.ordered
         self.version = 0
         self._seen = -1
         self._rivals: list[tuple[weakref.ref[Cell], str]] = []

@@ -1,0 +1,224 @@
+"""`Array`: what a traced function receives where its caller gave an ndarray."""
+
+from __future__ import annotations
+
+import dis
+import operator
+import sys
+from typing import Any, TypeVar, cast
+
+import numpy as np
+
+from ..dtypes import Array as NDArray
+from ..dtypes import DType
+from ..graph import Var
+from ..imperative import Tensor
+from ..imperative.apply import Session, active
+from . import numpy_emit as e
+from . import numpy_index
+from .array_methods import ArrayMethods
+from .numpy_protocol import refused
+from .numpy_types import operand
+from .numpy_views import Cell, Part
+
+__all__ = ["Array"]
+
+T = TypeVar("T", bound="Array")
+
+
+class Array(ArrayMethods, Tensor):  # type: ignore[misc]
+    """A traced value that behaves as an ndarray does.
+
+    Operators, methods, indexing, index assignment, in-place operators and numpy's functions are recorded as
+    MegEngine's operators; dtypes follow numpy's promotion and are then narrowed (float64 to float32, int64 to
+    int32). Basic indexing, transposing and reshaping give views: writing through one changes the other.
+
+    Reading a value (``if``, ``float(x)``, ``np.asarray(x)``, ``x.tolist()``) gives the value of this run; what a
+    dump makes of it is a constant.
+
+    Args:
+        data: an ndarray, a nested list, a number or a Tensor.
+        dtype: a numpy dtype; by default that of `data`, narrowed.
+
+    >>> x = Array([[1.0, 2.0], [3.0, 4.0]])
+    >>> row = x[0]
+    >>> row *= 10
+    >>> (np.sqrt(x * x) + x.T).numpy().tolist()
+    [[20.0, 23.0], [23.0, 8.0]]
+    """
+
+    _cell: Cell
+
+    def __init__(self, data: Any, dtype: Any = None) -> None:
+        inner = data._frozen() if isinstance(data, Tensor) else Tensor(data)
+        if dtype is not None:
+            inner = e.cast(inner, np.dtype(dtype))
+        self._begin(Cell(inner))
+
+    def _begin(self, cell: Cell) -> None:
+        self._cell = cell
+        self._qparams = None
+        self._name = ""
+
+    @classmethod
+    def _around(cls: type[T], value: Tensor, *, ordered: bool = True, scalar: bool = False) -> T:
+        """A new array with memory of its own."""
+        return cls._of_cell(Cell(value, ordered=ordered, scalar=scalar))
+
+    @classmethod
+    def _of_cell(cls: type[T], cell: Cell) -> T:
+        x = cls.__new__(cls)
+        x._begin(cell)
+        return x
+
+    def _viewed(self, part: Part) -> Array:
+        """A view of this array."""
+        return Array._of_cell(self._cell.view(part))
+
+    # What the tracer sees: the state of the value as it is now
+
+    @classmethod
+    def _of(
+        cls: type[T], value: NDArray | None, dtype: DType, scalar: bool = False, *, const: bool = False
+    ) -> T:
+        return cls._around(Tensor._of(value, dtype, scalar, const=const))
+
+    @property
+    def _value(self) -> NDArray | None:
+        return self._cell.read()._value
+
+    @_value.setter
+    def _value(self, value: NDArray | None) -> None:
+        self._cell.read()._value = value
+
+    @property
+    def _dtype(self) -> DType:  # type: ignore[override]
+        return self._cell.read()._dtype
+
+    @property
+    def _scalar(self) -> bool:  # type: ignore[override]
+        return self._cell.read()._scalar
+
+    @property
+    def _const(self) -> bool:  # type: ignore[override]
+        return self._cell.read()._const
+
+    @property
+    def _var(self) -> Var | None:
+        return self._cell.read()._var
+
+    @_var.setter
+    def _var(self, var: Var | None) -> None:
+        self._cell.read()._var = var
+
+    @property
+    def _session(self) -> Session | None:
+        return self._cell.read()._session
+
+    @_session.setter
+    def _session(self, session: Session | None) -> None:
+        self._cell.read()._session = session
+
+    def _copy_state(self, other: Tensor) -> None:
+        self._cell.write(other._frozen())
+
+    def _frozen(self) -> Tensor:
+        return self._cell.read()._frozen()
+
+    # Writing
+
+    def _written(self, value: Tensor) -> Array:
+        """This array with another value; a new one where it stands for a numpy scalar."""
+        if self._cell.scalar:
+            return Array._around(value, scalar=True)
+        self._cell.write(value)
+        return self
+
+    def __getitem__(self, index: Any) -> Any:
+        x = self._cell.read()
+        if isinstance(index, str):
+            raise IndexError("only integers, slices, ... , None and arrays are valid indices, found a str")
+        found = numpy_index.select(x, index)
+        if not found.basic:
+            # numpy lays the result out by the order of the indices, so that only one shape of index is certain.
+            certain = found.mask is not None or (len(found.entries) > 0 and found.entries[0] is not None)
+            return Array._around(numpy_index.read(x, found), ordered=certain and self._cell.ordered)
+        part = numpy_index.part_of(x, found)
+        if len(found.integers) == len(e.sizes(x)) and not found.dots and "new" not in found.entries:
+            return Array._around(part.get(x), scalar=True)
+        return self._viewed(part)
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        if self._cell.scalar:
+            raise TypeError("a numpy scalar does not support item assignment")
+        x = self._cell.read()
+        found = numpy_index.select(x, index)
+        if found.basic:
+            part = numpy_index.part_of(x, found)
+            if isinstance(value, Array) and _same_part(value._cell, self._cell, part):
+                return
+            new = numpy_index.basic_value(x, part, operand(_joined(value), x._dtype.np))
+            self._cell.view(part).write(new)
+            return
+        self._cell.write(numpy_index.assign(x, found, operand(_joined(value), x._dtype.np)))
+
+    # Reading values
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray:
+        if active() is not None and _is_assigned():
+            raise refused(
+                "a traced array is assigned into an ndarray, which would make it a constant",
+                way_out="make the ndarray from a traced array: np.zeros_like(x), np.zeros(shape, like=x), or stack "
+                "the parts with np.stack",
+            )
+        value = self.numpy()
+        return value if dtype is None else value.astype(dtype)
+
+    def __bool__(self) -> bool:
+        if e.sizes(self) not in ((), (1,)) and np.prod(e.sizes(self)) != 1:
+            raise ValueError(
+                "The truth value of an array with more than one element is ambiguous. Use a.any() or a.all()"
+            )
+        return bool(self.item())
+
+    def __index__(self) -> int:
+        if self.ndim:
+            raise TypeError("only integer scalar arrays can be converted to a scalar index")
+        return operator.index(self.item())
+
+    def __len__(self) -> int:
+        if not e.sizes(self):
+            raise TypeError("len() of unsized object")
+        return int(e.sizes(self)[0])
+
+    def __contains__(self, value: Any) -> bool:
+        return bool(np.any(self == value))
+
+    def __copy__(self) -> Array:
+        return cast(Array, self.copy())
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        found = memo[id(self)] = self.copy()
+        return found
+
+
+def _joined(value: Any) -> Any:
+    """A nested list of arrays as one tensor."""
+    if isinstance(value, (list, tuple)):
+        from .numpy_protocol import _plain_list
+
+        return _plain_list(value)
+    return value
+
+
+def _same_part(value: Cell, target: Cell, part: Part) -> bool:
+    """Whether a value is the very part that it is assigned to, as in ``x[i] += 1``."""
+    return value.parent is target and value.part is not None and value.part.key == part.key
+
+
+def _is_assigned() -> bool:
+    """Whether the caller's code that asks for an ndarray is an assignment ``target[index] = x``."""
+    frame = sys._getframe(2)
+    if frame.f_lasti < 0:
+        return False
+    return dis.opname[frame.f_code.co_code[frame.f_lasti]] == "STORE_SUBSCR"
