@@ -7,6 +7,8 @@ Uniform numbers lie in (0, 1], as MegEngine's do.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
@@ -16,10 +18,60 @@ from ..graph import Opr
 from .registry import Call, Shape, ShapeCall, kernel, same_shape
 from .shape import count, known_value, target_shape
 
-__all__: list[str] = []
+__all__ = ["Draw", "Stream", "drawing_from"]
+
+R = TypeVar("R", bound=P.Record)
 
 _MOST = float(2**62)
 """Larger means than numpy's Poisson generator takes."""
+
+
+class Stream:
+    """Generators for one draw after another, all given by a seed."""
+
+    def __init__(self, seed: int) -> None:
+        self._seed = seed % (1 << 64)
+        self._drawn = 0
+
+    def generator(self) -> np.random.Generator:
+        """The generator of the next draw."""
+        self._drawn += 1
+        return np.random.default_rng((self._seed, self._drawn))
+
+    def next(self) -> Draw:
+        """The next draw alone, to be repeated."""
+        self._drawn += 1
+        return Draw(self._seed, self._drawn)
+
+
+@dataclass(frozen=True)
+class Draw:
+    """One draw of a stream, the same each time."""
+
+    seed: int
+    place: int
+
+    def generator(self) -> np.random.Generator:
+        """The generator of this draw."""
+        return np.random.default_rng((self.seed, self.place))
+
+
+def drawing_from(source: Stream | Draw, param: R) -> R:
+    """The record, marked so that its operator draws from `source` and not from the engine's generator.
+
+    The mark is not part of a file.
+
+    >>> drawing_from(Stream(1), P.UniformRNG(seed=1)) == P.UniformRNG(seed=1)
+    False
+    """
+    param.__dict__["source"] = source
+    return param
+
+
+def _generator(c: Call) -> np.random.Generator:
+    """What an operator draws from."""
+    own: Stream | Draw | None = c.opr.params[0].__dict__.get("source")
+    return c.rng if own is None else own.generator()
 
 
 def _float_of(name: str) -> DType:
@@ -53,7 +105,7 @@ def _sample(c: Call, value: Array | float, shape: Shape) -> Array:
 
 def _uniform(c: Call, shape: Shape) -> Array:
     """float32 numbers in (0, 1]."""
-    return np.float32(1) - c.rng.random(shape, np.float32)
+    return np.float32(1) - _generator(c).random(shape, np.float32)
 
 
 @kernel("UniformRNGV1", dtype=_uniform_dtype, shape=_given_shape, random=True)
@@ -68,7 +120,9 @@ def gaussian(c: Call, shape: Array) -> Array:
     """Normally distributed numbers with the parameters `mean` and `std`."""
     p = c.get(P.GaussianRNG)
     want = target_shape(shape)
-    return _sample(c, c.rng.standard_normal(want, np.float32) * np.float32(p.std) + np.float32(p.mean), want)
+    return _sample(
+        c, _generator(c).standard_normal(want, np.float32) * np.float32(p.std) + np.float32(p.mean), want
+    )
 
 
 def _paired(a: Shape, b: Shape) -> Shape:
@@ -91,7 +145,7 @@ def gamma(c: Call, shape: Array, scale: Array) -> Array:
     want = _paired(shape.shape, scale.shape)
     a = shape.astype(np.float64)
     return _sample(
-        c, c.rng.standard_gamma(np.where(a > 0, a, 0)) * scale.reshape(want).astype(np.float64), want
+        c, _generator(c).standard_gamma(np.where(a > 0, a, 0)) * scale.reshape(want).astype(np.float64), want
     )
 
 
@@ -104,7 +158,7 @@ def beta(c: Call, alpha: Array, beta: Array) -> Array:
     """
     want = _paired(alpha.shape, beta.shape)
     a, b = alpha.astype(np.float64), beta.reshape(want).astype(np.float64)
-    drawn = c.rng.beta(np.where(a > 0, a, 1), np.where(b > 0, b, 1))
+    drawn = _generator(c).beta(np.where(a > 0, a, 1), np.where(b > 0, b, 1))
     edge = np.where(a > 0, 1.0, np.where(b > 0, 0.0, np.nan))
     return _sample(c, np.where((a > 0) & (b > 0), drawn, edge), want)
 
@@ -113,13 +167,13 @@ def beta(c: Call, alpha: Array, beta: Array) -> Array:
 def poisson(c: Call, mean: Array) -> Array:
     """One Poisson distributed number an element, 0 where the mean is not positive."""
     m = mean.astype(np.float64)
-    return _sample(c, c.rng.poisson(np.where(m > 0, np.minimum(m, _MOST), 0)), mean.shape)
+    return _sample(c, _generator(c).poisson(np.where(m > 0, np.minimum(m, _MOST), 0)), mean.shape)
 
 
 @kernel("ExponentialRNG", dtype=_all_float, shape=same_shape, random=True)
 def exponential(c: Call, rate: Array) -> Array:
     """One exponentially distributed number of that rate an element."""
-    return _sample(c, c.rng.standard_exponential(rate.shape) / rate.astype(np.float64), rate.shape)
+    return _sample(c, _generator(c).standard_exponential(rate.shape) / rate.astype(np.float64), rate.shape)
 
 
 def _permutation_dtype(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
@@ -140,7 +194,7 @@ def permutation(c: Call, shape: Array) -> Array:
     dtype = c.outputs[0].np
     if dtype.kind == "i" and count(want) >= np.iinfo(dtype).max - 1:
         raise ValueError(f"{count(want)} numbers do not fit into {c.outputs[0]}")
-    return _sample(c, c.rng.permutation(count(want)), want)
+    return _sample(c, _generator(c).permutation(count(want)), want)
 
 
 def _shuffle_dtype(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
@@ -157,7 +211,7 @@ def shuffle(c: Call, x: Array) -> tuple[Array, Array]:
 
     MegEngine's CPU kernel moves too few elements when there are three dimensions or more; here whole entries move.
     """
-    at = c.rng.permutation(x.shape[0]).astype(np.int32)
+    at = _generator(c).permutation(x.shape[0]).astype(np.int32)
     return x[at], at
 
 
@@ -194,9 +248,9 @@ def multinomial(c: Call, probs: Array) -> Array:
     rows, n = _multinomial(p, probs.shape)
     weights = probs.astype(np.float64)
     if not p.replacement:
-        keys = c.rng.standard_exponential(probs.shape) / weights
+        keys = _generator(c).standard_exponential(probs.shape) / weights
         return keys.argsort(axis=1)[:, :n].astype(np.int32)
-    drawn = 1 - c.rng.random((rows, n))
+    drawn = 1 - _generator(c).random((rows, n))
     found = [np.searchsorted(w, u) for w, u in zip(weights.cumsum(1), drawn, strict=True)]
     return np.minimum(np.array(found).reshape(rows, n), probs.shape[1] - 1).astype(np.int32)
 
