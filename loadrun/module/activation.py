@@ -1,0 +1,94 @@
+"""Activations (MegEngine's ``module/activation.py``)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .. import functional as F
+from ..imperative import Parameter, Tensor
+from .module import Module
+
+__all__ = ["GELU", "LeakyReLU", "PReLU", "ReLU", "SiLU", "Sigmoid", "Softmax"]
+
+
+class Softmax(Module):
+    """``exp(x) / sum(exp(x))`` along an axis; without one, the last, or the second of four axes.
+
+    >>> Softmax(axis=0)(Tensor([0.0, 0.0])).tolist()
+    [0.5, 0.5]
+    """
+
+    def __init__(self, axis: Any = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.axis = axis
+
+    def forward(self, inputs: Any) -> Tensor:
+        """Any float tensor."""
+        return F.softmax(inputs, self.axis)
+
+    def _module_info_string(self) -> str:
+        return f"axis={self.axis}"
+
+
+class Sigmoid(Module):
+    """``1 / (1 + exp(-x))``."""
+
+    def forward(self, inputs: Any) -> Tensor:
+        """Any float tensor."""
+        return F.sigmoid(inputs)
+
+
+class SiLU(Module):
+    """``x * sigmoid(x)``."""
+
+    def forward(self, inputs: Any) -> Tensor:
+        """Any float tensor."""
+        return F.silu(inputs)
+
+
+class GELU(Module):
+    """``x * P(X <= x)`` for a standard normal X."""
+
+    def forward(self, inputs: Any) -> Tensor:
+        """Any float tensor."""
+        return F.gelu(inputs)
+
+
+class ReLU(Module):
+    """``max(x, 0)``."""
+
+    def forward(self, x: Any) -> Tensor:
+        """Any tensor."""
+        return F.relu(x)
+
+
+class PReLU(Module):
+    """``max(x, 0) + weight * min(x, 0)`` with a learned weight, one for all or one per channel.
+
+    >>> PReLU()(Tensor([-4.0, 4.0])).tolist()
+    [-1.0, 4.0]
+    """
+
+    def __init__(self, num_parameters: int = 1, init: float = 0.25, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.num_parameters = num_parameters
+        shape = (1, num_parameters, 1, 1) if num_parameters > 1 else (1,)
+        self.weight = Parameter(np.full(shape, init, np.float32))
+
+    def forward(self, inputs: Any) -> Tensor:
+        """(N, C, H, W) where there is a weight per channel, else any shape."""
+        return F.prelu(inputs, self.weight)
+
+
+class LeakyReLU(Module):
+    """``max(x, 0) + negative_slope * min(x, 0)``."""
+
+    def __init__(self, negative_slope: float = 0.01, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.negative_slope = negative_slope
+
+    def forward(self, inputs: Any) -> Tensor:
+        """Any float tensor."""
+        return F.leaky_relu(inputs, self.negative_slope)

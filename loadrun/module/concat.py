@@ -1,0 +1,24 @@
+"""Concatenation as a module (MegEngine's ``module/concat.py``)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from .. import functional as F
+from ..imperative import Tensor
+from .module import Module
+
+__all__ = ["Concat"]
+
+
+class Concat(Module):
+    """`functional.concat`, so that quantization finds it.
+
+    >>> Concat()([Tensor([1.0]), Tensor([2.0])]).tolist()
+    [1.0, 2.0]
+    """
+
+    def forward(self, inps: Iterable[Any], axis: int = 0) -> Tensor:
+        """Tensors of one shape but along `axis`."""
+        return F.concat(list(inps), axis)

@@ -1,0 +1,34 @@
+"""Functions that are called before and after a module, and the handle that takes them away again."""
+
+from __future__ import annotations
+
+import itertools
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
+
+__all__ = ["HookHandler"]
+
+_numbers = itertools.count()
+
+
+class HookHandler:
+    """A registered hook.
+
+    >>> hooks = OrderedDict()
+    >>> handle = HookHandler(hooks, print)
+    >>> len(hooks), handle.remove(), len(hooks)
+    (1, None, 0)
+    """
+
+    def __init__(self, hooks: OrderedDict[int, Callable[..., Any]], hook: Callable[..., Any]) -> None:
+        self.id = next(_numbers)
+        hooks[self.id] = hook
+        self._hooks = weakref.ref(hooks)
+
+    def remove(self) -> None:
+        """Take the hook away; a second time nothing happens."""
+        hooks = self._hooks()
+        if hooks is not None:
+            hooks.pop(self.id, None)

@@ -1,0 +1,23 @@
+"""A module that does nothing (MegEngine's ``module/identity.py``)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .. import functional as F
+from ..imperative import Tensor
+from .module import Module
+
+__all__ = ["Identity"]
+
+
+class Identity(Module):
+    """A copy of its input.
+
+    >>> Identity()(Tensor([1.0])).tolist()
+    [1.0]
+    """
+
+    def forward(self, x: Any) -> Tensor:
+        """Any tensor."""
+        return F.copy(x)

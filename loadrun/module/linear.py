@@ -1,0 +1,80 @@
+"""Fully connected layers (MegEngine's ``module/linear.py``)."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from .. import functional as F
+from ..imperative import Parameter, Tensor
+from . import init
+from .module import Module
+
+__all__ = ["Linear", "LinearRelu"]
+
+
+class Linear(Module):
+    """``x @ weight.T + bias``.
+
+    Args:
+        in_features: size of the input's last axis.
+        out_features: size of the output's last axis.
+        bias: whether there is one.
+        compute_mode: "float32" sums float16 products in float32.
+
+    Attributes:
+        weight: (out_features, in_features).
+        bias: (out_features,) or None.
+
+    >>> layer = Linear(2, 3)
+    >>> layer(Tensor([[1.0, 2.0]])).shape, layer
+    ((1, 3), Linear(in_features=2, out_features=3, bias=True))
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        bias: bool = True,
+        compute_mode: str = "default",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.out_features = out_features
+        self.in_features = in_features
+        self.weight: Any = Parameter(np.zeros((out_features, in_features), np.float32))
+        self.bias: Any = Parameter(np.zeros(out_features, np.float32)) if bias else None
+        self.compute_mode = compute_mode
+        self.reset_parameters()
+
+    def _get_fanin(self) -> int:
+        return self.in_features
+
+    def reset_parameters(self) -> None:
+        """Draw the weight anew, with a variance of one by `in_features`; the bias becomes 0."""
+        init.normal_(self.weight, 0.0, math.sqrt(1 / self._get_fanin()))
+        if self.bias is not None:
+            init.zeros_(self.bias)
+
+    def calc_linear(self, x: Any, weight: Any, bias: Any) -> Tensor:
+        """The layer with other parameters."""
+        return F.linear(x, weight, bias, compute_mode=self.compute_mode)
+
+    def forward(self, x: Any) -> Tensor:
+        """(..., in_features) to (..., out_features)."""
+        return self.calc_linear(x, self.weight, self.bias)
+
+    def _module_info_string(self) -> str:
+        return (
+            f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
+        )
+
+
+class LinearRelu(Linear):
+    """`Linear` and relu."""
+
+    def forward(self, inp: Any) -> Tensor:
+        """(..., in_features) to (..., out_features)."""
+        return F.relu(self.calc_linear(inp, self.weight, self.bias))

@@ -1,0 +1,25 @@
+"""Marks of where quantization begins and ends (MegEngine's ``module/quant_dequant.py``)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .module import Module
+
+__all__ = ["DequantStub", "QuantStub"]
+
+
+class QuantStub(Module):
+    """Where quantized inference begins; does nothing before `quantization.quantize`."""
+
+    def forward(self, inp: Any) -> Any:
+        """Any tensor."""
+        return inp
+
+
+class DequantStub(Module):
+    """Where quantized inference ends; does nothing before `quantization.quantize`."""
+
+    def forward(self, inp: Any) -> Any:
+        """Any tensor."""
+        return inp
