@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import tempfile
@@ -27,7 +28,13 @@ def replacing(target: str | os.PathLike[str], *, append: bool = False) -> Iterat
         OSError: the folder is not there or cannot be written to.
     """
     path = Path(os.path.realpath(target))
-    if path.exists() and not path.is_file() and not path.is_dir():
+    if path.is_dir():
+        raise IsADirectoryError(
+            errno.EISDIR, "expected the name of a file to write, found a folder", str(target)
+        )
+    if not path.parent.is_dir():
+        raise FileNotFoundError(errno.ENOENT, "there is no such folder to write to", str(path.parent))
+    if path.exists() and not path.is_file():
         with path.open("wb") as f:
             yield f
         return

@@ -245,6 +245,34 @@ def test_streams() -> None:
     assert pipe.getvalue() == data.getvalue()[4:]
 
 
+def test_names_of_the_old_script(model: str, tmp_path: Path) -> None:
+    """The options of MegEngine's dump_with_testcase that trace.dump has not."""
+    out = tmp_path / "o.mge"
+    assert (
+        pack(MLP, "-d", "#ones", "-o", out, "-q", "--replace", "--discard-var-name", "--output-strip-info")
+        == 0
+    )
+    graph = loadrun.load(out).graph
+    assert {v.name for v in graph.vars()} == {None, "data", "out:expect"}
+    assert {t.name for o in graph.oprs for t in o.tensors if o.type != "Host2DeviceCopy"} == {None}
+    assert "MatrixMul" in json.loads((tmp_path / "o.mge.json").read_text())["opr_types"]
+
+
+def test_places_that_cannot_be_written(
+    model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for target, said in (
+        (tmp_path, f"loadrun: {tmp_path}: expected the name of a file to write, found a folder"),
+        (tmp_path / "no" / "o.mge", f"loadrun: {tmp_path / 'no'}: there is no such folder to write to"),
+    ):
+        assert pack(model, "-d", "#ones", "-o", target) == 2
+        assert capsys.readouterr().err.strip() == said
+    assert pack(tmp_path / "missing.mge", "-d", "#ones", "-o", "o.mge") == 2
+    assert (
+        capsys.readouterr().err.strip() == f"loadrun: {tmp_path / 'missing.mge'}: No such file or directory"
+    )
+
+
 def test_counts(tmp_path: Path) -> None:
     result = loadrun.save(loadrun.load(MLP), tmp_path / "o.mge", DumpOptions(keep_param_name=True))
     assert (result.nr_opr, result.inputs, result.outputs) == (43, ("data", "out:expect"), ("out",))

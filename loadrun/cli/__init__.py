@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from ..errors import LoadRunError
-from .groups import EXIT_ERROR
+from .groups import EXIT_ERROR, reason
 
 __all__ = ["main"]
 
@@ -49,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         # The reader of the output went away (as `head` does); nothing is left to tell it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except OSError as e:
-        print(f"loadrun: {e}", file=sys.stderr)
+        print(f"loadrun: {reason(e, named=True)}", file=sys.stderr)
     except KeyboardInterrupt:
         print("loadrun: interrupted", file=sys.stderr)
         return 130

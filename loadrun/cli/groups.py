@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import NoReturn, TypeVar
 
+from ..errors import FormatError
 from ..runner import Verdict
 
 __all__ = [
@@ -32,6 +33,19 @@ class Parser(argparse.ArgumentParser):
         """Print the message and leave with exit code 2."""
         print(f"{self.prog}: {message}\n`{self.prog} --help` lists the options.", file=sys.stderr)
         raise SystemExit(EXIT_ERROR)
+
+
+def reason(e: Exception, *, named: bool = False) -> str:
+    """Why a file cannot be read or written, in one line; `named` for a line that does not name the file otherwise.
+
+    >>> reason(FileNotFoundError(2, "No such file or directory", "a.mge"), named=True)
+    'a.mge: No such file or directory'
+    """
+    if isinstance(e, FormatError) and not named:
+        return str(FormatError(e.message, offset=e.offset))
+    if isinstance(e, OSError) and e.strerror:
+        return f"{e.filename}: {e.strerror}" if named and e.filename else e.strerror
+    return str(e)
 
 
 def exit_code(verdicts: Iterable[Verdict], *, no_check: bool = False) -> int:

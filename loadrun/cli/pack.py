@@ -99,6 +99,11 @@ def _dump_options(p: Parser) -> None:
     g.add_argument(
         "--keep-var-name", type=int, choices=(0, 1, 2), help="names of variables: none, the outputs' or all"
     )
+    g.add_argument(
+        "--discard-var-name",
+        action="store_true",
+        help="the same as --keep-var-name 0 --no-keep-param-name",
+    )
     for what, names in (("opr", "operators"), ("param", "weights")):
         g.add_argument(f"--keep-{what}-name", action=argparse.BooleanOptionalAction, help=f"names of {names}")
     g.add_argument(
@@ -108,6 +113,9 @@ def _dump_options(p: Parser) -> None:
     g.add_argument("--no-metadata", action="store_true", help="leave the metadata out")
     g.add_argument("--append", action="store_true", help="put the dump behind what OUT.mge holds")
     g.add_argument("--strip-info-file", metavar="FILE", help="JSON file for the operators and dtypes in use")
+    g.add_argument(
+        "--output-strip-info", action="store_true", help="the same as --strip-info-file OUT.mge.json"
+    )
     g.add_argument("--append-json", action="store_true", help="extend that file's lists")
 
 
@@ -117,21 +125,7 @@ def main(argv: list[str]) -> int:
     args = options.parse_args(argv)
     if args.input is None:
         options.error('no data to pack; give it with -d, such as -d "data:cat.jpg" or -d "#rand(0,255)"')
-    dump = DumpOptions(
-        dump_format=args.format,
-        model_version=args.model_version,
-        no_change_graph=args.no_change_graph,
-        compat_older_version=args.compat_older_version,
-        keep_var_name=args.keep_var_name,
-        keep_opr_name=args.keep_opr_name,
-        keep_param_name=args.keep_param_name,
-        keep_opr_priority=args.keep_opr_priority,
-        user_info=args.user_info,
-        enable_metadata=False if args.no_metadata else None,
-        strip_info_file=args.strip_info_file,
-        append_json=args.append_json,
-        append=args.append,
-    )
+    dump = dump_options(args)
     bundle = load(args.model)
     warned = Warnings()
     total = count_cases(args.input)
@@ -171,6 +165,29 @@ def main(argv: list[str]) -> int:
         f"{result.nr_opr} operators, {Path(args.output).stat().st_size} bytes"
     )
     return EXIT_PASS
+
+
+def dump_options(args: argparse.Namespace) -> DumpOptions:
+    """What the arguments say about the file."""
+    strip = args.strip_info_file
+    if strip is None and args.output_strip_info:
+        strip = f"{args.output}.json"
+    discard = args.discard_var_name
+    return DumpOptions(
+        dump_format=args.format,
+        model_version=args.model_version,
+        no_change_graph=args.no_change_graph,
+        compat_older_version=args.compat_older_version,
+        keep_var_name=0 if discard else args.keep_var_name,
+        keep_opr_name=args.keep_opr_name,
+        keep_param_name=False if discard else args.keep_param_name,
+        keep_opr_priority=args.keep_opr_priority,
+        user_info=args.user_info,
+        enable_metadata=False if args.no_metadata else None,
+        strip_info_file=strip,
+        append_json=args.append_json,
+        append=args.append,
+    )
 
 
 def tolerance(given: list[str] | None) -> float | dict[str, float] | None:

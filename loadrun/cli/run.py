@@ -21,7 +21,7 @@ from ..inputlist import count_cases
 from ..report import text
 from ..runner import FileResult, Result, Runner, random_inputs
 from ..testcase import Bundle
-from .groups import Parser, Warnings, exit_code, progress
+from .groups import Parser, Warnings, exit_code, progress, reason
 from .inputs import add_input_options, cases_of, check_input_options
 from .stream import json_file, show
 
@@ -107,18 +107,12 @@ def _bundles(path: str) -> Iterator[tuple[FileResult, Bundle | None]]:
     try:
         bundles = load_all(path)
     except (FormatError, OSError) as e:
-        yield FileResult(path, message=_reason(e)), None
+        yield FileResult(path, message=reason(e)), None
         return
     seconds = time.perf_counter() - start
     for i, bundle in enumerate(bundles):
         name = path if i == 0 else f"{path} (dump {i + 1})"
         yield FileResult(name, warnings=_warnings(bundle), load_seconds=seconds), bundle
-
-
-def _reason(e: Exception) -> str:
-    if isinstance(e, FormatError):
-        return FormatError(e.message, offset=e.offset).__str__()
-    return e.strerror or str(e) if isinstance(e, OSError) else str(e)
 
 
 def _warnings(bundle: Bundle) -> list[str]:

@@ -13,7 +13,7 @@ from ..report.text import clean, summary
 from ..runner import FileResult, Result, Runner, Verdict
 from ..testcase import Bundle
 from ..unpacking import mismatches
-from .groups import EXIT_FAIL, Parser, exit_code, progress
+from .groups import EXIT_FAIL, Parser, exit_code, progress, reason
 from .stream import show
 
 __all__ = ["main"]
@@ -46,7 +46,7 @@ def main(argv: list[str]) -> int:
         try:
             bundles = load_all(path)
         except (LoadRunError, OSError) as e:
-            found.append(FileResult(path, message=str(e)))
+            found.append(FileResult(path, message=reason(e)))
             show(found[-1], (), None if args.quiet else sys.stdout)
             continue
         for i, bundle in enumerate(bundles):
