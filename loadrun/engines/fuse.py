@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from ..dtypes import Array
+from ..graph import Opr
 from ..ops.elemwise import float_step
 from ..ops.infer import Inference
 from ..ops.registry import Call, Finish, Kernel, Shape
@@ -34,8 +35,9 @@ class _Item:
 class FusedKernel:
     """A convolution kernel with what follows it; operands come after the convolution's own inputs."""
 
-    def __init__(self, kernel: Kernel, n_inputs: int, items: Sequence[_Item]) -> None:
+    def __init__(self, kernel: Kernel, n_inputs: int, items: Sequence[_Item], oprs: Sequence[Opr]) -> None:
         self.kernel = kernel
+        self.oprs = tuple(oprs)
         self.n_inputs = n_inputs
         self.items = tuple(items)
 
@@ -101,7 +103,7 @@ def fuse(steps: Sequence[Step], known: Inference, keep: Collection[int]) -> list
             inputs=(*s.call.inputs, *(dtypes[v] for v in operands)),
             const=(*s.call.const, *(const[v] for v in operands)),
         )
-        kernel = FusedKernel(s.kernel, len(s.reads), items)
+        kernel = FusedKernel(s.kernel, len(s.reads), items, [steps[j].call.opr for j in chain])
         taken.update(chain)
         for j in (i, *chain):
             out[j] = None

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import prod
 
 from ..ops.registry import Shape
-from .fuse import FusedKernel
+from ..params import Axis, Reduce, ReduceMode
 from .program import Step
 
 __all__ = ["Share", "foretell", "peak_bytes", "stored_bytes"]
@@ -61,17 +61,25 @@ def foretell(
     """
     sizes = stored_bytes(step, shapes)
     kind = step.call.opr.type
-    if isinstance(step.kernel, FusedKernel) or not step.reads:
+    if not step.reads:
         return [Share(n) for n in sizes]
     first = step.reads[0]
     if kind in _VIEWS:
         if kind == "ReshapeV1" and first in ragged:
             return [Share(n) for n in sizes]
         whole = kind in _STAYS_WHOLE and first not in ragged
+        if kind == "Split" and first in shapes:
+            axis = step.call.opr.get(Axis).axis
+            whole = first not in ragged and prod(shapes[first][: axis % len(shapes[first])]) == 1
         if kind in ("Split", "CondExecMark"):
             sources = step.reads if kind == "CondExecMark" else (first,) * len(sizes)
             return [Share(0, v, whole) for v, _ in zip(sources, sizes, strict=False)]
         return [Share(0, first, whole)] + [Share(n) for n in sizes[1:]]
+    if kind == "ReduceV2" and first in shapes and shapes.get(step.writes[0]) == shapes[first]:
+        # There is nothing to reduce, so the input is passed on.
+        same_type = step.call.inputs[0] == step.call.outputs[0]
+        if same_type and first not in ragged and step.call.opr.get(Reduce).mode != ReduceMode.SUM_SQR:
+            return [Share(0, first)]
     taken = _written_into(step, shapes, spare, ragged)
     if taken is None:
         return [Share(n) for n in sizes]

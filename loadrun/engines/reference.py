@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import numpy as np
 
 from ..dtypes import Array, nbytes
-from ..errors import EngineError, InputError
+from ..errors import EngineError, InputError, UsageError
 from ..graph import Graph, Var
 from ..ops.control import find_branches
 from ..ops.infer import Inference, describe, infer_dtypes, infer_shapes
 from ..ops.parallel import blas_serial
 from ..ops.registry import Shape, implementation
+from .dtr import DTRProgram
 from .fuse import fuse
-from .memory import memory_limit
+from .memory import MemoryMeter, memory_limit
+from .profile import Profile
 from .program import Observer, Program, Step, execute, make_step, mark_dying, specialize, typed
+from .recompute_config import DTRConfig, SublinearMemoryConfig, sublinear_from_environment
+from .sublinear import plan_sublinear
 
 __all__ = ["ReferenceEngine"]
 
@@ -33,18 +38,37 @@ class ReferenceEngine:
         graph: the graph to execute.
         targets: the variables to compute, default the graph's outputs.
         seed: seed of the random operators; every run starts from it, so runs repeat.
+        dtr: evict values above a threshold and compute them again on need (`loadrun.engines.dtr`).
+        sublinear: compute values again by a plan found beforehand (`loadrun.engines.sublinear`); the environment
+            can ask for it, too (`sublinear_from_environment`).
+        profile: measure every operator, see `get_profile`.
 
     Raises:
+        UsageError: both `dtr` and `sublinear` are given.
         UnsupportedError: an operator that the targets need has no kernel.
         EngineError: dtypes that an operator cannot take.
     """
 
     name = "reference"
 
-    def __init__(self, graph: Graph, targets: Iterable[Var] | None = None, *, seed: int = 0) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        targets: Iterable[Var] | None = None,
+        *,
+        seed: int = 0,
+        dtr: DTRConfig | None = None,
+        sublinear: SublinearMemoryConfig | None = None,
+        profile: bool = False,
+    ) -> None:
+        if dtr is not None and sublinear is not None:
+            raise UsageError("dtr and sublinear exclude each other: give one of them")
         self.graph = graph
         self.targets = list(graph.outputs if targets is None else targets)
         self.seed = seed
+        self.dtr = dtr
+        self.sublinear = sublinear if sublinear or dtr else sublinear_from_environment()
+        self._profile = Profile(graph) if profile else None
         self._oprs = graph.needed(self.targets)
         infer_dtypes(self._oprs)
         self._branches = find_branches(self._oprs)
@@ -66,6 +90,8 @@ class ReferenceEngine:
         feeds: Mapping[str, Array],
         observe: Observer | None = None,
         rng: np.random.Generator | None = None,
+        *,
+        memory: MemoryMeter | None = None,
     ) -> list[Array]:
         """Execute once.
 
@@ -74,6 +100,7 @@ class ReferenceEngine:
             observe: called after every operator with the operator and its output arrays; operators are then
                 executed one by one, none fused with its neighbours.
             rng: what random operators draw from, default a new generator with the engine's seed.
+            memory: counts the bytes of intermediate values; operators stay fused.
 
         Returns:
             the values of the targets, in order.
@@ -86,11 +113,25 @@ class ReferenceEngine:
         with np.errstate(all="ignore"), blas_serial():
             program = self._program(values, fused=observe is None)
             values.update(program.constants)
-            execute(program.steps, values, rng or np.random.default_rng(self.seed), observe)
+            if memory is not None:
+                memory.ignore(values.values())
+            if self._profile is not None:
+                self._profile.start()
+            program.execute(values, rng or np.random.default_rng(self.seed), observe, memory)
         for v in self.targets:
             if v.id not in values:
                 raise EngineError(f"{v.label!r} has no value: it lies in a branch that was not taken")
         return [values[v.id] for v in self.targets]
+
+    def get_profile(self) -> dict[str, Any]:
+        """What the last run took, operator by operator, in the structure of MegEngine's profiler.
+
+        Raises:
+            UsageError: the engine was made without ``profile=True``, or has not run yet.
+        """
+        if self._profile is None:
+            raise UsageError("there is no profile: the engine was made without profile=True")
+        return self._profile.to_json()
 
     def _find_constants(self) -> set[int]:
         """Ids of the variables that are the same in every run."""
@@ -130,14 +171,27 @@ class ReferenceEngine:
             self._check_memory(known)
             if self._values is None:
                 self._values = self._fold()
-            keep = {v.id for v in self.targets}
-            program = specialize(self._steps, self._values, known, keep)
-            if fused:
-                program.steps = fuse(program.steps, known, keep)
-                mark_dying(program.steps, {*keep, *program.constants})
+            program = self._compile(known, fused=fused)
             while len(self._programs) >= _PROGRAMS:
                 self._programs.pop(next(iter(self._programs)))
         self._programs[key] = program
+        return program
+
+    def _compile(self, known: Inference, *, fused: bool) -> Program:
+        """The program for inferred shapes, with what the engine was asked to do about memory and measuring."""
+        keep = {v.id for v in self.targets}
+        assert self._values is not None
+        program = specialize(self._steps, self._values, known, keep)
+        if fused:
+            program.steps = fuse(program.steps, known, keep)
+        if self.sublinear is not None:
+            program.steps = plan_sublinear(program.steps, known, keep, self.sublinear).steps
+        if fused or self.sublinear is not None:
+            mark_dying(program.steps, {*keep, *program.constants})
+        if self.dtr is not None:
+            program = DTRProgram(program, keep, known, self.dtr)
+        if self._profile is not None:
+            self._profile.watch(program.steps, known)
         return program
 
     def _feed(self, feeds: Mapping[str, Array]) -> dict[int, Array]:

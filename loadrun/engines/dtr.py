@@ -1,0 +1,462 @@
+"""Dynamic tensor rematerialization: values are evicted while memory is short and computed again on need.
+
+`DTRProgram` executes steps as usual and counts the bytes that its intermediate values own. Where they would exceed
+the threshold it drops the memory whose loss costs least by MegEngine's measure (its graph-level DTR):
+
+    recompute time ** time factor * recompute memory ** memory factor / (size * distance to the next use)
+
+Recompute time takes in the values that would have to come back first, times the number of lost values that would
+need this one. What is missing when a step needs it is computed again in the program's own order; so the values held
+meanwhile were also held together in the ordinary run, and the peak stays within what that run takes (or the threshold,
+or what may not be evicted).
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ..dtypes import Array
+from ..ops.infer import Inference
+from ..ops.registry import implementation
+from .liveness import foretell
+from .program import Observer, Program, Step, root, run_step, whole
+from .recompute_config import DTRConfig
+
+__all__ = ["DTRCounts", "DTRProgram"]
+
+_ABSENT = np.empty(0, np.bool_)
+_FLOPS_PER_BYTE = 4
+"""Operations that take about the time of moving a byte."""
+
+
+@dataclass
+class DTRCounts:
+    """What the last run did.
+
+    Attributes:
+        evictions: pieces of memory that were dropped.
+        recomputations: executions of operators beyond the first.
+        peak: the most bytes of intermediate values at once, as the executor counts them.
+        plain_peak: the same without evictions.
+    """
+
+    evictions: int = 0
+    recomputations: int = 0
+    peak: int = 0
+    plain_peak: int = 0
+
+
+class DTRProgram(Program):
+    """A program that keeps its intermediate values below a threshold where it can.
+
+    Args:
+        program: steps with `dying` marked, and constants.
+        keep: variables that the caller wants; they are never evicted.
+        known: shapes and operation counts for the program's input shapes.
+        config: threshold and factors.
+    """
+
+    def __init__(self, program: Program, keep: Collection[int], known: Inference, config: DTRConfig) -> None:
+        super().__init__(program.steps, program.constants)
+        self.keep = frozenset(keep)
+        self.config = config
+        self.known = known
+        self.counts = DTRCounts()
+        self.producer = {v: i for i, s in enumerate(self.steps) for v in s.writes}
+        self.uses: dict[int, list[int]] = {}
+        for i, s in enumerate(self.steps):
+            for v in dict.fromkeys(s.needs):
+                self.uses.setdefault(v, []).append(i)
+        # Random results would differ, and what depends on branches need not be there to start from.
+        self.fixed = [
+            s.guard is not None or s.merges or implementation(s.call.opr.type).random for s in self.steps
+        ]
+        self.any_fixed = any(self.fixed)
+
+    def execute(
+        self,
+        values: dict[int, Array],
+        rng: np.random.Generator,
+        observe: Observer | None = None,
+        every: Observer | None = None,
+    ) -> None:
+        """Run the steps; `counts` tells what was done, `every` also sees executions beyond the first."""
+        run = _Run(self, values, every)
+        for i, s in enumerate(self.steps):
+            run.now = i
+            if s.guard is None or (s.guard in values and values[s.guard].any()):
+                s.call.rng = rng
+                run.step(i)
+                if observe is not None:
+                    observe(s.call.opr, [values[v] for v in s.writes])
+                if every is not None:
+                    every(s.call.opr, [values[v] for v in s.writes])
+            run.leave(i)
+        self.counts = run.counts
+
+
+@dataclass(eq=False)
+class _Memory:
+    """A piece of memory: its bytes and the variables that live in it."""
+
+    size: int
+    vars: set[int] = field(default_factory=set)
+
+
+class _Run:
+    """The state of one execution."""
+
+    def __init__(self, program: DTRProgram, values: dict[int, Array], every: Observer | None) -> None:
+        self.p = program
+        self.producer = program.producer
+        self.values = values
+        self.every = every
+        self.now = 0
+        self.live = 0
+        self.counts = DTRCounts()
+        self.memory: dict[int, _Memory] = {}
+        self.place: dict[int, _Memory] = {}
+        self.done = [False] * len(program.steps)
+        self.cost = [0.0] * len(program.steps)
+        self.size: dict[int, int] = {}
+        self.source: dict[int, tuple[int, bool]] = {}
+        self.evicted: set[int] = set()
+        self.held: set[int] = set()
+        self.plain = _Plain()
+
+    # Steps
+
+    def step(self, i: int) -> None:
+        """Execute a step for the first time, with everything that it needs brought back."""
+        s = self.p.steps[i]
+        missing = [v for v in s.needs if v in self.evicted]
+        if missing:
+            self.bring_back(missing)
+        self.compute(i, s.dying, {*s.needs, *s.writes})
+        self.plain.add(s, self.size, self.source)
+        self.counts.plain_peak = max(self.counts.plain_peak, self.plain.live)
+
+    def compute(self, i: int, dying: Collection[int], pinned: Collection[int]) -> None:
+        """Execute a step whose inputs are there; `dying` are inputs that nobody needs afterwards."""
+        s = self.p.steps[i]
+        args = [self.values.get(v, _ABSENT) if s.merges else self.values[v] for v in s.reads]
+        free = [v for v in dict.fromkeys(s.reads) if v in dying and v not in self.held and self._alone(v)]
+        ragged = [v for v in s.reads if v in self.values and not self.values[v].flags.c_contiguous]
+        shares = foretell(s, self.p.known.shapes, free, ragged)
+        self.make_room(sum(x.size for x in shares), pinned)
+        self.hold(dying)
+        free = [v for v in free if v not in self.held]
+        spare = [self.values[v] for v in free]
+        outs = run_step(s, args, spare)
+        left = {id(a) for a in spare}
+        taken = {v for v in free if id(self.values[v]) not in left}
+        roots = {id(root(a)): v for v, a in zip(s.reads, args, strict=True)}
+        moved = sum(a.nbytes for a in args)
+        for v, out in zip(s.writes, outs, strict=True):
+            moved += out.nbytes
+            self._put(v, out, roots, taken)
+            roots.setdefault(id(root(out)), v)
+        self.cost[i] = float(moved + self.p.known.flops.get(s.call.opr.id, 0) / _FLOPS_PER_BYTE)
+        self.done[i] = True
+        self.counts.peak = max(self.counts.peak, self.live)
+
+    def _alone(self, v: int) -> bool:
+        """Whether a value owns its memory and a kernel may write into it."""
+        place = self.place.get(v)
+        return place is not None and len(place.vars) == 1 and whole(self.values[v])
+
+    def _put(self, v: int, out: Array, roots: Mapping[int, int], taken: Collection[int]) -> None:
+        base = root(out)
+        key = id(base)
+        self.values[v] = out
+        self.evicted.discard(v)
+        self.size[v] = base.nbytes if isinstance(base, np.ndarray) else 0
+        if key in roots:
+            # What it takes where it cannot live in its input's memory.
+            self.size[v] = out.nbytes
+            self.source[v] = (roots[key], roots[key] in taken)
+        place = self.memory.get(key)
+        if place is None:
+            if key in roots or not isinstance(base, np.ndarray):
+                return
+            place = self.memory[key] = _Memory(base.nbytes)
+            self.live += base.nbytes
+        place.vars.add(v)
+        self.place[v] = place
+
+    def drop(self, v: int) -> None:
+        """Let go of a value; its memory goes with its last variable."""
+        array = self.values.pop(v, None)
+        self.evicted.discard(v)
+        place = self.place.pop(v, None)
+        if array is None or place is None:
+            return
+        place.vars.discard(v)
+        if not place.vars:
+            self.live -= place.size
+            del self.memory[id(root(array))]
+
+    def leave(self, i: int) -> None:
+        """After a step: values that the rest of the program does not read go."""
+        s = self.p.steps[i]
+        self.plain.remove(s.dying)
+        self.now = i + 1
+        self.hold(s.dying)
+        for v in s.dying:
+            # What was fed stays: values may have to be computed again from it.
+            if v in self.producer and v not in self.held:
+                self.drop(v)
+        if self.held:
+            wanted = self._needed_to_return()
+            for v in [v for v in self.held if v not in wanted]:
+                self.held.discard(v)
+                self.drop(v)
+
+    def hold(self, dying: Iterable[int]) -> None:
+        """Keep dying values that could not come back and without which evicted ones could not either."""
+        if not self.p.any_fixed or not self.evicted:
+            return
+        gone: set[int] = set()
+        for v in dying:
+            if v not in self.values or v not in self.producer:
+                continue
+            if v in self._needed_to_return(gone) and self._irreplaceable([v], gone):
+                self.held.add(v)
+            else:
+                gone.add(v)
+
+    def _needed_to_return(self, gone: Collection[int] = ()) -> set[int]:
+        return {v for j in self.chain(self.evicted, gone) for v in self.p.steps[j].reads}
+
+    def _irreplaceable(self, group: Iterable[int], gone: Collection[int] = ()) -> bool:
+        """Whether values could not be computed again from those that are there and not in `gone`."""
+        own = {self.producer[v] for v in group}
+        reads = {v for j in own for v in self.p.steps[j].reads if v not in self.values or v in gone}
+        return any(self.p.fixed[j] for j in own.union(self.chain(reads, gone)))
+
+    def next_use(self, v: int) -> int | None:
+        """The first step from now on that reads a variable."""
+        uses = self.p.uses.get(v, ())
+        at = bisect_left(uses, self.now)
+        return uses[at] if at < len(uses) else None
+
+    def chain(self, missing: Iterable[int], gone: Collection[int] = ()) -> list[int]:
+        """The steps, in order, that bring values back from those that are there and not in `gone`."""
+        found: set[int] = set()
+        stack = list(missing)
+        while stack:
+            j = self.producer[stack.pop()]
+            if j not in found:
+                found.add(j)
+                stack.extend(v for v in self.p.steps[j].reads if v not in self.values or v in gone)
+        return sorted(found)
+
+    # Recomputing
+
+    def bring_back(self, missing: Sequence[int]) -> None:
+        """Compute missing inputs of the current step again."""
+        wanted = set(self.p.steps[self.now].needs)
+        plan = self.chain(missing)
+        while self.peak_of(plan, wanted) > max(self.p.config.eviction_threshold, self.counts.plain_peak):
+            # Younger values were not there when the plan's first step ran first; they wait their turn.
+            young = [
+                m
+                for m in self.memory.values()
+                if self.evictable(m) and any(self.producer[v] > plan[0] for v in m.vars)
+            ]
+            if not young:
+                break
+            for m in young:
+                self.evict(m)
+            plan = self.chain(v for v in wanted if v in self.evicted)
+        last = {v: j for j in plan for v in self.p.steps[j].reads}
+        needed = wanted.union(last)
+        for j in plan:
+            s = self.p.steps[j]
+            # An output that is still there would be held twice.
+            for v in s.writes:
+                self.drop(v)
+            dying = {v for v in s.reads if last[v] == j and self._over(v, wanted)}
+            self.compute(j, dying, needed.union(s.writes))
+            self.counts.recomputations += 1
+            if self.every is not None:
+                self.every(s.call.opr, [self.values[v] for v in s.writes])
+            for v in dict.fromkeys((*s.reads, *s.writes)):
+                if last.get(v, j) == j and self._over(v, wanted):
+                    self.drop(v)
+            needed.difference_update(v for v in s.reads if last[v] == j and v not in wanted)
+
+    def _lose(self, v: int) -> None:
+        again = self.next_use(v) is not None
+        self.drop(v)
+        if again:
+            self.evicted.add(v)
+
+    def _over(self, v: int, wanted: Collection[int]) -> bool:
+        """Whether a value has no reader outside the plan that brings values back."""
+        if v in wanted or v in self.p.keep or v in self.held or v not in self.producer:
+            return False
+        return self.next_use(v) is None
+
+    def peak_of(self, plan: Sequence[int], wanted: Collection[int]) -> int:
+        """The most bytes alive while a plan runs, when all that it does not need is evicted first."""
+        last = {v: j for j in plan for v in self.p.steps[j].reads}
+        users: dict[object, int] = {}
+        size: dict[object, int] = {}
+        at: dict[int, object] = {}
+        live = 0
+        for m in self.memory.values():
+            needed = [v for v in m.vars if v in last or v in wanted]
+            if needed or not self.evictable(m):
+                live += m.size
+                size[m] = m.size
+                users[m] = len(m.vars)
+                at.update((v, m) for v in m.vars)
+        peak = live
+        for j in plan:
+            s = self.p.steps[j]
+            over = {v for v in (*s.reads, *s.writes) if last.get(v, j) == j and self._over(v, wanted)}
+            for v in s.writes:
+                source, in_place = self.source.get(v, (None, False))
+                if source is not None and not (in_place and self._shared(source, over, at, users)):
+                    if source in at:
+                        at[v] = at[source]
+                        users[at[v]] += 1
+                    continue
+                at[v] = v
+                users[v], size[v] = 1, self.size[v]
+                live += size[v]
+            peak = max(peak, live)
+            for v in over:
+                if v in at:
+                    users[at[v]] -= 1
+                    if not users[at[v]]:
+                        live -= size[at[v]]
+        return peak
+
+    @staticmethod
+    def _shared(v: int, over: Collection[int], at: Mapping[int, object], users: Mapping[object, int]) -> bool:
+        """Whether others still need the memory that a value lives in."""
+        return v not in over or (v in at and users[at[v]] > 1)
+
+    # Evicting
+
+    def evictable(self, m: _Memory) -> bool:
+        """Whether all that lives in a piece of memory may go and could come back."""
+        if m.size < self.p.config.evictee_minimum_size:
+            return False
+        if any(v in self.p.keep or v in self.held for v in m.vars):
+            return False
+        return not self.p.any_fixed or not self._irreplaceable(m.vars)
+
+    def evict(self, m: _Memory) -> None:
+        """Drop a piece of memory."""
+        self.counts.evictions += 1
+        for v in list(m.vars):
+            self._lose(v)
+
+    def make_room(self, wanted: int, pinned: Collection[int]) -> None:
+        """Evict until `wanted` more bytes fit under the threshold, as far as values may go."""
+        while self.live + wanted > self.p.config.eviction_threshold:
+            best = self._cheapest(pinned)
+            if best is None:
+                return
+            self.evict(best)
+
+    def _cheapest(self, pinned: Collection[int]) -> _Memory | None:
+        open_to = [
+            m for m in self.memory.values() if not any(v in pinned for v in m.vars) and self.evictable(m)
+        ]
+        if not open_to:
+            return None
+        time, memory = self._back()
+        ahead = self._ahead()
+        return min(open_to, key=lambda m: (self._value(m, time, memory, ahead), min(m.vars)))
+
+    def _value(
+        self, m: _Memory, time: Sequence[float], memory: Sequence[float], ahead: Mapping[int, float]
+    ) -> float:
+        """The logarithm of what losing a piece of memory costs."""
+        own = {self.producer[v] for v in m.vars}
+        before = {self.producer[v] for j in own for v in self.p.steps[j].reads if v not in self.values} - own
+        seconds = sum(self.cost[j] for j in own) + sum(time[j] for j in before)
+        seconds *= 1 + sum(ahead.get(v, 0.0) for v in m.vars)
+        held = m.size + sum(memory[j] for j in before)
+        uses = [n for v in m.vars if (n := self.next_use(v)) is not None]
+        distance = min(uses, default=len(self.p.steps)) - self.now + 1
+        c = self.p.config
+        return (
+            c.recomp_time_factor * math.log(max(seconds, 1.0))
+            + c.recomp_memory_factor * math.log(max(held, 1.0))
+            - math.log(max(m.size, 1) * distance)
+        )
+
+    def _back(self) -> tuple[list[float], list[float]]:
+        """For every executed step the cost and bytes of running it with all missing values before it."""
+        time = [0.0] * len(self.done)
+        memory = [0.0] * len(self.done)
+        for j, s in enumerate(self.p.steps):
+            if not self.done[j]:
+                continue
+            before = {self.producer[v] for v in s.reads if v not in self.values and v in self.producer}
+            # Shared ancestors count for each path; the cap keeps deep graphs finite.
+            time[j] = min(self.cost[j] + sum(time[k] for k in before), 1e300)
+            memory[j] = min(
+                sum(self.size.get(v, 0) for v in s.writes) + sum(memory[k] for k in before), 1e300
+            )
+        return time, memory
+
+    def _ahead(self) -> dict[int, float]:
+        """For every variable how many lost steps, counted along all paths, would read it to run again."""
+        count: dict[int, float] = {}
+        for j in reversed(self.chain(self.evicted)):
+            s = self.p.steps[j]
+            paths = 1 + sum(count.get(v, 0.0) for v in s.writes)
+            for v in set(s.reads):
+                count[v] = min(count.get(v, 0.0) + paths, 1e300)
+        return count
+
+
+class _Plain:
+    """What the same program would hold without evictions."""
+
+    def __init__(self) -> None:
+        self.live = 0
+        self.at: dict[int, int] = {}
+        self.size: dict[int, int] = {}
+        self.users: dict[int, int] = {}
+
+    def add(self, s: Step, size: Mapping[int, int], source: Mapping[int, tuple[int, bool]]) -> None:
+        for v in s.writes:
+            if v in source:
+                given: int | None
+                given, in_place = source[v]
+                if given not in self.at:
+                    continue
+                # Evictions may have left alone what the ordinary run still shares.
+                if in_place and self.users[self.at[given]] > 1:
+                    given = next((u for u in s.dying if self._fits(u, s, size[v])), None)
+                if given is not None:
+                    self.at[v] = self.at[given]
+                    self.users[self.at[v]] += 1
+                    continue
+            self.at[v], self.size[v], self.users[v] = v, size[v], 1
+            self.live += size[v]
+
+    def _fits(self, v: int, s: Step, size: int) -> bool:
+        """Whether the ordinary run could write a result into a dying input."""
+        at = self.at.get(v)
+        return v in s.reads and at is not None and self.users[at] == 1 and self.size[at] == size
+
+    def remove(self, dying: Iterable[int]) -> None:
+        for v in dying:
+            if v in self.at:
+                key = self.at.pop(v)
+                self.users[key] -= 1
+                if not self.users[key]:
+                    self.live -= self.size[key]

@@ -1,0 +1,190 @@
+"""What every operator of a run took, in the structure of MegEngine's graph profiler."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any
+
+from ..dtypes import Array
+from ..errors import UsageError
+from ..graph import Graph, Opr, Var
+from ..ops.infer import Inference
+from ..ops.registry import Call, Kernel, Shape
+from .fuse import FusedKernel
+from .program import Step
+
+__all__ = ["Profile"]
+
+
+@dataclass
+class _Execution:
+    """One execution of an operator, times in seconds since the run began."""
+
+    opr: Opr
+    start: float
+    kern: float
+    end: float
+    inputs: list[Shape]
+    outputs: list[Shape]
+    memory: int
+    flops: int | None
+    fused: list[Opr]
+    thread: str
+
+
+class Profile:
+    """Records the last run of an engine.
+
+    Kernels are wrapped, so that an engine which is not profiled runs exactly as it would without this module.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self._began = 0.0
+        self._runs: list[_Execution] | None = None
+
+    def watch(self, steps: Sequence[Step], known: Inference) -> None:
+        """Make steps record what they take; once for each program."""
+        for s in steps:
+            s.kernel = _Timed(s.kernel, self, known.flops)
+
+    def start(self) -> None:
+        """A run begins; what the last one recorded is forgotten."""
+        self._runs = []
+        self._began = perf_counter()
+
+    def record(self, execution: _Execution) -> None:
+        """Add an execution, its times still by the clock."""
+        execution.start -= self._began
+        execution.kern -= self._began
+        execution.end -= self._began
+        if self._runs is not None:
+            self._runs.append(execution)
+
+    def to_json(self) -> dict[str, Any]:
+        """The last run as MegEngine's ``get_profile`` gives it, ready for `json.dumps`.
+
+        ``graph_exec`` holds the operators (``operator``), the variables (``var``) and the operators' ids in the
+        order of execution (``comp_seq``). ``profiler`` holds seconds by operator id: ``device`` by computing node
+        and ``host`` by thread, each with ``start``, ``kern`` and ``end``, and in ``opr_footprint`` the operations,
+        the bytes read and written, and the shapes. An operator that is executed again stands there with an id of
+        its own and a name that ends in ``:dup0``. ``extra`` of an operator names the operators fused into it.
+
+        Raises:
+            UsageError: there was no run yet.
+        """
+        if self._runs is None:
+            raise UsageError("there is no profile yet: run first")
+        oprs: dict[str, Any] = {}
+        variables: dict[str, Any] = {}
+        device: dict[str, Any] = {}
+        host: dict[str, Any] = {}
+        footprint: dict[str, Any] = {}
+        order: list[str] = []
+        again: dict[int, int] = {}
+        next_id = max((o.id for o in self._graph.oprs), default=-1) + 1
+        for run in self._runs:
+            nth = again.get(run.opr.id, 0)
+            again[run.opr.id] = nth + 1
+            key = str(run.opr.id if not nth else next_id)
+            next_id += bool(nth)
+            outputs = run.fused[-1].outputs if run.fused else run.opr.outputs
+            inputs = _inputs(run)
+            oprs[key] = _operator(run, key, f":dup{nth - 1}" if nth else "", inputs, outputs)
+            for var, shape in zip((*inputs, *outputs), (*run.inputs, *run.outputs), strict=False):
+                variables[str(var.id)] = _variable(var, shape)
+            times = {"start": run.start, "kern": run.kern, "end": run.end}
+            device[key] = {_node(run.opr): times}
+            host[key] = {run.thread: dict(times)}
+            footprint[key] = {
+                "computation": run.flops or None,
+                "memory": run.memory,
+                "in_shapes": [list(s) for s in run.inputs],
+                "out_shapes": [list(s) for s in run.outputs],
+                "param": {},
+            }
+            order.append(key)
+        return {
+            "graph_exec": {"operator": oprs, "var": variables, "mem_chunk": {}, "comp_seq": order},
+            "profiler": {
+                "device": device,
+                "host": host,
+                "opr_footprint": footprint,
+                "opr_internal_pf": {},
+            },
+        }
+
+
+class _Timed:
+    """A kernel that records when it began and ended."""
+
+    def __init__(self, kernel: Kernel, profile: Profile, flops: dict[int, int]) -> None:
+        self.kernel = kernel
+        self.profile = profile
+        self.flops = flops
+
+    def __call__(self, c: Call, *args: Array) -> Any:
+        start = perf_counter()
+        kern = perf_counter()
+        result = self.kernel(c, *args)
+        end = perf_counter()
+        outs = result if isinstance(result, tuple) else (result,)
+        fused = self.kernel.oprs if isinstance(self.kernel, FusedKernel) else []
+        counts = [self.flops.get(o.id) for o in (c.opr, *fused)]
+        self.profile.record(
+            _Execution(
+                c.opr,
+                start,
+                kern,
+                end,
+                [a.shape for a in args],
+                [a.shape for a in outs],
+                sum(a.nbytes for a in (*args, *outs)),
+                None if counts[0] is None else sum(n or 0 for n in counts),
+                list(fused),
+                threading.current_thread().name,
+            )
+        )
+        return result
+
+
+def _inputs(run: _Execution) -> list[Var]:
+    """What an operator reads, and after it what those read that are fused into it."""
+    inside = {v.id for o in (run.opr, *run.fused) for v in o.outputs}
+    operands = [v for o in run.fused for v in o.inputs if v.id not in inside]
+    return [*run.opr.inputs, *dict.fromkeys(operands)]
+
+
+def _operator(
+    run: _Execution, key: str, suffix: str, inputs: Sequence[Var], outputs: Sequence[Var]
+) -> dict[str, Any]:
+    opr = run.opr
+    name = opr.name or next((v.name for v in opr.outputs if v.name), None) or opr.title
+    extra = {"fused": [{"id": str(o.id), "type": o.type, "name": o.title} for o in run.fused]}
+    return {
+        "node_type": "operator",
+        "id": key,
+        "name": name + suffix,
+        "type": opr.title if opr.type == "Elemwise" else opr.type,
+        "input": [str(v.id) for v in inputs],
+        "output": [str(v.id) for v in outputs],
+        "extra": extra if run.fused else {},
+        "waiting_spec": {},
+    }
+
+
+def _variable(var: Var, shape: Shape) -> dict[str, Any]:
+    return {
+        "node_type": "var",
+        "id": str(var.id),
+        "name": var.label,
+        "comp_node": var.comp_node or _node(var.owner),
+        "mem_plan": {"layout": {"shape": list(shape), "dtype": var.dtype.name if var.dtype else None}},
+    }
+
+
+def _node(opr: Opr) -> str:
+    return opr.comp_node[0] if opr.comp_node else "xpux:0"

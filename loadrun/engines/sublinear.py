@@ -1,0 +1,336 @@
+"""Sublinear memory: before execution a plan is made of which values are dropped and computed a second time.
+
+The steps are divided into blocks. A value that outlives its block is dropped in the longest pause between two of its
+readers and computed again before the later one, from values that its block was given; these stay until then. How the
+blocks should lie is searched: block sizes on a logarithmic and a linear scale, sizes around the best, and on demand a
+genetic search over the divisions themselves. The method is that of MegEngine's sublinear memory optimization (Chen et
+al., Training Deep Nets with Sublinear Memory Cost); every operator is executed at most twice.
+"""
+
+from __future__ import annotations
+
+import random
+from bisect import bisect_left
+from collections import ChainMap
+from collections.abc import Collection, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from itertools import count, pairwise
+
+from ..ops.infer import Inference
+from ..ops.registry import Shape, implementation
+from .liveness import peak_bytes, stored_bytes
+from .program import Step
+from .recompute_config import Search, SublinearMemoryConfig
+
+__all__ = ["SublinearPlan", "plan_sublinear"]
+
+_SMALLEST = 16
+"""The smallest block size in bytes that is tried."""
+_TRIES = 64
+"""How many recomputations are tried to be left out."""
+_FLOPS_PER_BYTE = 4
+"""Operations that take about the time of moving a byte."""
+
+Division = tuple[int, ...]
+"""The last step of every block."""
+
+
+@dataclass(frozen=True, eq=False)
+class SublinearPlan:
+    """Steps with duplicates, and what they need.
+
+    Attributes:
+        steps: the program's steps and, marked `again`, those that are executed a second time.
+        peak: the most bytes of intermediate values at once, as far as shapes are known.
+        plain_peak: the same for the steps without the plan.
+        cost: bytes moved by the second executions, operations converted.
+    """
+
+    steps: list[Step]
+    peak: int
+    plain_peak: int
+    cost: float
+
+    @property
+    def recomputations(self) -> int:
+        """How many steps are executed a second time."""
+        return sum(s.again for s in self.steps)
+
+
+def plan_sublinear(
+    steps: Sequence[Step], known: Inference, keep: Collection[int], config: SublinearMemoryConfig
+) -> SublinearPlan:
+    """Find the steps with the lowest peak of intermediate values; equal inputs give equal plans.
+
+    Args:
+        steps: a program in order.
+        known: shapes and operation counts for its input shapes; values of unknown shape count nothing.
+        keep: variables that the caller wants.
+        config: how much is searched.
+    """
+    search = config.resolve()
+    planner = _Planner(steps, known, keep)
+    if len(steps) < 3:
+        return planner.build((), frozenset()).plan
+    with ThreadPoolExecutor(search.workers) as pool:
+        return _Searcher(planner, search, pool).run()
+
+
+@dataclass(frozen=True, eq=False)
+class _Candidate:
+    division: Division
+    plan: SublinearPlan
+    recomputed: frozenset[int]
+
+    @property
+    def rank(self) -> tuple[int, float, int, Division]:
+        return (self.plan.peak, self.plan.cost, len(self.division), self.division)
+
+
+class _Planner:
+    """Turns a division into blocks into a plan."""
+
+    def __init__(self, steps: Sequence[Step], known: Inference, keep: Collection[int]) -> None:
+        self.steps = steps
+        self.known = known
+        self.producer = {v: i for i, s in enumerate(steps) for v in s.writes}
+        self.access: dict[int, list[int]] = {v: [i] for v, i in self.producer.items()}
+        for i, s in enumerate(steps):
+            for v in dict.fromkeys(s.needs):
+                if v in self.access:
+                    self.access[v].append(i)
+        guards = {s.guard for s in steps if s.guard is not None}
+        self.keep = frozenset(keep)
+        self.stays = self.keep | guards
+        self.fixed = [
+            s.guard is not None or s.merges or implementation(s.call.opr.type).random for s in steps
+        ]
+        self.bytes = [stored_bytes(s, known.shapes) for s in steps]
+        self.plain_peak = peak_bytes(steps, keep, known.shapes)
+        self.first_new = 1 + max((v for s in steps for v in (*s.needs, *s.writes)), default=0)
+
+    def divide(self, threshold: int) -> Division:
+        """Blocks that end where the values which they leave behind reach a size."""
+        found = []
+        inside: dict[int, int] = {}
+        for i, s in enumerate(self.steps):
+            inside.update(zip(s.writes, self.bytes[i], strict=True))
+            for v in s.needs:
+                if v in inside and self.access[v][-1] == i:
+                    del inside[v]
+            if sum(inside.values()) >= threshold:
+                found.append(i)
+                inside.clear()
+        if not found or found[-1] != len(self.steps) - 1:
+            found.append(len(self.steps) - 1)
+        return tuple(found)
+
+    def build(self, division: Division, barred: Collection[int]) -> _Candidate:
+        """The plan for a division in which the values in `barred` are not dropped."""
+        due: dict[int, list[int]] = {}
+        gone: dict[int, tuple[int, int]] = {}
+        for v, pause in self._pauses(division):
+            if v not in barred:
+                gone[v] = pause
+                due.setdefault(pause[1], []).append(v)
+        if not gone:
+            plain = SublinearPlan(list(self.steps), self.plain_peak, self.plain_peak, 0.0)
+            return _Candidate(division, plain, frozenset())
+        written = _Writer(self, division, gone)
+        for i, s in enumerate(self.steps):
+            for v in due.get(i, ()):
+                written.again(v, i)
+            written.copy(s)
+        shapes = ChainMap(written.shapes, self.known.shapes)
+        peak = peak_bytes(written.steps, self.keep, shapes)
+        plan = SublinearPlan(written.steps, peak, self.plain_peak, written.cost)
+        return _Candidate(division, plan, frozenset(gone))
+
+    def _pauses(self, division: Division) -> Iterable[tuple[int, tuple[int, int]]]:
+        """Values worth dropping, each with the reader before the pause and the one after it."""
+        for v, access in self.access.items():
+            made = access[0]
+            at = bisect_left(division, made)
+            if at == len(division) or v in self.stays or self.fixed[made]:
+                continue
+            end = division[at]
+            following = division[at + 1] if at + 1 < len(division) else end
+            # What a block ends with is what the next one starts from.
+            if made == end or access[-1] <= end:
+                continue
+            pairs = [
+                (b - a, a, b)
+                for n, (a, b) in enumerate(pairwise(access))
+                if b > end and b - a > 1 and (n or len(self.steps[made].writes) > 1)
+            ]
+            if not pairs:
+                continue
+            _, before, after = max(pairs)
+            if after > following or before > end:
+                yield v, (before, after)
+
+    def cost(self, i: int) -> float:
+        """What a step costs, in bytes moved."""
+        s = self.steps[i]
+        moved = sum(self.bytes[i]) + sum(
+            self.bytes[self.producer[v]][self.steps[self.producer[v]].writes.index(v)]
+            for v in s.reads
+            if v in self.producer
+        )
+        return moved + self.known.flops.get(s.call.opr.id, 0) / _FLOPS_PER_BYTE
+
+
+class _Writer:
+    """Writes a program with duplicated steps."""
+
+    def __init__(self, planner: _Planner, division: Division, gone: dict[int, tuple[int, int]]) -> None:
+        self.p = planner
+        self.division = division
+        self.gone = gone
+        self.steps: list[Step] = []
+        self.shapes: dict[int, Shape] = {}
+        self.cost = 0.0
+        self.version: dict[int, int] = {}
+        self.new = count(planner.first_new)
+
+    def copy(self, s: Step) -> None:
+        """The next step of the program, reading what is there now."""
+        reads = tuple(self.version.get(v, v) for v in s.reads)
+        self.steps.append(s if reads == s.reads else replace(s, reads=reads))
+
+    def again(self, v: int, now: int) -> None:
+        """Compute a value a second time before step `now`, with what it takes from its block."""
+        if v in self.version:
+            return
+        block = bisect_left(self.division, self.p.producer[v])
+        chain: set[int] = set()
+        stack = [v]
+        while stack:
+            i = self.p.producer[stack.pop()]
+            if i not in chain:
+                chain.add(i)
+                stack += [w for w in self.p.steps[i].reads if self._to_compute(w, block, now)]
+        for i in sorted(chain):
+            self._duplicate(i, now)
+
+    def _to_compute(self, v: int, block: int, now: int) -> bool:
+        """Whether a value must be computed a second time, too."""
+        if v in self.version or v not in self.p.producer or self._there(v, now):
+            return False
+        made = self.p.producer[v]
+        return not self.p.fixed[made] and bisect_left(self.division, made) == block
+
+    def _there(self, v: int, now: int) -> bool:
+        """Whether a value is held at step `now` anyway."""
+        if v in self.p.stays:
+            return True
+        before, after = self.gone.get(v, (now, now))
+        return self.p.access[v][-1] >= now and not before < now <= after
+
+    def _duplicate(self, i: int, now: int) -> None:
+        s = self.p.steps[i]
+        reads = tuple(self.version.get(v, v) for v in s.reads)
+        writes = tuple(next(self.new) for _ in s.writes)
+        for v, w in zip(s.writes, writes, strict=True):
+            if v in self.p.known.shapes:
+                self.shapes[w] = self.p.known.shapes[v]
+            if v not in self.version and not self._there(v, now):
+                self.version[v] = w
+        self.steps.append(replace(s, reads=reads, writes=writes, dying=(), again=True))
+        self.cost += self.p.cost(i)
+
+
+class _Searcher:
+    """Tries divisions and keeps the best plan."""
+
+    def __init__(self, planner: _Planner, search: Search, pool: ThreadPoolExecutor) -> None:
+        self.planner = planner
+        self.settings = search
+        self.pool = pool
+        self.tried: dict[Division, _Candidate] = {}
+        self.sizes: dict[Division, int] = {}
+
+    def run(self) -> SublinearPlan:
+        """The best plan of all searches."""
+        self._by_size()
+        self._genetic()
+        return self._with_less_work(self.best).plan
+
+    @property
+    def best(self) -> _Candidate:
+        return min(self.tried.values(), key=lambda c: c.rank)
+
+    def _try(self, divisions: Iterable[Division]) -> None:
+        fresh = [d for d in dict.fromkeys(divisions) if d not in self.tried]
+        found = self.pool.map(lambda d: self.planner.build(d, frozenset()), fresh)
+        self.tried.update(zip(fresh, found, strict=True))
+
+    def _try_sizes(self, sizes: Iterable[int]) -> None:
+        for size in sizes:
+            self.sizes.setdefault(self.planner.divide(size), size)
+        self._try(list(self.sizes))
+
+    def _by_size(self) -> None:
+        whole = self.planner.plain_peak
+        n = self.settings.thresh_nr_try
+        self._try([(len(self.planner.steps) - 1,)])
+        self._try_sizes(whole >> k for k in range(1, whole.bit_length()) if whole >> k >= _SMALLEST)
+        self._try_sizes(whole // (n + 1) * k for k in range(1, n + 1))
+        best = self.sizes.get(self.best.division)
+        if best is not None and n:
+            start = best // 2
+            step = (2 * best - start) / max(1, n - 1)
+            self._try_sizes(int(start + step * k) for k in range(n))
+
+    def _genetic(self) -> None:
+        rng = random.Random(2333)
+        pool = list(self.tried.values())
+        for _ in range(self.settings.genetic_nr_iter):
+            pool = self._select(pool, rng)
+            divisions = [c.division for c in pool]
+            partners = rng.sample(divisions, len(divisions))
+            children: list[Division] = []
+            for own, other in zip(divisions, partners, strict=True):
+                children.append(self._mutate(self._mutate(own, rng), rng))
+                children.append(self._cross(own, other, rng))
+            self._try(children)
+            pool += [self.tried[d] for d in dict.fromkeys(children)]
+
+    def _select(self, pool: Sequence[_Candidate], rng: random.Random) -> list[_Candidate]:
+        """Some of the pool, the better the likelier; the best one always."""
+        ordered = sorted({c.division: c for c in pool}.values(), key=lambda c: c.rank)
+        size = min(self.settings.genetic_pool_size, len(ordered))
+        chosen = ordered[:1]
+        rest = ordered[1:]
+        while len(chosen) < size:
+            at = min(int(rng.expovariate(1.0) * len(rest) / 4), len(rest) - 1)
+            chosen.append(rest.pop(at))
+        return chosen
+
+    def _mutate(self, division: Division, rng: random.Random) -> Division:
+        """A block end more, fewer, or elsewhere."""
+        last = len(self.planner.steps) - 1
+        inner = [p for p in division if p != last]
+        kind = rng.randrange(3)
+        if inner and kind > 0:
+            inner.pop(rng.randrange(len(inner)))
+        if kind < 2 and last:
+            inner.append(rng.randrange(last))
+        return (*sorted(set(inner)), last)
+
+    def _cross(self, a: Division, b: Division, rng: random.Random) -> Division:
+        """The first blocks of one division and the last ones of another."""
+        at = rng.randrange(len(self.planner.steps))
+        return (*[p for p in a if p < at], *[p for p in b if p >= at])
+
+    def _with_less_work(self, best: _Candidate) -> _Candidate:
+        """The plan without recomputations that do not lower the peak, or lower it below the bound."""
+        allowed = max(best.plan.peak, self.settings.lower_bound)
+        barred: frozenset[int] = frozenset()
+        weights = {v: -self.planner.cost(self.planner.producer[v]) for v in best.recomputed}
+        for v in sorted(weights, key=lambda v: (weights[v], v))[:_TRIES]:
+            found = self.planner.build(best.division, barred | {v})
+            if found.plan.peak <= allowed and found.plan.cost <= best.plan.cost:
+                best, barred = found, barred | {v}
+        return best
