@@ -354,7 +354,7 @@ class trace(Dumps):
             _release(session)
         return outputs
 
-    def _check_arguments(self, recording: Recording, found: list[Argument]) -> None:
+    def _check_arguments(self, recording: Recording, found: list[Argument], *, ranks: bool = False) -> None:
         names = [a.name for a in found]
         if names != list(recording.args):
             raise TraceError(
@@ -363,11 +363,12 @@ class trace(Dumps):
             )
         for a in found:
             var = recording.args[a.name]
-            rank = len(var.shape or ())
-            if a.tensor._dtype != var.dtype or len(a.tensor._sizes()) != rank:
+            rank, sizes = len(var.shape or ()), a.tensor._sizes()
+            # Where the Python code runs again it tells itself what another number of axes changes.
+            if a.tensor._dtype != var.dtype or (ranks and len(sizes) != rank):
                 raise TraceError(
                     f"{a.name} was traced as {var.dtype} with {rank} axes, now it is {a.tensor._dtype} of shape "
-                    f"{list(a.tensor._sizes())}; call .reset() to trace the function anew"
+                    f"{list(sizes)}; call .reset() to trace the function anew"
                 )
 
     def _check_outputs(self, outputs: Any) -> None:
@@ -381,7 +382,7 @@ class trace(Dumps):
     def _execute(self, found: list[Argument]) -> Any:
         """Run the compiled graph alone."""
         assert self.recording is not None
-        self._check_arguments(self.recording, found)
+        self._check_arguments(self.recording, found, ranks=True)
         feeds = {a.name: a.tensor._stored() for a in found}
         feeds.update((c.var.name or "", c.tensor._stored()) for c in self.recording.captures if not c.fixed)
         if self._engine is None:
