@@ -41,9 +41,13 @@ def fuse_add_relu(out: Array, x: Array, y: Array) -> None:
 
 
 def product(out: Array, x: Array, y: Array) -> None:
-    np.multiply(x, y, out=out)
     if x.dtype.itemsize == 4:
-        _inexact(out, x, y, None)
+        # The output may be the memory of an input.
+        t = x * y
+        _inexact(t, x, y, None)
+        np.copyto(out, t)
+    else:
+        np.multiply(x, y, out=out)
 
 
 def fuse_mul_add3(out: Array, x: Array, y: Array, z: Array) -> None:

@@ -278,6 +278,12 @@ def test_narrow_products_wrap(dtype: str) -> None:
     assert run("Elemwise", Elemwise(mode=M.MUL), x, y)[0].tolist() == want
 
 
+def test_int32_products_in_the_memory_of_an_input() -> None:
+    x = np.array([81, 2401, -6, 9] * 4, np.int32)
+    INTEGER[M.MUL](x, x, np.array([7] * 16, np.int32))
+    assert x.tolist() == [567, 16807, -42, 63] * 4
+
+
 def test_int32_products_are_those_of_megengine() -> None:
     """Eight at a time in float32, as recorded from MegEngine; the rest of the array exactly."""
     x = np.array([-21335, -4401, 3, 65536, 0, 0, 0, 0, -21335], "i4")
