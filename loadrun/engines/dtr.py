@@ -118,16 +118,18 @@ class _Run:
         self.every = every
         self.now = 0
         self.live = 0
+        self.plain_live = 0
         self.counts = DTRCounts()
         self.memory: dict[int, _Memory] = {}
         self.place: dict[int, _Memory] = {}
         self.done = [False] * len(program.steps)
         self.cost = [0.0] * len(program.steps)
         self.size: dict[int, int] = {}
-        self.source: dict[int, tuple[int, bool]] = {}
+        self.view_of: dict[int, int] = {}
+        self.ragged: set[int] = set()
         self.evicted: set[int] = set()
         self.held: set[int] = set()
-        self.plain = _Plain()
+        self.plain: dict[int, _Memory] = {}
 
     # Steps
 
@@ -138,8 +140,8 @@ class _Run:
         if missing:
             self.bring_back(missing)
         self.compute(i, s.dying, {*s.needs, *s.writes})
-        self.plain.add(s, self.size, self.source)
-        self.counts.plain_peak = max(self.counts.plain_peak, self.plain.live)
+        self.plain_live += self._settle(s, self.plain, s.dying)
+        self.counts.plain_peak = max(self.counts.plain_peak, self.plain_live)
 
     def compute(self, i: int, dying: Collection[int], pinned: Collection[int]) -> None:
         """Execute a step whose inputs are there; `dying` are inputs that nobody needs afterwards."""
@@ -176,10 +178,15 @@ class _Run:
         self.values[v] = out
         self.evicted.discard(v)
         self.size[v] = base.nbytes if isinstance(base, np.ndarray) else 0
+        if out.flags.c_contiguous:
+            self.ragged.discard(v)
+        else:
+            self.ragged.add(v)
         if key in roots:
             # What it takes where it cannot live in its input's memory.
             self.size[v] = out.nbytes
-            self.source[v] = (roots[key], roots[key] in taken)
+            if roots[key] not in taken:
+                self.view_of[v] = roots[key]
         place = self.memory.get(key)
         if place is None:
             if key in roots or not isinstance(base, np.ndarray):
@@ -204,7 +211,7 @@ class _Run:
     def leave(self, i: int) -> None:
         """After a step: values that the rest of the program does not read go."""
         s = self.p.steps[i]
-        self.plain.remove(s.dying)
+        self.plain_live -= _vacate(self.plain, s.dying)
         self.now = i + 1
         self.hold(s.dying)
         for v in s.dying:
@@ -306,43 +313,39 @@ class _Run:
     def peak_of(self, plan: Sequence[int], wanted: Collection[int]) -> int:
         """The most bytes alive while a plan runs, when all that it does not need is evicted first."""
         last = {v: j for j in plan for v in self.p.steps[j].reads}
-        users: dict[object, int] = {}
-        size: dict[object, int] = {}
-        at: dict[int, object] = {}
-        live = 0
-        for m in self.memory.values():
-            needed = [v for v in m.vars if v in last or v in wanted]
-            if needed or not self.evictable(m):
-                live += m.size
-                size[m] = m.size
-                users[m] = len(m.vars)
-                at.update((v, m) for v in m.vars)
-        peak = live
+        held = [
+            m
+            for m in self.memory.values()
+            if not self.evictable(m) or any(v in last or v in wanted for v in m.vars)
+        ]
+        at: dict[int, _Memory] = {}
+        live = peak = sum(m.size for m in held)
+        for m in held:
+            at.update(dict.fromkeys(m.vars, _Memory(m.size, set(m.vars))))
         for j in plan:
             s = self.p.steps[j]
             over = {v for v in (*s.reads, *s.writes) if last.get(v, j) == j and self._over(v, wanted)}
-            for v in s.writes:
-                source, in_place = self.source.get(v, (None, False))
-                if source is not None and not (in_place and self._shared(source, over, at, users)):
-                    if source in at:
-                        at[v] = at[source]
-                        users[at[v]] += 1
-                    continue
-                at[v] = v
-                users[v], size[v] = 1, self.size[v]
-                live += size[v]
+            live += self._settle(s, at, over)
             peak = max(peak, live)
-            for v in over:
-                if v in at:
-                    users[at[v]] -= 1
-                    if not users[at[v]]:
-                        live -= size[at[v]]
+            live -= _vacate(at, over)
         return peak
 
-    @staticmethod
-    def _shared(v: int, over: Collection[int], at: Mapping[int, object], users: Mapping[object, int]) -> bool:
-        """Whether others still need the memory that a value lives in."""
-        return v not in over or (v in at and users[at[v]] > 1)
+    def _settle(self, s: Step, at: dict[int, _Memory], over: Collection[int]) -> int:
+        """Place a step's outputs where its kernel would, in imagined memory; the bytes of it that are new."""
+        spare = [v for v in s.reads if v in over and v in at and len(at[v].vars) == 1]
+        shares = foretell(s, self.p.known.shapes, spare, self.ragged)
+        new = 0
+        for v, share in zip(s.writes, shares, strict=True):
+            source = self.view_of.get(v, share.source if share.source in spare else None)
+            if source is None:
+                at[v] = _Memory(self.size[v])
+                new += self.size[v]
+            elif source in at:
+                at[v] = at[source]
+            else:
+                continue
+            at[v].vars.add(v)
+        return new
 
     # Evicting
 
@@ -422,41 +425,12 @@ class _Run:
         return count
 
 
-class _Plain:
-    """What the same program would hold without evictions."""
-
-    def __init__(self) -> None:
-        self.live = 0
-        self.at: dict[int, int] = {}
-        self.size: dict[int, int] = {}
-        self.users: dict[int, int] = {}
-
-    def add(self, s: Step, size: Mapping[int, int], source: Mapping[int, tuple[int, bool]]) -> None:
-        for v in s.writes:
-            if v in source:
-                given: int | None
-                given, in_place = source[v]
-                if given not in self.at:
-                    continue
-                # Evictions may have left alone what the ordinary run still shares.
-                if in_place and self.users[self.at[given]] > 1:
-                    given = next((u for u in s.dying if self._fits(u, s, size[v])), None)
-                if given is not None:
-                    self.at[v] = self.at[given]
-                    self.users[self.at[v]] += 1
-                    continue
-            self.at[v], self.size[v], self.users[v] = v, size[v], 1
-            self.live += size[v]
-
-    def _fits(self, v: int, s: Step, size: int) -> bool:
-        """Whether the ordinary run could write a result into a dying input."""
-        at = self.at.get(v)
-        return v in s.reads and at is not None and self.users[at] == 1 and self.size[at] == size
-
-    def remove(self, dying: Iterable[int]) -> None:
-        for v in dying:
-            if v in self.at:
-                key = self.at.pop(v)
-                self.users[key] -= 1
-                if not self.users[key]:
-                    self.live -= self.size[key]
+def _vacate(at: dict[int, _Memory], over: Iterable[int]) -> int:
+    """Remove values from imagined memory; the bytes that are free then."""
+    freed = 0
+    for v in over:
+        place = at.pop(v, None)
+        if place is not None:
+            place.vars.discard(v)
+            freed += 0 if place.vars else place.size
+    return freed
