@@ -6,11 +6,22 @@ such a weight, the rest as an ImmutableTensor.
 
 from __future__ import annotations
 
-from ..graph import Graph, Opr, Var
+from ..dtypes import encode
+from ..graph import Graph, Opr, Tensor, TensorFormat, Var
+from ..params import RelayoutFormat, RelayoutMode
 from .rewriter import Rewriter, is_pure
 
 __all__ = ["fold_constants"]
 
+_IMAGES = {
+    RelayoutMode.NCHW_NHWCD4I: 2,
+    RelayoutMode.INTER_WEIGHT_DENSEI: 3,
+    RelayoutMode.INTER_WEIGHT_DENSEI_DOT: 3,
+    RelayoutMode.INTER_WEIGHT_GROUPI: 4,
+    RelayoutMode.INTER_WEIGHT_GROUPI_DOT: 4,
+    RelayoutMode.INTER_WEIGHT_CHANI: 1,
+}
+"""The axis at which a row of an image begins, by the mode that makes the image."""
 _GROWTH = 1 << 20
 """How many bytes a folded value may be larger than all constants that it comes from."""
 
@@ -62,6 +73,14 @@ class _Folder:
         size, param = self._sources(var.owner)
         if value.nbytes > size + _GROWTH:
             return var
+        image = (
+            _IMAGES.get(var.owner.get(RelayoutFormat).mode) if var.owner.type == "RelayoutFormatV1" else None
+        )
+        if image is not None:
+            dtype = self.r.dtype(var)
+            form = TensorFormat(kind=2, align_axis=image)
+            tensor = Tensor(dtype, value.shape, None, encode(value, dtype), format=form)
+            return self.r.add("SharedDeviceTensorWithFormat", tensors=[tensor])[0]
         return self.r.put(value, self.r.dtype(var), param=param)
 
     def _sources(self, opr: Opr) -> tuple[int, bool]:

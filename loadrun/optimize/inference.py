@@ -7,21 +7,29 @@ from functools import partial
 
 from ..graph import Graph
 from .batchnorm import expand_batchnorm
+from .branches import fold_branches
 from .convbias import fuse_conv_bias
 from .convz import fuse_conv_bias_z
+from .deconv import fuse_deconv_conversion
+from .delay_broadcast import delay_broadcast
+from .distribute import distribute_products
 from .fold import fold_constants
 from .fuse_arithmetic import fuse_arithmetic
 from .grain import fold_global_pooling, fold_means
 from .half import to_half
 from .identities import remove_identities
+from .image_layout import to_nhwcd4
 from .merge import merge_weights
+from .narrow_layouts import NARROW_PACKS, to_nchw64
 from .noop import remove_copies, remove_noops
 from .normalize import expand_fused, finish_arithmetic, normalize_chains
 from .options import InferenceOptions, Layout
 from .packed import to_packed
 from .pad_channels import pad_channels, whole_packs
+from .preprocess import fuse_packing, fuse_warp
 from .quant_layouts import to_nchw4
 from .redistribute import redistribute
+from .reductions import combine_conversions
 from .reorder import reorder_chains
 from .rewriter import Pass
 from .typecvt import remove_conversions
@@ -30,13 +38,16 @@ __all__ = ["inference_passes", "optimize_for_inference"]
 
 _ALWAYS: tuple[Pass, ...] = (
     expand_batchnorm,
+    fold_branches,
     remove_noops,
+    delay_broadcast,
     expand_fused,
     remove_identities,
     normalize_chains,
     fold_constants,
     redistribute,
     fold_constants,
+    distribute_products,
     reorder_chains,
     fold_constants,
     fuse_arithmetic,
@@ -44,6 +55,7 @@ _ALWAYS: tuple[Pass, ...] = (
     finish_arithmetic,
     remove_conversions,
     remove_copies,
+    combine_conversions,
     fold_constants,
     remove_identities,
 )
@@ -63,7 +75,24 @@ _LAYOUTS: dict[Layout, tuple[Pass, ...]] = {
     Layout.NCHW44: _packed(4),
     Layout.NCHW44_DOT: _packed(4, dot=True),
     Layout.NCHW4: (fuse_conv_bias, fuse_conv_bias_z, to_nchw4, remove_conversions),
-    Layout.NCHW32: (fuse_conv_bias, fuse_conv_bias_z, partial(to_nchw4, wide="NCHWc32"), remove_conversions),
+    Layout.NCHW32: (
+        fuse_conv_bias,
+        fuse_conv_bias_z,
+        partial(to_nchw4, wide="NCHWc32"),
+        remove_conversions,
+        fuse_packing,
+        fuse_warp,
+    ),
+    Layout.NHWCD4: (fuse_conv_bias, to_nhwcd4),
+    Layout.NCHW64: (
+        fuse_conv_bias,
+        partial(pad_channels, missing=NARROW_PACKS, inputs=True),
+        fuse_conv_bias_z,
+        to_nchw64,
+        remove_conversions,
+        fuse_packing,
+        fuse_warp,
+    ),
     Layout.CHWN4: (fuse_conv_bias, fuse_conv_bias_z, partial(to_nchw4, wide="CHWNc4"), remove_conversions),
 }
 
@@ -73,6 +102,8 @@ def inference_passes(options: InferenceOptions) -> Iterable[Pass]:
     yield from _ALWAYS
     if options.fuse_grain:
         yield from (fold_means, fold_global_pooling)
+    if options.fuse_preprocess:
+        yield from (fuse_packing, fuse_warp)
     if options.f16_io_comp:
         yield partial(to_half, wide_sums=False)
     if options.f16_io_f32_comp:
@@ -82,8 +113,7 @@ def inference_passes(options: InferenceOptions) -> Iterable[Pass]:
         yield fuse_conv_bias
     if options.fuse_conv_bias_with_z:
         yield fuse_conv_bias_z
-    yield fold_constants
-    yield merge_weights
+    yield from (fold_constants, merge_weights, fuse_deconv_conversion)
 
 
 def optimize_for_inference(graph: Graph, **flags: object) -> tuple[Graph, int]:

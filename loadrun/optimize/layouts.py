@@ -87,7 +87,7 @@ def convert_layouts(
     r = Rewriter(graph)
     layouts = make(r)
     for opr in r.oprs:
-        if r.frozen(opr) or not visit(layouts, opr):
+        if r.frozen(opr) or not _visited(layouts, opr, visit):
             layouts.keep(opr)
     for old in graph.outputs:
         new = r.var(old)
@@ -95,3 +95,11 @@ def convert_layouts(
         if found is not new:
             r.replace(old, found)
     return r.finish()
+
+
+def _visited(layouts: Layouts, opr: Opr, visit: Callable[[Layouts, Opr], bool]) -> bool:
+    try:
+        return visit(layouts, opr)
+    except EngineError:
+        # Data or weights of this shape or type cannot have the layout.
+        return False

@@ -26,7 +26,8 @@ from ..params import (
     Reduce,
     Sparse,
 )
-from .rewriter import Rewriter
+from .reformat import shape_of
+from .rewriter import EMPTY, Rewriter
 from .terms import mode_of
 
 __all__ = ["pad_channels", "whole_packs"]
@@ -151,6 +152,19 @@ class _Pads:
         zeros = np.full([more if i == axis else n for i, n in enumerate(shape)], dtype.zero_point, dtype.np)
         return r.add("Concat", Axis(axis=axis), inputs=[var, r.put(zeros, dtype)])[0]
 
+    def filled(self, data: Var, more: int) -> Var:
+        """Data with channels of real zeros behind their own."""
+        r, dtype = self.r, self.r.dtype(data)
+        sizes = [
+            shape_of(r, data, (0,)),
+            r.put(np.array([more], np.int32), DType("Int32")),
+            shape_of(r, data, (2, 3)),
+        ]
+        (shape,) = r.add("Concat", Axis(axis=0), inputs=sizes)
+        zeros = r.put(np.full((1, more, 1, 1), dtype.zero_point, dtype.np), dtype)
+        filled = r.add("Broadcast", *EMPTY, inputs=[zeros, shape])
+        return r.add("Concat", Axis(axis=1), inputs=[data, *filled])[0]
+
     def convolution(self, opr: Opr) -> bool:
         """Convolution and ConvBias."""
         r = self.r
@@ -173,11 +187,9 @@ class _Pads:
         if p.sparse == Sparse.GROUP:
             return self.depthwise(opr, given)
         more_in = data[1] - weight[1] if source.id in self.padded else 0
-        if self.inputs and source.id not in self.padded and align(weight[1]):
-            more_in = align(weight[1])
-            zeros = (data[0], more_in, *data[2:])
-            filled = np.full(zeros, r.dtype(given[0]).zero_point, r.dtype(given[0]).np)
-            given[0] = r.add("Concat", Axis(axis=1), inputs=[given[0], r.put(filled, r.dtype(given[0]))])[0]
+        if self.inputs and align(data[1]):
+            more_in += align(data[1])
+            given[0] = self.filled(given[0], align(data[1]))
         if more_in:
             given[1] = self.extended(given[1], 1, more_in)
         more = align(weight[0])

@@ -16,7 +16,7 @@ from ..params import Axis, Dimshuffle, ElemwiseMode, IndexDescMaskDump, IndexIte
 from .identities import elemwise
 from .rewriter import Rewriter
 
-__all__ = ["reformat"]
+__all__ = ["reformat", "shape_of"]
 
 _FORMATS = {
     "NCHW": "N C H W",
@@ -149,6 +149,11 @@ def _reshape(r: Rewriter, var: Var, shape: Var) -> Var:
 
 def _number(r: Rewriter, value: int) -> Var:
     return r.put(np.array([value], np.int32), _INT)
+
+
+def shape_of(r: Rewriter, var: Var, axes: tuple[int, ...]) -> Var:
+    """Append what computes some of the sizes of a variable, as a shape to give to another one."""
+    return _target(r, var, tuple((a, 1, False) for a in axes))
 
 
 def _target(r: Rewriter, var: Var, sizes: tuple[tuple[int | None, int, bool], ...]) -> Var:

@@ -20,9 +20,9 @@ from ..ops.catalog import CATALOG
 from ..ops.control import find_branches
 from ..ops.infer import Inference, follow, infer_dtypes
 from ..ops.registry import Call, Shape, implementation
-from ..params import Record
+from ..params import Empty, Record
 
-__all__ = ["Pass", "Rewriter", "each", "is_pure"]
+__all__ = ["EMPTY", "Pass", "Rewriter", "each", "is_pure"]
 
 Pass = Callable[[Graph], Graph]
 """What a pass is: a function that leaves its argument as it is and gives another graph of the same outputs."""
@@ -346,7 +346,7 @@ class Rewriter:
             if old.owner.type == "Host2DeviceCopy" and new.owner.type == "Host2DeviceCopy":
                 continue
             if new.owner.type == "Host2DeviceCopy" or id(new) in named:
-                (ends[i],) = self.add("Identity", *_EMPTY, inputs=[new])
+                (ends[i],) = self.add("Identity", *EMPTY, inputs=[new])
             ends[i].name = old.name
             named[id(ends[i])] = old.name
         self.new.outputs = ends
@@ -374,11 +374,8 @@ class Rewriter:
         self.new.oprs = oprs
 
 
-def _empty() -> tuple[Record, ...]:
-    return tuple(kind() for kind in CATALOG["Identity"].params)
-
-
-_EMPTY = _empty()
+EMPTY = (Empty(),)
+"""The parameters of operators without any."""
 
 
 def each(graph: Graph, visit: Callable[[Rewriter, Opr], Var | None], *types: str) -> Graph:
