@@ -10,6 +10,7 @@ from typing import Any
 
 from .. import params as P
 from ..imperative import Tensor, elemwise
+from ..params import Elemwise as Elemwise
 from .modes import elemwise_multi_type as _elemwise_multi_type  # noqa: F401
 from .modes import elwise as _elwise  # noqa: F401
 from .transcendental import (

@@ -6,7 +6,7 @@ other from the last, as MegEngine does, which shows in the rounding of float16 a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, SupportsIndex
 
 import numpy as np
@@ -340,5 +340,11 @@ def topk(
     return (kth._as_scalar(), at._as_scalar()) if vector else (kth, at)
 
 
-_REDUCTIONS: dict[str, Callable[..., Tensor]] = {"sum": sum, "mean": mean}
-"""The reductions that losses offer by name."""
+def _check_non_finite(inps: Tensor | list[Tensor], scale: float = 1.0) -> Tensor:
+    """Multiply tensors in place by `scale`; 1 where one of them held an infinity or NaN before, else 0 (int32 [1])."""
+    tensors = [inps] if isinstance(inps, Tensor) else inps
+    # MegEngine's CPU operator ignores its own scale in a graph.
+    checked = apply("CheckNonFinite", P.CheckNonFinite(), inputs=tensors, n=len(tensors) + 1, scalar=False)
+    for x, y in zip(tensors, checked[:-1], strict=True):
+        x._reset(elemwise(_M.MUL, y, scale))
+    return checked[-1]

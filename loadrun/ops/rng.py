@@ -36,7 +36,7 @@ class Stream:
     def generator(self) -> np.random.Generator:
         """The generator of the next draw."""
         self._drawn += 1
-        return np.random.default_rng((self._seed, self._drawn))
+        return np.random.default_rng((self._drawn, self._seed))
 
     def next(self) -> Draw:
         """The next draw alone, to be repeated."""
@@ -53,7 +53,7 @@ class Draw:
 
     def generator(self) -> np.random.Generator:
         """The generator of this draw."""
-        return np.random.default_rng((self.seed, self.place))
+        return np.random.default_rng((self.place, self.seed))
 
 
 def drawing_from(source: Stream | Draw, param: R) -> R:
