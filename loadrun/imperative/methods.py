@@ -9,7 +9,8 @@ import numpy as np
 
 from .. import params as P
 from ..dtypes import Array
-from .apply import type_cvt
+from ..errors import TraceError
+from .apply import active, type_cvt
 from .convert import elemwise
 from .dtypes import graph_dtype
 
@@ -193,17 +194,28 @@ class Methods:
 
         # An ndarray in front of an operator comes here; beside MegEngine's tensors it follows MegEngine's rules.
         name = _OPERATORS.get(ufunc)
-        if name is None or method != "__call__" or kwargs or isinstance(self, NumpyLike):
+        if name is not None and method == "__call__" and not kwargs and not isinstance(self, NumpyLike):
+            first, other = inputs
+            if isinstance(first, Methods):
+                return getattr(first, f"__{name}__")(other)
+            return getattr(other, _REFLECTED.get(name) or f"__r{name}__")(first)
+        try:
             return lower_ufunc(ufunc, method, inputs, kwargs)
-        first, other = inputs
-        if isinstance(first, Methods):
-            return getattr(first, f"__{name}__")(other)
-        return getattr(other, _REFLECTED.get(name) or f"__r{name}__")(first)
+        except TraceError:
+            if active() is not None:
+                raise
+        # Nothing needs to be recorded, so numpy itself can answer.
+        return getattr(ufunc, method)(*_plain(inputs), **_plain(kwargs))
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         from ..jit.numpy_protocol import lower_function
 
-        return lower_function(func, args, kwargs)
+        try:
+            return lower_function(func, args, kwargs)
+        except TraceError:
+            if active() is not None:
+                raise
+        return func(*_plain(args), **_plain(kwargs))
 
     def __bool__(self) -> bool:
         return bool(self.item())
@@ -356,6 +368,17 @@ class Methods:
         from ..functional import mean
 
         return mean(cast("Tensor", self), axis, keepdims)
+
+
+def _plain(value: Any) -> Any:
+    """Arguments with ndarrays in the place of tensors."""
+    if isinstance(value, Methods):
+        return cast("Tensor", value).numpy()
+    if isinstance(value, dict):
+        return {k: _plain(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)(map(_plain, value)) if type(value) in (list, tuple) else value
+    return value
 
 
 def _expanded(args: tuple[Any, ...]) -> Any:

@@ -231,15 +231,15 @@ class trace(Dumps):
             with use(recorder):
                 outputs = self._call(args, kwargs, inside)
             shown = [(p, x) for p, x in leaves(outputs) if isinstance(x, Tensor)]
-            outs: list[Var] = []
-            for _, leaf in shown:
-                outs.append(recorder.source(leaf).var)
+            # A value from outside that is returned is a part of the graph only where the graph runs alone.
+            alone = self._fixed or self._options["without_host"]
+            outs = [recorder.source(x).var if alone or x._session is recorder else None for _, x in shown]
             self._check_unknown(recorder, kwargs)
             changed = _changed(found, inside, recorder.found)
             inside.clear()
             recording = recorder.found
             alive = [(t, t._var) for t in recorder.alive() if t._var is not None]
-            targets = list({v.id: v for v in (*outs, *(v for _, v in alive))}.values())
+            targets = list({v.id: v for v in (*outs, *(v for _, v in alive)) if v is not None}.values())
             captured = {id(c.tensor) for c in recording.captures}
             updates = [(t, v) for t, v in alive if id(t) in captured]
             del alive
@@ -338,7 +338,7 @@ class trace(Dumps):
             with use(session):
                 outputs = self._call(args, kwargs, inside)
             session.finish()
-            self._check_outputs(outputs)
+            self._check_outputs(session, outputs)
             changed = _changed(found, inside, self.recording)
             inside.clear()
             if self._mode != "never":
@@ -371,8 +371,15 @@ class trace(Dumps):
                     f"{list(sizes)}; call .reset() to trace the function anew"
                 )
 
-    def _check_outputs(self, outputs: Any) -> None:
-        paths = [p for p, x in leaves(outputs) if isinstance(x, Tensor)]
+    def _check_outputs(self, session: Replay, outputs: Any) -> None:
+        found = [(p, x) for p, x in leaves(outputs) if isinstance(x, Tensor)]
+        paths = [p for p, _ in found]
+        for (path, tensor), var in zip(found, self._outputs[1], strict=False):
+            if tensor._session is session and tensor._var is not var:
+                raise TraceError(
+                    "trace error because data unreadable: the function returns another value than when it was traced "
+                    f"as its output {list(path) or ''}"
+                )
         if paths != self._outputs[2]:
             raise TraceError(
                 f"the function returned {len(self._outputs[2])} tensors when it was traced, now {len(paths)} or in "
