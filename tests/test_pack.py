@@ -313,6 +313,9 @@ def test_metadata(tmp_path: Path) -> None:
     found = reread(tmp_path, user_info=b"raw", model_version=3)
     assert found.graph.metadata is not None
     assert (found.graph.metadata.user_info, found.graph.model_version) == (b"raw", 3)
+    found = reread(tmp_path, user_info={"a": [1, None]})
+    assert found.graph.metadata is not None
+    assert pickle.loads(found.graph.metadata.user_info or b"") == {"a": [1, None]}
 
 
 def test_suggested_tolerances(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -391,6 +394,10 @@ def test_strip_info(tmp_path: Path) -> None:
         found = json.loads(path.read_text())
         assert ("NEGATE" in found["elemwise_modes"]) == append
         assert found["hash"] == 0
+    with path.open("r+") as f:
+        loadrun.save(unary(), tmp_path / "o.mge", DumpOptions(strip_info_file=f, append_json=True))
+        f.seek(0)
+        assert json.load(f)["elemwise_modes"] == ["ADD", "NEGATE"], "an open file, as MegEngine takes it"
     path.write_text("[]")
     with pytest.raises(UsageError, match="is no strip info file"):
         loadrun.save(graph, tmp_path / "o.mge", DumpOptions(strip_info_file=str(path), append_json=True))

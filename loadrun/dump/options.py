@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TextIO
 
 from ..errors import LoadRunError, UsageError
+from ..files import replacing
 from ..graph import Graph, Metadata, Opr, Var
 from ..older import for_older
 from ..ops.catalog import CATALOG
@@ -62,9 +64,9 @@ class DumpOptions:
         keep_opr_name: whether operators have names.
         keep_param_name: whether weights have names.
         keep_opr_priority: whether operators have priorities.
-        user_info: text, which is stored as MegEngine does (a pickle), or the bytes themselves.
+        user_info: anything that can be pickled, which is how MegEngine stores it; bytes are stored as they are.
         enable_metadata: False leaves the metadata out.
-        strip_info_file: a JSON file that gets the operator types, dtypes and modes in use.
+        strip_info_file: a JSON file, or an open one, that gets the operator types, dtypes and modes in use.
         append_json: whether that file's lists are extended instead of replaced.
         append: whether the dump is put behind what the file holds.
 
@@ -80,9 +82,9 @@ class DumpOptions:
     keep_opr_name: bool | None = None
     keep_param_name: bool | None = None
     keep_opr_priority: bool | None = None
-    user_info: str | bytes | None = None
+    user_info: object = None
     enable_metadata: bool | None = None
-    strip_info_file: str | None = None
+    strip_info_file: str | os.PathLike[str] | TextIO | None = None
     append_json: bool = False
     append: bool = False
 
@@ -166,7 +168,7 @@ class DumpOptions:
             if graph.metadata is None and self.enable_metadata is False:
                 raise UsageError("user_info is part of the metadata, which enable_metadata=False leaves out")
             raw = self.user_info
-            data = pickle.dumps(raw, protocol=4) if isinstance(raw, str) else raw
+            data = raw if isinstance(raw, bytes) else pickle.dumps(raw, protocol=4)
             graph.metadata = replace(graph.metadata or Metadata(), is_valid=True, user_info=data)
 
 
@@ -230,24 +232,46 @@ def strip_info(graph: Graph) -> dict[str, list[str]]:
     return {"opr_types": sorted(types), "dtypes": sorted(dtypes), "elemwise_modes": sorted(modes)}
 
 
-def update_strip_info(graph: Graph, path: str, content_hash: int, *, append: bool) -> None:
+def update_strip_info(
+    graph: Graph, target: str | os.PathLike[str] | TextIO, content_hash: int, *, append: bool
+) -> None:
     """Write `strip_info` to a JSON file, or add it to the lists that the file has.
+
+    Args:
+        graph: the graph.
+        target: the file, or an open one that can be read, written and rewound.
+        content_hash: the hash of the dump.
+        append: whether the lists of the file are extended.
 
     Raises:
         UsageError: the file to be extended holds something else.
     """
+    path = Path(target) if isinstance(target, (str, os.PathLike)) else None
     found: dict[str, object] = dict(strip_info(graph))
-    target = Path(path)
-    if append and target.exists() and target.stat().st_size:
+    held = ""
+    if append and not isinstance(target, (str, os.PathLike)):
+        target.seek(0)
+        held = target.read()
+    elif append and path is not None and path.exists():
+        held = path.read_text(encoding="utf-8")
+    if held:
         try:
-            old = json.loads(target.read_text(encoding="utf-8"))
+            old = json.loads(held)
             for key in ("opr_types", "dtypes", "elemwise_modes"):
                 lists = (*old.get(key, []), *(x for x in _texts(found[key]) if x not in old.get(key, [])))
                 found[key] = list(lists)
         except (ValueError, TypeError, AttributeError, RecursionError) as e:
-            raise UsageError(f"{path} is no strip info file that could be extended: {e}") from None
+            raise UsageError(
+                f"{path or 'the open file'} is no strip info file that could be extended: {e}"
+            ) from None
     found["hash"] = content_hash
-    target.write_text(json.dumps(found), encoding="utf-8")
+    if isinstance(target, (str, os.PathLike)):
+        with replacing(target) as f:
+            f.write(json.dumps(found).encode())
+    else:
+        target.seek(0)
+        target.truncate()
+        target.write(json.dumps(found))
 
 
 def _texts(value: object) -> list[str]:
