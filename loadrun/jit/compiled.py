@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import NoReturn
 
 import numpy as np
@@ -27,21 +28,28 @@ _SHAPES = 8
 """For how many sets of argument shapes the inferred shapes are kept."""
 
 
+@dataclass(eq=False)
+class Inferred:
+    """What inference found for some shapes, and how many operators it has followed."""
+
+    known: Inference = field(default_factory=Inference)
+    followed: int = 0
+
+
 class ShapeCache:
-    """What inference found for the shapes of the arguments, for a few sets of them."""
+    """What is inferred for the shapes of the arguments, for a few sets of them."""
 
     def __init__(self) -> None:
-        self._found: dict[tuple[Shape, ...], Inference] = {}
+        self._found: dict[tuple[Shape, ...], Inferred] = {}
 
-    def get(self, key: tuple[Shape, ...]) -> Inference | None:
-        """What is known for these shapes."""
-        return self._found.get(key)
-
-    def put(self, key: tuple[Shape, ...], known: Inference) -> None:
-        """Keep what was found."""
-        if len(self._found) >= _SHAPES:
-            self._found.pop(next(iter(self._found)))
-        self._found[key] = known
+    def get(self, key: tuple[Shape, ...]) -> Inferred:
+        """What is known for these shapes, to be carried on."""
+        found = self._found.get(key)
+        if found is None:
+            if len(self._found) >= _SHAPES:
+                self._found.pop(next(iter(self._found)))
+            found = self._found[key] = Inferred()
+        return found
 
 
 class Replay:
@@ -64,10 +72,7 @@ class Replay:
         self._position = 0
         self._live: list[weakref.ref[Tensor]] = []
         self._fed: dict[int, tuple[int, int]] = {}
-        self._shapes = shapes
-        self._key = tuple(a.shape for a in args.values())
-        self._known: Inference | None = None
-        self._followed = 0
+        self._inferred = shapes.get(tuple(a.shape for a in args.values()))
 
     # What the tracer does
 
@@ -181,7 +186,8 @@ class Replay:
             self._differs(entry, "dtype mismatch", f"input {index} of {_name(entry)} is {tensor._dtype}")
         name = source.var.name or ""
         if value.shape != source.var.shape:
-            self._known = None
+            # What is kept for the arguments' shapes holds for the captured tensors' traced shapes alone.
+            self._inferred = Inferred()
         self.feeds[name] = value
         if self.evaluator is not None:
             self.evaluator.values[source.var.id] = value
@@ -218,25 +224,18 @@ class Replay:
         return known.shapes[var.id] if var.id in known.shapes else self.value(tensor).shape
 
     def _inference(self, var: Var) -> Inference:
-        if self._known is None:
-            plain = all(c.fixed or c.value.shape == c.var.shape for c in self.recording.captures)
-            cached = self._shapes.get(self._key) if plain else None
-            self._known = cached or Inference()
-            self._followed = len(self.recording.graph.oprs) if cached else 0
-        shapes = {n: a.shape for n, a in self.feeds.items()}
-        try:
-            while self._followed <= var.owner.id:
-                follow(self.recording.graph.oprs[self._followed], self._known, shapes)
-                self._followed += 1
-        except EngineError as e:
-            entry = next((x for x in self.recording.entries if x.opr.id == self._followed), None)
-            raise EngineError(f"{e}; in {shown(entry.place if entry else here())}") from e
-        return self._known
-
-    def keep_shapes(self) -> None:
-        """Let later calls with arguments of these shapes know what was inferred."""
-        if self._known is not None and self._followed >= len(self.recording.graph.oprs):
-            self._shapes.put(self._key, Inference(dict(self._known.shapes), dict(self._known.values)))
+        found = self._inferred
+        if found.followed <= var.owner.id:
+            shapes = {n: a.shape for n, a in self.feeds.items()}
+            oprs = self.recording.graph.oprs
+            try:
+                while found.followed <= var.owner.id:
+                    follow(oprs[found.followed], found.known, shapes)
+                    found.followed += 1
+            except EngineError as e:
+                entry = next((x for x in self.recording.entries if x.opr.id == found.followed), None)
+                raise EngineError(f"{e}; in {shown(entry.place if entry else here())}") from e
+        return found.known
 
     def detached(self, tensor: Tensor) -> bool:
         """Whether a tensor is a constant, so that its sizes are numbers."""

@@ -71,12 +71,18 @@ class Cell:
         self.scalar = scalar
         self.parent = parent
         self.part = part
-        self.root: Cell = self if parent is None else parent.root
+        # None at the root itself: a cell that holds itself would keep its values until a garbage collection.
+        self._root: Cell | None = None if parent is None else parent.root
         self.ordered: bool = ordered if parent is None or part is None else parent.ordered and part.ordered
         self.version = 0
         self._seen = -1
         self._rivals: list[tuple[weakref.ref[Cell], str]] = []
         self._lost = ""
+
+    @property
+    def root(self) -> Cell:
+        """The memory that the cell is a part of."""
+        return self if self._root is None else self._root
 
     def view(self, part: Part) -> Cell:
         """A view of this memory."""

@@ -345,11 +345,9 @@ class trace(Dumps):
                 values = session.compute(self._engine, self._targets)
                 for tensor in session.alive():
                     if tensor._value is None and tensor._var is not None:
-                        value = values.get(tensor._var.id)
-                        tensor._value = session.value(tensor) if value is None else value
+                        tensor._value = values.get(tensor._var.id)
             for argument, tensor in changed:
                 argument.update(tensor)
-            session.keep_shapes()
         finally:
             _release(session)
         return outputs
