@@ -27,7 +27,7 @@ def subtract(x: Tensor, y: Tensor) -> Tensor:
     return elem(M.SUB, x, y)
 
 
-@ufunc("multiply")
+@ufunc("multiply", uint16="int16")
 def multiply(x: Tensor, y: Tensor) -> Tensor:
     """Product; of booleans, and."""
     return elem(M.AND if is_bool(x) else M.MUL, x, y)
@@ -89,7 +89,7 @@ def absolute_power(x: Tensor, exponent: float) -> Tensor:
     return apply1("PowC", P.PowC(exp=exponent), inputs=[x])
 
 
-@ufunc("power", "pow", "float_power")
+@ufunc("power", "pow", "float_power", uint16="int16")
 def power(x: Tensor, y: Tensor) -> Tensor:
     """Power; whole powers of integers by multiplication."""
     exponent = known(y)
@@ -165,7 +165,7 @@ def sign(x: Tensor) -> Tensor:
     return e.with_nan_of(elem(M.SIGN, x), x)
 
 
-@ufunc("square")
+@ufunc("square", uint16="int16")
 def square(x: Tensor) -> Tensor:
     """The square."""
     return elem(M.SQUARE, x)

@@ -94,7 +94,8 @@ def cast(x: Tensor, dtype: Any) -> Tensor:
     want = dtype if isinstance(dtype, DType) else graph_dtype(dtype)
     if want == x._dtype:
         return x
-    if (value := known(x)) is not None and want.is_float and not x._dtype.is_float:
+    value = known(x)
+    if value is not None and not (x._dtype.is_float and not want.is_float) and want.name != "BFloat16":
         return Tensor._of(value.astype(want.np), want, x._scalar, const=True)
     return type_cvt(x, want)
 
@@ -274,6 +275,8 @@ def reduce(
     x: Tensor, mode: P.ReduceMode, axes: Sequence[int], kind: P.ReduceDataType = P.ReduceDataType.DEFAULT
 ) -> Tensor:
     """Reduce axes, which go; all of them at once as one vector."""
+    if not axes:
+        return x
     x = x._vector()
     ndim = len(sizes(x))
     if len(axes) == ndim and ndim > 1:

@@ -22,7 +22,7 @@ import numpy as np
 from ..errors import TraceError
 from ..imperative import Tensor
 from . import numpy_emit as e
-from .numpy_types import loop, narrow, operand
+from .numpy_types import loop, narrow, operand, weak
 
 __all__ = ["lower_function", "lower_ufunc", "lowers", "refused", "registered", "ufunc"]
 
@@ -46,7 +46,7 @@ _FAMILIES = (
 _FUNCTIONS: dict[Any, Callable[..., Any]] = {}
 _SIGNATURES: dict[Any, inspect.Signature] = {}
 _FAMILY: dict[Any, str] = {}
-_UFUNCS: dict[np.ufunc, tuple[Callable[..., Any], str]] = {}
+_UFUNCS: dict[np.ufunc, tuple[Callable[..., Any], str, str]] = {}
 _METHODS: dict[tuple[np.ufunc, str], Callable[..., Any]] = {}
 _OWN = tuple(str(Path(m.__file__ or "").resolve().parent) for m in (sys.modules["loadrun"], np))
 
@@ -80,7 +80,7 @@ def lowers(*names: str | Any, of: str = "") -> Callable[[F], F]:
     return register
 
 
-def ufunc(*names: str, loop: str = "auto", method: str = "") -> Callable[[F], F]:
+def ufunc(*names: str, loop: str = "auto", method: str = "", uint16: str = "int32") -> Callable[[F], F]:
     """Register what a ufunc computes on tensors of one dtype, or one of its methods.
 
     Args:
@@ -89,6 +89,8 @@ def ufunc(*names: str, loop: str = "auto", method: str = "") -> Callable[[F], F]
             common one; "common" always the common one, "bool" the truth of the operands, "given" the operands as
             they are.
         method: a method of the ufunc, whose arguments the lowering takes as they are.
+        uint16: the dtype that stands for uint16, which MegEngine's elementwise kernels do not know: int16 where
+            only the low bits count and int32 would not hold the result.
     """
 
     def register(func: F) -> F:
@@ -99,7 +101,7 @@ def ufunc(*names: str, loop: str = "auto", method: str = "") -> Callable[[F], F]
             if method:
                 _METHODS[target, method] = func
             else:
-                _UFUNCS[target] = func, loop
+                _UFUNCS[target] = func, loop, uint16
             _FAMILY.setdefault(target, func.__module__.rpartition("_")[2])
         return func
 
@@ -286,9 +288,6 @@ def lower_ufunc(target: np.ufunc, method: str, inputs: Sequence[Any], kwargs: Ma
         return _called_method(target, method, found, inputs, kwargs, arrays, tensors)
     if target not in _UFUNCS:
         raise _unknown(_name(target), map(_name, _FAMILY))
-    if not arrays and not kwargs and target in _REFLECTED and not isinstance(inputs[0], Tensor):
-        # ndarray + Tensor: MegEngine's operators rule where no traced ndarray takes part.
-        return getattr(inputs[1], _REFLECTED[target])(inputs[0])
     outs = kwargs.get("out", ())
     result = apply_ufunc(target, inputs, kwargs)
     if any(o is not None for o in outs):
@@ -303,21 +302,6 @@ def lower_ufunc(target: np.ufunc, method: str, inputs: Sequence[Any], kwargs: Ma
     return _wrapped(result, arrays, tensors)
 
 
-_REFLECTED = {
-    getattr(np, n): f"__r{m}__"
-    for n, m in {
-        "add": "add",
-        "subtract": "sub",
-        "multiply": "mul",
-        "true_divide": "truediv",
-        "floor_divide": "floordiv",
-        "remainder": "mod",
-        "power": "pow",
-        "matmul": "matmul",
-    }.items()
-}
-
-
 def _called_method(
     target: np.ufunc,
     method: str,
@@ -327,7 +311,7 @@ def _called_method(
     arrays: bool,
     tensors: Sequence[Tensor],
 ) -> Any:
-    given = {k: v for k, v in kwargs.items() if v is not None and v is not np._NoValue}
+    given = {k: v for k, v in kwargs.items() if v is not np._NoValue}
     out = given.pop("out", None)
     if given.get("where") is True:
         del given["where"]
@@ -346,8 +330,10 @@ def apply_ufunc(target: np.ufunc, values: Sequence[Any], kwargs: Mapping[str, An
     extra = set(kwargs) - {"out", "where", "dtype", "casting", "order", "subok"}
     if extra:
         raise refused(f"cannot trace {_name(target)} with {', '.join(sorted(extra))}=")
-    lowering, kind = _UFUNCS[target]
+    lowering, kind, instead = _UFUNCS[target]
     values = [_plain_list(v) for v in values]
+    if target.nin > 1 and target.signature is None:
+        e.broadcast_shape([np.shape(v) if not isinstance(v, Tensor) else e.sizes(v) for v in values])
     both, gives = loop(target, values)
     if kwargs.get("dtype") is not None:
         both = np.dtype(kwargs["dtype"])
@@ -356,19 +342,25 @@ def apply_ufunc(target: np.ufunc, values: Sequence[Any], kwargs: Mapping[str, An
         result = lowering(*(operand(v) for v in values))
     else:
         into = np.dtype(np.bool_) if kind == "bool" else both
+        if gives[0].kind == "b" and into.kind in "iu" and _beyond(values, narrow(into)):
+            # A comparison with a number that the array's dtype cannot hold has an answer all the same.
+            into = np.dtype(np.float64)
         if kind == "auto" and gives[0].kind == "f":
             into = gives[0]
-        result = _in_loop(lowering, values, narrow(into))
+        result = _in_loop(lowering, values, narrow(into), instead)
     if isinstance(result, tuple):
         return tuple(e.cast(r, narrow(g)) for r, g in zip(result, gives, strict=True))
     return e.cast(result, narrow(gives[0]))
 
 
-def _in_loop(lowering: Callable[..., Any], values: Sequence[Any], dtype: np.dtype[Any]) -> Any:
+def _beyond(values: Sequence[Any], dtype: np.dtype[Any]) -> bool:
+    limits = np.iinfo(dtype)
+    return any(weak(v) and not limits.min <= v <= limits.max for v in values)
+
+
+def _in_loop(lowering: Callable[..., Any], values: Sequence[Any], dtype: np.dtype[Any], instead: str) -> Any:
     if dtype == np.uint16:
-        # MegEngine's elementwise kernels do not know it.
-        wide = [e.cast(operand(v, dtype), "int32") for v in values]
-        return lowering(*wide)
+        return lowering(*(e.cast(operand(v, dtype), instead) for v in values))
     return lowering(*(operand(v, dtype) for v in values))
 
 

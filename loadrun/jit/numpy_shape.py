@@ -12,7 +12,7 @@ import numpy as np
 from ..imperative import Dim, Tensor
 from . import numpy_emit as e
 from . import numpy_index
-from .numpy_axes import axes_of, axis_of
+from .numpy_axes import AxisError, axes_of, axis_of
 from .numpy_protocol import lowers
 from .numpy_types import operand
 from .numpy_views import Part, permuted, reshaped
@@ -153,7 +153,9 @@ def rollaxis(a: Any, axis: int, start: int = 0) -> Any:
     """A view with one axis moved before another."""
     ndim = _ndim(a)
     source = axis_of(axis, ndim)
-    to = axis_of(start, ndim + 1) if start < 0 else start
+    to = start + ndim if start < 0 else start
+    if not 0 <= to <= ndim:
+        raise AxisError(f"'start' arg requires {-ndim} <= start < {ndim + 1}, but {start} was passed in")
     order = [i for i in range(ndim) if i != source]
     order.insert(to - (source < to), source)
     return _permuted(a, order)
