@@ -1,7 +1,6 @@
 """Initial values of parameters, with the functions of MegEngine's ``module.init``.
 
-Numbers are drawn by numpy's global generator: ``numpy.random.seed`` makes them repeatable. They differ from
-MegEngine's, whose generators are its own.
+Numbers are drawn by `loadrun.random`, whose ``seed`` makes them repeatable; they differ from MegEngine's.
 """
 
 from __future__ import annotations
@@ -10,8 +9,9 @@ import math
 
 import numpy as np
 
+from .. import random
 from ..dtypes import Array
-from ..imperative import Tensor
+from ..imperative import Tensor, suspended
 
 __all__ = [
     "calculate_correct_fan",
@@ -69,12 +69,14 @@ def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0) -> None:
     >>> bool((x >= 2).numpy().all() and (x <= 3).numpy().all())
     True
     """
-    _set(tensor, np.random.uniform(a, b, tensor._tuple_shape))
+    with suspended():
+        _set(tensor, random.uniform(a, b, tensor._tuple_shape).numpy().reshape(tensor._tuple_shape))
 
 
 def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0) -> None:
     """Draw every element from a normal distribution."""
-    _set(tensor, np.random.normal(mean, std, tensor._tuple_shape))
+    with suspended():
+        _set(tensor, random.normal(mean, std, tensor._tuple_shape).numpy().reshape(tensor._tuple_shape))
 
 
 def calculate_gain(nonlinearity: str, param: float | None = None) -> float:

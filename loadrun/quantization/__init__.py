@@ -1,5 +1,42 @@
-"""What inference needs of MegEngine's quantization package: parameters of quantized values, fake quantization."""
+"""MegEngine's quantization package for inference: observers, fake quantization, conversion of networks."""
 
+from .fake_quant import (
+    LSQ,
+    TQT,
+    FakeQuantize,
+)
+from .observer import (
+    ExponentialMovingAverageObserver,
+    HistogramObserver,
+    MinMaxObserver,
+    Observer,
+    PassiveObserver,
+    SyncExponentialMovingAverageObserver,
+    SyncMinMaxObserver,
+)
+from .qconfig import (
+    QConfig,
+    calibration_qconfig,
+    easyquant_qconfig,
+    ema_fakequant_qconfig,
+    ema_lowbit_fakequant_qconfig,
+    min_max_fakequant_qconfig,
+    passive_qconfig,
+    sync_ema_fakequant_qconfig,
+    tqt_qconfig,
+)
+from .quantize import (
+    apply_easy_quant,
+    disable_fake_quant,
+    disable_observer,
+    enable_fake_quant,
+    enable_observer,
+    hook_qat_module,
+    propagate_qconfig,
+    quantize,
+    quantize_qat,
+    reset_qconfig,
+)
 from .utils import (
     LSQParams,
     QParams,
@@ -13,13 +50,42 @@ from .utils import (
 )
 
 __all__ = [
+    "LSQ",
+    "TQT",
+    "ExponentialMovingAverageObserver",
+    "FakeQuantize",
+    "HistogramObserver",
     "LSQParams",
+    "MinMaxObserver",
+    "Observer",
+    "PassiveObserver",
+    "QConfig",
     "QParams",
     "QParamsModuleMixin",
     "QuantMode",
+    "SyncExponentialMovingAverageObserver",
+    "SyncMinMaxObserver",
+    "apply_easy_quant",
+    "calibration_qconfig",
     "create_qparams",
+    "disable_fake_quant",
+    "disable_observer",
+    "easyquant_qconfig",
+    "ema_fakequant_qconfig",
+    "ema_lowbit_fakequant_qconfig",
+    "enable_fake_quant",
+    "enable_observer",
     "fake_quant_bias",
     "fake_quant_tensor",
+    "hook_qat_module",
     "lsq_forward",
+    "min_max_fakequant_qconfig",
+    "passive_qconfig",
+    "propagate_qconfig",
+    "quantize",
+    "quantize_qat",
+    "reset_qconfig",
+    "sync_ema_fakequant_qconfig",
     "tqt_forward",
+    "tqt_qconfig",
 ]

@@ -1,0 +1,28 @@
+"""`BatchMatMulActivation` with fake quantization."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .. import batch_matmul_activation as Float
+from .module import QATModule
+
+__all__ = ["BatchMatMulActivation"]
+
+
+class BatchMatMulActivation(Float.BatchMatMulActivation, QATModule):
+    """`BatchMatMulActivation` with fake quantization."""
+
+    def forward(self, inp: Any) -> Any:
+        """(batch, in_features, columns)."""
+        weight = self.apply_quant_weight(self.weight)
+        bias = self.apply_quant_bias(self.bias, inp, weight)
+        return self.apply_quant_activation(self._calc_linear(inp, weight, bias))
+
+    @classmethod
+    def from_float_module(cls, float_module: Any) -> Any:
+        """The module that a float one becomes."""
+        f = float_module
+        made = cls(f.batch, f.in_features, f.out_features, f.bias is not None, name=f.name)
+        made.weight, made.bias = f.weight, f.bias
+        return made

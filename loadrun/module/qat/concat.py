@@ -1,0 +1,24 @@
+"""`Concat` with fake quantization."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from .. import concat as Float
+from .module import QATModule
+
+__all__ = ["Concat"]
+
+
+class Concat(Float.Concat, QATModule):
+    """`Concat` with fake quantization of the result."""
+
+    def forward(self, inps: Iterable[Any], axis: int = 0) -> Any:
+        """Tensors of one shape but along `axis`."""
+        return self.apply_quant_activation(super().forward(inps, axis))
+
+    @classmethod
+    def from_float_module(cls, float_module: Any) -> Any:
+        """The module that a float one becomes."""
+        return cls(name=float_module.name)

@@ -1,0 +1,95 @@
+"""Convolutions with fake quantization (MegEngine's ``module/qat/conv.py``)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ... import functional as F
+from .. import conv as Float
+from .module import QATModule
+
+__all__ = ["Conv2d", "ConvRelu2d", "ConvTranspose2d", "ConvTransposeRelu2d"]
+
+
+class Conv2d(Float.Conv2d, QATModule):
+    """`Conv2d` with fake quantization."""
+
+    def calc_conv_qat(self, inp: Any) -> Any:
+        """The convolution with rounded weight and bias."""
+        weight = self.apply_quant_weight(self.weight)
+        return self.calc_conv(inp, weight, self.apply_quant_bias(self.bias, inp, weight))
+
+    @classmethod
+    def from_float_module(cls, float_module: Any) -> Any:
+        """The module that a float one becomes."""
+        f = float_module
+        made = cls(
+            f.in_channels,
+            f.out_channels,
+            f.kernel_size,
+            f.stride,
+            f.padding,
+            f.dilation,
+            f.groups,
+            f.bias is not None,
+            f.conv_mode,
+            f.compute_mode,
+            f.padding_mode,
+            name=f.name,
+        )
+        made.weight, made.bias = f.weight, f.bias
+        return made
+
+    def forward(self, inp: Any) -> Any:
+        """(N, in_channels, H, W)."""
+        return self.apply_quant_activation(self.calc_conv_qat(inp))
+
+
+class ConvRelu2d(Conv2d):
+    """`ConvRelu2d` with fake quantization."""
+
+    def forward(self, inp: Any) -> Any:
+        """(N, in_channels, H, W)."""
+        return self.apply_quant_activation(F.relu(self.calc_conv_qat(inp)))
+
+
+class ConvTranspose2d(Float.ConvTranspose2d, QATModule):
+    """`ConvTranspose2d` with fake quantization."""
+
+    def calc_conv_transpose2d_qat(self, inp: Any) -> Any:
+        """The convolution with rounded weight and bias."""
+        weight = self.apply_quant_weight(self.weight)
+        return self.calc_conv_transpose2d(inp, weight, self.apply_quant_bias(self.bias, inp, weight))
+
+    @classmethod
+    def from_float_module(cls, float_module: Any) -> Any:
+        """The module that a float one becomes."""
+        f = float_module
+        made = cls(
+            f.in_channels,
+            f.out_channels,
+            f.kernel_size,
+            f.stride,
+            f.padding,
+            f.output_padding,
+            f.dilation,
+            f.groups,
+            f.bias is not None,
+            f.conv_mode,
+            f.compute_mode,
+            name=f.name,
+        )
+        made.weight, made.bias = f.weight, f.bias
+        return made
+
+    def forward(self, inp: Any) -> Any:
+        """(N, in_channels, H, W)."""
+        return self.apply_quant_activation(self.calc_conv_transpose2d_qat(inp))
+
+
+class ConvTransposeRelu2d(ConvTranspose2d):
+    """`ConvTransposeRelu2d` with fake quantization."""
+
+    def forward(self, inp: Any) -> Any:
+        """(N, in_channels, H, W)."""
+        return self.apply_quant_activation(F.relu(self.calc_conv_transpose2d_qat(inp)))

@@ -1,0 +1,25 @@
+"""`Elemwise` with fake quantization."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .. import elemwise as Float
+from .module import QATModule
+
+__all__ = ["Elemwise"]
+
+
+class Elemwise(Float.Elemwise, QATModule):
+    """`Elemwise` with fake quantization of the result."""
+
+    with_weight = False
+
+    def forward(self, *inps: Any) -> Any:
+        """As many operands as the mode has."""
+        return self.apply_quant_activation(super().forward(*inps))
+
+    @classmethod
+    def from_float_module(cls, float_module: Any) -> Any:
+        """The module that a float one becomes."""
+        return cls(float_module.method, name=float_module.name)

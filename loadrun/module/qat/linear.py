@@ -1,0 +1,40 @@
+"""Fully connected layers with fake quantization (MegEngine's ``module/qat/linear.py``)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ... import functional as F
+from .. import linear as Float
+from .module import QATModule
+
+__all__ = ["Linear", "LinearRelu"]
+
+
+class Linear(Float.Linear, QATModule):
+    """`Linear` with fake quantization."""
+
+    def calc_linear_qat(self, inp: Any) -> Any:
+        """The product with rounded weight and bias."""
+        weight = self.apply_quant_weight(self.weight)
+        return self.calc_linear(inp, weight, self.apply_quant_bias(self.bias, inp, weight))
+
+    def forward(self, inp: Any) -> Any:
+        """(..., in_features)."""
+        return self.apply_quant_activation(self.calc_linear_qat(inp))
+
+    @classmethod
+    def from_float_module(cls, float_module: Any) -> Any:
+        """The module that a float one becomes."""
+        f = float_module
+        made = cls(f.in_features, f.out_features, name=f.name)
+        made.weight, made.bias = f.weight, f.bias
+        return made
+
+
+class LinearRelu(Linear):
+    """`LinearRelu` with fake quantization."""
+
+    def forward(self, inp: Any) -> Any:
+        """(..., in_features)."""
+        return self.apply_quant_activation(F.relu(self.calc_linear_qat(inp)))

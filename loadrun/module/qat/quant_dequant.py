@@ -1,0 +1,37 @@
+"""The marks of where quantization begins and ends, with fake quantization."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .. import quant_dequant as Float
+from .module import QATModule
+
+__all__ = ["DequantStub", "QuantStub"]
+
+
+class QuantStub(Float.QuantStub, QATModule):
+    """Rounds the input of the quantized part."""
+
+    with_weight = False
+
+    def forward(self, inp: Any) -> Any:
+        """Any float32 tensor."""
+        return self.apply_quant_activation(inp)
+
+    @classmethod
+    def from_float_module(cls, float_module: Any) -> Any:
+        """The module that a float one becomes."""
+        return cls(name=float_module.name)
+
+
+class DequantStub(Float.DequantStub, QATModule):
+    """Does nothing: fake quantization leaves real numbers."""
+
+    with_weight = False
+    with_act = False
+
+    @classmethod
+    def from_float_module(cls, float_module: Any) -> Any:
+        """The module that a float one becomes."""
+        return cls(name=float_module.name)

@@ -1,0 +1,34 @@
+"""Convolution and batch normalization as one convolution of quantized tensors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .conv import Conv2d
+from .module import stored
+
+__all__ = ["ConvBn2d", "ConvBnRelu2d"]
+
+
+class _ConvBnActivation2d(Conv2d):
+    @classmethod
+    def from_qat_module(cls, qat_module: Any) -> Any:
+        """The module that one with fake quantization becomes."""
+        q = qat_module
+        made = cls._like(q.conv, q.get_activation_dtype(), q.name)
+        weight, bias = q.fold_weight_bias(q.bn.running_mean, q.bn.running_var)
+        made.weight = stored(weight, q.get_weight_dtype(), q.conv.weight.name)
+        made.bias = stored(bias, name=q.conv.bias.name if q.conv.bias is not None else "")
+        return made
+
+
+class ConvBn2d(_ConvBnActivation2d):
+    """`ConvBn2d` of quantized tensors."""
+
+
+class ConvBnRelu2d(_ConvBnActivation2d):
+    """`ConvBnRelu2d` of quantized tensors."""
+
+    def forward(self, inp: Any) -> Any:
+        """(N, in_channels, H, W), quantized."""
+        return self.calc_conv_quantized(inp, nonlinear_mode="relu")

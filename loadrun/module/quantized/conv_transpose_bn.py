@@ -1,0 +1,34 @@
+"""Transposed convolution and batch normalization as one convolution of quantized tensors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .conv import ConvTranspose2d
+from .module import stored
+
+__all__ = ["ConvTransposeBn2d", "ConvTransposeBnRelu2d"]
+
+
+class _ConvTransposeBnActivation2d(ConvTranspose2d):
+    @classmethod
+    def from_qat_module(cls, qat_module: Any) -> Any:
+        """The module that one with fake quantization becomes."""
+        q, conv = qat_module, qat_module.conv_transpose2d
+        made = cls._like(conv, q.get_activation_dtype(), q.name)
+        weight, bias = q.fold_weight_bias(q.bn.running_mean, q.bn.running_var)
+        made.weight = stored(weight, q.get_weight_dtype(), conv.weight.name)
+        made.bias = stored(bias, name=conv.bias.name if conv.bias is not None else "")
+        return made
+
+
+class ConvTransposeBn2d(_ConvTransposeBnActivation2d):
+    """`ConvTransposeBn2d` of quantized tensors."""
+
+
+class ConvTransposeBnRelu2d(_ConvTransposeBnActivation2d):
+    """`ConvTransposeBnRelu2d` of quantized tensors; its call is refused, as in MegEngine."""
+
+    def forward(self, inp: Any) -> Any:
+        """(N, in_channels, H, W), quantized."""
+        return self.calc_conv_transpose2d_quantized(inp, nonlinear_mode="relu")

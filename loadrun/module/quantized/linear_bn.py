@@ -1,0 +1,34 @@
+"""Fully connected layer and batch normalization as one layer of quantized tensors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .linear import Linear
+from .module import stored
+
+__all__ = ["LinearBn1d", "LinearBnRelu1d"]
+
+
+class _LinearBnActivation1d(Linear):
+    @classmethod
+    def from_qat_module(cls, qat_module: Any) -> Any:
+        """The module that one with fake quantization becomes."""
+        q = qat_module
+        made = cls(dtype=q.get_activation_dtype(), name=q.name)
+        weight, bias = q.fold_weight_bias(q.bn.running_mean, q.bn.running_var)
+        made.weight = stored(weight, q.get_weight_dtype(), q.linear.weight.name)
+        made.bias = stored(bias, name=q.linear.bias.name if q.linear.bias is not None else "")
+        return made
+
+
+class LinearBn1d(_LinearBnActivation1d):
+    """`LinearBn1d` of quantized tensors."""
+
+
+class LinearBnRelu1d(_LinearBnActivation1d):
+    """`LinearBnRelu1d` of quantized tensors."""
+
+    def forward(self, inp: Any) -> Any:
+        """(N, in_features), quantized."""
+        return self.calc_linear_quantized(inp, nonlinear_mode="relu")

@@ -1,0 +1,46 @@
+"""Base of the quantized modules (MegEngine's ``module/quantized/module.py``)."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any
+
+from ...core.tensor.dtype import get_scale, qint32
+from ...imperative import Parameter, Tensor
+from ..module import Module
+
+__all__ = ["QuantizedModule"]
+
+
+class QuantizedModule(Module):
+    """A module of quantized tensors, which cannot be trained.
+
+    Raises:
+        ValueError: it is called while training; ``eval()`` comes first.
+    """
+
+    def __call__(self, *inputs: Any, **kwargs: Any) -> Any:
+        """Call the module."""
+        if self.training:
+            raise ValueError("quantized module only support inference: call eval() first")
+        return super().__call__(*inputs, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"Quantized.{super().__repr__()}"
+
+    @classmethod
+    @abstractmethod
+    def from_qat_module(cls, qat_module: Any) -> Any:
+        """The module that one with fake quantization becomes."""
+
+
+def stored(value: Tensor, dtype: Any = None, name: str = "") -> Parameter:
+    """A value as a parameter, quantized if a dtype is given."""
+    return Parameter(value if dtype is None else value.astype(dtype), name=name)
+
+
+def quantized_bias(bias: Any, inp: Tensor, weight: Tensor) -> Any:
+    """A bias as the integers to which products of input and weight are added."""
+    if bias is None:
+        return None
+    return bias.astype(qint32(get_scale(inp.dtype) * get_scale(weight.dtype)))

@@ -1,0 +1,1 @@
+"""Tools for modules, as MegEngine's ``utils`` package has them."""

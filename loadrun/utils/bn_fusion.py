@@ -1,0 +1,141 @@
+"""Batch normalization fused into the layer before it (MegEngine's ``utils/bn_fusion.py``)."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any
+
+from .. import module as M
+from ..imperative import Parameter
+from ..module.qat.folding import Folding
+
+__all__ = ["fold_weight_bias", "fuse_conv_bn_relu_module", "fuse_linear_bn_relu_module"]
+
+_SETTINGS = (
+    "in_channels",
+    "out_channels",
+    "kernel_size",
+    "stride",
+    "padding",
+    "dilation",
+    "groups",
+    "conv_mode",
+)
+# (layer, whether relu follows) -> in inference, while training
+_FUSED: dict[tuple[type[M.Module], bool], tuple[Any, Any]] = {
+    (M.Conv2d, False): (M.Conv2d, M.ConvBn2d),
+    (M.Conv2d, True): (M.ConvRelu2d, M.ConvBnRelu2d),
+    (M.ConvTranspose2d, False): (M.ConvTranspose2d, M.ConvTransposeBn2d),
+    (M.ConvTranspose2d, True): (M.ConvTransposeRelu2d, M.ConvTransposeBnRelu2d),
+    (M.Linear, False): (M.Linear, M.LinearBn1d),
+    (M.Linear, True): (M.LinearRelu, M.LinearBnRelu1d),
+}
+
+
+def fold_weight_bias(
+    weight: Any,
+    bias: Any,
+    gamma: Any,
+    beta: Any,
+    bn_mean: Any,
+    bn_var: Any,
+    eps: float = 1e-5,
+    transpose: bool = False,
+) -> tuple[Any, Any]:
+    """Weight and bias of the layer that does what a layer and a batch normalization do.
+
+    Args:
+        weight: of the layer: of two axes, or of a convolution of four, or five with groups.
+        bias: of the layer, or None.
+        gamma: weight of the normalization, or None.
+        beta: bias of the normalization, or None.
+        bn_mean: its mean.
+        bn_var: its variance.
+        eps: added to the variance.
+        transpose: whether the convolution is a transposed one.
+
+    Returns:
+        the new weight, and the new bias: (1, channels, 1, 1), or (features,) for a weight of two axes.
+    """
+    shape = [int(n) for n in weight.shape]
+    groups = shape[0] if len(shape) == 5 else 1
+    axis = (len(shape) == 5) + transpose
+    fold = Folding(groups * shape[axis], gamma, beta, bn_mean, bn_var, eps)
+    per_output = [1] * len(shape)
+    per_output[0] = groups
+    per_output[axis] = shape[axis]
+    folded = fold.bias(bias)
+    return weight * fold.scale.reshape(per_output), folded.reshape((-1,)) if len(shape) == 2 else folded
+
+
+def _fused(layer: Any, bn: Any, relu: Any, channels: int, **arguments: Any) -> Any:
+    """The fused module; the parameters of the layer are its own or folded ones."""
+    kinds = _FUSED.get((type(layer), relu is not None))
+    if kinds is None or (bn is None and relu is None):
+        raise KeyError(f"nothing fuses {type(layer).__name__}, {type(bn).__name__} and {type(relu).__name__}")
+    keeps = bn is not None and layer.training
+    if bn is not None and layer.training != bn.training:
+        raise AssertionError("the layer and its batch normalization must be in the same mode (train or eval)")
+    if bn is not None and bn.num_features != channels:
+        raise AssertionError(f"the layer has {channels} outputs, the batch normalization {bn.num_features}")
+    made: Any = kinds[keeps](
+        bias=layer.bias is not None, compute_mode=layer.compute_mode, name=layer.name, **arguments
+    )
+    inner = made
+    weight, bias = layer.weight, layer.bias
+    if keeps:
+        inner = next(m for m in made.children() if not isinstance(m, type(bn)))
+        made.bn = deepcopy(bn)
+    elif bn is not None:
+        statistics = (bn.weight, bn.bias, bn.running_mean, bn.running_var)
+        transpose = isinstance(layer, M.ConvTranspose2d)
+        weight, bias = fold_weight_bias(weight, bias, *statistics, bn.eps, transpose)
+    inner.weight = Parameter(weight)
+    if bias is not None:
+        inner.bias = Parameter(bias)
+    inner.training = layer.training
+    return made
+
+
+def fuse_conv_bn_relu_module(conv: Any, bn: Any, relu: Any) -> Any:
+    """One module for a `Conv2d` or `ConvTranspose2d`, a `BatchNorm2d` and a `ReLU`; one of the latter may be None.
+
+    In inference the normalization becomes part of the weight, while training it stays beside it.
+
+    Raises:
+        AssertionError: they are not in the same mode, or of different channels.
+        KeyError: nothing fuses modules of these classes.
+
+    >>> fuse_conv_bn_relu_module(M.Conv2d(1, 2, 3), None, M.ReLU())
+    ConvRelu2d(1, 2, kernel_size=(3, 3))
+    """
+    arguments = {
+        name: getattr(conv, name)
+        for name in (
+            "in_channels",
+            "out_channels",
+            "kernel_size",
+            "stride",
+            "padding",
+            "dilation",
+            "groups",
+            "conv_mode",
+        )
+    }
+    further = "output_padding" if isinstance(conv, M.ConvTranspose2d) else "padding_mode"
+    arguments[further] = getattr(conv, further)
+    return _fused(conv, bn, relu, conv.out_channels, **arguments)
+
+
+def fuse_linear_bn_relu_module(linear: Any, bn: Any, relu: Any) -> Any:
+    """One module for a `Linear`, a `BatchNorm1d` and a `ReLU`; one of the latter may be None.
+
+    Raises:
+        AssertionError: they are not in the same mode, or of different sizes.
+        KeyError: nothing fuses modules of these classes.
+
+    >>> fuse_linear_bn_relu_module(M.Linear(1, 2), None, M.ReLU())
+    LinearRelu(in_features=1, out_features=2, bias=True)
+    """
+    sizes = {"in_features": linear.in_features, "out_features": linear.out_features}
+    return _fused(linear, bn, relu, linear.out_features, **sizes)
