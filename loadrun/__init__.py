@@ -10,8 +10,9 @@ from .runner import Result, Runner, Verdict, random_inputs, run
 from .testcase import Bundle, Testcase
 
 if TYPE_CHECKING:
+    from .checkpoint import load_checkpoint, save_checkpoint
     from .imperative import Parameter, Tensor, tensor
-
+    from .jit import trace, trace_module
 
 __all__ = [
     "Bundle",
@@ -30,11 +31,15 @@ __all__ = [
     "Verdict",
     "load",
     "load_all",
+    "load_checkpoint",
     "loads",
     "random_inputs",
     "run",
     "save",
+    "save_checkpoint",
     "tensor",
+    "trace",
+    "trace_module",
 ]
 __version__ = "0.1.0"
 
@@ -42,6 +47,8 @@ __version__ = "0.1.0"
 _LATER = {
     "Parameter": "imperative",
     "Tensor": "imperative",
+    "load_checkpoint": "checkpoint",
+    "save_checkpoint": "checkpoint",
     "tensor": "imperative",
     "trace": "jit",
     "trace_module": "jit",

@@ -18,7 +18,11 @@ def test_operator_table_is_up_to_date() -> None:
     assert done.returncode == 0, "run python scripts/operators.py"
 
 
-def test_readme_python(capsys: pytest.CaptureFixture[str]) -> None:
+def test_readme_python(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "fixtures").symlink_to(ROOT / "fixtures")
+    monkeypatch.chdir(tmp_path)
     text = (ROOT / "README.md").read_text()
     blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     assert blocks
