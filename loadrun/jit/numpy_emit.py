@@ -327,7 +327,9 @@ def gather(x: Tensor, index: Sequence[tuple[int, Tensor]]) -> Tensor:
     ids = [cast(i, _INT) for _, i in index]
     found = apply1("IndexingMultiAxisVec", param, inputs=[x, *(i._vector() for i in ids)], scalar=False)
     if all(i._scalar for i in ids):
-        return drop_axes(found, [0])
+        axes = [a for a, _ in index]
+        together = axes == list(range(axes[0], axes[0] + len(axes)))
+        return drop_axes(found, [axes[0] if together else 0])
     return found
 
 

@@ -178,21 +178,31 @@ def _shifted(at: Tensor, by: int) -> Tensor:
     return elem(M.ADD, at, e.number(by, at)) if by else at
 
 
-@lowers("diagonal", "linalg.diagonal")
-def diagonal(a: Any, offset: int = 0, axis1: int | None = None, axis2: int | None = None) -> Any:
+@lowers("diagonal")
+def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
     """A read-only view of a diagonal, which becomes the last axis."""
-    first, second = (0 if axis1 is None else axis1), (1 if axis2 is None else axis2)
-    key = ("diagonal", offset, first, second)
     return viewed(
         a,
         Part(
-            lambda x: _diagonal(x, offset, first, second),
+            lambda x: _diagonal(x, offset, axis1, axis2),
             None,
-            lambda s: np.diagonal(s, offset, first, second),
+            lambda s: np.diagonal(s, offset, axis1, axis2),
             ordered=False,
-            key=key,
+            key=("diagonal", offset, axis1, axis2),
         ),
     )
+
+
+@lowers("linalg.diagonal")
+def linalg_diagonal(x: Any, /, *, offset: int = 0) -> Any:
+    """A read-only view of the diagonals of matrices."""
+    return diagonal(x, offset, -2, -1)
+
+
+@lowers("linalg.trace")
+def linalg_trace(x: Any, /, *, offset: int = 0, dtype: Any = None) -> Tensor:
+    """The sums of the diagonals of matrices."""
+    return trace(x, offset, -2, -1, dtype)
 
 
 @lowers("diag")
@@ -212,7 +222,7 @@ def diagflat(v: Any, k: int = 0) -> Tensor:
     return apply1("Diag", P.Diag(k=k), inputs=[e.flat(operand(v))], scalar=False)
 
 
-@lowers("trace", "linalg.trace")
+@lowers("trace")
 def trace(
     a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None, out: Any = None
 ) -> Tensor:
