@@ -10,7 +10,8 @@ __all__ = ["fuse_deconv_conversion"]
 
 
 def fuse_deconv_conversion(graph: Graph) -> Graph:
-    """Let a quantized transposed convolution give QuantizedS8 itself; the result is the same number, rounded once."""
+    """Let a quantized transposed convolution give QuantizedS8 itself; rounded once instead of twice, a result may differ
+    by one quantum."""
 
     def visit(r: Rewriter, opr: Opr) -> Var | None:
         source, target = opr.inputs[0], opr.get(TypeParam).dtype

@@ -18,8 +18,8 @@ M = ElemwiseMode
 
 
 def distribute_products(graph: Graph) -> Graph:
-    """Write ``(x * a + y * b) * m`` as ``x * (a * m) + y * (b * m)`` where `m` is smaller than the sum and every term has
-    a factor that is smaller, too, all of them together; results agree to within rounding."""
+    """Write ``(x * a + y * b) * m`` as ``x * (a * m) + y * (b * m)`` where that saves work: `m` is smaller than the sum,
+    and so are `a` and `b` together. Results agree to within rounding."""
     r = Rewriter(graph)
     for opr in r.rest():
         found = None

@@ -34,8 +34,9 @@ def expand_fused(graph: Graph) -> Graph:
     """Write FUSE_MUL_ADD3, FUSE_MUL_ADD4 and FUSE_ADD_* as the operators that they fuse."""
 
     def visit(r: Rewriter, opr: Opr) -> Var | None:
-        mode = opr.get(Elemwise).mode
-        if uniform(r, opr) is None:
+        mode, dtype = opr.get(Elemwise).mode, uniform(r, opr)
+        # Integers that overflow tell the fused operators from the others.
+        if dtype is None or not dtype.is_float:
             return None
         given = [r.var(v) for v in opr.inputs]
         if mode == M.FUSE_MUL_ADD3:
