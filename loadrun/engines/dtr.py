@@ -56,7 +56,8 @@ class DTRProgram(Program):
 
     Args:
         program: steps with `dying` marked, and constants.
-        keep: variables that the caller wants; they are never evicted.
+        keep: variables that the caller wants; they are evicted only where others could not come back within the
+            ordinary run's memory, and are there in the end.
         known: shapes and operation counts for the program's input shapes.
         config: threshold and factors.
     """
@@ -72,6 +73,8 @@ class DTRProgram(Program):
         for i, s in enumerate(self.steps):
             for v in dict.fromkeys(s.needs):
                 self.uses.setdefault(v, []).append(i)
+        for v in self.keep:
+            self.uses.setdefault(v, []).append(len(self.steps))
         # Random results would differ, and what depends on branches need not be there to start from.
         self.fixed = [
             s.guard is not None or s.merges or implementation(s.call.opr.type).random for s in self.steps
@@ -97,6 +100,7 @@ class DTRProgram(Program):
                 if every is not None:
                     every(s.call.opr, [values[v] for v in s.writes])
             run.leave(i)
+        run.bring_back(self.keep)
         self.counts = run.counts
 
 
@@ -136,9 +140,7 @@ class _Run:
     def step(self, i: int) -> None:
         """Execute a step for the first time, with everything that it needs brought back."""
         s = self.p.steps[i]
-        missing = [v for v in s.needs if v in self.evicted]
-        if missing:
-            self.bring_back(missing)
+        self.bring_back(s.needs)
         self.compute(i, s.dying, {*s.needs, *s.writes})
         self.plain_live += self._settle(s, self.plain, s.dying)
         self.counts.plain_peak = max(self.counts.plain_peak, self.plain_live)
@@ -265,24 +267,15 @@ class _Run:
 
     # Recomputing
 
-    def bring_back(self, missing: Sequence[int]) -> None:
-        """Compute missing inputs of the current step again."""
-        wanted = set(self.p.steps[self.now].needs)
-        plan = self.chain(missing)
-        while self.peak_of(plan, wanted) > max(self.p.config.eviction_threshold, self.counts.plain_peak):
-            # Younger values were not there when the plan's first step ran first; they wait their turn.
-            young = [
-                m
-                for m in self.memory.values()
-                if self.evictable(m) and any(self.producer[v] > plan[0] for v in m.vars)
-            ]
-            if not young:
-                break
-            for m in young:
-                self.evict(m)
-            plan = self.chain(v for v in wanted if v in self.evicted)
+    def bring_back(self, wanted: Collection[int]) -> None:
+        """Compute again what is missing of the values in `wanted`, which stay until the caller is done."""
+        if not any(v in self.evicted for v in wanted):
+            return
+        plan, first_out = self._way_back(wanted)
+        for m in first_out:
+            self.evict(m)
         last = {v: j for j in plan for v in self.p.steps[j].reads}
-        needed = wanted.union(last)
+        needed = {*wanted, *last}
         for j in plan:
             s = self.p.steps[j]
             # An output that is still there would be held twice.
@@ -298,6 +291,29 @@ class _Run:
                     self.drop(v)
             needed.difference_update(v for v in s.reads if last[v] == j and v not in wanted)
 
+    def _way_back(self, wanted: Collection[int]) -> tuple[list[int], list[_Memory]]:
+        """Steps that bring values back with the least memory, and what is to be evicted before them."""
+        limit = max(self.p.config.eviction_threshold, self.counts.peak)
+        out: list[_Memory] = []
+        best: tuple[int, list[int], list[_Memory]] | None = None
+        while True:
+            gone = {v for m in out for v in m.vars}
+            plan = self.chain((v for v in wanted if v in self.evicted or v in gone), gone)
+            peak = self.peak_of(plan, wanted, gone)
+            if best is None or peak < best[0]:
+                best = peak, plan, list(out)
+            # Younger values were not there when the plan's first step ran first; they wait their turn.
+            young = [
+                m
+                for m in self.memory.values()
+                if m not in out
+                and self.evictable(m, True)
+                and any(self.producer[v] > plan[0] for v in m.vars)
+            ]
+            if peak <= limit or not young:
+                return best[1:]
+            out += young
+
     def _lose(self, v: int) -> None:
         again = self.next_use(v) is not None
         self.drop(v)
@@ -306,17 +322,18 @@ class _Run:
 
     def _over(self, v: int, wanted: Collection[int]) -> bool:
         """Whether a value has no reader outside the plan that brings values back."""
-        if v in wanted or v in self.p.keep or v in self.held or v not in self.producer:
+        if v in wanted or v in self.held or v not in self.producer:
             return False
         return self.next_use(v) is None
 
-    def peak_of(self, plan: Sequence[int], wanted: Collection[int]) -> int:
-        """The most bytes alive while a plan runs, when all that it does not need is evicted first."""
+    def peak_of(self, plan: Sequence[int], wanted: Collection[int], gone: set[int]) -> int:
+        """The most bytes alive while a plan runs, when `gone` and all that it does not need is evicted."""
         last = {v: j for j in plan for v in self.p.steps[j].reads}
         held = [
             m
             for m in self.memory.values()
-            if not self.evictable(m) or any(v in last or v in wanted for v in m.vars)
+            if not gone.intersection(m.vars)
+            and (not self.evictable(m) or any(v in last or v in wanted for v in m.vars))
         ]
         at: dict[int, _Memory] = {}
         live = peak = sum(m.size for m in held)
@@ -349,11 +366,15 @@ class _Run:
 
     # Evicting
 
-    def evictable(self, m: _Memory) -> bool:
-        """Whether all that lives in a piece of memory may go and could come back."""
+    def evictable(self, m: _Memory, targets: bool = False) -> bool:
+        """Whether all that lives in a piece of memory may go and could come back.
+
+        Args:
+            targets: whether what the caller wants may go for a while.
+        """
         if m.size < self.p.config.evictee_minimum_size:
             return False
-        if any(v in self.p.keep or v in self.held for v in m.vars):
+        if any(v in self.held or (v in self.p.keep and not targets) for v in m.vars):
             return False
         return not self.p.any_fixed or not self._irreplaceable(m.vars)
 

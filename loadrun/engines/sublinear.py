@@ -1,7 +1,7 @@
 """Sublinear memory: before execution a plan is made of which values are dropped and computed a second time.
 
-The steps are divided into blocks. A value that outlives its block is dropped in the longest pause between two of its
-readers and computed again before the later one, from values that its block was given; these stay until then. How the
+The steps are divided into blocks. A value that outlives its block is dropped in its longest pause and computed again
+before the reader that ends it, from values that its block was given; these stay until then. How the
 blocks should lie is searched: block sizes on a logarithmic and a linear scale, sizes around the best, and on demand a
 genetic search over the divisions themselves. The method is that of MegEngine's sublinear memory optimization (Chen et
 al., Training Deep Nets with Sublinear Memory Cost); every operator is executed at most twice.
@@ -142,9 +142,11 @@ class _Planner:
             for v in due.get(i, ()):
                 written.again(v, i)
             written.copy(s)
+        done = written.finish()
         shapes = ChainMap(written.shapes, self.known.shapes)
-        peak = peak_bytes(written.steps, self.keep, shapes)
-        plan = SublinearPlan(written.steps, peak, self.plain_peak, written.cost)
+        peak = peak_bytes(done, self.keep, shapes)
+        cost = sum(self.cost(i) for i, s in written.copies if s.again)
+        plan = SublinearPlan(done, peak, self.plain_peak, cost)
         return _Candidate(division, plan, frozenset(gone))
 
     def _pauses(self, division: Division) -> Iterable[tuple[int, tuple[int, int]]]:
@@ -159,11 +161,7 @@ class _Planner:
             # What a block ends with is what the next one starts from.
             if made == end or access[-1] <= end:
                 continue
-            pairs = [
-                (b - a, a, b)
-                for n, (a, b) in enumerate(pairwise(access))
-                if b > end and b - a > 1 and (n or len(self.steps[made].writes) > 1)
-            ]
+            pairs = [(b - a, a, b) for a, b in pairwise(access) if b > end and b - a > 1]
             if not pairs:
                 continue
             _, before, after = max(pairs)
@@ -190,7 +188,7 @@ class _Writer:
         self.gone = gone
         self.steps: list[Step] = []
         self.shapes: dict[int, Shape] = {}
-        self.cost = 0.0
+        self.copies: list[tuple[int, Step]] = []
         self.version: dict[int, int] = {}
         self.new = count(planner.first_new)
 
@@ -238,7 +236,21 @@ class _Writer:
             if v not in self.version and not self._there(v, now):
                 self.version[v] = w
         self.steps.append(replace(s, reads=reads, writes=writes, dying=(), again=True))
-        self.cost += self.p.cost(i)
+        self.copies.append((i, self.steps[-1]))
+
+    def finish(self) -> list[Step]:
+        """All steps but those whose results nobody reads before they are computed again: these only move."""
+        first = dict(reversed(self.copies))
+        needed = set(self.p.keep)
+        kept: list[Step] = []
+        for s in reversed(self.steps):
+            made = self.p.producer.get(s.writes[0], -1) if s.writes else -1
+            if made in first and not needed.intersection(s.writes):
+                first[made].again = False
+            else:
+                needed.update(s.needs)
+                kept.append(s)
+        return kept[::-1]
 
 
 class _Searcher:
