@@ -207,9 +207,16 @@ def flat(x: Tensor) -> Tensor:
 
 
 def broadcast(x: Tensor, shape: Sequence[int]) -> Tensor:
-    """The values repeated up to a shape."""
-    if sizes(x) == tuple(map(int, shape)):
+    """The values repeated up to a shape.
+
+    Raises:
+        ValueError: that is not possible, worded as numpy does.
+    """
+    now, want = sizes(x), tuple(map(int, shape))
+    if now == want:
         return x
+    if len(now) > len(want) or any(n not in (1, m) for n, m in zip(now[::-1], want[::-1], strict=False)):
+        raise ValueError(f"could not broadcast input array from shape {now} into shape {want}")
     return apply1("Broadcast", P.Empty(), inputs=[x._vector(), shape_tensor(shape)], scalar=False)
 
 

@@ -45,7 +45,7 @@ class Selection:
     @property
     def basic(self) -> bool:
         """Whether numpy makes a view of it."""
-        return self.mask is None and not any(isinstance(v, Tensor) for v in self.entries)
+        return self.mask is None and not any(isinstance(v, Tensor) and not v._scalar for v in self.entries)
 
 
 def select(x: Tensor, index: Any) -> Selection:
@@ -69,7 +69,7 @@ def select(x: Tensor, index: Any) -> Selection:
     fill = [slice(None)] * (len(shape) - used)
     at = dots[0] if dots else len(parts)
     parts[at : at + len(dots)] = fill
-    if len(given) == 1 and isinstance(parts[0], Tensor) and e.is_bool(parts[0]):
+    if len(given) == 1 and parts and isinstance(parts[0], Tensor) and e.is_bool(parts[0]):
         _mask_fits(parts[0], shape, 0)
         return Selection(mask=parts[0])
     return _arranged(parts, shape, bool(dots))
@@ -116,7 +116,7 @@ def _part(value: Any) -> Any:
             raise IndexError("arrays used as indices must be of integer (or boolean) type")
         return value
     if isinstance(value, (list, np.ndarray, tuple)):
-        if any(isinstance(v, Tensor) for v in value):
+        if not isinstance(value, np.ndarray) and any(isinstance(v, Tensor) for v in value):
             from .numpy_join import stacked
 
             return stacked(list(value), np.dtype(np.int32))

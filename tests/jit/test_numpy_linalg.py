@@ -244,7 +244,7 @@ def test_errors() -> None:
         np.einsum("ijk->i", x)
     with pytest.raises(TraceError, match="up to 16 rows"):
         trace(np.linalg.det)(np.eye(17, dtype="f4"))
-    with pytest.raises(TraceError, match="linalg.qr"):
+    with pytest.raises(TraceError, match=r"np\.linalg\.qr has no lowering"):
         trace(np.linalg.qr)(np.eye(3, dtype="f4"))
 
 
