@@ -7,7 +7,7 @@ import pickle
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TextIO
 
 from ..dump import save
 from ..dump.options import DumpOptions, DumpResult
@@ -92,7 +92,7 @@ class Dumps:
         keep_param_name: bool = False,
         keep_opr_priority: bool = False,
         no_change_graph: bool = False,
-        strip_info_file: str | None = None,
+        strip_info_file: str | os.PathLike[str] | TextIO | None = None,
         append_json: bool = False,
         optimize_for_inference: bool = True,
         user_info: Any = None,
@@ -118,7 +118,8 @@ class Dumps:
             append: put the dump behind what the file holds.
             keep_var_name: 0 no names, 1 those of outputs, 2 all.
             keep_opr_name, keep_param_name, keep_opr_priority: keep names of operators, names of weights, priorities.
-            no_change_graph: write every operator in its newest form; see `DumpOptions`.
+            no_change_graph: True writes every operator as it is; False rewrites newer ones for older runtimes, as
+                MegEngine does (`loadrun.older.for_older`).
             strip_info_file, append_json: a JSON file for the operators and dtypes in use, and whether to extend it.
             optimize_for_inference: apply the passes that the ``enable_*`` keywords ask for, and fold constants.
             user_info: anything that can be pickled, stored as metadata.
@@ -158,14 +159,10 @@ class Dumps:
         >>> loadrun.run(loadrun.loads(file.getvalue()))[0].verdict.value
         'pass'
         """
-        if dump_format is None:
-            dump_format = "FBS_V2"
         if compat_older_version:
             compat_older_version = compat_older_version.strip()
-            if no_change_graph:
-                raise _UsageAssertion(
-                    "compat_older_version changes the graph for the older release; no_change_graph forbids it"
-                )
+            _check_older(compat_older_version, no_change_graph, dump_format)
+        dump_format = dump_format or "FBS_V2"
         graph = self.graph(arg_names, output_names)
         graph.metadata = None
         if enable_metadata:
@@ -173,6 +170,7 @@ class Dumps:
         options = DumpOptions(
             dump_format=dump_format,
             model_version=model_version if dump_format == "FBS_V2" else None,
+            no_change_graph=no_change_graph,
             compat_older_version=compat_older_version or None,
             keep_var_name=keep_var_name,
             keep_opr_name=keep_opr_name,
@@ -214,9 +212,9 @@ def dump_graph(
     if input_data is None:
         return save(finish(graph), file, options)
     specs = [input_data] if isinstance(input_data, str) else list(input_data)
-    found = located(specs)
-    if not found:
+    if not specs:
         raise _UsageAssertion("testcases can not be empty: input_data holds no specification")
+    found = located(specs)
     warn = partial(warnings.warn, stacklevel=4)
     packer = Packer(Bundle(graph), **packing, finish=finish, warn=warn)
     cases = load_cases(specs, Bundle(graph).inputs, **loading, warn=warn)
@@ -232,6 +230,20 @@ def _optimized(graph: Graph, passes: Mapping[str, Any] | None) -> Graph:
     if made.metadata is not None:
         made.metadata.optimize_options = bits
     return made
+
+
+def _check_older(version: str, no_change_graph: bool, dump_format: str | None) -> None:
+    if version != "8.14":
+        raise _UsageAssertion(
+            f"Forward compatibility for older version only support 8.14 currently, found {version!r}"
+        )
+    if no_change_graph:
+        raise _UsageAssertion("compat_older_version rewrites newer operators, which no_change_graph forbids")
+    if dump_format != "FBS":
+        raise _UsageAssertion(
+            "forward compatibility for older version only works when dump_format is FBS, found "
+            f"{dump_format!r}"
+        )
 
 
 def _input_names(args: list[str], given: str | Sequence[str | None] | None) -> dict[str, str]:
