@@ -13,7 +13,7 @@ from ..imperative import Tensor, as_tensor, elemwise
 from .activation import logsigmoid, logsumexp, relu
 from .elemwise import abs, equal, log, logaddexp, maximum
 from .math import mean, sum
-from .tensor import broadcast_to, cumsum, linspace, ones, zeros
+from .tensor import arange, broadcast_to, cumsum, linspace, zeros
 from .windows import indexing_one_hot
 
 __all__ = ["binary_cross_entropy", "cross_entropy", "ctc_loss", "hinge_loss", "l1_loss", "square_loss"]
@@ -154,11 +154,9 @@ def hinge_loss(pred: Any, label: Any, norm: str = "L1", reduction: str = "mean")
 def _positions(lengths: Tensor) -> tuple[Tensor, Tensor]:
     """For each element of concatenated sequences the number of its sequence and its place in it."""
     ends = cumsum(lengths, axis=0)
-    total = lengths.sum()
-    row, place = zeros(total, dtype="int32"), ones(total, dtype="int32")
-    row[ends[:-1]] = 1
-    place[ends[:-1]] = 1 - lengths[:-1]
-    return cumsum(row, axis=0), cumsum(place, axis=0) - 1
+    at = arange(0, lengths.sum(), dtype="int32")
+    row = sum((at >= ends.reshape(-1, 1)).astype("int32"), 0)
+    return row, at - (ends - lengths)[row]
 
 
 def _expanded(label: Tensor, lengths: Tensor, blank: int) -> Tensor:

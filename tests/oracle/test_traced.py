@@ -37,7 +37,9 @@ def dump(case: Case, path: Path) -> bool:
     if any(not x.size for x in case.inputs):
         return False
     used = {v.name for v in graph.inputs}
-    feeds = {f"x{i}": np.atleast_1d(t.numpy()) for i, t in enumerate(tensors) if f"x{i}" in used}
+    # Not the traced tensors, which the function may have changed in place.
+    given = [loadrun.tensor(x) for x in case.inputs]
+    feeds = {f"x{i}": np.atleast_1d(t.numpy()) for i, t in enumerate(given) if f"x{i}" in used}
     try:
         found = capture(graph, feeds)
     except LoadRunError as e:
