@@ -1,0 +1,167 @@
+"""What MegEngine 1.13.0 could not record: functions it lacks, operands it refuses, and traced graphs at other sizes."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import loadrun
+import loadrun.functional as F
+from loadrun import Tensor
+from loadrun.engines import make_engine
+from loadrun.errors import EngineError
+
+RNG = np.random.RandomState(0)
+A = RNG.uniform(-2, 2, (4, 3, 5)).astype(np.float32)
+B = RNG.uniform(-2, 2, (4, 3, 5)).astype(np.float32)
+
+
+def close(found: Tensor, want: Any, tolerance: float = 1e-5) -> None:
+    np.testing.assert_allclose(found.numpy(), want, rtol=tolerance, atol=tolerance)
+
+
+def test_erf() -> None:
+    close(F.erf(Tensor(A)), np.vectorize(math.erf)(A.astype(np.float64)))
+
+
+def test_cross() -> None:
+    close(F.cross(Tensor(A), Tensor(B), axis=1), np.cross(A, B, axis=1))
+    turned = np.ascontiguousarray(B.transpose(1, 0, 2))
+    close(F.cross(Tensor(A), Tensor(turned), 1, 0, 2), np.cross(A, turned, 1, 0, 2))
+    close(F.cross(Tensor([1.0, 2.0]), Tensor([4.0, 5.0, 6.0])), [12, -6, -3])
+    with pytest.raises(ValueError, match="found 5"):
+        F.cross(Tensor(A), Tensor(B))
+
+
+@pytest.mark.parametrize("dim", [0, 1, 2, -1, -2, -3])
+@pytest.mark.parametrize("descending", [False, True])
+def test_sort_along_a_dimension(dim: int, descending: bool) -> None:
+    x = RNG.randint(-9, 9, (4, 3, 5)).astype(np.int32)
+    sign = -1 if descending else 1
+    values, at = F.sort(Tensor(x), descending, dim)
+    assert np.array_equal(values.numpy(), sign * np.sort(sign * x, dim))
+    assert np.array_equal(np.take_along_axis(x, at.numpy(), dim), values.numpy())
+    assert at.numpy().dtype == np.int32
+
+
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [
+        ((2, 1, 3, 4), (5, 4, 2)),
+        ((1, 3, 4), (2, 4, 5)),
+        ((2, 1, 3, 4), (1, 5, 4, 2)),
+        ((0, 3, 4), (4, 5)),
+        ((2, 3, 0), (0, 5)),
+    ],
+)
+def test_matmul_broadcasts_stacks(a: tuple[int, ...], b: tuple[int, ...]) -> None:
+    x, y = RNG.rand(*a).astype(np.float32), RNG.rand(*b).astype(np.float32)
+    close(Tensor(x) @ Tensor(y), x @ y)
+
+
+def test_matmul_modes() -> None:
+    with pytest.raises(ValueError, match="float16"):
+        F.matmul(Tensor(A[0]), Tensor(A[0].T), compute_mode="float16")
+    half = Tensor(A[0]).astype("float16")
+    close(F.matmul(half, half.T, compute_mode="FLOAT32"), A[0] @ A[0].T, 1e-2)
+
+
+def test_dot_repeats_a_scalar() -> None:
+    close(F.dot(Tensor([1.0, 2.0, 3.0]), Tensor(2.0)), 12)
+    close(F.dot(2.0, np.array([1, 2], np.float32)), 6)
+
+
+def test_svd_options() -> None:
+    u, s, v = (t.numpy() for t in F.svd(Tensor(A), full_matrices=True))
+    assert u.shape == (4, 3, 3)
+    assert v.shape == (4, 5, 5)
+    np.testing.assert_allclose(u * s[:, None] @ v[:, :3], A, atol=1e-5)
+    (alone,) = F.svd(Tensor(A), compute_uv=False)
+    close(alone, np.linalg.svd(A.astype(np.float64), compute_uv=False))
+
+
+def test_wide_numpy_operands_narrow() -> None:
+    x = Tensor([1, 2])
+    assert (x + np.int64(3)).dtype == np.int32
+    assert (x + np.array([0.5, 1.0])).dtype == np.float32
+    assert (np.float64(2) * x).tolist() == [2.0, 4.0]
+    assert (x + (1, 2)).tolist() == [2, 4]
+    assert (Tensor(np.array([1, 2], np.uint16)) * 3).dtype == np.uint16
+
+
+def test_numbers_beyond_the_dtype_wrap() -> None:
+    assert (Tensor([1, 2], dtype="int8") + 300).tolist() == [45, 46]
+    assert (Tensor([1, 2], dtype="uint8") + -1).tolist() == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "text"),
+    [
+        (lambda: Tensor([1]) + "x", TypeError, "unsupported operand"),
+        (lambda: Tensor([1]) & 1, TypeError, "requires 2 bool tensors, found Int32 and int"),
+        (lambda: ~Tensor([1]), TypeError, "requires a bool tensor"),
+        (lambda: Tensor([1]) + None, TypeError, "^the operand is None and is not supported.$"),
+        (lambda: Tensor([1.0]).astype("bfloat16") + [1], ValueError, "no dtype"),
+        (lambda: Tensor([1], dtype="int8") + Tensor([1], dtype="uint8"), EngineError, "signedness"),
+        (lambda: F.max(Tensor([])), EngineError, "without elements"),
+        (lambda: F.sum(Tensor(A), (0, 3)), AssertionError, "axis 3 is out of bounds"),
+        (lambda: F.topk(Tensor(A), 2), EngineError, "TopK"),
+        (lambda: Tensor(A).item(), AssertionError, r"one element has a number, found shape \[4, 3, 5\]"),
+        (lambda: F.norm(Tensor(A)), TypeError, "axis is required"),
+    ],
+)
+def test_errors(call: Callable[[], Any], error: type[Exception], text: str) -> None:
+    with pytest.raises(error, match=text):
+        call()
+
+
+def test_ndarrays_in_front_follow_the_tensor() -> None:
+    x = Tensor([1, 2], dtype="int8")
+    for op in (operator.add, operator.floordiv, operator.lt, operator.eq, operator.pow):
+        front, back = op(np.array([3, 5], np.int8), x), op(Tensor(np.array([3, 5], np.int8)), x)
+        assert isinstance(front, Tensor)
+        assert front.dtype == back.dtype
+        assert front.tolist() == back.tolist()
+    assert 2 in x
+    assert 3 not in x
+
+
+def test_check_non_finite_scales_in_place() -> None:
+    tensors = [Tensor([1.0, 2.0]), Tensor([4.0])]
+    assert F.math._check_non_finite(tensors, 0.5).tolist() == [0]
+    assert [t.tolist() for t in tensors] == [[0.5, 1.0], [2.0]]
+    assert F.math._check_non_finite(Tensor([math.inf])).tolist() == [1]
+
+
+SIZES: dict[str, Callable[[Any], Any]] = {
+    "matmul": lambda x: F.matmul(x, Tensor(np.ones((5, 2), np.float32))),
+    "matmul-stacks": lambda x: F.matmul(x, x, transpose_b=True),
+    "matmul-broadcast": lambda x: F.matmul(Tensor(np.ones((2, 1, 2, 3), np.float32)), x),
+    "sort": lambda x: F.sort(x, dim=0)[0],
+    "var": lambda x: F.var(x, (0, 2)),
+    "mean-of-all": lambda x: x - F.mean(x),
+    "argmax": lambda x: F.argmax(x),
+    "normalize": lambda x: F.normalize(x, axis=-1),
+    "topk": lambda x: F.topk(x.reshape(x.shape[0], -1), 3)[0],
+    "isnan": lambda x: F.isnan(x.astype("int32")),
+    "accuracy": lambda x: F.topk_accuracy(x[:, 0], F.argmax(x[:, 1], 1), 2),
+    "dot": lambda x: F.dot(x.flatten(), 2.0),
+}
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_recorded_graphs_run_at_other_sizes(name: str) -> None:
+    function = SIZES[name]
+    traced = loadrun.jit.trace(symbolic=True, capture_as_const=True)(function)
+    traced(Tensor(A))
+    graph = traced.graph(["x"])
+    for batch in (1, 7):
+        x = RNG.uniform(-2, 2, (batch, 3, 5)).astype(np.float32)
+        (found,) = make_engine("reference", graph, graph.outputs).run({"x": x})
+        want = function(Tensor(x)).numpy()
+        np.testing.assert_allclose(found.reshape(want.shape), want, rtol=1e-5, atol=1e-6)
