@@ -105,7 +105,7 @@ class ArrayMethods:
 
     all, any = _method("all"), _method("any")
     argmax, argmin, argsort = _method("argmax"), _method("argmin"), _method("argsort")
-    argpartition, choose, clip = _method("argpartition"), _method("choose"), _method("clip")
+    argpartition, choose = _method("argpartition"), _method("choose")
     conj, conjugate = _method("conjugate"), _method("conjugate")
     cumprod, cumsum, diagonal = _method("cumprod"), _method("cumsum"), _method("diagonal")
     dot, max, mean, min = _method("dot"), _method("max"), _method("mean"), _method("min")
@@ -114,6 +114,10 @@ class ArrayMethods:
     round, searchsorted, squeeze = _method("round"), _method("searchsorted"), _method("squeeze")
     std, sum, swapaxes, take = _method("std"), _method("sum"), _method("swapaxes"), _method("take")
     trace, var = _method("trace"), _method("var")
+
+    def clip(self, min: Any = None, max: Any = None, out: Any = None, **kwargs: Any) -> Any:
+        """``np.clip`` of the array."""
+        return np.clip(cast(Any, self), min, max, out=out, **kwargs)
 
     def compress(self, condition: Any, axis: int | None = None, out: Any = None) -> Any:
         """``np.compress`` of the array."""

@@ -170,7 +170,6 @@ x = f.copy(); y = x; x -= x.mean(0); x /= x.std(0); y
 x = i.copy(); x //= 2; x %= 3; x
 x = i.copy(); x <<= 2; x |= 1; x ^= 3; x &= 7; x
 x = f.copy(); x **= 2; x
-x = sq.copy(); x @= sq; x
 x = b.copy(); x &= c; x |= c; x
 x = f.copy(); [row.fill(2) for row in x[:2]]; x
 x = f.copy(); r = x[0]; s2 = r[1]; s2[2] = 8; r[0, 0] = 9; x, r, s2
@@ -181,6 +180,9 @@ x = f.copy(); y = np.concatenate([x, x]); y[0] = 0; x, y
 x = f.copy(); y = np.ravel(x, 'F'); y[0] = 100; x
 np.shares_memory(f[0], f), np.shares_memory(f, f + 0)
 """)
+
+if np.lib.NumpyVersion(np.__version__) >= "1.25.0":
+    VIEWS += cases("x = sq.copy(); x @= sq; x")
 
 ALL = READING + ASSIGNING + VIEWS
 

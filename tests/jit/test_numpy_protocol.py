@@ -1,0 +1,223 @@
+"""What cannot be traced is refused with the line and a way out; values are read; tensors know the protocols."""
+
+from __future__ import annotations
+
+import copy
+import re
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy_cases import agree
+
+import loadrun
+from loadrun.errors import TraceError
+from loadrun.jit import trace
+from loadrun.jit.array import Array
+from loadrun.jit.numpy_protocol import registered
+from loadrun.jit.numpy_types import narrow
+
+X = np.arange(6, dtype="f4").reshape(2, 3)
+
+
+def refusal(func: Callable[..., Any], *args: Any) -> str:
+    with pytest.raises(TraceError) as found:
+        trace(func, symbolic=True, capture_as_const=True)(*(args or (X.copy(),)))
+    return str(found.value)
+
+
+def test_the_message_names_function_line_and_way_out() -> None:
+    def func(x: Any) -> Any:
+        y = x + 1
+        return np.unique(y)  # the line
+
+    text = refusal(func)
+    line = func.__code__.co_firstlineno + 2
+    assert "np.unique has no lowering" in text
+    assert f"{__file__}:{line}: return np.unique(y)  # the line" in text
+    assert "depends on the data" in text
+    assert "outside the traced function" in text
+
+
+def test_near_names_are_suggested() -> None:
+    assert "np.argsort" in refusal(lambda x: np.lexsort((x[0], x[1])))
+
+
+@pytest.mark.parametrize(
+    ("func", "words"),
+    [
+        (lambda x: np.fft.fft(x), "np.fft|complex"),
+        (lambda x: np.frexp(x), "np.frexp"),
+        (lambda x: np.gcd(x.astype("i4"), 2), "np.gcd"),
+        (lambda x: np.maximum.at(x, [0], 1), r"np\.maximum\.at"),
+        (lambda x: np.add.reduceat(x, [0, 1]), r"np\.add\.reduceat"),
+        (lambda x: np.subtract.reduce(x), r"np\.subtract\.reduce"),
+        (lambda x: x * 1j, "complex"),
+        (lambda x: x.astype("c8"), "complex"),
+        (lambda x: x.astype("U3"), "<U3"),
+        (lambda x: x.view("i4"), "astype"),
+        (lambda x: np.bincount(x.astype("i4").ravel()), "one-hot"),
+        (lambda x: np.histogram(x), "np.histogram"),
+        (lambda x: np.apply_along_axis(np.sort, 0, x), "whole-array"),
+        (lambda x: np.quantile(x, 0.5, method="weibull"), "linear"),
+        (lambda x: np.interp(x, [0, 1], [0, 1], period=2), "period"),
+        (lambda x: np.matmul(x, x.T, axes=[(0, 1), (0, 1), (0, 1)]), "axes"),
+        (lambda x: np.power(x.astype("i4"), x.astype("i4")), "float"),
+        (lambda x: np.delete(x, x[0, 0].astype("i4")), "depend on the data"),
+        (lambda x: np.arange(x[0, 0], like=x), "depends on the data"),
+        (lambda x: x[True], "single bool"),
+    ],
+)
+def test_refused(func: Callable[..., Any], words: str) -> None:
+    assert re.search(words, refusal(func))
+
+
+def test_writing_into_an_ndarray_is_refused() -> None:
+    """The usual mistake: the parts of a plain ndarray would be constants of the graph."""
+
+    def assigned(x: Any) -> Any:
+        out = np.zeros((2, 3), "f4")
+        out[:, 0] = x[:, 1]
+        return out
+
+    def added(x: Any) -> Any:
+        out = np.zeros((2, 3), "f4")
+        out += x
+        return out
+
+    def copied(x: Any) -> Any:
+        out = np.zeros((2, 3), "f4")
+        np.put_along_axis(out, x.astype("i4"), 1, 1)
+        return out
+
+    for func in (assigned, added, copied):
+        assert "np.zeros_like(x)" in refusal(func)
+
+    def right(x: Any) -> Any:
+        out = np.zeros(x.shape, "f4", like=x)
+        out[:, 0] = x[:, 1]
+        out += x
+        return out
+
+    traced = trace(right, symbolic=True, capture_as_const=True)
+    for x in (X, X * 2, np.ones((4, 3), "f4")):
+        expected = x.copy()
+        expected[:, 0] += x[:, 1]
+        agree(traced(x.copy()), expected)
+
+
+def test_values_are_read() -> None:
+    x = Array(X)
+    assert bool(x[1, 2] > 3)
+    assert (int(x[0, 1]), float(x[1, 0]), x[1, 1].item(), x.item(2)) == (1, 3.0, 4.0, 2.0)
+    assert x.tolist() == X.tolist()
+    np.testing.assert_array_equal(np.asarray(x), X)
+    assert np.asarray(x, dtype="f8").dtype == np.float64
+    assert len(x) == 2
+    assert [row.tolist() for row in x] == X.tolist()
+    assert 5 in x
+    assert x.tobytes() == X.tobytes()
+    assert [10, 20, 30][Array(np.array(1))] == 20
+    assert list(range(Array(np.array(3)))) == [0, 1, 2]
+    assert f"{float(x.sum()):.1f}" == "15.0"
+    assert np.array2string(x) == np.array2string(X)
+    assert max(x[0]).item() == 2
+    assert divmod(7, int(x[0, 2])) == (3, 1)
+
+
+def test_a_branch_on_a_value_works_and_a_changed_one_is_an_error() -> None:
+    def func(x: Any) -> Any:
+        return x * 2 if x.sum() > 0 else x - 1
+
+    traced = trace(func, capture_as_const=True)
+    agree(traced(X.copy()), X * 2)
+    agree(traced(X + 1), (X + 1) * 2)
+    with pytest.raises(TraceError, match="path"):
+        traced(-X - 1)
+
+
+def test_describing_functions() -> None:
+    x = Array(X)
+    assert np.result_type(x, np.float64) == np.float64
+    assert np.result_type(x, Array(np.zeros(1, "i1"))) == np.float32
+    assert np.can_cast(x, "f8")
+    assert not np.can_cast(x, "i4")
+    assert np.isrealobj(x)
+    assert not np.iscomplexobj(x)
+    assert (x.ndim, x.size, x.shape, x.dtype, x.nbytes, x.itemsize) == (2, 6, (2, 3), np.float32, 24, 4)
+
+
+def test_copies() -> None:
+    x = Array(X)
+    for other in (copy.copy(x), copy.deepcopy(x), x.copy(), np.copy(x)):
+        other += 1
+        np.testing.assert_array_equal(x.numpy(), X)
+
+
+def test_dtypes_are_narrowed() -> None:
+    for wide, found in (("f8", "f4"), ("i8", "i4"), ("u4", "i4"), ("u8", "i4"), ("u2", "u2"), ("?", "?")):
+        assert Array(np.zeros(2, wide)).dtype == np.dtype(found) == narrow(wide)
+        assert Array(X).astype(wide).dtype == np.dtype(found)
+
+
+def test_tensors_know_the_protocols() -> None:
+    """A tensor gives tensors, and keeps MegEngine's rules where operators are used."""
+    t = loadrun.tensor(X)
+    for found, want in (
+        (np.exp(t), np.exp(X)),
+        (np.concatenate([t, X]), np.concatenate([X, X])),
+        (np.mean(t, 0), X.mean(0)),
+        (np.einsum("ij,kj->ik", t, t), X @ X.T),
+        (np.where(t > 2, t, 0), np.where(X > 2, X, 0)),
+        (X + t, X + X),
+        (np.clip(t, 1, 3), X.clip(1, 3)),
+    ):
+        assert type(found) is type(t)
+        np.testing.assert_allclose(found.numpy(), want, rtol=1e-5)
+    mixed = np.add(Array(X), t)
+    assert type(mixed) is Array
+
+
+def test_a_tensor_result_is_not_its_argument() -> None:
+    t = loadrun.tensor(X)
+    same = np.positive(t)
+    same += 1
+    np.testing.assert_array_equal(t.numpy(), X)
+
+
+def test_numpy_takes_over_outside_a_trace() -> None:
+    np.testing.assert_array_equal(np.unique(Array(X)), np.unique(X))
+
+
+def test_random_numbers_are_constants() -> None:
+    """numpy draws them itself, so that they are baked in, and a later call that draws others is an error."""
+
+    def func(x: Any) -> Any:
+        return x + np.random.normal(size=x.shape).astype("f4")
+
+    traced = trace(func, symbolic=True, capture_as_const=True)
+    traced(X.copy())
+    with pytest.raises(TraceError, match="constant"):
+        traced(X.copy())
+
+
+def test_no_warnings_of_numpy() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with np.errstate(divide="ignore"):
+            expected = np.log(X)
+        agree(np.log(Array(X)), expected)
+
+
+def test_registry_names_what_numpy_has() -> None:
+    families = registered()
+    assert sum(map(len, families.values())) > 300
+    for family, found in families.items():
+        assert found, family
+        for name in found:
+            target: Any = np
+            for part in name.split(".")[1:]:
+                target = getattr(target, part)
+            assert callable(target)
