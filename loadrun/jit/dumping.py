@@ -15,6 +15,7 @@ from ..errors import TraceError, UsageError
 from ..graph import Graph, Metadata, Var
 from ..inputdata import load_cases
 from ..inputlist import located
+from ..optimize import stabilize
 from ..packing import Packer
 from ..rewrite import subgraph
 from ..testcase import Bundle
@@ -30,6 +31,7 @@ class Dumps:
     recording: Recording | None
     _fixed: bool
     _outputs: Any
+    _options: dict[str, Any]
 
     def graph(
         self,
@@ -75,6 +77,8 @@ class Dumps:
             var = known.get(recording.args[old].id)
             if var is not None:
                 var.name = var.owner.tensors[0].name = new
+        if self._options["opt_level"]:
+            graph = stabilize(graph)
         _name_outputs(graph, names)
         _unique_names(graph)
         graph.has_middle_tensors = True

@@ -3,5 +3,6 @@
 from .inference import optimize_for_inference
 from .options import InferenceOptions, Layout
 from .simplify import simplify
+from .stable import stabilize
 
-__all__ = ["InferenceOptions", "Layout", "optimize_for_inference", "simplify"]
+__all__ = ["InferenceOptions", "Layout", "optimize_for_inference", "simplify", "stabilize"]

@@ -17,6 +17,7 @@ from .reductions import combine_conversions, fuse_squares
 from .rewriter import Pass
 from .shapes import remove_shape_changes
 from .sink_dimshuffle import sink_dimshuffle
+from .stable import stabilize
 from .typecvt import remove_exact_conversions
 
 __all__ = ["simplify"]
@@ -50,7 +51,8 @@ def simplify(
     level what is done
     ===== =============================================================================================
     0     nothing
-    1     constants are folded, equal operators become one, what nothing reads is dropped: the same bits
+    1     constants are folded, equal operators become one, what nothing reads is dropped: the same bits; arithmetic is
+          simplified as MegEngine does while it makes operators (see `loadrun.optimize.stable`)
     2     also operators without effect and pairs that undo each other go (see `loadrun.optimize.identities`), factors
           and batch normalization move into the weights before them: the same to within rounding
     3     also products, sums, activations and convolutions are fused into MegEngine's fused operators
@@ -78,7 +80,7 @@ def simplify(
         raise UsageError(f"the level of simplification is 0 to 3, found {level}")
     if level == 0:
         return graph
-    graph = fold_constants(graph)
+    graph = stabilize(fold_constants(graph))
     if level == 1:
         return graph
     graph = _repeat(graph, _SIMPLIFY)

@@ -1,0 +1,105 @@
+"""What the parameters of `trace` that concern execution do: levels, memory, profiles."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import loadrun.functional as F
+from loadrun.engines.memory import MemoryMeter
+from loadrun.imperative import Tensor, tensor
+from loadrun.jit import DTRConfig, GraphOptimizationConfig, SublinearMemoryConfig, TraceError, trace
+
+SHAPE = (1, 64, 64)
+BYTES = 4 * 64 * 64
+
+
+def long_lived(x: Tensor) -> Tensor:
+    """Eight values that are all needed again at the end, in reverse order."""
+    kept = [x]
+    for i in range(8):
+        kept.append(F.relu(kept[-1] * (1 + i / 10) + i))
+    y = kept.pop()
+    while kept:
+        y = F.exp(-y) + kept.pop()
+    return y
+
+
+def peak(f: trace, x: Tensor) -> int:
+    meter = MemoryMeter()
+    assert f._engine is not None
+    f._engine.run({"arg_0": x.numpy()}, memory=meter)
+    return meter.peak
+
+
+def test_memory_configs_lower_the_peak_and_change_no_bit() -> None:
+    x = tensor(np.random.default_rng(0).random(SHAPE, np.float32))
+    plain = trace(long_lived, symbolic=True)
+    want = plain(x).numpy()
+    np.testing.assert_array_equal(plain(x).numpy(), want)
+    assert peak(plain, x) >= 8 * BYTES
+    config = DTRConfig(eviction_threshold=4 * BYTES, evictee_minimum_size=1)
+    for options in ({"dtr_config": config}, {"sublinear_memory_config": SublinearMemoryConfig()}):
+        saving = trace(long_lived, symbolic=True, **options)
+        for _ in range(2):
+            np.testing.assert_array_equal(saving(x).numpy(), want)
+        assert peak(saving, x) < peak(plain, x) * 0.85
+
+
+@pytest.mark.parametrize("level", [0, 1, 2, 3])
+def test_levels_keep_the_results(level: int) -> None:
+    rng = np.random.default_rng(1)
+    w = tensor(rng.normal(size=(4, 3, 3, 3)).astype("f4"))
+    scale, shift = tensor(rng.random((1, 4, 1, 1), np.float32)), tensor(rng.random((1, 4, 1, 1), np.float32))
+
+    def f(x: Tensor) -> Tensor:
+        y = F.relu(F.conv2d(x, w) * scale + shift)
+        return y.reshape(y.shape).mean(axis=(2, 3)) + 0 - -y[:, :, 0, 0]
+
+    x = tensor(rng.random((2, 3, 8, 8), np.float32))
+    want = f(x).numpy()
+    config = GraphOptimizationConfig()
+    config.jit_fuse_reduce = config.jit_fuse_dimshuffle = level == 3
+    traced = trace(f, symbolic=True, capture_as_const=True, opt_level=level, graph_opt_config=config)
+    for _ in range(2):
+        np.testing.assert_allclose(traced(x).numpy(), want, rtol=1e-5, atol=1e-6)
+
+
+def test_level_0_computes_as_written_and_level_1_simplifies() -> None:
+    def quotient(x: Tensor) -> Tensor:
+        y = 2.0 * x
+        return y / y
+
+    def log_sum(x: Tensor, y: Tensor) -> Tensor:
+        return F.log(F.exp(x) + F.exp(y))
+
+    zero, large = tensor(0.0), tensor(1e4)
+    as_written = trace(quotient, symbolic=True, capture_as_const=True, opt_level=0)
+    simplified = trace(quotient, symbolic=True, capture_as_const=True, opt_level=1)
+    assert np.isnan(as_written(zero).item())
+    assert simplified(zero).item() == 1
+    assert trace(log_sum, symbolic=True, opt_level=0)(large, zero).item() == np.inf
+    assert trace(log_sum, symbolic=True, opt_level=1)(large, zero).item() == 1e4
+    unlogged = trace(lambda x: F.log(F.exp(x)), symbolic=True, capture_as_const=True, opt_level=1)
+    assert unlogged(large).item() == 1e4
+
+
+def test_level_3_fuses() -> None:
+    f = trace(lambda a, b: F.relu(a + b), symbolic=True, opt_level=3)
+    a = tensor([1.0, -3.0])
+    assert f(a, a).numpy().tolist() == [2, 0]
+    assert f._engine is not None
+    assert [o.title for o in f._engine.graph.oprs if not o.tensors] == ["FUSE_ADD_RELU"]
+
+
+@pytest.mark.parametrize("symbolic", [False, True])
+def test_profile(symbolic: bool) -> None:
+    f = trace(lambda x: F.exp(-x), symbolic=symbolic, profiling=True)
+    for _ in range(3):
+        f(tensor([1.0]))
+    found = f.get_profile()
+    assert found["profiler"]
+    names = str(found)
+    assert "EXP" in names or "exp" in names.lower()
+    with pytest.raises(TraceError, match="make it with profiling=True"):
+        trace(lambda x: x).get_profile()
