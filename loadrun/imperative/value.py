@@ -10,6 +10,7 @@ import numpy as np
 from ..dtypes import Array, DType
 from ..graph import Var
 from .apply import Session, active, apply1
+from .device import DEFAULT, Device, check_device
 from .dtypes import graph_dtype, narrowed, numpy_dtype
 from .methods import Methods
 from .sizes import Dim, Shape, shape_of
@@ -182,9 +183,9 @@ class Tensor(Methods):
         return numpy_dtype(self._dtype)
 
     @property
-    def device(self) -> str:
-        """Always the CPU."""
-        return "cpux:0"
+    def device(self) -> Device:
+        """MegEngine's name for any device; everything is computed on the CPU."""
+        return DEFAULT
 
     @property
     def name(self) -> str:
@@ -249,7 +250,12 @@ class Tensor(Methods):
         return self._frozen()
 
     def to(self, device: str, *, _borrow: bool = False) -> Tensor:
-        """The same value; every device is the CPU."""
+        """The same value; every device is the CPU.
+
+        Raises:
+            ValueError: MegEngine has no device of this name.
+        """
+        check_device(device)
         return apply1("Copy", inputs=[self], scalar=self._scalar)
 
     def __repr__(self) -> str:
