@@ -10,8 +10,10 @@ __all__ = ["fuse_deconv_conversion"]
 
 
 def fuse_deconv_conversion(graph: Graph) -> Graph:
-    """Let a quantized transposed convolution give QuantizedS8 itself; rounded once instead of twice, a result may differ
-    by one quantum."""
+    """Let a quantized transposed convolution give QuantizedS8 itself.
+
+    Rounded once instead of twice, a result may differ by one quantum.
+    """
 
     def visit(r: Rewriter, opr: Opr) -> Var | None:
         source, target = opr.inputs[0], opr.get(TypeParam).dtype

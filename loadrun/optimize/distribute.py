@@ -18,8 +18,10 @@ M = ElemwiseMode
 
 
 def distribute_products(graph: Graph) -> Graph:
-    """Write ``(x * a + y * b) * m`` as ``x * (a * m) + y * (b * m)`` where that saves work: `m` is smaller than the sum,
-    and so are `a` and `b` together. Results agree to within rounding."""
+    """Write ``(x * a + y * b) * m`` as ``x * (a * m) + y * (b * m)`` where that saves work.
+
+    That is, where `m` is smaller than the sum, and so are `a` and `b` together. Results agree to within rounding.
+    """
     r = Rewriter(graph)
     for opr in r.rest():
         found = None

@@ -23,8 +23,8 @@ from .rewriter import Rewriter
 __all__ = ["to_half"]
 
 _F32, _F16 = DType("Float32"), DType("Float16")
-_WIDE = {"WarpPerspectiveV2": (1,), "RemapV1": (1,), "WarpAffineV2": (1,)}
-"""Inputs that are float32 whatever the data are: matrices and maps."""
+_WIDE = {"WarpPerspectiveV2": (1,), "RemapV1": (1,), "WarpAffineV2": (0, 1)}
+"""Inputs that stay float32: matrices and maps, and images that have no float16 kernel."""
 _UNCHANGED = frozenset({"AssertEqual", "CondExecPred"})
 
 

@@ -65,13 +65,13 @@ class _Narrow(Layouts):
 
     def change(self, var: Var, layout: str) -> Var:
         """The variable in another layout."""
-        own = self.of(var)
-        if own == layout or self.r.dtype(var).name not in _FOUR:
+        if self.r.dtype(var).name not in _FOUR:
             return self.to(var, layout)
-        if "NCHW" not in (own, layout):
-            return self.change(self.change(var, "NCHW"), layout)
 
         def relayout(v: Var, source: str, target: str) -> Var:
+            # Between these two the innermost axis, where two values share a byte, stays what it is.
+            if {source, target} == {_NHWC, _C64}:
+                return reformat(self.r, v, source, target)
             return _moved(self, v, source, target)
 
         return self.to(var, layout, relayout)

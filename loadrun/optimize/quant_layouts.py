@@ -59,12 +59,9 @@ class _Layouts4(Layouts):
 
     def change(self, var: Var, layout: str) -> Var:
         """The variable in another layout."""
-        own = self.of(var)
-        if own == layout or _CHWN not in (own, layout):
-            return self.to(var, layout)
-        if own == _CHWN:
-            return self.to(self._turn(var, _C4, RelayoutMode.CHWN4_NCHW4), layout)
-        return self._turn(self.to(var, _C4), _CHWN, RelayoutMode.NCHW4_CHWN4)
+        turned = {(_CHWN, _C4): RelayoutMode.CHWN4_NCHW4, (_C4, _CHWN): RelayoutMode.NCHW4_CHWN4}
+        mode = turned.get((self.of(var), layout))
+        return self.to(var, layout) if mode is None else self._turn(var, layout, mode)
 
     def _turn(self, var: Var, layout: str, mode: RelayoutMode) -> Var:
         if var.id not in self.twin:

@@ -25,6 +25,7 @@ _FORMATS = {
     "NCHWc8": "N C/8 H W C%8",
     "NCHWc32": "N C/32 H W C%32",
     "NCHWc64": "N C/64 H W C%64",
+    "CHWNc4": "C/4 H W N C%4",
     "KCRS": "K C R S",
     "KRSC": "K R S C",
     "KCRSc4": "K C/4 R S C%4",
