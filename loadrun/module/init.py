@@ -28,9 +28,9 @@ __all__ = [
     "zeros_",
 ]
 
-_GAINS = {
-    **dict.fromkeys(("linear", "conv1d", "conv2d", "conv3d", "sigmoid"), 1.0),
-    **dict.fromkeys(("conv_transpose1d", "conv_transpose2d", "conv_transpose3d"), 1.0),
+_GAINS: dict[str, float] = {
+    **dict.fromkeys(("linear", "conv1d", "conv2d", "conv3d", "sigmoid"), 1),
+    **dict.fromkeys(("conv_transpose1d", "conv_transpose2d", "conv_transpose3d"), 1),
     "tanh": 5 / 3,
     "relu": math.sqrt(2),
 }
