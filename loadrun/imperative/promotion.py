@@ -74,14 +74,12 @@ def _widest(types: Sequence[DType]) -> DType:
     return reduce(lambda a, b: a if a == b else graph_dtype(np.promote_types(a.np, b.np)), types)
 
 
-def common_dtype(values: Sequence[Any]) -> DType:
+def common_dtype(values: Sequence[Any]) -> DType | None:
     """The dtype that arrays, numbers and lists get beside tensors.
 
     Tensors and arrays of the highest kind (bool < integer < float) decide; Python numbers decide as float32, int32
-    or bool only where their kind is above that. Lists follow the others.
-
-    Raises:
-        ValueError: nothing among the values has a dtype.
+    or bool only where their kind is above that. Lists follow the others; among lists and bfloat16 tensors alone
+    there is no such dtype.
     """
     from .value import Tensor
 
@@ -99,9 +97,7 @@ def common_dtype(values: Sequence[Any]) -> DType:
     best = max(map(_kind, strong), default=0)
     most = max(map(_kind, weak), default=0)
     if not best and not most:
-        raise ValueError(
-            "no dtype to convert to: among bfloat16 tensors and lists nothing gives one; make a tensor of the list"
-        )
+        return None
     chosen = weak if most > best else strong
     return _widest([d for d in chosen if _kind(d) == max(best, most)])
 
@@ -111,7 +107,6 @@ def operands(values: Sequence[Any]) -> list[Tensor]:
 
     Raises:
         TypeError: a value is None, or nothing that a tensor can hold.
-        ValueError: the values have no common dtype.
     """
     from .value import Tensor
 
@@ -123,8 +118,8 @@ def operands(values: Sequence[Any]) -> list[Tensor]:
     return [v if isinstance(v, Tensor) else _made(v, want) for v in values]
 
 
-def _made(value: Any, want: DType) -> Tensor:
-    if want.is_quantized:
+def _made(value: Any, want: DType | None) -> Tensor:
+    if want is None or want.is_quantized:
         return as_tensor(value)
     if type(value) is int and want.np.kind in "iu":
         # A number beyond the type wraps, as numpy 1 and MegEngine have it.
@@ -140,7 +135,6 @@ def promoted(values: Sequence[Any]) -> list[Tensor]:
     Raises:
         EngineError: signed and unsigned integers, or quantized types that differ.
         TypeError: a value is None, or nothing that a tensor can hold.
-        ValueError: the values have no common dtype.
     """
     tensors = operands(values)
     try:

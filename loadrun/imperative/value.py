@@ -263,7 +263,7 @@ class Tensor(Methods):
         if self._value is None and active() is not None:
             return f"{kind}(traced, shape={[*map(int, self._tuple_shape)]}, dtype={self._dtype})"
         with np.printoptions(precision=4, suppress=False):
-            text = f"{kind}({self.numpy()}"
+            text = f"{kind}({self.numpy()!s}"
         if self._dtype.name != "Float32":
             text += f", dtype={self._dtype if self._dtype.is_quantized else self.dtype.name}"
         return f"{text}, device={self.device})"
