@@ -24,7 +24,7 @@ from loadrun.dump.options import DumpOptions, strip_info
 from loadrun.dump.record import header
 from loadrun.dump.writer import dump_bytes
 from loadrun.errors import UsageError
-from loadrun.graph import Tensor
+from loadrun.graph import Graph, Tensor
 from loadrun.noise import suggest
 from loadrun.packing import Packer
 from loadrun.params import Elemwise, ElemwiseMode, Host2DeviceCopy
@@ -182,6 +182,16 @@ def test_output_that_is_empty_later(model: str, tmp_path: Path) -> None:
         packer.pack([{"x": X}, {"x": X[:0]}], tmp_path / "o.mge")
 
 
+def test_model_without_inputs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    graph = Graph()
+    one = Tensor(F32, (1,), None, encode(np.array([2], "f4"), F32))
+    graph.outputs = graph.add("ImmutableTensor", tensors=[one], names=["y"])
+    with pytest.raises(UsageError, match="no inputs, so without checks there is nothing to pack"):
+        Packer(Bundle(graph), no_assert=True, warn=print)
+    Packer(Bundle(graph), warn=print).pack([{}], tmp_path / "o.mge")
+    assert verdicts(tmp_path / "o.mge") == [Verdict.PASS]
+
+
 def test_no_data(model: str, tmp_path: Path) -> None:
     with pytest.raises(loadrun.InputError, match="no input data to pack"):
         Packer(loadrun.load(model), warn=print).pack([], tmp_path / "o.mge")
@@ -275,7 +285,7 @@ def test_places_that_cannot_be_written(
 
 def test_counts(tmp_path: Path) -> None:
     result = loadrun.save(loadrun.load(MLP), tmp_path / "o.mge", DumpOptions(keep_param_name=True))
-    assert (result.nr_opr, result.inputs, result.outputs) == (43, ("data", "out:expect"), ("out",))
+    assert (result.nr_opr, result.inputs, result.outputs) == (43, ["data", "out:expect"], ["out"])
     assert "layers.0.weight" in result.params
     assert result.content_hash == 0
     assert result.tot_bytes == (tmp_path / "o.mge").stat().st_size

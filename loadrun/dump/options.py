@@ -189,11 +189,11 @@ class DumpResult(NamedTuple):
     nr_opr: int
     tot_bytes: int
     tensor_value_bytes: int
-    content_hash: int = 0
-    inputs: tuple[str, ...] = ()
-    outputs: tuple[str, ...] = ()
-    params: tuple[str, ...] = ()
-    testcases: int = 0
+    content_hash: int
+    inputs: list[str]
+    outputs: list[str]
+    params: list[str]
+    testcases: int
 
 
 def summary(graph: Graph, total: int, content_hash: int, testcases: int) -> DumpResult:
@@ -204,9 +204,9 @@ def summary(graph: Graph, total: int, content_hash: int, testcases: int) -> Dump
         tot_bytes=total,
         tensor_value_bytes=sum(t.data.size for o in graph.oprs for t in o.tensors if t.data is not None),
         content_hash=content_hash,
-        inputs=tuple(v.name or "" for v in graph.inputs),
-        outputs=tuple(Bundle(graph).outputs),
-        params=tuple(t.name for t in weights if t.name),
+        inputs=[v.name or "" for v in graph.inputs],
+        outputs=list(Bundle(graph).outputs),
+        params=[t.name for t in weights if t.name],
         testcases=testcases,
     )
 

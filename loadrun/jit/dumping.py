@@ -159,7 +159,7 @@ class Dumps:
         >>> _ = double(loadrun.tensor([1.0, 2.0]))
         >>> file = io.BytesIO()
         >>> double.dump(file, arg_names=["x"], input_data=["#rand(0,1)"]).outputs
-        ('y',)
+        ['y']
         >>> loadrun.run(loadrun.loads(file.getvalue()))[0].verdict.value
         'pass'
         """

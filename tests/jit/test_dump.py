@@ -43,8 +43,8 @@ def outputs(bundle: loadrun.Bundle, **feeds: Any) -> dict[str, list[Any]]:
 
 def test_names_and_counts(tmp_path: Path) -> None:
     result = traced().dump(tmp_path / "f.mge", arg_names=["x"], output_names="y", keep_param_name=True)
-    assert (result.inputs, result.outputs) == (("x",), ("y",))
-    assert result[4] == ("x",)
+    assert (result.inputs, result.outputs) == (["x"], ["y"])
+    assert result[4] == ["x"]
     assert result.tot_bytes == (tmp_path / "f.mge").stat().st_size
     assert outputs(loadrun.load(tmp_path / "f.mge"), x=[[1, 2, 3]]) == {"y": [321]}
 

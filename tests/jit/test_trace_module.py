@@ -161,7 +161,7 @@ def test_saved_methods_load_back_and_verify(tmp_path: Path) -> None:
     coder.w[...] = tensor([2.0, 4.0, 8.0])
     results = traced.save(tmp_path / "coder", input_data={"encode": ["#rand(0,1)", "#rand(0,1,7,3)"]})
     assert results["encode"].testcases == 2
-    assert results["decode"].outputs == ("output_0", "output_1")
+    assert results["decode"].outputs == ["output_0", "output_1"]
     assert [r.verdict.value for r in loadrun.run(tmp_path / "coder" / "encode.mge")] == ["pass", "pass"]
     loaded = load_module(tmp_path / "coder")
     assert loaded.encode(np.ones((3, 3))).tolist() == [[2, 4, 8]] * 3
