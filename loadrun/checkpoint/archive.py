@@ -26,6 +26,7 @@ _DAMAGE = (
     lzma.LZMAError,
     struct.error,
     EOFError,
+    LookupError,
     RuntimeError,
     OverflowError,
 )

@@ -233,6 +233,7 @@ def archive(**members: bytes) -> bytes:
         (archive(**{"a.txt": b""}), "holds a.txt"),
         (archive(**{"a.pkl": bytes(200 << 20)}), "unfolds to 209715200 bytes"),
         (archive(**{"a.npy": b"no array"}), "not a .npy array"),
+        (archive(a=b"").replace(b"a", b"\0"), "damaged|holds"),
     ],
 )
 def test_refused_archives(data: bytes, message: str) -> None:
