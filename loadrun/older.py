@@ -78,8 +78,7 @@ def for_older(graph: Graph, format: str = "FBS_V2") -> Graph:
         maker = _Maker(made, opr, ranks.get(opr.inputs[0].id))
         if opr.type == "Elemwise":
             # The operator's constructor converts its inputs alike, so that every step computes in one dtype.
-            pairs = zip(inputs, opr.inputs, strict=True)
-            inputs = [v if was.dtype == maker.dtype else maker.cast(v, maker.dtype) for v, was in pairs]
+            inputs = [maker.cast(v, maker.dtype) for v in inputs]
         out = formula(maker, *inputs)
         out.name, out.owner.name = opr.outputs[0].name, opr.name
         for added in made.oprs[first:]:
@@ -112,9 +111,11 @@ class _Maker:
         self, type: str, *params: Record, inputs: Sequence[Var] = (), tensor: Tensor | None = None
     ) -> Var:
         tensors = [] if tensor is None else [tensor]
-        return self.graph.add(
+        (out,) = self.graph.add(
             type, *params, inputs=inputs, tensors=tensors, comp_node=self.opr.comp_node[:1]
-        )[0]
+        )
+        infer_dtypes([out.owner])
+        return out
 
     def __call__(self, mode: M, *inputs: Var) -> Var:
         return self.add("Elemwise", P.Elemwise(mode=mode), inputs=inputs)
@@ -132,7 +133,8 @@ class _Maker:
         return self.add("ImmutableTensor", tensor=tensor)
 
     def cast(self, x: Var, dtype: DType) -> Var:
-        return self.add("TypeCvtV2", TypeParam(dtype=dtype), inputs=[x])
+        # MegEngine refuses to load a conversion of a dtype to itself.
+        return x if x.dtype == dtype else self.add("TypeCvtV2", TypeParam(dtype=dtype), inputs=[x])
 
     def reduce(self, mode: ReduceMode, x: Var, axis: int) -> Var:
         return self.add("ReduceV2", P.Reduce(mode=mode, axis=axis), inputs=[x])
@@ -145,10 +147,10 @@ class _Maker:
 
     def widened(self, *inputs: Var) -> list[Var]:
         """Inputs as float32, in which statistics are computed."""
-        return [x if self.dtype == _F32 else self.cast(x, _F32) for x in inputs]
+        return [self.cast(x, _F32) for x in inputs]
 
     def narrowed(self, x: Var) -> Var:
-        return x if self.dtype == _F32 else self.cast(x, self.dtype)
+        return self.cast(x, self.dtype)
 
 
 Formula = Callable[..., Var]
@@ -243,6 +245,8 @@ _MULTI: dict[Multi, Formula] = {
 
 
 def _where(e: _Maker, mask: Var, x: Var, y: Var) -> Var:
+    if e.dtype == _BOOL:
+        return e(M.OR, e(M.AND, mask, x), e(M.AND, e(M.NOT, mask), y))
     yes, no = e.cast(mask, e.dtype), e.cast(e(M.NOT, mask), e.dtype)
     return e(M.ADD, e(M.SWITCH_GT0, yes, x), e(M.SWITCH_GT0, no, y))
 

@@ -66,6 +66,8 @@ class Packer:
         if self.extends and no_assert:
             raise UsageError("the file's testcases have checks; --no-assert needs --replace to drop them")
         self.model = subgraph(bundle.graph, bundle.graph.outputs)[0] if self.extends else bare(bundle)
+        if no_assert and not Bundle(self.model).inputs:
+            raise UsageError("the model has no inputs, so without checks there is nothing to pack")
         names = list(Bundle(self.model).outputs)
         if not isinstance(maxerr, Mapping):
             names = names or [""]

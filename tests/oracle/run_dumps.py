@@ -2,6 +2,7 @@
 
   run_dumps.py FILE...              replay testcase files; a plain dump is loaded only
   run_dumps.py --feed A.npz FILE    run a plain dump on arrays by input name, save outputs as FILE.out.npz
+  run_dumps.py --dump FORMAT FILE   load a plain dump and dump it again as FILE.again, print what dumping returned
 
 Every file runs in a process of its own, because a bad one can kill the runtime.
 """
@@ -92,10 +93,23 @@ def replay(path, feed):
     return {"result": "pass", "errors": errors}
 
 
+def dump_again(path, format):
+    from megengine.core.tensor import megbrain_graph as graph_module
+
+    with open(path, "rb") as f:
+        loaded = graph_module.load_graph(f)
+    keep = {"keep_var_name": 2, "keep_param_name": True, "no_change_graph": True}
+    content, info = graph_module.dump_graph(loaded.output_vars_list, dump_format=format, **keep)
+    with open(path + ".again", "wb") as f:
+        f.write(content)
+    return {"result": "dumped", "info": info._asdict()}
+
+
 def main():
     args = sys.argv[1:]
+    dump = args.pop(args.index("--dump") + 1) if "--dump" in args else None
     feed = args.pop(args.index("--feed") + 1) if "--feed" in args else None
-    args = [a for a in args if a != "--feed"]
+    args = [a for a in args if a not in ("--feed", "--dump")]
     import megengine
 
     megengine.set_log_level("ERROR")
@@ -107,7 +121,7 @@ def main():
             os.dup2(2, 1)
             signal.alarm(60)
             try:
-                row = replay(path, feed)
+                row = dump_again(path, dump) if dump else replay(path, feed)
             except Exception as e:
                 row = {"result": "fail" if "nequal" in str(e) else "error", "text": str(e)[:300]}
             os.write(out, (json.dumps(dict(row, file=path)) + "\n").encode())

@@ -16,11 +16,13 @@ ORACLE = os.environ.get("LOADRUN_ORACLE")
 pytestmark = pytest.mark.skipif(not ORACLE, reason="real MegEngine is absent; scripts/oracle.sh sets it up")
 
 ROOT = Path(__file__).resolve().parents[2] / "fixtures"
-FOLDERS = sorted({p.parent.relative_to(ROOT).as_posix() for p in ROOT.rglob("*.mge")})
+FOLDERS = sorted(
+    {p.parent.relative_to(ROOT).as_posix() for top in ("nets", "ops") for p in (ROOT / top).rglob("*.mge")}
+)
 
 
-def run(files: list[Path]) -> dict[str, dict[str, Any]]:
-    command = [str(ORACLE), str(Path(__file__).with_name("run_dumps.py")), *map(str, files)]
+def run(files: list[Path], *options: str) -> dict[str, dict[str, Any]]:
+    command = [str(ORACLE), str(Path(__file__).with_name("run_dumps.py")), *options, *map(str, files)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=1800, check=False)
     rows = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     return {row["file"]: row for row in rows}

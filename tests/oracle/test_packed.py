@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import io
+from fnmatch import fnmatch
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from test_oracle import FOLDERS, ROOT, pytestmark, run
 
 import loadrun
+from loadrun.capture import Warn
 from loadrun.dtypes import DType
 from loadrun.dump.options import DumpOptions
 from loadrun.graph import Graph, Tensor
+from loadrun.older import for_older, newer
 from loadrun.ops.catalog import TypeParam
 from loadrun.packing import Packer
 from loadrun.params import CondTake, CondTakeMode, Elemwise, ElemwiseMode, Host2DeviceCopy
+from loadrun.rewrite import bare
 
 __all__ = ["pytestmark"]
 
@@ -51,42 +56,86 @@ def data(seed: int, batch: int) -> dict[str, np.ndarray]:
     return {"x": np.random.default_rng(seed).normal(size=(batch, 3)).astype("f4")}
 
 
+UNCHECKED = {
+    "nets/*int4*": "4-bit convolutions race on a CPU",
+    "nets/xfail_layout_float_io*": "the x86 kernels for windows of 2 and 3 take float16 for something else",
+    "nets/xfail_layout_quant_fuse_with_z.*": "the x86 kernels leave out z",
+    "ops/rng/*": "every runtime has random numbers of its own",
+    "ops/rnn/lstm_all_outputs.*": "MegEngine never writes the reserved space that is the last output",
+    "ops/conv/xfail_conv_bias_*_float16.*": "the x86 kernels leave out bias and nonlinearity in float16",
+    "ops/conv/xfail_conv_bias_with_z.*": "the x86 kernels leave out z",
+    "ops/pooling/xfail_*_float16.*": "the x86 kernels for windows of 2 and 3 take float16 for something else",
+}
+"""Files that MegEngine runs, with other values: they are packed without checks."""
+UNUSABLE = {
+    "nets/xfail_style_transfer_batches.mge": "its Reshape holds the batch size of the dump",
+    "ops/elemwise/xfail_rewritten_clip.mge": "its testcase has an input that the dump lost",
+    "nets/*hwcd4*": "its CPU has no image tensors",
+    "nets/*nchw88*": "it dies in these convolutions, or never returns",
+    "ops/dump_options/no_testcases.mge": "nothing to feed it was recorded",
+    "ops/dump_options/strip_info.mge": "nothing to feed it was recorded",
+}
+
+
+def inputs_of(path: Path, bundle: loadrun.Bundle) -> list[dict[str, np.ndarray]]:
+    """The inputs of a file's testcases, or those that MegEngine recorded beside it."""
+    if len(bundle.testcases):
+        return [case.inputs for case in bundle.testcases]
+    with np.load(path.with_name(f"{path.name.removesuffix('.mge').removesuffix('.v1')}.npz")) as arrays:
+        return [{k[3:]: arrays[k] for k in arrays.files if k.startswith("in.")}]
+
+
+def pack_all(folder: str, target: Path, options: DumpOptions, *, rewritten: bool = False) -> list[Path]:
+    """Pack the fixtures of a folder with their checks made anew, of loadrun's outputs, within the fixtures' tolerances.
+
+    Args:
+        rewritten: take those alone that have operators to rewrite for older runtimes, and rewrite them first.
+    """
+    files = []
+    for path in sorted((ROOT / folder).glob("*.mge")):
+        place = f"{folder}/{path.name}"
+        if any(fnmatch(place, pattern) for pattern in UNUSABLE):
+            continue
+        bundle = loadrun.load(path)
+        inputs = inputs_of(path, bundle)
+        limits = {c.name: max(c.maxerr, 1e-5) for c in bundle.checks} or 1e-3
+        if rewritten:
+            if not newer(bundle.graph, options.format_of(bundle.graph)):
+                continue
+            bundle = loadrun.Bundle(for_older(bundle.graph, options.format_of(bundle.graph)))
+        files.append(target / path.name)
+        said: list[str] = []
+
+        def pack(bundle: loadrun.Bundle = bundle, note: Warn = said.append, **how: Any) -> None:
+            Packer(bundle, replace=True, warn=note, **how).pack(inputs, files[-1], options)  # noqa: B023
+
+        unchecked = any(fnmatch(place, pattern) for pattern in UNCHECKED)
+        if not unchecked:
+            pack(maxerr=limits, silent=True)
+        if unchecked or any("its check fails" in s for s in said):
+            # NaN and infinity equal nothing, but MegEngine must run these files too.
+            if bundle.inputs:
+                pack(no_assert=True)
+            else:
+                loadrun.save(bare(bundle), files[-1], options)
+    return files
+
+
 @pytest.mark.parametrize("format", ["FBS_V2", "FBS"])
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_packed_fixtures_hold_in_megengine(folder: str, format: str, tmp_path: Path) -> None:
-    """Fixtures with their checks made anew, of loadrun's outputs, within the tolerances that the fixtures have."""
-    files = []
-    for path in sorted((ROOT / folder).glob("*.mge")):
-        bundle = loadrun.load(path)
-        if path.name.startswith("xfail_") or not len(bundle.testcases) or not bundle.checks:
-            continue
-        limits = {c.name: max(c.maxerr, 1e-5) for c in bundle.checks}
-        packer = Packer(bundle, maxerr=limits, replace=True, silent=True, warn=lambda _: None)
-        files.append(tmp_path / path.name)
-        inputs = (case.inputs for case in bundle.testcases)
-        packer.pack(inputs, files[-1], DumpOptions(dump_format=format))
-    found = verdicts(files)
-    assert {n: v for n, v in found.items() if v != "pass"} == {}
+    found = verdicts(pack_all(folder, tmp_path, DumpOptions(dump_format=format)))
+    assert {n: v for n, v in found.items() if v not in ("pass", "loaded")} == {}
 
 
+@pytest.mark.parametrize("format", ["FBS_V2", "FBS"])
 @pytest.mark.parametrize("folder", FOLDERS)
-def test_packed_written_graphs_hold_in_megengine(folder: str, tmp_path: Path) -> None:
-    """Graphs that loadrun wrote, of operators that MegEngine's Python cannot create, packed on recorded data."""
-    files = []
-    for path in sorted((ROOT / folder).glob("*.mge")):
-        bundle = loadrun.load(path)
-        recorded = path.with_suffix(".npz")
-        if not path.name.startswith("written_") or len(bundle.testcases) or not recorded.exists():
-            continue
-        with np.load(recorded) as arrays:
-            inputs = {k[3:]: arrays[k] for k in arrays.files if k.startswith("in.")}
-        said: list[str] = []
-        packer = Packer(bundle, maxerr=1e-3, silent=True, warn=said.append)
-        packer.pack([inputs], tmp_path / path.name)
-        if loadrun.load(tmp_path / path.name).checks and not any("its check fails" in s for s in said):
-            files.append(tmp_path / path.name)
-    found = verdicts(files)
-    assert {n: v for n, v in found.items() if v != "pass"} == {}
+def test_rewritten_graphs_hold_in_megengine(folder: str, format: str, tmp_path: Path) -> None:
+    """What is rewritten for older runtimes computes the same in MegEngine as here."""
+    files = pack_all(folder, tmp_path, DumpOptions(dump_format=format), rewritten=True)
+    # MKL refuses the cosine of infinity.
+    found = verdicts([f for f in files if not f.name.startswith("tan_special")])
+    assert {n: v for n, v in found.items() if v not in ("pass", "loaded")} == {}
 
 
 @pytest.mark.parametrize("format", ["FBS_V2", "FBS"])
@@ -118,6 +167,8 @@ def test_every_dtype_and_outputs_twice(format: str, tmp_path: Path) -> None:
         DumpOptions(keep_opr_name=False, user_info="text", enable_metadata=True, model_version=3),
         DumpOptions(enable_metadata=False, dump_format="FBS", keep_opr_priority=True),
         DumpOptions(compat_older_version="8.14"),
+        DumpOptions(no_change_graph=True),
+        DumpOptions(no_change_graph=False),
     ],
 )
 def test_options(options: DumpOptions, tmp_path: Path) -> None:
@@ -158,3 +209,24 @@ def test_nothing_behind_the_testcases_is_read(tmp_path: Path) -> None:
         files.append(tmp_path / f"{name}.mge")
         files[-1].write_bytes(whole[:end] + tail)
     assert set(verdicts(files).values()) == {"pass"}
+
+
+@pytest.mark.parametrize("format", ["FBS_V2", "FBS"])
+@pytest.mark.parametrize(
+    "net", ["mlp", "lstm_2_both", "many_inputs_outputs", "resnet_basic", "quant_resnet_quint8"]
+)
+def test_counts_are_those_of_megengine(net: str, format: str, tmp_path: Path) -> None:
+    """Of a dump that MegEngine makes, and of the same graph written here."""
+    plain = tmp_path / f"{net}.mge"
+    loadrun.save(bare(loadrun.load(ROOT / "nets" / f"{net}.mge")), plain)
+    want = run([plain], "--dump", format)[str(plain)]["info"]
+    again = tmp_path / f"{net}.mge.again"
+    assert want["tot_bytes"] == again.stat().st_size
+    found = loadrun.save(loadrun.load(again), tmp_path / "o.mge")
+    assert found.tot_bytes == (tmp_path / "o.mge").stat().st_size
+    counted = ("nr_opr", "tensor_value_bytes", "content_hash", "outputs", "params")
+    assert len(found.inputs) == len(want["inputs"]), "a loaded graph has no names of inputs in MegEngine"
+    shown = {k: getattr(found, k) for k in counted}
+    assert {k: list(v) if isinstance(v, tuple) else v for k, v in shown.items()} == {
+        k: want[k] for k in counted
+    }
