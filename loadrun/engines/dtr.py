@@ -80,6 +80,7 @@ class DTRProgram(Program):
             s.guard is not None or s.merges or implementation(s.call.opr.type).random for s in self.steps
         ]
         self.any_fixed = any(self.fixed)
+        self.guards = frozenset(s.guard for s in self.steps if s.guard is not None)
 
     def execute(
         self,
@@ -374,7 +375,7 @@ class _Run:
         """
         if m.size < self.p.config.evictee_minimum_size:
             return False
-        if any(v in self.held or (v in self.p.keep and not targets) for v in m.vars):
+        if any(v in self.held or v in self.p.guards or (v in self.p.keep and not targets) for v in m.vars):
             return False
         return not self.p.any_fixed or not self._irreplaceable(m.vars)
 

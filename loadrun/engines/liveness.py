@@ -80,6 +80,9 @@ def foretell(
         same_type = step.call.inputs[0] == step.call.outputs[0]
         if same_type and first not in ragged and step.call.opr.get(Reduce).mode != ReduceMode.SUM_SQR:
             return [Share(0, first)]
+    if kind == "Concat":
+        # numpy joins transposed arrays into a transposed one.
+        return [Share(n, None, not any(v in ragged for v in step.reads)) for n in sizes]
     taken = _written_into(step, shapes, spare, ragged)
     if taken is None:
         return [Share(n) for n in sizes]

@@ -72,7 +72,7 @@ def plan_sublinear(
     search = config.resolve()
     planner = _Planner(steps, known, keep)
     if len(steps) < 3:
-        return planner.build((), frozenset()).plan
+        return planner.build((), (), False).plan
     with ThreadPoolExecutor(search.workers) as pool:
         return _Searcher(planner, search, pool).run()
 
@@ -82,6 +82,7 @@ class _Candidate:
     division: Division
     plan: SublinearPlan
     recomputed: frozenset[int]
+    loose: bool
 
     @property
     def rank(self) -> tuple[int, float, int, Division]:
@@ -126,17 +127,25 @@ class _Planner:
             found.append(len(self.steps) - 1)
         return tuple(found)
 
-    def build(self, division: Division, barred: Collection[int]) -> _Candidate:
-        """The plan for a division in which the values in `barred` are not dropped."""
+    def best(self, division: Division) -> _Candidate:
+        """The better one of the two plans for a division."""
+        return min((self.build(division, (), loose) for loose in (False, True)), key=lambda c: c.rank)
+
+    def build(self, division: Division, barred: Collection[int], loose: bool) -> _Candidate:
+        """The plan for a division in which the values in `barred` are not dropped.
+
+        Args:
+            loose: whether values are also dropped that a block ends with or that only the next block reads.
+        """
         due: dict[int, list[int]] = {}
         gone: dict[int, tuple[int, int]] = {}
-        for v, pause in self._pauses(division):
+        for v, pause in self._pauses(division, loose):
             if v not in barred:
                 gone[v] = pause
                 due.setdefault(pause[1], []).append(v)
         if not gone:
             plain = SublinearPlan(list(self.steps), self.plain_peak, self.plain_peak, 0.0)
-            return _Candidate(division, plain, frozenset())
+            return _Candidate(division, plain, frozenset(), loose)
         written = _Writer(self, division, gone)
         for i, s in enumerate(self.steps):
             for v in due.get(i, ()):
@@ -147,9 +156,9 @@ class _Planner:
         peak = peak_bytes(done, self.keep, shapes)
         cost = sum(self.cost(i) for i, s in written.copies if s.again)
         plan = SublinearPlan(done, peak, self.plain_peak, cost)
-        return _Candidate(division, plan, frozenset(gone))
+        return _Candidate(division, plan, frozenset(gone), loose)
 
-    def _pauses(self, division: Division) -> Iterable[tuple[int, tuple[int, int]]]:
+    def _pauses(self, division: Division, loose: bool) -> Iterable[tuple[int, tuple[int, int]]]:
         """Values worth dropping, each with the reader before the pause and the one after it."""
         for v, access in self.access.items():
             made = access[0]
@@ -159,13 +168,13 @@ class _Planner:
             end = division[at]
             following = division[at + 1] if at + 1 < len(division) else end
             # What a block ends with is what the next one starts from.
-            if made == end or access[-1] <= end:
+            if (made == end and not loose) or access[-1] <= end:
                 continue
             pairs = [(b - a, a, b) for a, b in pairwise(access) if b > end and b - a > 1]
             if not pairs:
                 continue
             _, before, after = max(pairs)
-            if after > following or before > end:
+            if loose or after > following or before > end:
                 yield v, (before, after)
 
     def cost(self, i: int) -> float:
@@ -275,7 +284,7 @@ class _Searcher:
 
     def _try(self, divisions: Iterable[Division]) -> None:
         fresh = [d for d in dict.fromkeys(divisions) if d not in self.tried]
-        found = self.pool.map(lambda d: self.planner.build(d, frozenset()), fresh)
+        found = self.pool.map(self.planner.best, fresh)
         self.tried.update(zip(fresh, found, strict=True))
 
     def _try_sizes(self, sizes: Iterable[int]) -> None:
@@ -342,7 +351,7 @@ class _Searcher:
         barred: frozenset[int] = frozenset()
         weights = {v: -self.planner.cost(self.planner.producer[v]) for v in best.recomputed}
         for v in sorted(weights, key=lambda v: (weights[v], v))[:_TRIES]:
-            found = self.planner.build(best.division, barred | {v})
+            found = self.planner.build(best.division, barred | {v}, best.loose)
             if found.plan.peak <= allowed and found.plan.cost <= best.plan.cost:
                 best, barred = found, barred | {v}
         return best
