@@ -25,19 +25,23 @@ _ALONE = {
 _FLOATS = ("Float32", "Float16")
 
 
-def fuse_conv_bias(graph: Graph) -> Graph:
+def fuse_conv_bias(graph: Graph, *, half: bool = True) -> Graph:
     """Fuse what follows convolutions: a bias of shape (1, C, 1, 1) or of the output's shape, RELU, SIGMOID, H_SWISH,
     and the conversion of a quantized result to QuantizedS8.
 
     Float results are the same bits in the reference engine; a conversion that is fused rounds once instead of twice.
+
+    Args:
+        half: whether float16 convolutions are fused, too, of which MegEngine's x86 kernels leave the bias out.
     """
+    floats = _FLOATS if half else _FLOATS[:1]
     r = Rewriter(graph)
     for opr in r.rest():
         found = None
         if (
             opr.type == "Elemwise"
             and opr.outputs[0].dtype is not None
-            and opr.outputs[0].dtype.name in _FLOATS
+            and opr.outputs[0].dtype.name in floats
         ):
             found = _elemwise(r, opr)
         elif opr.type == "TypeCvtV2":

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import replace
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -97,7 +98,7 @@ class Rewriter:
         self._same: dict[object, Opr] = {}
         self._constant: dict[int, bool] = {}
         self._values: dict[int, Array] = {}
-        self._old_shapes: Inference | None = None
+        self._before = _remembered(graph)
         self._next = 0
         self.readers = self._find_readers()
         self._ends = {id(v) for v in graph.outputs}
@@ -130,11 +131,11 @@ class Rewriter:
 
     def old_shape(self, var: Var) -> Shape | None:
         """Shape of a variable of the old graph, None when unknown."""
-        if self._old_shapes is None:
-            self._old_shapes = Inference()
+        if self._before is None:
+            self._before = Inference()
             for opr in self.oprs:
-                follow(opr, self._old_shapes, {}, opr.id in self._guarded)
-        return self._old_shapes.shapes.get(var.id)
+                follow(opr, self._before, {}, opr.id in self._guarded)
+        return self._before.shapes.get(var.id)
 
     # What the new graph says
 
@@ -254,12 +255,30 @@ class Rewriter:
             self._same[key] = opr
         return list(opr.outputs)
 
-    def _insert(self, opr: Opr, sometimes: bool) -> None:
+    def _insert(self, opr: Opr, sometimes: bool, source: Opr | None = None) -> None:
         opr.id = len(self.new.oprs)
         infer_dtypes([opr])
-        follow(opr, self.known, {}, sometimes)
+        if source is None or not self._inherit(opr, source):
+            follow(opr, self.known, {}, sometimes)
         self.new.oprs.append(opr)
         self._next += len(opr.outputs)
+
+    def _inherit(self, opr: Opr, source: Opr) -> bool:
+        """Take over what was known of the operator that is copied, if its inputs are what they were."""
+        known, before = self.known, self._before
+        if before is None:
+            return False
+        for new, old in zip(opr.inputs, source.inputs, strict=True):
+            if known.shapes.get(new.id) != before.shapes.get(old.id) or new.dtype != old.dtype:
+                return False
+            if known.values.get(new.id) is not before.values.get(old.id):
+                return False
+        for new, old in zip(opr.outputs, source.outputs, strict=True):
+            if old.id in before.shapes:
+                known.shapes[new.id] = before.shapes[old.id]
+            if old.id in before.values:
+                known.values[new.id] = before.values[old.id]
+        return True
 
     def _key(self, opr: Opr) -> object:
         if opr.type == "ImmutableTensor":
@@ -314,7 +333,8 @@ class Rewriter:
                 made = copy(var)
                 made.id, made.owner = self._next + i, fresh
                 fresh.outputs.append(made)
-            self._insert(fresh, self.frozen(opr))
+            same = not params and given == [self._at.get(v.id) for v in opr.inputs]
+            self._insert(fresh, self.frozen(opr), opr if same else None)
             if key is not None:
                 self._same[key] = fresh
             found = fresh
@@ -367,11 +387,31 @@ class Rewriter:
                 if id(var) not in named and var.name in taken and opr.type != "Host2DeviceCopy":
                     # An inner variable may not go by the name of an output.
                     var.name = None
+        known = Inference()
         for opr in oprs:
             for var in opr.outputs:
+                if var.id in self.known.shapes:
+                    known.shapes[number] = self.known.shapes[var.id]
+                if var.id in self.known.values:
+                    known.values[number] = self.known.values[var.id]
                 var.id = number
                 number += 1
         self.new.oprs = oprs
+        _KNOWN[self.new] = (known, tuple(oprs))
+
+
+_KNOWN: WeakKeyDictionary[Graph, tuple[Inference, tuple[Opr, ...]]] = WeakKeyDictionary()
+"""What passes know of the graphs that they made, for the next pass, and the operators of which they know it."""
+
+
+def _remembered(graph: Graph) -> Inference | None:
+    """What is known of a graph that a pass made, unless somebody changed it since."""
+    known, oprs = _KNOWN.get(graph, (None, ()))
+    if known is None or [*map(id, oprs)] != [*map(id, graph.oprs)]:
+        return None
+    fed = (o for o in oprs if o.type == "Host2DeviceCopy")
+    same = all(known.shapes.get(o.outputs[0].id) == o.tensors[0].shape for o in fed)
+    return known if same else None
 
 
 EMPTY = (Empty(),)

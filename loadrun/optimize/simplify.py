@@ -92,7 +92,7 @@ def simplify(
         passes.append(sink_dimshuffle)
     if jit_fuse_reduce:
         passes += [combine_conversions, fuse_squares]
-    return _run(graph, (*passes, fuse_arithmetic, fuse_conv_bias, fold_constants))
+    return _run(graph, (*passes, fuse_arithmetic, partial(fuse_conv_bias, half=False), fold_constants))
 
 
 def _run(graph: Graph, passes: tuple[Pass, ...]) -> Graph:

@@ -1,0 +1,189 @@
+"""optimize_for_inference against what MegEngine's own optimizer wrote, and against the graph as it was."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from optimize_helpers import FIXTURES, error, feeds_of, operators, run
+
+import loadrun
+from loadrun.errors import UsageError
+from loadrun.graph import Graph
+from loadrun.optimize import InferenceOptions, Layout, optimize_for_inference
+from loadrun.rewrite import bare
+
+INDEX: dict[str, dict[str, Any]] = json.loads((FIXTURES / "optimized/index.json").read_text())
+CASES = [name.removesuffix(".mge") for name in INDEX if not name.endswith("_plain.mge")]
+
+FEWER = ({"ConvolutionV2": 2, "FUSE_ADD_RELU": 2}, {"ConvBiasForwardV4": 1})
+"""MegEngine leaves the first layer, which two operators read, both fused and not, and computes it twice."""
+DIFFERENT: dict[str, tuple[dict[str, int], dict[str, int]]] = {
+    **{
+        f"cnn_{option}": FEWER
+        for option in (
+            "nonlinearity",
+            "z",
+            "nchw4",
+            "nchw32",
+            "nchw44",
+            "nchw44_dot",
+            "nchw88",
+            "chwn4",
+            "hwcd4",
+        )
+    },
+    # The padding of the input follows its batch size; MegEngine's is of the size that was traced.
+    "dense4_nchw64": ({}, {"constants": 1, "GetVarShapeV1": 1, "Subtensor": 3, "Concat": 3, "Broadcast": 1}),
+    # MegEngine leaves the output in the packed layout.
+    "residual8_hwcd4": ({}, {"RelayoutFormatV1": 1}),
+}
+"""(what MegEngine has besides, what loadrun has besides)."""
+TOLERANCE = {"io16xc32": 3e-2, "ioc16": 3e-2, "preprocess": 0.51 * 2}
+ONE_QUANTUM = {"residual8_" + option: 0.12 for option in ("z", "nchw4", "nchw32", "chwn4", "nchw64")}
+"""Where the residual sum is fused, values are rounded once instead of twice."""
+
+
+def plain(name: str) -> Graph:
+    return loadrun.load(FIXTURES / "optimized" / f"{name.partition('_')[0]}_plain.mge").graph
+
+
+def by_type(counts: dict[str, int]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for described, n in counts.items():
+        kind = described.partition(" ")[0]
+        found[kind] = found.get(kind, 0) + n
+    return found
+
+
+@pytest.mark.parametrize("name", [c for c in CASES if "error" not in INDEX[f"{c}.mge"]])
+def test_operators_are_those_of_megengine(name: str) -> None:
+    optimized, bits = optimize_for_inference(plain(name), **INDEX[f"{name}.mge"]["options"])
+    theirs = loadrun.load(FIXTURES / "optimized" / f"{name}.mge").graph
+    a, b = operators(optimized), operators(theirs)
+    assert (by_type(b - a), by_type(a - b)) == DIFFERENT.get(name, ({}, {}))
+    assert theirs.metadata is not None
+    assert bits == theirs.metadata.optimize_options
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_results_are_those_of_the_graph_before(name: str) -> None:
+    graph = plain(name)
+    before = str(graph)
+    optimized, _ = optimize_for_inference(graph, **INDEX[f"{name}.mge"]["options"])
+    assert str(graph) == before
+    assert [v.name for v in optimized.outputs] == [v.name for v in graph.outputs]
+    assert [v.name for v in optimized.inputs] == [v.name for v in graph.inputs]
+    option = name.partition("_")[2]
+    limit = ONE_QUANTUM.get(name, TOLERANCE.get(option, 2e-5))
+    feeds = feeds_of(graph)
+    for a, b in zip(run(graph, feeds), run(optimized, feeds), strict=True):
+        assert (a.shape, a.dtype) == (b.shape, b.dtype)
+        assert error(a, b) <= limit
+
+
+@pytest.mark.parametrize("option", ["", "nchw44", "nchw88", "hwcd4", "nchw4", "chwn4", "nchw64"])
+@pytest.mark.parametrize("name", ["cnn", "residual8"])
+def test_other_batch_sizes_run(name: str, option: str) -> None:
+    graph = plain(name)
+    optimized, _ = optimize_for_inference(graph, **({f"enable_{option}": True} if option else {}))
+    feeds = {k: v.repeat(3, axis=0) for k, v in feeds_of(graph, 1).items()}
+    limit = 0.12 if option in ("nchw4", "chwn4", "nchw64") and name == "residual8" else 2e-5
+    for a, b in zip(run(graph, feeds), run(optimized, feeds), strict=True):
+        assert a.shape == b.shape
+        assert error(a, b) <= limit
+
+
+NETS = [
+    *("layout_float", "layout_quant"),
+]
+OPTIONS = {
+    "default": {},
+    "no_fuse_grain": {"enable_fuse_grain": False},
+    "fuse_nonlinearity": {"enable_fuse_conv_bias_nonlinearity": True},
+    "fuse_with_z": {"enable_fuse_conv_bias_with_z": True},
+    **{
+        name: {f"enable_{name}": True}
+        for name in ("nchw4", "nchw32", "nchw44", "nchw44_dot", "nchw88", "hwcd4", "chwn4", "fuse_preprocess")
+    },
+}
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+@pytest.mark.parametrize("kind", NETS)
+def test_operators_behind_checks_are_those_of_megengine(kind: str, option: str) -> None:
+    path = FIXTURES / f"nets/{kind}_{option}.mge"
+    path = path if path.exists() else path.with_name(f"xfail_{path.name}")
+    if not path.exists():
+        pytest.skip("MegEngine cannot optimize this net so")
+    graph = bare(loadrun.load(FIXTURES / f"nets/{kind}_unoptimized.mge"))
+    optimized, bits = optimize_for_inference(graph, **OPTIONS[option])
+    theirs = loadrun.load(path)
+    assert operators(optimized) == operators(bare(theirs))
+    assert theirs.graph.metadata is not None
+    assert bits == theirs.graph.metadata.optimize_options
+
+
+@pytest.mark.parametrize("option", ["", "nchw44", "nchw88", "hwcd4", "ioc16"])
+@pytest.mark.parametrize(
+    "name",
+    sorted(
+        p.name
+        for p in (FIXTURES / "nets").glob("*.mge")
+        if not p.name.startswith(("xfail", "layout", "float16", "quant_unet")) and ".v1" not in p.name
+    ),
+)
+def test_nets_compute_what_they_did(name: str, option: str) -> None:
+    bundle = loadrun.load(FIXTURES / "nets" / name)
+    if not len(bundle.testcases):
+        pytest.skip("no testcase")
+    graph = bare(bundle)
+    optimized, _ = optimize_for_inference(graph, **({f"enable_{option}": True} if option else {}))
+    feeds = bundle.testcases[0].inputs
+    for a, b in zip(run(graph, feeds), run(optimized, feeds), strict=True):
+        assert (a.shape, a.dtype) == (b.shape, b.dtype)
+        if option == "ioc16" and a.dtype.kind != "f":
+            # What is decided by a comparison may turn out otherwise.
+            assert np.mean(a != b) < 0.05
+        else:
+            assert error(a, b) <= (0.4 if option == "ioc16" else 2e-5)
+
+
+def test_bits_are_those_of_megengine() -> None:
+    # GraphOptimizeOptions().serialize() of MegEngine 1.13.0.
+    assert InferenceOptions.of().bits == 64
+    assert InferenceOptions.of(enable_fuse_grain=False).bits == 0
+    assert InferenceOptions.of(enable_io16xc32=True).bits == 65
+    assert InferenceOptions.of(enable_ioc16=True).bits == 66
+    assert InferenceOptions.of(enable_fuse_conv_bias_nonlinearity=True).bits == 68
+    assert InferenceOptions.of(enable_fuse_conv_bias_with_z=True).bits == 72
+    assert InferenceOptions.of(weight_preprocess=True).bits == 80
+    assert InferenceOptions.of(enable_fuse_preprocess=True).bits == 96
+    assert InferenceOptions.of(enable_nchw64=True).bits == (8 << 32) | 64
+    for layout in Layout:
+        options = InferenceOptions(layout=layout, fuse_preprocess=True)
+        assert InferenceOptions.from_bits(options.bits) == options
+
+
+def test_options_have_several_names() -> None:
+    wanted = InferenceOptions(layout=Layout.NHWCD4, f16_io_comp=True)
+    assert InferenceOptions.of(use_nhwcd4=True, f16_io_comp=True) == wanted
+    assert InferenceOptions.of(enable_hwcd4=True, enable_ioc16=True, enable_nchw4=False) == wanted
+
+
+def test_unknown_options_and_two_layouts_are_refused() -> None:
+    with pytest.raises(UsageError, match=r"unknown options: enable_nchw16; known are enable_io16xc32"):
+        InferenceOptions.of(enable_nchw16=True)
+    with pytest.raises(UsageError, match="enable_nchw4 and enable_nchw88 both choose a layout"):
+        optimize_for_inference(Graph(), enable_nchw4=True, enable_nchw88=True)
+
+
+def test_metadata_tell_what_was_done() -> None:
+    graph = plain("cnn")
+    optimized, bits = optimize_for_inference(graph, enable_nchw44=True)
+    assert optimized.metadata is not None
+    assert graph.metadata is not None
+    assert (optimized.metadata.optimize_options, graph.metadata.optimize_options) == (bits, 0)
+    assert optimized.metadata.user_info == graph.metadata.user_info
