@@ -147,6 +147,9 @@ class Tensor(Methods):
             x._session.joined(x)
         return x
 
+    def _settle(self) -> None:
+        """Record what is left to record for the value to be known; for tensors nothing."""
+
     def _stored(self) -> Array:
         """The value in storage form: at least 1-d."""
         if self._value is None:
@@ -195,6 +198,8 @@ class Tensor(Methods):
     @name.setter
     def name(self, value: str | None) -> None:
         self._name = value or ""
+        if self._session is not None:
+            self._session.named(self, self._name)
 
     @property
     def qparams(self) -> Any:

@@ -73,7 +73,10 @@ class Array(ArrayMethods, Tensor):  # type: ignore[misc]
 
     def _viewed(self, part: Part) -> Array:
         """A view of this array."""
-        return Array._of_cell(self._cell.view(part))
+        cell = self._cell.view(part)
+        # Read at once, so that views and copies are recorded in the same order.
+        cell.read()
+        return Array._of_cell(cell)
 
     # What the tracer sees: the state of the value as it is now
 
@@ -124,6 +127,9 @@ class Array(ArrayMethods, Tensor):  # type: ignore[misc]
 
     def _frozen(self) -> Tensor:
         return self._cell.read()._frozen()
+
+    def _settle(self) -> None:
+        self._cell.read()
 
     # Writing
 

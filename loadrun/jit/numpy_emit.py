@@ -138,8 +138,8 @@ def where(mask: Tensor, x: Tensor, y: Tensor) -> Tensor:
         found = first if second is None else second
         other = x if first is None else y
         assert found is not None
-        same = broadcast_shape([mask, x, y]) == broadcast_shape([mask, y if first is None else x])
-        return found if same else elem(M.ADD, found, other)
+        rest = max(len(sizes(mask)), len(sizes(y if first is None else x)))
+        return found if len(sizes(other)) <= rest else elem(M.ADD, found, other)
     return elem(M.ADD, first, second)
 
 
@@ -177,14 +177,41 @@ def broadcast_shape(xs: Iterable[Tensor | Sequence[int]]) -> tuple[int, ...]:
     out: list[int] = [1] * ndim
     for shape in shapes:
         for axis, n in enumerate(shape, ndim - len(shape)):
-            if int(n) == 1:
-                continue
-            if int(out[axis]) not in (1, int(n)):
+            other = out[axis]
+            if int(n) != int(other) and 1 not in (int(n), int(other)):
                 text = " ".join(str(tuple(map(int, s))) for s in shapes)
                 raise ValueError(f"operands could not be broadcast together with shapes {text}")
-            if int(out[axis]) == 1 or not isinstance(n, Dim):
-                out[axis] = n
+            out[axis] = _wider(other, n)
     return tuple(out)
+
+
+def _wider(a: int, b: int) -> int:
+    """The size to which two sizes broadcast, one that the graph follows where it can."""
+    n = int(b) if int(a) == 1 else int(a)
+    if not isinstance(a, Dim) or not isinstance(b, Dim):
+        # A size of 1 that the graph follows may be the other's at another batch size.
+        chosen = b if int(a) == 1 else a
+        other = a if int(a) == 1 else b
+        return other if int(chosen) == 1 and isinstance(other, Dim) else chosen
+    return a if _same_size(a, b) else Dim._make(n, (M.MAX, a, b), a._session)
+
+
+def _same_size(a: Dim, b: Dim) -> bool:
+    one, other = a._source, b._source
+    if one[0] is not None or other[0] is not None:
+        return a is b
+    return one[1]._var is other[1]._var and one[2] == other[2]
+
+
+def _own_shape(x: Tensor, shape: Sequence[int]) -> bool:
+    """Whether a shape is the tensor's own, also at other sizes."""
+    own = x.shape
+    return len(own) == len(shape) and all(
+        _same_size(n, m)
+        if isinstance(n, Dim) and isinstance(m, Dim)
+        else not isinstance(m, Dim) and int(n) == int(m)
+        for n, m in zip(own, shape, strict=True)
+    )
 
 
 def reshape(x: Tensor, shape: Sequence[int]) -> Tensor:
@@ -193,7 +220,7 @@ def reshape(x: Tensor, shape: Sequence[int]) -> Tensor:
         return x if x._scalar else reshape(x, (1,))._as_scalar()
     x = x._vector()
     now = x._tuple_shape
-    if len(now) == len(shape) == 1:
+    if len(now) == len(shape) == 1 or _own_shape(x, shape):
         return x
     missing = [i for i, n in enumerate(shape) if not isinstance(n, Dim) and int(n) == -1]
     param = P.OptionalAxisV1(axis=missing[0] if missing else 7)
@@ -213,7 +240,7 @@ def broadcast(x: Tensor, shape: Sequence[int]) -> Tensor:
         ValueError: that is not possible, worded as numpy does.
     """
     now, want = sizes(x), tuple(map(int, shape))
-    if now == want:
+    if now == want and _own_shape(x, shape):
         return x
     if len(now) > len(want) or any(n not in (1, m) for n, m in zip(now[::-1], want[::-1], strict=False)):
         raise ValueError(f"could not broadcast input array from shape {now} into shape {want}")

@@ -141,7 +141,8 @@ def _nan_variance(a: Any, axis: Any, dtype: Any, ddof: Any, keepdims: Any) -> tu
     wide = e.cast(x, "float32")
     axes = axes_of(axis, len(e.sizes(x)))
     middle = elem(M.TRUE_DIV, summed(_replaced(wide, 0), axes, True), _count(wide, axes, True))
-    squares = _replaced(elem(M.SQUARE, elem(M.SUB, wide, middle)), 0)
+    squares = elem(M.SQUARE, elem(M.SUB, wide, middle))
+    squares = e.where(e.is_nan(wide), number(0, wide), squares)
     count = _count(wide, axes, keepdims)
     count = elem(M.SUB, count, number(ddof, count)) if ddof else count
     found = elem(M.TRUE_DIV, summed(squares, axes, keepdims), count)

@@ -13,6 +13,7 @@ import inspect
 import linecache
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar
@@ -108,10 +109,10 @@ def ufunc(*names: str, loop: str = "auto", method: str = "", uint16: str = "int3
     return register
 
 
+@cache
 def _load() -> None:
-    if not _FUNCTIONS:
-        for family in _FAMILIES:
-            import_module(f"{__package__}.numpy_{family}")
+    for family in _FAMILIES:
+        import_module(f"{__package__}.numpy_{family}")
 
 
 def registered() -> dict[str, list[str]]:
@@ -218,7 +219,7 @@ def store(out: Any, result: Any, where: Any = None) -> Any:
             "its contents would be constants of the graph",
             "make it inside the function from a traced array: np.zeros_like(x), np.zeros(shape, like=x), x.copy()",
         )
-    value = e.cast(result, out._dtype)
+    value = e.cast(operand(result), out._dtype)
     if not np.can_cast(result._dtype.np, out._dtype.np, "same_kind"):
         raise TypeError(
             f"Cannot cast output from {result._dtype.np!r} to {out._dtype.np!r} with casting rule 'same_kind'"
@@ -232,7 +233,7 @@ def store(out: Any, result: Any, where: Any = None) -> Any:
             )
         value = e.broadcast(value, out.shape)
     if where is not None:
-        value = e.where(where, value, out)
+        value = e.where(where, value, operand(out))
     if isinstance(out, Array):
         return out._written(value)
     out._reset(value)

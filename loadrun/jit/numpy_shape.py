@@ -86,6 +86,15 @@ def reshape(a: Any, shape: Any = None, order: str = "C", *, newshape: Any = None
 @lowers("ravel")
 def ravel(a: Any, order: str = "C") -> Any:
     """The values as a vector: a view where the array is contiguous."""
+    from .array import Array
+
+    if isinstance(a, Array):
+        base = viewed(a, permuted(range(a.ndim)[::-1])) if order == "F" else a
+        shadow = base._cell.shadow()
+        # A vector with gaps could be a view, but is not: the result is contiguous.
+        return reshape(
+            base, (-1,), copy=True if shadow is not None and not shadow.flags.c_contiguous else None
+        )
     return reshape(a, (-1,), "F" if order == "F" else "C")
 
 

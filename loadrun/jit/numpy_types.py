@@ -110,7 +110,10 @@ def operand(value: Any, dtype: Any = None) -> Tensor:
         OverflowError: a Python integer outside an integer dtype, as in numpy 2.
     """
     if isinstance(value, Tensor):
-        return value if dtype is None else cast(value, narrow(dtype))
+        # An Array stands for what it holds now: the result must not change with it.
+        cell = getattr(value, "_cell", None)
+        now: Tensor = value if cell is None else cell.read()
+        return now if dtype is None else cast(now, narrow(dtype))
     if isinstance(value, Dim) and (found := value._tensor()) is not None:
         return found if dtype is None else cast(found, narrow(dtype))
     if weak(value) and dtype is not None and np.dtype(dtype).kind in "iu":

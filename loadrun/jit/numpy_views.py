@@ -85,7 +85,7 @@ class Cell:
         return self if self._root is None else self._root
 
     def view(self, part: Part) -> Cell:
-        """A view of this memory."""
+        """A view of this memory; it is read when it is asked for."""
         return Cell(None, parent=self, part=part)
 
     def read(self) -> Tensor:

@@ -279,8 +279,7 @@ class trace(Dumps):
         outputs = self.__wrapped__(
             *(rebuilt(a, unmark) for a in args), **{k: rebuilt(v, unmark) for k, v in kwargs.items()}
         )
-        # Sizes that are returned are values of the graph like others.
-        return rebuilt(outputs, lambda x: as_tensor(x) if isinstance(x, Dim) else x, whole=(Shape, as_tensor))
+        return rebuilt(outputs, _settled, whole=(Shape, as_tensor))
 
     def _check_unknown(self, recorder: Recorder, kwargs: Mapping[str, Any]) -> None:
         """Later calls without the Python code cannot ask closures for their tensors."""
@@ -426,6 +425,15 @@ class _Hole:
 
 def _structure(leaf: Any) -> Any:
     return _Hole(leaf.__class__, leaf._scalar) if isinstance(leaf, Tensor) else leaf
+
+
+def _settled(leaf: Any) -> Any:
+    """An output as it is when the function returns: sizes are values of the graph, views have read their base."""
+    if isinstance(leaf, Dim):
+        return as_tensor(leaf)
+    if isinstance(leaf, Tensor):
+        leaf._settle()
+    return leaf
 
 
 def _to_numpy(leaf: Any) -> Any:

@@ -126,6 +126,7 @@ x = f.copy(); x[1:] = x[:-1]; x
 VIEWS = cases("""
 x = f.copy(); y = x[0]; y[1] = 5; x, y
 x = f.copy(); y = x[0]; x[0, 1] = 5; x, y
+x = f.copy(); y = x[0]; x += 1; y
 x = f.copy(); y = x[0]; y += 1; x, y
 x = f.copy(); x[0] += 1; x
 x = f.copy(); x[1:, ::2] *= 2; x
@@ -178,6 +179,19 @@ x = f.copy(); np.add(x[0], 1, out=x[1]); x
 x = f.copy(); y = x.reshape(4, 15); y[0] = 1; z2 = x[:, 0]; z2 += y[1, :5]; x, y, z2
 x = f.copy(); y = np.concatenate([x, x]); y[0] = 0; x, y
 x = f.copy(); y = np.ravel(x, 'F'); y[0] = 100; x
+x = f.copy(); y = np.positive(x); y += 1; x, y
+x = i.copy(); y = np.floor(x); y += 1; x, y
+x = i.copy(); y = np.round(x); y += 1; x, y
+x = i.copy(); y = np.nan_to_num(x); y += 1; x, y
+x = f.copy(); y = np.tile(x, 1); y += 1; x, y
+x = f.copy(); y = np.pad(x, 0); y += 1; x, y
+x = f.copy(); y = np.roll(x, 0, 0); y += 1; x, y
+x = f.copy(); y = np.sum(x, axis=()); y += 1; x, y
+x = f.copy(); y = np.concatenate([x]); y += 1; x, y
+x = f.copy(); y = np.clip(x, None, 99); y += 1; x, y
+x = f.copy(); y = x[:, 0, 0].ravel(); y += 1; x, y
+x = f.copy(); y = x[:, 0, 0].reshape(-1); y += 1; x, y
+x = f.copy(); y = np.zeros_like(x); y += x; y -= 1; x, y
 np.shares_memory(f[0], f), np.shares_memory(f, f + 0)
 """)
 
@@ -195,6 +209,12 @@ def test_as_numpy(case: Case) -> None:
 @pytest.mark.parametrize("symbolic", [False, True])
 @pytest.mark.parametrize("case", ALL[::5], ids=names(ALL[::5]))
 def test_traced(case: Case, symbolic: bool) -> None:
+    check_traced(case, symbolic)
+
+
+@pytest.mark.parametrize("symbolic", [False, True])
+@pytest.mark.parametrize("case", VIEWS[::3], ids=names(VIEWS[::3]))
+def test_traced_views(case: Case, symbolic: bool) -> None:
     check_traced(case, symbolic)
 
 
