@@ -53,7 +53,9 @@ _LATER = {
     "trace": "jit",
     "trace_module": "jit",
 }
-_ROOMS = frozenset(("amp", "config", "core", "functional", "jit", "module", "quantization", "random"))
+_ROOMS = frozenset(
+    ("amp", "checkpoint", "config", "core", "functional", "jit", "module", "quantization", "random", "utils")
+)
 
 
 def __getattr__(name: str) -> Any:

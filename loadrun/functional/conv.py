@@ -407,7 +407,7 @@ def local_conv2d(
     """
     cross(conv_mode)
     param = P.Convolution(**window(stride, padding, dilation))
-    return plus(apply1("GroupLocalV2", param, inputs=[as_tensor(inp), as_tensor(weight)]), bias)
+    return plus(apply1("GroupLocalV2", param, inputs=convert(inp, weight)), bias)
 
 
 def region_restricted_conv(

@@ -58,6 +58,9 @@ class Session(Protocol):
     def detached(self, tensor: Tensor) -> bool:
         """Whether a tensor is a constant, so that its sizes are numbers."""
 
+    def named(self, tensor: Tensor, name: str) -> None:
+        """Code inside the function named a tensor."""
+
     def leave(self) -> None:
         """Begin a region that is not recorded: what was made so far becomes values from outside."""
 

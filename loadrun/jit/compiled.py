@@ -241,6 +241,9 @@ class Replay:
         """Whether a tensor is a constant, so that its sizes are numbers."""
         return tensor._var is None or tensor._var.id in self.recording.static
 
+    def named(self, tensor: Tensor, name: str) -> None:
+        """Names were recorded in the first call."""
+
     def leave(self) -> None:
         """Begin a region that is not recorded: what was made so far becomes values from outside."""
         for tensor in self.alive():

@@ -12,14 +12,14 @@ from typing import Any, BinaryIO, TextIO
 from ..dump import save
 from ..dump.options import DumpOptions, DumpResult
 from ..errors import TraceError, UsageError
-from ..graph import Graph, Metadata, Var
+from ..graph import Graph, Metadata, Opr, Var
 from ..inputdata import load_cases
 from ..inputlist import located
 from ..optimize import stabilize
 from ..packing import Packer
 from ..rewrite import subgraph
 from ..testcase import Bundle
-from .recording import Recording
+from .recording import Recording, plain_title
 from .source import shown
 
 __all__ = ["Dumps", "dump_graph"]
@@ -72,7 +72,7 @@ class Dumps:
             )
         names = _output_names(structure, outs, paths, output_names)
         graph, known = subgraph(recording.graph, outs)
-        inputs = _input_names(list(recording.args), arg_names)
+        inputs = _input_names(recording, arg_names)
         for old, new in inputs.items():
             var = known.get(recording.args[old].id)
             if var is not None:
@@ -250,10 +250,13 @@ def _check_older(version: str, no_change_graph: bool, dump_format: str | None) -
         )
 
 
-def _input_names(args: list[str], given: str | Sequence[str | None] | None) -> dict[str, str]:
-    """New names by the names that the recording has."""
+def _input_names(recording: Recording, given: str | Sequence[str | None] | None) -> dict[str, str]:
+    """New names by the names that the recording has: those given, else the tensors' own."""
+    args = list(recording.args)
     positional = [a for a in args if a.startswith("arg_")]
     names = {a: a.removeprefix("kwarg_") for a in args}
+    own = {a: n for a, n in recording.names.items() if list(recording.names.values()).count(n) == 1}
+    names.update((a, n) for a, n in own.items() if n not in names.values())
     if given is not None:
         wanted = [given] if isinstance(given, str) else list(given)
         if len(wanted) != len(positional):
@@ -309,21 +312,20 @@ def _name_outputs(graph: Graph, names: Sequence[str | None]) -> None:
 
 
 def _unique_names(graph: Graph) -> None:
-    """Name what has no name after its operator, and number equal names, as MegEngine does."""
-    taken = {v.name for v in graph.vars() if v.name and v.owner.type == "Host2DeviceCopy"}
-    taken |= {v.name for v in graph.outputs if v.name}
-    kept = {id(v) for v in graph.outputs if v.name}
-    groups: dict[str, list[Var]] = {}
-    for var in graph.vars():
-        if id(var) in kept or var.owner.type == "Host2DeviceCopy" or var.owner.tensors:
-            continue
-        name = var.name or var.owner.title
-        if len(var.owner.outputs) > 1:
-            name = f"{name}:o{var.index}"
-        groups.setdefault(name, []).append(var)
+    """Name operators after what they are, numbered where several have the same name, and variables after them."""
+    given = [v for v in graph.vars() if v.name]
+    taken = {v.name for v in given}
+    groups: dict[str, list[Opr]] = {}
+    for opr in graph.oprs:
+        if opr.type != "Host2DeviceCopy" and not opr.tensors:
+            groups.setdefault(opr.name or plain_title(opr), []).append(opr)
     for name, found in groups.items():
-        for i, var in enumerate(found):
-            var.name = name if len(found) == 1 and name not in taken else f"{name}[{i}]"
+        for i, opr in enumerate(found):
+            opr.name = name if len(found) == 1 else f"{name}[{i}]"
+            for var in opr.outputs:
+                if not var.name:
+                    label = opr.name if len(opr.outputs) == 1 else f"{opr.name}:o{var.index}"
+                    var.name = label if label not in taken else f"{label}[{var.id}]"
 
 
 class _DumpValueError(TraceError, ValueError):

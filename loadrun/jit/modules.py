@@ -19,7 +19,7 @@ from ..errors import FormatError, InputError, TraceError, UsageError
 from ..graph import Graph, Var
 from ..imperative.value import Tensor
 from .checking import check_method
-from .recording import constant
+from .recording import constant, name_of
 from .structure import leaves
 from .tracing import trace
 
@@ -92,9 +92,9 @@ def _freeze(graph: Graph, name: str, tensor: Tensor) -> None:
     for opr in graph.oprs:
         if opr.type == "Host2DeviceCopy" and opr.outputs[0].name == name:
             scratch = Graph()
-            made = constant(scratch, tensor._stored(), tensor._dtype, tensor._name or name).owner
+            made = constant(scratch, tensor._stored(), tensor._dtype, name_of(tensor) or name).owner
             opr.type, opr.params, opr.tensors = made.type, made.params, made.tensors
-            opr.outputs[0].name = tensor._name or name
+            opr.outputs[0].name = name_of(tensor) or name
             return
 
 

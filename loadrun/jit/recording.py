@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -20,7 +21,7 @@ from ..params import Host2DeviceCopy, Record
 from .evaluate import Evaluator
 from .source import Place, here, shown
 
-__all__ = ["Capture", "Entry", "Recorder", "Recording", "Source"]
+__all__ = ["Capture", "Entry", "Recorder", "Recording", "Source", "constant", "name_of", "plain_title"]
 
 _IMMUTABLE = 1024
 """Constants of at most this many elements are ImmutableTensor, whose value inference may follow."""
@@ -68,6 +69,7 @@ class Recording:
         graph: its operators; arguments and captured tensors that may change are graph inputs.
         entries: the operators again, with what their inputs were.
         args: the variables of the arguments, by name.
+        names: names that the arguments had themselves.
         captures: the tensors from outside.
         known: shapes and small values of the traced run.
         static: ids of the variables that are constant.
@@ -77,6 +79,7 @@ class Recording:
     graph: Graph = field(default_factory=Graph)
     entries: list[Entry] = field(default_factory=list)
     args: dict[str, Var] = field(default_factory=dict)
+    names: dict[str, str] = field(default_factory=dict)
     captures: list[Capture] = field(default_factory=list)
     known: Inference = field(default_factory=Inference)
     static: set[int] = field(default_factory=set)
@@ -108,6 +111,8 @@ class Recorder:
         value = tensor._stored()
         var = self._input(name, tensor._dtype, value)
         self.found.args[name] = var
+        if tensor._name:
+            self.found.names[name] = tensor._name
         return self._made(tensor.__class__, var, tensor._dtype, tensor._scalar, value)
 
     def _input(self, name: str, dtype: DType, value: Array) -> Var:
@@ -144,7 +149,7 @@ class Recorder:
             fixed = self.fixed or tensor._const
             number = len(self.found.captures)
             if fixed:
-                var = constant(self.found.graph, value, tensor._dtype, tensor._name or None)
+                var = constant(self.found.graph, value, tensor._dtype, name_of(tensor))
                 self.found.static.add(var.id)
             else:
                 var = self._input(f"captured_{number}", tensor._dtype, value)
@@ -174,10 +179,7 @@ class Recorder:
             type, *params, inputs=[s.var for s in sources], n_outputs=n, output_dtype=output_dtype
         )
         opr = outs[0].owner
-        scope = prefix()
-        if scope:
-            for var in outs:
-                var.name = scope + opr.title
+        opr.name = prefix() + plain_title(opr)
         try:
             infer_dtypes([opr])
             follow(opr, found.known, {})
@@ -228,12 +230,27 @@ class Recorder:
         """Whether a tensor is a constant, so that its sizes are numbers."""
         return tensor._var is None or tensor._var.id in self.found.static
 
+    def named(self, tensor: Tensor, name: str) -> None:
+        """Code inside the function named a tensor."""
+        if tensor._var is not None and tensor._var.owner.type != "Host2DeviceCopy":
+            tensor._var.name = name or None
+
     def leave(self) -> None:
         """Begin a region that is not recorded: what was made so far becomes values from outside."""
         self.found.excluded = here()
         for tensor in self.alive():
             tensor._value = self.value(tensor)
             tensor._session = tensor._var = None
+
+
+def plain_title(opr: Opr) -> str:
+    """The name of an operator without the version of its type: ``ADD``, ``MatrixMul``, ``Convolution``."""
+    return re.sub(r"(V\d|MGB)$", "", opr.title)
+
+
+def name_of(tensor: Tensor) -> str | None:
+    """The name of a tensor from outside: the path of a module's parameter, or the name that it was given."""
+    return getattr(tensor, "_path", None) or tensor._name or None
 
 
 def constant(graph: Graph, value: Array, dtype: DType, name: str | None) -> Var:

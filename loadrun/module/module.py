@@ -6,9 +6,11 @@ import logging
 from abc import ABCMeta, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from typing import Any
 
 from ..imperative import Parameter, Tensor
+from ..imperative.naming import scope
 from .hooks import HookHandler
 from .state import State, load_state, state_of
 from .structure import access as _access_structure
@@ -82,7 +84,9 @@ class Module(metaclass=ABCMeta):
             changed = hook(self, inputs)
             if changed is not None:
                 inputs = changed if isinstance(changed, tuple) else (changed,)
-        outputs = self.forward(*inputs, **kwargs)
+        name = self.name if self.name is not None else self._short_name
+        with scope(name) if name else nullcontext():
+            outputs = self.forward(*inputs, **kwargs)
         for hook in tuple(self._forward_hooks.values()):
             changed = hook(self, inputs, outputs)
             if changed is not None:
