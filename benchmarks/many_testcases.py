@@ -1,8 +1,8 @@
 """Packing, loading, verifying and replaying files of many testcases: seconds and peak memory, each in a fresh process.
 
-Verifying and replaying are the commands, with a JSON report. Memory is the private memory of the process, the highest of
-samples every few milliseconds. The pages of the mapped file, which the system takes back when it needs them, are not in
-it.
+Verifying and replaying are the commands, with a JSON report. Memory is the private memory of the process, the highest
+of samples every few milliseconds. The pages of the mapped file, which the system takes back when it needs them, are not
+in it.
 
 python benchmarks/many_testcases.py [COUNT...]     default 100 1000 10000
 """
