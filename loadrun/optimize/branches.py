@@ -71,6 +71,10 @@ class _Fold:
     def predicate(self, opr: Opr) -> bool:
         """Compute flags."""
         r = self.r
+        if any(v.id not in self.made and v.id not in self.flags for v in opr.inputs):
+            # Nothing inside a branch that is not taken is taken.
+            self.flags.update((v.id, np.zeros(1, np.int32)) for v in opr.outputs)
+            return True
         values = [self.flags[v.id] if v.id in self.flags else r.value(r.var(v)) for v in opr.inputs]
         if any(v is None for v in values):
             return False

@@ -360,6 +360,8 @@ class Rewriter:
         """The new graph with the old outputs' names, without what nothing reads, numbered anew."""
         ends = [self.var(v) for v in self.old.outputs]
         named: dict[int, str] = {}
+        # Outputs that became one value are told apart by an Identity each.
+        self._dedupe = False
         for i, (old, new) in enumerate(zip(self.old.outputs, ends, strict=True)):
             if not old.name or named.get(id(new)) == old.name:
                 continue
