@@ -47,6 +47,10 @@ __version__ = "0.1.0"
 _LATER = {
     "Parameter": "imperative",
     "Tensor": "imperative",
+    "get_default_device": "imperative.device",
+    "get_device_count": "imperative.device",
+    "is_cuda_available": "imperative.device",
+    "set_default_device": "imperative.device",
     "load_checkpoint": "checkpoint",
     "save_checkpoint": "checkpoint",
     "tensor": "imperative",

@@ -25,6 +25,10 @@ def save(
     """Write a graph or bundle as a .mge file; see `loadrun.dump.store.save`."""
     from .store import save as write
 
+    if not isinstance(source, (Graph, Bundle)):
+        raise TypeError(
+            f"save writes a Graph or a Bundle, found {type(source).__name__}; save_checkpoint writes state dicts"
+        )
     return write(source, target, options, format=format, testcases=testcases)
 
 

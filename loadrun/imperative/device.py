@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["DEFAULT", "Device", "check_device"]
+__all__ = [
+    "DEFAULT",
+    "Device",
+    "check_device",
+    "get_default_device",
+    "get_device_count",
+    "is_cuda_available",
+    "set_default_device",
+]
 
 _VALID = re.compile(r"([cxg]pu|rocm|multithread)(x|\d+)(:\d+)?")
 
@@ -51,3 +59,35 @@ def check_device(name: object) -> None:
         raise ValueError(
             f"invalid device name {name}: a device is cpu, gpu or xpu with a number or x, for instance xpux or cpu0"
         )
+
+
+def is_cuda_available() -> bool:
+    """Whether GPUs compute: never.
+
+    >>> is_cuda_available()
+    False
+    """
+    return False
+
+
+def get_device_count(device_type: str) -> int:
+    """How many devices of a kind there are: one CPU.
+
+    >>> get_device_count("cpu"), get_device_count("gpu")
+    (1, 0)
+    """
+    return int(device_type.lower() == "cpu")
+
+
+def get_default_device() -> Device:
+    """The device of new tensors."""
+    return DEFAULT
+
+
+def set_default_device(device: str = "xpux") -> None:
+    """Accept what code for MegEngine asks for; the CPU computes all the same.
+
+    Raises:
+        ValueError: no name of a device.
+    """
+    check_device(device)
