@@ -44,23 +44,22 @@ class _Fold:
     def visit(self, opr: Opr) -> bool:
         """Handle one operator; False where a condition is no constant."""
         r = self.r
+        guard = self.branches.guard.get(opr.id)
+        taken = guard is None or bool(self.flags[guard.id].any())
         if opr.type in ("CondExecPred", "CondExecPredLogical"):
-            return self.predicate(opr)
-        if any(v.id not in self.made and v.id not in self.flags for v in opr.inputs):
-            if opr.type != "CondExecMerge":
-                return True
-        elif opr.type == "CondExecMark":
-            if self.flags[opr.inputs[-1].id].any():
-                for old, source in zip(opr.outputs, opr.inputs, strict=False):
-                    self.put(old, r.var(source))
+            return self.predicate(opr, taken)
+        if not taken:
             return True
+        if opr.type == "CondExecMark":
+            for old, source in zip(opr.outputs, opr.inputs, strict=False):
+                self.put(old, r.var(source))
         elif opr.type == "CondExecMarkIfNeed":
             self.put(opr.outputs[0], r.var(opr.inputs[1]))
-            return True
-        if opr.type == "CondExecMerge":
+        elif opr.type == "CondExecMerge":
             return self.merge(opr)
-        r.copy(opr)
-        self.made.update(v.id for v in opr.outputs)
+        else:
+            r.copy(opr)
+            self.made.update(v.id for v in opr.outputs)
         return True
 
     def put(self, old: Var, new: Var) -> None:
@@ -68,10 +67,10 @@ class _Fold:
         self.r.replace(old, new)
         self.made.add(old.id)
 
-    def predicate(self, opr: Opr) -> bool:
+    def predicate(self, opr: Opr, taken: bool) -> bool:
         """Compute flags."""
         r = self.r
-        if any(v.id not in self.made and v.id not in self.flags for v in opr.inputs):
+        if not taken:
             # Nothing inside a branch that is not taken is taken.
             self.flags.update((v.id, np.zeros(1, np.int32)) for v in opr.outputs)
             return True
