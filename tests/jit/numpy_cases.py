@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+import loadrun
 from loadrun.jit.array import Array
 from loadrun.jit.numpy_types import narrow
 
@@ -125,3 +127,29 @@ def check_traced(found: Case, symbolic: bool, rtol: float = 2e-5, atol: float = 
     agree(traced(*(x.copy() for x in inputs)), expected(func, inputs), rtol, atol)
     others = [_other(x) for x in inputs]
     agree(traced(*(x.copy() for x in others)), expected(func, others), rtol, atol)
+
+
+def dump(found: Case, path: Path) -> list[Any]:
+    """Trace a case, write its graph, and return what numpy computes for each output; nothing where none can be run."""
+    _, func, inputs = found
+    names = func.__code__.co_varnames[: func.__code__.co_argcount]
+    traced = loadrun.jit.trace(symbolic=True, capture_as_const=True)(
+        lambda *xs: [y for y in flat(func(*xs)) if isinstance(y, loadrun.Tensor)]
+    )
+    outs = traced(*(x.copy() for x in inputs))
+    wanted = [y for y in flat(expected(func, inputs)) if isinstance(y, (np.ndarray, np.generic, int, float))]
+    if not outs or any(not y.size for y in outs) or len(wanted) != len(outs):
+        return []
+    traced.dump(path, arg_names=[*names])
+    return wanted
+
+
+def feeds() -> dict[str, np.ndarray[Any, Any]]:
+    """The arrays as a dump takes them."""
+    with np.errstate(all="ignore"):
+        return {n: np.atleast_1d(x.astype(narrow(x.dtype))) for n, x in ARRAYS.items()}
+
+
+def shaped(found: Iterable[Any], wanted: Iterable[Any]) -> list[Any]:
+    """Outputs of a dump, where a scalar has the shape ``[1]``, in numpy's shapes."""
+    return [x.reshape(np.shape(y)) if x.size == 1 else x for x, y in zip(found, wanted, strict=True)]
