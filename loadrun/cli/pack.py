@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
@@ -16,8 +16,11 @@ from ..dump import load
 from ..dump.options import DumpOptions
 from ..engines import ENGINES
 from ..errors import UsageError
+from ..graph import Graph
 from ..inputlist import count_cases, expand
 from ..noise import suggest
+from ..optimize import optimize_for_inference
+from ..optimize.options import FLAGS, InferenceOptions
 from ..packing import Packer
 from ..report.text import clean, dtype_text, shape_text, table
 from ..testcase import EXPECT, Testcase
@@ -28,6 +31,23 @@ __all__ = ["main"]
 
 _SHOWN = 8
 """Testcases that the table shows one by one."""
+_FLAG_HELP = {
+    "enable_io16xc32": "float16 between operators, sums in float32",
+    "enable_ioc16": "float16 everywhere",
+    "enable_fuse_conv_bias_nonlinearity": "convolution, bias and activation in one operator",
+    "enable_fuse_conv_bias_with_z": "and the residual sum behind them",
+    "enable_weight_preprocess": "a hint to the runtime to transform weights beforehand",
+    "enable_fuse_preprocess": "conversions of 8-bit images in one operator",
+    "enable_fuse_grain": "means and global pooling in one operator (on unless --no-enable-fuse-grain)",
+    "enable_nchw4": "layout of 8-bit convolutions on graphics processors",
+    "enable_hwcd4": "layout for OpenCL images",
+    "enable_nchw88": "layout for x86 with AVX",
+    "enable_nchw44": "layout for ARM",
+    "enable_nchw44_dot": "layout for ARM with dot products",
+    "enable_nchw32": "layout for tensor cores",
+    "enable_chwn4": "layout for tensor cores, batches inside",
+    "enable_nchw64": "layout for 4-bit tensor cores",
+}
 
 
 def parser() -> Parser:
@@ -66,8 +86,27 @@ def parser() -> Parser:
     p.add_argument("--seed", type=int, default=0, help="seed of random data and random operators (default 0)")
     p.add_argument("--engine", choices=ENGINES, default="reference", help="what executes the model")
     p.add_argument("-q", "--quiet", action="store_true", help="print no table")
+    _optimization_options(p)
     _dump_options(p)
     return p
+
+
+def _optimization_options(p: Parser) -> None:
+    g = p.add_argument_group(
+        "optimization",
+        "as in MegEngine's trace.dump; the outputs that the file must give are those of the model before",
+    )
+    g.add_argument(
+        "--optimize-for-inference",
+        action="store_true",
+        help="fold constants, fuse and simplify; the options below imply it",
+    )
+    for name in FLAGS:
+        option = "--" + name.replace("_", "-")
+        if name == "enable_fuse_grain":
+            g.add_argument(option, action=argparse.BooleanOptionalAction, default=True, help=_FLAG_HELP[name])
+        else:
+            g.add_argument(option, action="store_true", help=_FLAG_HELP[name])
 
 
 def _dump_options(p: Parser) -> None:
@@ -125,7 +164,7 @@ def main(argv: list[str]) -> int:
     args = options.parse_args(argv)
     if args.input is None:
         options.error('no data to pack; give it with -d, such as -d "data:cat.jpg" or -d "#rand(0,255)"')
-    dump = dump_options(args)
+    dump, finish = dump_options(args), optimization(args)
     bundle = load(args.model)
     warned = Warnings()
     total = count_cases(args.input)
@@ -148,6 +187,7 @@ def main(argv: list[str]) -> int:
         replace=args.replace,
         engine=args.engine,
         seed=args.seed,
+        finish=finish,
         warn=warned.add,
     )
     shown = Table()
@@ -188,6 +228,20 @@ def dump_options(args: argparse.Namespace) -> DumpOptions:
         append_json=args.append_json,
         append=args.append,
     )
+
+
+def optimization(args: argparse.Namespace) -> Callable[[Graph], Graph] | None:
+    """What the arguments ask to be done to the graph.
+
+    Raises:
+        UsageError: two layouts.
+    """
+    flags = {name: getattr(args, name) for name in FLAGS}
+    InferenceOptions.of(**flags)
+    chosen = any(value != (name == "enable_fuse_grain") for name, value in flags.items())
+    if not (chosen or args.optimize_for_inference):
+        return None
+    return lambda graph: optimize_for_inference(graph, **flags)[0]
 
 
 def tolerance(given: list[str] | None) -> float | dict[str, float] | None:
