@@ -15,8 +15,10 @@ from ..errors import TraceError, UsageError
 from ..graph import Graph, Metadata, Opr, Var
 from ..inputdata import load_cases
 from ..inputlist import located
+from ..ops.registry import implementation
 from ..optimize import stabilize
 from ..packing import Packer
+from ..params import BN, BNFwdMode
 from ..rewrite import subgraph
 from ..testcase import Bundle
 from .recording import Recording, plain_title
@@ -72,6 +74,7 @@ class Dumps:
             )
         names = _output_names(structure, outs, paths, output_names)
         graph, known = subgraph(recording.graph, outs)
+        _check_inference(graph)
         inputs = _input_names(recording, arg_names)
         for old, new in inputs.items():
             var = known.get(recording.args[old].id)
@@ -247,6 +250,23 @@ def _check_older(version: str, no_change_graph: bool, dump_format: str | None) -
         raise _UsageAssertion(
             "forward compatibility for older version only works when dump_format is FBS, found "
             f"{dump_format!r}"
+        )
+
+
+def _check_inference(graph: Graph) -> None:
+    """Refuse or warn of what belongs to training."""
+    for opr in graph.oprs:
+        for param in opr.params:
+            if isinstance(param, BN) and param.fwd_mode == BNFwdMode.TRAINING:
+                raise TraceError(
+                    f"can not dump BatchNorm in training mode, maybe you forget to do model.eval()? ({opr.name})"
+                )
+    drawn = [o.name or o.type for o in graph.oprs if implementation(o.type).random]
+    if drawn:
+        warnings.warn(
+            f"the graph draws random numbers ({', '.join(drawn)}), so checks of what depends on them fail; "
+            "was .eval() forgotten?",
+            stacklevel=4,
         )
 
 

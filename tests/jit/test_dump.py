@@ -260,6 +260,19 @@ def test_what_cannot_be_dumped(tmp_path: Path) -> None:
     assert not path.exists()
 
 
+def test_training_mode_is_refused_and_randomness_warned_of(tmp_path: Path) -> None:
+    norm, dropout = loadrun.module.BatchNorm2d(3), loadrun.module.Dropout(0.5)
+    x = tensor(np.ones((1, 3, 2, 2), np.float32))
+    with pytest.raises(
+        TraceError, match=r"BatchNorm in training mode, maybe you forget to do model\.eval"
+    ):
+        traced(norm, x).dump(tmp_path / "f.mge")
+    with pytest.warns(UserWarning, match=r"draws random numbers \(Dropout\).*was \.eval\(\) forgotten"):
+        traced(dropout, x).dump(tmp_path / "f.mge")
+    norm.eval()
+    assert loadrun.run(dumped(traced(norm, x), input_data="#rand(0,1)"))[0].verdict.value == "pass"
+
+
 def test_a_failing_testcase_leaves_the_old_file(tmp_path: Path) -> None:
     path = tmp_path / "f.mge"
     path.write_bytes(b"old")
