@@ -13,6 +13,7 @@ __all__ = [
     "LoadRunError",
     "SpecError",
     "TraceError",
+    "TraceWarning",
     "UnsupportedError",
     "UsageError",
 ]
@@ -57,6 +58,10 @@ class EngineError(LoadRunError, RuntimeError):
 
 class UnsupportedError(EngineError):
     """A graph holds an operator that no numpy kernel can stand for (a vendor runtime, a custom operator)."""
+
+
+class TraceWarning(UserWarning):
+    """What a traced function does is recorded otherwise than it looks; the message names the line."""
 
 
 class UsageError(LoadRunError, ValueError):

@@ -5,19 +5,21 @@ from __future__ import annotations
 import dis
 import operator
 import sys
+import warnings
 from typing import Any, TypeVar, cast
 
 import numpy as np
 
 from ..dtypes import Array as NDArray
 from ..dtypes import DType
+from ..errors import TraceWarning
 from ..graph import Var
 from ..imperative import Tensor
 from ..imperative.apply import Session, active
 from . import numpy_emit as e
 from . import numpy_index
 from .array_methods import ArrayMethods
-from .numpy_protocol import refused
+from .numpy_protocol import refused, user_line
 from .numpy_types import operand
 from .numpy_views import Cell, Part
 
@@ -171,12 +173,8 @@ class Array(ArrayMethods, Tensor):  # type: ignore[misc]
     # Reading values
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray:
-        if active() is not None and _is_assigned():
-            raise refused(
-                "a traced array is assigned into an ndarray, which would make it a constant",
-                way_out="make the ndarray from a traced array: np.zeros_like(x), np.zeros(shape, like=x), or stack "
-                "the parts with np.stack",
-            )
+        if active() is not None:
+            _read_by_numpy()
         value = self.numpy()
         return value if dtype is None else value.astype(dtype)
 
@@ -222,9 +220,28 @@ def _same_part(value: Cell, target: Cell, part: Part) -> bool:
     return value.parent is target and value.part is not None and value.part.key == part.key
 
 
-def _is_assigned() -> bool:
-    """Whether the caller's code that asks for an ndarray is an assignment ``target[index] = x``."""
+def _read_by_numpy() -> None:
+    """Numpy asks for the value of a traced array where it does not hand over the call.
+
+    Raises:
+        TraceError: it is an index of an ndarray, or is assigned into one.
+    """
     frame = sys._getframe(2)
-    if frame.f_lasti < 0:
-        return False
-    return dis.opname[frame.f_code.co_code[frame.f_lasti]] == "STORE_SUBSCR"
+    name = dis.opname[frame.f_code.co_code[frame.f_lasti]] if frame.f_lasti >= 0 else ""
+    if name.startswith("STORE_"):
+        raise refused(
+            "a traced array is assigned into an ndarray, or is an index of one, which would make it a constant",
+            way_out="make the ndarray from a traced array: np.zeros_like(x), np.zeros(shape, like=x), or stack the "
+            "parts with np.stack",
+        )
+    if name.startswith("BINARY_"):
+        raise refused(
+            "a traced array is an index of an ndarray, which would make it a constant",
+            way_out="use np.take(table, index, axis=0)",
+        )
+    warnings.warn(
+        f"a traced array is read as an ndarray, which is a constant of the graph, in {user_line()}; a traced array "
+        "needs no np.asarray or np.array: use it as it is, or np.array([...], like=x)",
+        TraceWarning,
+        stacklevel=3,
+    )

@@ -25,7 +25,7 @@ from ..imperative import Tensor
 from . import numpy_emit as e
 from .numpy_types import loop, narrow, operand, weak
 
-__all__ = ["lower_function", "lower_ufunc", "lowers", "refused", "registered", "ufunc"]
+__all__ = ["lower_function", "lower_ufunc", "lowers", "refused", "registered", "ufunc", "user_line"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 _FAMILIES = (
@@ -152,7 +152,6 @@ def refused(what: str, why: str = "", way_out: str = "") -> TraceError:
 
 _HINTS = {
     "np.unique": "the number of results depends on the data",
-    "np.bincount": "the number of results depends on the data; sum a one-hot comparison over a known range",
     "np.fft": "MegEngine has no complex arithmetic; multiply by a constant matrix of cosines",
     "np.vectorize": "write the function with whole-array operations",
     "np.apply_along_axis": "write the function with whole-array operations and an axis",

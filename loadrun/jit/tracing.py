@@ -189,7 +189,8 @@ class trace(Dumps):
                 outputs = self._execute(found)
             else:
                 outputs = self._replay(found, args, kwargs)
-        plain = found and not any(isinstance(a.original, Tensor) for a in found)
+        # What was never computed has no value to return.
+        plain = found and self._mode != "never" and not any(isinstance(a.original, Tensor) for a in found)
         return rebuilt(outputs, _to_numpy) if plain else outputs
 
     def _arguments(

@@ -13,7 +13,7 @@ import pytest
 from numpy_cases import agree
 
 import loadrun
-from loadrun.errors import TraceError
+from loadrun.errors import TraceError, TraceWarning
 from loadrun.jit import trace
 from loadrun.jit.array import Array
 from loadrun.jit.numpy_protocol import registered
@@ -92,8 +92,18 @@ def test_writing_into_an_ndarray_is_refused() -> None:
         np.put_along_axis(out, x.astype("i4"), 1, 1)
         return out
 
-    for func in (assigned, added, copied):
+    def placed(x: Any) -> Any:
+        out = np.zeros(9, "f4")
+        out[x[0].astype("i4")] = 1
+        return out
+
+    for func in (assigned, added, copied, placed):
         assert "np.zeros_like(x)" in refusal(func)
+
+    def looked_up(x: Any) -> Any:
+        return np.arange(9)[x.astype("i4")]
+
+    assert "np.take(table, index, axis=0)" in refusal(looked_up)
 
     def right(x: Any) -> Any:
         out = np.zeros(x.shape, "f4", like=x)
@@ -125,6 +135,27 @@ def test_values_are_read() -> None:
     assert np.array2string(x) == np.array2string(X)
     assert max(x[0]).item() == 2
     assert divmod(7, int(x[0, 2])) == (3, 1)
+
+
+@pytest.mark.parametrize(
+    "func",
+    [
+        lambda x: np.asarray(x) + x,
+        lambda x: np.array([x, x]) + x,
+        lambda x: np.ascontiguousarray(x) + x,
+        lambda x: np.ones(2, "f4").dot(x) + x,
+    ],
+)
+def test_constants_by_mistake_are_warned_of(func: Any) -> None:
+    with pytest.warns(TraceWarning, match=r"test_numpy_protocol\.py.*lambda x: .*\n?.*constant|constant"):
+        trace(func, symbolic=True, capture_as_const=True)(X.copy())
+
+
+def test_record_only_reads_no_values() -> None:
+    traced = trace(lambda x: x * 2, record_only=True)
+    assert traced(X.copy()).shape == (2, 3)
+    with pytest.raises(TraceError, match="value is read"):
+        trace(lambda x: x if (x + 1).sum() > 0 else -x, record_only=True)(X.copy())
 
 
 def test_a_branch_on_a_value_works_and_a_changed_one_is_an_error() -> None:
