@@ -261,13 +261,19 @@ def _check_inference(graph: Graph) -> None:
                 raise TraceError(
                     f"can not dump BatchNorm in training mode, maybe you forget to do model.eval()? ({opr.name})"
                 )
-    drawn = [o.name or o.type for o in graph.oprs if implementation(o.type).random]
+    drawn = [o.name or o.type for o in graph.oprs if implementation(o.type).random and not _never_drops(o)]
     if drawn:
         warnings.warn(
             f"the graph draws random numbers ({', '.join(drawn)}), so checks of what depends on them fail; "
             "was .eval() forgotten?",
             stacklevel=4,
         )
+
+
+def _never_drops(opr: Opr) -> bool:
+    """Whether an operator that drops values at random has the probability 0."""
+    found = [v for p in opr.params for n, v in p.pairs() if n.endswith("_prob")]
+    return bool(found) and not any(found)
 
 
 def _input_names(recording: Recording, given: str | Sequence[str | None] | None) -> dict[str, str]:
