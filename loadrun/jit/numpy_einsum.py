@@ -10,7 +10,7 @@ import numpy as np
 from ..imperative import Dim, Tensor
 from . import numpy_emit as e
 from .numpy_emit import M, elem
-from .numpy_linalg import product
+from .numpy_products import product
 from .numpy_protocol import lowers, refused
 from .numpy_reduce import summed
 from .numpy_types import common, narrow, operand

@@ -12,8 +12,10 @@ from ..imperative import Tensor
 from . import numpy_emit as e
 from .numpy_axes import axes_of
 from .numpy_emit import M, elem, is_float, number
-from .numpy_protocol import lowers
-from .numpy_reduce import argmax, argmin, cumprod, cumsum, extreme, prod, sum_, summed
+from .numpy_protocol import lowers, refused
+from .numpy_reduce import argmax, argmin, cumprod, cumsum, extreme, kept, prod, sum_, summed
+from .numpy_select import along
+from .numpy_sort import rows_of
 from .numpy_types import operand
 
 __all__: list[str] = []
@@ -133,6 +135,75 @@ def nanmean(
     axes = axes_of(axis, len(e.sizes(x)))
     total = summed(_replaced(wide, 0), axes, keepdims)
     return e.cast(elem(M.TRUE_DIV, total, _count(wide, axes, keepdims)), x._dtype)
+
+
+def _sorted_rows(a: Any, axis: Any) -> tuple[Tensor, Tensor, list[int]]:
+    """Sorted rows with NaN last, how many numbers each has, and the reduced axes."""
+    y, _, axes = rows_of(a, axis)
+    last = len(e.sizes(y)) - 1
+    return y, _count(e.cast(y, "float32"), [last], True), axes
+
+
+def _at_share(y: Tensor, count: Tensor, share: Tensor) -> Tensor:
+    """The quantile of the numbers of each row, NaN where there are none."""
+    last = len(e.sizes(y)) - 1
+    zero = number(0, count)
+    place = elem(M.MUL, share, elem(M.MAX, elem(M.SUB, count, number(1, count)), zero))
+    low = elem(M.FLOOR, place)
+    part = e.cast(elem(M.SUB, place, low), y._dtype)
+    first = along(y, e.cast(low, "int32"), last)
+    second = along(y, e.cast(elem(M.CEIL, place), "int32"), last)
+    found = elem(M.ADD, first, elem(M.MUL, elem(M.SUB, second, first), part))
+    # Where both are the same infinity there is no distance.
+    found = e.where(e.compare(P.ElemwiseMultiTypeMode.EQ, first, second), first, found)
+    return e.drop_axes(found, [last])
+
+
+@lowers("nanmedian")
+def nanmedian(
+    a: Any, axis: Any = None, out: Any = None, overwrite_input: bool = False, keepdims: Any = False
+) -> Tensor:
+    """The middle number; NaN where there is none."""
+    y, count, axes = _sorted_rows(a, axis)
+    return kept(_at_share(y, count, number(0.5, count)), axes, keepdims)
+
+
+@lowers("nanquantile")
+def nanquantile(
+    a: Any,
+    q: Any,
+    axis: Any = None,
+    out: Any = None,
+    overwrite_input: bool = False,
+    method: str = "linear",
+    keepdims: Any = False,
+) -> Tensor:
+    """Values below which lies a share of the numbers, linearly interpolated."""
+    if method != "linear":
+        raise refused(f"np.nanquantile has no lowering for method {method!r}", way_out="use method linear")
+    y, count, axes = _sorted_rows(a, axis)
+    shares = np.asarray(q, np.float32)
+    parts = [
+        kept(_at_share(y, count, number(float(share), count)), axes, keepdims) for share in shares.reshape(-1)
+    ]
+    if not shares.ndim:
+        return parts[0]
+    whole = e.concat([e.add_axes(p, [0]) for p in parts], 0)
+    return e.reshape(whole, (*shares.shape, *whole.shape[1:]))
+
+
+@lowers("nanpercentile")
+def nanpercentile(
+    a: Any,
+    q: Any,
+    axis: Any = None,
+    out: Any = None,
+    overwrite_input: bool = False,
+    method: str = "linear",
+    keepdims: Any = False,
+) -> Tensor:
+    """`nanquantile` of hundredths."""
+    return nanquantile(a, np.true_divide(q, 100), axis, None, False, method, keepdims)
 
 
 def _nan_variance(a: Any, axis: Any, dtype: Any, ddof: Any, keepdims: Any) -> tuple[Tensor, Tensor]:

@@ -38,10 +38,12 @@ _FAMILIES = (
     "shape",
     "join",
     "select",
+    "products",
     "linalg",
     "einsum",
     "create",
     "series",
+    "statistics",
     "misc",
 )
 _FUNCTIONS: dict[Any, Callable[..., Any]] = {}

@@ -18,7 +18,7 @@ from .numpy_shape import moved, viewed
 from .numpy_types import common, narrow, operand
 from .numpy_views import Part
 
-__all__: list[str] = []
+__all__ = ["along"]
 
 _EQ = P.ElemwiseMultiTypeMode.EQ
 
@@ -76,7 +76,7 @@ def choose(a: Any, choices: Any, out: Any = None, mode: str = "raise") -> Tensor
     shape = e.broadcast_shape([index, *xs])
     whole = e.concat([e.add_axes(e.broadcast(x, shape), [0]) for x in xs], 0)
     place = e.add_axes(e.broadcast(index, shape), [0])
-    return e.drop_axes(_along(whole, place, 0), [0])
+    return e.drop_axes(along(whole, place, 0), [0])
 
 
 # Places
@@ -111,7 +111,7 @@ def take(a: Any, indices: Any, axis: Any = None, out: Any = None, mode: str = "r
     return e.gather(x._vector(), [(at, index)])
 
 
-def _along(x: Tensor, index: Tensor, axis: int) -> Tensor:
+def along(x: Tensor, index: Tensor, axis: int) -> Tensor:
     """One element for every index along an axis; all other axes broadcast."""
     ids = []
     shape = e.broadcast_shape(
@@ -134,7 +134,7 @@ def take_along_axis(arr: Any, indices: Any, axis: Any = -1) -> Tensor:
     index = e.cast(operand(indices), "int32")
     if len(e.sizes(index)) != len(e.sizes(x)):
         raise ValueError("`indices` and `arr` must have the same number of dimensions")
-    return _along(x, index, at)
+    return along(x, index, at)
 
 
 @lowers("compress")
@@ -373,6 +373,16 @@ def ix_(*args: Any) -> tuple[Tensor, ...]:
             index = flatnonzero(index)
         found.append(e.reshape(index, tuple(-1 if j == i else 1 for j in range(len(args)))))
     return tuple(found)
+
+
+@lowers("ravel_multi_index")
+def ravel_multi_index(multi_index: Any, dims: Any, mode: str = "raise", order: str = "C") -> Tensor:
+    """Places in the flattened array from coordinates; those outside are not noticed."""
+    parts = [operand(v, np.int32) for v in multi_index]
+    found = parts[0]
+    for part, n in zip(parts[1:], [*dims][1:], strict=True):
+        found = elem(M.ADD, elem(M.MUL, found, e.like(n if isinstance(n, Dim) else int(n), found)), part)
+    return found
 
 
 @lowers("unravel_index")

@@ -13,10 +13,11 @@ from .numpy_axes import axes_of
 from .numpy_emit import M, elem
 from .numpy_protocol import lowers, refused
 from .numpy_reduce import extreme, flat_or
+from .numpy_select import along
 from .numpy_shape import moved
 from .numpy_types import common, narrow, operand
 
-__all__ = ["counted_below"]
+__all__ = ["counted_below", "rows_of"]
 
 _LT, _LEQ = P.ElemwiseMultiTypeMode.LT, P.ElemwiseMultiTypeMode.LEQ
 
@@ -66,10 +67,27 @@ def argpartition(a: Any, kth: Any, axis: Any = -1, kind: Any = None, order: Any 
     return _ordered(a, axis, 1)
 
 
+@lowers("lexsort")
+def lexsort(keys: Any, axis: int = -1) -> Tensor:
+    """The positions that sort by several keys, the last one first."""
+    parts = [keys[i] for i in range(len(keys))] if isinstance(keys, Tensor) else [*keys]
+    found: Tensor | None = None
+    for key in parts:
+        x = operand(key)
+        at = axes_of(axis, len(e.sizes(x)))[0]
+        if found is None:
+            found = _ordered(x, at, 1)
+        else:
+            found = along(found, _ordered(along(x, found, at), at, 1), at)
+    if found is None:
+        raise TypeError("need sequence of keys with len > 0 in lexsort")
+    return found
+
+
 # Quantiles
 
 
-def _rows(a: Any, axis: Any) -> tuple[Tensor, Tensor, list[int]]:
+def rows_of(a: Any, axis: Any) -> tuple[Tensor, Tensor, list[int]]:
     """Sorted floats with the reduced axes joined as the last one, their maximum, and the axes."""
     x = operand(a)
     x = x if e.is_float(x) else e.cast(x, "float32")
@@ -95,7 +113,7 @@ def median(
     """The middle value, or the mean of both; NaN where there is one."""
     if isinstance(a, (list, tuple)):
         a = operand(a)
-    y, top, axes = _rows(a, axis)
+    y, top, axes = rows_of(a, axis)
     n, last = y.shape[-1], len(e.sizes(y)) - 1
     low = e.subtensor(y, [(last, None, None, None, (n - 1) // 2)])
     high = e.subtensor(y, [(last, None, None, None, n // 2)])
@@ -128,7 +146,7 @@ def quantile(
             f"np.quantile has no lowering for {'weights' if weights is not None else f'method {method!r}'}",
             way_out=f"use method {', '.join(_METHODS)}",
         )
-    y, top, axes = _rows(a, axis)
+    y, top, axes = rows_of(a, axis)
     share = operand(q, np.float32)
     last = len(e.sizes(y)) - 1
     end = e.like(y.shape[-1] - 1, share)

@@ -42,7 +42,7 @@ def test_the_message_names_function_line_and_way_out() -> None:
 
 
 def test_near_names_are_suggested() -> None:
-    assert "np.argsort" in refusal(lambda x: np.lexsort((x[0], x[1])))
+    assert "use np.histogram or" in refusal(lambda x: np.histogramdd(x))
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_near_names_are_suggested() -> None:
         (lambda x: x.astype("U3"), "<U3"),
         (lambda x: x.view("i4"), "astype"),
         (lambda x: np.bincount(x.astype("i4").ravel()), "one-hot"),
-        (lambda x: np.histogram(x), "np.histogram"),
+        (lambda x: np.histogram2d(x[0], x[1]), "np.histogram2d"),
         (lambda x: np.apply_along_axis(np.sort, 0, x), "whole-array"),
         (lambda x: np.quantile(x, 0.5, method="weibull"), "linear"),
         (lambda x: np.interp(x, [0, 1], [0, 1], period=2), "period"),
@@ -153,7 +153,7 @@ def test_constants_by_mistake_are_warned_of(func: Any) -> None:
 
 def test_record_only_reads_no_values() -> None:
     traced = trace(lambda x: x * 2, record_only=True)
-    assert traced(X.copy()).shape == (2, 3)
+    assert isinstance(traced(X.copy()), Array)
     with pytest.raises(TraceError, match="value is read"):
         trace(lambda x: x if (x + 1).sum() > 0 else -x, record_only=True)(X.copy())
 
