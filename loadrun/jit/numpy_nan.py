@@ -138,10 +138,12 @@ def nanmean(
 
 
 def _sorted_rows(a: Any, axis: Any) -> tuple[Tensor, Tensor, list[int]]:
-    """Sorted rows with NaN last, how many numbers each has, and the reduced axes."""
-    y, _, axes = rows_of(a, axis)
-    last = len(e.sizes(y)) - 1
-    return y, _count(e.cast(y, "float32"), [last], True), axes
+    """Sorted rows with infinity for NaN, how many numbers each has, and the reduced axes."""
+    x = _float(a)
+    # MegEngine itself sorts NaN anywhere.
+    y, _, axes = rows_of(_replaced(x, np.inf), axis)
+    count = _count(e.cast(x, "float32"), axes, False)
+    return y, e.add_axes(count, [len(e.sizes(y)) - 1]), axes
 
 
 def _at_share(y: Tensor, count: Tensor, share: Tensor) -> Tensor:
@@ -156,7 +158,8 @@ def _at_share(y: Tensor, count: Tensor, share: Tensor) -> Tensor:
     found = elem(M.ADD, first, elem(M.MUL, elem(M.SUB, second, first), part))
     # Where both are the same infinity there is no distance.
     found = e.where(e.compare(P.ElemwiseMultiTypeMode.EQ, first, second), first, found)
-    return e.drop_axes(found, [last])
+    none = e.compare(P.ElemwiseMultiTypeMode.EQ, count, zero)
+    return e.drop_axes(e.where(none, number(np.nan, found), found), [last])
 
 
 @lowers("nanmedian")
