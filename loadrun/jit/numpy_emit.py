@@ -15,6 +15,7 @@ import numpy as np
 from .. import params as P
 from ..dtypes import Array as NDArray
 from ..dtypes import DType, plain
+from ..graph import Opr
 from ..imperative import Dim, Tensor, apply, apply1, const, shape_tensor
 from ..imperative.apply import type_cvt
 from ..imperative.dtypes import graph_dtype
@@ -81,7 +82,32 @@ def sizes(x: Tensor) -> tuple[int, ...]:
 
 def elem(mode: P.ElemwiseMode, *xs: Tensor) -> Tensor:
     """An elementwise mode of tensors of one dtype, which broadcast."""
+    if len(xs) == 2:
+        xs = (_dense(xs[0], xs[1]), _dense(xs[1], xs[0]))
     return apply1("Elemwise", P.Elemwise(mode=mode), inputs=xs)
+
+
+def _dense(x: Tensor, row: Tensor) -> Tensor:
+    """`x` without gaps in memory where it is a slice with gaps that is combined with a row.
+
+    MegEngine 1.13.0's x86 kernels of two inputs read such a slice as if there were none.
+    """
+    if x._var is None or not _has_gaps(x._var.owner):
+        return x
+    now, other = sizes(x), sizes(row)
+    if len(now) < 2 or not other or other[-1] != now[-1] or now[-1] == 1:
+        return x
+    if len(other) == len(now) and (other[0] != 1 or now[0] == 1):
+        return x
+    return apply1("ReshapeV1", P.OptionalAxisV1(), inputs=[flat(x), shape_tensor(x.shape)], scalar=False)
+
+
+def _has_gaps(opr: Opr) -> bool:
+    while opr.type in ("AxisAddRemove", "ReshapeV1"):
+        opr = opr.inputs[0].owner
+    if opr.type != "Subtensor":
+        return False
+    return any(i.axis != 0 or i.step for i in opr.get(P.IndexDescMaskDump).items)
 
 
 def compare(mode: P.ElemwiseMultiTypeMode, *xs: Tensor) -> Tensor:

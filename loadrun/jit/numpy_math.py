@@ -27,6 +27,7 @@ def _one_mode(mode: P.ElemwiseMode) -> Callable[[Tensor], Tensor]:
     def lowering(x: Tensor) -> Tensor:
         return elem(mode, x)
 
+    lowering.__doc__ = f"MegEngine's {mode.name}."
     return lowering
 
 

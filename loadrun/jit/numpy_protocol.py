@@ -25,7 +25,7 @@ from ..imperative import Tensor
 from . import numpy_emit as e
 from .numpy_types import loop, narrow, operand, weak
 
-__all__ = ["lower_function", "lower_ufunc", "lowers", "refused", "registered", "ufunc", "user_line"]
+__all__ = ["lower_function", "lower_ufunc", "lowers", "refused", "registered", "table", "ufunc", "user_line"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 _FAMILIES = (
@@ -50,6 +50,7 @@ _FUNCTIONS: dict[Any, Callable[..., Any]] = {}
 _SIGNATURES: dict[Any, inspect.Signature] = {}
 _FAMILY: dict[Any, str] = {}
 _UFUNCS: dict[np.ufunc, tuple[Callable[..., Any], str, str]] = {}
+_TABLE: list[tuple[str, Sequence[str], str]] = []
 _METHODS: dict[tuple[np.ufunc, str], Callable[..., Any]] = {}
 _OWN = tuple(str(Path(m.__file__ or "").resolve().parent) for m in (sys.modules["loadrun"], np))
 
@@ -62,13 +63,14 @@ _WAY_OUT = (
 # Registration
 
 
-def lowers(*names: str | Any, of: str = "") -> Callable[[F], F]:
+def lowers(*names: str) -> Callable[[F], F]:
     """Register a lowering for numpy functions of these names (``concatenate``, ``linalg.inv``).
 
     Names that this version of numpy does not have are skipped.
     """
 
     def register(func: F) -> F:
+        _TABLE.append((func.__module__.rpartition("_")[2], names, func.__doc__ or ""))
         for name in names:
             target: Any = np
             for part in name.split("."):
@@ -77,7 +79,7 @@ def lowers(*names: str | Any, of: str = "") -> Callable[[F], F]:
                 continue
             _FUNCTIONS[target] = func
             _SIGNATURES[target] = inspect.signature(func)
-            _FAMILY[target] = of or func.__module__.rpartition("_")[2]
+            _FAMILY[target] = func.__module__.rpartition("_")[2]
         return func
 
     return register
@@ -97,6 +99,13 @@ def ufunc(*names: str, loop: str = "auto", method: str = "", uint16: str = "int3
     """
 
     def register(func: F) -> F:
+        _TABLE.append(
+            (
+                func.__module__.rpartition("_")[2],
+                [n + "." * bool(method) + method for n in names],
+                func.__doc__ or "",
+            )
+        )
         for name in names:
             target = getattr(np, name, None)
             if not isinstance(target, np.ufunc):
@@ -126,6 +135,12 @@ def registered() -> dict[str, list[str]]:
     for (target, method), _ in _METHODS.items():
         found[_FAMILY[target]].append(f"{_name(target)}.{method}")
     return {f: sorted(set(names)) for f, names in found.items()}
+
+
+def table() -> list[tuple[str, Sequence[str], str]]:
+    """Family, names and description of every lowering, also of names that this version of numpy does not have."""
+    _load()
+    return sorted(_TABLE, key=lambda row: _FAMILIES.index(row[0]))
 
 
 def _name(target: Any) -> str:
