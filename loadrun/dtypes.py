@@ -9,7 +9,7 @@ first, each innermost row padded to a whole byte.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
@@ -68,27 +68,27 @@ class DType:
         """The `DTypeEnum` number of the type."""
         return int(DTypeEnum[self.name])
 
-    @property
+    @cached_property
     def np(self) -> np.dtype[Any]:
         """The numpy dtype of a value in memory."""
         return np.dtype(_STORAGE[self.name][0])
 
-    @property
+    @cached_property
     def bits(self) -> int:
         """Bits per element in a file."""
         return _STORAGE[self.name][1]
 
-    @property
+    @cached_property
     def is_quantized(self) -> bool:
         """Whether values stand for reals by scale and zero point."""
         return _STORAGE[self.name][2] is not None
 
-    @property
+    @cached_property
     def is_asymmetric(self) -> bool:
         """Whether the type has a zero point."""
         return self.name in ("Quantized8Asymm", "Quantized4Asymm")
 
-    @property
+    @cached_property
     def is_float(self) -> bool:
         """Whether values are floating-point numbers."""
         return self.name in ("Float32", "Float16", "BFloat16")
@@ -100,6 +100,27 @@ class DType:
         if r is None:
             raise ValueError(f"{self.name} is not a quantized type")
         return r
+
+    # Every operator compares and looks up dtypes, nearly always the same objects.
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        return isinstance(other, DType) and self._key == other._key
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __reduce__(self) -> tuple[type[DType], tuple[str, float, int]]:
+        return DType, self._key
+
+    @property
+    def _key(self) -> tuple[str, float, int]:
+        return self.name, self.scale, self.zero_point
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash(self._key)
 
     def __str__(self) -> str:
         if not self.is_quantized:

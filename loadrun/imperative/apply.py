@@ -9,7 +9,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Protocol
+from functools import cache, lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -18,14 +19,24 @@ from ..errors import EngineError, LoadRunError
 from ..graph import Opr, Var
 from ..ops.catalog import TypeParam
 from ..ops.parallel import blas_serial
-from ..ops.registry import Call, Shape, implementation
+from ..ops.registry import Call, Kernel, Shape, implementation
 from ..params import Record
 from .settings import adapted, in_force
 
 if TYPE_CHECKING:
     from .value import Tensor
 
-__all__ = ["Session", "active", "apply", "apply1", "generator", "suspended", "type_cvt", "use"]
+__all__ = [
+    "Session",
+    "active",
+    "apply",
+    "apply1",
+    "generator",
+    "suspended",
+    "tensor_class",
+    "type_cvt",
+    "use",
+]
 
 _ELEMENTWISE = frozenset(("Elemwise", "ElemwiseMultiType", "TypeCvtV2", "PowC", "Identity", "Copy"))
 
@@ -96,6 +107,14 @@ def suspended() -> Iterator[Session | None]:
         yield session
 
 
+@cache
+def tensor_class() -> type[Tensor]:
+    """`Tensor`, for the modules that its own module is made of."""
+    from .value import Tensor
+
+    return Tensor
+
+
 def generator() -> np.random.Generator:
     """The random generator of this thread's eager operators."""
     if _local.rng is None:
@@ -138,9 +157,8 @@ def apply(
     if session is not None:
         return session.apply(type, params, inputs, n, output_dtype, scalar)
     values, dtypes = execute(type, params, inputs, [x._stored() for x in inputs], n, output_dtype)
-    from .value import Tensor
-
-    return [Tensor._of(v, d, scalar and v.size == 1) for v, d in zip(values, dtypes, strict=True)]
+    make = tensor_class()._of
+    return [make(v, d, scalar and v.size == 1) for v, d in zip(values, dtypes, strict=True)]
 
 
 def apply1(
@@ -159,6 +177,26 @@ def type_cvt(x: Tensor, dtype: DType) -> Tensor:
     return x if x._dtype == dtype else apply1("TypeCvtV2", TypeParam(dtype=dtype), inputs=[x])
 
 
+class _Prepared(NamedTuple):
+    """An operator, ready to be run at once: what does not depend on the values."""
+
+    opr: Opr
+    kernel: Kernel
+    outputs: tuple[DType, ...]
+    memo: dict[Any, Any]
+
+
+@lru_cache(maxsize=1024)
+def _prepared(
+    type: str, params: tuple[Record, ...], dtypes: tuple[DType, ...], n: int, output_dtype: DType | None
+) -> _Prepared:
+    impl = implementation(type)
+    opr = Opr(type, params, output_dtype=output_dtype)
+    opr.inputs = [Var(i, opr, 0, dtype=d) for i, d in enumerate(dtypes)]
+    opr.outputs = [Var(len(dtypes) + i, opr, i) for i in range(n)]
+    return _Prepared(opr, impl.kernel, tuple(impl.dtype(opr, dtypes)), {})
+
+
 def execute(
     type: str,
     params: tuple[Record, ...],
@@ -168,26 +206,19 @@ def execute(
     output_dtype: DType | None,
 ) -> tuple[list[Array], list[DType]]:
     """Run an operator's kernel once; returns the output arrays and their dtypes."""
-    impl = implementation(type)
-    opr = Opr(type, params, output_dtype=output_dtype)
-    opr.inputs = [
-        Var(i, opr, 0, dtype=x._dtype, shape=a.shape)
-        for i, (x, a) in enumerate(zip(inputs, arrays, strict=True))
-    ]
-    opr.outputs = [Var(len(arrays) + i, opr, i) for i in range(n)]
-    dtypes = tuple(x._dtype for x in inputs)
+    dtypes = tuple([x._dtype for x in inputs])
     try:
-        outs = tuple(impl.dtype(opr, dtypes))
-        call = Call(opr, dtypes, outs, (False,) * len(dtypes), rng=generator())
+        opr, kernel, outs, memo = _prepared(type, params, dtypes, n, output_dtype)
+        call = Call(opr, dtypes, outs, memo=memo, rng=generator())
         with np.errstate(all="ignore"), blas_serial():
-            result: Any = impl.kernel(call, *arrays)
+            result: Any = kernel(call, *arrays)
     except LoadRunError as e:
-        raise e.__class__(f"{opr.title}: {e}") from e
+        raise e.__class__(f"{Opr(type, params).title}: {e}") from e
     except MemoryError:
         raise
     except Exception as e:
-        raise EngineError(f"{opr.title} cannot take {_text(inputs, arrays)}: {e}") from e
-    values = list(result) if isinstance(result, tuple) else [result]
+        raise EngineError(f"{Opr(type, params).title} cannot take {_text(inputs, arrays)}: {e}") from e
+    values = result if isinstance(result, tuple) else (result,)
     return [
         round_bfloat16(v) if d.name == "BFloat16" else v for v, d in zip(values, outs, strict=True)
     ], list(outs)

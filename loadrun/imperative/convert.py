@@ -1,33 +1,56 @@
-"""Turning what callers pass (arrays, numbers, sizes) into tensors of one dtype."""
+"""Turning what callers pass (arrays, numbers, sizes) into tensors."""
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .. import params as P
-from ..dtypes import Array
+from ..dtypes import Array, DType
+from .apply import tensor_class
 from .dtypes import graph_dtype, narrowed
 from .sizes import Dim, Shape, shape_tensor
 
 if TYPE_CHECKING:
     from .value import Tensor
 
-__all__ = ["as_tensor", "const", "convert", "elemwise"]
+__all__ = ["as_tensor", "const"]
 
 
 def const(array: Array | Any, dtype: Any = None) -> Tensor:
     """A constant of the graph, whatever a trace does with captured values."""
-    from .value import Tensor
-
-    value, kind = narrowed(np.asarray(array))
-    if dtype is not None:
-        kind = graph_dtype(dtype)
-        with np.errstate(all="ignore"):
-            value = value.astype(kind.np)
+    make = tensor_class()._of
+    want = None if dtype is None else graph_dtype(dtype)
+    if isinstance(array, (int, float)) and type(array) in (int, float, bool):
+        value, kind = _number(array, str(array), want)
+        return make(value, kind, True, const=True)
+    value, kind = _converted(array, want)
     scalar = value.ndim == 0
-    return Tensor._of(value.reshape(1) if scalar else np.array(value, order="C"), kind, scalar, const=True)
+    return make(value.reshape(1) if scalar else np.array(value, order="C"), kind, scalar, const=True)
+
+
+def _converted(array: Array | Any, want: DType | None) -> tuple[Array, DType]:
+    value, kind = narrowed(np.asarray(array))
+    if want is None:
+        return value, kind
+    with np.errstate(all="ignore"):
+        return value.astype(want.np), want
+
+
+@lru_cache(maxsize=1024, typed=True)
+def _number(value: float, text: str, want: DType | None) -> tuple[Array, DType]:
+    """A number in storage form, the same array each time, by which a later call of a trace knows it.
+
+    Args:
+        value: an int, float or bool.
+        text: the number in letters, for 0.0 equals -0.0.
+        want: the wanted dtype.
+    """
+    found, kind = _converted(value, want)
+    found = found.reshape(1)
+    found.flags.writeable = False
+    return found, kind
 
 
 def as_tensor(value: Any, dtype: Any = None, like: Tensor | None = None) -> Tensor:
@@ -38,11 +61,10 @@ def as_tensor(value: Any, dtype: Any = None, like: Tensor | None = None) -> Tens
         dtype: the wanted dtype.
         like: take this tensor's dtype.
     """
-    from .value import Tensor
-
     if like is not None:
         dtype = like._dtype
-    if isinstance(value, Tensor):
+    tensor = tensor_class()
+    if isinstance(value, tensor):
         found = value
     elif isinstance(value, Shape):
         found = shape_tensor(value)
@@ -50,22 +72,8 @@ def as_tensor(value: Any, dtype: Any = None, like: Tensor | None = None) -> Tens
         inner = value._tensor()
         found = const(int(value)) if inner is None else inner
     elif isinstance(value, (list, tuple)):
-        found = Tensor(value)
+        found = tensor(value)
         found._const = True
     else:
         return const(value, dtype)
     return found if dtype is None or graph_dtype(dtype) == found._dtype else found.astype(dtype)
-
-
-def convert(*values: Any) -> list[Tensor]:
-    """Tensors of the dtype to which MegEngine promotes these values together."""
-    from .promotion import promoted
-
-    return promoted(values)
-
-
-def elemwise(mode: P.ElemwiseMode, *values: Any) -> Tensor:
-    """Apply an elementwise mode to tensors, arrays and numbers, promoted as MegEngine does."""
-    from .promotion import elemwise
-
-    return elemwise(mode, *values)

@@ -47,9 +47,14 @@ def graph_dtype(dtype: Any) -> DType:
     if isinstance(dtype, str) and dtype == "bfloat16":
         return plain("BFloat16")
     found = np.dtype(dtype)
-    meta = (found.metadata or {}).get("mgb_dtype")
-    if meta is not None:
-        return DType(str(meta["name"]), float(meta.get("scale", 0.0)), int(meta.get("zero_point", 0)))
+    meta = found.metadata and found.metadata.get("mgb_dtype")
+    if not meta:
+        return _plain(found)
+    return DType(str(meta["name"]), float(meta.get("scale", 0.0)), int(meta.get("zero_point", 0)))
+
+
+@cache
+def _plain(found: np.dtype[Any]) -> DType:
     name = _NAMES.get(f"{found.kind}{found.itemsize}")
     if name is None:
         raise TypeError(

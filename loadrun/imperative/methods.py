@@ -11,8 +11,9 @@ from .. import params as P
 from ..dtypes import Array
 from ..errors import TraceError
 from .apply import active, type_cvt
-from .convert import elemwise
+from .convert import as_tensor
 from .dtypes import graph_dtype
+from .promotion import elemwise
 
 if TYPE_CHECKING:
     from .value import Tensor
@@ -83,9 +84,7 @@ def _in_place(name: str) -> Any:
 
 def _operand(value: Any) -> bool:
     """Whether a value is for the operators of tensors to take or to refuse."""
-    from .value import Tensor
-
-    return value is None or isinstance(value, (Tensor, int, float, np.ndarray, np.generic, list, tuple))
+    return value is None or isinstance(value, (Methods, int, float, np.ndarray, np.generic, list, tuple))
 
 
 def _logical(value: Any) -> bool:
@@ -258,8 +257,6 @@ class Methods:
 
         x = cast("Tensor", self)
         if index is Ellipsis:
-            from .convert import as_tensor
-
             value = as_tensor(value).astype(x.dtype)
             if value._tuple_shape != x._tuple_shape:
                 value = value._broadcast(x.shape)
@@ -383,12 +380,8 @@ def _plain(value: Any) -> Any:
 
 def _expanded(args: tuple[Any, ...]) -> Any:
     """The one argument where a sequence was given whole."""
-    from .value import Tensor
-
-    if len(args) == 1 and (isinstance(args[0], (list, tuple, np.ndarray)) or _is_vector(args[0], Tensor)):
-        return args[0]
-    return args
-
-
-def _is_vector(value: Any, kind: type) -> bool:
-    return isinstance(value, kind) and cast("Tensor", value)._ndim() > 0
+    if len(args) != 1:
+        return args
+    (only,) = args
+    whole = isinstance(only, (list, tuple, np.ndarray)) or (isinstance(only, Methods) and only.ndim > 0)
+    return only if whole else args

@@ -8,7 +8,7 @@ numpy's 64-bit types, they are narrowed as `tensor` narrows them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import reduce
+from functools import lru_cache, reduce
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,14 +17,14 @@ from .. import params as P
 from ..dtypes import DType, plain
 from ..errors import EngineError
 from ..ops.elemwise import promote
-from .apply import apply1
+from .apply import apply1, tensor_class
 from .convert import as_tensor, const
 from .dtypes import graph_dtype
 
 if TYPE_CHECKING:
     from .value import Tensor
 
-__all__ = ["common_dtype", "elemwise", "operands", "promoted"]
+__all__ = ["common_dtype", "convert", "elemwise", "operands"]
 
 _M = P.ElemwiseMode
 _T = P.ElemwiseMultiTypeMode
@@ -81,12 +81,11 @@ def common_dtype(values: Sequence[Any]) -> DType | None:
     or bool only where their kind is above that. Lists follow the others; among lists and bfloat16 tensors alone
     there is no such dtype.
     """
-    from .value import Tensor
-
     strong: list[DType] = []
     weak: list[DType] = []
+    tensor = tensor_class()
     for v in values:
-        if isinstance(v, Tensor):
+        if isinstance(v, tensor):
             strong.append(v._dtype)
         elif isinstance(v, (np.ndarray, np.generic)):
             strong.append(graph_dtype(v.dtype))
@@ -94,6 +93,12 @@ def common_dtype(values: Sequence[Any]) -> DType | None:
             weak.append(plain("Bool"))
         elif isinstance(v, (int, float)):
             weak.append(plain("Int32" if isinstance(v, int) else "Float32"))
+    return _ranked(tuple(strong), tuple(weak))
+
+
+@lru_cache(maxsize=1024)
+def _ranked(strong: tuple[DType, ...], weak: tuple[DType, ...]) -> DType | None:
+    """The dtype of the highest kind among those of tensors and arrays, and those that numbers have."""
     best = max(map(_kind, strong), default=0)
     most = max(map(_kind, weak), default=0)
     if not best and not most:
@@ -108,14 +113,14 @@ def operands(values: Sequence[Any]) -> list[Tensor]:
     Raises:
         TypeError: a value is None, or nothing that a tensor can hold.
     """
-    from .value import Tensor
-
-    if any(v is None for v in values):
-        raise TypeError("the operand is None and is not supported.")
-    if all(isinstance(v, Tensor) for v in values):
+    tensor = tensor_class()
+    others = [v for v in values if not isinstance(v, tensor)]
+    if not others:
         return list(values)
+    if any(v is None for v in others):
+        raise TypeError("the operand is None and is not supported.")
     want = common_dtype(values)
-    return [v if isinstance(v, Tensor) else _made(v, want) for v in values]
+    return [v if isinstance(v, tensor) else _made(v, want) for v in values]
 
 
 def _made(value: Any, want: DType | None) -> Tensor:
@@ -129,8 +134,11 @@ def _made(value: Any, want: DType | None) -> Tensor:
     return as_tensor(value, want)
 
 
-def promoted(values: Sequence[Any]) -> list[Tensor]:
-    """Tensors of the values' common dtype; quantized ones stay as they are.
+_promote = lru_cache(maxsize=1024)(promote)
+
+
+def convert(*values: Any) -> list[Tensor]:
+    """Tensors of the dtype to which MegEngine promotes these values together; quantized ones stay as they are.
 
     Raises:
         EngineError: signed and unsigned integers, or quantized types that differ.
@@ -138,7 +146,7 @@ def promoted(values: Sequence[Any]) -> list[Tensor]:
     """
     tensors = operands(values)
     try:
-        want = promote([x._dtype for x in tensors])
+        want = _promote(tuple([x._dtype for x in tensors]))
     except ValueError as e:
         raise EngineError(str(e)) from e
     return [x if x._dtype.is_quantized or x._dtype == want else x.astype(want) for x in tensors]
@@ -153,7 +161,7 @@ def elemwise(mode: P.ElemwiseMode, *values: Any) -> Tensor:
         EngineError: the mode does not take the common dtype, or the shapes do not broadcast.
         TypeError: an operand is None, or nothing that a tensor can hold.
     """
-    inputs = promoted(values)
+    inputs = convert(*values)
     if mode in _COMPARE:
         param = P.ElemwiseMultiType(mode=_COMPARE[mode])
         # MegEngine has no scalars here: comparing them gives a tensor of shape (1,).

@@ -15,7 +15,7 @@ import numpy as np
 
 from .. import params as P
 from ..dtypes import Array, plain
-from .apply import Session, active, apply1, type_cvt
+from .apply import Session, active, apply1, tensor_class, type_cvt
 
 if TYPE_CHECKING:
     from .value import Tensor
@@ -123,15 +123,14 @@ def shape_of(x: Tensor, sizes: tuple[int, ...], session: Session | None) -> tupl
 
 def _scalar(value: object) -> Tensor:
     """An int32 scalar of a size."""
-    from .value import Tensor
-
     if isinstance(value, Dim):
         found = value._tensor()
         if found is not None:
             return found
-    if isinstance(value, Tensor):
+    tensor = tensor_class()
+    if isinstance(value, tensor):
         return type_cvt(value, _INT)
-    return Tensor._of(np.array([int(value)], np.int32), _INT, True, const=True)  # type: ignore[call-overload]
+    return tensor._of(np.array([int(value)], np.int32), _INT, True, const=True)  # type: ignore[call-overload]
 
 
 def shape_tensor(shape: Tensor | Array | int | Iterable[Any]) -> Tensor:
@@ -140,9 +139,8 @@ def shape_tensor(shape: Tensor | Array | int | Iterable[Any]) -> Tensor:
     Args:
         shape: an int32 tensor or array, one size, or an iterable of ints, `Dim` and scalar tensors.
     """
-    from .value import Tensor
-
-    if isinstance(shape, Tensor):
+    tensor = tensor_class()
+    if isinstance(shape, tensor):
         return type_cvt(shape, _INT)._vector()
     if isinstance(shape, (int, np.integer)):
         shape = (shape,)
@@ -153,17 +151,17 @@ def shape_tensor(shape: Tensor | Array | int | Iterable[Any]) -> Tensor:
     pieces: list[Tensor] = []
     numbers: list[int] = []
     for part in [*parts, None]:
-        fluid = isinstance(part, Tensor) or (isinstance(part, Dim) and part._session is active())
+        fluid = isinstance(part, tensor) or (isinstance(part, Dim) and part._session is active())
         if part is not None and not fluid:
             numbers.append(int(part))
             continue
         if numbers:
-            pieces.append(Tensor._of(np.array(numbers, np.int32), _INT, False, const=True))
+            pieces.append(tensor._of(np.array(numbers, np.int32), _INT, False, const=True))
             numbers = []
         if part is not None:
             pieces.append(_scalar(part)._vector())
     if not pieces:
-        return Tensor._of(np.array([], np.int32), _INT, False, const=True)
+        return tensor._of(np.array([], np.int32), _INT, False, const=True)
     return pieces[0] if len(pieces) == 1 else apply1("Concat", P.Axis(axis=0), inputs=pieces, scalar=False)
 
 

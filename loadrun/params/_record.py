@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from enum import IntEnum
+from math import copysign
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple, get_args, get_origin, get_type_hints
 
 if TYPE_CHECKING:
@@ -79,6 +80,7 @@ class Record:
 
     code: ClassVar[int]
     _own: ClassVar[tuple[Field, ...] | None]
+    _floats: ClassVar[tuple[str, ...]]
     by_code: ClassVar[dict[int, type[Record]]] = {}
 
     def __init_subclass__(cls, *, code: int) -> None:
@@ -101,6 +103,7 @@ class Record:
                     wire = "byte" if hint.__name__ == "DTypeEnum" else "uint"
                     out.append(Field(name, wire, default, hint))
             cls._own = tuple(out)
+            cls._floats = tuple(f.name for f in out if f.wire in ("float", "double"))
         return cls._own
 
     if not TYPE_CHECKING:
@@ -128,7 +131,11 @@ class Record:
             yield f.name, getattr(self, f.name)
 
     def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and self.__dict__ == other.__dict__
+        if type(self) is not type(other) or self.__dict__ != other.__dict__:
+            return False
+        # 0.0 and -0.0 are equal, but operators that fill with them are not.
+        mine, others = self.__dict__, other.__dict__
+        return all(copysign(1, mine[n]) == copysign(1, others[n]) for n in self._floats)
 
     def __hash__(self) -> int:
         return hash((type(self), *self.__dict__.values()))

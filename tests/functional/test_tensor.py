@@ -246,3 +246,26 @@ def test_complex_numbers_are_not_recorded() -> None:
 def test_arguments_without_a_meaning_are_refused(call: Callable[[], Any]) -> None:
     with pytest.raises(ValueError, match=r"range|indexing|empty"):
         call()
+
+
+def test_negative_zero_is_not_zero() -> None:
+    x, mask = tensor(np.ones(2, np.float32)), tensor(np.array([True, True]))
+
+    def filled(x: Any, mask: Any) -> Any:
+        a, b = x * 1.0, x * 1.0
+        a[mask] = 0.0
+        b[mask] = -0.0
+        return a, b, x * 0.0, x * -0.0
+
+    traced = loadrun.jit.trace(symbolic=True, capture_as_const=True)(filled)
+    for function in (filled, traced, traced):
+        signs = [np.signbit(y.numpy()).tolist() for y in function(x, mask)]
+        assert signs == [[False] * 2, [True] * 2, [False] * 2, [True] * 2]
+
+
+def test_the_constant_of_a_number_is_not_shared_with_its_readers() -> None:
+    read = F.maximum(5.0, tensor(1.0)).numpy()
+    read[...] = 7
+    held = loadrun.imperative.as_tensor(5.0)
+    held += 1
+    assert (held.item(), F.maximum(5.0, tensor(1.0)).item()) == (6.0, 5.0)
