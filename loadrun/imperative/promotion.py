@@ -8,7 +8,7 @@ numpy's 64-bit types, they are narrowed as `tensor` narrows them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache, reduce
+from functools import cache, lru_cache, reduce
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -152,6 +152,11 @@ def convert(*values: Any) -> list[Tensor]:
     return [x if x._dtype.is_quantized or x._dtype == want else x.astype(want) for x in tensors]
 
 
+@cache
+def _record(mode: P.ElemwiseMode) -> P.Elemwise:
+    return P.Elemwise(mode=mode)
+
+
 def elemwise(mode: P.ElemwiseMode, *values: Any) -> Tensor:
     """Apply an elementwise mode to tensors, arrays and numbers.
 
@@ -171,4 +176,4 @@ def elemwise(mode: P.ElemwiseMode, *values: Any) -> Tensor:
             return inputs[0]._frozen()
         if mode in _FLOAT_ONLY:
             inputs = [x.astype("float32") for x in inputs]
-    return apply1("Elemwise", P.Elemwise(mode=mode), inputs=inputs)
+    return apply1("Elemwise", _record(mode), inputs=inputs)

@@ -10,8 +10,8 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from itertools import count
 from pathlib import Path
@@ -212,34 +212,34 @@ def _set_blas(n: int) -> None:
 
 
 class _Serial:
+    """While any thread is inside, BLAS has one thread; may be entered again."""
+
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.depth = 0
         self.before = 1
 
+    def __enter__(self) -> None:
+        with self.lock:
+            if not self.depth:
+                self.before = blas_threads() or 1
+                _set_blas(1)
+            self.depth += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self.lock:
+            self.depth -= 1
+            if not self.depth:
+                _set_blas(self.before)
+
 
 _serial = _Serial()
+_as_it_is = nullcontext()
 
 
-@contextmanager
-def blas_serial() -> Iterator[None]:
+def blas_serial() -> AbstractContextManager[None]:
     """Keep BLAS at one thread inside, where the pool has several and the library can be told."""
-    found = _blas() if threads() > 1 else None
-    if found is None:
-        yield
-        return
-    with _serial.lock:
-        if not _serial.depth:
-            _serial.before = int(found[1]())
-            found[0](1)
-        _serial.depth += 1
-    try:
-        yield
-    finally:
-        with _serial.lock:
-            _serial.depth -= 1
-            if not _serial.depth:
-                found[0](_serial.before)
+    return _serial if threads() > 1 and _blas() else _as_it_is
 
 
 def splits(work: int = WORTH) -> int:
