@@ -11,11 +11,9 @@ from __future__ import annotations
 import difflib
 import inspect
 import linecache
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from importlib import import_module
-from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -24,6 +22,7 @@ from ..errors import TraceError
 from ..imperative import Tensor
 from . import numpy_emit as e
 from .numpy_types import loop, narrow, operand, weak
+from .source import here
 
 __all__ = ["lower_function", "lower_ufunc", "lowers", "refused", "registered", "table", "ufunc", "user_line"]
 
@@ -52,7 +51,6 @@ _FAMILY: dict[Any, str] = {}
 _UFUNCS: dict[np.ufunc, tuple[Callable[..., Any], str, str]] = {}
 _TABLE: list[tuple[str, Sequence[str], str]] = []
 _METHODS: dict[tuple[np.ufunc, str], Callable[..., Any]] = {}
-_OWN = tuple(str(Path(m.__file__ or "").resolve().parent) for m in (sys.modules["loadrun"], np))
 
 _WAY_OUT = (
     "compute it outside the traced function and pass the result in, or leave the region out of the trace with "
@@ -154,10 +152,7 @@ def _name(target: Any) -> str:
 
 def user_line() -> str:
     """The innermost line of the running code that is neither loadrun's nor numpy's, with its text."""
-    frame = sys._getframe(1)
-    while frame.f_back is not None and (frame.f_code.co_filename.startswith((*_OWN, "<__array_function__"))):
-        frame = frame.f_back
-    path, number = frame.f_code.co_filename, frame.f_lineno
+    path, number = here()
     text = linecache.getline(path, number).strip()
     return f"{path}:{number}" + (f": {text}" if text else "")
 

@@ -35,7 +35,11 @@ def narrow(dtype: Any) -> DT:
     >>> narrow("float64"), narrow(np.uint32), narrow(bool)
     (dtype('float32'), dtype('int32'), dtype('bool'))
     """
-    found = np.dtype(dtype)
+    return _narrow(np.dtype(dtype))
+
+
+@lru_cache(maxsize=256)
+def _narrow(found: DT) -> DT:
     if found.kind == "f" and found.itemsize > 8:
         return np.dtype(np.float32)
     if found.kind not in "biuf":
@@ -73,9 +77,13 @@ def common(values: Sequence[Any]) -> DT:
     >>> common([np.zeros(2, "i4"), 1.5]), common([np.zeros(2, "f2"), 3]), common([np.zeros(2, "u1"), np.int8(1)])
     (dtype('float64'), dtype('float16'), dtype('int16'))
     """
-    strong = [dtype_of(v) for v in values if not weak(v)]
-    ranks = [_RANK[np.asarray(v).dtype.kind] for v in values if weak(v)]
-    top = max(ranks, default=0)
+    strong = tuple([dtype_of(v) for v in values if not weak(v)])
+    ranks = [2 if isinstance(v, float) else 0 if isinstance(v, bool) else 1 for v in values if weak(v)]
+    return _common(strong, max(ranks, default=0))
+
+
+@lru_cache(maxsize=4096)
+def _common(strong: tuple[DT, ...], top: int) -> DT:
     if not strong:
         return _OF_NUMBERS[top]
     found = np.result_type(*strong)

@@ -7,17 +7,21 @@ import linecache
 import sys
 from pathlib import Path
 
+import numpy as np
+
 __all__ = ["Place", "here"]
 
 _OWN = str(Path(__file__).resolve().parent.parent)
-_SKIPPED = (_OWN, contextlib.__file__)
+_NUMPY = str(Path(np.__file__).resolve().parent)
+_SKIPPED = (_OWN, contextlib.__file__, _NUMPY, "<__array_function__")
+"""Files between the user's code and an operator; the last one is numpy's before 1.25."""
 
 Place = tuple[str, int]
 """A file and a line number."""
 
 
 def here() -> Place:
-    """The innermost line of the running code that is not loadrun's own."""
+    """The innermost line of the running code that is neither loadrun's nor numpy's."""
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_SKIPPED):
         frame = frame.f_back

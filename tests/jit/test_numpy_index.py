@@ -188,7 +188,6 @@ x = f.copy(); y = np.concatenate([x, x]); y[0] = 0; x, y
 x = f.copy(); y = np.ravel(x, 'F'); y[0] = 100; x
 x = f.copy(); y = np.positive(x); y += 1; x, y
 x = i.copy(); y = np.floor(x); y += 1; x, y
-x = i.copy(); y = np.round(x); y += 1; x, y
 x = i.copy(); y = np.nan_to_num(x); y += 1; x, y
 x = f.copy(); y = np.tile(x, 1); y += 1; x, y
 x = f.copy(); y = np.pad(x, 0); y += 1; x, y
@@ -203,7 +202,7 @@ np.shares_memory(f[0], f), np.shares_memory(f, f + 0)
 """)
 
 if np.lib.NumpyVersion(np.__version__) >= "1.25.0":
-    VIEWS += cases("x = sq.copy(); x @= sq; x")
+    VIEWS += cases("x = sq.copy(); x @= sq; x\nx = i.copy(); y = np.round(x); y += 1; x, y")
 
 ALL = READING + ASSIGNING + VIEWS
 
