@@ -45,6 +45,7 @@ class Session(Protocol):
     """What a running trace does for the tensors inside it."""
 
     symbolic_shape: bool
+    ended: bool
 
     def apply(
         self,
@@ -96,7 +97,8 @@ def use(session: Session | None) -> Iterator[None]:
     try:
         yield
     finally:
-        _local.session = before
+        # A generator may end when the trace in which it began has ended.
+        _local.session = None if before is not None and before.ended else before
 
 
 @contextmanager

@@ -67,6 +67,7 @@ class Replay:
     ) -> None:
         self.recording = recording
         self.symbolic_shape = symbolic_shape
+        self.ended = False
         self.evaluator: Evaluator | None = None
         self.feeds: dict[str, Array] = dict(args)
         self._position = 0
@@ -142,7 +143,7 @@ class Replay:
         made = []
         for var in opr.outputs:
             assert var.dtype is not None
-            made.append(Tensor._recorded(var, var.dtype, entry.scalar, self))
+            made.append(Tensor._recorded(var, var.dtype, scalar, self))
         return made
 
     def _check_input(self, entry: Entry, index: int, tensor: Tensor) -> None:

@@ -42,11 +42,12 @@ class TracedMethod(trace):
         recording = self.recording
         if recording is None:
             raise TraceError("the method is not traced yet")
-        self._fixed = True
-        try:
-            graph = super().graph(arg_names, output_names)
-        finally:
-            self._fixed = False
+        with self._lock:
+            self._fixed = True
+            try:
+                graph = super().graph(arg_names, output_names)
+            finally:
+                self._fixed = False
         for capture in recording.captures:
             if not capture.fixed:
                 _freeze(graph, capture.var.name or "", capture.tensor)

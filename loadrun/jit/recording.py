@@ -69,6 +69,7 @@ class Recording:
         graph: its operators; arguments and captured tensors that may change are graph inputs.
         entries: the operators again, with what their inputs were.
         args: the variables of the arguments, by name.
+        scalars: the arguments without axes.
         names: names that the arguments had themselves.
         captures: the tensors from outside.
         known: shapes and small values of the traced run.
@@ -79,6 +80,7 @@ class Recording:
     graph: Graph = field(default_factory=Graph)
     entries: list[Entry] = field(default_factory=list)
     args: dict[str, Var] = field(default_factory=dict)
+    scalars: set[str] = field(default_factory=set)
     names: dict[str, str] = field(default_factory=dict)
     captures: list[Capture] = field(default_factory=list)
     known: Inference = field(default_factory=Inference)
@@ -99,6 +101,7 @@ class Recorder:
         self.mode = mode
         self.fixed = fixed
         self.symbolic_shape = symbolic_shape
+        self.ended = False
         self.found = Recording()
         self.evaluator = Evaluator()
         self._outside: dict[tuple[int, int], Capture] = {}
@@ -111,6 +114,8 @@ class Recorder:
         value = tensor._stored()
         var = self._input(name, tensor._dtype, value)
         self.found.args[name] = var
+        if tensor._scalar:
+            self.found.scalars.add(name)
         if tensor._name:
             self.found.names[name] = tensor._name
         return self._made(tensor.__class__, var, tensor._dtype, tensor._scalar, value)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import functools
 import threading
-import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from ..imperative.sizes import Dim, Shape
 from ..imperative.value import Tensor
 from ..optimize import simplify
 from ..rewrite import subgraph
+from .bound import Bound, reduced
 from .compiled import Replay, ShapeCache
 from .config import GraphOptimizationConfig
 from .dumping import Dumps
@@ -111,6 +112,9 @@ class trace(Dumps):
     (array([3., 3., 3.], dtype=float32), array([1., 1.], dtype=float32))
     """
 
+    __slots__ = ("_owner",)
+    _owner: Any
+
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         """A trace, or with options alone the decorator that makes one."""
         return super().__new__(cls) if args or "function" in kwargs else functools.partial(cls, **kwargs)
@@ -135,8 +139,12 @@ class trace(Dumps):
             raise TypeError(f"trace wraps a function, found {type(function).__name__} {function!r:.60}")
         if opt_level not in (0, 1, 2, 3):
             raise ValueError(f"opt_level is 0, 1, 2 or 3, found {opt_level!r}")
-        self.__wrapped__ = function
         functools.update_wrapper(self, function, updated=())
+        # A class attribute of this name would be taken for what the class wraps, one of the instance would keep a
+        # method's owner alive.
+        del self.__dict__["__wrapped__"]
+        self._function = function
+        self._owner = None
         self._options: dict[str, Any] = {
             "symbolic": symbolic,
             "capture_as_const": capture_as_const,
@@ -153,7 +161,7 @@ class trace(Dumps):
         self._fixed = capture_as_const or record_only
         self._mode = "never" if record_only else "lazy" if symbolic else "eager"
         self._lock = threading.RLock()
-        self._bound: weakref.WeakKeyDictionary[Any, trace] = weakref.WeakKeyDictionary()
+        self._bound = Bound()
         self.reset()
 
     def reset(self) -> None:
@@ -166,15 +174,26 @@ class trace(Dumps):
             self._engine: ReferenceEngine | None = None
             self._shapes = ShapeCache()
 
+    def __getattr__(self, name: str) -> Any:
+        if name != "__wrapped__" or "_function" not in self.__dict__:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        return (
+            self._function if self._owner is None else self._function.__get__(self._owner, type(self._owner))
+        )
+
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
-        """A trace of its own for every instance whose method is wrapped."""
-        if instance is None:
+        """A trace with a recording of its own for every instance whose method is wrapped."""
+        if instance is None or self._owner is not None or not hasattr(self._function, "__get__"):
             return self
-        found = self._bound.get(instance)
-        if found is None:
-            method = self.__wrapped__.__get__(instance, owner)
-            found = self._bound[instance] = type(self)(method, **self._options)
+        state = self._bound.state(instance, lambda: type(self)(self._function, **self._options).__dict__)
+        found = object.__new__(type(self))
+        found.__dict__ = state
+        found._owner = instance
         return found
+
+    def __reduce__(self) -> Any:
+        """Copies are traced anew."""
+        return reduced(self, self._function, self._options, self._owner)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the function: recorded the first time, compiled later; see the class."""
@@ -361,12 +380,12 @@ class trace(Dumps):
             )
         for a in found:
             var = recording.args[a.name]
-            rank, sizes = len(var.shape or ()), a.tensor._sizes()
+            rank = 0 if a.name in recording.scalars else len(var.shape or ())
             # Where the Python code runs again it tells itself what another number of axes changes.
-            if a.tensor._dtype != var.dtype or (ranks and len(sizes) != rank):
+            if a.tensor._dtype != var.dtype or (ranks and a.tensor._ndim() != rank):
                 raise TraceError(
                     f"{a.name} was traced as {var.dtype} with {rank} axes, now it is {a.tensor._dtype} of shape "
-                    f"{list(sizes)}; call .reset() to trace the function anew"
+                    f"{list(a.tensor._tuple_shape)}; call .reset() to trace the function anew"
                 )
 
     def _check_outputs(self, session: Replay, outputs: Any) -> None:
@@ -429,7 +448,18 @@ def _structure(leaf: Any) -> Any:
 
 
 def _settled(leaf: Any) -> Any:
-    """An output as it is when the function returns: sizes are values of the graph, views have read their base."""
+    """An output as it is when the function returns: sizes are values of the graph, views have read their base.
+
+    Raises:
+        TraceError: code that has not run yet.
+    """
+    if isinstance(leaf, (GeneratorType, CoroutineType, AsyncGeneratorType)):
+        if isinstance(leaf, CoroutineType):
+            leaf.close()
+        raise TraceError(
+            f"the function returns the {type(leaf).__name__} {leaf.__qualname__!r}, whose code runs when nothing is "
+            "traced any more; return a list, or await the result outside"
+        )
     if isinstance(leaf, Dim):
         return as_tensor(leaf)
     if isinstance(leaf, Tensor):
@@ -450,5 +480,6 @@ def _changed(
 
 def _release(session: Recorder | Replay) -> None:
     """Part all tensors from an ended session; those without a value cannot be read any more."""
+    session.ended = True
     for tensor in session.alive():
         tensor._session = tensor._var = None

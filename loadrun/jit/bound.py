@@ -1,0 +1,55 @@
+"""Traces as methods and as parts of objects that are copied."""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections.abc import Callable, Mapping
+from typing import Any
+
+__all__ = ["Bound", "reduced"]
+
+
+class Bound:
+    """What a traced method keeps for every instance, for as long as the instance lives.
+
+    Instances are told apart by what they are, not by what they are equal to.
+    """
+
+    def __init__(self) -> None:
+        self._found: dict[int, tuple[weakref.ref[Any], dict[str, Any]]] = {}
+
+    def state(self, instance: Any, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        """What is kept for an instance, made where there is nothing yet.
+
+        Raises:
+            TypeError: nobody can know how long the instance lives.
+        """
+        key = id(instance)
+        found = self._found.get(key)
+        if found is None:
+            kept = self._found
+            try:
+                life = weakref.ref(instance, lambda _: kept.pop(key, None))
+            except TypeError:
+                raise TypeError(
+                    f"a traced method keeps a recording for every instance, but {type(instance).__name__} has "
+                    "__slots__ without '__weakref__'; add it, or trace a function that takes the object by keyword"
+                ) from None
+            found = kept[key] = life, make()
+        return found[1]
+
+
+def _traced_anew(kind: type, function: Callable[..., Any], options: Mapping[str, Any]) -> Any:
+    return kind(function, **options)
+
+
+def reduced(traced: Any, function: Callable[..., Any], options: Mapping[str, Any], owner: Any) -> Any:
+    """How `copy` and `pickle` get a trace: by its name or its owner's attribute, else without its recording."""
+    if owner is not None:
+        return getattr, (owner, function.__name__)
+    found: Any = sys.modules.get(getattr(function, "__module__", None) or "")
+    name = getattr(function, "__qualname__", "")
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    return name if found is traced else (_traced_anew, (type(traced), function, dict(options)))
