@@ -58,7 +58,8 @@ _LATER = {
     "trace_module": "jit",
 }
 _ROOMS = frozenset(
-    ("amp", "checkpoint", "config", "core", "functional", "jit", "module", "quantization", "random", "utils")
+    ("amp", "autodiff", "checkpoint", "config", "core", "distributed", "functional", "hub", "jit", "module")
+    + ("quantization", "random", "utils")
 )
 
 

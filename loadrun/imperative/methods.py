@@ -11,7 +11,6 @@ from .. import params as P
 from ..dtypes import Array
 from ..errors import TraceError
 from .apply import active, type_cvt
-from .convert import as_tensor
 from .dtypes import graph_dtype
 from .promotion import elemwise
 
@@ -257,9 +256,7 @@ class Methods:
 
         x = cast("Tensor", self)
         if index is Ellipsis:
-            value = as_tensor(value).astype(x.dtype)
-            if value._tuple_shape != x._tuple_shape:
-                value = value._broadcast(x.shape)
+            # MegEngine puts the value in the tensor's place, whatever its shape and (for a Tensor) dtype.
             x._reset(value)
         else:
             x._reset(setitem(x, index, value))

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
-__all__ = ["pair", "pair_nonzero", "triple", "triple_nonzero"]
+__all__ = ["pair", "pair_nonzero", "sizes", "triple", "triple_nonzero"]
 
 
-def _sizes(value: Any, *, count: int, least: int) -> tuple[int, ...]:
+def sizes(value: Any, *, count: int, least: int) -> tuple[int, ...]:
     """One number per axis.
 
     Raises:
@@ -23,7 +23,7 @@ def _sizes(value: Any, *, count: int, least: int) -> tuple[int, ...]:
     return numbers
 
 
-pair = partial(_sizes, count=2, least=0)
-pair_nonzero = partial(_sizes, count=2, least=1)
-triple = partial(_sizes, count=3, least=0)
-triple_nonzero = partial(_sizes, count=3, least=1)
+pair = partial(sizes, count=2, least=0)
+pair_nonzero = partial(sizes, count=2, least=1)
+triple = partial(sizes, count=3, least=0)
+triple_nonzero = partial(sizes, count=3, least=1)
