@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
 
 from .. import functional as F
 from ..imperative import Parameter, Tensor
-from . import init
-from .module import Module
+from .weighted import Weighted
 
 __all__ = ["BatchMatMulActivation"]
 
 
-class BatchMatMulActivation(Module):
+class BatchMatMulActivation(Weighted):
     """``act(weight @ x + bias)`` with a weight of its own for every member of the batch.
 
     Args:
@@ -43,19 +41,13 @@ class BatchMatMulActivation(Module):
         self.batch = batch
         self.out_features = out_features
         self.in_features = in_features
-        self.weight: Any = Parameter(np.zeros((batch, out_features, in_features), np.float32))
-        self.bias: Any = Parameter(np.zeros(out_features, np.float32)) if bias else None
+        self.weight = Parameter(np.zeros((batch, out_features, in_features), np.float32))
+        self.bias = Parameter(np.zeros(out_features, np.float32)) if bias else None
         self.nonlinear_mode = nonlinear_mode.lower()
         self.reset_parameters()
 
     def _get_fanin(self) -> int:
         return self.in_features
-
-    def reset_parameters(self) -> None:
-        """Draw the weight anew; the bias becomes 0."""
-        init.normal_(self.weight, 0.0, math.sqrt(1 / self._get_fanin()))
-        if self.bias is not None:
-            init.zeros_(self.bias)
 
     def _calc_linear(self, x: Any, weight: Any, bias: Any) -> Tensor:
         y = F.matmul(weight, x)

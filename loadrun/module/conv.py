@@ -7,9 +7,9 @@ from typing import Any
 
 from .. import functional as F
 from ..imperative import Tensor
-from .conv_base import _Conv2d, _ConvNd
+from .conv_base import _Conv2d, _Conv3d, _ConvNd
 from .conv_special import DeformableConv2d, RegionRestrictedConv
-from .sizes import pair, triple, triple_nonzero
+from .sizes import pair
 
 __all__ = [
     "Conv1d",
@@ -99,6 +99,8 @@ class Conv2d(_Conv2d):
     Conv2d(3, 8, kernel_size=(3, 3), stride=(2, 2), padding=(1, 1))
     """
 
+    _arguments = (*_Conv2d._arguments, "padding_mode")
+
     def __init__(
         self,
         in_channels: int,
@@ -137,7 +139,7 @@ class ConvRelu2d(Conv2d):
         return F.relu(self.calc_conv(inp, self.weight, self.bias))
 
 
-class Conv3d(_ConvNd):
+class Conv3d(_Conv3d):
     """Convolution over depth, height and width.
 
     Args:
@@ -165,18 +167,8 @@ class Conv3d(_ConvNd):
         conv_mode: str = "cross_correlation",
     ) -> None:
         self.conv_mode = conv_mode
-        kernel, steps = triple_nonzero(kernel_size), triple_nonzero(stride)
-        super().__init__(
-            in_channels,
-            out_channels,
-            kernel,
-            steps,
-            triple(padding),
-            0,
-            triple_nonzero(dilation),
-            groups,
-            bias,
-        )
+        channels = (in_channels, out_channels)
+        super().__init__(channels, kernel_size, stride, padding, 0, dilation, groups, bias)
 
     def calc_conv(self, inp: Any, weight: Any, bias: Any) -> Tensor:
         """The layer with other parameters."""
@@ -209,6 +201,7 @@ class ConvTranspose2d(_Conv2d):
     (1, 3, 8, 8)
     """
 
+    _arguments = (*_Conv2d._arguments, "output_padding")
     _transposed = True
     output_padding: Any = 0
 
@@ -227,19 +220,8 @@ class ConvTranspose2d(_Conv2d):
         compute_mode: str = "default",
         **kwargs: Any,
     ) -> None:
-        more, modes = pair(output_padding), (conv_mode, compute_mode)
-        super().__init__(
-            (in_channels, out_channels),
-            kernel_size,
-            stride,
-            padding,
-            more,
-            dilation,
-            groups,
-            bias,
-            *modes,
-            **kwargs,
-        )
+        channels, sizes = (in_channels, out_channels), (kernel_size, stride, padding, pair(output_padding))
+        super().__init__(channels, *sizes, dilation, groups, bias, conv_mode, compute_mode, **kwargs)
 
     def _get_fanin(self) -> int:
         return math.prod(self._kernel()) * self.out_channels
@@ -262,7 +244,7 @@ class ConvTransposeRelu2d(ConvTranspose2d):
         return F.relu(self.calc_conv_transpose2d(inp, self.weight, self.bias))
 
 
-class ConvTranspose3d(_ConvNd):
+class ConvTranspose3d(_Conv3d):
     """Transposed convolution over depth, height and width.
 
     Args:
@@ -292,18 +274,8 @@ class ConvTranspose3d(_ConvNd):
         groups: int = 1,
         bias: bool = True,
     ) -> None:
-        kernel, steps = triple_nonzero(kernel_size), triple_nonzero(stride)
-        super().__init__(
-            in_channels,
-            out_channels,
-            kernel,
-            steps,
-            triple(padding),
-            output_padding,
-            triple_nonzero(dilation),
-            groups,
-            bias,
-        )
+        channels = (in_channels, out_channels)
+        super().__init__(channels, kernel_size, stride, padding, output_padding, dilation, groups, bias)
 
     def forward(self, inp: Any) -> Tensor:
         """(N, in_channels, D, H, W)."""

@@ -9,16 +9,15 @@ import numpy as np
 
 from .. import functional as F
 from ..imperative import Parameter
-from . import init
-from .module import Module
-from .sizes import pair, pair_nonzero
+from .sizes import pair, pair_nonzero, triple, triple_nonzero
+from .weighted import Weighted
 
-__all__ = ["PADDING_MODES", "_Conv2d", "_ConvNd"]
+__all__ = ["_Conv2d", "_Conv3d", "_ConvNd"]
 
-PADDING_MODES = ("zeros", "reflect", "replicate")
+_PADDING_MODES = ("zeros", "reflect", "replicate")
 
 
-class _ConvNd(Module):
+class _ConvNd(Weighted):
     """What the convolutions share.
 
     Attributes:
@@ -57,8 +56,8 @@ class _ConvNd(Module):
         self.output_padding = output_padding
         self.dilation = dilation
         self.groups = groups
-        self.weight: Any = Parameter(np.zeros(self._infer_weight_shape(), np.float32))
-        self.bias: Any = Parameter(np.zeros(self._infer_bias_shape(), np.float32)) if bias else None
+        self.weight = Parameter(np.zeros(self._infer_weight_shape(), np.float32))
+        self.bias = Parameter(np.zeros(self._infer_bias_shape(), np.float32)) if bias else None
         self.reset_parameters()
 
     def _kernel(self) -> tuple[int, ...]:
@@ -66,12 +65,6 @@ class _ConvNd(Module):
 
     def _get_fanin(self) -> int:
         return math.prod(self._kernel()) * self.in_channels
-
-    def reset_parameters(self) -> None:
-        """Draw the weight anew, with a variance of one by the inputs of an output; the bias becomes 0."""
-        init.normal_(self.weight, 0.0, math.sqrt(1 / self._get_fanin()))
-        if self.bias is not None:
-            init.zeros_(self.bias)
 
     def _infer_weight_shape(self) -> tuple[int, ...]:
         channels = (self.out_channels // self.groups, self.in_channels // self.groups)
@@ -88,8 +81,7 @@ class _ConvNd(Module):
 
     def _padded(self, inp: Any, mode: str) -> tuple[Any, Any]:
         """The input with what a padding mode puts around it, and the zeros that are still to be added."""
-        if mode not in PADDING_MODES:
-            raise AssertionError(f"padding_mode must be one of {', '.join(PADDING_MODES)}; found {mode!r}")
+        _check_padding_mode(mode)
         if mode == "zeros":
             return inp, self.padding
         return F.nn.pad(inp, self.get_pad_witdth(), mode), 0
@@ -106,8 +98,25 @@ class _ConvNd(Module):
         return text if self.bias is not None else f"{text}, bias=False"
 
 
+def _check_padding_mode(mode: str) -> None:
+    if mode not in _PADDING_MODES:
+        raise AssertionError(f"padding_mode must be one of {', '.join(_PADDING_MODES)}; found {mode!r}")
+
+
 class _Conv2d(_ConvNd):
     """What the convolutions over height and width share: settings, each one number or two."""
+
+    _arguments: tuple[str, ...] = (
+        "in_channels",
+        "out_channels",
+        "kernel_size",
+        "stride",
+        "padding",
+        "dilation",
+        "groups",
+        "conv_mode",
+        "compute_mode",
+    )
 
     def __init__(
         self,
@@ -135,4 +144,34 @@ class _Conv2d(_ConvNd):
             groups,
             bias,
             **kwargs,
+        )
+
+    def _settings(self) -> dict[str, Any]:
+        """The arguments with which another layer of the same kind is made, but for its name."""
+        return {**{n: getattr(self, n) for n in self._arguments}, "bias": self.bias is not None}
+
+
+class _Conv3d(_ConvNd):
+    """What the convolutions over depth, height and width share: settings, each one number or three."""
+
+    def __init__(
+        self,
+        channels: tuple[int, int],
+        kernel_size: Any,
+        stride: Any,
+        padding: Any,
+        output_padding: Any,
+        dilation: Any,
+        groups: int,
+        bias: bool,
+    ) -> None:
+        super().__init__(
+            *channels,
+            triple_nonzero(kernel_size),
+            triple_nonzero(stride),
+            triple(padding),
+            output_padding,
+            triple_nonzero(dilation),
+            groups,
+            bias,
         )

@@ -6,7 +6,7 @@ from typing import Any
 
 from .. import functional as F
 from ..imperative import Tensor
-from .conv_base import PADDING_MODES, _Conv2d
+from .conv_base import _check_padding_mode, _Conv2d
 
 __all__ = ["DeformableConv2d", "RegionRestrictedConv"]
 
@@ -99,10 +99,7 @@ class RegionRestrictedConv(_Conv2d):
 
     def calc_conv(self, inp: Any, weight: Any, rin: Any, rout: Any, bias: Any) -> Tensor:
         """The layer with other parameters."""
-        if self.padding_mode not in PADDING_MODES:
-            raise AssertionError(
-                f"padding_mode must be one of {', '.join(PADDING_MODES)}; found {self.padding_mode!r}"
-            )
+        _check_padding_mode(self.padding_mode)
         sizes = (self.stride, self.padding, self.dilation, self.groups)
         return F.region_restricted_conv(
             inp, weight, rin, rout, bias, *sizes, self.conv_mode, self.compute_mode

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
 
 from .. import functional as F
 from ..imperative import Parameter, Tensor
-from . import init
-from .module import Module
+from .weighted import Weighted
 
 __all__ = ["Linear", "LinearRelu"]
 
 
-class Linear(Module):
+class Linear(Weighted):
     """``x @ weight.T + bias``.
 
     Args:
@@ -44,19 +42,13 @@ class Linear(Module):
         super().__init__(**kwargs)
         self.out_features = out_features
         self.in_features = in_features
-        self.weight: Any = Parameter(np.zeros((out_features, in_features), np.float32))
-        self.bias: Any = Parameter(np.zeros(out_features, np.float32)) if bias else None
+        self.weight = Parameter(np.zeros((out_features, in_features), np.float32))
+        self.bias = Parameter(np.zeros(out_features, np.float32)) if bias else None
         self.compute_mode = compute_mode
         self.reset_parameters()
 
     def _get_fanin(self) -> int:
         return self.in_features
-
-    def reset_parameters(self) -> None:
-        """Draw the weight anew, with a variance of one by `in_features`; the bias becomes 0."""
-        init.normal_(self.weight, 0.0, math.sqrt(1 / self._get_fanin()))
-        if self.bias is not None:
-            init.zeros_(self.bias)
 
     def calc_linear(self, x: Any, weight: Any, bias: Any) -> Tensor:
         """The layer with other parameters."""

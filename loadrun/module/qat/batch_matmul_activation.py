@@ -23,6 +23,4 @@ class BatchMatMulActivation(Float.BatchMatMulActivation, QATModule):
     def from_float_module(cls, float_module: Any) -> Any:
         """The module that a float one becomes."""
         f = float_module
-        made = cls(f.batch, f.in_features, f.out_features, f.bias is not None, name=f.name)
-        made.weight, made.bias = f.weight, f.bias
-        return made
+        return cls._sharing(f, f.batch, f.in_features, f.out_features, f.bias is not None)

@@ -22,23 +22,7 @@ class Conv2d(Float.Conv2d, QATModule):
     @classmethod
     def from_float_module(cls, float_module: Any) -> Any:
         """The module that a float one becomes."""
-        f = float_module
-        made = cls(
-            f.in_channels,
-            f.out_channels,
-            f.kernel_size,
-            f.stride,
-            f.padding,
-            f.dilation,
-            f.groups,
-            f.bias is not None,
-            f.conv_mode,
-            f.compute_mode,
-            f.padding_mode,
-            name=f.name,
-        )
-        made.weight, made.bias = f.weight, f.bias
-        return made
+        return cls._sharing(float_module, **float_module._settings())
 
     def forward(self, inp: Any) -> Any:
         """(N, in_channels, H, W)."""
@@ -64,23 +48,7 @@ class ConvTranspose2d(Float.ConvTranspose2d, QATModule):
     @classmethod
     def from_float_module(cls, float_module: Any) -> Any:
         """The module that a float one becomes."""
-        f = float_module
-        made = cls(
-            f.in_channels,
-            f.out_channels,
-            f.kernel_size,
-            f.stride,
-            f.padding,
-            f.output_padding,
-            f.dilation,
-            f.groups,
-            f.bias is not None,
-            f.conv_mode,
-            f.compute_mode,
-            name=f.name,
-        )
-        made.weight, made.bias = f.weight, f.bias
-        return made
+        return cls._sharing(float_module, **float_module._settings())
 
     def forward(self, inp: Any) -> Any:
         """(N, in_channels, H, W)."""

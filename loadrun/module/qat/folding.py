@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import Any
 
 from ... import functional as F
+from .module import QATModule
 
-__all__ = ["Folding", "filled"]
+__all__ = ["Folded", "Folding", "filled"]
 
 
 def filled(value: Any, count: int, default: float) -> Any:
@@ -51,3 +53,63 @@ class Folding:
     def bias(self, bias: Any) -> Any:
         """The bias after the normalization, (1, channels, 1, 1)."""
         return self.beta + self.gamma * (filled(bias, self.count, 0.0) - self.mean) * self.istd
+
+
+class Folded(QATModule):
+    """A layer and the batch normalization ``bn`` after it, with fake quantization of the weight that does both."""
+
+    _layer_name: str
+    """The attribute that holds the layer."""
+    bn: Any
+
+    @property
+    def _layer(self) -> Any:
+        return getattr(self, self._layer_name)
+
+    @abstractmethod
+    def _scale_shape(self) -> tuple[int, ...]:
+        """The shape in which the scale of every channel multiplies the layer's weight."""
+
+    @abstractmethod
+    def _calc(self, inp: Any, weight: Any, bias: Any) -> Any:
+        """The layer with other parameters."""
+
+    def _as_bias(self, value: Any) -> Any:
+        """A value of every channel in the shape of the layer's bias."""
+        return value
+
+    def _as_output(self, value: Any) -> Any:
+        """A value of every channel in a shape that goes with the layer's output."""
+        return value
+
+    def _weight(self, fold: Folding) -> Any:
+        return self.apply_quant_weight(self._layer.weight * fold.scale.reshape(self._scale_shape()))
+
+    def _bias(self, fold: Folding) -> Any:
+        return self._as_bias(fold.bias(self._layer.bias))
+
+    def fold_weight_bias(self, bn_mean: Any, bn_var: Any) -> tuple[Any, Any]:
+        """Weight, rounded, and bias of the layer that does both."""
+        fold = Folding.of(self.bn, bn_mean, bn_var)
+        return self._weight(fold), self._bias(fold)
+
+    def _calc_bn_qat(self, inp: Any, approx: bool) -> Any:
+        """The layer with the running statistics in its rounded weight.
+
+        While training, if `approx`, the scale is taken out of the result again and the batch's statistics are used.
+        """
+        fold = Folding.of(self.bn, self.bn.running_mean, self.bn.running_var)
+        weight = self._weight(fold)
+        if not (self.training and approx):
+            return self._calc(inp, weight, self.apply_quant_bias(self._bias(fold), inp, weight))
+        y = self._calc(inp, weight, None) / self._as_output(fold.scale)
+        bias = self._layer.bias
+        return self.bn(y if bias is None else y + self._as_output(bias))
+
+    @classmethod
+    def _sharing(cls, source: Any, *args: Any, **kwargs: Any) -> Any:
+        """A module made with these arguments and the name of a float one, whose parameters it shares."""
+        made = cls(*args, name=source.name, **kwargs)
+        theirs = getattr(source, cls._layer_name)
+        made._layer.weight, made._layer.bias, made.bn = theirs.weight, theirs.bias, source.bn
+        return made

@@ -26,10 +26,7 @@ class Linear(Float.Linear, QATModule):
     @classmethod
     def from_float_module(cls, float_module: Any) -> Any:
         """The module that a float one becomes."""
-        f = float_module
-        made = cls(f.in_features, f.out_features, name=f.name)
-        made.weight, made.bias = f.weight, f.bias
-        return made
+        return cls._sharing(float_module, float_module.in_features, float_module.out_features)
 
 
 class LinearRelu(Linear):

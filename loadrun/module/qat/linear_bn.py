@@ -6,51 +6,38 @@ from typing import Any
 
 from ... import functional as F
 from .. import linear_bn as Float
-from .folding import Folding
-from .module import QATModule
+from .folding import Folded
 
 __all__ = ["LinearBn1d", "LinearBnRelu1d"]
 
 
-class _LinearBnActivation1d(Float._LinearBnActivation1d, QATModule):
-    def _folded(self, fold: Folding) -> Any:
-        return self.linear.weight * fold.scale.reshape((-1, 1))
+class _LinearBnActivation1d(Float._LinearBnActivation1d, Folded):
+    _layer_name = "linear"
 
-    def fold_weight_bias(self, bn_mean: Any, bn_var: Any) -> tuple[Any, Any]:
-        """Weight, rounded, and bias of the layer that does both."""
-        fold = Folding.of(self.bn, bn_mean, bn_var)
-        return self.apply_quant_weight(self._folded(fold)), fold.bias(self.linear.bias).reshape((-1,))
+    def _scale_shape(self) -> tuple[int, ...]:
+        return (-1, 1)
+
+    def _as_bias(self, value: Any) -> Any:
+        return value.reshape((-1,))
+
+    def _as_output(self, value: Any) -> Any:
+        return value.reshape((1, -1))
+
+    def _calc(self, inp: Any, weight: Any, bias: Any) -> Any:
+        return self.linear.calc_linear(inp, weight, bias)
 
     def calc_linear_bn_qat(self, inp: Any, approx: bool = True) -> Any:
-        """The layer with the running statistics in its rounded weight.
-
-        While training, the scale is taken out of the result again and the batch's statistics are used.
-        """
-        fold = Folding.of(self.bn, self.bn.running_mean, self.bn.running_var)
-        weight = self.apply_quant_weight(self._folded(fold))
-        if not (self.training and approx):
-            bias = self.apply_quant_bias(fold.bias(self.linear.bias).reshape((-1,)), inp, weight)
-            return self.linear.calc_linear(inp, weight, bias)
-        plain = self.linear.calc_linear(inp, weight, None) / fold.scale.reshape((1, -1))
-        return self.bn(plain if self.linear.bias is None else plain + self.linear.bias.reshape((1, -1)))
+        """The layer with the normalization in its rounded weight; `approx` counts while training."""
+        return self._calc_bn_qat(inp, approx)
 
     @classmethod
     def from_float_module(cls, float_module: Any) -> Any:
         """The module that a float one becomes."""
         f, bn = float_module.linear, float_module.bn
-        made = cls(
-            f.in_features,
-            f.out_features,
-            f.bias is not None,
-            f.compute_mode,
-            bn.eps,
-            bn.momentum,
-            bn.affine,
-            bn.track_running_stats,
-            name=float_module.name,
+        settings = (bn.eps, bn.momentum, bn.affine, bn.track_running_stats)
+        return cls._sharing(
+            float_module, f.in_features, f.out_features, f.bias is not None, f.compute_mode, *settings
         )
-        made.linear.weight, made.linear.bias, made.bn = f.weight, f.bias, bn
-        return made
 
 
 class LinearBn1d(_LinearBnActivation1d):

@@ -109,6 +109,13 @@ class QATModule(Module):
         return self._asked("get_qparams", self.act_fake_quant, self.act_observer)
 
     @classmethod
+    def _sharing(cls, source: Any, *args: Any, **kwargs: Any) -> Any:
+        """A module made with these arguments and the name of a float one, whose weight and bias it shares."""
+        made = cls(*args, name=source.name, **kwargs)
+        made.weight, made.bias = source.weight, source.bias
+        return made
+
+    @classmethod
     @abstractmethod
     def from_float_module(cls, float_module: Any) -> Any:
         """The module that a float one becomes; both share their parameters."""

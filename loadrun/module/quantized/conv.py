@@ -76,18 +76,10 @@ class Conv2d(Float.Conv2d, QuantizedModule):
     @classmethod
     def _like(cls, conv: Any, dtype: Any, name: Any) -> Any:
         """A module with the settings of a float or qat one."""
-        return cls(
-            conv.in_channels,
-            conv.out_channels,
-            conv.kernel_size,
-            conv.stride,
-            conv.padding,
-            conv.dilation,
-            conv.groups,
-            dtype=dtype,
-            padding_mode=conv.padding_mode,
-            name=name,
-        )
+        # There always is a bias, and MegEngine does not take the modes along.
+        left = ("bias", "conv_mode", "compute_mode")
+        settings = {k: v for k, v in conv._settings().items() if k not in left}
+        return cls(**settings, dtype=dtype, name=name)
 
     @classmethod
     def from_qat_module(cls, qat_module: Any) -> Any:
@@ -132,8 +124,6 @@ class ConvTranspose2d(Float.ConvTranspose2d, QuantizedModule):
         dtype: the quantized dtype of the result.
     """
 
-    output_padding: Any = 0
-
     def __init__(
         self,
         in_channels: int,
@@ -175,21 +165,7 @@ class ConvTranspose2d(Float.ConvTranspose2d, QuantizedModule):
     @classmethod
     def _like(cls, conv: Any, dtype: Any, name: Any) -> Any:
         """A module with the settings of a float or qat one."""
-        return cls(
-            conv.in_channels,
-            conv.out_channels,
-            conv.kernel_size,
-            conv.stride,
-            conv.padding,
-            conv.output_padding,
-            conv.dilation,
-            conv.groups,
-            conv.bias is not None,
-            conv.conv_mode,
-            conv.compute_mode,
-            dtype=dtype,
-            name=name,
-        )
+        return cls(**conv._settings(), dtype=dtype, name=name)
 
     @classmethod
     def from_qat_module(cls, qat_module: Any) -> Any:

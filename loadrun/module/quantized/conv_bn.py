@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .conv import Conv2d
-from .module import stored
+from .module import filled
 
 __all__ = ["ConvBn2d", "ConvBnRelu2d"]
 
@@ -15,11 +15,7 @@ class _ConvBnActivation2d(Conv2d):
     def from_qat_module(cls, qat_module: Any) -> Any:
         """The module that one with fake quantization becomes."""
         q = qat_module
-        made = cls._like(q.conv, q.get_activation_dtype(), q.name)
-        weight, bias = q.fold_weight_bias(q.bn.running_mean, q.bn.running_var)
-        made.weight = stored(weight, q.get_weight_dtype(), q.conv.weight.name)
-        made.bias = stored(bias, name=q.conv.bias.name if q.conv.bias is not None else "")
-        return made
+        return filled(cls._like(q.conv, q.get_activation_dtype(), q.name), q, q.conv)
 
 
 class ConvBn2d(_ConvBnActivation2d):

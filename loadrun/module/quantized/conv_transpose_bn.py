@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .conv import ConvTranspose2d
-from .module import stored
+from .module import filled
 
 __all__ = ["ConvTransposeBn2d", "ConvTransposeBnRelu2d"]
 
@@ -15,11 +15,7 @@ class _ConvTransposeBnActivation2d(ConvTranspose2d):
     def from_qat_module(cls, qat_module: Any) -> Any:
         """The module that one with fake quantization becomes."""
         q, conv = qat_module, qat_module.conv_transpose2d
-        made = cls._like(conv, q.get_activation_dtype(), q.name)
-        weight, bias = q.fold_weight_bias(q.bn.running_mean, q.bn.running_var)
-        made.weight = stored(weight, q.get_weight_dtype(), conv.weight.name)
-        made.bias = stored(bias, name=conv.bias.name if conv.bias is not None else "")
-        return made
+        return filled(cls._like(conv, q.get_activation_dtype(), q.name), q, conv)
 
 
 class ConvTransposeBn2d(_ConvTransposeBnActivation2d):

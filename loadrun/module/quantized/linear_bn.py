@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .linear import Linear
-from .module import stored
+from .module import filled
 
 __all__ = ["LinearBn1d", "LinearBnRelu1d"]
 
@@ -15,11 +15,7 @@ class _LinearBnActivation1d(Linear):
     def from_qat_module(cls, qat_module: Any) -> Any:
         """The module that one with fake quantization becomes."""
         q = qat_module
-        made = cls(dtype=q.get_activation_dtype(), name=q.name)
-        weight, bias = q.fold_weight_bias(q.bn.running_mean, q.bn.running_var)
-        made.weight = stored(weight, q.get_weight_dtype(), q.linear.weight.name)
-        made.bias = stored(bias, name=q.linear.bias.name if q.linear.bias is not None else "")
-        return made
+        return filled(cls(dtype=q.get_activation_dtype(), name=q.name), q, q.linear)
 
 
 class LinearBn1d(_LinearBnActivation1d):

@@ -39,6 +39,20 @@ def stored(value: Tensor, dtype: Any = None, name: str = "") -> Parameter:
     return Parameter(value if dtype is None else value.astype(dtype), name=name)
 
 
+def filled(made: Any, q: Any, layer: Any) -> Any:
+    """A new module with the weight and bias to which `layer` and the normalization of `q` are folded.
+
+    Args:
+        made: the new module.
+        q: a module with fake quantization.
+        layer: the layer in `q`, whose parameters give theirs names.
+    """
+    weight, bias = q.fold_weight_bias(q.bn.running_mean, q.bn.running_var)
+    made.weight = stored(weight, q.get_weight_dtype(), layer.weight.name)
+    made.bias = stored(bias, name="" if layer.bias is None else layer.bias.name)
+    return made
+
+
 def quantized_bias(bias: Any, inp: Tensor, weight: Tensor) -> Any:
     """A bias as the integers to which products of input and weight are added."""
     if bias is None:

@@ -1,0 +1,29 @@
+"""What layers with a weight and a bias share."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from typing import Any
+
+from . import init
+from .module import Module
+
+__all__ = ["Weighted"]
+
+
+class Weighted(Module):
+    """A layer with a weight and, unless it is None, a bias."""
+
+    weight: Any
+    bias: Any
+
+    @abstractmethod
+    def _get_fanin(self) -> int:
+        """How many elements of the input an element of the output depends on."""
+
+    def reset_parameters(self) -> None:
+        """Draw the weight anew, with a variance of one by the inputs of an output; the bias becomes 0."""
+        init.normal_(self.weight, 0.0, math.sqrt(1 / self._get_fanin()))
+        if self.bias is not None:
+            init.zeros_(self.bias)
