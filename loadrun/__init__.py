@@ -58,7 +58,19 @@ _LATER = {
     "trace_module": "jit",
 }
 _ROOMS = frozenset(
-    ("amp", "autodiff", "checkpoint", "config", "core", "distributed", "functional", "hub", "jit", "module")
+    (
+        "amp",
+        "autodiff",
+        "checkpoint",
+        "config",
+        "core",
+        "device",
+        "distributed",
+        "functional",
+        "hub",
+        "jit",
+        "module",
+    )
     + ("quantization", "random", "utils")
 )
 

@@ -42,6 +42,10 @@ def test_pretrained_weights_come_from_the_file_that_megengine_would_have_cached(
 
 
 def test_one_process() -> None:
+    from loadrun.device import get_device_count, is_cuda_available
+
+    assert loadrun.device.get_device_count is get_device_count
+    assert (get_device_count("gpu"), is_cuda_available()) == (0, False)
     assert (dist.get_rank(), dist.get_world_size(), dist.is_distributed()) == (0, 1, False)
     dist.group_barrier()
     assert dist.synchronized(lambda: 3)() == 3
