@@ -35,6 +35,8 @@ _M = P.ElemwiseMode
 
 def _one(x: Any) -> Tensor:
     """The single operand; a list of numbers is one, too."""
+    if isinstance(x, Tensor):
+        return x
     return as_tensor(x) if isinstance(x, (list, tuple)) else operands((x,))[0]
 
 

@@ -91,27 +91,23 @@ def multi_head_attention(
     >>> out.tolist()
     [[[1.0, 1.0, 1.0, 1.0], [1.0, 1.0, 1.0, 1.0]]]
     """
-    widths = [embed_dim if n is None else n for n in (qproj_size, kproj_size, vproj_size, oproj_size)]
-    for width, bias, name in zip(widths, (qbias, kbias, vbias, obias), _PROJECTIONS, strict=True):
-        require(width > 0 or not bias, f"a bias of the {name} projection needs a projection weight")
-    for refused, text in (
+    sizes, biases = (qproj_size, kproj_size, vproj_size, oproj_size), (qbias, kbias, vbias, obias)
+    projections = _projections(embed_dim, sizes, biases)
+    refused = (
         (add_zero_attn is not False, "add_zero_attn"),
         (bias_k is not None, "bias_k"),
         (bias_v is not None, "bias_v"),
         (reslink is not False, "reslink"),
-    ):
-        require(not refused, f"{text} is not supported, as in MegEngine outside cuDNN")
+    )
+    for given, name in refused:
+        require(not given, f"{name} is not supported, as in MegEngine outside cuDNN")
     query, key, value, weight = map(as_tensor, (query, key, value, io_weight_bias))
     masks = [None if m is None else as_tensor(m) for m in (attn_mask, key_padding_mask)]
     _check(query, key, value, masks[0], masks[1], num_heads)
-    if not maybe_cudnn_style_mask:
-        masks = [
-            _additive(m, query, n) for m, n in zip(masks, ("attn_mask", "key_padding_mask"), strict=True)
-        ]
     mask, kind = _merged(masks[0], masks[1], query, key, num_heads, is_causal, maybe_cudnn_style_mask)
     param = P.MultiHeadAttn(
         num_heads=num_heads,
-        sm_scaler=(embed_dim if widths[0] == 0 else embed_dim // num_heads) ** -0.5,
+        sm_scaler=(embed_dim // num_heads if projections["qproj_size"] else embed_dim) ** -0.5,
         attn_prob=attn_drop,
         out_prob=out_drop,
         training=training,
@@ -119,14 +115,7 @@ def multi_head_attention(
         embeding_size=embed_dim,
         k_size=int(key.shape[2]),
         v_size=int(value.shape[2]),
-        qproj_size=widths[0],
-        kproj_size=widths[1],
-        vproj_size=widths[2],
-        oproj_size=widths[3],
-        qbias=qbias,
-        kbias=kbias,
-        vbias=vbias,
-        obias=obias,
+        **projections,
         need_weights=need_weights,
         tensor_combination_type=_Extra.NONE if mask is None else _Extra.ONLY_MASK,
     )
@@ -134,15 +123,23 @@ def multi_head_attention(
     out, weights, *_ = apply("MultiHeadAttn", param, inputs=inputs, n=4)
     if not need_weights:
         return out, None
-    if not average_attn_weights:
-        return out, weights
+    return out, _mean_of_heads(weights, query.shape[0], num_heads) if average_attn_weights else weights
+
+
+def _projections(embed_dim: int, sizes: tuple[int | None, ...], biases: tuple[bool, ...]) -> dict[str, Any]:
+    """The fields of the operator's record that tell the four projections."""
+    fields: dict[str, Any] = {}
+    for name, size, bias in zip(("query", "key", "value", "output"), sizes, biases, strict=True):
+        width = embed_dim if size is None else size
+        require(width > 0 or not bias, f"a bias of the {name} projection needs a projection weight")
+        fields |= {f"{name[0]}proj_size": width, f"{name[0]}bias": bias}
+    return fields
+
+
+def _mean_of_heads(weights: Tensor, n: int, heads: int) -> Tensor:
     from .math import mean
 
-    rows, keys = weights.shape[-2:]
-    return out, mean(weights.reshape((query.shape[0], num_heads, rows, keys)), 1)
-
-
-_PROJECTIONS = ("query", "key", "value", "output")
+    return mean(weights.reshape((n, heads, *weights.shape[-2:])), 1)
 
 
 def _check(
@@ -186,6 +183,9 @@ def _merged(
     """One mask of both, and what the operator is told about it."""
     from .tensor import broadcast_to, concat
 
+    if not cudnn:
+        mask = _additive(mask, query, "attn_mask")
+        padding = _additive(padding, query, "key_padding_mask")
     n, rows, _ = query.shape
     keys = key.shape[1]
     if cudnn:

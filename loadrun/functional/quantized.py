@@ -17,7 +17,29 @@ from .geometry import member
 __all__ = ["batch_conv_bias_activation", "conv_bias_activation", "conv_transpose2d"]
 
 
-def _convolved(type: str, param: P.Record, inputs: tuple[Any, ...], dtype: Any) -> Tensor:
+def _convolved(
+    type: str,
+    record: type[P.ConvBias | P.BatchConvBias],
+    inputs: tuple[Any, ...],
+    dtype: Any,
+    geometry: tuple[Any, Any, Any],
+    groups: int,
+    modes: tuple[Any, Any, Any],
+) -> Tensor:
+    """A convolution with an activation.
+
+    Args:
+        geometry: stride, padding, dilation.
+        modes: of the activation, the convolution and the sums.
+    """
+    nonlinear_mode, conv_mode, compute_mode = modes
+    param = record(
+        **window(*geometry),
+        nonlineMode=member(P.NonlineMode, nonlinear_mode, "nonlinear_mode"),
+        mode=member(P.ConvMode, conv_mode, "conv_mode"),
+        compute_mode=member(P.ComputeMode, compute_mode, "compute_mode"),
+        sparse=sparse(groups),
+    )
     output = None if dtype is None else graph_dtype(dtype)
     tensors = [as_tensor(x) for x in inputs]
     return apply1(type, param, P.ExecutionPolicy(), inputs=tensors, output_dtype=output)
@@ -60,14 +82,9 @@ def conv_bias_activation(
     >>> conv_bias_activation(x, w, Tensor(np.zeros((1, 1, 1, 1)), qint32(0.25)), qint8(1.0)).item()
     3
     """
-    param = P.ConvBias(
-        **window(stride, padding, dilation),
-        nonlineMode=member(P.NonlineMode, nonlinear_mode, "nonlinear_mode"),
-        mode=member(P.ConvMode, conv_mode, "conv_mode"),
-        compute_mode=member(P.ComputeMode, compute_mode, "compute_mode"),
-        sparse=sparse(groups),
-    )
-    return _convolved("ConvBiasForwardV4", param, (inp, weight, bias), dtype)
+    inputs, geometry = (inp, weight, bias), (stride, padding, dilation)
+    modes = (nonlinear_mode, conv_mode, compute_mode)
+    return _convolved("ConvBiasForwardV4", P.ConvBias, inputs, dtype, geometry, groups, modes)
 
 
 def batch_conv_bias_activation(
@@ -104,14 +121,9 @@ def batch_conv_bias_activation(
     >>> batch_conv_bias_activation(x, w, Tensor(np.zeros((1, 1, 1, 1)), qint32(0.25)), qint8(1.0)).item()
     3
     """
-    param = P.BatchConvBias(
-        **window(stride, padding, dilation),
-        nonlineMode=member(P.NonlineMode, nonlinear_mode, "nonlinear_mode"),
-        mode=member(P.ConvMode, conv_mode, "conv_mode"),
-        compute_mode=member(P.ComputeMode, compute_mode, "compute_mode"),
-        sparse=sparse(groups),
-    )
-    return _convolved("BatchConvBiasForwardV1", param, (inp, weight, bias), dtype)
+    inputs, geometry = (inp, weight, bias), (stride, padding, dilation)
+    modes = (nonlinear_mode, conv_mode, compute_mode)
+    return _convolved("BatchConvBiasForwardV1", P.BatchConvBias, inputs, dtype, geometry, groups, modes)
 
 
 def conv_transpose2d(

@@ -15,7 +15,7 @@ from .numpy_protocol import lowers, refused
 from .numpy_reduce import summed
 from .numpy_types import common, narrow, operand
 
-__all__: list[str] = []
+__all__ = ["contracted"]
 
 _LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
@@ -155,7 +155,18 @@ def einsum(
     else:
         subscripts, arrays = _interleaved(operands)
     kind = narrow(common(arrays) if dtype is None else dtype)
-    xs = [operand(a, kind) for a in arrays]
+    return contracted(subscripts, [operand(a, kind) for a in arrays])
+
+
+def contracted(subscripts: str, xs: Sequence[Tensor]) -> Tensor:
+    """Einstein summation of tensors of one dtype.
+
+    Raises:
+        ValueError: the subscripts do not fit the tensors.
+
+    >>> contracted("ij,j->i", [Tensor([[1.0, 2.0], [3.0, 4.0]]), Tensor([1.0, 10.0])]).tolist()
+    [21.0, 43.0]
+    """
     terms, result = _parsed(subscripts, xs)
     parts = [_without_repeats(x, t) for x, t in zip(xs, terms, strict=True)]
     for pair in _path(parts, result):
