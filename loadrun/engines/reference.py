@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,13 +14,13 @@ from ..ops.control import find_branches
 from ..ops.infer import Inference, describe, infer_dtypes, infer_shapes
 from ..ops.parallel import blas_serial
 from ..ops.registry import Shape, implementation
-from .dtr import DTRProgram
 from .fuse import fuse
 from .memory import MemoryMeter, memory_limit
-from .profile import Profile
 from .program import Observer, Program, Step, execute, make_step, mark_dying, specialize, typed
 from .recompute_config import DTRConfig, SublinearMemoryConfig, sublinear_from_environment
-from .sublinear import plan_sublinear
+
+if TYPE_CHECKING:
+    from .profile import Profile
 
 __all__ = ["ReferenceEngine"]
 
@@ -68,7 +68,7 @@ class ReferenceEngine:
         self.seed = seed
         self.dtr = dtr
         self.sublinear = sublinear if sublinear or dtr else sublinear_from_environment()
-        self._profile = Profile(graph) if profile else None
+        self._profile = _profile(graph) if profile else None
         self._oprs = graph.needed(self.targets)
         infer_dtypes(self._oprs)
         self._branches = find_branches(self._oprs)
@@ -185,10 +185,14 @@ class ReferenceEngine:
         if fused:
             program.steps = fuse(program.steps, known, keep)
         if self.sublinear is not None:
+            from .sublinear import plan_sublinear
+
             program.steps = plan_sublinear(program.steps, known, keep, self.sublinear).steps
         if fused or self.sublinear is not None:
             mark_dying(program.steps, {*keep, *program.constants})
         if self.dtr is not None:
+            from .dtr import DTRProgram
+
             program = DTRProgram(program, keep, known, self.dtr)
         if self._profile is not None:
             self._profile.watch(program.steps, known)
@@ -227,6 +231,12 @@ class ReferenceEngine:
                         f"{describe(opr)} gives {var.dtype} {list(shape)}, {size:.1f} GiB, "
                         f"more than the {limit / 2**30:.1f} GiB of memory"
                     )
+
+
+def _profile(graph: Graph) -> Profile:
+    from .profile import Profile
+
+    return Profile(graph)
 
 
 def _shape_text(shape: Shape | None) -> str:
