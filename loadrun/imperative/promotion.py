@@ -20,6 +20,7 @@ from ..ops.elemwise import promote
 from .apply import apply1, tensor_class
 from .convert import as_tensor, const
 from .dtypes import graph_dtype
+from .settings import FLOATS
 
 if TYPE_CHECKING:
     from .value import Tensor
@@ -36,26 +37,6 @@ _COMPARE = {
     _M.ISNAN: _T.ISNAN,
     _M.ISINF: _T.ISINF,
 }
-_FLOAT_ONLY = frozenset(
-    (
-        *(
-            _M.TRUE_DIV,
-            _M.EXP,
-            _M.POW,
-            _M.LOG,
-            _M.EXPM1,
-            _M.LOG1P,
-            _M.ACOS,
-            _M.ASIN,
-            _M.ATAN2,
-            _M.COS,
-            _M.SIN,
-        ),
-        *(_M.LOG_SUM_EXP, _M.TAN, _M.ASINH, _M.ACOSH, _M.ATANH, _M.SINH, _M.COSH, _M.SOFTPLUS, _M.HSIGMOID),
-        *(_M.LOGSIGMOID, _M.SQRT, _M.TANH),
-    )
-)
-"""Modes that turn integers into float32."""
 _NOTHING_TO_ROUND = frozenset((_M.CEIL, _M.FLOOR, _M.ROUND))
 
 
@@ -174,6 +155,6 @@ def elemwise(mode: P.ElemwiseMode, *values: Any) -> Tensor:
     if inputs[0]._dtype.np.kind in "iu" and not inputs[0]._dtype.is_quantized:
         if mode in _NOTHING_TO_ROUND:
             return inputs[0]._frozen()
-        if mode in _FLOAT_ONLY:
+        if mode in FLOATS:
             inputs = [x.astype("float32") for x in inputs]
     return apply1("Elemwise", _record(mode), inputs=inputs)

@@ -12,30 +12,20 @@ from ..params import Record
 if TYPE_CHECKING:
     from .value import Tensor
 
-__all__ = ["adapted", "in_force"]
+__all__ = ["FLOATS", "adapted", "in_force"]
 
 _M = P.ElemwiseMode
 _LOW = frozenset(("ConvolutionV2", "ConvolutionBackwardDataV2", "MatrixMulV2", "BatchedMatrixMulV2"))
 _HIGH = frozenset(("LayerNorm", "GeneralNorm", "GroupNorm", "InstanceNorm"))
-_HIGH_MODES = frozenset(
+FLOATS = frozenset(
     (
-        *(
-            _M.TRUE_DIV,
-            _M.EXP,
-            _M.POW,
-            _M.LOG,
-            _M.EXPM1,
-            _M.LOG1P,
-            _M.ACOS,
-            _M.ASIN,
-            _M.ATAN2,
-            _M.COS,
-            _M.SIN,
-        ),
-        *(_M.LOG_SUM_EXP, _M.TAN, _M.ASINH, _M.ACOSH, _M.ATANH, _M.SINH, _M.COSH, _M.SOFTPLUS, _M.HSIGMOID),
-        *(_M.LOGSIGMOID, _M.SQRT),
+        *(_M.TRUE_DIV, _M.EXP, _M.EXPM1, _M.POW, _M.SQRT, _M.LOG, _M.LOG1P, _M.LOG_SUM_EXP, _M.SOFTPLUS),
+        *(_M.SIN, _M.COS, _M.TAN, _M.ASIN, _M.ACOS, _M.ATAN2, _M.SINH, _M.COSH, _M.TANH, _M.ASINH, _M.ACOSH),
+        *(_M.ATANH, _M.HSIGMOID, _M.LOGSIGMOID),
     )
 )
+"""Modes that turn integers into float32."""
+_HIGH_MODES = FLOATS - {_M.TANH}
 
 
 def in_force() -> bool:

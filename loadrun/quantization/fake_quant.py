@@ -21,7 +21,7 @@ from .utils import (
     tqt_forward,
 )
 
-__all__ = ["LSQ", "TQT", "FakeQuantize", "meta_of"]
+__all__ = ["LSQ", "TQT", "FakeQuantize", "Switched", "meta_of"]
 
 
 def meta_of(dtype: str | QuantDtypeMeta) -> QuantDtypeMeta:
@@ -40,12 +40,12 @@ def meta_of(dtype: str | QuantDtypeMeta) -> QuantDtypeMeta:
     return _builtin_quant_dtypes[dtype]
 
 
-class _FakeQuantize(Module):
-    """What the kinds share.
+class Switched(Module):
+    """What fake quantizations and observers share: they are for one kind of dtype, and can be switched off.
 
     Args:
         dtype: the kind of dtype, or its name.
-        enable: whether to round at first.
+        enable: whether it works at first.
         kwargs: ``narrow_range`` of old releases is ignored.
     """
 
@@ -57,12 +57,16 @@ class _FakeQuantize(Module):
         self.enabled = enable
 
     def enable(self) -> None:
-        """Round from now on."""
+        """Round, or watch, from now on."""
         self.enabled = True
 
     def disable(self) -> None:
-        """Let values through from now on."""
+        """Let values through as they are from now on."""
         self.enabled = False
+
+
+class _FakeQuantize(Switched):
+    """What the kinds of fake quantization share."""
 
     @abstractmethod
     def fake_quant_forward(self, inp: Any, qparams: Any = None) -> Tensor:

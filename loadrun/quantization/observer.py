@@ -10,8 +10,7 @@ import numpy as np
 from .. import functional as F
 from ..core.tensor.dtype import QuantDtypeMeta
 from ..imperative import Tensor, as_tensor
-from ..module import Module
-from .fake_quant import meta_of
+from .fake_quant import Switched
 from .histogram import combined, least_error_range
 from .utils import QParams, QParamsModuleMixin, QuantMode, create_qparams
 
@@ -28,7 +27,7 @@ __all__ = [
 _LARGEST = float(np.finfo(np.float32).max)
 
 
-class Observer(Module, QParamsModuleMixin):
+class Observer(Switched, QParamsModuleMixin):
     """Base of the observers: lets values through, and watches while training.
 
     Args:
@@ -37,19 +36,7 @@ class Observer(Module, QParamsModuleMixin):
     """
 
     def __init__(self, dtype: str | QuantDtypeMeta, **kwargs: Any) -> None:
-        super().__init__()
-        self.dtype = meta_of(dtype)
-        self.qmin = self.dtype.qmin
-        self.qmax = self.dtype.qmax
-        self.enabled = True
-
-    def enable(self) -> None:
-        """Watch from now on."""
-        self.enabled = True
-
-    def disable(self) -> None:
-        """Let values through unseen from now on."""
-        self.enabled = False
+        super().__init__(dtype, **kwargs)
 
     def train(self, mode: bool = True, recursive: bool = True) -> None:
         """Watch while training, not in inference."""
