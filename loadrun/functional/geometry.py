@@ -47,13 +47,21 @@ def sizes(value: Any, count: int, what: str) -> tuple[int, ...]:
 
 
 def pair(value: Any, what: str) -> tuple[int, int]:
-    """`sizes` for height and width."""
+    """`sizes` for height and width.
+
+    >>> pair(2, "stride")
+    (2, 2)
+    """
     h, w = sizes(value, 2, what)
     return h, w
 
 
 def triple(value: Any, what: str) -> tuple[int, int, int]:
-    """`sizes` for depth, height and width."""
+    """`sizes` for depth, height and width.
+
+    >>> triple((1, 2, 3), "stride")
+    (1, 2, 3)
+    """
     d, h, w = sizes(value, 3, what)
     return d, h, w
 

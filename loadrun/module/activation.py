@@ -14,7 +14,10 @@ __all__ = ["GELU", "LeakyReLU", "PReLU", "ReLU", "SiLU", "Sigmoid", "Softmax"]
 
 
 class Softmax(Module):
-    """``exp(x) / sum(exp(x))`` along an axis; without one, the last, or the second of four axes.
+    """``exp(x) / sum(exp(x))`` along an axis.
+
+    Args:
+        axis: one axis or several; by default the last, or the second of four.
 
     >>> Softmax(axis=0)(Tensor([0.0, 0.0])).tolist()
     [0.5, 0.5]
@@ -67,6 +70,13 @@ class ReLU(Module):
 class PReLU(Module):
     """``max(x, 0) + weight * min(x, 0)`` with a learned weight, one for all or one per channel.
 
+    Args:
+        num_parameters: number of channels, 1 for one weight for all.
+        init: the weight at first.
+
+    Attributes:
+        weight: (1, num_parameters, 1, 1), or (1,).
+
     >>> PReLU()(Tensor([-4.0, 4.0])).tolist()
     [-1.0, 4.0]
     """
@@ -83,7 +93,14 @@ class PReLU(Module):
 
 
 class LeakyReLU(Module):
-    """``max(x, 0) + negative_slope * min(x, 0)``."""
+    """``max(x, 0) + negative_slope * min(x, 0)``.
+
+    Args:
+        negative_slope: factor of what is below 0.
+
+    >>> LeakyReLU(0.5)(Tensor([-4.0, 4.0])).tolist()
+    [-2.0, 4.0]
+    """
 
     def __init__(self, negative_slope: float = 0.01, **kwargs: Any) -> None:
         super().__init__(**kwargs)

@@ -13,6 +13,9 @@ __all__ = ["Dropout"]
 class Dropout(Module):
     """Zeros at random while training; afterwards the input.
 
+    Args:
+        drop_prob: how likely an element becomes zero; the others are divided by ``1 - drop_prob``.
+
     >>> layer = Dropout(0.5)
     >>> layer.eval()
     >>> layer(3.0)

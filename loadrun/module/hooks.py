@@ -16,6 +16,10 @@ _numbers = itertools.count()
 class HookHandler:
     """A registered hook.
 
+    Args:
+        hooks: where it is registered.
+        hook: the function.
+
     >>> hooks = OrderedDict()
     >>> handle = HookHandler(hooks, print)
     >>> len(hooks), handle.remove(), len(hooks)

@@ -14,6 +14,9 @@ __all__ = ["PixelShuffle"]
 class PixelShuffle(Module):
     """(..., C * r * r, H, W) to (..., C, H * r, W * r).
 
+    Args:
+        upscale_factor: r.
+
     >>> PixelShuffle(2)(Tensor([[[[1.0]], [[2.0]], [[3.0]], [[4.0]]]])).tolist()
     [[[[1.0, 2.0], [3.0, 4.0]]]]
     """

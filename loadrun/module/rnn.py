@@ -33,6 +33,12 @@ class _Drawn(Module):
 class RNNCellBase(_Drawn):
     """What the cells share.
 
+    Args:
+        input_size: size of the input's last axis.
+        hidden_size: size of the state's last axis.
+        bias: whether the biases are learned.
+        num_chunks: how many gates a cell has.
+
     Attributes:
         weight_ih: (gates, input_size), where gates is ``num_chunks * hidden_size``.
         weight_hh: (gates, hidden_size).

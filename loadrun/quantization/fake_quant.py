@@ -85,6 +85,10 @@ class _FakeQuantize(Switched):
 class TQT(_FakeQuantize, QParamsModuleMixin):
     """Rounding to steps of ``2 ** scale`` with a trained scale.
 
+    Args:
+        dtype: the kind of dtype, or its name.
+        enable: whether to round at first.
+
     >>> q = TQT("qint8")
     >>> q.set_qparams(create_qparams(QuantMode.SYMMERTIC, "qint8", Tensor(0.5)))
     >>> q(Tensor([0.7])).tolist()

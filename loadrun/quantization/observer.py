@@ -197,6 +197,9 @@ class HistogramObserver(MinMaxObserver):
 class PassiveObserver(Observer):
     """Watches nothing and gives the parameters that it was given.
 
+    Args:
+        dtype: the kind of dtype to quantize to, or its name.
+
     >>> watch = PassiveObserver("qint8")
     >>> watch.set_qparams(create_qparams(QuantMode.SYMMERTIC, "qint8", Tensor(0.5)))
     >>> watch.scale.item()

@@ -72,7 +72,15 @@ class QParams:
 
 
 class LSQParams(QParams):
-    """`QParams` with the gradient's scale of learned step sizes."""
+    """`QParams` of learned step sizes.
+
+    Args:
+        mode: symmetric or not.
+        dtype_meta: the kind of dtype.
+        scale: the size of a step.
+        zero_point: the stored number that stands for 0, or None.
+        grad_scale: factor of the step size's gradient, for training.
+    """
 
     __slots__ = ("grad_scale",)
 
