@@ -70,6 +70,9 @@ class Session(Protocol):
     def detached(self, tensor: Tensor) -> bool:
         """Whether a tensor is a constant, so that its sizes are numbers."""
 
+    def measured(self) -> None:
+        """Code inside the function took a size as a number."""
+
     def named(self, tensor: Tensor, name: str) -> None:
         """Code inside the function named a tensor."""
 

@@ -224,18 +224,29 @@ def _position(entry: Any) -> Tensor:
 
 
 def _bounds(entry: slice, source: Tensor, axis: int) -> list[Any]:
-    """Start, stop and step; a negative bound before the tensor is cut off where the size is a plain number.
+    """Start, stop and step; a negative bound before the tensor is cut off.
 
     MegEngine refuses such bounds, numpy does not.
     """
     start, stop, step = (_bound(b) for b in (entry.start, entry.stop, entry.step))
     size = source.shape[axis]
-    if not isinstance(size, Dim):
-        if isinstance(start, int) and start < -size and (step is None or _positive(step)):
-            start = 0
-        if isinstance(stop, int) and stop < -size and not isinstance(step, Tensor):
-            stop = 0 if step is None or step > 0 else None
+    if step is None or _positive(step):
+        start, stop = (_at_least(b, size) for b in (start, stop))
+    elif type(stop) is int and stop < -size and not isinstance(size, Dim) and not isinstance(step, Tensor):
+        stop = None
     return [start, stop, step]
+
+
+def _at_least(bound: Any, size: int) -> Any:
+    """A bound that lies in front of all elements as the position of the first."""
+    if type(bound) is not int or bound >= -size:
+        return bound
+    # In a trace the size may differ in a later call, and the bound lie within.
+    return (
+        Dim._make(-int(size), (P.ElemwiseMode.MAX, bound, -size), size._session)
+        if isinstance(size, Dim)
+        else 0
+    )
 
 
 def _positive(step: Any) -> bool:

@@ -115,7 +115,10 @@ class Shape(tuple[int, ...]):
 
 def shape_of(x: Tensor, sizes: tuple[int, ...], session: Session | None) -> tuple[int, ...]:
     """What ``x.shape`` is: plain numbers, or `Dim` where the size may differ in another call."""
-    if session is None or not session.symbolic_shape or not sizes or session.detached(x):
+    if session is None or not sizes or session.detached(x):
+        return sizes
+    if not session.symbolic_shape:
+        session.measured()
         return sizes
     fixed = x._frozen()
     return Shape(Dim._make(n, (None, fixed, axis), session) for axis, n in enumerate(sizes))

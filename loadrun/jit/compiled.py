@@ -22,7 +22,7 @@ from .evaluate import Evaluator
 from .recording import Entry, Recording
 from .source import here, shown
 
-__all__ = ["Replay"]
+__all__ = ["Replay", "ShapeCache", "run"]
 
 _SHAPES = 8
 """For how many sets of argument shapes the inferred shapes are kept."""
@@ -50,6 +50,38 @@ class ShapeCache:
                 self._found.pop(next(iter(self._found)))
             found = self._found[key] = Inferred()
         return found
+
+
+def run(
+    engine: ReferenceEngine, recording: Recording, feeds: Mapping[str, Array], variables: Sequence[Var]
+) -> dict[int, Array]:
+    """The values of variables by the compiled graph; an error names the line of the user's code."""
+    try:
+        return dict(zip((v.id for v in variables), engine.run(feeds, rng=generator()), strict=True))
+    except EngineError as e:
+        entry = _failing(recording, feeds)
+        raise EngineError(f"{e}; in {shown(entry.place)}" if entry else str(e)) from e
+
+
+def _failing(recording: Recording, feeds: Mapping[str, Array]) -> Entry | None:
+    """The first recorded operator that cannot be computed; the compiled graph may have others in their place."""
+    evaluator = _fed(recording, feeds)
+    for entry in recording.entries:
+        try:
+            evaluator.value(entry.opr.outputs[0])
+        except EngineError:
+            return entry
+    return None
+
+
+def _fed(recording: Recording, feeds: Mapping[str, Array]) -> Evaluator:
+    evaluator = Evaluator()
+    for opr in recording.graph.oprs:
+        if opr.type == "Host2DeviceCopy":
+            value = feeds.get(opr.outputs[0].name or "")
+            if value is not None:
+                evaluator.values[opr.outputs[0].id] = value
+    return evaluator
 
 
 class Replay:
@@ -104,7 +136,7 @@ class Replay:
     def compute(self, engine: ReferenceEngine | None, variables: Sequence[Var]) -> dict[int, Array]:
         """The values of variables; by the compiled graph, unless part of them is computed already."""
         if self.evaluator is None and engine is not None:
-            return dict(zip((v.id for v in variables), engine.run(self.feeds, rng=generator()), strict=True))
+            return run(engine, self.recording, self.feeds, variables)
         evaluator = self._evaluator()
         return {v.id: evaluator.value(v) for v in variables}
 
@@ -209,12 +241,7 @@ class Replay:
 
     def _evaluator(self) -> Evaluator:
         if self.evaluator is None:
-            self.evaluator = Evaluator()
-            for opr in self.recording.graph.oprs:
-                if opr.type == "Host2DeviceCopy":
-                    value = self.feeds.get(opr.outputs[0].name or "")
-                    if value is not None:
-                        self.evaluator.values[opr.outputs[0].id] = value
+            self.evaluator = _fed(self.recording, self.feeds)
         return self.evaluator
 
     def shape(self, tensor: Tensor) -> Shape:
@@ -241,6 +268,9 @@ class Replay:
     def detached(self, tensor: Tensor) -> bool:
         """Whether a tensor is a constant, so that its sizes are numbers."""
         return tensor._var is None or tensor._var.id in self.recording.static
+
+    def measured(self) -> None:
+        """The Python code runs again, with the sizes of this call."""
 
     def named(self, tensor: Tensor, name: str) -> None:
         """Names were recorded in the first call."""

@@ -75,6 +75,7 @@ class Recording:
         known: shapes and small values of the traced run.
         static: ids of the variables that are constant.
         excluded: where a region was left out of the recording.
+        measured: where a size that may differ in a later call was first taken as a number.
     """
 
     graph: Graph = field(default_factory=Graph)
@@ -86,6 +87,7 @@ class Recording:
     known: Inference = field(default_factory=Inference)
     static: set[int] = field(default_factory=set)
     excluded: Place | None = None
+    measured: Place | None = None
 
 
 class Recorder:
@@ -234,6 +236,11 @@ class Recorder:
     def detached(self, tensor: Tensor) -> bool:
         """Whether a tensor is a constant, so that its sizes are numbers."""
         return tensor._var is None or tensor._var.id in self.found.static
+
+    def measured(self) -> None:
+        """Code inside the function took a size as a number."""
+        if self.found.measured is None:
+            self.found.measured = here()
 
     def named(self, tensor: Tensor, name: str) -> None:
         """Code inside the function named a tensor."""

@@ -17,16 +17,17 @@ from ..errors import TraceError
 from ..graph import Var
 from ..imperative.apply import active, generator, use
 from ..imperative.convert import as_tensor
-from ..imperative.dtypes import narrowed
 from ..imperative.sizes import Dim, Shape
 from ..imperative.value import Tensor
 from ..optimize import simplify
 from ..rewrite import subgraph
+from .arguments import Argument, TraceArgumentError, changed_among
 from .bound import Bound, reduced
-from .compiled import Replay, ShapeCache
+from .compiled import Replay, ShapeCache, run
 from .config import GraphOptimizationConfig
 from .dumping import Dumps
 from .recording import Recorder, Recording
+from .source import shown
 from .structure import leaves, rebuilt
 
 __all__ = ["exclude_from_trace", "is_tracing", "trace"]
@@ -50,32 +51,6 @@ def exclude_from_trace() -> Iterator[None]:
     session.leave()
     with use(None):
         yield
-
-
-class Argument:
-    """One tensor or ndarray among the arguments of a call."""
-
-    __slots__ = ("name", "original", "tensor")
-
-    def __init__(self, name: str, original: Any) -> None:
-        self.name = name
-        self.original = original
-        self.tensor: Tensor = original if isinstance(original, Tensor) else _stand_in(original)
-
-    def update(self, inside: Tensor) -> None:
-        """Pass on what the function assigned to its argument."""
-        if isinstance(self.original, Tensor):
-            self.original._copy_state(inside)
-        else:
-            self.original[...] = inside._stored().reshape(self.original.shape)
-
-
-def _stand_in(array: Array) -> Tensor:
-    """A tensor around a caller's ndarray, which is not copied."""
-    from .array import Array as Traced
-
-    value, dtype = narrowed(array)
-    return Traced._of(value.reshape(1) if value.ndim == 0 else value, dtype, value.ndim == 0)
 
 
 class trace(Dumps):
@@ -171,6 +146,7 @@ class trace(Dumps):
             self._outputs: Any = None
             self._targets: list[Var] = []
             self._updates: list[tuple[Tensor, Var]] = []
+            self._assigned: list[tuple[str, Var, bool]] = []
             self._engine: ReferenceEngine | None = None
             self._shapes = ShapeCache()
 
@@ -254,12 +230,19 @@ class trace(Dumps):
             # A value from outside that is returned is a part of the graph only where the graph runs alone.
             alone = self._fixed or self._options["without_host"]
             outs = [recorder.source(x).var if alone or x._session is recorder else None for _, x in shown]
-            self._check_unknown(recorder, kwargs)
-            changed = _changed(found, inside, recorder.found)
+            if self._options["without_host"]:
+                self._check_alone(recorder, kwargs)
+            changed = changed_among(found, inside, recorder.found)
+            assigned = [
+                (a.name, recorder.source(t).var, t._scalar)
+                for a, t in changed
+                if alone or t._session is recorder
+            ]
             inside.clear()
             recording = recorder.found
             alive = [(t, t._var) for t in recorder.alive() if t._var is not None]
-            targets = list({v.id: v for v in (*outs, *(v for _, v in alive)) if v is not None}.values())
+            held = [*(v for _, v in alive), *(v for _, v, _ in assigned)]
+            targets = list({v.id: v for v in (*outs, *held) if v is not None}.values())
             captured = {id(c.tensor) for c in recording.captures}
             updates = [(t, v) for t, v in alive if id(t) in captured]
             del alive
@@ -274,7 +257,7 @@ class trace(Dumps):
         finally:
             _release(recorder)
         self.recording, self._targets, self._engine = recording, targets, engine
-        self._updates = updates
+        self._updates, self._assigned = updates, assigned
         self._outputs = (
             outputs if outputs is None else rebuilt(outputs, _structure),
             outs,
@@ -301,9 +284,18 @@ class trace(Dumps):
         )
         return rebuilt(outputs, _settled, whole=(Shape, as_tensor))
 
+    def _check_alone(self, recorder: Recorder, kwargs: Mapping[str, Any]) -> None:
+        """Refuse what later calls without the Python code cannot do again."""
+        if recorder.found.excluded is not None:
+            raise TraceError(
+                f"the function leaves a region out of the trace in {shown(recorder.found.excluded)}, which would not "
+                "run in later calls with without_host=True"
+            )
+        self._check_unknown(recorder, kwargs)
+
     def _check_unknown(self, recorder: Recorder, kwargs: Mapping[str, Any]) -> None:
         """Later calls without the Python code cannot ask closures for their tensors."""
-        if not self._options["without_host"] or self._fixed:
+        if self._fixed:
             return
         known: set[int] = set()
         for value in kwargs.values():
@@ -358,7 +350,7 @@ class trace(Dumps):
                 outputs = self._call(args, kwargs, inside)
             session.finish()
             self._check_outputs(session, outputs)
-            changed = _changed(found, inside, self.recording)
+            changed = changed_among(found, inside, self.recording)
             inside.clear()
             if self._mode != "never":
                 values = session.compute(self._engine, self._targets)
@@ -371,7 +363,7 @@ class trace(Dumps):
             _release(session)
         return outputs
 
-    def _check_arguments(self, recording: Recording, found: list[Argument], *, ranks: bool = False) -> None:
+    def _check_arguments(self, recording: Recording, found: list[Argument], *, alone: bool = False) -> None:
         names = [a.name for a in found]
         if names != list(recording.args):
             raise TraceError(
@@ -379,13 +371,19 @@ class trace(Dumps):
                 f"it is called with {', '.join(names) or 'none'}; call .reset() to trace it anew"
             )
         for a in found:
-            var = recording.args[a.name]
-            rank = 0 if a.name in recording.scalars else len(var.shape or ())
-            # Where the Python code runs again it tells itself what another number of axes changes.
-            if a.tensor._dtype != var.dtype or (ranks and a.tensor._ndim() != rank):
+            var, shape = recording.args[a.name], a.tensor._tuple_shape
+            traced = () if a.name in recording.scalars else var.shape or ()
+            # Where the Python code runs again it tells itself what other sizes change.
+            if a.tensor._dtype != var.dtype or (alone and len(shape) != len(traced)):
                 raise TraceError(
-                    f"{a.name} was traced as {var.dtype} with {rank} axes, now it is {a.tensor._dtype} of shape "
-                    f"{list(a.tensor._tuple_shape)}; call .reset() to trace the function anew"
+                    f"{a.name} was traced as {var.dtype} with {len(traced)} axes, now it is {a.tensor._dtype} of "
+                    f"shape {list(shape)}; call .reset() to trace the function anew"
+                )
+            if alone and recording.measured is not None and shape != traced:
+                raise TraceError(
+                    f"{a.name} was traced with shape {list(traced)}, now it has {list(shape)}, but with "
+                    f"symbolic_shape=False sizes are numbers, first in {shown(recording.measured)}; call .reset() to "
+                    "trace the function anew"
                 )
 
     def _check_outputs(self, session: Replay, outputs: Any) -> None:
@@ -406,16 +404,18 @@ class trace(Dumps):
     def _execute(self, found: list[Argument]) -> Any:
         """Run the compiled graph alone."""
         assert self.recording is not None
-        self._check_arguments(self.recording, found, ranks=True)
+        self._check_arguments(self.recording, found, alone=True)
         feeds = {a.name: a.tensor._stored() for a in found}
         feeds.update((c.var.name or "", c.tensor._stored()) for c in self.recording.captures if not c.fixed)
         if self._engine is None:
             raise TraceError("a record_only trace computes nothing; dump it and run the dump")
-        values = dict(
-            zip((v.id for v in self._targets), self._engine.run(feeds, rng=generator()), strict=True)
-        )
+        values = run(self._engine, self.recording, feeds, self._targets)
         for tensor, var in self._updates:
             tensor._value = values[var.id]
+        arguments = {a.name: a for a in found}
+        for name, var, scalar in self._assigned:
+            assert var.dtype is not None
+            arguments[name].update(Tensor._of(values[var.id], var.dtype, scalar))
         structure, outs, _ = self._outputs
         scalars = iter(outs)
 
@@ -427,10 +427,6 @@ class trace(Dumps):
             return leaf.kind._of(values[var.id], var.dtype, leaf.scalar)
 
         return None if structure is None else rebuilt(structure, fill)
-
-
-class TraceArgumentError(TraceError, AssertionError):
-    """An argument that a trace cannot take."""
 
 
 class _Hole:
@@ -469,13 +465,6 @@ def _settled(leaf: Any) -> Any:
 
 def _to_numpy(leaf: Any) -> Any:
     return leaf.numpy() if isinstance(leaf, Tensor) else leaf
-
-
-def _changed(
-    found: list[Argument], inside: Mapping[int, Tensor], recording: Recording
-) -> list[tuple[Argument, Tensor]]:
-    """The arguments to which the function assigned, with what they are now."""
-    return [(a, inside[id(a)]) for a in found if inside[id(a)]._var is not recording.args[a.name]]
 
 
 def _release(session: Recorder | Replay) -> None:

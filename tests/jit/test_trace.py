@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import threading
 from importlib import import_module
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import loadrun
+from loadrun.errors import EngineError
 from loadrun.imperative import Dim, Tensor, tensor
 from loadrun.jit import TraceError, exclude_from_trace, is_tracing, trace
 
@@ -373,3 +376,68 @@ def test_values_of_tensors_left_behind_are_kept_or_refused() -> None:
     f(tensor([1.0]))
     f(tensor([5.0]))
     assert [t.item() for t in kept] == [2, 6]
+
+
+@pytest.mark.parametrize("symbolic", [False, True])
+def test_assignment_to_an_argument_reaches_the_caller_without_python_too(symbolic: bool) -> None:
+    outside = tensor([7.0])
+
+    @trace(symbolic=symbolic, without_host=True, capture_as_const=True)
+    def f(x: Tensor, y: Any, z: Tensor) -> Tensor:
+        x += y
+        y[1:] = 0
+        z[...] = outside
+        return x * 2
+
+    for start in (1.0, 5.0):
+        x, y, z = tensor(start), np.full(2, start, np.float32), tensor([start])
+        np.testing.assert_array_equal(f(x, y, z).numpy(), np.full(2, 4 * start))
+        np.testing.assert_array_equal(x.numpy(), np.full(2, 2 * start))
+        np.testing.assert_array_equal(y, [start, 0])
+        assert z.item() == 7
+
+
+def test_an_excluded_region_needs_the_python_code() -> None:
+    @trace(without_host=True, capture_as_const=True)
+    def f(x: Tensor) -> Tensor:
+        with exclude_from_trace():
+            y = tensor(x.numpy() * 2)
+        return x + y
+
+    with pytest.raises(TraceError, match=r"in test_trace.py:\d+ `with exclude.*` *, which would not run"):
+        f(tensor([1.0]))
+
+
+def test_sizes_that_were_numbers_hold_for_their_shape_alone() -> None:
+    f = trace(lambda x: x * x.shape[0], symbolic_shape=False, without_host=True)
+    for _ in range(2):
+        np.testing.assert_array_equal(f(tensor([1.0, 2.0])).numpy(), [2, 4])
+    with pytest.raises(
+        TraceError, match=r"shape \[2\], now it has \[3\], .* first in test_trace.py:\d+ `f = trace"
+    ):
+        f(tensor([1.0, 2.0, 3.0]))
+    free = trace(lambda x: x * 2, symbolic_shape=False, without_host=True)
+    assert [free(tensor(np.ones(n, np.float32))).shape for n in (1, 3)] == [(1,), (3,)]
+
+
+@pytest.mark.parametrize("without_host", [False, True])
+def test_an_error_in_the_compiled_graph_names_the_line(without_host: bool) -> None:
+    f = trace(lambda x, y: (x + 1) * 2 + y, symbolic=True, without_host=without_host)
+    f(tensor([1.0, 2.0]), tensor([1.0, 2.0]))
+    with pytest.raises(EngineError, match=r"in test_trace.py:\d+ `f = trace\(lambda x, y"):
+        f(tensor([1.0, 2.0]), tensor([1.0, 2.0, 3.0]))
+
+
+def test_slices_that_begin_before_the_tensor_follow_its_size(tmp_path: Path) -> None:
+    f = trace(lambda x: (x[-3:2], x[:-3], x[-3::2]), symbolic=True, capture_as_const=True)
+    for n in (2, 1):
+        x = np.arange(n, dtype=np.float32)
+        for got, want in zip(f(tensor(x)), (x[-3:2], x[:-3], x[-3::2]), strict=True):
+            np.testing.assert_array_equal(got.numpy(), want)
+    f.dump(tmp_path / "slices.mge", arg_names=["x"], output_names=["a", "b", "c"])
+    model = loadrun.load(tmp_path / "slices.mge")
+    for n in (1, 5):
+        x = np.arange(n, dtype=np.float32)
+        found = loadrun.run(model, {"x": x})[0].outputs
+        for got, want in zip(found, (x[-3:2], x[:-3], x[-3::2]), strict=True):
+            np.testing.assert_array_equal(got.value, want)

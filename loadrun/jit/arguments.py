@@ -1,0 +1,51 @@
+"""The tensors and ndarrays among the arguments of a traced call."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..dtypes import Array
+from ..errors import TraceError
+from ..imperative.dtypes import narrowed
+from ..imperative.value import Tensor
+from .recording import Recording
+
+__all__ = ["Argument", "TraceArgumentError", "changed_among"]
+
+
+class Argument:
+    """One tensor or ndarray among the arguments of a call."""
+
+    __slots__ = ("name", "original", "tensor")
+
+    def __init__(self, name: str, original: Any) -> None:
+        self.name = name
+        self.original = original
+        self.tensor: Tensor = original if isinstance(original, Tensor) else _stand_in(original)
+
+    def update(self, inside: Tensor) -> None:
+        """Pass on what the function assigned to its argument."""
+        if isinstance(self.original, Tensor):
+            self.original._copy_state(inside)
+        else:
+            self.original[...] = inside._stored().reshape(self.original.shape)
+
+
+def _stand_in(array: Array) -> Tensor:
+    """A tensor around a caller's ndarray, which is not copied."""
+    from .array import Array as Traced
+
+    value, dtype = narrowed(array)
+    return Traced._of(value.reshape(1) if value.ndim == 0 else value, dtype, value.ndim == 0)
+
+
+class TraceArgumentError(TraceError, AssertionError):
+    """An argument that a trace cannot take."""
+
+
+def changed_among(
+    found: list[Argument], inside: Mapping[int, Tensor], recording: Recording
+) -> list[tuple[Argument, Tensor]]:
+    """The arguments to which the function assigned, with what they are now."""
+    return [(a, inside[id(a)]) for a in found if inside[id(a)]._var is not recording.args[a.name]]
