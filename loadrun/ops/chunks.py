@@ -52,6 +52,9 @@ def broadcast(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
     >>> broadcast([(3, 1, 5), (4, 1), (1,)])
     (3, 4, 5)
     """
+    first = shapes[0]
+    if all([s == first for s in shapes]):
+        return first
     ndim = max(map(len, shapes))
     out = [1] * ndim
     for shape in shapes:
