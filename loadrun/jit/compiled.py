@@ -24,6 +24,8 @@ from .source import here, shown
 
 __all__ = ["Replay", "ShapeCache", "run"]
 
+_SIZED = frozenset(("Broadcast", "ReshapeV1", "SetSubtensor", "Subtensor"))
+"""Operators some of whose inputs are sizes or places."""
 _SHAPES = 8
 """For how many sets of argument shapes the inferred shapes are kept."""
 
@@ -169,8 +171,9 @@ class Replay:
             self._differs(
                 entry, "operator mismatch", f"{_called(type, params)} where {_name(entry)} was recorded"
             )
-        for i, tensor in enumerate(inputs):
-            self._check_input(entry, i, tensor)
+        for i, (tensor, source) in enumerate(zip(inputs, entry.sources, strict=True)):
+            if tensor._var is not source.var or tensor._session is not self or source.value is not None:
+                self._check_input(entry, i, tensor)
         self._position += 1
         made = []
         for var in opr.outputs:
@@ -206,10 +209,12 @@ class Replay:
                 return
             same = value.shape == source.value.shape and value.dtype == source.value.dtype
             if not (same and np.array_equal(value, source.value, equal_nan=value.dtype.kind == "f")):
+                sizes = "; sizes that Python turns into numbers, as int(x.shape[0]) does, must stay what they were"
                 self._differs(
                     entry,
                     "tensors not equals",
-                    f"input {index} of {_name(entry)} is the constant {_short(source.value)}, now {_short(value)}",
+                    f"input {index} of {_name(entry)} is the constant {_short(source.value)}, now {_short(value)}"
+                    + (sizes if entry.opr.type in _SIZED else ""),
                 )
             return
         mark = (id(tensor), id(value))
@@ -292,6 +297,6 @@ def _name(entry: Entry) -> str:
 
 
 def _short(value: Array) -> str:
-    if value.size <= 4:
+    if value.size <= 8:
         return f"{value.dtype} {value.reshape(-1).tolist()}"
     return f"{value.dtype} {list(value.shape)}"

@@ -242,6 +242,15 @@ def test_without_host_refuses_tensors_from_nowhere() -> None:
     assert trace(lambda a: a + const, without_host=True, capture_as_const=True)(tensor([1.0])).item() == 9
 
 
+def test_a_size_that_became_a_number_is_named_when_it_changes() -> None:
+    t = trace(lambda x: x.reshape(int(x.shape[0]), 1, -1), symbolic=True)
+    assert t(tensor(np.zeros((2, 3)))).shape == (2, 1, 3)
+    with pytest.raises(
+        TraceError, match=r"int32 \[2, 1, -1\], now int32 \[4, 1, -1\]; sizes that Python turns"
+    ):
+        t(tensor(np.zeros((4, 3))))
+
+
 def test_sizes_are_values_of_the_graph_or_numbers() -> None:
     kinds: list[type] = []
 
