@@ -8,6 +8,7 @@ from typing import Any
 
 from .. import params as P
 from ..imperative import Tensor, apply, apply1, as_tensor, convert, elemwise
+from ..imperative.promotion import operands
 
 __all__ = ["cross", "dot", "matinv", "matmul", "norm", "normalize", "svd"]
 
@@ -41,14 +42,14 @@ def matmul(
     mode = _MODES.get(compute_mode.lower())
     if mode is None:
         raise ValueError(f"compute_mode must be one of {', '.join(_MODES)}, found {compute_mode!r}")
-    if 0 in (as_tensor(inp1).ndim, as_tensor(inp2).ndim):
+    a, b = operands((inp1, inp2))
+    na, nb = a.ndim, b.ndim
+    if not na or not nb:
         raise AssertionError(
             "matmul takes tensors of at least one dimension, found a scalar; multiply instead"
         )
-    a, b = as_tensor(inp1), as_tensor(inp2)
     if not (a._dtype.is_quantized and b._dtype.is_quantized):
-        a, b = convert(inp1, inp2)
-    na, nb = a.ndim, b.ndim
+        a, b = convert(a, b)
     if na == 1 and nb == 1:
         return dot(a, b)
     a = a.reshape(1, -1) if na == 1 else a
@@ -67,10 +68,11 @@ def _dropped(x: Tensor, axis: int) -> Tensor:
 
 def _plain(param: P.MatrixMul, a: Tensor, b: Tensor) -> Tensor:
     """A stack of matrices times one matrix, as one large product."""
-    head = a.shape[:-1]
-    rows = a if a.ndim == 2 else a.reshape(_product(head), a.shape[-1])
-    y = apply1("MatrixMulV2", param, inputs=[rows, b])
-    return y if a.ndim == 2 else y.reshape(*head, y.shape[-1])
+    if a.ndim == 2:
+        return apply1("MatrixMulV2", param, inputs=[a, b])
+    *head, width = a.shape
+    y = apply1("MatrixMulV2", param, inputs=[a.reshape(_product(head), width), b])
+    return y.reshape(*head, y.shape[-1])
 
 
 def _stacked(param: P.MatrixMul, a: Tensor, b: Tensor) -> Tensor:

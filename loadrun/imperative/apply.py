@@ -157,7 +157,7 @@ def apply(
     if in_force():
         params, inputs = adapted(type, params, inputs)
     if scalar is None:
-        scalar = type in _ELEMENTWISE and bool(inputs) and all(x._scalar for x in inputs)
+        scalar = type in _ELEMENTWISE and bool(inputs) and False not in [x._scalar for x in inputs]
     session = _local.session
     if session is not None:
         return session.apply(type, params, inputs, n, output_dtype, scalar)

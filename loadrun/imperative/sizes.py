@@ -9,6 +9,7 @@ Python itself needs the number (``range``, ``if``, a parameter of an operator), 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, SupportsIndex, overload
 
 import numpy as np
@@ -124,6 +125,14 @@ def shape_of(x: Tensor, sizes: tuple[int, ...], session: Session | None) -> tupl
     return Shape(Dim._make(n, (None, fixed, axis), session) for axis, n in enumerate(sizes))
 
 
+@lru_cache(maxsize=1024)
+def _vector(numbers: tuple[int, ...]) -> Array:
+    """Sizes in storage form, the same array each time, by which a later call of a trace knows them."""
+    found = np.array(numbers, np.int32)
+    found.flags.writeable = False
+    return found
+
+
 def _scalar(value: object) -> Tensor:
     """An int32 scalar of a size."""
     if isinstance(value, Dim):
@@ -133,7 +142,7 @@ def _scalar(value: object) -> Tensor:
     tensor = tensor_class()
     if isinstance(value, tensor):
         return type_cvt(value, _INT)
-    return tensor._of(np.array([int(value)], np.int32), _INT, True, const=True)  # type: ignore[call-overload]
+    return tensor._of(_vector((int(value),)), _INT, True, const=True)  # type: ignore[call-overload]
 
 
 def shape_tensor(shape: Tensor | Array | int | Iterable[Any]) -> Tensor:
@@ -159,12 +168,12 @@ def shape_tensor(shape: Tensor | Array | int | Iterable[Any]) -> Tensor:
             numbers.append(int(part))
             continue
         if numbers:
-            pieces.append(tensor._of(np.array(numbers, np.int32), _INT, False, const=True))
+            pieces.append(tensor._of(_vector(tuple(numbers)), _INT, False, const=True))
             numbers = []
         if part is not None:
             pieces.append(_scalar(part)._vector())
     if not pieces:
-        return tensor._of(np.array([], np.int32), _INT, False, const=True)
+        return tensor._of(_vector(()), _INT, False, const=True)
     return pieces[0] if len(pieces) == 1 else apply1("Concat", P.Axis(axis=0), inputs=pieces, scalar=False)
 
 

@@ -53,7 +53,7 @@ def broadcast(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
     (3, 4, 5)
     """
     first = shapes[0]
-    if all([s == first for s in shapes]):
+    if shapes.count(first) == len(shapes):
         return first
     ndim = max(map(len, shapes))
     out = [1] * ndim
