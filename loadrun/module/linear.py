@@ -50,6 +50,11 @@ class Linear(Weighted):
     def _get_fanin(self) -> int:
         return self.in_features
 
+    def _settings(self) -> dict[str, Any]:
+        """The arguments with which another such layer is made, but for its name."""
+        sizes = {"in_features": self.in_features, "out_features": self.out_features}
+        return {**sizes, "bias": self.bias is not None, "compute_mode": self.compute_mode}
+
     def calc_linear(self, x: Any, weight: Any, bias: Any) -> Tensor:
         """The layer with other parameters."""
         return F.linear(x, weight, bias, compute_mode=self.compute_mode)

@@ -11,16 +11,6 @@ from ..module.qat.folding import Folding
 
 __all__ = ["fold_weight_bias", "fuse_conv_bn_relu_module", "fuse_linear_bn_relu_module"]
 
-_SETTINGS = (
-    "in_channels",
-    "out_channels",
-    "kernel_size",
-    "stride",
-    "padding",
-    "dilation",
-    "groups",
-    "conv_mode",
-)
 # (layer, whether relu follows) -> in inference, while training
 _FUSED: dict[tuple[type[M.Module], bool], tuple[Any, Any]] = {
     (M.Conv2d, False): (M.Conv2d, M.ConvBn2d),
@@ -68,7 +58,7 @@ def fold_weight_bias(
     return weight * fold.scale.reshape(per_output), folded.reshape((-1,)) if len(shape) == 2 else folded
 
 
-def _fused(layer: Any, bn: Any, relu: Any, channels: int, **arguments: Any) -> Any:
+def _fused(layer: Any, bn: Any, relu: Any, channels: int) -> Any:
     """The fused module; the parameters of the layer are its own or folded ones."""
     kinds = _FUSED.get((type(layer), relu is not None))
     if kinds is None or (bn is None and relu is None):
@@ -78,9 +68,7 @@ def _fused(layer: Any, bn: Any, relu: Any, channels: int, **arguments: Any) -> A
         raise AssertionError("the layer and its batch normalization must be in the same mode (train or eval)")
     if bn is not None and bn.num_features != channels:
         raise AssertionError(f"the layer has {channels} outputs, the batch normalization {bn.num_features}")
-    made: Any = kinds[keeps](
-        bias=layer.bias is not None, compute_mode=layer.compute_mode, name=layer.name, **arguments
-    )
+    made: Any = kinds[keeps](**layer._settings(), name=layer.name)
     inner = made
     weight, bias = layer.weight, layer.bias
     if keeps:
@@ -109,22 +97,7 @@ def fuse_conv_bn_relu_module(conv: Any, bn: Any, relu: Any) -> Any:
     >>> fuse_conv_bn_relu_module(M.Conv2d(1, 2, 3), None, M.ReLU())
     ConvRelu2d(1, 2, kernel_size=(3, 3))
     """
-    arguments = {
-        name: getattr(conv, name)
-        for name in (
-            "in_channels",
-            "out_channels",
-            "kernel_size",
-            "stride",
-            "padding",
-            "dilation",
-            "groups",
-            "conv_mode",
-        )
-    }
-    further = "output_padding" if isinstance(conv, M.ConvTranspose2d) else "padding_mode"
-    arguments[further] = getattr(conv, further)
-    return _fused(conv, bn, relu, conv.out_channels, **arguments)
+    return _fused(conv, bn, relu, conv.out_channels)
 
 
 def fuse_linear_bn_relu_module(linear: Any, bn: Any, relu: Any) -> Any:
@@ -137,5 +110,4 @@ def fuse_linear_bn_relu_module(linear: Any, bn: Any, relu: Any) -> Any:
     >>> fuse_linear_bn_relu_module(M.Linear(1, 2), None, M.ReLU())
     LinearRelu(in_features=1, out_features=2, bias=True)
     """
-    sizes = {"in_features": linear.in_features, "out_features": linear.out_features}
-    return _fused(linear, bn, relu, linear.out_features, **sizes)
+    return _fused(linear, bn, relu, linear.out_features)

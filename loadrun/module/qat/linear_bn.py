@@ -34,10 +34,8 @@ class _LinearBnActivation1d(Float._LinearBnActivation1d, Folded):
     def from_float_module(cls, float_module: Any) -> Any:
         """The module that a float one becomes."""
         f, bn = float_module.linear, float_module.bn
-        settings = (bn.eps, bn.momentum, bn.affine, bn.track_running_stats)
-        return cls._sharing(
-            float_module, f.in_features, f.out_features, f.bias is not None, f.compute_mode, *settings
-        )
+        settings = {n: getattr(bn, n) for n in ("eps", "momentum", "affine", "track_running_stats")}
+        return cls._sharing(float_module, **f._settings(), **settings)
 
 
 class LinearBn1d(_LinearBnActivation1d):
