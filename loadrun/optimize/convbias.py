@@ -111,9 +111,9 @@ def _bias_fits(r: Rewriter, conv: Opr, result: Var, bias: Var) -> bool:
     own, weight, p = r.shape(bias), r.shape(conv.inputs[1]), conv.get(Convolution)
     if own is None or weight is None or r.dtype(bias) != r.dtype(result):
         return False
-    if own == r.shape(result) and not r.constant(bias):
-        # A constant of the output's shape would not follow other batch sizes.
-        return True
+    if not r.constant(bias):
+        # Neither a constant of the output's shape nor a computed value of one row would follow other batch sizes.
+        return own == r.shape(result)
     channels = weight[0] * (weight[1] if p.sparse == Sparse.GROUP else 1)
     shapes = {
         Format.NCHW: (1, channels, 1, 1),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,10 @@ import pytest
 from optimize_helpers import FIXTURES, error, feeds_of, operators, run
 
 import loadrun
+import loadrun.functional as F
 from loadrun.errors import UsageError
 from loadrun.graph import Graph
+from loadrun.jit import trace
 from loadrun.optimize import InferenceOptions, Layout, optimize_for_inference
 from loadrun.rewrite import bare
 
@@ -187,3 +190,23 @@ def test_metadata_tell_what_was_done() -> None:
     assert graph.metadata is not None
     assert (optimized.metadata.optimize_options, graph.metadata.optimize_options) == (bits, 0)
     assert optimized.metadata.user_info == graph.metadata.user_info
+
+
+@pytest.mark.parametrize(
+    "option", ["fuse_conv_bias_nonlinearity", "fuse_conv_bias_with_z", "nchw44", "nchw88"]
+)
+def test_a_bias_with_a_row_for_every_sample_follows_the_batch(option: str, tmp_path: Path) -> None:
+    r = np.random.default_rng(0)
+    w, proj = (r.random(shape, np.float32) - 0.5 for shape in ((8, 8, 1, 1), (4, 8)))
+
+    @trace(symbolic=True, capture_as_const=True)
+    def embedded(x: loadrun.Tensor, t: loadrun.Tensor) -> loadrun.Tensor:
+        return F.relu(F.conv2d(x, w) + F.expand_dims(F.matmul(t, proj), (2, 3)))
+
+    embedded(loadrun.tensor(r.random((1, 8, 5, 5))), loadrun.tensor(r.random((1, 4))))
+    path = tmp_path / "embedded.mge"
+    embedded.dump(path, arg_names=["x", "t"], **{"optimize_for_inference": True, f"enable_{option}": True})
+    x, t = r.random((3, 8, 5, 5), np.float32), r.random((3, 4), np.float32)
+    want = np.einsum("nchw,oc->nohw", x.astype(float), w[:, :, 0, 0]) + (t @ proj)[:, :, None, None]
+    (got,) = loadrun.Runner(loadrun.load(path)).run({"x": x, "t": t}).outputs
+    np.testing.assert_allclose(got.value, np.maximum(want, 0), rtol=1e-5, atol=1e-6)
