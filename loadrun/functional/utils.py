@@ -6,7 +6,7 @@ from typing import Any
 
 from .. import params as P
 from ..errors import EngineError
-from ..imperative import Tensor, active, apply1, convert
+from ..imperative import Tensor, apply1, convert
 from .elemwise import abs, maximum, minimum
 from .math import max
 from .metric import topk_accuracy as topk_accuracy
@@ -37,7 +37,8 @@ def _assert_equal(expect: Any, actual: Any, *, maxerr: float = 0.0001, verbose: 
         raise EngineError(f"shapes differ: expected {expect._tuple_shape}, found {actual._tuple_shape}")
     error = max(abs(expect - actual) / maximum(minimum(abs(expect), abs(actual)), 1.0))
     param = P.AssertEqual(maxerr=maxerr, verbose=verbose)
-    if active() is None and not error.item() <= maxerr:
+    # Where a trace computes later, it judges then.
+    if error._value is not None and not error.item() <= maxerr:
         raise EngineError(
             f"the values differ: the greatest error is {error.item():.6g}, allowed is {maxerr:g}"
         )

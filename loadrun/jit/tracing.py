@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import AsyncGeneratorType, CoroutineType, GeneratorType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..dtypes import Array
 from ..engines.reference import ReferenceEngine
-from ..errors import TraceError
+from ..errors import EngineError, TraceError
 from ..graph import Var
 from ..imperative.apply import active, generator, use
 from ..imperative.convert import as_tensor
 from ..imperative.sizes import Dim, Shape
 from ..imperative.value import Tensor
 from ..optimize import simplify
+from ..params import AssertEqual
 from ..rewrite import subgraph
 from .arguments import Argument, TraceArgumentError, changed_among
 from .bound import Bound, reduced
@@ -27,7 +28,7 @@ from .compiled import Replay, ShapeCache, run
 from .config import GraphOptimizationConfig
 from .dumping import Dumps
 from .recording import Recorder, Recording
-from .source import shown
+from .source import Place, shown
 from .structure import leaves, rebuilt
 
 __all__ = ["exclude_from_trace", "is_tracing", "trace"]
@@ -147,6 +148,7 @@ class trace(Dumps):
             self._targets: list[Var] = []
             self._updates: list[tuple[Tensor, Var]] = []
             self._assigned: list[tuple[str, Var, bool]] = []
+            self._checks: list[Check] = []
             self._engine: ReferenceEngine | None = None
             self._shapes = ShapeCache()
 
@@ -226,10 +228,10 @@ class trace(Dumps):
         try:
             with use(recorder):
                 outputs = self._call(args, kwargs, inside)
-            shown = [(p, x) for p, x in leaves(outputs) if isinstance(x, Tensor)]
+            tensors = [(p, x) for p, x in leaves(outputs) if isinstance(x, Tensor)]
             # A value from outside that is returned is a part of the graph only where the graph runs alone.
             alone = self._fixed or self._options["without_host"]
-            outs = [recorder.source(x).var if alone or x._session is recorder else None for _, x in shown]
+            outs = [recorder.source(x).var if alone or x._session is recorder else None for _, x in tensors]
             if self._options["without_host"]:
                 self._check_alone(recorder, kwargs)
             changed = changed_among(found, inside, recorder.found)
@@ -241,7 +243,12 @@ class trace(Dumps):
             inside.clear()
             recording = recorder.found
             alive = [(t, t._var) for t in recorder.alive() if t._var is not None]
-            held = [*(v for _, v in alive), *(v for _, v, _ in assigned)]
+            checks = [
+                Check(e.opr.inputs[2], e.opr.get(AssertEqual).maxerr, e.place)
+                for e in recording.entries
+                if e.opr.type == "AssertEqual"
+            ]
+            held = [*(v for _, v in alive), *(v for _, v, _ in assigned), *(c.error for c in checks)]
             targets = list({v.id: v for v in (*outs, *held) if v is not None}.values())
             captured = {id(c.tensor) for c in recording.captures}
             updates = [(t, v) for t, v in alive if id(t) in captured]
@@ -249,6 +256,7 @@ class trace(Dumps):
             engine = self._compile(recording, targets)
             if self._mode == "lazy":
                 values = self._first_values(recorder, engine, targets)
+                _judge(checks, values)
                 for tensor in recorder.alive():
                     if tensor._value is None and tensor._var is not None:
                         tensor._value = values[tensor._var.id]
@@ -257,11 +265,11 @@ class trace(Dumps):
         finally:
             _release(recorder)
         self.recording, self._targets, self._engine = recording, targets, engine
-        self._updates, self._assigned = updates, assigned
+        self._updates, self._assigned, self._checks = updates, assigned, checks
         self._outputs = (
             outputs if outputs is None else rebuilt(outputs, _structure),
             outs,
-            [p for p, _ in shown],
+            [p for p, _ in tensors],
         )
         return outputs
 
@@ -354,6 +362,7 @@ class trace(Dumps):
             inside.clear()
             if self._mode != "never":
                 values = session.compute(self._engine, self._targets)
+                _judge(self._checks, values)
                 for tensor in session.alive():
                     if tensor._value is None and tensor._var is not None:
                         tensor._value = values.get(tensor._var.id)
@@ -410,6 +419,7 @@ class trace(Dumps):
         if self._engine is None:
             raise TraceError("a record_only trace computes nothing; dump it and run the dump")
         values = run(self._engine, self.recording, feeds, self._targets)
+        _judge(self._checks, values)
         for tensor, var in self._updates:
             tensor._value = values[var.id]
         arguments = {a.name: a for a in found}
@@ -427,6 +437,24 @@ class trace(Dumps):
             return leaf.kind._of(values[var.id], var.dtype, leaf.scalar)
 
         return None if structure is None else rebuilt(structure, fill)
+
+
+class Check(NamedTuple):
+    """An AssertEqual that the function contains: the variable of its error, what passes, and where it stands."""
+
+    error: Var
+    maxerr: float
+    place: Place
+
+
+def _judge(checks: Sequence[Check], values: Mapping[int, Array]) -> None:
+    for check in checks:
+        error = float(values[check.error.id].reshape(-1)[0])
+        if not error <= check.maxerr:
+            raise EngineError(
+                f"the values differ: the greatest error is {error:.6g}, allowed is {check.maxerr:g}; in "
+                f"{shown(check.place)}"
+            )
 
 
 class _Hole:

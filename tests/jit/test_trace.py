@@ -450,3 +450,17 @@ def test_slices_that_begin_before_the_tensor_follow_its_size(tmp_path: Path) -> 
         found = loadrun.run(model, {"x": x})[0].outputs
         for got, want in zip(found, (x[-3:2], x[:-3], x[-3::2]), strict=True):
             np.testing.assert_array_equal(got.value, want)
+
+
+@pytest.mark.parametrize("options", [{}, {"symbolic": True}, {"without_host": True, "symbolic": True}])
+def test_checks_inside_a_function_are_made_in_every_call(options: dict[str, bool]) -> None:
+    check = loadrun.functional.utils._assert_equal
+    f = trace(lambda a, b: check(a * 2, b) + 1, **options)
+    one, two = tensor([1.0]), tensor([2.0])
+    assert f(one, two).item() == 3
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match=r"the greatest error is 0\.5, allowed is 0\.0001"):
+            f(one, tensor([3.0]))
+    assert f(one, two).item() == 3
+    with pytest.raises(RuntimeError, match="the greatest error is 0\\.5"):
+        trace(lambda a, b: check(a * 2, b) + 1, **options)(one, tensor([3.0]))
