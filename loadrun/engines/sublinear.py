@@ -109,7 +109,7 @@ class _Planner:
         ]
         self.bytes = [stored_bytes(s, known.shapes) for s in steps]
         self.plain_peak = peak_bytes(steps, keep, known.shapes)
-        self.first_new = 1 + max((v for s in steps for v in (*s.needs, *s.writes)), default=0)
+        self.first_new = 1 + max((*keep, *(v for s in steps for v in (*s.needs, *s.writes))), default=0)
 
     def divide(self, threshold: int) -> Division:
         """Blocks that end where the values which they leave behind reach a size."""

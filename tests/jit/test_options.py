@@ -46,6 +46,19 @@ def test_memory_configs_lower_the_peak_and_change_no_bit() -> None:
         assert peak(saving, x) < peak(plain, x) * 0.85
 
 
+def test_recomputed_values_do_not_take_the_place_of_constant_outputs() -> None:
+    fixed = tensor([1.0, 2.0])
+    saving = trace(
+        lambda x: (long_lived(x), fixed * 2),
+        symbolic=True,
+        capture_as_const=True,
+        sublinear_memory_config=SublinearMemoryConfig(),
+    )
+    x = tensor(np.random.default_rng(0).random(SHAPE, np.float32))
+    for _ in range(3):
+        np.testing.assert_array_equal(saving(x)[1].numpy(), [2, 4])
+
+
 @pytest.mark.parametrize("level", [0, 1, 2, 3])
 def test_levels_keep_the_results(level: int) -> None:
     rng = np.random.default_rng(1)
