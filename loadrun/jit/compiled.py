@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 import numpy as np
 
@@ -17,12 +17,12 @@ from ..imperative.apply import generator
 from ..imperative.value import Tensor
 from ..ops.infer import Inference, follow
 from ..ops.registry import Shape
-from ..params import Record
+from ..params import AssertEqual, Record
 from .evaluate import Evaluator
 from .recording import Entry, Recording
-from .source import here, shown
+from .source import Place, here, shown
 
-__all__ = ["Replay", "ShapeCache", "run"]
+__all__ = ["Check", "Replay", "ShapeCache", "checks_in", "judge", "run"]
 
 _SIZED = frozenset(("Broadcast", "ReshapeV1", "SetSubtensor", "Subtensor"))
 """Operators some of whose inputs are sizes or places."""
@@ -52,6 +52,35 @@ class ShapeCache:
                 self._found.pop(next(iter(self._found)))
             found = self._found[key] = Inferred()
         return found
+
+
+class Check(NamedTuple):
+    """An AssertEqual that the function contains: the variable of its error, what passes, and where it stands."""
+
+    error: Var
+    maxerr: float
+    place: Place
+
+
+def checks_in(recording: Recording) -> list[Check]:
+    """The checks of a recording."""
+    found = (e for e in recording.entries if e.opr.type == "AssertEqual")
+    return [Check(e.opr.inputs[2], e.opr.get(AssertEqual).maxerr, e.place) for e in found]
+
+
+def judge(checks: Sequence[Check], values: Mapping[int, Array]) -> None:
+    """Raise where a check does not hold.
+
+    Raises:
+        EngineError: the error is too large or NaN; the text names the line.
+    """
+    for check in checks:
+        error = float(values[check.error.id].reshape(-1)[0])
+        if not error <= check.maxerr:
+            raise EngineError(
+                f"the values differ: the greatest error is {error:.6g}, allowed is {check.maxerr:g}; in "
+                f"{shown(check.place)}"
+            )
 
 
 def run(

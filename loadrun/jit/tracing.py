@@ -4,31 +4,30 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from types import AsyncGeneratorType, CoroutineType, GeneratorType
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from ..dtypes import Array
 from ..engines.reference import ReferenceEngine
-from ..errors import EngineError, TraceError
+from ..errors import TraceError
 from ..graph import Var
 from ..imperative.apply import active, generator, use
 from ..imperative.convert import as_tensor
 from ..imperative.sizes import Dim, Shape
 from ..imperative.value import Tensor
 from ..optimize import simplify
-from ..params import AssertEqual
 from ..rewrite import subgraph
 from .arguments import Argument, TraceArgumentError, changed_among
 from .bound import Bound, reduced
-from .compiled import Replay, ShapeCache, run
+from .compiled import Check, Replay, ShapeCache, checks_in, judge, run
 from .config import GraphOptimizationConfig
 from .dumping import Dumps
 from .recording import Recorder, Recording
-from .source import Place, shown
+from .source import shown
 from .structure import leaves, rebuilt
 
 __all__ = ["exclude_from_trace", "is_tracing", "trace"]
@@ -243,11 +242,7 @@ class trace(Dumps):
             inside.clear()
             recording = recorder.found
             alive = [(t, t._var) for t in recorder.alive() if t._var is not None]
-            checks = [
-                Check(e.opr.inputs[2], e.opr.get(AssertEqual).maxerr, e.place)
-                for e in recording.entries
-                if e.opr.type == "AssertEqual"
-            ]
+            checks = checks_in(recording)
             held = [*(v for _, v in alive), *(v for _, v, _ in assigned), *(c.error for c in checks)]
             targets = list({v.id: v for v in (*outs, *held) if v is not None}.values())
             captured = {id(c.tensor) for c in recording.captures}
@@ -256,7 +251,7 @@ class trace(Dumps):
             engine = self._compile(recording, targets)
             if self._mode == "lazy":
                 values = self._first_values(recorder, engine, targets)
-                _judge(checks, values)
+                judge(checks, values)
                 for tensor in recorder.alive():
                     if tensor._value is None and tensor._var is not None:
                         tensor._value = values[tensor._var.id]
@@ -362,7 +357,7 @@ class trace(Dumps):
             inside.clear()
             if self._mode != "never":
                 values = session.compute(self._engine, self._targets)
-                _judge(self._checks, values)
+                judge(self._checks, values)
                 for tensor in session.alive():
                     if tensor._value is None and tensor._var is not None:
                         tensor._value = values.get(tensor._var.id)
@@ -419,7 +414,7 @@ class trace(Dumps):
         if self._engine is None:
             raise TraceError("a record_only trace computes nothing; dump it and run the dump")
         values = run(self._engine, self.recording, feeds, self._targets)
-        _judge(self._checks, values)
+        judge(self._checks, values)
         for tensor, var in self._updates:
             tensor._value = values[var.id]
         arguments = {a.name: a for a in found}
@@ -437,24 +432,6 @@ class trace(Dumps):
             return leaf.kind._of(values[var.id], var.dtype, leaf.scalar)
 
         return None if structure is None else rebuilt(structure, fill)
-
-
-class Check(NamedTuple):
-    """An AssertEqual that the function contains: the variable of its error, what passes, and where it stands."""
-
-    error: Var
-    maxerr: float
-    place: Place
-
-
-def _judge(checks: Sequence[Check], values: Mapping[int, Array]) -> None:
-    for check in checks:
-        error = float(values[check.error.id].reshape(-1)[0])
-        if not error <= check.maxerr:
-            raise EngineError(
-                f"the values differ: the greatest error is {error:.6g}, allowed is {check.maxerr:g}; in "
-                f"{shown(check.place)}"
-            )
 
 
 class _Hole:
