@@ -131,11 +131,12 @@ class Record:
             yield f.name, getattr(self, f.name)
 
     def __eq__(self, other: object) -> bool:
-        if type(self) is not type(other) or self.__dict__ != other.__dict__:
+        mine, others = self.__dict__, other.__dict__
+        if type(self) is not type(other) or mine != others:
             return False
         # 0.0 and -0.0 are equal, but operators that fill with them are not.
-        mine, others = self.__dict__, other.__dict__
-        return all(copysign(1, mine[n]) == copysign(1, others[n]) for n in self._floats)
+        names = self._floats
+        return not names or all(copysign(1, mine[n]) == copysign(1, others[n]) for n in names)
 
     def __hash__(self) -> int:
         return hash((type(self), *self.__dict__.values()))
