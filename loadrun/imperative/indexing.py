@@ -17,7 +17,7 @@ from .. import params as P
 from ..dtypes import plain
 from .apply import active, apply, apply1
 from .convert import as_tensor, const
-from .sizes import Dim, shape_tensor
+from .sizes import Dim, Shape, shape_tensor
 from .value import Tensor
 
 __all__ = ["getitem", "setitem"]
@@ -311,7 +311,7 @@ def _value(x: Tensor, value: Any) -> Tensor:
 def _fitted(value: Tensor, part: Tensor) -> Tensor:
     """The value in the shape of the part that it replaces.
 
-    Sizes of 1 are broadcast in a trace even where they agree, since the part may have another size in a later call.
+    Sizes of a trace are broadcast even where they agree, since either may be 1, or cease to be, in a later call.
     """
     have, want = value._tuple_shape, part._tuple_shape
     extra = len(have) - len(want)
@@ -322,7 +322,7 @@ def _fitted(value: Tensor, part: Tensor) -> Tensor:
         raise ValueError(f"a value of shape {list(have)} does not fit a part of shape {list(want)}")
     if extra > 0:
         value = _reshaped(value, value.shape[extra:])
-    if low == want and (active() is None or 1 not in want):
+    if low == want and not isinstance(value.shape, Shape) and not isinstance(part.shape, Shape):
         return value
     return (
         apply1("Broadcast", P.Empty(), inputs=[value, shape_tensor(part.shape)], scalar=False)

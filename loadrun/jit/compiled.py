@@ -24,7 +24,7 @@ from .source import Place, here, shown
 
 __all__ = ["Check", "Replay", "ShapeCache", "checks_in", "judge", "run"]
 
-_SIZED = frozenset(("Broadcast", "ReshapeV1", "SetSubtensor", "Subtensor"))
+_SIZED = frozenset(("Broadcast", "Concat", "ReshapeV1", "SetSubtensor", "Subtensor"))
 """Operators some of whose inputs are sizes or places."""
 _SHAPES = 8
 """For how many sets of argument shapes the inferred shapes are kept."""

@@ -242,6 +242,24 @@ def test_without_host_refuses_tensors_from_nowhere() -> None:
     assert trace(lambda a: a + const, without_host=True, capture_as_const=True)(tensor([1.0])).item() == 9
 
 
+@pytest.mark.parametrize(("first", "then"), [(1, 2), (2, 1), (2, 3)])
+@pytest.mark.parametrize("symbolic", [False, True])
+def test_an_assigned_part_may_have_one_row_in_one_call_and_more_in_another(
+    first: int, then: int, symbolic: bool
+) -> None:
+    def f(x: Tensor) -> Tensor:
+        y = x + 1
+        y[..., :2] = (y[..., :2] + tensor([[[1.0], [2.0], [3.0]]])) * 2
+        return y
+
+    t = trace(f, symbolic=symbolic)
+    for rows in (first, then, first):
+        x = np.arange(rows * 12, dtype=np.float32).reshape(rows, 3, 4)
+        want = x + 1
+        want[..., :2] = (want[..., :2] + [[1], [2], [3]]) * 2
+        np.testing.assert_array_equal(t(tensor(x)).numpy(), want)
+
+
 def test_a_size_that_became_a_number_is_named_when_it_changes() -> None:
     t = trace(lambda x: x.reshape(int(x.shape[0]), 1, -1), symbolic=True)
     assert t(tensor(np.zeros((2, 3)))).shape == (2, 1, 3)
