@@ -45,6 +45,7 @@ class Session(Protocol):
     """What a running trace does for the tensors inside it."""
 
     symbolic_shape: bool
+    sizes: dict[Any, Tensor]
     ended: bool
 
     def apply(

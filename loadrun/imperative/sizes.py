@@ -59,10 +59,10 @@ class Dim(int):
         if self._cache is None:
             mode, a, b = self._source
             if mode is None:
-                self._cache = apply1("GetVarShapeV1", P.OptionalAxisV1(axis=b), inputs=[a], scalar=True)
+                self._cache = _once("GetVarShapeV1", P.OptionalAxisV1(axis=b), [a], scalar=True)
             else:
                 pair = [_scalar(v) for v in (a, b)]
-                self._cache = apply1("Elemwise", P.Elemwise(mode=mode), inputs=pair, scalar=True)
+                self._cache = _once("Elemwise", P.Elemwise(mode=mode), pair, scalar=True)
         return self._cache
 
     __add__ = _arithmetic(_M.ADD, int.__add__, False)
@@ -133,6 +133,26 @@ def _vector(numbers: tuple[int, ...]) -> Array:
     return found
 
 
+def _once(type: str, param: P.Record, inputs: list[Tensor], *, scalar: bool) -> Tensor:
+    """Apply an operator on sizes, or take what a trace has for the same sizes already."""
+    session = active()
+    if session is None:
+        return apply1(type, param, inputs=inputs, scalar=scalar)
+    refs: list[object] = []
+    for x in inputs:
+        if x._session is session and x._var is not None:
+            refs.append(x._var.id)
+        elif x._const and x._value is not None:
+            refs.append(tuple(x._value.tolist()))
+        else:
+            return apply1(type, param, inputs=inputs, scalar=scalar)
+    key = (type, param, *refs)
+    found = session.sizes.get(key)
+    if found is None:
+        found = session.sizes[key] = apply1(type, param, inputs=inputs, scalar=scalar)
+    return found._frozen()
+
+
 def _scalar(value: object) -> Tensor:
     """An int32 scalar of a size."""
     if isinstance(value, Dim):
@@ -174,7 +194,7 @@ def shape_tensor(shape: Tensor | Array | int | Iterable[Any]) -> Tensor:
             pieces.append(_scalar(part)._vector())
     if not pieces:
         return tensor._of(_vector(()), _INT, False, const=True)
-    return pieces[0] if len(pieces) == 1 else apply1("Concat", P.Axis(axis=0), inputs=pieces, scalar=False)
+    return pieces[0] if len(pieces) == 1 else _once("Concat", P.Axis(axis=0), pieces, scalar=False)
 
 
 def _whole(parts: list[Any]) -> Tensor | None:
@@ -188,4 +208,4 @@ def _whole(parts: list[Any]) -> Tensor | None:
     )
     if not same or first[1]._ndim() != len(parts):
         return None
-    return apply1("GetVarShapeV1", P.OptionalAxisV1(), inputs=[first[1]], scalar=False)
+    return _once("GetVarShapeV1", P.OptionalAxisV1(), [first[1]], scalar=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -130,6 +130,7 @@ class Replay:
     ) -> None:
         self.recording = recording
         self.symbolic_shape = symbolic_shape
+        self.sizes: dict[Any, Tensor] = {}
         self.ended = False
         self.evaluator: Evaluator | None = None
         self.feeds: dict[str, Array] = dict(args)
@@ -156,7 +157,8 @@ class Replay:
             )
 
     def alive(self) -> list[Tensor]:
-        """The tensors of the session that somebody still holds."""
+        """The tensors of the session that somebody else still holds."""
+        self.sizes.clear()
         found = (r() for r in self._live)
         return [t for t in found if t is not None and t._session is self]
 

@@ -6,7 +6,7 @@ import re
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..dtypes import Array, DType, encode
 from ..errors import EngineError, TraceError
@@ -103,6 +103,7 @@ class Recorder:
         self.mode = mode
         self.fixed = fixed
         self.symbolic_shape = symbolic_shape
+        self.sizes: dict[Any, Tensor] = {}
         self.ended = False
         self.found = Recording()
         self.evaluator = Evaluator()
@@ -140,7 +141,8 @@ class Recorder:
         self._live.append(weakref.ref(tensor))
 
     def alive(self) -> list[Tensor]:
-        """The tensors of the session that somebody still holds."""
+        """The tensors of the session that somebody else still holds."""
+        self.sizes.clear()
         found = (r() for r in self._live)
         return [t for t in found if t is not None and t._session is self]
 
