@@ -71,6 +71,9 @@ class Session(Protocol):
     def detached(self, tensor: Tensor) -> bool:
         """Whether a tensor is a constant, so that its sizes are numbers."""
 
+    def chosen(self, key: tuple[Any, ...], choice: bool) -> bool:
+        """What was chosen in the recorded call, whatever the sizes of this one suggest."""
+
     def measured(self) -> None:
         """Code inside the function took a size as a number."""
 

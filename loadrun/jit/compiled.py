@@ -304,6 +304,10 @@ class Replay:
         """Whether a tensor is a constant, so that its sizes are numbers."""
         return tensor._var is None or tensor._var.id in self.recording.static
 
+    def chosen(self, key: tuple[Any, ...], choice: bool) -> bool:
+        """What was chosen in the recorded call."""
+        return self.recording.choices.get(key, choice)
+
     def measured(self) -> None:
         """The Python code runs again, with the sizes of this call."""
 

@@ -92,12 +92,15 @@ def _dense(x: Tensor, row: Tensor) -> Tensor:
 
     MegEngine 1.13.0's x86 kernels of two inputs read such a slice as if there were none.
     """
-    if x._var is None or not _has_gaps(x._var.owner):
+    if x._var is None or x._session is None or not _has_gaps(x._var.owner):
         return x
     now, other = sizes(x), sizes(row)
-    if len(now) < 2 or not other or other[-1] != now[-1] or now[-1] == 1:
+    if len(now) < 2 or not other:
         return x
-    if len(other) == len(now) and (other[0] != 1 or now[0] == 1):
+    # A constant of one row stays one where the batch grows.
+    grows = now[0] != 1 or (row._var is None and isinstance(x.shape[0], Dim))
+    is_row = other[-1] == now[-1] != 1 and (len(other) < len(now) or (other[0] == 1 and grows))
+    if not x._session.chosen(("dense", x._var.id, None if row._var is None else row._var.id), is_row):
         return x
     return apply1("ReshapeV1", P.OptionalAxisV1(), inputs=[flat(x), shape_tensor(x.shape)], scalar=False)
 

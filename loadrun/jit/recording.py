@@ -74,6 +74,7 @@ class Recording:
         captures: the tensors from outside.
         known: shapes and small values of the traced run.
         static: ids of the variables that are constant.
+        choices: what was decided by sizes, by what it was decided about.
         excluded: where a region was left out of the recording.
         measured: where a size that may differ in a later call was first taken as a number.
     """
@@ -86,6 +87,7 @@ class Recording:
     captures: list[Capture] = field(default_factory=list)
     known: Inference = field(default_factory=Inference)
     static: set[int] = field(default_factory=set)
+    choices: dict[tuple[Any, ...], bool] = field(default_factory=dict)
     excluded: Place | None = None
     measured: Place | None = None
 
@@ -238,6 +240,10 @@ class Recorder:
     def detached(self, tensor: Tensor) -> bool:
         """Whether a tensor is a constant, so that its sizes are numbers."""
         return tensor._var is None or tensor._var.id in self.found.static
+
+    def chosen(self, key: tuple[Any, ...], choice: bool) -> bool:
+        """The choice, which later calls are to make as well."""
+        return self.found.choices.setdefault(key, choice)
 
     def measured(self) -> None:
         """Code inside the function took a size as a number."""

@@ -13,6 +13,9 @@ from loadrun.jit import trace
 V = np.array([0.5, -1, 2], "f4")
 TEXTS = """
 x - x.mean(0, keepdims=True)
+x[:, :2] - x[:, :2].mean(0, keepdims=True)
+x[:, :2] * V[None, :2]
+x[:, 1:] * V[1:]
 np.broadcast_to(x.mean(0), x.shape)
 np.concatenate([x, np.full_like(x, V)], 1)
 np.stack([x, x * 0 + V])
