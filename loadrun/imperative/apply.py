@@ -71,10 +71,13 @@ class Session(Protocol):
     def detached(self, tensor: Tensor) -> bool:
         """Whether a tensor is a constant, so that its sizes are numbers."""
 
+    def fluid(self, tensor: Tensor) -> bool:
+        """Whether the data may decide how large a tensor is."""
+
     def chosen(self, key: tuple[Any, ...], choice: bool) -> bool:
         """What was chosen in the recorded call, whatever the sizes of this one suggest."""
 
-    def measured(self) -> None:
+    def measured(self, tensor: Tensor) -> None:
         """Code inside the function took a size as a number."""
 
     def named(self, tensor: Tensor, name: str) -> None:

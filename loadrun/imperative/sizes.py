@@ -119,7 +119,7 @@ def shape_of(x: Tensor, sizes: tuple[int, ...], session: Session | None) -> tupl
     if session is None or not sizes or session.detached(x):
         return sizes
     if not session.symbolic_shape:
-        session.measured()
+        session.measured(x)
         return sizes
     fixed = x._frozen()
     return Shape(Dim._make(n, (None, fixed, axis), session) for axis, n in enumerate(sizes))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
+
+import numpy as np
 
 from ..dtypes import Array
 from ..errors import TraceError
@@ -11,7 +13,7 @@ from ..imperative.dtypes import narrowed
 from ..imperative.value import Tensor
 from .recording import Recording
 
-__all__ = ["Argument", "TraceArgumentError", "changed_among"]
+__all__ = ["Argument", "TraceArgumentError", "changed_among", "settle"]
 
 
 class Argument:
@@ -23,6 +25,12 @@ class Argument:
         self.name = name
         self.original = original
         self.tensor: Tensor = original if isinstance(original, Tensor) else _stand_in(original)
+
+    def shares(self, other: Argument) -> bool:
+        """Whether assigning to one argument would show in the other."""
+        if isinstance(self.original, Tensor) or isinstance(other.original, Tensor):
+            return self.original is other.original
+        return np.shares_memory(self.original, other.original)
 
     def update(self, inside: Tensor) -> None:
         """Pass on what the function assigned to its argument."""
@@ -42,6 +50,29 @@ def _stand_in(array: Array) -> Tensor:
 
 class TraceArgumentError(TraceError, AssertionError):
     """An argument that a trace cannot take."""
+
+
+def settle(found: list[Argument], changed: list[tuple[Argument, Tensor]], results: Iterable[Tensor]) -> None:
+    """Write to the arguments what the function assigned to them, and part its results from the caller's arrays.
+
+    Raises:
+        TraceError: another argument shares the memory, and would have changed, too.
+    """
+    for argument, _ in changed:
+        for other in found:
+            if other is not argument and argument.shares(other):
+                raise TraceError(
+                    f"the function assigns to {argument.name}, which shares its memory with {other.name}; a trace "
+                    "cannot follow that, pass a copy"
+                )
+    arrays = [a.original for a in found if not isinstance(a.original, Tensor)]
+    if arrays:
+        for tensor in results:
+            value = tensor._value
+            if value is not None and any(np.may_share_memory(value, a) for a in arrays):
+                tensor._value = value.copy()
+    for argument, tensor in changed:
+        argument.update(tensor)
 
 
 def changed_among(

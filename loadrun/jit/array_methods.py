@@ -35,7 +35,10 @@ def _reflected(ufunc: np.ufunc) -> Any:
 
 def _in_place(ufunc: np.ufunc) -> Any:
     def method(self: Any, other: Any) -> Any:
-        return ufunc(self, other, out=(self,)) if _operand(other) else NotImplemented
+        if not _operand(other):
+            return NotImplemented
+        # numpy's scalars do not change: the name stands for a new one.
+        return ufunc(self, other) if self._cell.scalar else ufunc(self, other, out=(self,))
 
     return method
 

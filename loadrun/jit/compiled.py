@@ -304,11 +304,15 @@ class Replay:
         """Whether a tensor is a constant, so that its sizes are numbers."""
         return tensor._var is None or tensor._var.id in self.recording.static
 
+    def fluid(self, tensor: Tensor) -> bool:
+        """Whether the data may decide how large a tensor is."""
+        return tensor._var is not None and tensor._var.id in self.recording.fluid
+
     def chosen(self, key: tuple[Any, ...], choice: bool) -> bool:
         """What was chosen in the recorded call."""
         return self.recording.choices.get(key, choice)
 
-    def measured(self) -> None:
+    def measured(self, tensor: Tensor) -> None:
         """The Python code runs again, with the sizes of this call."""
 
     def named(self, tensor: Tensor, name: str) -> None:

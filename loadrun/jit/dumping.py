@@ -11,7 +11,7 @@ from typing import Any, BinaryIO, TextIO
 
 from ..dump import save
 from ..dump.options import DumpOptions, DumpResult
-from ..errors import TraceError, UsageError
+from ..errors import SpecError, TraceError, UsageError
 from ..graph import Graph, Metadata, Opr, Var
 from ..inputdata import load_cases
 from ..inputlist import located
@@ -187,15 +187,28 @@ class Dumps:
             append_json=append_json,
             append=append,
         )
-        return dump_graph(
-            graph,
-            file,
-            options,
-            input_data=input_data,
-            passes=kwargs if optimize_for_inference else None,
-            packing={"silent": silent, "no_assert": no_assert, "maxerr": maxerr},
-            loading={"repeat": repeat, "resize_input": resize_input, "input_transform": input_transform},
-        )
+        try:
+            return dump_graph(
+                graph,
+                file,
+                options,
+                input_data=input_data,
+                passes=kwargs if optimize_for_inference else None,
+                packing={"silent": silent, "no_assert": no_assert, "maxerr": maxerr},
+                loading={"repeat": repeat, "resize_input": resize_input, "input_transform": input_transform},
+            )
+        except SpecError as e:
+            unused = self._unused(graph, arg_names)
+            if unused:
+                hint = f"no output depends on {', '.join(unused)}, so that the dump has no such input"
+                raise SpecError(f"{e}\n{hint}") from e
+            raise
+
+    def _unused(self, graph: Graph, arg_names: str | Sequence[str | None] | None) -> list[str]:
+        """The arguments that no output depends on."""
+        assert self.recording is not None
+        inputs = {t.name for opr in graph.oprs if opr.type == "Host2DeviceCopy" for t in opr.tensors}
+        return sorted(set(_input_names(self.recording, arg_names).values()) - inputs)
 
 
 def dump_graph(

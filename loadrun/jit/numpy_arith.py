@@ -249,6 +249,10 @@ def clip(
     want = narrow(dtype or common([a, *bounds]))
     wide = np.dtype(np.int32) if want == np.uint16 else want
     x = operand(a, wide)
+    if type(low) is int and wide.kind in "iu" and low < np.iinfo(wide).min:
+        low = None
+    if type(high) is int and wide.kind in "iu" and high > np.iinfo(wide).max:
+        high = None
     found = clipped(x, *(None if b is None else operand(b, wide) for b in (low, high)))
     return e.cast(found, want)
 

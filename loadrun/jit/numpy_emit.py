@@ -33,6 +33,7 @@ __all__ = [
     "drop_axes",
     "elem",
     "flat",
+    "fluid",
     "full",
     "gather",
     "is_bool",
@@ -73,6 +74,11 @@ def is_float(x: Tensor) -> bool:
 def known(x: Tensor) -> NDArray | None:
     """The value of a tensor that is a constant of the graph, else None."""
     return x._value if x._const else None
+
+
+def fluid(x: Tensor) -> bool:
+    """Whether the data may decide how large a tensor is."""
+    return x._session is not None and x._session.fluid(x)
 
 
 def sizes(x: Tensor) -> tuple[int, ...]:
@@ -217,12 +223,18 @@ def broadcast_shape(xs: Iterable[Tensor | Sequence[int]]) -> tuple[int, ...]:
 def _wider(a: int, b: int) -> int:
     """The size to which two sizes broadcast, one that the graph follows where it can."""
     n = int(b) if int(a) == 1 else int(a)
+    if n == 0:
+        return a if int(a) == 0 else b
     if not isinstance(a, Dim) or not isinstance(b, Dim):
         # A size of 1 that the graph follows may be the other's at another batch size.
         chosen = b if int(a) == 1 else a
         other = a if int(a) == 1 else b
         return other if int(chosen) == 1 and isinstance(other, Dim) else chosen
-    return a if _same_size(a, b) else Dim._make(n, (M.MAX, a, b), a._session)
+    if _same_size(a, b):
+        return a
+    larger = Dim._make(n, (M.MAX, a, b), a._session)
+    # A size of 0 wins over 1.
+    return larger * Dim._make(min(n, 1), (M.MIN, a * b, 1), a._session)
 
 
 def _same_size(a: Dim, b: Dim) -> bool:

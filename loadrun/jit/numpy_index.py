@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from ..errors import TraceError
 from ..imperative import Dim, Tensor, const
 from . import numpy_emit as e
 from .numpy_emit import M
 from .numpy_types import operand
 from .numpy_views import Part
+from .source import traced_error
 
-__all__ = ["Selection", "assign", "basic_value", "nonzero", "part_of", "read", "select"]
+__all__ = ["Selection", "assign", "basic_value", "fitted", "nonzero", "part_of", "read", "select"]
 
 
 @dataclass(eq=False)
@@ -28,6 +28,7 @@ class Selection:
     """An index, axis by axis.
 
     Attributes:
+        front: slices that come before all else.
         slices: the slices that do something, by axis of the array.
         integers: the single indices, by axis of the array.
         entries: what stands on each axis after slicing, new axes included: an index tensor, "new", or None.
@@ -35,6 +36,7 @@ class Selection:
         key: what equal basic indices have in common.
     """
 
+    front: list[e.Index] = field(default_factory=list)
     slices: list[e.Index] = field(default_factory=list)
     integers: dict[int, Any] = field(default_factory=dict)
     entries: list[Any] = field(default_factory=list)
@@ -53,7 +55,7 @@ def select(x: Tensor, index: Any) -> Selection:
 
     Raises:
         IndexError: as numpy raises it: too many indices, an integer out of bounds, no index at all.
-        TraceError: an index that only numpy itself can follow.
+        TraceError: an index that only numpy itself can follow, or that another size would make another one.
     """
     given = list(index) if isinstance(index, tuple) else [index]
     parts = [_part(v) for v in given]
@@ -85,7 +87,9 @@ def _arranged(parts: Sequence[Any], shape: tuple[int, ...], dots: bool) -> Selec
             keys.append("new")
             continue
         if isinstance(p, slice):
-            item = _bounds(p, shape[axis], axis)
+            front, item = _bounds(p, shape[axis], axis)
+            if front is not None:
+                found.front.append(front)
             if item is not None:
                 found.slices.append(item)
             found.entries.append(None)
@@ -110,7 +114,7 @@ def _part(value: Any) -> Any:
     if value is None or value is Ellipsis or isinstance(value, (slice, Dim)):
         return value
     if isinstance(value, (bool, np.bool_)):
-        raise TraceError("indexing with a single bool has no lowering; use None, or an array of booleans")
+        raise traced_error("indexing with a single bool has no lowering; use None, or an array of booleans")
     if isinstance(value, Tensor):
         if value._dtype.name not in ("Bool", "Int32", "Int16", "Int8", "Uint8", "Uint16"):
             raise IndexError("arrays used as indices must be of integer (or boolean) type")
@@ -167,8 +171,11 @@ def _checked(index: Tensor, size: int, axis: int) -> Tensor:
     return index
 
 
-def _bounds(s: slice, size: int, axis: int) -> e.Index | None:
-    """A slice as Subtensor takes it, which refuses bounds before the beginning; None where it takes everything."""
+def _bounds(s: slice, size: int, axis: int) -> tuple[e.Index | None, e.Index | None]:
+    """A slice as Subtensor takes it, which refuses bounds before the beginning, and what must be cut before.
+
+    Both are None where they take everything.
+    """
     step = 1 if s.step is None else operator.index(s.step)
     if step == 0:
         raise ValueError("slice step cannot be zero")
@@ -181,13 +188,22 @@ def _bounds(s: slice, size: int, axis: int) -> e.Index | None:
         if isinstance(begin, int) and begin == 0:
             begin = None
     else:
+        if isinstance(size, Dim) and any(type(v) is int and v < -n for v in (begin, end)):
+            return _turned(begin, end, size, axis), (axis, None, None, step, None)
         if isinstance(begin, int) and begin < -n:
             begin = end = 0
         if isinstance(end, int) and end < -n:
             end = None
     if begin is None and end is None and step == 1:
-        return None
-    return axis, begin, end, None if step == 1 else step, None
+        return None, None
+    return None, (axis, begin, end, None if step == 1 else step, None)
+
+
+def _turned(begin: Any, end: Any, size: int, axis: int) -> e.Index:
+    """The part from which a slice with a negative step takes, the last element of the part first."""
+    low = None if end is None else size if type(end) is int and end == -1 else _not_before(end + 1, size)
+    high = None if begin is None or (type(begin) is int and begin == -1) else _not_before(begin + 1, size)
+    return axis, low, high, None, None
 
 
 def _not_before(bound: Any, size: int) -> Any:
@@ -209,12 +225,18 @@ def _places(entries: Sequence[Any]) -> list[int]:
 def part_of(x: Tensor, found: Selection) -> Part:
     """The view that a basic index is."""
     items = sorted([*found.slices, *((a, None, None, None, v) for a, v in found.integers.items())])
+    front = found.front
     new = _places([v for v in found.entries if v is None or isinstance(v, str)])
 
     def get(x: Tensor) -> Tensor:
-        return e.add_axes(e.subtensor(x, items), new)
+        return e.add_axes(e.subtensor(e.subtensor(x, front), items), new)
 
     def put(x: Tensor, value: Tensor) -> Tensor:
+        if front:
+            return e.set_subtensor(x, inner(e.subtensor(x, front), value), front)
+        return inner(x, value)
+
+    def inner(x: Tensor, value: Tensor) -> Tensor:
         if not items:
             return e.reshape(value, x.shape)
         if new:
@@ -223,15 +245,17 @@ def part_of(x: Tensor, found: Selection) -> Part:
         return e.set_subtensor(x, value, items)
 
     def shadow(a: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        index: list[Any] = [slice(None)] * a.ndim
-        for axis, begin, end, step, idx in items:
-            if any(isinstance(v, Tensor) for v in (begin, end, idx)):
-                # Any one place has the layout of every other.
-                index[axis] = slice(None, None, step) if idx is None else 0
-            else:
-                index[axis] = slice(begin, end, step) if idx is None else idx
-        place: Any = (*index, Ellipsis)
-        return np.expand_dims(a[place], new)
+        for part in (front, items):
+            index: list[Any] = [slice(None)] * a.ndim
+            for axis, begin, end, step, idx in part:
+                if any(isinstance(v, Tensor) for v in (begin, end, idx)):
+                    # Any one place has the layout of every other.
+                    index[axis] = slice(None, None, step) if idx is None else 0
+                else:
+                    index[axis] = slice(begin, end, step) if idx is None else idx
+            place: Any = (*index, Ellipsis)
+            a = a[place]
+        return np.expand_dims(a, new)
 
     return Part(get, put, shadow, key=found.key)
 
@@ -251,7 +275,7 @@ def read(x: Tensor, found: Selection) -> Tensor:
         if len(e.sizes(found.mask)) == len(e.sizes(x)):
             return e.cond_take(x, found.mask)[0]
         return e.gather(x, [*enumerate(nonzero(found.mask))])
-    x = e.add_axes(e.subtensor(x, found.slices), _places(found.entries))
+    x = e.add_axes(e.subtensor(e.subtensor(x, found.front), found.slices), _places(found.entries))
     return e.gather(x, _advanced(found))
 
 
@@ -261,7 +285,7 @@ def nonzero(mask: Tensor) -> list[Tensor]:
     if value is not None:
         return [const(v.astype(np.int32)) for v in np.nonzero(value)]
     if mask._scalar:
-        raise TraceError("nonzero of a 0-d array has no lowering; give it an axis first")
+        raise traced_error("nonzero of a 0-d array has no lowering; give it an axis first")
     rest = e.cond_take(mask, mask)[1]
     found: list[Tensor] = []
     for n in mask.shape[:0:-1]:
@@ -278,15 +302,18 @@ def assign(x: Tensor, found: Selection, value: Tensor, add: bool = False) -> Ten
     """`x` with what an index with arrays selects replaced by a value (or with the value added to it)."""
     if found.mask is not None:
         return _assign_masked(x, found.mask, value, add)
+    if found.front:
+        rest = replace(found, front=[])
+        return e.set_subtensor(x, assign(e.subtensor(x, found.front), rest, value, add), found.front)
     new = _places(found.entries)
     sliced = e.add_axes(e.subtensor(x, found.slices), new)
     ids = _advanced(found)
-    value = e.broadcast(_fitted(value, _selected(sliced, ids)), _selected(sliced, ids))
+    value = e.broadcast(fitted(value, _selected(sliced, ids)), _selected(sliced, ids))
     changed = e.drop_axes(e.scatter(sliced, value, ids, add), new)
     return e.set_subtensor(x, changed, found.slices) if found.slices else changed
 
 
-def _fitted(value: Tensor, shape: Sequence[int]) -> Tensor:
+def fitted(value: Tensor, shape: Sequence[int]) -> Tensor:
     """The value without leading axes of size 1 that the selection has not, as numpy allows."""
     extra = len(e.sizes(value)) - len(shape)
     if extra <= 0:
@@ -311,6 +338,11 @@ def _selected(x: Tensor, ids: Sequence[tuple[int, Tensor]]) -> tuple[int, ...]:
 def _assign_masked(x: Tensor, mask: Tensor, value: Tensor, add: bool) -> Tensor:
     ndim, depth = len(e.sizes(x)), len(e.sizes(mask))
     shape = e.sizes(value)
+    if shape and depth == ndim and e.fluid(value):
+        # Whether there is one value or one for every place is known when the graph runs.
+        places = e.cond_take(mask, mask)[1]
+        flat = e.scatter(e.flat(x), e.broadcast(value, places.shape), [(0, places)], add)
+        return e.reshape(flat, x.shape)
     lead = shape[: max(0, len(shape) - (ndim - depth))]
     if all(n == 1 for n in lead):
         value = e.reshape(value, value.shape[len(lead) :]) if lead else value
@@ -319,7 +351,7 @@ def _assign_masked(x: Tensor, mask: Tensor, value: Tensor, add: bool) -> Tensor:
     if ndim > depth:
         ids = [*enumerate(nonzero(mask))]
         want = _selected(x, ids)
-        return e.scatter(x, e.broadcast(_fitted(value, want), want), ids, add)
+        return e.scatter(x, e.broadcast(fitted(value, want), want), ids, add)
     places = e.cond_take(mask, mask)[1]
     flat = e.scatter(e.flat(x), value, [(0, places)], add)
     return e.reshape(flat, x.shape)
@@ -328,4 +360,4 @@ def _assign_masked(x: Tensor, mask: Tensor, value: Tensor, add: bool) -> Tensor:
 def basic_value(x: Tensor, part: Part, value: Tensor) -> Tensor:
     """The value broadcast to the part that it is assigned to."""
     want = part.get(x).shape
-    return e.broadcast(_fitted(value, want), want) if want else e.reshape(value, ())
+    return e.broadcast(fitted(value, want), want) if want else e.reshape(value, ())

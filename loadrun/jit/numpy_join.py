@@ -152,7 +152,7 @@ def append(arr: Any, values: Any, axis: Any = None) -> Tensor:
 @lowers("insert")
 def insert(arr: Any, obj: Any, values: Any, axis: Any = None) -> Tensor:
     """Values before one place."""
-    x, at = flat_or(arr, axis)
+    x, at = flat_or(arr, axis, strict=True)
     if isinstance(obj, Tensor) or np.ndim(obj) or isinstance(obj, slice):
         raise refused("np.insert is traced for one place given as a number")
     place = operator.index(obj)
@@ -172,7 +172,7 @@ def insert(arr: Any, obj: Any, values: Any, axis: Any = None) -> Tensor:
 @lowers("delete")
 def delete(arr: Any, obj: Any, axis: Any = None) -> Tensor:
     """An array without some places."""
-    x, at = flat_or(arr, axis)
+    x, at = flat_or(arr, axis, strict=True)
     n = e.sizes(x)[at]
     if isinstance(obj, Tensor):
         raise refused("np.delete is traced for places given as numbers", "the traced ones depend on the data")
@@ -197,11 +197,11 @@ def _between(ary: Any, bounds: Sequence[Any], axis: int) -> list[Any]:
     return [indexed(ary, (*(slice(None),) * axis, slice(i, j))) for i, j in pairs]
 
 
-def _bounds(n: int, parts: int) -> list[Any]:
-    """Where equal parts begin; the first ones are one longer where it does not divide."""
+def _bounds(n: int, parts: int, *, equal: bool) -> list[Any]:
+    """Where parts begin; the first ones are one longer where it does not divide, unless they must be `equal`."""
     if not isinstance(n, Dim):
         return [i * (n // parts) + min(i, n % parts) for i in range(parts + 1)]
-    if int(n) % parts == 0:
+    if equal:
         step = n // parts
         return [0, *(step * i for i in range(1, parts)), None]
     rest = operand(n % parts)
@@ -220,13 +220,17 @@ def _bounds(n: int, parts: int) -> list[Any]:
 @lowers("array_split")
 def array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
     """Views of parts along an axis."""
+    return _parts(ary, indices_or_sections, axis, equal=False)
+
+
+def _parts(ary: Any, indices_or_sections: Any, axis: int, *, equal: bool) -> list[Any]:
     x = operand(ary)
     at = axis_of(axis, len(e.sizes(x)))
     if isinstance(indices_or_sections, (int, np.integer)):
         parts = int(indices_or_sections)
         if parts <= 0:
             raise ValueError("number sections must be larger than 0.")
-        return _between(ary, _bounds(x.shape[at], parts), at)
+        return _between(ary, _bounds(x.shape[at], parts, equal=equal), at)
     cuts = [c if isinstance(c, Dim) else int(c) for c in indices_or_sections]
     return _between(ary, [0, *cuts, None], at)
 
@@ -239,7 +243,7 @@ def split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
         n = e.sizes(x)[axis_of(axis, len(e.sizes(x)))]
         if n % int(indices_or_sections):
             raise ValueError("array split does not result in an equal division")
-    return array_split(ary, indices_or_sections, axis)
+    return _parts(ary, indices_or_sections, axis, equal=True)
 
 
 @lowers("hsplit")

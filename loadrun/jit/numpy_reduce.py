@@ -39,10 +39,10 @@ def kept(x: Tensor, axes: Sequence[int], keepdims: Any) -> Tensor:
     return e.add_axes(x, axes) if keepdims else x
 
 
-def flat_or(a: Any, axis: Any) -> tuple[Tensor, int]:
-    """The array and an axis from 0; flattened for no axis."""
+def flat_or(a: Any, axis: Any, *, strict: bool = False) -> tuple[Tensor, int]:
+    """The array and an axis from 0; flattened for no axis, and for axis 0 of an array without axes unless `strict`."""
     x = operand(a)
-    if axis is None:
+    if axis is None or (not strict and x._scalar and axis in (0, -1)):
         return e.flat(x), 0
     return x, axis_of(axis, len(e.sizes(x)))
 

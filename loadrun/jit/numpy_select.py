@@ -130,7 +130,7 @@ def along(x: Tensor, index: Tensor, axis: int) -> Tensor:
 @lowers("take_along_axis")
 def take_along_axis(arr: Any, indices: Any, axis: Any = -1) -> Tensor:
     """One element for every index along an axis."""
-    x, at = flat_or(arr, axis)
+    x, at = flat_or(arr, axis, strict=True)
     index = e.cast(operand(indices), "int32")
     if len(e.sizes(index)) != len(e.sizes(x)):
         raise ValueError("`indices` and `arr` must have the same number of dimensions")
@@ -284,7 +284,7 @@ def _reset(a: Any, value: Tensor) -> None:
 def copyto(dst: Any, src: Any, casting: str = "same_kind", where: Any = True) -> None:
     """Values written into an array."""
     x = _target(dst, "copyto")
-    value = e.broadcast(operand(src, x._dtype.np), x.shape)
+    value = e.broadcast(numpy_index.fitted(operand(src, x._dtype.np), x.shape), x.shape)
     _reset(dst, value if where is True else e.where(operand(where, np.bool_), value, x))
 
 

@@ -37,7 +37,7 @@ def _sorted_rows(x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _ordered(a: Any, axis: Any, which: int) -> Tensor:
-    x, at = flat_or(a, axis)
+    x, at = flat_or(a, axis, strict=which == 0)
     order = moved(len(e.sizes(x)), [at], [len(e.sizes(x)) - 1])
     found = _sorted_rows(e.permute(x, order))[which]
     return e.permute(found, [int(i) for i in np.argsort(order)])

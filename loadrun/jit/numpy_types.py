@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import TraceError
 from ..imperative import Dim, Tensor, const
 from ..imperative.dtypes import graph_dtype
 from .numpy_emit import cast
+from .source import traced_error
 
 __all__ = ["common", "dtype_of", "loop", "narrow", "operand", "weak"]
 
@@ -43,7 +43,7 @@ def _narrow(found: DT) -> DT:
     if found.kind == "f" and found.itemsize > 8:
         return np.dtype(np.float32)
     if found.kind not in "biuf":
-        raise TraceError(
+        raise traced_error(
             f"dtype {found} has no operators in MegEngine; convert to float32, float16, int32, int16, int8, uint8, "
             "uint16 or bool"
         )
@@ -64,7 +64,7 @@ def dtype_of(value: Any) -> DT:
     if isinstance(value, Tensor):
         kind = value._dtype
         if kind.is_quantized or kind.name in ("BFloat16", "Complex64"):
-            raise TraceError(f"numpy's functions do not take {kind}; convert it with astype first")
+            raise traced_error(f"numpy's functions do not take {kind}; convert it with astype first")
         return kind.np
     if isinstance(value, (np.ndarray, np.generic)):
         return value.dtype

@@ -74,8 +74,10 @@ class Recording:
         captures: the tensors from outside.
         known: shapes and small values of the traced run.
         static: ids of the variables that are constant.
+        fluid: ids of the variables whose sizes the data may decide.
         choices: what was decided by sizes, by what it was decided about.
         excluded: where a region was left out of the recording.
+        counted: where a size that the data decide was first taken as a number.
         measured: where a size that may differ in a later call was first taken as a number.
     """
 
@@ -87,9 +89,11 @@ class Recording:
     captures: list[Capture] = field(default_factory=list)
     known: Inference = field(default_factory=Inference)
     static: set[int] = field(default_factory=set)
+    fluid: set[int] = field(default_factory=set)
     choices: dict[tuple[Any, ...], bool] = field(default_factory=dict)
     excluded: Place | None = None
     measured: Place | None = None
+    counted: Place | None = None
 
 
 class Recorder:
@@ -197,6 +201,9 @@ class Recorder:
         except EngineError as e:
             found.graph.oprs.pop()
             raise EngineError(f"{e}; in {shown(place)}") from e
+        followed = all(v.id in found.known.shapes for v in outs)
+        if not scalar and not (followed and found.fluid.isdisjoint(s.var.id for s in sources)):
+            found.fluid.update(v.id for v in outs)
         values: Sequence[Array | None] = [None] * n
         if self.mode == "eager":
             try:
@@ -241,14 +248,20 @@ class Recorder:
         """Whether a tensor is a constant, so that its sizes are numbers."""
         return tensor._var is None or tensor._var.id in self.found.static
 
+    def fluid(self, tensor: Tensor) -> bool:
+        """Whether the data may decide how large a tensor is."""
+        return tensor._var is not None and tensor._var.id in self.found.fluid
+
     def chosen(self, key: tuple[Any, ...], choice: bool) -> bool:
         """The choice, which later calls are to make as well."""
         return self.found.choices.setdefault(key, choice)
 
-    def measured(self) -> None:
+    def measured(self, tensor: Tensor) -> None:
         """Code inside the function took a size as a number."""
         if self.found.measured is None:
             self.found.measured = here()
+        if self.found.counted is None and self.fluid(tensor):
+            self.found.counted = here()
 
     def named(self, tensor: Tensor, name: str) -> None:
         """Code inside the function named a tensor."""

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
-__all__ = ["Place", "here"]
+from ..errors import TraceError
+
+__all__ = ["Place", "here", "shown", "traced_error"]
 
 _OWN = str(Path(__file__).resolve().parent.parent)
 _NUMPY = str(Path(np.__file__).resolve().parent)
@@ -33,3 +35,8 @@ def shown(place: Place) -> str:
     path, number = place
     text = linecache.getline(path, number).strip()
     return f"{Path(path).name}:{number}" + (f" `{text}`" if text else "")
+
+
+def traced_error(text: str) -> TraceError:
+    """The error for code that cannot be recorded, with its line."""
+    return TraceError(f"{text}; in {shown(here())}")

@@ -21,7 +21,7 @@ from ..imperative.sizes import Dim, Shape
 from ..imperative.value import Tensor
 from ..optimize import simplify
 from ..rewrite import subgraph
-from .arguments import Argument, TraceArgumentError, changed_among
+from .arguments import Argument, TraceArgumentError, changed_among, settle
 from .bound import Bound, reduced
 from .compiled import Check, Replay, ShapeCache, checks_in, judge, run
 from .config import GraphOptimizationConfig
@@ -255,8 +255,7 @@ class trace(Dumps):
                 for tensor in recorder.alive():
                     if tensor._value is None and tensor._var is not None:
                         tensor._value = values[tensor._var.id]
-            for argument, tensor in changed:
-                argument.update(tensor)
+            settle(found, changed, recorder.alive())
         finally:
             _release(recorder)
         self.recording, self._targets, self._engine = recording, targets, engine
@@ -293,6 +292,11 @@ class trace(Dumps):
             raise TraceError(
                 f"the function leaves a region out of the trace in {shown(recorder.found.excluded)}, which would not "
                 "run in later calls with without_host=True"
+            )
+        if recorder.found.counted is not None:
+            raise TraceError(
+                "a size that the data decide is used as a number, as symbolic_shape=False asks, in "
+                f"{shown(recorder.found.counted)}; later calls with without_host=True could not follow it"
             )
         self._check_unknown(recorder, kwargs)
 
@@ -361,8 +365,7 @@ class trace(Dumps):
                 for tensor in session.alive():
                     if tensor._value is None and tensor._var is not None:
                         tensor._value = values.get(tensor._var.id)
-            for argument, tensor in changed:
-                argument.update(tensor)
+            settle(found, changed, session.alive())
         finally:
             _release(session)
         return outputs
@@ -417,10 +420,6 @@ class trace(Dumps):
         judge(self._checks, values)
         for tensor, var in self._updates:
             tensor._value = values[var.id]
-        arguments = {a.name: a for a in found}
-        for name, var, scalar in self._assigned:
-            assert var.dtype is not None
-            arguments[name].update(Tensor._of(values[var.id], var.dtype, scalar))
         structure, outs, _ = self._outputs
         scalars = iter(outs)
 
@@ -431,7 +430,15 @@ class trace(Dumps):
             assert var.dtype is not None
             return leaf.kind._of(values[var.id], var.dtype, leaf.scalar)
 
-        return None if structure is None else rebuilt(structure, fill)
+        outputs = None if structure is None else rebuilt(structure, fill)
+        arguments = {a.name: a for a in found}
+        changed = []
+        for name, var, scalar in self._assigned:
+            assert var.dtype is not None
+            changed.append((arguments[name], Tensor._of(values[var.id], var.dtype, scalar)))
+        made = (x for _, x in leaves(outputs) if isinstance(x, Tensor))
+        settle(found, changed, (*made, *(t for t, _ in self._updates)))
+        return outputs
 
 
 class _Hole:

@@ -85,7 +85,5 @@ def _log(r: Rewriter, x: Var) -> Var | None:
 def _filled(r: Rewriter, x: Var, number: int) -> Var:
     """A number in the shape of a variable."""
     constant = r.put(np.full((1,), number, r.dtype(x).np), r.dtype(x))
-    if r.shape(x) == (1,):
-        return constant
     (shape,) = r.add("GetVarShapeV1", OptionalAxisV1(), inputs=[x])
     return r.add("Broadcast", Empty(), inputs=[constant, shape])[0]
