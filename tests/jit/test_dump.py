@@ -240,6 +240,15 @@ def test_misuse(options: dict[str, Any], kind: type[Exception], message: str, tm
     assert not path.exists()
 
 
+def test_data_for_an_argument_that_no_output_depends_on(tmp_path: Path) -> None:
+    f = trace(lambda a, b: a * 2, symbolic=True, capture_as_const=True)
+    f(loadrun.tensor([1.0]), loadrun.tensor([2.0]))
+    with pytest.raises(ValueError, match="no output depends on mask, so that the dump has no such input"):
+        f.dump(tmp_path / "f.mge", arg_names=["x", "mask"], input_data=["x:#ones;mask:#ones"])
+    # MegEngine as well takes data for the input alone that is left.
+    assert f.dump(tmp_path / "f.mge", arg_names=["x", "mask"], input_data=["x:#ones"]).testcases == 1
+
+
 def test_what_cannot_be_dumped(tmp_path: Path) -> None:
     path = tmp_path / "f.mge"
     with pytest.raises(ValueError, match="has not been called yet"):
@@ -263,9 +272,7 @@ def test_what_cannot_be_dumped(tmp_path: Path) -> None:
 def test_training_mode_is_refused_and_randomness_warned_of(tmp_path: Path) -> None:
     norm, dropout = loadrun.module.BatchNorm2d(3), loadrun.module.Dropout(0.5)
     x = tensor(np.ones((1, 3, 2, 2), np.float32))
-    with pytest.raises(
-        TraceError, match=r"BatchNorm in training mode, maybe you forget to do model\.eval"
-    ):
+    with pytest.raises(TraceError, match=r"BatchNorm in training mode, maybe you forget to do model\.eval"):
         traced(norm, x).dump(tmp_path / "f.mge")
     with pytest.warns(UserWarning, match=r"draws random numbers \(Dropout\).*was \.eval\(\) forgotten"):
         traced(dropout, x).dump(tmp_path / "f.mge")
