@@ -60,6 +60,7 @@ class autocast:
 
     def __call__(self, function: C) -> C:
         """The function with mixed precision inside."""
+
         @functools.wraps(function)
         def wrapper(*args: Any, **kwargs: Any) -> Any:
             with self:
