@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -15,10 +16,10 @@ from ..ops.registry import implementation
 from .evaluate import Evaluator
 from .recording import Entry, Recorder, Recording
 from .source import shown
-from .structure import leaves
+from .structure import leaves, rebuilt
 from .tracing import trace
 
-__all__ = ["check_method", "error_between"]
+__all__ = ["check_method", "error_between", "fresh"]
 
 
 def error_between(a: Array, b: Array) -> float:
@@ -47,11 +48,9 @@ def check_method(
     Raises:
         TraceError: they differ; the text says how much, where it began and why that is likely so.
     """
-    function = method.__wrapped__
-    truth = _arrays(function(*args, **kwargs))
-    again = _arrays(function(*args, **kwargs))
+    truth, again = (_arrays(_call(method.__wrapped__, args, kwargs)) for _ in range(2))
     try:
-        found = _arrays(method(*args, **kwargs))
+        found = _arrays(_call(method, args, kwargs))
     except (EngineError, TraceError) as e:
         raise TraceError(
             f"{name}: the traced graph does not run on these inputs, which the Python code takes: {e}\n"
@@ -76,6 +75,15 @@ def check_method(
         raise TraceError(
             f"{name}: {which} {what}\n{_cause(mod, name, method, args, kwargs, truth, again, tolerance)}"
         )
+
+
+def fresh(args: Any) -> Any:
+    """Arguments in a state of their own, so that what one run assigns to them does not show in another."""
+    return rebuilt(args, lambda x: copy(x) if isinstance(x, (Tensor, np.ndarray)) else x)
+
+
+def _call(function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    return function(*fresh(args), **fresh(dict(kwargs)))
 
 
 def _arrays(outputs: Any) -> list[tuple[tuple[Any, ...], Array]]:
@@ -118,6 +126,8 @@ def _cause(
                 f"first difference: a value from outside of the graph is another one, in {_line(now or before)}"
             )
             reason = "a number or array that was computed outside of the trace, or from a value that was read"
+            if _resized(method, args, kwargs):
+                reason = f"a size that was used as a number (int(), len(), range()), or {reason}"
     else:
         entry = _first_numeric(old, method, args, kwargs, values, tolerance)
         lines.append(
@@ -142,7 +152,7 @@ def _recorded(
     method: trace, args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> tuple[Recording, dict[int, Array]]:
     """A fresh recording of the method on these inputs, with the values of all its operators."""
-    found, marked, marked_kwargs = method._arguments(args, kwargs)
+    found, marked, marked_kwargs = method._arguments(fresh(args), fresh(dict(kwargs)))
     recorder = _Keeping("eager", fixed=False, symbolic_shape=bool(method._options["symbolic_shape"]))
     inside = {id(a): recorder.argument(a.name, a.tensor) for a in found}
     try:
@@ -152,6 +162,13 @@ def _recorded(
         for tensor in recorder.alive():
             tensor._session = tensor._var = None
     return recorder.found, recorder.kept
+
+
+def _resized(method: trace, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+    """Whether an argument has another shape than when the method was traced."""
+    assert method.recording is not None
+    found, _, _ = method._arguments(args, kwargs)
+    return any(a.tensor._sizes() != method.recording.args[a.name].shape for a in found)
 
 
 class _Keeping(Recorder):

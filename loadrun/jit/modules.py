@@ -18,7 +18,7 @@ from ..engines.reference import ReferenceEngine
 from ..errors import FormatError, InputError, TraceError, UsageError
 from ..graph import Graph, Var
 from ..imperative.value import Tensor
-from .checking import check_method
+from .checking import check_method, fresh
 from .recording import constant, name_of
 from .structure import leaves
 from .tracing import trace
@@ -232,7 +232,7 @@ def trace_module(
             )
         method = TracedMethod(function, opt_level=opt_level)
         args, kwargs = _call_form(name, example, example_inputs_is_kwarg)
-        outputs = method(*args, **kwargs)
+        outputs = method(*fresh(args), **fresh(kwargs))
         _check_outputs(name, outputs, strict)
         methods[name] = method
     if check_trace:

@@ -208,9 +208,9 @@ class Recorder:
         if self.mode == "eager":
             try:
                 computed, _ = execute(type, params, inputs, [x._stored() for x in inputs], n, output_dtype)
-            except EngineError:
+            except EngineError as e:
                 found.graph.oprs.pop()
-                raise
+                raise EngineError(f"{e}; in {shown(place)}") from e
             for var, value in zip(outs, computed, strict=True):
                 found.known.shapes[var.id] = value.shape
             values = computed

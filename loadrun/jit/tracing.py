@@ -15,7 +15,7 @@ from ..dtypes import Array
 from ..engines.reference import ReferenceEngine
 from ..errors import TraceError
 from ..graph import Var
-from ..imperative.apply import active, generator, use
+from ..imperative.apply import active, use
 from ..imperative.convert import as_tensor
 from ..imperative.sizes import Dim, Shape
 from ..imperative.value import Tensor
@@ -275,7 +275,7 @@ class trace(Dumps):
             return {v.id: recorder.evaluator.value(v) for v in targets}
         names = {v.name or "": v for v in recorder.found.graph.inputs}
         feeds = {n: recorder.evaluator.values[v.id] for n, v in names.items()}
-        return dict(zip((v.id for v in targets), engine.run(feeds, rng=generator()), strict=True))
+        return run(engine, recorder.found, feeds, targets)
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any], inside: Mapping[int, Tensor]) -> Any:
         def unmark(leaf: Any) -> Any:

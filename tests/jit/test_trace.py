@@ -447,6 +447,13 @@ def test_sizes_that_were_numbers_hold_for_their_shape_alone() -> None:
     assert [free(tensor(np.ones(n, np.float32))).shape for n in (1, 3)] == [(1,), (3,)]
 
 
+@pytest.mark.parametrize("symbolic", [False, True])
+def test_an_error_of_the_first_call_names_the_line(symbolic: bool) -> None:
+    f = trace(lambda x: x[x > 0].max() + 1, symbolic=symbolic)
+    with pytest.raises(EngineError, match=r"without elements.*; in test_trace.py:\d+ `f = trace"):
+        f(tensor([-1.0]))
+
+
 @pytest.mark.parametrize("without_host", [False, True])
 def test_an_error_in_the_compiled_graph_names_the_line(without_host: bool) -> None:
     f = trace(lambda x, y: (x + 1) * 2 + y, symbolic=True, without_host=without_host)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -108,9 +109,25 @@ def test_what_a_trace_cannot_follow_is_reported_with_its_cause(
 
 def test_a_size_used_as_a_number_shows_at_another_batch_size() -> None:
     trace_module(Coder(), {"sized": ones(2)})
-    with pytest.raises(TraceError, match=r"float\(x.shape\[0\]\)"):
+    with pytest.raises(TraceError, match=r"float\(x.shape\[0\]\)") as e:
         trace_module(Coder(), {"sized": ones(2)}, check_inputs=[{"sized": ones(7)}])
+    assert "likely cause: a size that was used as a number" in str(e.value)
     assert trace_module(Coder(), {"sized": ones(2)}, check_trace=False).sized(ones(4)).numpy()[0, 0] == 0.5
+
+
+def test_methods_that_assign_to_their_arguments_leave_the_examples_alone() -> None:
+    class Shift:
+        def run(self, x: Tensor, y: Any) -> Tensor:
+            x += 0.5
+            y[0] = 7
+            return x * y
+
+    given = (tensor([1.0, 2.0]), np.ones(2, np.float32))
+    traced = trace_module(Shift(), {"run": given}, check_inputs=[{"run": given}])
+    np.testing.assert_array_equal(given[0].numpy(), [1, 2])
+    np.testing.assert_array_equal(given[1], [1, 1])
+    np.testing.assert_array_equal(traced.run(*given).numpy(), [10.5, 2.5])
+    np.testing.assert_array_equal(given[1], [7, 1])
 
 
 def test_training_mode_is_named_as_a_cause() -> None:
