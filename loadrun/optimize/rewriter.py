@@ -44,6 +44,21 @@ _SHORT = 64
 """Constants of at most this many bytes are compared with each other."""
 
 
+def _moved(var: Var, id: int, owner: Opr) -> Var:
+    """A variable as an output of another operator; passes copy them by the ten thousand."""
+    return Var(
+        id,
+        owner,
+        var.index,
+        var.name,
+        var.dtype,
+        var.shape,
+        var.format,
+        var.comp_node,
+        var.described,
+    )
+
+
 def is_pure(opr: Opr) -> bool:
     """Whether an operator gives the same for the same inputs and does nothing else.
 
@@ -257,8 +272,8 @@ class Rewriter:
 
     def _insert(self, opr: Opr, sometimes: bool, source: Opr | None = None) -> None:
         opr.id = len(self.new.oprs)
-        infer_dtypes([opr])
         if source is None or not self._inherit(opr, source):
+            infer_dtypes([opr])
             follow(opr, self.known, {}, sometimes)
         self.new.oprs.append(opr)
         self._next += len(opr.outputs)
@@ -273,6 +288,8 @@ class Rewriter:
                 return False
             if known.values.get(new.id) is not before.values.get(old.id):
                 return False
+        if any(v.dtype is None for v in opr.outputs):
+            return False
         for new, old in zip(opr.outputs, source.outputs, strict=True):
             if old.id in before.shapes:
                 known.shapes[new.id] = before.shapes[old.id]
@@ -330,9 +347,7 @@ class Rewriter:
         found = self._same.get(key) if key is not None else None
         if found is None:
             for i, var in enumerate(opr.outputs):
-                made = copy(var)
-                made.id, made.owner = self._next + i, fresh
-                fresh.outputs.append(made)
+                fresh.outputs.append(_moved(var, self._next + i, fresh))
             same = not params and given == [self._at.get(v.id) for v in opr.inputs]
             self._insert(fresh, self.frozen(opr), opr if same else None)
             if key is not None:
