@@ -2,7 +2,15 @@
 
 from .inference import optimize_for_inference
 from .options import InferenceOptions, Layout
+from .shapes import remove_own_shapes
 from .simplify import simplify
 from .stable import stabilize
 
-__all__ = ["InferenceOptions", "Layout", "optimize_for_inference", "simplify", "stabilize"]
+__all__ = [
+    "InferenceOptions",
+    "Layout",
+    "optimize_for_inference",
+    "remove_own_shapes",
+    "simplify",
+    "stabilize",
+]

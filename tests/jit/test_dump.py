@@ -200,6 +200,28 @@ def test_versions_and_older_runtimes() -> None:
     assert not any(o.title == "SQRT" for o in rewritten.oprs)
 
 
+@pytest.mark.parametrize("level", [0, 2])
+def test_what_megengine_would_leave_out_while_loading_is_left_out(level: int) -> None:
+    fixed = tensor(np.ones((2, 2), np.float32))
+
+    def f(x: Tensor) -> list[Tensor]:
+        y = loadrun.functional.broadcast_to(x + 1, x.shape)
+        z = loadrun.functional.broadcast_to(y * 2, y.shape)
+        w = loadrun.functional.broadcast_to(fixed, (2, 2)) + z.reshape(z.shape)
+        return [w, z, loadrun.functional.broadcast_to(x, y.shape)]
+
+    t = trace(f, symbolic=True, capture_as_const=True, opt_level=level)
+    x = np.zeros((2, 2), np.float32)
+    f_x = [v.numpy() for v in t(tensor(x))]
+    graph = dumped(t, optimize_for_inference=False).graph
+    kinds = [o.type for o in graph.oprs]
+    # MegEngine knows that x and y have one shape, but not that x + 1 and y * 2 have it.
+    assert kinds.count("Broadcast") == 2
+    assert kinds.count("ReshapeV1") == 0
+    for got, want in zip(f_x, (3, 2, 0), strict=True):
+        np.testing.assert_array_equal(got, np.full((2, 2), want))
+
+
 @pytest.mark.parametrize(
     ("options", "kind", "message"),
     [
