@@ -16,7 +16,7 @@ from ..graph import Graph, Metadata, Opr, Var
 from ..inputdata import load_cases
 from ..inputlist import located
 from ..ops.registry import implementation
-from ..optimize import remove_own_shapes, stabilize
+from ..optimize import make_loadable, stabilize
 from ..packing import Packer
 from ..params import BN, BNFwdMode
 from ..rewrite import subgraph
@@ -80,7 +80,7 @@ class Dumps:
             var = known.get(recording.args[old].id)
             if var is not None:
                 var.name = var.owner.tensors[0].name = new
-        graph = remove_own_shapes(stabilize(graph) if self._options["opt_level"] else graph)
+        graph = make_loadable(stabilize(graph) if self._options["opt_level"] else graph)
         _name_outputs(graph, names)
         _unique_names(graph)
         graph.has_middle_tensors = True

@@ -22,7 +22,7 @@ from ..graph import Graph, Opr, Var
 from ..params import Elemwise, ElemwiseMode, PowC
 from .rewriter import Rewriter, each
 
-__all__ = ["elemwise", "remove_identities"]
+__all__ = ["elemwise", "immutable", "neutral", "remove_identities"]
 
 M = ElemwiseMode
 _TWICE = {
@@ -89,7 +89,7 @@ def neutral(r: Rewriter, constant: Var, number: float, x: Var) -> bool:
 
     A weight that a program may exchange is no constant in this sense.
     """
-    if not _plain(r, constant) or r.scalar(constant) != number:
+    if not immutable(r, constant) or r.scalar(constant) != number:
         return False
     own, other = r.shape(constant), r.shape(x)
     if own is None:
@@ -104,7 +104,7 @@ def neutral(r: Rewriter, constant: Var, number: float, x: Var) -> bool:
     return all(a == 1 or (a == b and not (batch and i == 0)) for i, (a, b) in enumerate(pairs))
 
 
-def _plain(r: Rewriter, var: Var) -> bool:
+def immutable(r: Rewriter, var: Var) -> bool:
     """Whether a variable follows from immutable constants alone."""
     if not r.constant(var):
         return False
@@ -178,7 +178,7 @@ def _split(r: Rewriter, a: Var, b: Var) -> tuple[Var | None, float | None]:
 
 
 def _number(r: Rewriter, var: Var) -> float | None:
-    return r.scalar(var) if r.shape(var) == (1,) and _plain(r, var) else None
+    return r.scalar(var) if r.shape(var) == (1,) and immutable(r, var) else None
 
 
 def _joined(mode: ElemwiseMode, a: float, b: float, dtype: DType) -> float | None:

@@ -19,6 +19,7 @@ from .grain import fold_global_pooling, fold_means
 from .half import to_half
 from .identities import remove_identities
 from .image_layout import to_nhwcd4
+from .loadable import make_loadable
 from .merge import merge_weights
 from .narrow_layouts import NARROW_PACKS, to_nchw64
 from .noop import remove_copies, remove_noops
@@ -141,6 +142,7 @@ def optimize_for_inference(graph: Graph, **flags: object) -> tuple[Graph, int]:
     options = InferenceOptions.of(**flags)
     for one in inference_passes(options):
         graph = one(graph)
+    graph = make_loadable(graph)
     if graph.metadata is not None:
         graph.metadata.optimize_options = options.bits
     return graph, options.bits

@@ -6,7 +6,7 @@ from ..graph import Graph, Opr, Var
 from ..params import AxisAddRemove, AxisDesc, Dimshuffle, OptionalAxisV1
 from .rewriter import Rewriter, each
 
-__all__ = ["remove_own_shapes", "remove_shape_changes"]
+__all__ = ["is_shape_of", "remove_shape_changes"]
 
 _NO_AXIS = 7
 
@@ -27,52 +27,6 @@ def remove_shape_changes(graph: Graph) -> Graph:
     ['Host2DeviceCopy', 'Identity']
     """
     return each(graph, _visit, *_RULES)
-
-
-def remove_own_shapes(graph: Graph) -> Graph:
-    """Leave out Reshape and Broadcast to the shape that a value has: MegEngine does not load them.
-
-    Its loader makes every operator anew, and making one of these gives the value itself.
-
-    >>> from loadrun.dtypes import DType
-    >>> from loadrun.graph import Tensor
-    >>> from loadrun.params import Empty, Host2DeviceCopy
-    >>> g = Graph()
-    >>> (x,) = g.add("Host2DeviceCopy", Host2DeviceCopy(), names=["x"],
-    ...              tensors=[Tensor(DType("Float32"), (2, 3), "x")])
-    >>> (shape,) = g.add("GetVarShapeV1", OptionalAxisV1(), inputs=[x])
-    >>> g.outputs = g.add("Broadcast", Empty(), inputs=[x, shape], names=["y"])
-    >>> [o.type for o in remove_own_shapes(g).oprs]
-    ['Host2DeviceCopy', 'Identity']
-    """
-    r = Rewriter(graph, dedupe=False)
-    for opr in r.rest():
-        found = _own(r, opr) if opr.type in ("ReshapeV1", "Broadcast") and not r.frozen(opr) else None
-        if found is None:
-            r.copy(opr)
-        else:
-            r.replace(opr.outputs[0], found)
-    return r.finish()
-
-
-def _own(r: Rewriter, opr: Opr) -> Var | None:
-    source, target = map(r.var, opr.inputs)
-    whole = target.owner
-    while whole.type == "GetVarShapeV1" and whole.get(OptionalAxisV1).axis == _NO_AXIS:
-        if whole.inputs == [source]:
-            return source
-        # MegEngine looks through to the shape that was given.
-        given = whole.inputs[0].owner
-        if given.type != "Broadcast" and not (
-            given.type == "ReshapeV1" and given.get(OptionalAxisV1).axis == _NO_AXIS
-        ):
-            break
-        whole = given.inputs[1].owner
-    if r.constant(source) and r.constant(target):
-        value = r.value(target)
-        if value is not None and tuple(value.tolist()) == r.shape(source):
-            return source
-    return None
 
 
 def _visit(r: Rewriter, opr: Opr) -> Var | None:
@@ -97,7 +51,7 @@ def _dimshuffle(r: Rewriter, opr: Opr) -> Var | None:
 
 def _reshape(r: Rewriter, opr: Opr) -> Var | None:
     source, target = map(r.var, opr.inputs)
-    if opr.get(OptionalAxisV1).axis == _NO_AXIS and _shape_of(target, source):
+    if opr.get(OptionalAxisV1).axis == _NO_AXIS and is_shape_of(target, source):
         return source
     if source.owner.type != "ReshapeV1":
         return None
@@ -105,21 +59,21 @@ def _reshape(r: Rewriter, opr: Opr) -> Var | None:
     if opr.get(OptionalAxisV1).axis != _NO_AXIS and not r.shape(source):
         return None
     first = source.owner.inputs[0]
-    if opr.get(OptionalAxisV1).axis == _NO_AXIS and _shape_of(target, first):
+    if opr.get(OptionalAxisV1).axis == _NO_AXIS and is_shape_of(target, first):
         return first
     return r.add("ReshapeV1", *opr.params, inputs=[first, target], like=opr)[0]
 
 
 def _broadcast(r: Rewriter, opr: Opr) -> Var | None:
     source, target = map(r.var, opr.inputs)
-    if _shape_of(target, source):
+    if is_shape_of(target, source):
         return source
     if source.owner.type == "Broadcast":
         return r.add("Broadcast", *opr.params, inputs=[source.owner.inputs[0], target], like=opr)[0]
     return None
 
 
-def _shape_of(target: Var, source: Var) -> bool:
+def is_shape_of(target: Var, source: Var) -> bool:
     """Whether a target shape is the shape of `source`."""
     opr = target.owner
     return opr.type == "GetVarShapeV1" and opr.inputs == [source] and opr.get(OptionalAxisV1).axis == _NO_AXIS

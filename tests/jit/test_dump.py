@@ -308,3 +308,29 @@ def test_a_failing_testcase_leaves_the_old_file(tmp_path: Path) -> None:
     with pytest.raises(loadrun.LoadRunError, match="missing"):
         traced().dump(path, arg_names=["x"], input_data=["#ones", "x:missing.npy"])
     assert path.read_bytes() == b"old"
+
+
+def test_what_megengine_takes_for_its_input_is_left_out() -> None:
+    functions = [
+        lambda x: x + 0,
+        lambda x: 1 * x,
+        lambda x: x**1.0,
+        lambda x: loadrun.functional.log(loadrun.functional.exp(x)),
+    ]
+    for f in functions:
+        t = trace(f, symbolic=True, capture_as_const=True, opt_level=0)
+        t(tensor(X))
+        bundle = dumped(t, arg_names=["x"], output_names=["y"], optimize_for_inference=False)
+        assert [o.type for o in bundle.graph.oprs] == ["Host2DeviceCopy", "Identity"]
+        assert outputs(bundle, x=X) == {"y": X.tolist()}
+    kept = traced(lambda x: (-x + 0) * 1.5)
+    assert "ADD" in [o.title for o in dumped(kept, optimize_for_inference=False).graph.oprs]
+
+
+def test_a_shape_that_no_input_changes_is_asked_for_in_vain() -> None:
+    def f(x: Tensor) -> Tensor:
+        y = loadrun.functional.broadcast_to(x.sum(), (2, 3))
+        return (y * 2).reshape(2, 3) + x
+
+    kinds = [o.type for o in dumped(traced(f), optimize_for_inference=False).graph.oprs]
+    assert (kinds.count("Broadcast"), kinds.count("ReshapeV1")) == (1, 0)
