@@ -8,7 +8,7 @@ import sys
 
 import loadrun
 from loadrun.bench import measure
-from loadrun.ops.parallel import set_threads
+from loadrun.ops.numeric.parallel import set_threads
 
 
 def main() -> None:

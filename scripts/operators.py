@@ -29,6 +29,14 @@ def covered() -> dict[str, list[str]]:
 
 RECORDED = {"Rotate": "image", "GaussianBlur": "image", "DctChannelSelectV1": "image"}
 """Operators that MegEngine's Python cannot dump, with the folder of what it computed eagerly."""
+FOLDERS = {
+    "conv.convolution": "conv",
+    "conv.local": "local_conv",
+    "elemwise.modes": "elemwise",
+    "elemwise.multi": "elemwise_multi",
+    "image.filters": "image",
+}
+"""Folders of fixtures that have another name than their family's module."""
 
 
 def runs(op: Op) -> bool:
@@ -42,7 +50,8 @@ def runs(op: Op) -> bool:
 
 def best(files: list[str], op: Op) -> str:
     """The fixtures that are about the operator first."""
-    own = sorted(files, key=lambda f: (not f.startswith(f"ops/{op.family}/"), not f.startswith("ops/"), f))
+    folders = FOLDERS.get(op.family, op.family.rpartition(".")[2])
+    own = sorted(files, key=lambda f: (not f.startswith(f"ops/{folders}/"), not f.startswith("ops/"), f))
     if not own and op.name in RECORDED:
         return f"`ops/{RECORDED[op.name]}/recorded.npz`"
     more = f" and {len(own) - 1} more" if len(own) > 1 else ""

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 import loadrun
-from loadrun.capture import Recorder, capture, embed
 from loadrun.dtypes import DType
 from loadrun.graph import Graph, Tensor
 from loadrun.ops.catalog import TypeParam
+from loadrun.pack.capture import Recorder, capture, embed
 from loadrun.params import Elemwise, ElemwiseMode, Host2DeviceCopy
-from loadrun.rewrite import bare, subgraph
+from loadrun.rewrite.copies import bare, subgraph
 from loadrun.runner import Verdict, _is_standard
 
 F32 = DType("Float32")

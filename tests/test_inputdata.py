@@ -15,9 +15,9 @@ from helpers_inputs import model
 
 from loadrun.dtypes import DType
 from loadrun.errors import InputError, LoadRunError, SpecError, UsageError
-from loadrun.inputdata import cast, load_cases, load_spec
-from loadrun.inputfill import fill_values, normal_quantile, stream
-from loadrun.inputlist import count_cases, expand
+from loadrun.inputs.generation import fill_values, normal_quantile, stream
+from loadrun.inputs.lists import count_cases, expand
+from loadrun.inputs.loading import cast, load_cases, load_spec
 from loadrun.inputspec import Fill, parse
 
 Inputs = dict[str, np.ndarray]

@@ -18,8 +18,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from loadrun.errors import InputError
-from loadrun.inputdata import load_spec
-from loadrun.inputfiles import members, read_json, read_npy
+from loadrun.inputs.files import members, read_json, read_npy
+from loadrun.inputs.loading import load_spec
 from loadrun.inputspec import parse
 
 BGR = np.random.PCG64(3).random_raw(60).astype("u1").reshape(4, 5, 3)
@@ -113,7 +113,7 @@ def test_npz_members_are_read_alone(tmp_path: Path) -> None:
 
 def test_zip_bombs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """64 MiB of zeros pack to 64 kB; what the member says of itself is looked at before it is unpacked."""
-    monkeypatch.setattr("loadrun.inputfiles._PLAUSIBLE_NPZ", 2**20)
+    monkeypatch.setattr("loadrun.inputs.files._PLAUSIBLE_NPZ", 2**20)
     path = tmp_path / "a.npz"
     np.savez_compressed(path, a=np.zeros(2**26, "u1"))
     assert path.stat().st_size < 100_000

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loadrun.errors import LoadRunError, SpecError
-from loadrun.inputdata import load_cases
+from loadrun.inputs.loading import load_cases
 from loadrun.inputspec import (
     FILLS,
     MAX_SEED,

@@ -16,7 +16,7 @@ from data.input_files import make_files
 from helpers_inputs import model
 
 from loadrun.errors import LoadRunError
-from loadrun.inputdata import load_cases
+from loadrun.inputs.loading import load_cases
 
 RECORDED = json.loads((Path(__file__).parent / "data" / "input_data_outcomes.json").read_text())
 DTYPES = {"float32": "Float32", "float16": "Float16", "uint8": "Uint8", "int8": "Int8", "int32": "Int32"}

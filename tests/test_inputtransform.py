@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loadrun.errors import InputError, LoadRunError, SpecError
-from loadrun.inputtransform import Transform
-from loadrun.inputtransform_sizes import FUNCTIONS, METHODS
+from loadrun.inputs.transform import Transform
+from loadrun.inputs.transform_sizes import FUNCTIONS, METHODS
 
 DATA = np.random.PCG64(5).random_raw(60).astype("u1").reshape(1, 3, 4, 5)
 

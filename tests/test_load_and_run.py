@@ -16,7 +16,7 @@ from test_capture import unary
 
 import loadrun
 from loadrun.dump.options import DumpOptions
-from loadrun.packing import Packer
+from loadrun.pack.packing import Packer
 from loadrun.testcase import Bundle
 
 NETS = Path(__file__).resolve().parents[1] / "fixtures" / "nets"

@@ -14,12 +14,12 @@ from loadrun.dump.options import DumpOptions
 from loadrun.dump.record import header
 from loadrun.errors import UsageError
 from loadrun.graph import Graph
-from loadrun.older import for_older, newer
-from loadrun.packing import Packer
+from loadrun.pack.packing import Packer
+from loadrun.pack.unpacking import mismatches
 from loadrun.params import Elemwise, ElemwiseMode
+from loadrun.rewrite.older import for_older, newer
 from loadrun.runner import Verdict
 from loadrun.testcase import Bundle
-from loadrun.unpacking import mismatches
 
 ROOT = Path(__file__).resolve().parents[1] / "fixtures"
 CASES = [

@@ -25,8 +25,8 @@ from loadrun.dump.record import header
 from loadrun.dump.writer import dump_bytes
 from loadrun.errors import UsageError
 from loadrun.graph import Graph, Tensor
-from loadrun.noise import suggest
-from loadrun.packing import Packer
+from loadrun.pack.noise import suggest
+from loadrun.pack.packing import Packer
 from loadrun.params import Elemwise, ElemwiseMode, Host2DeviceCopy
 from loadrun.runner import Verdict
 from loadrun.testcase import Bundle
@@ -387,7 +387,7 @@ def test_noise_that_float64_alone_shows() -> None:
 
 def test_strip_info(tmp_path: Path) -> None:
     """What MegEngine 1.13 itself said of the bare model of this file."""
-    from loadrun.rewrite import bare
+    from loadrun.rewrite.copies import bare
 
     graph = bare(loadrun.load("fixtures/nets/quant_resnet_quint8.mge"))
     types = "Concat ConvBiasForward Elemwise ElemwiseMultiType GetVarShape Host2DeviceCopy ImmutableTensor MatrixMul"

@@ -18,7 +18,7 @@ from test_capture import unary
 import loadrun
 from loadrun.cli import groups, main, stream
 from loadrun.files import replacing
-from loadrun.packing import Packer
+from loadrun.pack.packing import Packer
 from loadrun.runner import FileResult, Result, Verdict
 from loadrun.testcase import Bundle
 

@@ -10,7 +10,7 @@ import zlib
 
 from ..dtypes import Array
 from ..errors import FormatError, InputError
-from ..inputfiles import read_npy
+from ..inputs.files import read_npy
 
 __all__ = ["read_archive"]
 

@@ -17,11 +17,11 @@ from ..dump.options import DumpOptions
 from ..engines import ENGINES
 from ..errors import UsageError
 from ..graph import Graph
-from ..inputlist import count_cases, expand
-from ..noise import suggest
+from ..inputs.lists import count_cases, expand
 from ..optimize import optimize_for_inference
 from ..optimize.options import FLAGS, InferenceOptions
-from ..packing import Packer
+from ..pack.noise import suggest
+from ..pack.packing import Packer
 from ..report.text import clean, dtype_text, shape_text, table
 from ..testcase import EXPECT, Testcase
 from .groups import EXIT_PASS, Parser, Warnings, progress

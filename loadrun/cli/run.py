@@ -17,7 +17,7 @@ from ..dtypes import Array
 from ..dump import load_all
 from ..engines import ENGINES
 from ..errors import FormatError, LoadRunError
-from ..inputlist import count_cases
+from ..inputs.lists import count_cases
 from ..report import text
 from ..runner import FileResult, Result, Runner, random_inputs
 from ..testcase import Bundle

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..dump import load
-from ..unpacking import unpack
+from ..pack.unpacking import unpack
 from .groups import EXIT_PASS, Parser
 
 __all__ = ["main"]

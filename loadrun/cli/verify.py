@@ -9,10 +9,10 @@ from ..dump import load_all
 from ..dump.record import header
 from ..engines import ENGINES
 from ..errors import LoadRunError
+from ..pack.unpacking import mismatches
 from ..report.text import clean, summary
 from ..runner import FileResult, Result, Runner, Verdict
 from ..testcase import Bundle
-from ..unpacking import mismatches
 from .groups import EXIT_FAIL, Parser, exit_code, progress, reason
 from .stream import show
 

@@ -13,11 +13,11 @@ from typing import NamedTuple, TextIO
 from ..errors import LoadRunError, UsageError
 from ..files import replacing
 from ..graph import Graph, Metadata, Opr, Var
-from ..older import for_older
 from ..ops.catalog import CATALOG
 from ..ops.infer import infer_dtypes
 from ..params import Elemwise
-from ..rewrite import subgraph
+from ..rewrite.copies import subgraph
+from ..rewrite.older import for_older
 from ..testcase import Bundle
 
 __all__ = ["DumpOptions", "DumpResult", "strip_info", "update_strip_info"]
@@ -56,8 +56,8 @@ class DumpOptions:
         dump_format: "FBS_V2" or "FBS" (version 1).
         model_version: version number of FBS_V2 files, at least 2.
         no_change_graph: whether operators stay as they are; so they do unless this is False, which rewrites newer ones
-            for older runtimes, see `loadrun.older.for_older`. MegEngine's default is False, and its rewriting of CLIP,
-            SIGN, ISINF and affine GroupNorm is wrong in 1.13.0.
+            for older runtimes, see `loadrun.rewrite.older.for_older`. MegEngine's default is False, and its rewriting
+            of CLIP, SIGN, ISINF and affine GroupNorm is wrong in 1.13.0.
         compat_older_version: "8.14" writes version 1 files with the header and operator ids of that release, and
             rewrites newer operators.
         keep_var_name: 0 no names but those of inputs, 1 and 2 all names (in version 1 files 1 keeps those of outputs).

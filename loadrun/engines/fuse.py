@@ -13,7 +13,7 @@ from math import prod
 
 from ..dtypes import Array
 from ..graph import Opr
-from ..ops.elemwise import float_step
+from ..ops.elemwise.modes import float_step
 from ..ops.infer import Inference
 from ..ops.registry import Call, Finish, Kernel, Shape
 from ..params import ConvBias, Convolution, Format

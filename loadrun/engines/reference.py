@@ -12,7 +12,7 @@ from ..errors import EngineError, InputError, UsageError
 from ..graph import Graph, Var
 from ..ops.control import find_branches
 from ..ops.infer import Inference, describe, infer_dtypes, infer_shapes
-from ..ops.parallel import blas_serial
+from ..ops.numeric.parallel import blas_serial
 from ..ops.registry import Shape, implementation
 from .fuse import fuse
 from .memory import MemoryMeter, memory_limit

@@ -20,7 +20,7 @@ from ..errors import EngineError, InputError, LoadRunError
 from ..graph import Graph, Var
 from ..ops.control import find_branches
 from ..ops.infer import describe, infer_dtypes
-from ..ops.parallel import blas_serial
+from ..ops.numeric.parallel import blas_serial
 from ..ops.registry import Call
 from .program import ABSENT, Step, make_step, mark_dying
 from .wide_ops import MOVING, WIDE

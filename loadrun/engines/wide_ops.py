@@ -15,10 +15,10 @@ import numpy as np
 
 from .. import params as P
 from ..dtypes import Array
-from ..ops.conv_fast import conv_fast
-from ..ops.conv_layout import from_plain, to_plain
-from ..ops.conv_rules import backward_plan, conv_plan
-from ..ops.conv_transpose import deconv_fast
+from ..ops.conv.fast import conv_fast
+from ..ops.conv.layout import from_plain, to_plain
+from ..ops.conv.rules import backward_plan, conv_plan
+from ..ops.conv.transpose import deconv_fast
 from ..ops.pooling import pool_windows
 from ..ops.reduce import target_axes
 from ..ops.registry import Call

@@ -1,7 +1,6 @@
 """Convolutions of MegEngine's functional package: plain, transposed, local, deformable, by regions.
 
-The operators are those that MegEngine records; their semantics are MegEngine's dnn kernels (`loadrun.ops.conv`,
-`loadrun.ops.local_conv`).
+The operators are those that MegEngine records; their semantics are MegEngine's dnn kernels (`loadrun.ops.conv`).
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ def einsum(equation: str, *args: Any) -> Tensor:
     >>> einsum("ij,jk->ik", x, x).tolist(), einsum("ii", x).item()
     ([[7.0, 10.0], [15.0, 22.0]], 5.0)
     """
-    from ..jit.numpy_einsum import contracted
+    from ..lowering.einsum import contracted
 
     tensors = [as_tensor(x) for x in args]
     kinds = [*dict.fromkeys(str(x._dtype) for x in tensors)]

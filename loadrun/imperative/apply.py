@@ -18,7 +18,7 @@ from ..dtypes import Array, DType, round_bfloat16
 from ..errors import EngineError, LoadRunError
 from ..graph import Opr, Var
 from ..ops.catalog import TypeParam
-from ..ops.parallel import blas_serial
+from ..ops.numeric.parallel import blas_serial
 from ..ops.registry import Call, Kernel, Shape, implementation
 from ..params import Record
 from .settings import adapted, in_force

@@ -187,8 +187,8 @@ class Methods:
         return value if dtype is None else value.astype(dtype)
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
-        from ..jit.array import Array as NumpyLike
-        from ..jit.numpy_protocol import lower_ufunc
+        from ..lowering.array import Array as NumpyLike
+        from ..lowering.protocol import lower_ufunc
 
         # An ndarray in front of an operator comes here; beside MegEngine's tensors it follows MegEngine's rules.
         name = _OPERATORS.get(ufunc)
@@ -206,7 +206,7 @@ class Methods:
         return getattr(ufunc, method)(*_plain(inputs), **_plain(kwargs))
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        from ..jit.numpy_protocol import lower_function
+        from ..lowering.protocol import lower_function
 
         try:
             return lower_function(func, args, kwargs)

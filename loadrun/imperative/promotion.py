@@ -16,7 +16,7 @@ import numpy as np
 from .. import params as P
 from ..dtypes import DType, plain
 from ..errors import EngineError
-from ..ops.elemwise import promote
+from ..ops.elemwise.modes import promote
 from .apply import apply1, tensor_class
 from .convert import as_tensor, const
 from .dtypes import graph_dtype

@@ -42,7 +42,7 @@ class Argument:
 
 def _stand_in(array: Array) -> Tensor:
     """A tensor around a caller's ndarray, which is not copied."""
-    from .array import Array as Traced
+    from ..lowering.array import Array as Traced
 
     value, dtype = narrowed(array)
     return Traced._of(value.reshape(1) if value.ndim == 0 else value, dtype, value.ndim == 0)

@@ -11,11 +11,11 @@ import numpy as np
 from ..dtypes import Array
 from ..errors import EngineError, TraceError
 from ..imperative.apply import use
+from ..imperative.source import shown
 from ..imperative.value import Tensor
 from ..ops.registry import implementation
 from .evaluate import Evaluator
 from .recording import Entry, Recorder, Recording
-from .source import shown
 from .structure import leaves, rebuilt
 from .tracing import trace
 

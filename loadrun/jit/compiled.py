@@ -14,13 +14,13 @@ from ..engines.reference import ReferenceEngine
 from ..errors import EngineError, TraceError
 from ..graph import Var
 from ..imperative.apply import generator
+from ..imperative.source import Place, here, shown
 from ..imperative.value import Tensor
 from ..ops.infer import Inference, follow
 from ..ops.registry import Shape
 from ..params import AssertEqual, Record
 from .evaluate import Evaluator
 from .recording import Entry, Recording
-from .source import Place, here, shown
 
 __all__ = ["Check", "Replay", "ShapeCache", "checks_in", "judge", "run"]
 

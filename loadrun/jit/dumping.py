@@ -13,16 +13,16 @@ from ..dump import save
 from ..dump.options import DumpOptions, DumpResult
 from ..errors import SpecError, TraceError, UsageError
 from ..graph import Graph, Metadata, Opr, Var
-from ..inputdata import load_cases
-from ..inputlist import located
+from ..imperative.source import shown
+from ..inputs.lists import located
+from ..inputs.loading import load_cases
 from ..ops.registry import implementation
 from ..optimize import make_loadable, stabilize
-from ..packing import Packer
+from ..pack.packing import Packer
 from ..params import BN, BNFwdMode
-from ..rewrite import subgraph
+from ..rewrite.copies import subgraph
 from ..testcase import Bundle
 from .recording import Recording, plain_title
-from .source import shown
 
 __all__ = ["Dumps", "dump_graph"]
 
@@ -125,7 +125,7 @@ class Dumps:
             keep_var_name: 0 no names, 1 those of outputs, 2 all.
             keep_opr_name, keep_param_name, keep_opr_priority: keep names of operators, names of weights, priorities.
             no_change_graph: True writes every operator as it is; False rewrites newer ones for older runtimes, as
-                MegEngine does (`loadrun.older.for_older`).
+                MegEngine does (`loadrun.rewrite.older.for_older`).
             strip_info_file, append_json: a JSON file for the operators and dtypes in use, and whether to extend it.
             optimize_for_inference: apply the passes that the ``enable_*`` keywords ask for, and fold constants.
             user_info: anything that can be pickled, stored as metadata.

@@ -9,7 +9,7 @@ from ..engines.program import execute, make_step
 from ..graph import Opr, Var
 from ..imperative.apply import generator
 from ..ops.control import Branches
-from ..ops.parallel import blas_serial
+from ..ops.numeric.parallel import blas_serial
 
 __all__ = ["Evaluator"]
 

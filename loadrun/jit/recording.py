@@ -14,12 +14,12 @@ from ..graph import Graph, Opr, Var
 from ..graph import Tensor as Stored
 from ..imperative.apply import execute
 from ..imperative.naming import prefix
+from ..imperative.source import Place, here, shown
 from ..imperative.value import Tensor
 from ..ops.infer import Inference, follow, infer_dtypes
 from ..ops.registry import Shape, implementation
 from ..params import Host2DeviceCopy, Record
 from .evaluate import Evaluator
-from .source import Place, here, shown
 
 __all__ = ["Capture", "Entry", "Recorder", "Recording", "Source", "constant", "name_of", "plain_title"]
 

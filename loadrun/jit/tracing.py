@@ -18,16 +18,16 @@ from ..graph import Var
 from ..imperative.apply import active, use
 from ..imperative.convert import as_tensor
 from ..imperative.sizes import Dim, Shape
+from ..imperative.source import shown
 from ..imperative.value import Tensor
 from ..optimize import simplify
-from ..rewrite import subgraph
+from ..rewrite.copies import subgraph
 from .arguments import Argument, TraceArgumentError, changed_among, settle
 from .bound import Bound, reduced
 from .compiled import Check, Replay, ShapeCache, checks_in, judge, run
 from .config import GraphOptimizationConfig
 from .dumping import Dumps
 from .recording import Recorder, Recording
-from .source import shown
 from .structure import leaves, rebuilt
 
 __all__ = ["exclude_from_trace", "is_tracing", "trace"]

@@ -15,8 +15,8 @@ import numpy as np
 from ..dtypes import Array, DType, plain
 from ..graph import Opr
 from ..params import MultiHeadAttn, MultiHeadAttnAttnMaskType, MultiHeadAttnTensorCombinationType
-from .half import rounded, stored
 from .norm import softmax_rows
+from .numeric.half import rounded, stored
 from .registry import Call, Shape, ShapeCall, kernel
 
 __all__: list[str] = []

@@ -16,12 +16,12 @@ from ..dtypes import Array, DType, plain
 from ..graph import Opr
 from ..params import SVD, Cross, MatrixMul, MatrixMulComputeMode
 from ..params import MatrixMulFormat as Format
-from .chunks import in_rows
-from .half import rounded, stored
-from .intmul import int_matmul, largest
-from .parallel import matmul
+from .numeric.chunks import in_rows
+from .numeric.half import rounded, stored
+from .numeric.intmul import int_matmul, largest
+from .numeric.parallel import matmul
+from .numeric.svd import decompose
 from .registry import Call, Shape, ShapeCall, kernel
-from .svd import decompose
 
 __all__: list[str] = []
 

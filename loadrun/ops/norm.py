@@ -13,8 +13,8 @@ import numpy as np
 from ..dtypes import Array, DType, plain
 from ..graph import Opr
 from ..params import BN, LRN, BNFwdMode, Format, GeneralNorm, GroupNorm, LayerNorm, Softmax
-from .half import rounded, stored, sum_rounded
-from .parallel import parallel, scratch
+from .numeric.half import rounded, stored, sum_rounded
+from .numeric.parallel import parallel, scratch
 from .registry import Call, Shape, ShapeCall, kernel, same
 
 __all__ = ["softmax_rows"]

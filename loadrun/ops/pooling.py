@@ -15,9 +15,9 @@ import numpy as np
 from ..dtypes import Array, DType, round_bfloat16
 from ..graph import Opr
 from ..params import AdaptivePooling, Format, Pooling, PoolingMode
-from .half import round_half
+from .numeric.half import round_half
+from .numeric.taps import Taps
 from .registry import Call, Shape, ShapeCall, kernel
-from .taps import Taps
 
 __all__ = ["Window", "pool", "pool_windows"]
 

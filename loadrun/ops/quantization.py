@@ -14,7 +14,7 @@ import numpy as np
 from ..dtypes import Array, DType
 from ..graph import Opr
 from ..params import LSQ, TQT, FakeQuant
-from .quant import round_away
+from .numeric.quant import round_away
 from .registry import Call, Shape, ShapeCall, kernel
 
 __all__: list[str] = []

@@ -17,8 +17,8 @@ from ..graph import Opr
 from ..params import Cumsum, Reduce
 from ..params import ReduceDataType as Kind
 from ..params import ReduceMode as Mode
-from .half import rounded, stored, sum_rounded
-from .quant import round_away
+from .numeric.half import rounded, stored, sum_rounded
+from .numeric.quant import round_away
 from .registry import Call, Shape, ShapeCall, kernel
 from .typecvt import convert
 

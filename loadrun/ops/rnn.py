@@ -14,7 +14,7 @@ import numpy as np
 from ..dtypes import Array, DType
 from ..graph import Opr
 from ..params import LSTM, RNN, RNNCell, RNNCellNonlineMode
-from .half import round_half
+from .numeric.half import round_half
 from .registry import Call, Shape, ShapeCall, kernel
 
 __all__: list[str] = []

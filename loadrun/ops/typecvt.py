@@ -9,8 +9,8 @@ import numpy as np
 from ..dtypes import Array, DType
 from ..graph import Opr
 from .catalog import TypeParam
-from .half import round_half
-from .quant import HIGHEST, LOWEST, dequantize, quantize, requantize
+from .numeric.half import round_half
+from .numeric.quant import HIGHEST, LOWEST, dequantize, quantize, requantize
 from .registry import Call, kernel
 
 __all__ = ["convert"]

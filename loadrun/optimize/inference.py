@@ -6,34 +6,34 @@ from collections.abc import Iterable
 from functools import partial
 
 from ..graph import Graph
-from .batchnorm import expand_batchnorm
-from .branches import fold_branches
-from .convbias import fuse_conv_bias
-from .convz import fuse_conv_bias_z
-from .deconv import fuse_deconv_conversion
-from .delay_broadcast import delay_broadcast
-from .distribute import distribute_products
-from .fold import fold_constants
-from .fuse_arithmetic import fuse_arithmetic
-from .grain import fold_global_pooling, fold_means
+from .arithmetic.delay_broadcast import delay_broadcast
+from .arithmetic.distribute import distribute_products
+from .arithmetic.fuse import fuse_arithmetic
+from .arithmetic.grain import fold_global_pooling, fold_means
+from .arithmetic.identities import remove_identities
+from .arithmetic.normalize import expand_fused, finish_arithmetic, normalize_chains
+from .arithmetic.redistribute import redistribute
+from .arithmetic.reductions import combine_conversions
+from .arithmetic.reorder import reorder_chains
+from .cleanup.branches import fold_branches
+from .cleanup.fold import fold_constants
+from .cleanup.loadable import make_loadable
+from .cleanup.merge import merge_weights
+from .cleanup.noop import remove_copies, remove_noops
+from .cleanup.typecvt import remove_conversions
+from .fusion.batchnorm import expand_batchnorm
+from .fusion.convbias import fuse_conv_bias
+from .fusion.convz import fuse_conv_bias_z
+from .fusion.deconv import fuse_deconv_conversion
+from .fusion.preprocess import fuse_packing, fuse_warp
 from .half import to_half
-from .identities import remove_identities
-from .image_layout import to_nhwcd4
-from .loadable import make_loadable
-from .merge import merge_weights
-from .narrow_layouts import NARROW_PACKS, to_nchw64
-from .noop import remove_copies, remove_noops
-from .normalize import expand_fused, finish_arithmetic, normalize_chains
+from .layouts.image import to_nhwcd4
+from .layouts.narrow import NARROW_PACKS, to_nchw64
+from .layouts.packed import to_packed
+from .layouts.pad_channels import pad_channels, whole_packs
+from .layouts.quantized import to_nchw4
 from .options import InferenceOptions, Layout
-from .packed import to_packed
-from .pad_channels import pad_channels, whole_packs
-from .preprocess import fuse_packing, fuse_warp
-from .quant_layouts import to_nchw4
-from .redistribute import redistribute
-from .reductions import combine_conversions
-from .reorder import reorder_chains
 from .rewriter import Pass
-from .typecvt import remove_conversions
 
 __all__ = ["inference_passes", "optimize_for_inference"]
 
@@ -133,7 +133,7 @@ def optimize_for_inference(graph: Graph, **flags: object) -> tuple[Graph, int]:
         UnsupportedError: an operator of which nothing is known.
 
     >>> import loadrun
-    >>> from loadrun.rewrite import bare
+    >>> from loadrun.rewrite.copies import bare
     >>> graph = bare(loadrun.load("fixtures/nets/layout_float_unoptimized.mge"))
     >>> fused, bits = optimize_for_inference(graph, enable_fuse_conv_bias_nonlinearity=True)
     >>> sum(o.type == "ConvBiasForwardV4" for o in fused.oprs), bits

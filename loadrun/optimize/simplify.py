@@ -6,19 +6,19 @@ from functools import partial
 
 from ..errors import UsageError
 from ..graph import Graph
-from .batchnorm import expand_batchnorm
-from .convbias import fuse_conv_bias
-from .fold import fold_constants
-from .fuse_arithmetic import fuse_arithmetic
-from .identities import remove_identities
-from .noop import remove_copies, remove_noops
-from .redistribute import redistribute
-from .reductions import combine_conversions, fuse_squares
+from .arithmetic.fuse import fuse_arithmetic
+from .arithmetic.identities import remove_identities
+from .arithmetic.redistribute import redistribute
+from .arithmetic.reductions import combine_conversions, fuse_squares
+from .cleanup.fold import fold_constants
+from .cleanup.noop import remove_copies, remove_noops
+from .cleanup.shapes import remove_shape_changes
+from .cleanup.sink_dimshuffle import sink_dimshuffle
+from .cleanup.stable import stabilize
+from .cleanup.typecvt import remove_exact_conversions
+from .fusion.batchnorm import expand_batchnorm
+from .fusion.convbias import fuse_conv_bias
 from .rewriter import Pass
-from .shapes import remove_shape_changes
-from .sink_dimshuffle import sink_dimshuffle
-from .stable import stabilize
-from .typecvt import remove_exact_conversions
 
 __all__ = ["simplify"]
 
@@ -52,9 +52,10 @@ def simplify(
     ===== =============================================================================================
     0     nothing
     1     constants are folded, equal operators become one, what nothing reads is dropped: the same bits; arithmetic is
-          simplified as MegEngine does while it makes operators (see `loadrun.optimize.stable`)
-    2     also operators without effect and pairs that undo each other go (see `loadrun.optimize.identities`), factors
-          and batch normalization move into the weights before them: the same to within rounding
+          simplified as MegEngine does while it makes operators (see `loadrun.optimize.cleanup.stable`)
+    2     also operators without effect and pairs that undo each other go (see
+          `loadrun.optimize.arithmetic.identities`), factors and batch normalization move into the weights before them:
+          the same to within rounding
     3     also products, sums, activations and convolutions are fused into MegEngine's fused operators
     ===== =============================================================================================
 

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 import loadrun
-from loadrun.jit.array import Array
-from loadrun.jit.numpy_types import narrow
+from loadrun.lowering.array import Array
+from loadrun.lowering.promotion import narrow
 
 
 def _rng(seed: int) -> np.random.Generator:

@@ -12,7 +12,7 @@ from numpy_cases import Case, agree, cases, check, check_traced, names
 
 from loadrun.errors import EngineError, TraceError
 from loadrun.jit import trace
-from loadrun.jit.array import Array
+from loadrun.lowering.array import Array
 
 PRODUCTS = cases("""
 g @ v

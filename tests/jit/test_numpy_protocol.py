@@ -15,9 +15,9 @@ from numpy_cases import agree
 import loadrun
 from loadrun.errors import TraceError, TraceWarning
 from loadrun.jit import trace
-from loadrun.jit.array import Array
-from loadrun.jit.numpy_protocol import registered
-from loadrun.jit.numpy_types import narrow
+from loadrun.lowering.array import Array
+from loadrun.lowering.promotion import narrow
+from loadrun.lowering.protocol import registered
 
 X = np.arange(6, dtype="f4").reshape(2, 3)
 

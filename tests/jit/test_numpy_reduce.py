@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from numpy_cases import Case, agree, cases, check, check_traced, names
 
 from loadrun.jit import trace
-from loadrun.jit.array import Array
+from loadrun.lowering.array import Array
 
 REDUCTIONS = cases("""
 np.sum(f)

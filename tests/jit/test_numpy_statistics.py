@@ -8,7 +8,7 @@ from numpy_cases import Case, agree, cases, check, check_traced, names
 
 from loadrun.errors import TraceError
 from loadrun.jit import trace
-from loadrun.jit.array import Array
+from loadrun.lowering.array import Array
 
 ALL = cases("""
 np.bincount(u.ravel(), minlength=256)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy_cases import Case, agree, cases, check, check_traced, expected, names
 
-from loadrun.jit.array import Array
+from loadrun.lowering.array import Array
 
 ARITHMETIC = cases("""
 f + g

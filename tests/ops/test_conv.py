@@ -13,14 +13,17 @@ from hypothesis import strategies as st
 from loadrun import params as P
 from loadrun.dtypes import Array, DType
 from loadrun.graph import Graph, Opr
-from loadrun.ops import conv_depthwise, conv_fast, conv_transpose, conv_volume
-from loadrun.ops.conv_finish import Requantize
-from loadrun.ops.conv_geometry import geometry
-from loadrun.ops.conv_layout import filter_packing, from_plain, input_packing, output_packing, to_plain
-from loadrun.ops.conv_plain import conv_plain, deconv_plain
-from loadrun.ops.conv_steps import rounding
-from loadrun.ops.half import round_half
-from loadrun.ops.parallel import blas_serial
+from loadrun.ops.conv import depthwise as conv_depthwise
+from loadrun.ops.conv import fast as conv_fast
+from loadrun.ops.conv import transpose as conv_transpose
+from loadrun.ops.conv import volume as conv_volume
+from loadrun.ops.conv.finish import Requantize
+from loadrun.ops.conv.geometry import geometry
+from loadrun.ops.conv.layout import filter_packing, from_plain, input_packing, output_packing, to_plain
+from loadrun.ops.conv.plain import conv_plain, deconv_plain
+from loadrun.ops.conv.steps import rounding
+from loadrun.ops.numeric.half import round_half
+from loadrun.ops.numeric.parallel import blas_serial
 from loadrun.ops.registry import Call, ShapeCall, implementation
 from loadrun.params import Format, NonlineMode, Sparse
 

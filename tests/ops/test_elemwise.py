@@ -14,10 +14,10 @@ from single_operator import Array, graph_of, run
 from loadrun.dtypes import DType
 from loadrun.errors import EngineError
 from loadrun.graph import Graph, Tensor
-from loadrun.ops.chunks import broadcast, in_chunks
-from loadrun.ops.elemwise import ARITY, promote
-from loadrun.ops.elemwise_float import FLOAT
-from loadrun.ops.elemwise_int import BOOL, INTEGER
+from loadrun.ops.elemwise.floats import FLOAT
+from loadrun.ops.elemwise.integers import BOOL, INTEGER
+from loadrun.ops.elemwise.modes import ARITY, promote
+from loadrun.ops.numeric.chunks import broadcast, in_chunks
 from loadrun.ops.registry import Call
 from loadrun.params import Elemwise, PowC
 from loadrun.params import ElemwiseMode as M
@@ -418,7 +418,7 @@ def test_result_takes_the_memory_of_a_dying_input() -> None:
     call = Call(y.owner, (F32,), (F32,))
     a = np.array([-1.0, 2.0, -3.0, 4.0], "f4")
     call.spare = [a]
-    from loadrun.ops.elemwise import elemwise
+    from loadrun.ops.elemwise.modes import elemwise
 
     out = elemwise(call, a)
     assert out is a

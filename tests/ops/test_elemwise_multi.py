@@ -12,7 +12,7 @@ from single_operator import Array, graph_of, run
 from loadrun.dtypes import DType
 from loadrun.engines.reference import ReferenceEngine
 from loadrun.errors import EngineError
-from loadrun.ops.elemwise import ARITY
+from loadrun.ops.elemwise.modes import ARITY
 from loadrun.ops.infer import infer_dtypes, infer_shapes
 from loadrun.params import LSQ, TQT, ElemwiseMode, ElemwiseMultiType, Empty, FakeQuant, Record
 from loadrun.params import ElemwiseMultiTypeMode as M

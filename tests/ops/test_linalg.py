@@ -11,8 +11,8 @@ from single_operator import Array, graph_of, run
 from loadrun.dtypes import DType
 from loadrun.engines.reference import ReferenceEngine
 from loadrun.errors import EngineError
-from loadrun.ops.half import round_half
-from loadrun.ops.intmul import int_matmul
+from loadrun.ops.numeric.half import round_half
+from loadrun.ops.numeric.intmul import int_matmul
 from loadrun.params import SVD, Cross, Empty, MatrixMul, MatrixMulComputeMode
 from loadrun.params import MatrixMulFormat as Format
 

@@ -11,7 +11,7 @@ from nn_cases import load, record_of, run
 
 from loadrun.dtypes import DType, round_bfloat16
 from loadrun.errors import EngineError
-from loadrun.ops.half import round_half, sum_rounded
+from loadrun.ops.numeric.half import round_half, sum_rounded
 from loadrun.params import (
     BN,
     LRN,

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from loadrun.ops import parallel as pool
+from loadrun.ops.numeric import parallel as pool
 
 
 @pytest.fixture(params=[1, 2, 3])

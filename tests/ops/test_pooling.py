@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from loadrun.dtypes import Array, DType
 from loadrun.graph import Opr
-from loadrun.ops.half import round_half
+from loadrun.ops.numeric.half import round_half
 from loadrun.ops.pooling import Window, pool
 from loadrun.ops.registry import Call, ShapeCall, implementation
 from loadrun.params import AdaptivePooling, Format, Pooling, PoolingMode, Record

@@ -13,7 +13,7 @@ from vision_cases import F32, I8, Q4, Q8, QU8, U8, Case, floats, image, ints
 from loadrun.dtypes import Array, DType
 from loadrun.engines.reference import ReferenceEngine
 from loadrun.errors import EngineError
-from loadrun.ops.sampling import border_index, round_half_away, store, to_integer
+from loadrun.ops.image.sampling import border_index, round_half_away, store, to_integer
 from loadrun.params import (
     BorderMode,
     Convolution3DFormat,

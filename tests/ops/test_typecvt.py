@@ -13,7 +13,7 @@ from single_operator import Array, run
 from loadrun.dtypes import DType
 from loadrun.errors import EngineError
 from loadrun.ops.catalog import TypeParam
-from loadrun.ops.quant import dequantize, quantize, requantize, round_away, saturate
+from loadrun.ops.numeric.quant import dequantize, quantize, requantize, round_away, saturate
 from loadrun.ops.typecvt import convert
 
 F32 = DType("Float32")

@@ -19,10 +19,10 @@ from loadrun import params as P
 from loadrun.dtypes import Array, dtype_of
 from loadrun.engines.reference import ReferenceEngine
 from loadrun.graph import Opr, Var
+from loadrun.ops.image.nms import keep
 from loadrun.ops.infer import infer_shapes
-from loadrun.ops.nms import keep
+from loadrun.ops.numeric.taps import Taps
 from loadrun.ops.registry import Call, ShapeCall, implementation
-from loadrun.ops.taps import Taps
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures/ops/windows"
 TWO = {"ROIAlignV1", "ROIPooling", "DeformablePSROIPoolingForward", "NMSKeepMGB"}

@@ -16,7 +16,7 @@ from loadrun.errors import UsageError
 from loadrun.graph import Graph
 from loadrun.jit import trace
 from loadrun.optimize import InferenceOptions, Layout, optimize_for_inference
-from loadrun.rewrite import bare
+from loadrun.rewrite.copies import bare
 
 INDEX: dict[str, dict[str, Any]] = json.loads((FIXTURES / "optimized/index.json").read_text())
 CASES = [name.removesuffix(".mge") for name in INDEX if not name.endswith("_plain.mge")]

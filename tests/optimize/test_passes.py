@@ -11,15 +11,15 @@ from loadrun.dtypes import DType
 from loadrun.graph import Graph
 from loadrun.ops.catalog import TypeParam
 from loadrun.optimize import optimize_for_inference
-from loadrun.optimize.delay_broadcast import delay_broadcast
-from loadrun.optimize.distribute import distribute_products
-from loadrun.optimize.fold import fold_constants
+from loadrun.optimize.arithmetic.delay_broadcast import delay_broadcast
+from loadrun.optimize.arithmetic.distribute import distribute_products
+from loadrun.optimize.arithmetic.reductions import combine_conversions
+from loadrun.optimize.cleanup.fold import fold_constants
+from loadrun.optimize.cleanup.merge import merge_weights
 from loadrun.optimize.half import to_half
-from loadrun.optimize.layouts import Layouts
-from loadrun.optimize.merge import merge_weights
-from loadrun.optimize.pad_channels import pad_channels, whole_packs
-from loadrun.optimize.reductions import combine_conversions
-from loadrun.optimize.reformat import reformat
+from loadrun.optimize.layouts.layouts import Layouts
+from loadrun.optimize.layouts.pad_channels import pad_channels, whole_packs
+from loadrun.optimize.layouts.reformat import reformat
 from loadrun.optimize.rewriter import Rewriter
 from loadrun.params import Convolution, Empty, Reduce, ReduceDataType, ReduceMode, UniformRNG
 

@@ -14,7 +14,7 @@ from loadrun.errors import UsageError
 from loadrun.graph import Graph, Var
 from loadrun.ops.catalog import TypeParam
 from loadrun.optimize import optimize_for_inference, simplify
-from loadrun.optimize.branches import fold_branches
+from loadrun.optimize.cleanup.branches import fold_branches
 from loadrun.params import (
     AxisAddRemove,
     AxisDesc,

@@ -15,10 +15,10 @@ import pytest
 from test_oracle import ROOT, pytestmark, run
 
 import loadrun
-from loadrun.capture import capture, embed
 from loadrun.graph import Graph
 from loadrun.optimize import optimize_for_inference, simplify
-from loadrun.rewrite import bare
+from loadrun.pack.capture import capture, embed
+from loadrun.rewrite.copies import bare
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "optimize"))
 from optimize_helpers import feeds_of

@@ -12,15 +12,15 @@ import pytest
 from test_oracle import FOLDERS, ROOT, pytestmark, run
 
 import loadrun
-from loadrun.capture import Warn
 from loadrun.dtypes import DType
 from loadrun.dump.options import DumpOptions
 from loadrun.graph import Graph, Tensor
-from loadrun.older import for_older, newer
 from loadrun.ops.catalog import TypeParam
-from loadrun.packing import Packer
+from loadrun.pack.capture import Warn
+from loadrun.pack.packing import Packer
 from loadrun.params import CondTake, CondTakeMode, Elemwise, ElemwiseMode, Host2DeviceCopy
-from loadrun.rewrite import bare
+from loadrun.rewrite.copies import bare
+from loadrun.rewrite.older import for_older, newer
 
 __all__ = ["pytestmark"]
 

@@ -11,9 +11,9 @@ import pytest
 from test_oracle import ROOT, pytestmark, run
 
 import loadrun
-from loadrun.capture import capture, embed
 from loadrun.errors import LoadRunError
 from loadrun.optimize import optimize_for_inference
+from loadrun.pack.capture import capture, embed
 
 sys.path.insert(0, str(ROOT.parent))
 from fixtures.functional._case import Case, flatten

@@ -1,0 +1,1 @@
+"""Data for models: specification lists, loading, file formats, generated numbers, the transform expression."""

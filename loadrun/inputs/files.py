@@ -1,0 +1,287 @@
+"""Files that input specifications name: .npy, .npz, JSON and images. Nothing here unpickles or runs anything.
+
+Sizes that a file claims are checked against the file before memory is taken for them.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import json
+import os
+import re
+import stat
+import struct
+import zipfile
+import zlib
+from collections.abc import Callable
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from ..dtypes import Array
+from ..errors import InputError
+from .generation import MAX_BYTES
+
+__all__ = ["image_array", "members", "read_array", "read_json", "read_npy"]
+
+_JSON_TYPES = {"float32": "f4", "float": "f4", "int32": "i4", "int": "i4", "int8": "i1", "uint8": "u1"}
+_DTYPE = re.compile(r"[<>|=]?([?]|b1|f[248]|[iu][1248])")
+_MAX_HEADER = 2**16
+_MAX_PIXELS = 2**28
+_PLAUSIBLE_NPZ = 2**30
+_BATCHED, _CHW = 4, 3
+
+
+def read_array(path: str, open_image: Callable[[Array], Array]) -> Array:
+    """A .npy file or an image, told apart by their first bytes, as MegEngine does whatever the file's name.
+
+    Args:
+        path: the file.
+        open_image: brings a decoded image, uint8 [H, W, 3] in BGR order, to the wanted layout.
+
+    Raises:
+        InputError: it cannot be read, or is neither.
+    """
+    with _opened(path) as f:
+        if f.read(6) == b"\x93NUMPY":
+            f.seek(0)
+            return read_npy(f, os.fstat(f.fileno()).st_size, path)
+        f.seek(0)
+        raw = np.frombuffer(f.read(), np.uint8)
+    pixels = _decoded(raw, path)
+    if pixels is not None:
+        return open_image(pixels)
+    if raw[:1].tobytes() == b"\x80" or path.lower().endswith((".pkl", ".pickle")):
+        raise InputError(_pickled(path))
+    raise InputError(f"{path} is neither an image that OpenCV reads nor .npy, .npz or .json")
+
+
+def _opened(path: str) -> BinaryIO:
+    try:
+        f = open(path, "rb")  # noqa: SIM115 - the caller closes it
+        if not stat.S_ISREG(os.fstat(f.fileno()).st_mode):
+            f.close()
+            raise InputError(f"{path} is not a regular file")
+        return f
+    except (OSError, ValueError) as e:
+        if isinstance(e, InputError):
+            raise
+        reason = (e.strerror or str(e)) if isinstance(e, OSError) else str(e)
+        raise InputError(f"cannot read {path}: {reason}") from None
+
+
+def _pickled(path: str) -> str:
+    return (
+        f"{path} holds pickled Python objects, which are never unpickled; convert it once where it was made: "
+        "numpy.save('data.npy', numpy.asarray(array, 'float32'))"
+    )
+
+
+def read_npy(f: BinaryIO, size: int, path: str) -> Array:
+    """An array in numpy's .npy format, of any byte order.
+
+    Args:
+        f: at the start of the array.
+        size: bytes that the array's file holds.
+        path: name for messages.
+
+    Returns:
+        numbers or booleans in the machine's byte order; a 0-d array has shape (1,).
+
+    Raises:
+        InputError: the header is malformed, the data are fewer than it says, or they are no numbers.
+    """
+    head = f.read(12)
+    wide = len(head) == 12 and head[6] > 1
+    if len(head) < 10 or head[:6] != b"\x93NUMPY" or head[6] not in (1, 2, 3) or (head[6] > 1 and not wide):
+        raise InputError(f"{path} is not a .npy array")
+    length = struct.unpack_from("<I" if wide else "<H", head, 8)[0]
+    start = 12 if wide else 10
+    if length > _MAX_HEADER:
+        raise InputError(f"{path} is not a .npy array: its header takes {length} bytes")
+    text = head[start:] + f.read(length - (len(head) - start))
+    if len(text) < length:
+        raise InputError(f"{path} is not a .npy array: it ends within its header")
+    descr, fortran, shape = _header(text[:length], path)
+    if isinstance(descr, str) and re.fullmatch(r"[<>|=]?O\d*", descr):
+        raise InputError(_pickled(path))
+    found = _DTYPE.fullmatch(descr) if isinstance(descr, str) else None
+    if found is None:
+        raise InputError(f"{path} holds {descr!r:.80}; expected plain numbers or booleans")
+    dtype = np.dtype(str(descr))
+    count = 1
+    for n in shape:
+        count *= n
+    take = count * dtype.itemsize
+    if take > min(size - start - length, MAX_BYTES):
+        raise InputError(
+            f"{path} should hold {dtype} {list(shape)}, which takes {take} bytes; it has {size - start - length}"
+        )
+    data = text[length:] + f.read(take - (len(text) - length)) if take else b""
+    if len(data) < take:
+        raise InputError(f"{path} ends after {len(data)} of {take} bytes of data")
+    flat = np.frombuffer(data[:take], np.uint8)
+    if dtype.kind == "b":
+        values: Array = flat != 0
+    else:
+        values = flat.view(dtype).astype(dtype.newbyteorder("="), copy=False)
+    array = values.reshape(shape[::-1]).T if fortran else values.reshape(shape)
+    return array.reshape(1) if array.ndim == 0 else array
+
+
+def _header(text: bytes, path: str) -> tuple[Any, bool, tuple[int, ...]]:
+    try:
+        header = ast.literal_eval(text.decode("latin1").strip())
+        shape = header["shape"]
+        if (
+            set(header) != {"descr", "fortran_order", "shape"}
+            or not isinstance(shape, tuple)
+            or len(shape) > 32
+        ):
+            raise ValueError("unknown fields")
+        if any(type(n) is not int or n < 0 for n in shape):
+            raise ValueError(f"shape {shape}")
+        return header["descr"], bool(header["fortran_order"]), shape
+    except (ValueError, SyntaxError, TypeError, KeyError, RecursionError, MemoryError) as e:
+        raise InputError(f"{path} is not a .npy array: {type(e).__name__} in its header") from None
+
+
+def members(path: str) -> dict[str, Callable[[], Array]]:
+    """The arrays of an .npz or .json file by name, each read when it is called for.
+
+    Raises:
+        InputError: the file cannot be read or is malformed.
+    """
+    if path.lower().endswith(".json"):
+        arrays = read_json(path)
+        return {name: lambda a=array: a for name, array in arrays.items()}  # type: ignore[misc]
+    with _opened(path) as f:
+        whole = os.fstat(f.fileno()).st_size
+        try:
+            with zipfile.ZipFile(f) as z:
+                entries = {i.filename: i for i in z.infolist()}
+        except (zipfile.BadZipFile, ValueError, NotImplementedError, struct.error, OverflowError) as e:
+            raise InputError(f"{path} is not an .npz archive: {e}") from None
+    limit = max(_PLAUSIBLE_NPZ, 200 * whole)
+
+    def reader(entry: zipfile.ZipInfo) -> Callable[[], Array]:
+        return lambda: _member(path, entry, limit)
+
+    return {name.removesuffix(".npy"): reader(entry) for name, entry in entries.items()}
+
+
+def _member(path: str, entry: zipfile.ZipInfo, limit: int) -> Array:
+    shown = f"{path}!{entry.filename.removesuffix('.npy')}"
+    if entry.file_size > limit:
+        raise InputError(f"{shown} would unpack to {entry.file_size} bytes; that is no plausible .npz")
+    try:
+        with _opened(path) as f, zipfile.ZipFile(f) as z, z.open(entry) as packed:
+            return read_npy(io.BufferedReader(packed), entry.file_size, shown)  # type: ignore[type-var]
+    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, OSError, ValueError) as e:
+        if isinstance(e, InputError):
+            raise
+        raise InputError(f"{shown} cannot be unpacked: {e}") from None
+
+
+def read_json(path: str) -> dict[str, Array]:
+    """load_and_run's form: ``{"name": {"shape": [...], "type": "float32", "raw": [...]}}``.
+
+    Whole-number types are rounded to nearest, halves away from zero, as load_and_run does.
+
+    Raises:
+        InputError: the file has another form, a raw list of the wrong length, or numbers beyond the type.
+    """
+    with _opened(path) as f:
+        raw = f.read()
+    try:
+        data = json.loads(raw)
+        return {str(name): _json_array(value, name) for name, value in data.items()}
+    except InputError as e:
+        raise InputError(f"{path}: {e}") from None
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError) as e:
+        raise InputError(
+            f'{path}: expected {{"name": {{"shape": [...], "type": "float32", "raw": [...]}}}} with a type of '
+            f"{', '.join(_JSON_TYPES)}: {type(e).__name__}: {e}"
+        ) from None
+
+
+def _json_array(value: dict[str, Any], name: str) -> Array:
+    shape = tuple(value["shape"])
+    if any(type(n) is not int or n < 0 for n in shape) or len(shape) > 32:
+        raise InputError(f"{name!r}: the shape must be a list of whole numbers, found {value['shape']!r:.80}")
+    dtype = np.dtype(_JSON_TYPES[value["type"]])
+    raw = np.array(value["raw"], np.float64)
+    count = 1
+    for n in shape:
+        count *= n
+    if raw.shape != (count,):
+        raise InputError(
+            f"{name!r}: shape {list(shape)} takes a raw list of {count} numbers, found {raw.shape}"
+        )
+    if dtype.kind in "iu":
+        raw = np.trunc(raw + np.copysign(0.5, raw))
+        limits = np.iinfo(dtype)
+        if not ((raw >= limits.min) & (raw <= limits.max)).all():
+            raise InputError(f"{name!r}: the raw list holds numbers that {dtype} does not")
+    with np.errstate(over="ignore"):
+        array = raw.astype(dtype).reshape(shape)
+    return array.reshape(1) if array.ndim == 0 else array
+
+
+def _decoded(raw: Array, path: str) -> Array | None:
+    """Pixels as uint8 [H, W, 3] in BGR order, None when OpenCV knows no such image."""
+    # OpenCV reads its own limit (2**30 pixels, 3 GB) once, when it is imported.
+    os.environ.setdefault("OPENCV_IO_MAX_IMAGE_PIXELS", str(_MAX_PIXELS))
+    import cv2
+
+    try:
+        pixels = cv2.imdecode(raw, cv2.IMREAD_COLOR) if raw.size else None
+    except cv2.error as e:
+        raise InputError(f"{path} is an image that OpenCV refuses: {_cv_reason(e)}") from None
+    return pixels
+
+
+def _cv_reason(e: Exception) -> str:
+    return str(e).strip().splitlines()[-1][:200] if str(e).strip() else "no reason given"
+
+
+def image_array(pixels: Array, shape: tuple[int, ...] | None, *, resize: bool) -> Array:
+    """An image in the layout that an input's shape asks for.
+
+    Axis 1 of length 1 or 3 means [N, C, H, W], else axis 3 means [N, H, W, C]; shapes of three axes are the same
+    without N. One channel means gray, three mean BGR. Source: the behaviour of MegEngine's ``trace.dump``.
+
+    Args:
+        pixels: uint8 [H, W, 3] in BGR order.
+        shape: the input's shape; None stands for [1, 3, H, W] of the image itself.
+        resize: scale (linearly) to the input's height and width.
+
+    Raises:
+        InputError: the shape is none of these.
+
+    >>> image_array(np.zeros((4, 5, 3), np.uint8), (2, 3, 8, 8), resize=False).shape
+    (1, 3, 4, 5)
+    """
+    import cv2
+
+    axes = pixels.transpose(2, 0, 1)[None].shape if shape is None else shape
+    full = (1, *axes) if len(axes) == _CHW else axes
+    if len(full) != _BATCHED or (full[1] not in (1, 3) and full[3] not in (1, 3)):
+        raise InputError(
+            f"an image is no data for the shape {list(axes)}: expected [N,C,H,W], [N,H,W,C], [C,H,W] or [H,W,C] "
+            "with 1 or 3 channels"
+        )
+    last = full[1] not in (1, 3)
+    channels, height, width = (full[3], full[1], full[2]) if last else full[1:]
+    if resize:
+        if not 0 < height * width <= _MAX_PIXELS:
+            raise InputError(f"an image cannot be resized to {height} x {width}")
+        try:
+            pixels = cv2.resize(pixels, (width, height))
+        except cv2.error as e:
+            raise InputError(f"OpenCV cannot resize to {height} x {width}: {_cv_reason(e)}") from None
+    if channels == 1:
+        pixels = cv2.cvtColor(pixels, cv2.COLOR_BGR2GRAY)[:, :, None]
+    array = pixels if last else pixels.transpose(2, 0, 1)
+    return np.ascontiguousarray(array if len(axes) == _CHW else array[None])

@@ -1,0 +1,159 @@
+"""Specifications from arguments and list files, one after another, so that memory does not grow with their number."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from ..errors import SpecError
+from ..inputspec import FILLS, InputSpec, ListFile, parse, point
+
+__all__ = ["Located", "count_cases", "expand", "located"]
+
+_MAX_DEPTH = 16
+_MAX_LINE = 2**20
+
+
+@dataclass(frozen=True)
+class Located:
+    """A specification and where it stands.
+
+    Attributes:
+        spec: what was parsed; never a list file.
+        where: ``list.txt:3``, ``specification 2``, or empty when there is only one.
+        folder: the list file's folder, which its paths start from; None outside list files.
+    """
+
+    spec: InputSpec
+    where: str = ""
+    folder: Path | None = None
+
+    def path(self, path: str) -> str:
+        """A path of the specification as the process can open it.
+
+        Paths in a list file start from the list's own folder; one that is not there is looked for in the current
+        folder, where MegEngine looks.
+        """
+        if self.folder is None or os.path.isabs(path):
+            return path
+        own = os.path.join(self.folder, path)
+        return path if not os.path.exists(own) and os.path.exists(path) else own
+
+
+def expand(specs: str | Iterable[str]) -> Iterator[Located]:
+    """Every specification in order, those of list files in their place.
+
+    List files are UTF-8 text with a specification a line. Blank lines are skipped, and comments: lines that start
+    with ``#`` and no letter right after it. A line ``@other.txt`` takes in another list file.
+
+    Raises:
+        SpecError: a specification is malformed, a list file cannot be read, is empty or takes in itself; the
+            message names list file and line.
+
+    >>> [str(case.spec) for case in expand(["#rand(0, 1)", "data:[1, 2]"])]
+    ['#rand(0,1)', 'data:[1,2]']
+    """
+    given = located(specs)
+
+    def cases() -> Iterator[Located]:
+        for case in given:
+            if case.spec.listed is None:
+                yield case
+            else:
+                yield from _lines(case.spec.listed, case, ())
+
+    return cases()
+
+
+def located(specs: str | Iterable[str]) -> list[Located]:
+    """The given specifications parsed, list files among them not yet opened.
+
+    Raises:
+        SpecError: one is malformed, or there is none.
+    """
+    texts = [specs] if isinstance(specs, str) else list(specs)
+    if not texts:
+        raise SpecError("no input specification was given")
+    found = []
+    for i, text in enumerate(texts):
+        where = f"specification {i + 1}" if len(texts) > 1 else ""
+        found.append(Located(_parse(text, where), where))
+    return found
+
+
+def count_cases(specs: str | Iterable[str]) -> int:
+    """How many testcases the specifications stand for; reads list files, and nothing that they name.
+
+    Raises:
+        SpecError: as `expand`, so this is also the check of all texts before the first one is loaded.
+    """
+    return sum(1 for _ in expand(specs))
+
+
+def _parse(text: str, where: str) -> InputSpec:
+    try:
+        return parse(text)
+    except SpecError as e:
+        raise SpecError(f"{where}: {e}" if where else str(e)) from None
+
+
+def _lines(listed: ListFile, case: Located, above: Sequence[str]) -> Iterator[Located]:
+    """The specifications of a list file; `above` are the list files that led here."""
+    path = case.path(listed.path)
+    real = os.path.realpath(path)
+    if real in above:
+        raise _fault(case, f"the list file {listed.path} takes in itself")
+    if len(above) >= _MAX_DEPTH:
+        raise _fault(case, f"list files are nested more than {_MAX_DEPTH} deep")
+    empty = True
+    try:
+        with open(path, "rb") as f:
+            for number, line in _text_lines(f, path):
+                empty = False
+                here = Located(_line(line, f"{path}:{number}"), f"{path}:{number}", Path(path).parent)
+                if here.spec.listed is None:
+                    yield here
+                else:
+                    yield from _lines(here.spec.listed, here, (*above, real))
+    except (OSError, ValueError) as e:
+        if isinstance(e, SpecError):
+            raise
+        reason = (e.strerror or str(e)) if isinstance(e, OSError) else str(e)
+        hint = "; a list file (@) is the whole specification" if listed.path.endswith(";") else ""
+        raise _fault(case, f"cannot read the list file {listed.path}: {reason}{hint}") from None
+    if empty:
+        raise _fault(case, f"the list file {listed.path} holds no specification")
+
+
+def _fault(case: Located, message: str) -> SpecError:
+    message = point(message, case.spec.text, 0)
+    return SpecError(f"{case.where}: {message}" if case.where else message)
+
+
+def _text_lines(file: BinaryIO, path: str) -> Iterator[tuple[int, str]]:
+    """Numbered lines without blank ones and comments."""
+    number = 0
+    while raw := file.readline(_MAX_LINE + 1):
+        number += 1
+        if len(raw) > _MAX_LINE:
+            raise SpecError(f"{path}:{number}: this line is longer than {_MAX_LINE} bytes")
+        try:
+            line = raw.decode("utf-8-sig" if number == 1 else "utf-8").strip()
+        except UnicodeDecodeError as e:
+            raise SpecError(f"{path}:{number}: a list file must be UTF-8 text: {e}") from None
+        if line and not (line[0] == "#" and (len(line) == 1 or not line[1].isalpha())):
+            yield number, line
+
+
+def _line(line: str, where: str) -> InputSpec:
+    try:
+        return _parse(line, where)
+    except SpecError as e:
+        word = line[1:].split("(")[0].split()
+        if line[0] == "#" and word and word[0] not in FILLS:
+            message, _, rest = str(e).partition("\n")
+            raise SpecError(f"{message} (a comment starts with '# ')\n{rest}") from None
+        raise

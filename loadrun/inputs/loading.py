@@ -1,0 +1,357 @@
+"""Loading what input specifications name: arrays, images, generated numbers, in the form that a model's inputs take.
+
+The meaning of every form that MegEngine's ``trace.dump(input_data=...)`` accepts is MegEngine's; docs/howto-inputs.md
+lists what differs.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+import re
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from typing import NoReturn
+
+import numpy as np
+
+from ..dtypes import Array, DType, round_bfloat16
+from ..errors import InputError, SpecError, UsageError
+from ..graph import Tensor, Var
+from ..inputspec import MAX_SEED, Fill, InputSpec, Part, PathSource, Source, Values, point
+from ..testcase import Bundle
+from .files import image_array, members, read_array
+from .generation import MAX_BYTES, fill_shape, fill_values, stream
+from .lists import Located, count_cases, expand, located
+from .transform import Transform
+
+__all__ = ["count_cases", "load_cases", "load_inputs", "load_spec"]
+
+_SHOWN_INPUTS = 8
+_NUMBERS = re.compile(r"[-+0-9.eE, ]*[0-9][-+0-9.eE, ]*")
+
+
+def load_cases(
+    specs: str | Iterable[str],
+    inputs: Sequence[Var],
+    *,
+    repeat: int = 1,
+    resize_input: bool = False,
+    input_transform: str | None = None,
+    seed: int = 0,
+    warn: Callable[[str], None] | None = None,
+) -> Iterator[dict[str, Array]]:
+    """Load specifications one after another: each is a testcase, and a list file is as many as it has lines.
+
+    Args:
+        specs: the texts, see `loadrun.inputspec`; `count_cases` tells how many testcases they stand for and
+            checks them all before the first one is loaded.
+        inputs: the model's inputs, such as `Bundle.inputs`.
+        repeat: how often each row of axis 0 of data that was not generated is repeated.
+        resize_input: scale images to the input's height and width; a testcase needs an image then.
+        input_transform: an expression over ``data`` and ``np`` for data that was not generated, applied to what
+            was read (8-bit pixels for an image) after resizing and repeating; see `Transform`.
+        seed: seed of generated data that has none of its own. Testcase i and input j (in the order of names) draw
+            from streams of their own, the same on every platform and with every numpy version.
+        warn: called with what MegEngine would only warn of; default `warnings.warn`.
+
+    Returns:
+        an iterator of arrays by input name, in the inputs' storage dtypes. Only one testcase is held at a time.
+
+    Raises:
+        SpecError: at once or later: a text is malformed or does not fit the model's inputs. The message shows the
+            text with a caret under the fault.
+        InputError: later: a file cannot be read or holds something else than what the input takes.
+        UsageError: at once: an option has no sense.
+
+    >>> import loadrun
+    >>> inputs = loadrun.load("fixtures/nets/mlp.mge").inputs
+    >>> [{n: a.shape for n, a in case.items()} for case in load_cases(["#rand(0,1)", "#zeros(2,...)"], inputs)]
+    [{'data': (1, 20)}, {'data': (2, 20)}]
+    """
+    loader = _Loader(inputs, repeat, resize_input, input_transform, seed, warn)
+    cases = expand(specs)
+    return (loader.load(case, i) for i, case in enumerate(cases))
+
+
+def load_inputs(text: str, bundle: Bundle, *, seed: int = 0) -> dict[str, Array]:
+    """Parse one specification and load its data for the inputs of a model, as `load_cases` does.
+
+    Raises:
+        SpecError: the text is malformed, does not fit the model's inputs, or names a list file.
+        InputError: a file cannot be read or holds something else than what the input takes.
+    """
+    return load_spec(located(text)[0].spec, bundle.inputs, seed=seed)
+
+
+def load_spec(spec: InputSpec, inputs: Sequence[Var], *, seed: int = 0) -> dict[str, Array]:
+    """Load the data of a parsed specification, which must be no list file, for the given graph inputs."""
+    if spec.listed is not None:
+        raise SpecError(f"one specification is expected here, not the list {spec.listed}")
+    return _Loader(inputs, 1, False, None, seed, None).load(Located(spec), 0)
+
+
+@dataclass
+class _Given:
+    """Data before the cast; `generated` data is neither repeated nor transformed."""
+
+    array: Array
+    generated: bool = False
+
+
+class _Loader:
+    """Loads specifications for the inputs of one model."""
+
+    def __init__(
+        self,
+        inputs: Sequence[Var],
+        repeat: int,
+        resize: bool,
+        transform: str | None,
+        seed: int,
+        warn: Callable[[str], None] | None,
+    ) -> None:
+        if not isinstance(repeat, (int, float)) or repeat != int(repeat) or repeat < 1:
+            raise UsageError(f"repeat must be a whole number of at least 1, found {repeat!r}")
+        if not isinstance(seed, int) or not 0 <= seed <= MAX_SEED:
+            raise UsageError(f"a seed must be a whole number from 0 to 2**64 - 1, found {seed!r}")
+        self.known = {v.name or "": v.owner.tensors[0] for v in sorted(inputs, key=lambda v: v.name or "")}
+        self.repeat = int(repeat)
+        self.resize = resize
+        self.transform = Transform(transform) if transform else None
+        self.seed = seed
+        self.warn = warn or partial(warnings.warn, stacklevel=4)
+        self.images = 0
+        self.archives: dict[str, dict[str, Callable[[], Array]]] = {}
+
+    def load(self, case: Located, index: int) -> dict[str, Array]:
+        """The data of one testcase."""
+        try:
+            return self._load(case, index)
+        except (SpecError, InputError) as e:
+            if not case.where:
+                raise
+            raise type(e)(f"{case.where}: {e}") from None
+        finally:
+            self.archives.clear()
+
+    def _load(self, case: Located, index: int) -> dict[str, Array]:
+        found: dict[str, Array] = {}
+        self.images = 0
+        text = case.spec.text or str(case.spec)
+        read = 0
+        for name, part, seed_index in self._assigned(case, text):
+            at = part.source_at
+            try:
+                given = self._source(part.source, name, case, (index, seed_index))
+                read += not given.generated
+                found[name] = self._finish(given, name)
+            except (SpecError, InputError) as e:
+                shown = str(e) if "\n" in str(e) else point(f"input {_name(name)}: {e}", text, at)
+                raise type(e)(shown) from None
+        if self.resize and not self.images:
+            raise SpecError(point("resize_input: no image stands here to be resized", text, 0))
+        if self.transform is not None and not read:
+            raise SpecError(point("input_transform: generated data is not transformed", text, 0))
+        return found
+
+    def _assigned(self, case: Located, text: str) -> list[tuple[str, Part, int]]:
+        """Which part feeds which input, with the input's number."""
+        parts = case.spec.parts
+        numbers = {name: i for i, name in enumerate(self.known)}
+        wanted = [n for n, t in self.known.items() if t.data is None]
+        if not self.known:
+            raise SpecError("the model has no inputs")
+        if len(parts) == 1 and parts[0].name is None and len(self.known) > 1:
+            part = parts[0]
+            if isinstance(part.source, Fill):
+                return [(n, part, numbers[n]) for n in self.known]
+            if _feeds_all(part.source):
+                return [(n, part, numbers[n]) for n in self._held(part, case, wanted, text)]
+        found: dict[str, Part] = {}
+        for part in parts:
+            part = self._drive(part)
+            self._refuse_equals(part, case, text)
+            if part.name is None and len(parts) == len(self.known) == 1:
+                part = Part(next(iter(self.known)), part.source, part.at, part.source_at)
+            if part.name is None:
+                self._fail(f"say which input this is for, as in NAME:{part}", text, part.at)
+            if part.name not in self.known:
+                close = difflib.get_close_matches(part.name, [n for n in self.known if n], 1, 0.6)
+                hint = f"; did you mean {_name(close[0])}?" if close else ""
+                self._fail(f"the model has no input {_name(part.name)}{hint}", text, part.at)
+            found[part.name] = part
+        for name in wanted:
+            if name not in found:
+                self._fail(f"no data for the input {_name(name)}", text, len(text))
+        # A seed of its own gives the same data whatever the place of its input; the run's seed tells inputs apart.
+        return [
+            (n, p, 0 if isinstance(p.source, Fill) and p.source.seed is not None else numbers[n])
+            for n, p in found.items()
+        ]
+
+    def _held(self, part: Part, case: Located, wanted: list[str], text: str) -> list[str]:
+        """The inputs that an archive feeds by their names: all that it holds, which must be all that need data."""
+        assert isinstance(part.source, PathSource)
+        try:
+            held = self._members(case.path(part.source.path))
+        except InputError as e:
+            raise InputError(point(str(e), text, part.source_at)) from None
+        for name in wanted:
+            if name not in held:
+                self._fail(
+                    f"{part.source.path} has no array {_name(name)}; it holds {_names(held)}", text, part.at
+                )
+        return [n for n in self.known if n in held]
+
+    def _members(self, path: str) -> dict[str, Callable[[], Array]]:
+        if path not in self.archives:
+            self.archives[path] = members(path)
+        return self.archives[path]
+
+    def _drive(self, part: Part) -> Part:
+        """``C:/x.npy`` is a Windows path, unless the model has an input of that letter."""
+        source, name = part.source, part.name
+        if name is None or name in self.known or len(name) > 1 or not isinstance(source, PathSource):
+            return part
+        if not source.path.startswith("/"):
+            return part
+        return Part(None, PathSource(f"{name}:{source.path}", source.member), part.at, part.at)
+
+    def _refuse_equals(self, part: Part, case: Located, text: str) -> None:
+        """``data=#ones`` parses as a file of that name; say what was meant unless there is one."""
+        if part.name is None and isinstance(part.source, PathSource):
+            name = part.source.path.split("=")[0].rstrip()
+            if (
+                name in self.known
+                and name != part.source.path
+                and not os.path.exists(case.path(part.source.path))
+            ):
+                self._fail(
+                    f"a name is followed by ':', not '=', as in {name}:SOURCE", text, part.at + len(name)
+                )
+
+    def _fail(self, message: str, text: str, at: int) -> NoReturn:
+        shown = [f"{_name(n)} ({t.dtype} {_shape(t)})" for n, t in list(self.known.items())[:_SHOWN_INPUTS]]
+        more = f" and {len(self.known) - len(shown)} more" if len(self.known) > len(shown) else ""
+        what = "its input is" if len(self.known) == 1 else "its inputs are"
+        raise SpecError(point(f"{message}; {what} {', '.join(shown)}{more}", text, at))
+
+    def _source(self, source: Source, name: str, case: Located, place: tuple[int, int]) -> _Given:
+        tensor = self.known[name]
+        if isinstance(source, Fill):
+            shape = fill_shape(source, tensor)
+            seed, number = (self.seed, place[0]) if source.seed is None else (source.seed, 0)
+            return _Given(fill_values(source, shape, stream(seed, number, place[1])), True)
+        if isinstance(source, Values):
+            array = np.array(json.loads(source.text))
+            if array.dtype.kind not in "fiub":
+                raise SpecError("these numbers are too large")
+            # load_and_run has one more axis than there are brackets, the batch.
+            batch = tensor.shape is not None and array.ndim + 1 == len(tensor.shape)
+            return _Given(array[None] if batch else array)
+        path = case.path(source.path)
+        if _NUMBERS.fullmatch(source.path) and not os.path.exists(path):
+            raise InputError(
+                f"there is no file {source.path}; values stand in brackets, as in [{source.path}]"
+            )
+        if path.lower().endswith((".npz", ".json")):
+            arrays = self._members(path)
+            key = name if source.member is None else source.member
+            if key not in arrays and source.member is None and len(arrays) == 1:
+                key = next(iter(arrays))
+            if key not in arrays:
+                raise InputError(f"{path} has no array {_name(key)}; it holds {_names(arrays)}")
+            return _Given(arrays[key]())
+        return _Given(read_array(path, partial(self._image, tensor=tensor)))
+
+    def _image(self, pixels: Array, tensor: Tensor) -> Array:
+        self.images += 1
+        return image_array(pixels, tensor.shape, resize=self.resize)
+
+    def _finish(self, given: _Given, name: str) -> Array:
+        """Repeat, transform, check and cast."""
+        tensor, array = self.known[name], given.array
+        if not given.generated:
+            if self.repeat > 1:
+                if array.nbytes * self.repeat > MAX_BYTES:
+                    raise InputError(f"{array.nbytes} bytes repeated {self.repeat} times are too many")
+                array = np.repeat(array, self.repeat, axis=0)
+            if self.transform is not None:
+                _check_rank(array, tensor)
+                array = self.transform(array)
+        _check_rank(array, tensor)
+        if tensor.shape is not None and array.shape[1:] != tensor.shape[1:]:
+            self.warn(f"input {_name(name)} has shape {_shape(tensor)}, its data {list(array.shape)}")
+        return cast(array, tensor.dtype)
+
+
+def cast(array: Array, dtype: DType) -> Array:
+    """Numbers in a dtype's storage, as MegEngine casts input data: integers are truncated and wrap, bool is not zero.
+
+    Raises:
+        InputError: NaN, infinity or more than 64 bits for an integer type.
+
+    >>> cast(np.array([1.9, -1.9, 300.0]), DType("Uint8")).tolist()
+    [1, 255, 44]
+    """
+    want = dtype.np
+    if want.kind in "iu" and array.dtype.kind == "f":
+        if not (np.abs(array) < 2.0**63).all():
+            raise InputError(
+                f"the data holds NaN, infinity or numbers beyond 64 bits, which {dtype} does not know"
+            )
+        array = array.astype(np.int64)
+    if want.kind == "b":
+        return np.ascontiguousarray(array != 0)
+    with np.errstate(over="ignore"):
+        found = np.ascontiguousarray(array.astype(want, copy=False))
+    if dtype.name == "BFloat16":
+        return round_bfloat16(found)
+    return _narrow(found, dtype) if dtype.bits < 8 else found
+
+
+def _narrow(array: Array, dtype: DType) -> Array:
+    """Types of less than 8 bits wrap at their own width."""
+    if dtype.name == "QuantizedS1":
+        return np.where(array > 0, np.int8(1), np.int8(-1))
+    kept = array.view(np.uint8) & np.uint8((1 << dtype.bits) - 1)
+    if dtype.np.kind == "u":
+        return kept
+    half = np.int8(1 << (dtype.bits - 1))
+    return (kept.view(np.int8) ^ half) - half
+
+
+def _feeds_all(source: Source) -> bool:
+    """Whether one unnamed source can hold data for several inputs."""
+    return (
+        isinstance(source, PathSource)
+        and source.member is None
+        and source.path.lower().endswith((".npz", ".json"))
+    )
+
+
+def _names(arrays: Iterable[str]) -> str:
+    shown = [_name(n) for n in islice(arrays, _SHOWN_INPUTS + 1)]
+    return ", ".join([*shown[:_SHOWN_INPUTS], "..."] if len(shown) > _SHOWN_INPUTS else shown) or "nothing"
+
+
+def _check_rank(array: Array, tensor: Tensor) -> None:
+    if tensor.shape is not None and array.ndim != len(tensor.shape):
+        raise InputError(
+            f"the data has shape {list(array.shape)}, the input {_shape(tensor)}: the axes must agree"
+        )
+
+
+def _name(name: str) -> str:
+    """A name from a file, fit to be shown."""
+    shown = repr(name)
+    return shown if len(shown) <= 60 else f"{shown[:40]}...{shown[-12:]}"
+
+
+def _shape(t: Tensor) -> str:
+    return "of any shape" if t.shape is None else re.sub(r"\s", " ", str(list(t.shape)))

@@ -1,0 +1,386 @@
+"""The input_transform expression: numpy arithmetic on one array, checked first and then interpreted.
+
+An expression sees ``data`` and ``np``. It is never handed to Python for execution: its syntax tree is walked by an
+interpreter that knows arithmetic, indexing, and the numpy functions and array methods of the tables here. What is
+not in the tables is refused before anything runs, and every result's size is known before memory is taken for it.
+"""
+
+from __future__ import annotations
+
+import ast
+import keyword
+import operator
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any, NoReturn
+
+import numpy as np
+
+from ..dtypes import Array
+from ..errors import InputError, SpecError
+from ..inputspec import point
+from .transform_sizes import FUNCTIONS, MAX_ELEMENTS, METHODS, NUMBERS, bound, index_bound, total
+
+__all__ = ["Transform"]
+
+_MAX_TEXT = 1000
+_MAX_DEPTH = 60
+_MAX_BITS = 256
+_MAX_LIST = 1000
+_CONSTANTS = {"pi": np.pi, "e": np.e, "inf": np.inf, "nan": np.nan, "newaxis": None}
+_DTYPES = frozenset(NUMBERS)
+_ATTRIBUTES = ("shape", "ndim", "size", "dtype", "T")
+_KEYWORDS = frozenset(
+    ["a_max", "a_min", "arr", "axes", "axis", "axis1", "axis2", "constant_values", "copy", "ddof", "decimals"]
+    + [
+        "destination",
+        "dtype",
+        "endpoint",
+        "fill_value",
+        "k",
+        "keepdims",
+        "mode",
+        "N",
+        "M",
+        "num",
+        "obj",
+        "offset",
+    ]
+    + ["pad_width", "q", "repeats", "reps", "shape", "shift", "source", "start", "step", "stop", "values"]
+)
+_STRINGS = frozenset(
+    [*NUMBERS, "bool", "float", "int", "f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "?"]
+    + ["constant", "edge", "reflect", "symmetric", "wrap"]
+)
+_BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+    ast.Pow: operator.pow,
+    ast.MatMult: operator.matmul,
+    ast.BitAnd: operator.and_,
+    ast.BitOr: operator.or_,
+    ast.BitXor: operator.xor,
+    ast.LShift: operator.lshift,
+    ast.RShift: operator.rshift,
+}
+_UNARY: dict[type[ast.unaryop], Callable[[Any], Any]] = {
+    ast.UAdd: operator.pos,
+    ast.USub: operator.neg,
+    ast.Invert: operator.invert,
+    ast.Not: operator.not_,
+}
+_COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+}
+_REFUSED = {
+    ast.Lambda: "functions",
+    ast.ListComp: "comprehensions",
+    ast.SetComp: "comprehensions",
+    ast.DictComp: "comprehensions",
+    ast.GeneratorExp: "comprehensions",
+    ast.NamedExpr: "assignments",
+    ast.Starred: "starred arguments",
+    ast.JoinedStr: "formatted texts",
+    ast.Dict: "dictionaries",
+    ast.Set: "sets",
+}
+_FAILURES = (ValueError, TypeError, IndexError, ArithmeticError, AttributeError, MemoryError, RecursionError)
+
+
+class Transform:
+    """A checked expression; calling it applies it to an array.
+
+    Args:
+        text: the expression.
+
+    Raises:
+        SpecError: it is no expression, or uses something else than ``data``, ``np`` and the names allowed of them;
+            the message shows it with a caret under the fault.
+
+    >>> Transform("data.astype('float32') / 255 - np.array([0.5])")(np.array([0, 255], "u1")).tolist()
+    [-0.5, 0.5]
+    >>> Transform("np.load('x.npy')")
+    Traceback (most recent call last):
+    loadrun.errors.SpecError: input_transform: np.load is not among the numpy functions allowed here
+      np.load('x.npy')
+         ^
+    """
+
+    def __init__(self, text: str) -> None:
+        if not isinstance(text, str):
+            raise SpecError(f"input_transform: expected an expression as text, found {type(text).__name__}")
+        self.text = text.strip().replace("\n", " ")
+        if len(self.text) > _MAX_TEXT:
+            raise SpecError(f"input_transform: an expression has at most {_MAX_TEXT} characters")
+        word = self.text.split(" ")[0].rstrip(":")
+        if word in keyword.kwlist and word not in ("lambda", "not", "None", "True", "False"):
+            raise self._error(f"{word!r} starts a statement; only one expression is allowed")
+        try:
+            self._tree = ast.parse(self.text, mode="eval").body
+        except SyntaxError as e:
+            raise self._error(f"this is no expression: {e.msg}", max(0, (e.offset or 1) - 1)) from None
+        except (ValueError, MemoryError, RecursionError) as e:
+            raise self._error(f"this is no expression: {e or type(e).__name__}") from None
+        self._check(self._tree, 0)
+
+    def __call__(self, data: Array) -> Array:
+        """Apply the expression.
+
+        Returns:
+            an array of numbers or booleans; its values are not checked.
+
+        Raises:
+            InputError: numpy refuses an operation, a result is too large, or the result is no array.
+        """
+        with np.errstate(all="ignore"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found = self._value(self._tree, data)
+        if not isinstance(found, np.ndarray):
+            shown = "nothing" if found is None else f"a {type(found).__name__}"
+            raise InputError(str(self._error(f"the expression gives {shown}, not an array")))
+        return np.ascontiguousarray(found)
+
+    def __repr__(self) -> str:
+        return f"Transform({self.text!r})"
+
+    def _error(self, message: str, at: int = 0) -> SpecError:
+        return SpecError(point(f"input_transform: {message}", self.text, at))
+
+    def _at(self, node: ast.AST) -> int:
+        offset = getattr(node, "col_offset", 0)
+        return len(self.text.encode()[:offset].decode(errors="ignore"))
+
+    def _refuse(self, node: ast.AST, message: str) -> NoReturn:
+        at = self._at(node)
+        if isinstance(node, ast.Attribute):
+            at = len(self.text.encode()[: node.end_col_offset].decode(errors="ignore")) - len(node.attr)
+        raise self._error(message, at)
+
+    # Checking: every node before anything is evaluated.
+
+    def _check(self, node: ast.AST, depth: int) -> None:
+        if depth > _MAX_DEPTH:
+            self._refuse(node, f"the expression is nested more than {_MAX_DEPTH} deep")
+        for kind, what in _REFUSED.items():
+            if isinstance(node, kind):
+                self._refuse(node, f"{what} are refused; only arithmetic on data and np is allowed")
+        checks: dict[type[ast.AST], Callable[[Any], None]] = {
+            ast.Name: self._check_name,
+            ast.Attribute: self._check_attribute,
+            ast.Constant: self._check_constant,
+            ast.Call: self._check_call,
+            ast.Compare: self._check_compare,
+        }
+        if type(node) in checks:
+            checks[type(node)](node)
+        elif not isinstance(
+            node,
+            (ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.IfExp, ast.Subscript, ast.Slice, ast.Tuple, ast.List),
+        ):
+            self._refuse(node, f"{type(node).__name__} is refused")
+        for child in _children(node):
+            self._check(child, depth + 1)
+
+    def _check_name(self, node: ast.Name) -> None:
+        if node.id == "np":
+            self._refuse(node, "np alone is no value")
+        if node.id != "data":
+            hint = f" (np.{node.id} is allowed)" if node.id in FUNCTIONS else ""
+            self._refuse(
+                node, f"unknown name {node.id!r}: an expression sees data and np, and no builtins{hint}"
+            )
+
+    def _check_attribute(self, node: ast.Attribute) -> None:
+        name = node.attr
+        self._check_underscore(node)
+        if _is_np(node.value):
+            if name in FUNCTIONS:
+                self._refuse(node, f"np.{name} is a function; call it")
+            if name not in _CONSTANTS and name not in _DTYPES:
+                self._refuse(node, f"np.{name} is not among the numpy names allowed here")
+        elif name not in _ATTRIBUTES:
+            what = "is a method; call it" if name in METHODS else "is not among the attributes allowed here"
+            self._refuse(node, f".{name} {what}")
+
+    def _check_underscore(self, node: ast.Attribute) -> None:
+        if node.attr.startswith("_"):
+            self._refuse(node, f".{node.attr}: names that start with an underscore are refused")
+
+    def _check_constant(self, node: ast.Constant) -> None:
+        value = node.value
+        if isinstance(value, str) and value not in _STRINGS:
+            self._refuse(node, f"the text {value!r:.40} is neither a number type nor a way of padding")
+        if isinstance(value, int) and value.bit_length() > _MAX_BITS:
+            self._refuse(node, "this number is too large")
+        if isinstance(value, (bytes, complex)):
+            self._refuse(node, f"{type(value).__name__} values are refused")
+
+    def _check_compare(self, node: ast.Compare) -> None:
+        if len(node.ops) > 1 or type(node.ops[0]) not in _COMPARE:
+            self._refuse(node, "only one comparison by < <= == != >= > at a time is allowed")
+
+    def _check_call(self, node: ast.Call) -> None:
+        func = node.func
+        if isinstance(func, ast.Name) and func.id not in ("data", "np"):
+            self._check_name(func)
+        if not isinstance(func, ast.Attribute):
+            self._refuse(node, "only numpy functions and array methods can be called")
+        self._check_underscore(func)
+        if _is_np(func.value):
+            if func.attr not in FUNCTIONS and func.attr not in _DTYPES:
+                self._refuse(func, f"np.{func.attr} is not among the numpy functions allowed here")
+        elif func.attr not in METHODS:
+            self._refuse(func, f".{func.attr} is not among the array methods allowed here")
+        for given in node.keywords:
+            if given.arg not in _KEYWORDS:
+                self._refuse(node, f"the argument {given.arg or '**'} is not allowed here")
+
+    # Evaluating: the innermost failing operation gets the caret.
+
+    def _value(self, node: ast.AST, data: Array) -> Any:
+        try:
+            found = self._evaluate(node, data)
+            _sane(found)
+            return found
+        except InputError:
+            raise
+        except _FAILURES as e:
+            reason = str(e).strip() or type(e).__name__
+            raise InputError(str(self._error(reason[:200], self._at(node)))) from None
+
+    def _evaluate(self, node: ast.AST, data: Array) -> Any:
+        if isinstance(node, ast.Constant):
+            return node.value
+        if isinstance(node, ast.Name):
+            return data
+        if isinstance(node, ast.Attribute):
+            return self._attribute(node, data)
+        if isinstance(node, (ast.Tuple, ast.List)):
+            items = [self._value(item, data) for item in node.elts]
+            return tuple(items) if isinstance(node, ast.Tuple) else items
+        if isinstance(node, ast.Slice):
+            parts = (node.lower, node.upper, node.step)
+            return slice(*(None if p is None else self._value(p, data) for p in parts))
+        if isinstance(node, ast.UnaryOp):
+            return _UNARY[type(node.op)](_number(self._value(node.operand, data)))
+        if isinstance(node, ast.BinOp):
+            return _binary(type(node.op), self._value(node.left, data), self._value(node.right, data))
+        if isinstance(node, ast.Compare):
+            one, two = self._value(node.left, data), self._value(node.comparators[0], data)
+            bound("where", [one, two], {})
+            return _COMPARE[type(node.ops[0])](one, two)
+        if isinstance(node, ast.BoolOp):
+            return self._logical(node, data)
+        if isinstance(node, ast.IfExp):
+            return self._value(node.body if self._value(node.test, data) else node.orelse, data)
+        if isinstance(node, ast.Subscript):
+            value, index = self._value(node.value, data), self._value(node.slice, data)
+            if isinstance(value, (np.ndarray, np.generic)):
+                index_bound(value.shape, index)
+            return value[index]
+        if isinstance(node, ast.Call):
+            return self._call(node, data)
+        raise TypeError(f"{type(node).__name__} is refused")
+
+    def _logical(self, node: ast.BoolOp, data: Array) -> Any:
+        found: Any = None
+        for item in node.values:
+            found = self._value(item, data)
+            if bool(found) is isinstance(node.op, ast.Or):
+                break
+        return found
+
+    def _attribute(self, node: ast.Attribute, data: Array) -> Any:
+        if _is_np(node.value):
+            return _CONSTANTS[node.attr] if node.attr in _CONSTANTS else getattr(np, node.attr)
+        value = self._value(node.value, data)
+        if not isinstance(value, (np.ndarray, np.generic)):
+            raise TypeError(f"a {type(value).__name__} has no .{node.attr}")
+        return getattr(value, node.attr)
+
+    def _call(self, node: ast.Call, data: Array) -> Any:
+        func = node.func
+        assert isinstance(func, ast.Attribute)
+        args = [self._value(a, data) for a in node.args]
+        named = {k.arg or "": self._value(k.value, data) for k in node.keywords}
+        if _is_np(func.value):
+            bound(func.attr, args, named)
+            return getattr(np, func.attr)(*args, **named)
+        value = self._value(func.value, data)
+        if not isinstance(value, (np.ndarray, np.generic)):
+            raise TypeError(f"a {type(value).__name__} has no .{func.attr}")
+        bound(func.attr, [value, *args], named)
+        return getattr(value, func.attr)(*args, **named)
+
+
+def _children(node: ast.AST) -> Iterator[ast.expr]:
+    """The expressions within a node; what is called was checked with the call, ``np.x`` with the attribute."""
+    if isinstance(node, ast.Attribute) and _is_np(node.value):
+        return
+    for child in ast.iter_child_nodes(node):
+        inner: ast.AST = child.value if isinstance(child, ast.keyword) else child
+        if isinstance(node, ast.Call) and child is node.func and isinstance(child, ast.Attribute):
+            if _is_np(child.value):
+                continue
+            inner = child.value
+        if isinstance(inner, ast.expr):
+            yield inner
+
+
+def _is_np(node: ast.AST) -> bool:
+    return isinstance(node, ast.Name) and node.id == "np"
+
+
+def _sane(value: Any) -> None:
+    """Every value is a number, an array of numbers, or a tuple, list or slice of such."""
+    if isinstance(value, (np.ndarray, np.generic)):
+        if value.dtype.kind not in "fiub" or value.dtype.itemsize > 8:
+            raise TypeError(f"values of type {value.dtype} are refused")
+        if value.size > MAX_ELEMENTS:
+            raise ValueError(f"a result of {value.size} elements is too large")
+    elif isinstance(value, (tuple, list)):
+        if total(value) > MAX_ELEMENTS:
+            raise ValueError(f"a list of {total(value)} elements is too large")
+    elif isinstance(value, int) and value.bit_length() > _MAX_BITS:
+        raise ValueError("this number is too large")
+
+
+def _number(value: Any) -> Any:
+    if not isinstance(value, (int, float, np.ndarray, np.generic)):
+        raise TypeError(f"arithmetic takes numbers and arrays, not {type(value).__name__}")
+    return value
+
+
+def _binary(op: type[ast.operator], one: Any, two: Any) -> Any:
+    if isinstance(one, np.ndarray) or isinstance(two, np.ndarray):
+        one, two = (
+            np.array(v) if isinstance(v, (list, tuple)) and total(v) <= _MAX_LIST else v for v in (one, two)
+        )
+        _sane(one)
+        _sane(two)
+    one, two = _fitting(_number(one), two), _fitting(_number(two), one)
+    if isinstance(one, int) and isinstance(two, int):
+        if op is ast.Pow and one.bit_length() * abs(two) > _MAX_BITS:
+            raise ValueError("this number is too large")
+        if op is ast.LShift and two > _MAX_BITS:
+            raise ValueError("this number is too large")
+    bound("matmul" if op is ast.MatMult else "where", [one, two], {})
+    return _BINARY[op](one, two)
+
+
+def _fitting(value: Any, other: Any) -> Any:
+    """A whole number beside an integer array whose type does not hold it: as numpy 1 widens it, also on numpy 2."""
+    if type(value) is int and isinstance(other, (np.ndarray, np.generic)) and other.dtype.kind in "iu":
+        limits = np.iinfo(other.dtype)
+        if not limits.min <= value <= limits.max and -(2**63) <= value < 2**64:
+            return np.array(value, np.min_scalar_type(value))
+    return value

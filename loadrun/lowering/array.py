@@ -1,0 +1,247 @@
+"""`Array`: what a traced function receives where its caller gave an ndarray."""
+
+from __future__ import annotations
+
+import dis
+import operator
+import sys
+import warnings
+from typing import Any, TypeVar, cast
+
+import numpy as np
+
+from ..dtypes import Array as NDArray
+from ..dtypes import DType
+from ..errors import TraceWarning
+from ..graph import Var
+from ..imperative import Tensor
+from ..imperative.apply import Session, active
+from . import emit as e
+from . import indexing as numpy_index
+from .array_methods import ArrayMethods
+from .promotion import operand
+from .protocol import refused, user_line
+from .views import Cell, Part
+
+__all__ = ["Array"]
+
+T = TypeVar("T", bound="Array")
+
+
+class Array(ArrayMethods, Tensor):  # type: ignore[misc]
+    """A traced value that behaves as an ndarray does.
+
+    Operators, methods, indexing, index assignment, in-place operators and numpy's functions are recorded as
+    MegEngine's operators; dtypes follow numpy's promotion and are then narrowed (float64 to float32, int64 to
+    int32). Basic indexing, transposing and reshaping give views: writing through one changes the other.
+
+    Reading a value (``if``, ``float(x)``, ``np.asarray(x)``, ``x.tolist()``) gives the value of this run; what a
+    dump makes of it is a constant.
+
+    Args:
+        data: an ndarray, a nested list, a number or a Tensor.
+        dtype: a numpy dtype; by default that of `data`, narrowed.
+
+    >>> x = Array([[1.0, 2.0], [3.0, 4.0]])
+    >>> row = x[0]
+    >>> row *= 10
+    >>> (np.sqrt(x * x) + x.T).numpy().tolist()
+    [[20.0, 23.0], [23.0, 8.0]]
+    """
+
+    _cell: Cell
+
+    def __init__(self, data: Any, dtype: Any = None) -> None:
+        inner = data._frozen() if isinstance(data, Tensor) else Tensor(data)
+        if dtype is not None:
+            inner = e.cast(inner, np.dtype(dtype))
+        self._begin(Cell(inner))
+
+    def _begin(self, cell: Cell) -> None:
+        self._cell = cell
+        self._qparams = None
+        self._name = ""
+
+    @classmethod
+    def _around(cls: type[T], value: Tensor, *, ordered: bool = True, scalar: bool = False) -> T:
+        """A new array with memory of its own."""
+        return cls._of_cell(Cell(value, ordered=ordered, scalar=scalar))
+
+    @classmethod
+    def _of_cell(cls: type[T], cell: Cell) -> T:
+        x = cls.__new__(cls)
+        x._begin(cell)
+        return x
+
+    def _viewed(self, part: Part) -> Array:
+        """A view of this array."""
+        cell = self._cell.view(part)
+        # Read at once, so that views and copies are recorded in the same order.
+        cell.read()
+        return Array._of_cell(cell)
+
+    # What the tracer sees: the state of the value as it is now
+
+    @classmethod
+    def _of(
+        cls: type[T], value: NDArray | None, dtype: DType, scalar: bool = False, *, const: bool = False
+    ) -> T:
+        return cls._around(Tensor._of(value, dtype, scalar, const=const))
+
+    @property
+    def _value(self) -> NDArray | None:
+        return self._cell.read()._value
+
+    @_value.setter
+    def _value(self, value: NDArray | None) -> None:
+        self._cell.read()._value = value
+
+    @property
+    def _dtype(self) -> DType:  # type: ignore[override]
+        return self._cell.read()._dtype
+
+    @property
+    def _scalar(self) -> bool:  # type: ignore[override]
+        return self._cell.read()._scalar
+
+    @property
+    def _const(self) -> bool:  # type: ignore[override]
+        return self._cell.read()._const
+
+    @property
+    def _var(self) -> Var | None:
+        return self._cell.read()._var
+
+    @_var.setter
+    def _var(self, var: Var | None) -> None:
+        self._cell.read()._var = var
+
+    @property
+    def _session(self) -> Session | None:
+        return self._cell.read()._session
+
+    @_session.setter
+    def _session(self, session: Session | None) -> None:
+        self._cell.read()._session = session
+
+    def _copy_state(self, other: Tensor) -> None:
+        self._cell.write(other._frozen())
+
+    def _frozen(self) -> Tensor:
+        return self._cell.read()._frozen()
+
+    def _settle(self) -> None:
+        self._cell.read()
+
+    # Writing
+
+    def _written(self, value: Tensor) -> Array:
+        """This array with another value; a new one where it stands for a numpy scalar."""
+        if self._cell.scalar:
+            return Array._around(value, scalar=True)
+        self._cell.write(value)
+        return self
+
+    def __getitem__(self, index: Any) -> Any:
+        x = self._cell.read()
+        if isinstance(index, str):
+            raise IndexError("only integers, slices, ... , None and arrays are valid indices, found a str")
+        found = numpy_index.select(x, index)
+        if not found.basic:
+            # numpy lays the result out by the order of the indices, so that only one shape of index is certain.
+            certain = found.mask is not None or (len(found.entries) > 0 and found.entries[0] is not None)
+            return Array._around(numpy_index.read(x, found), ordered=certain and self._cell.ordered)
+        part = numpy_index.part_of(x, found)
+        if len(found.integers) == len(e.sizes(x)) and not found.dots and "new" not in found.entries:
+            return Array._around(part.get(x), scalar=True)
+        return self._viewed(part)
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        if self._cell.scalar:
+            raise TypeError("a numpy scalar does not support item assignment")
+        x = self._cell.read()
+        found = numpy_index.select(x, index)
+        if found.basic:
+            part = numpy_index.part_of(x, found)
+            if isinstance(value, Array) and _same_part(value._cell, self._cell, part):
+                return
+            new = numpy_index.basic_value(x, part, operand(_joined(value), x._dtype.np))
+            self._cell.view(part).write(new)
+            return
+        self._cell.write(numpy_index.assign(x, found, operand(_joined(value), x._dtype.np)))
+
+    # Reading values
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray:
+        if active() is not None:
+            _read_by_numpy()
+        value = self.numpy()
+        return value if dtype is None else value.astype(dtype)
+
+    def __bool__(self) -> bool:
+        if e.sizes(self) not in ((), (1,)) and np.prod(e.sizes(self)) != 1:
+            raise ValueError(
+                "The truth value of an array with more than one element is ambiguous. Use a.any() or a.all()"
+            )
+        return bool(self.item())
+
+    def __index__(self) -> int:
+        if self.ndim:
+            raise TypeError("only integer scalar arrays can be converted to a scalar index")
+        return operator.index(self.item())
+
+    def __len__(self) -> int:
+        if not e.sizes(self):
+            raise TypeError("len() of unsized object")
+        return int(e.sizes(self)[0])
+
+    def __contains__(self, value: Any) -> bool:
+        return bool(np.any(self == value))
+
+    def __copy__(self) -> Array:
+        return cast(Array, self.copy())
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        found = memo[id(self)] = self.copy()
+        return found
+
+
+def _joined(value: Any) -> Any:
+    """A nested list of arrays as one tensor."""
+    if isinstance(value, (list, tuple)):
+        from .protocol import _plain_list
+
+        return _plain_list(value)
+    return value
+
+
+def _same_part(value: Cell, target: Cell, part: Part) -> bool:
+    """Whether a value is the very part that it is assigned to, as in ``x[i] += 1``."""
+    return value.parent is target and value.part is not None and value.part.key == part.key
+
+
+def _read_by_numpy() -> None:
+    """Numpy asks for the value of a traced array where it does not hand over the call.
+
+    Raises:
+        TraceError: it is an index of an ndarray, or is assigned into one.
+    """
+    frame = sys._getframe(2)
+    name = dis.opname[frame.f_code.co_code[frame.f_lasti]] if frame.f_lasti >= 0 else ""
+    if name.startswith("STORE_"):
+        raise refused(
+            "a traced array is assigned into an ndarray, or is an index of one, which would make it a constant",
+            way_out="make the ndarray from a traced array: np.zeros_like(x), np.zeros(shape, like=x), or stack the "
+            "parts with np.stack",
+        )
+    if name.startswith("BINARY_"):
+        raise refused(
+            "a traced array is an index of an ndarray, which would make it a constant",
+            way_out="use np.take(table, index, axis=0)",
+        )
+    warnings.warn(
+        f"a traced array is read as an ndarray, which is a constant of the graph, in {user_line()}; a traced array "
+        "needs no np.asarray or np.array: use it as it is, or np.array([...], like=x)",
+        TraceWarning,
+        stacklevel=3,
+    )

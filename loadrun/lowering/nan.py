@@ -1,0 +1,242 @@
+"""Lowerings of the numpy functions that pass over NaN."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from .. import params as P
+from ..imperative import Tensor
+from . import emit as e
+from .axes import axes_of
+from .emit import M, elem, is_float, number
+from .promotion import operand
+from .protocol import lowers, refused
+from .reductions import argmax, argmin, cumprod, cumsum, extreme, kept, prod, sum_, summed
+from .selection import along
+from .sorting import rows_of
+
+__all__: list[str] = []
+
+
+def _replaced(a: Any, value: float) -> Tensor:
+    x = operand(a)
+    return e.where(e.is_nan(x), number(value, x), x) if is_float(x) else x
+
+
+def _float(a: Any, dtype: Any = None) -> Tensor:
+    x = operand(a, dtype)
+    return x if is_float(x) else e.cast(x, "float32")
+
+
+def _count(x: Tensor, axes: Sequence[int], keepdims: Any) -> Tensor:
+    """How many values along axes are numbers."""
+    return summed(e.cast(e.logical_not(e.is_nan(x)), "float32"), axes, keepdims)
+
+
+@lowers("nansum")
+def nansum(
+    a: Any,
+    axis: Any = None,
+    dtype: Any = None,
+    out: Any = None,
+    keepdims: Any = False,
+    initial: Any = None,
+    where: Any = True,
+) -> Tensor:
+    """Sum of what is a number."""
+    return sum_(_replaced(a, 0), axis, dtype, None, keepdims, initial, where)
+
+
+@lowers("nanprod")
+def nanprod(
+    a: Any,
+    axis: Any = None,
+    dtype: Any = None,
+    out: Any = None,
+    keepdims: Any = False,
+    initial: Any = None,
+    where: Any = True,
+) -> Tensor:
+    """Product of what is a number."""
+    return prod(_replaced(a, 1), axis, dtype, None, keepdims, initial, where)
+
+
+@lowers("nancumsum")
+def nancumsum(a: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> Tensor:
+    """Running sum of what is a number."""
+    return cumsum(_replaced(a, 0), axis, dtype)
+
+
+@lowers("nancumprod")
+def nancumprod(a: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> Tensor:
+    """Running product of what is a number."""
+    return cumprod(_replaced(a, 1), axis, dtype)
+
+
+def _nan_extreme(a: Any, axis: Any, keepdims: Any, largest: bool) -> Tensor:
+    x = operand(a)
+    axes = axes_of(axis, len(e.sizes(x)))
+    if not is_float(x):
+        return extreme(x, largest, axes, keepdims)
+    found = extreme(_replaced(x, -np.inf if largest else np.inf), largest, axes, keepdims)
+    some = _count(x, axes, keepdims)
+    none = e.compare(P.ElemwiseMultiTypeMode.EQ, some, number(0, some))
+    return e.where(none, number(np.nan, found), found)
+
+
+@lowers("nanmax")
+def nanmax(
+    a: Any, axis: Any = None, out: Any = None, keepdims: Any = False, initial: Any = None, where: Any = True
+) -> Tensor:
+    """Largest number; NaN where there is none."""
+    if initial is not None or where is not True:
+        from .reductions import max_
+
+        return max_(_replaced(a, -np.inf), axis, None, keepdims, initial, where)
+    return _nan_extreme(a, axis, keepdims, True)
+
+
+@lowers("nanmin")
+def nanmin(
+    a: Any, axis: Any = None, out: Any = None, keepdims: Any = False, initial: Any = None, where: Any = True
+) -> Tensor:
+    """Smallest number; NaN where there is none."""
+    if initial is not None or where is not True:
+        from .reductions import min_
+
+        return min_(_replaced(a, np.inf), axis, None, keepdims, initial, where)
+    return _nan_extreme(a, axis, keepdims, False)
+
+
+@lowers("nanargmax")
+def nanargmax(a: Any, axis: Any = None, out: Any = None, *, keepdims: Any = False) -> Tensor:
+    """Position of the largest number; numpy's error where there is none is not raised."""
+    return argmax(_replaced(a, -np.inf), axis, keepdims=keepdims)
+
+
+@lowers("nanargmin")
+def nanargmin(a: Any, axis: Any = None, out: Any = None, *, keepdims: Any = False) -> Tensor:
+    """Position of the smallest number; numpy's error where there is none is not raised."""
+    return argmin(_replaced(a, np.inf), axis, keepdims=keepdims)
+
+
+@lowers("nanmean")
+def nanmean(
+    a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: Any = False, *, where: Any = True
+) -> Tensor:
+    """Mean of what is a number."""
+    x = _float(a, dtype)
+    if where is not True:
+        x = e.where(operand(where, np.bool_), x, number(np.nan, x))
+    wide = e.cast(x, "float32")
+    axes = axes_of(axis, len(e.sizes(x)))
+    total = summed(_replaced(wide, 0), axes, keepdims)
+    return e.cast(elem(M.TRUE_DIV, total, _count(wide, axes, keepdims)), x._dtype)
+
+
+def _sorted_rows(a: Any, axis: Any) -> tuple[Tensor, Tensor, list[int]]:
+    """Sorted rows with infinity for NaN, how many numbers each has, and the reduced axes."""
+    x = _float(a)
+    # MegEngine itself sorts NaN anywhere.
+    y, _, axes = rows_of(_replaced(x, np.inf), axis)
+    count = _count(e.cast(x, "float32"), axes, False)
+    return y, e.add_axes(count, [len(e.sizes(y)) - 1]), axes
+
+
+def _at_share(y: Tensor, count: Tensor, share: Tensor) -> Tensor:
+    """The quantile of the numbers of each row, NaN where there are none."""
+    last = len(e.sizes(y)) - 1
+    zero = number(0, count)
+    place = elem(M.MUL, share, elem(M.MAX, elem(M.SUB, count, number(1, count)), zero))
+    low = elem(M.FLOOR, place)
+    part = e.cast(elem(M.SUB, place, low), y._dtype)
+    first = along(y, e.cast(low, "int32"), last)
+    second = along(y, e.cast(elem(M.CEIL, place), "int32"), last)
+    found = elem(M.ADD, first, elem(M.MUL, elem(M.SUB, second, first), part))
+    # Where both are the same infinity there is no distance.
+    found = e.where(e.compare(P.ElemwiseMultiTypeMode.EQ, first, second), first, found)
+    none = e.compare(P.ElemwiseMultiTypeMode.EQ, count, zero)
+    return e.drop_axes(e.where(none, number(np.nan, found), found), [last])
+
+
+@lowers("nanmedian")
+def nanmedian(
+    a: Any, axis: Any = None, out: Any = None, overwrite_input: bool = False, keepdims: Any = False
+) -> Tensor:
+    """The middle number; NaN where there is none."""
+    y, count, axes = _sorted_rows(a, axis)
+    return kept(_at_share(y, count, number(0.5, count)), axes, keepdims)
+
+
+@lowers("nanquantile")
+def nanquantile(
+    a: Any,
+    q: Any,
+    axis: Any = None,
+    out: Any = None,
+    overwrite_input: bool = False,
+    method: str = "linear",
+    keepdims: Any = False,
+) -> Tensor:
+    """Values below which lies a share of the numbers, linearly interpolated."""
+    if method != "linear":
+        raise refused(f"np.nanquantile has no lowering for method {method!r}", way_out="use method linear")
+    y, count, axes = _sorted_rows(a, axis)
+    shares = np.asarray(q, np.float32)
+    parts = [
+        kept(_at_share(y, count, number(float(share), count)), axes, keepdims) for share in shares.reshape(-1)
+    ]
+    if not shares.ndim:
+        return parts[0]
+    whole = e.concat([e.add_axes(p, [0]) for p in parts], 0)
+    return e.reshape(whole, (*shares.shape, *whole.shape[1:]))
+
+
+@lowers("nanpercentile")
+def nanpercentile(
+    a: Any,
+    q: Any,
+    axis: Any = None,
+    out: Any = None,
+    overwrite_input: bool = False,
+    method: str = "linear",
+    keepdims: Any = False,
+) -> Tensor:
+    """`nanquantile` of hundredths."""
+    return nanquantile(a, np.true_divide(q, 100), axis, None, False, method, keepdims)
+
+
+def _nan_variance(a: Any, axis: Any, dtype: Any, ddof: Any, keepdims: Any) -> tuple[Tensor, Tensor]:
+    """The variance in float32, and a tensor of the dtype that it shall have."""
+    x = _float(a, dtype)
+    wide = e.cast(x, "float32")
+    axes = axes_of(axis, len(e.sizes(x)))
+    middle = elem(M.TRUE_DIV, summed(_replaced(wide, 0), axes, True), _count(wide, axes, True))
+    squares = elem(M.SQUARE, elem(M.SUB, wide, middle))
+    squares = e.where(e.is_nan(wide), number(0, wide), squares)
+    count = _count(wide, axes, keepdims)
+    count = elem(M.SUB, count, number(ddof, count)) if ddof else count
+    found = elem(M.TRUE_DIV, summed(squares, axes, keepdims), count)
+    few = e.compare(P.ElemwiseMultiTypeMode.LEQ, count, number(0, count))
+    return e.where(few, number(np.nan, found), found), x
+
+
+@lowers("nanvar")
+def nanvar(
+    a: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: Any = 0, keepdims: Any = False
+) -> Tensor:
+    """Variance of what is a number."""
+    found, x = _nan_variance(a, axis, dtype, ddof, keepdims)
+    return e.cast(found, x._dtype)
+
+
+@lowers("nanstd")
+def nanstd(
+    a: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: Any = 0, keepdims: Any = False
+) -> Tensor:
+    """Standard deviation of what is a number."""
+    found, x = _nan_variance(a, axis, dtype, ddof, keepdims)
+    return e.cast(elem(M.SQRT, found), x._dtype)

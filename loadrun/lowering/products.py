@@ -1,0 +1,247 @@
+"""Lowerings of products of vectors, matrices and stacks of matrices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from .. import params as P
+from ..dtypes import plain
+from ..imperative import Dim, Tensor, apply1
+from . import emit as e
+from .axes import axis_of
+from .emit import M, elem, number
+from .manipulation import moved
+from .promotion import common, narrow, operand
+from .protocol import lowers, refused, ufunc
+from .reductions import summed
+
+__all__ = ["dot", "product", "tensordot"]
+
+
+def _both(a: Any, b: Any) -> tuple[Tensor, Tensor]:
+    kind = narrow(common([a, b]))
+    return operand(a, kind), operand(b, kind)
+
+
+# Products of stacks of matrices
+
+
+def _multiply(a: Tensor, b: Tensor) -> Tensor:
+    """Matrices, or stacks of one shape, of one dtype."""
+    kind = a._dtype.name
+    if kind in ("Float32", "Float16"):
+        return _operator(a, b)
+    if kind == "Bool":
+        found = _operator(e.cast(a, "int8"), e.cast(b, "int8"))
+        return e.cast(found, "bool")
+    return e.cast(_integers(a, b), a._dtype)
+
+
+def _operator(a: Tensor, b: Tensor) -> Tensor:
+    wide = P.MatrixMulComputeMode
+    # numpy sums float16 in float32.
+    param = P.MatrixMul(compute_mode=wide.FLOAT32 if a._dtype.name == "Float16" else wide.DEFAULT)
+    name = "MatrixMulV2" if len(e.sizes(a)) == 2 else "BatchedMatrixMulV2"
+    out = plain("Int32") if a._dtype.name == "Int8" else None
+    return apply1(name, param, inputs=[a, b], output_dtype=out, scalar=False)
+
+
+def _digits(x: Tensor) -> list[Tensor]:
+    """Bytes of integers, each signed, from the lowest."""
+    count = {"Int8": 1, "Uint8": 2, "Int16": 2, "Uint16": 3}.get(x._dtype.name, 4)
+    if count == 1:
+        return [x]
+    rest = e.cast(x, "int32")
+    found = []
+    for i in range(count):
+        low = e.cast(rest, "int8")
+        found.append(low)
+        if i < count - 1:
+            rest = elem(M.SHR, elem(M.SUB, rest, e.cast(low, "int32")), number(8, rest))
+    return found
+
+
+def _integers(a: Tensor, b: Tensor) -> Tensor:
+    """Exact products of integers, wrapping at 32 bits, from products of their bytes."""
+    total: Tensor | None = None
+    for i, x in enumerate(_digits(a)):
+        for j, y in enumerate(_digits(b)):
+            if i + j > 3:
+                continue
+            part = _operator(x, y)
+            if i + j:
+                part = elem(M.SHL, part, number(8 * (i + j), part))
+            total = part if total is None else elem(M.ADD, total, part)
+    assert total is not None
+    return total
+
+
+def product(a: Tensor, b: Tensor) -> Tensor:
+    """``a @ b`` of tensors of one dtype with at least one axis each."""
+    if not e.sizes(a) or not e.sizes(b):
+        raise ValueError("matmul: input operand does not have enough dimensions, needs at least 1")
+    vectors = (len(e.sizes(a)) == 1, len(e.sizes(b)) == 1)
+    if vectors[0]:
+        a = e.add_axes(a, [0])
+    if vectors[1]:
+        b = e.add_axes(b, [1])
+    if e.sizes(a)[-1] != e.sizes(b)[-2]:
+        raise ValueError(
+            f"matmul: Input operand 1 has a mismatch in its core dimension 0 (size {e.sizes(b)[-2]} is different "
+            f"from {e.sizes(a)[-1]})"
+        )
+    found = _stacks(a, b)
+    ndim = len(e.sizes(found))
+    gone = [ndim - 2] * vectors[0] + [ndim - 1] * vectors[1]
+    return e.drop_axes(found, gone)
+
+
+def _stacks(a: Tensor, b: Tensor) -> Tensor:
+    if len(e.sizes(b)) == 2:
+        if len(e.sizes(a)) == 2:
+            return _multiply(a, b)
+        flat = _multiply(e.reshape(a, (-1, a.shape[-1])), b)
+        return e.reshape(flat, (*a.shape[:-1], b.shape[-1]))
+    lead = e.broadcast_shape([a.shape[:-2], b.shape[:-2]])
+    stacks = []
+    for x in (a, b):
+        x = e.broadcast(x, (*lead, *x.shape[-2:]))
+        stacks.append(x if len(lead) == 1 else e.reshape(x, (-1, *x.shape[-2:])))
+    found = _multiply(stacks[0], stacks[1])
+    return found if len(lead) == 1 else e.reshape(found, (*lead, *found.shape[-2:]))
+
+
+@ufunc("matmul")
+def matmul(a: Tensor, b: Tensor) -> Tensor:
+    """Product of matrices or stacks of matrices."""
+    return product(a, b)
+
+
+@ufunc("vecdot")
+def vecdot(a: Tensor, b: Tensor) -> Tensor:
+    """Inner products along the last axis."""
+    found = elem(M.AND if e.is_bool(a) else M.MUL, a, b)
+    return summed(found, [len(e.sizes(found)) - 1])
+
+
+@lowers("linalg.matmul")
+def linalg_matmul(x1: Any, x2: Any, /) -> Tensor:
+    """Product of matrices or stacks of matrices."""
+    return product(*_both(x1, x2))
+
+
+@lowers("linalg.vecdot")
+def linalg_vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Tensor:
+    """Inner products along an axis."""
+    a, b = _both(x1, x2)
+    found = elem(M.MUL, a, b)
+    return summed(found, [axis_of(axis, len(e.sizes(found)))])
+
+
+@lowers("dot")
+def dot(a: Any, b: Any, out: Any = None) -> Tensor:
+    """Sum products over the last axis of one and the last but one of the other."""
+    x, y = _both(a, b)
+    if not e.sizes(x) or not e.sizes(y):
+        return elem(M.AND if e.is_bool(x) else M.MUL, x, y)
+    if len(e.sizes(y)) <= 2:
+        return product(x, y)
+    return tensordot(x, y, ([len(e.sizes(x)) - 1], [len(e.sizes(y)) - 2]))
+
+
+@lowers("vdot")
+def vdot(a: Any, b: Any, /) -> Tensor:
+    """Inner product of flattened arrays."""
+    x, y = _both(a, b)
+    return product(e.flat(x), e.flat(y))
+
+
+@lowers("inner")
+def inner(a: Any, b: Any, /) -> Tensor:
+    """Sum products over both last axes."""
+    x, y = _both(a, b)
+    if not e.sizes(x) or not e.sizes(y):
+        return elem(M.MUL, x, y)
+    return tensordot(x, y, ([len(e.sizes(x)) - 1], [len(e.sizes(y)) - 1]))
+
+
+@lowers("outer", "linalg.outer")
+def outer(a: Any, b: Any, out: Any = None) -> Tensor:
+    """All products of two vectors."""
+    x, y = _both(a, b)
+    return elem(M.AND if e.is_bool(x) else M.MUL, e.add_axes(e.flat(x), [1]), e.flat(y))
+
+
+@lowers("tensordot", "linalg.tensordot")
+def tensordot(a: Any, b: Any, axes: Any = 2) -> Tensor:
+    """Sum products over axes of both."""
+    x, y = _both(a, b)
+    na, nb = len(e.sizes(x)), len(e.sizes(y))
+    if isinstance(axes, (int, np.integer)):
+        first, second = [*range(na - int(axes), na)], [*range(int(axes))]
+    else:
+        first, second = (
+            [axis_of(i, n) for i in (v if isinstance(v, (list, tuple, np.ndarray)) else (v,))]
+            for v, n in zip(axes, (na, nb), strict=True)
+        )
+    if [e.sizes(x)[i] for i in first] != [e.sizes(y)[i] for i in second]:
+        raise ValueError("shape-mismatch for sum")
+    rest = [[i for i in range(n) if i not in used] for n, used in ((na, first), (nb, second))]
+    left = e.permute(x, [*rest[0], *first])
+    right = e.permute(y, [*second, *rest[1]])
+    shape = (*left.shape[: len(rest[0])], *right.shape[len(second) :])
+    inner_size = prod(e.sizes(x)[i] for i in first)
+    left = e.reshape(left, (-1, *_joined(left.shape[len(rest[0]) :])))
+    right = e.reshape(right, (*_joined(right.shape[: len(second)]), -1))
+    if not inner_size:
+        return e.full(number(0, x), shape)
+    return e.reshape(_multiply(left, right), shape)
+
+
+def _joined(sizes: Sequence[int]) -> tuple[int]:
+    total: int = 1
+    for n in sizes:
+        total = n * total if isinstance(n, Dim) else total * n
+    return (total,)
+
+
+@lowers("kron")
+def kron(a: Any, b: Any) -> Tensor:
+    """Every element of one times the whole other."""
+    x, y = _both(a, b)
+    ndim = max(len(e.sizes(x)), len(e.sizes(y)))
+    x, y = (e.reshape(v, (*(1,) * (ndim - len(e.sizes(v))), *v.shape)) for v in (x, y))
+    wide = elem(
+        M.MUL,
+        e.reshape(x, tuple(n for m in x.shape for n in (m, 1))),
+        e.reshape(y, tuple(n for m in y.shape for n in (1, m))),
+    )
+    return e.reshape(wide, tuple(_joined(pair)[0] for pair in zip(x.shape, y.shape, strict=True)))
+
+
+@lowers("cross", "linalg.cross")
+def cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: Any = None) -> Tensor:
+    """Products of vectors of three elements."""
+    if axis is not None:
+        axisa = axisb = axisc = axis
+    x, y = _both(a, b)
+    x, y = (
+        e.permute(v, moved(len(e.sizes(v)), [axis_of(i, len(e.sizes(v)))], [len(e.sizes(v)) - 1]))
+        for v, i in ((x, axisa), (y, axisb))
+    )
+    if e.sizes(x)[-1] != 3 or e.sizes(y)[-1] != 3:
+        raise refused("np.cross is traced for vectors of three elements")
+
+    def part(v: Tensor, i: int) -> Tensor:
+        return e.subtensor(v, [(len(e.sizes(v)) - 1, i, i + 1, None, None)])
+
+    parts = []
+    for i, j in ((1, 2), (2, 0), (0, 1)):
+        parts.append(elem(M.SUB, elem(M.MUL, part(x, i), part(y, j)), elem(M.MUL, part(x, j), part(y, i))))
+    last = len(e.sizes(parts[0])) - 1
+    found = e.concat(parts, last)
+    return e.permute(found, moved(last + 1, [last], [axis_of(axisc, last + 1)]))

@@ -1,0 +1,134 @@
+"""numpy's dtype promotion made explicit: what a function computes in, and what it gives.
+
+The dtype is numpy's own (`np.result_type` of the arguments, the loop of the ufunc), with Python numbers weak as in
+numpy 2 on every version of numpy. Then it is narrowed to what MegEngine has: float64 to float32, int64 and the
+unsigned 32- and 64-bit integers to int32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from ..imperative import Dim, Tensor, const
+from ..imperative.dtypes import graph_dtype
+from ..imperative.source import traced_error
+from .emit import cast
+
+__all__ = ["common", "dtype_of", "loop", "narrow", "operand", "weak"]
+
+DT = np.dtype[Any]
+_WEAK = (bool, int, float)
+_RANK = {"b": 0, "i": 1, "u": 1, "f": 2}
+_OF_NUMBERS = (np.dtype(np.bool_), np.dtype(np.int64), np.dtype(np.float64))
+
+
+def narrow(dtype: Any) -> DT:
+    """The dtype that stands for a numpy dtype in the graph.
+
+    Raises:
+        TraceError: there is none (complex numbers, strings, objects).
+
+    >>> narrow("float64"), narrow(np.uint32), narrow(bool)
+    (dtype('float32'), dtype('int32'), dtype('bool'))
+    """
+    return _narrow(np.dtype(dtype))
+
+
+@lru_cache(maxsize=256)
+def _narrow(found: DT) -> DT:
+    if found.kind == "f" and found.itemsize > 8:
+        return np.dtype(np.float32)
+    if found.kind not in "biuf":
+        raise traced_error(
+            f"dtype {found} has no operators in MegEngine; convert to float32, float16, int32, int16, int8, uint8, "
+            "uint16 or bool"
+        )
+    return graph_dtype(found).np
+
+
+def weak(value: Any) -> bool:
+    """Whether a value is a Python number, whose dtype gives way to that of arrays."""
+    return isinstance(value, _WEAK) and not isinstance(value, np.generic)
+
+
+def dtype_of(value: Any) -> DT:
+    """The numpy dtype of a tensor, array, numpy number or nested list.
+
+    Raises:
+        TraceError: a quantized or bfloat16 tensor, which numpy's functions do not know.
+    """
+    if isinstance(value, Tensor):
+        kind = value._dtype
+        if kind.is_quantized or kind.name in ("BFloat16", "Complex64"):
+            raise traced_error(f"numpy's functions do not take {kind}; convert it with astype first")
+        return kind.np
+    if isinstance(value, (np.ndarray, np.generic)):
+        return value.dtype
+    return np.asarray(value).dtype
+
+
+def common(values: Sequence[Any]) -> DT:
+    """numpy's result type of arrays and Python numbers, not narrowed.
+
+    >>> common([np.zeros(2, "i4"), 1.5]), common([np.zeros(2, "f2"), 3]), common([np.zeros(2, "u1"), np.int8(1)])
+    (dtype('float64'), dtype('float16'), dtype('int16'))
+    """
+    strong = tuple([dtype_of(v) for v in values if not weak(v)])
+    ranks = [2 if isinstance(v, float) else 0 if isinstance(v, bool) else 1 for v in values if weak(v)]
+    return _common(strong, max(ranks, default=0))
+
+
+@lru_cache(maxsize=4096)
+def _common(strong: tuple[DT, ...], top: int) -> DT:
+    if not strong:
+        return _OF_NUMBERS[top]
+    found = np.result_type(*strong)
+    # A kind that numpy has and the graph has not, like complex, is refused when it is narrowed.
+    return _OF_NUMBERS[top] if top > _RANK.get(found.kind, 3) else found
+
+
+@lru_cache(maxsize=4096)
+def _given(ufunc: np.ufunc, dtypes: tuple[DT, ...]) -> tuple[DT, ...]:
+    with np.errstate(all="ignore"):
+        found = ufunc(*(np.ones(1, d) for d in dtypes))
+    return tuple(v.dtype for v in found) if isinstance(found, tuple) else (found.dtype,)
+
+
+def loop(ufunc: np.ufunc, values: Sequence[Any]) -> tuple[DT, tuple[DT, ...]]:
+    """The common dtype of a ufunc's operands, and the dtypes that it gives; not narrowed.
+
+    Raises:
+        TypeError: numpy has no loop for these dtypes.
+
+    >>> loop(np.true_divide, [np.zeros(2, "i4"), 2])
+    (dtype('int32'), (dtype('float64'),))
+    """
+    both = common(values)
+    return both, _given(ufunc, tuple(both if weak(v) else dtype_of(v) for v in values))
+
+
+def operand(value: Any, dtype: Any = None) -> Tensor:
+    """A tensor of the graph from what numpy takes as an array, converted to a dtype.
+
+    Raises:
+        OverflowError: a Python integer outside an integer dtype, as in numpy 2.
+    """
+    if isinstance(value, Tensor):
+        # An Array stands for what it holds now: the result must not change with it.
+        cell = getattr(value, "_cell", None)
+        now: Tensor = value if cell is None else cell.read()
+        return now if dtype is None else cast(now, narrow(dtype))
+    if isinstance(value, Dim) and (found := value._tensor()) is not None:
+        return found if dtype is None else cast(found, narrow(dtype))
+    if weak(value) and dtype is not None and np.dtype(dtype).kind in "iu":
+        limits = np.iinfo(dtype)
+        if not limits.min <= int(value) <= limits.max:
+            raise OverflowError(f"Python integer {value} out of bounds for {np.dtype(dtype)}")
+    array = np.asarray(value)
+    want = narrow(array.dtype if dtype is None else dtype)
+    with np.errstate(all="ignore"):
+        return const(array.astype(want) if array.dtype != want else array)

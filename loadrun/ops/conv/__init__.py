@@ -1,0 +1,1 @@
+"""Convolutions, windows and what shares their geometry."""

@@ -1,0 +1,414 @@
+"""Convolutions in every layout and dtype that MegEngine's CPU kernels take.
+
+Every layout is turned into plain (batch, channel, height, width) arrays, for which there is one fast path;
+integers go through it too, as floating-point numbers that hold them exactly. Constant filters are turned once.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ... import params as P
+from ...dtypes import Array, DType
+from ...params import Format, NonlineMode
+from ..numeric.half import round_half
+from ..registry import Call, kernel
+from .fast import conv_fast
+from .finish import Finish, Real, Requantize
+from .geometry import Geometry
+from .layout import from_plain, output_packing, to_plain
+from .rules import (
+    QUANTIZED,
+    Plan,
+    backward_dtype,
+    backward_flops,
+    backward_plan,
+    backward_shape,
+    check_batch,
+    conv_dtype,
+    conv_flops,
+    conv_plan,
+    conv_shape,
+    product_scale,
+    volume_dtype,
+)
+from .steps import conv_steps, deconv_columns, deconv_steps, rounding
+from .transpose import deconv_fast
+from .volume import conv_volume
+
+__all__: list[str] = []
+
+
+def _plan(c: Call, p: Any, x: Array, w: Array) -> Plan:
+    key = (x.shape, w.shape)
+    held = c.memo.get("plan")
+    if held is None or held[0] != key:
+        held = c.memo["plan"] = (key, conv_plan(p, c.inputs, x.shape, w.shape))
+    return held[1]
+
+
+def _filters(c: Call, w: Array, plan: Plan, index: int, wide: bool = False) -> Array:
+    """The filter as a plain contiguous array, float64 where float32 sums of integers could be inexact.
+
+    Args:
+        index: which input the filter is; the other of the first two is the data.
+        wide: whether sums go over the output channels (transposed convolution).
+    """
+    held = c.memo.get("filters")
+    if held is not None:
+        return held
+    plain = to_plain(w, plan.w)
+    if plan.flip:
+        plain = np.flip(plain, tuple(range(3, plain.ndim)))
+    dtype = c.inputs[index]
+    kind: type = np.float32
+    if not dtype.is_float:
+        number = plain.astype(np.float64) - dtype.zero_point
+        axes = (1, *range(3, plain.ndim)) if wide else tuple(range(2, plain.ndim))
+        largest = np.abs(number).sum(axis=axes).max(initial=0)
+        if largest * _largest(c.inputs[1 - index]) >= 2**24:
+            kind = np.float64
+        plain = number
+    filters = np.require(plain, kind, ["C", "A"])
+    if filters is w or filters.base is not None:
+        filters = filters.view()
+    if len(c.const) > index and c.const[index]:
+        c.memo["filters"] = filters
+    return filters
+
+
+def _largest(dtype: DType) -> int:
+    """The largest absolute value that an element of the data can have."""
+    if dtype.name == "Int8":
+        return 128
+    low, high = dtype.range
+    return max(abs(low - dtype.zero_point), abs(high - dtype.zero_point))
+
+
+def _numbers(x: Array, plan_axes: Any, dtype: DType, kind: np.dtype[Any]) -> Array:
+    """Data as plain floating-point numbers without zero point."""
+    plain = to_plain(x, plan_axes)
+    if plain.dtype != kind:
+        plain = plain.astype(kind)
+        if dtype.zero_point:
+            plain -= kind.type(dtype.zero_point)
+    elif dtype.zero_point:
+        plain = plain - kind.type(dtype.zero_point)
+    return plain
+
+
+def _whole(x: Array, kind: np.dtype[Any]) -> Array:
+    """Exact sums as integers of that dtype, wrapping round as MegEngine's do."""
+    return x.astype(np.int32 if x.dtype == np.float32 else np.int64).astype(kind, copy=False)
+
+
+def _stepwise(p: Any, dtype: DType) -> bool:
+    """Whether the sum is rounded to the narrow type after each product."""
+    if dtype.name == "Float32":
+        return False
+    if isinstance(p, P.Convolution3D):
+        return bool(p.data_type.name == "FLOAT")
+    return bool(p.compute_mode.name == "DEFAULT")
+
+
+def _columns(p: Any, plan: Plan) -> bool:
+    """Whether MegEngine computes this float16 convolution as a matrix product, which has its own order."""
+    return bool(p.format.name == "NCHW") and plan.geo.dilate == (1, 1)
+
+
+def _narrow(x: Array, dtype: DType) -> Array:
+    return round_half(x) if dtype.name == "Float16" else x
+
+
+@kernel("ConvolutionV2", dtype=conv_dtype, shape=conv_shape(P.Convolution), flops=conv_flops(P.Convolution))
+def convolution(c: Call, x: Array, w: Array) -> Array:
+    """Convolution (MegEngine dnn naive convolution).
+
+    Float16 and bfloat16 sums are rounded after every product unless the compute mode is FLOAT32; integer sums
+    are exact modulo 2^32.
+
+    Raises:
+        ValueError: shapes that do not fit.
+    """
+    p = c.get(P.Convolution)
+    plan = _plan(c, p, x, w)
+    filters = _filters(c, w, plan, 1)
+    dtype, target = c.inputs[0], c.outputs[0]
+    data = _numbers(x, plan.x, dtype, filters.dtype)
+    if dtype.is_float:
+        if _stepwise(p, dtype):
+            result = conv_steps(
+                data, filters, plan.geo, rounding(dtype.name), _columns(p, plan), plan.flip
+            ).astype(target.np)
+        else:
+            fused = c.take_finish() if dtype.name == "Float32" else None
+            result = _narrow(conv_fast(data, filters, plan.geo, fused), dtype)
+    else:
+        finish = _quantized_finish(c, Format(int(p.format)), plan, NonlineMode.IDENTITY, None, None)
+        result = conv_fast(data, filters, plan.geo, finish)
+        result = result.astype(target.np) if finish else _whole(result, target.np)
+    return from_plain(result, plan.out)
+
+
+def _chanwise(geo: Geometry, flip: bool) -> bool:
+    """Whether MegEngine's chanwise int8 kernels take this convolution; they round in their own way."""
+    square = geo.kernel[0] == geo.kernel[1] and geo.stride[0] == geo.stride[1]
+    small = geo.kernel[0] in (2, 3, 5, 7) and geo.stride[0] in (1, 2)
+    return square and small and geo.icg == geo.ocg == 1 and geo.dilate == (1, 1) and not flip
+
+
+def _quantized_finish(
+    c: Call, fmt: Format, plan: Plan, mode: NonlineMode, bias: Array | None, z: Array | None
+) -> Finish | None:
+    """What turns exact sums into the output dtype; None when they are the output.
+
+    Args:
+        bias: plain integers, already in the dtype of the sums.
+        z: plain real numbers (a float bias too).
+    """
+    x, target = c.inputs[0], c.outputs[0]
+    if target.name in ("Int32", "Int16", "QuantizedS32") and mode == NonlineMode.IDENTITY and z is None:
+        return Real(bias=bias) if bias is not None else None
+    scale = product_scale(x, c.inputs[1])
+    if target.name == "Float32":
+        return Real(mode, bias, z, scale)
+    plain = fmt == Format.NCHW and z is None and target.name == x.name
+    if plain and x.name == "QuantizedS8" and not _chanwise(plan.geo, plan.flip):
+        rule = "separate"
+    elif plain and x.name in ("QuantizedS8", "Quantized8Asymm"):
+        rule = "product" if mode == NonlineMode.IDENTITY else "reciprocal"
+    else:
+        rule = "division"
+    return Requantize(scale, target, rule, mode, bias, z)
+
+
+def _addend(c: Call, fmt: Format, plan: Plan, value: Array, what: str) -> Array:
+    """A bias (one number per channel, or one per element) as a plain array."""
+    single = output_packing(fmt, (1, plan.geo.channels, *(1,) * len(plan.geo.out)))
+    for packing in (single, plan.out):
+        if value.shape == packing.shape:
+            return to_plain(value, packing)
+    raise ValueError(
+        f"the {what} must have shape {list(single.shape)} or {list(plan.out.shape)}, got {list(value.shape)}"
+    )
+
+
+def _conv_bias(c: Call, p: Any, plan: Plan, x: Array, filters: Array, rest: tuple[Array, ...]) -> Array:
+    """Convolution, bias, residual and nonlinearity as a plain array of the output dtype."""
+    dtype, target = c.inputs[0], c.outputs[0]
+    fmt, mode = Format(int(p.format)), p.nonlineMode
+    bias = _addend(c, fmt, plan, rest[0], "bias") if rest else None
+    z = None
+    if len(rest) > 1:
+        if rest[1].shape != plan.out.shape:
+            raise ValueError(f"z must have shape {list(plan.out.shape)}, got {list(rest[1].shape)}")
+        z = _real(to_plain(rest[1], plan.out), c.inputs[3])
+    if dtype.is_float:
+        return _float_bias(c, p, plan, x, filters, bias, z)
+    if dtype.name == "Int8":
+        sums = _whole(conv_fast(x, filters, plan.geo), target.np)
+        for value in (bias, z):
+            if value is not None:
+                sums += value.astype(target.np)
+        if mode not in (NonlineMode.IDENTITY, NonlineMode.RELU):
+            raise ValueError(f"{mode.name} needs real numbers, the result is {target}")
+        return np.maximum(sums, 0, out=sums) if mode == NonlineMode.RELU else sums
+    if mode == NonlineMode.SIGMOID and target.is_quantized:
+        raise ValueError("SIGMOID needs real numbers, a quantized convolution has IDENTITY, RELU and H_SWISH")
+    if bias is not None:
+        if c.inputs[2].name == "Float32":
+            z, bias = bias if z is None else z + bias, None
+        else:
+            _check_bias(c)
+            bias = bias.astype(np.float64 if filters.dtype == np.float64 else np.int32)
+    finish = _quantized_finish(c, fmt, plan, mode, bias, z)
+    if isinstance(finish, Real) and target.name != "Float32":
+        # The bias may lie outside what float32 holds exactly.
+        sums = _whole(conv_fast(x, filters, plan.geo), target.np)
+        return sums if bias is None else sums + bias.astype(target.np)
+    result = conv_fast(x, filters, plan.geo, finish)
+    return _whole(result, target.np) if finish is None else result.astype(target.np)
+
+
+def _check_bias(c: Call) -> None:
+    want, found = product_scale(*c.inputs[:2]), c.inputs[2]
+    if found.name != "QuantizedS32" or abs(found.scale - want) >= 1e-6:
+        raise ValueError(
+            f"the bias of this convolution must be QuantizedS32 of scale {want:.9g}, got {found}"
+        )
+
+
+def _real(x: Array, dtype: DType) -> Array:
+    """Stored values as real numbers; plain numbers stay."""
+    if not dtype.is_quantized:
+        return x
+    return (x.astype(np.float32) - np.float32(dtype.zero_point)) * np.float32(dtype.scale)
+
+
+def _float_bias(
+    c: Call, p: Any, plan: Plan, x: Array, filters: Array, bias: Array | None, z: Array | None
+) -> Array:
+    dtype = c.inputs[0]
+    if dtype.name == "Float32":
+        finish = Real(p.nonlineMode, bias, z, then=c.take_finish())
+        return conv_fast(x, filters, plan.geo, None if finish.idle else finish)
+    # The narrow types round after the convolution, the bias, z and the nonlinearity.
+    round_ = rounding(dtype.name)
+    steps = _stepwise(p, dtype)
+    sums = (
+        conv_steps(x, filters, plan.geo, round_, _columns(p, plan), plan.flip)
+        if steps
+        else conv_fast(x, filters, plan.geo)
+    )
+    round_(sums)
+    for value in (bias, z):
+        if value is not None:
+            sums += value
+            round_(sums)
+    Real(p.nonlineMode)(sums, 0, 0, slice(None))
+    return _narrow(sums, dtype)
+
+
+def _joined(first: Finish | None, second: Finish | None) -> Finish | None:
+    """One after the other on every block."""
+    if first is None or second is None:
+        return first or second
+
+    def both(block: Array, sample: int, channel: int, span: slice) -> None:
+        first(block, sample, channel, span)
+        second(block, sample, channel, span)
+
+    return both
+
+
+@kernel("ConvBiasForwardV4", dtype=conv_dtype, shape=conv_shape(P.ConvBias), flops=conv_flops(P.ConvBias))
+def conv_bias(c: Call, x: Array, w: Array, *rest: Array) -> Array:
+    """``act(conv(x, w) + bias + z)`` (MegEngine dnn naive conv_bias).
+
+    Quantized results are rounded like the x86 kernels (see `conv_finish.Requantize`). The x86 kernels for NCHW
+    leave z out and mistake a full-size bias of int8 data; both are computed here as the naive kernel does.
+
+    Args:
+        rest: bias (one per channel in the output's layout, or of the output's shape) and z, both optional.
+
+    Raises:
+        ValueError: shapes that do not fit, a bias of another scale, or a nonlinearity the dtype has not.
+    """
+    p = c.get(P.ConvBias)
+    plan = _plan(c, p, x, w)
+    filters = _filters(c, w, plan, 1)
+    data = _numbers(x, plan.x, c.inputs[0], filters.dtype)
+    return from_plain(_conv_bias(c, p, plan, data, filters, rest), plan.out)
+
+
+@kernel(
+    "BatchConvBiasForwardV1",
+    dtype=conv_dtype,
+    shape=conv_shape(P.BatchConvBias, batched=True),
+    flops=conv_flops(P.BatchConvBias, batched=True),
+)
+def batch_conv_bias(c: Call, x: Array, w: Array, *rest: Array) -> Array:
+    """ConvBias with a filter for every sample: w is (batch, filter...) (MegEngine dnn naive batch_conv_bias).
+
+    Raises:
+        ValueError: see `conv_bias`; also another number of filters than samples.
+    """
+    p = c.get(P.BatchConvBias)
+    check_batch(x.shape, w.shape)
+    whole = conv_plan(p, c.inputs, x.shape, w.shape[1:])
+    out = np.empty(whole.out.plain, c.outputs[0].np)
+    call = Call(c.opr, c.inputs, c.outputs)
+    for n in range(x.shape[0]):
+        plan = conv_plan(p, c.inputs, x[n : n + 1].shape, w.shape[1:])
+        filters = _filters(call, w[n], plan, 1)
+        data = _numbers(x[n : n + 1], plan.x, c.inputs[0], filters.dtype)
+        part = tuple(r if r.shape[0] == 1 else r[n : n + 1] for r in rest)
+        out[n] = _conv_bias(call, p, plan, data, filters, part)[0]
+    return from_plain(out, whole.out)
+
+
+@kernel(
+    "ConvolutionBackwardDataV2",
+    dtype=backward_dtype,
+    shape=backward_shape(P.Convolution),
+    flops=backward_flops(P.Convolution),
+)
+def transposed(c: Call, w: Array, diff: Array, like: Array | None = None) -> Array:
+    """Transposed convolution (MegEngine dnn naive convolution, backward_data).
+
+    Args:
+        like: only its shape counts, it is the result's.
+
+    Raises:
+        ValueError: shapes that do not fit, or a given result shape that cannot give `diff`.
+    """
+    return _transposed(c, c.get(P.Convolution), w, diff, like)
+
+
+def _transposed(c: Call, p: Any, w: Array, diff: Array, like: Array | None) -> Array:
+    plan = backward_plan(p, c.inputs, w.shape, diff.shape, None if like is None else like.shape)
+    filters = _filters(c, w, plan, 0, wide=True)
+    dtype, target = c.inputs[1], c.outputs[0]
+    data = _numbers(diff, plan.out, dtype, filters.dtype)
+    steps = dtype.is_float and _stepwise(p, dtype)
+    image = not isinstance(p, P.Convolution3D) and p.format.name == "NCHW"
+    if dtype.name in ("Float16", "BFloat16") and image and plan.geo.dilate == (1, 1):
+        result = deconv_columns(data, filters, plan.geo, rounding(dtype.name), steps, plan.flip).astype(
+            target.np
+        )
+    elif steps:
+        result = deconv_steps(data, filters, plan.geo, rounding(dtype.name)).astype(target.np)
+    else:
+        result = deconv_fast(data, filters, plan.geo)
+        if dtype.is_float:
+            result = _narrow(result, dtype)
+        elif target.name in QUANTIZED:
+            flat = result.reshape(1, -1)
+            Requantize(product_scale(*c.inputs[:2]), target, "product")(flat, 0, 0, slice(None))
+            result = result.astype(target.np)
+        else:
+            result = _whole(result, target.np)
+    return from_plain(result, plan.x)
+
+
+@kernel(
+    "Convolution3D", dtype=volume_dtype, shape=conv_shape(P.Convolution3D), flops=conv_flops(P.Convolution3D)
+)
+def convolution_3d(c: Call, x: Array, w: Array) -> Array:
+    """Convolution of volumes, NCDHW or NDHWC (MegEngine dnn naive convolution3d).
+
+    Raises:
+        ValueError: shapes that do not fit.
+    """
+    p = c.get(P.Convolution3D)
+    plan = _plan(c, p, x, w)
+    filters = _filters(c, w, plan, 1)
+    dtype = c.inputs[0]
+    data = _numbers(x, plan.x, dtype, filters.dtype)
+    if _stepwise(p, dtype):
+        result = conv_steps(data, filters, plan.geo, rounding(dtype.name), turned=plan.flip).astype(
+            c.outputs[0].np
+        )
+    else:
+        result = _narrow(conv_volume(data, filters, plan.geo), dtype)
+    return from_plain(result, plan.out)
+
+
+@kernel(
+    "Convolution3DBackwardData",
+    dtype=volume_dtype,
+    shape=backward_shape(P.Convolution3D),
+    flops=backward_flops(P.Convolution3D),
+)
+def transposed_3d(c: Call, w: Array, diff: Array, like: Array | None = None) -> Array:
+    """Transposed convolution of volumes (MegEngine dnn naive convolution3d, backward_data).
+
+    Args:
+        like: only its shape counts, it is the result's.
+
+    Raises:
+        ValueError: shapes that do not fit.
+    """
+    return _transposed(c, c.get(P.Convolution3D), w, diff, like)

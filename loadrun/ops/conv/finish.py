@@ -1,0 +1,143 @@
+"""What follows the sum of a convolution: bias, a residual, the nonlinearity, quantization."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...dtypes import Array, DType
+from ...params import NonlineMode
+from ..registry import Finish
+
+__all__ = ["Finish", "Real", "Requantize", "activate"]
+
+
+def activate(x: Array, mode: NonlineMode) -> None:
+    """Apply the nonlinearity in place.
+
+    >>> x = np.array([-1.0, 2.0], "f4")
+    >>> activate(x, NonlineMode.H_SWISH)
+    >>> x.round(3).tolist()
+    [-0.3330000042915344, 1.6670000553131104]
+    """
+    if mode == NonlineMode.RELU:
+        np.maximum(x, 0, out=x)
+    elif mode == NonlineMode.SIGMOID:
+        np.negative(x, out=x)
+        np.exp(x, out=x)
+        x += 1
+        np.reciprocal(x, out=x)
+    elif mode == NonlineMode.H_SWISH:
+        gate = x + x.dtype.type(3)
+        np.clip(gate, 0, 6, out=gate)
+        x *= gate
+        x *= x.dtype.type(1 / 6)
+
+
+def _part(value: Array, sample: int, channel: int, span: slice, count: int) -> Array:
+    """The piece of a plain bias (1, C, 1, 1) or full (N, C, H, W) array that belongs to a block."""
+    flat = value.reshape(value.shape[0], value.shape[1], -1)
+    n = sample if flat.shape[0] > 1 else 0
+    rows = flat[n, channel : channel + count]
+    return rows[:, span] if rows.shape[1] > 1 else rows
+
+
+@dataclass(frozen=True, eq=False)
+class Real:
+    """Bias, residual and nonlinearity of floating-point results.
+
+    Attributes:
+        bias: plain (1, C, 1, 1) or of the output's plain shape.
+        z: the same, added after the bias.
+        scale: what integer sums are multiplied with after `bias` and before `z`, 0 for none.
+        then: what follows the nonlinearity.
+    """
+
+    mode: NonlineMode = NonlineMode.IDENTITY
+    bias: Array | None = None
+    z: Array | None = None
+    scale: float = 0.0
+    then: Finish | None = None
+
+    def __call__(self, block: Array, sample: int, channel: int, span: slice) -> None:
+        """Change a block in place."""
+        count = block.shape[0]
+        if self.bias is not None:
+            block += _part(self.bias, sample, channel, span, count)
+        if self.scale:
+            block *= block.dtype.type(self.scale)
+        if self.z is not None:
+            block += _part(self.z, sample, channel, span, count)
+        activate(block, self.mode)
+        if self.then is not None:
+            self.then(block, sample, channel, span)
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is to be done."""
+        nothing = all(v is None for v in (self.bias, self.z, self.then))
+        return nothing and self.mode == NonlineMode.IDENTITY and not self.scale
+
+
+@dataclass(frozen=True, eq=False)
+class Requantize:
+    """Integer sums (exact in float32 or float64) to another quantized type, through real numbers.
+
+    MegEngine's kernels differ in the order of the float32 operations, which decides values close to a half;
+    `rule` names the order, found by comparison with MegEngine 1.13 on x86:
+
+    * "separate": sum and bias are scaled one by one, then added; the result times 1 / scale (int8 NCHW).
+    * "product": (sum + bias) * (scale of the sum / scale of the result) (TypeCvt, chanwise, asymmetric).
+    * "reciprocal": (sum + bias) * scale, nonlinearity, times 1 / scale of the result.
+    * "division": the same, but a true division and exact halves (naive kernels).
+
+    Attributes:
+        scale: what one unit of the sum is worth.
+        target: the result's dtype; blocks end as its stored values.
+        bias: integers of the sum's scale, in the layouts of `Real`.
+        z: real numbers in the layouts of `Real`, added after the bias.
+    """
+
+    scale: float
+    target: DType
+    rule: str = "division"
+    mode: NonlineMode = NonlineMode.IDENTITY
+    bias: Array | None = None
+    z: Array | None = None
+
+    def __call__(self, block: Array, sample: int, channel: int, span: slice) -> None:
+        """Change a block in place."""
+        one = np.float32(self.scale)
+        unit = np.float32(self.target.scale)
+        bias = None if self.bias is None else _part(self.bias, sample, channel, span, block.shape[0])
+        if bias is not None and self.rule != "separate":
+            block += bias
+        real = block if block.dtype == np.float32 else block.astype(np.float32)
+        if self.rule == "product":
+            real *= one / unit
+        else:
+            real *= one
+            if bias is not None and self.rule == "separate":
+                real += bias.astype(np.float32) * one
+            if self.z is not None:
+                real += _part(self.z, sample, channel, span, block.shape[0])
+        activate(real, self.mode)
+        if self.rule == "division":
+            real /= unit
+            whole = np.trunc(real)
+            real -= whole
+            # Halves go away from zero; real is now the exact fraction.
+            np.trunc(real * 2, out=real)
+            real += whole
+        else:
+            if self.rule != "product":
+                real *= np.float32(1) / unit
+            real += np.copysign(np.float32(0.5), real)
+            np.trunc(real, out=real)
+        if self.target.zero_point:
+            real += np.float32(self.target.zero_point)
+        low, high = self.target.range
+        np.clip(real, low, min(high, 2147483520), out=real)
+        if real is not block:
+            block[...] = real

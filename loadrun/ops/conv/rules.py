@@ -1,0 +1,290 @@
+"""Dtypes, shapes and cost of the convolution family, and the plan that its kernels follow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ... import params as P
+from ...dtypes import DType
+from ...graph import Opr
+from ...params import Format
+from ..registry import Shape, ShapeCall
+from .geometry import Geometry, geometry
+from .layout import Packing, filter_packing, input_packing, output_packing
+
+__all__ = [
+    "QUANTIZED",
+    "Plan",
+    "backward_dtype",
+    "backward_flops",
+    "backward_plan",
+    "backward_shape",
+    "conv_dtype",
+    "conv_flops",
+    "conv_plan",
+    "conv_shape",
+    "product_scale",
+    "volume_dtype",
+]
+
+QUANTIZED = ("QuantizedS8", "Quantized8Asymm", "QuantizedS4", "Quantized4Asymm", "QuantizedS1")
+_DOT = ("QuantizedS8", "Quantized8Asymm")
+_NO_DILATION = frozenset(Format) - {Format.NCHW, Format.NHWC, Format.NHWCD4}
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """How a convolution's arrays become plain ones.
+
+    Attributes:
+        x, w, out: layouts of the convolution's input, filter and output.
+        geo: sizes and taps.
+        flip: whether the filter is turned (mode CONVOLUTION).
+    """
+
+    x: Packing
+    w: Packing
+    out: Packing
+    geo: Geometry
+    flip: bool
+
+
+def product_scale(a: DType, b: DType) -> float:
+    """Scale of the products, rounded to float32 as MegEngine does."""
+    return float(np.float32(a.scale) * np.float32(b.scale))
+
+
+def _numbers(p: Any) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+    axes = ("d", "h", "w") if isinstance(p, P.Convolution3D) else ("h", "w")
+    pad, stride, dilate = (
+        tuple(int(getattr(p, f"{k}_{a}")) for a in axes) for k in ("pad", "stride", "dilate")
+    )
+    return pad, stride, dilate
+
+
+def _layout(p: Any, inputs: Sequence[DType]) -> tuple[Any, bool, bool, bool]:
+    """(format, grouped, dot, flip) with the checks that need no shape."""
+    volume = isinstance(p, P.Convolution3D)
+    fmt: Any = p.format.name if volume else Format(int(p.format))
+    grouped = p.sparse.name == "GROUP"
+    flip = p.mode.name == "CONVOLUTION"
+    if fmt == Format.NHWCD4 and flip:
+        raise ValueError("format NHWCD4 has no mode CONVOLUTION, only CROSS_CORRELATION")
+    _, _, dilate = _numbers(p)
+    if not volume and fmt in _NO_DILATION and dilate != (1, 1):
+        raise ValueError(f"format {fmt.name} takes no dilation, got {dilate}")
+    return fmt, grouped, inputs[0].name in _DOT, flip
+
+
+def conv_plan(p: Any, inputs: Sequence[DType], x: Shape, w: Shape) -> Plan:
+    """The plan for input and filter shapes.
+
+    Raises:
+        ValueError: shapes that do not fit each other, the format or the window.
+    """
+    fmt, grouped, dot, flip = _layout(p, inputs)
+    packed_x = input_packing(fmt, x)
+    packed_w = filter_packing(fmt, w, grouped, dot)
+    groups, ocg, icg, *kernel = packed_w.plain
+    hybrid = (
+        not isinstance(fmt, str) and len(x) == 4 and fmt in (Format.NCHW88, Format.NCHW44, Format.NCHW44_DOT)
+    )
+    if hybrid != (len(w) == 5 and fmt in (Format.NCHW88, Format.NCHW44, Format.NCHW44_DOT)):
+        raise ValueError(f"{fmt.name} data of shape {list(x)} does not go with a filter of shape {list(w)}")
+    geo = geometry(packed_x.plain, groups, icg, ocg, kernel, *_numbers(p))
+    out = output_packing(fmt, (packed_x.plain[0], geo.channels, *geo.out))
+    return Plan(packed_x, packed_w, out, geo, flip)
+
+
+def backward_plan(p: Any, inputs: Sequence[DType], w: Shape, diff: Shape, given: Shape | None) -> Plan:
+    """The plan of a transposed convolution, as that of the convolution from its result to `diff`.
+
+    Raises:
+        ValueError: as `conv_plan`; also when the given result shape cannot give `diff`.
+    """
+    fmt, grouped, dot, flip = _layout(p, inputs)
+    allowed: tuple[Any, ...] = (Format.NCHW, Format.NHWC, Format.NCHW4, Format.NCHW44, Format.NHWCD4, "NCDHW")
+    if fmt not in allowed:
+        raise ValueError(
+            f"a transposed convolution has no format {fmt if isinstance(fmt, str) else fmt.name}"
+        )
+    packed_w = filter_packing(fmt, w, grouped, dot)
+    groups, ocg, icg, *kernel = packed_w.plain
+    packed_diff = input_packing(fmt, diff)
+    n, channels, *out = packed_diff.plain
+    if channels != groups * ocg:
+        raise ValueError(f"the input has {channels} channels, the filter takes {groups * ocg}")
+    pad, stride, dilate = _numbers(p)
+    if given is None:
+        size = [
+            (o - 1) * s + (k - 1) * d + 1 - 2 * q
+            for o, k, q, s, d in zip(out, kernel, pad, stride, dilate, strict=True)
+        ]
+        if min(size) < 1 or min(out) < 1:
+            raise ValueError(f"an input of {out} with padding {list(pad)} leaves a result of size {size}")
+        plain: Shape = (n, groups * icg, *size)
+    else:
+        plain = input_packing(fmt, given).plain
+    geo = geometry(plain, groups, icg, ocg, kernel, pad, stride, dilate)
+    if plain[0] != n or geo.out != tuple(out):
+        raise ValueError(
+            f"a result of {list(plain)} would come from an input of {[plain[0], channels, *geo.out]}, "
+            f"got {[n, channels, *out]}"
+        )
+    return Plan(output_packing(fmt, plain), packed_w, packed_diff, geo, flip)
+
+
+def conv_shape(kind: type[Any], batched: bool = False) -> Callable[[ShapeCall], Sequence[Shape | None]]:
+    """The shape rule of a convolution with parameter record `kind`."""
+
+    def rule(s: ShapeCall) -> Sequence[Shape | None]:
+        x, w = s.shape(0), s.shape(1)
+        if batched:
+            check_batch(x, w)
+        return (conv_plan(s.get(kind), s.inputs, x, w[batched:]).out.shape,)
+
+    return rule
+
+
+def check_batch(x: Shape, w: Shape) -> None:
+    """BatchConvBias has one filter per sample.
+
+    Raises:
+        ValueError: the numbers differ.
+    """
+    if not w or not x or x[0] != w[0]:
+        raise ValueError(
+            f"a batch convolution needs one filter per sample, got shapes {list(x)} and {list(w)}"
+        )
+
+
+def backward_shape(kind: type[Any]) -> Callable[[ShapeCall], Sequence[Shape | None]]:
+    """The shape rule of a transposed convolution."""
+
+    def rule(s: ShapeCall) -> Sequence[Shape | None]:
+        given = s.shape(2) if len(s.shapes) > 2 else None
+        return (backward_plan(s.get(kind), s.inputs, s.shape(0), s.shape(1), given).x.shape,)
+
+    return rule
+
+
+def _work(geo: Geometry, batch: int) -> int:
+    return 2 * batch * geo.channels * geo.points * geo.taps * geo.icg
+
+
+def _types(opr: Opr) -> tuple[DType, ...]:
+    return tuple(v.dtype or DType("Float32") for v in opr.inputs)
+
+
+def conv_flops(kind: type[Any], batched: bool = False) -> Callable[..., int]:
+    """The cost rule of a convolution: two operations per product."""
+
+    def rule(opr: Opr, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> int:
+        plan = conv_plan(opr.get(kind), _types(opr), inputs[0], inputs[1][batched:])
+        return _work(plan.geo, plan.x.plain[0])
+
+    return rule
+
+
+def backward_flops(kind: type[Any]) -> Callable[..., int]:
+    """The cost rule of a transposed convolution."""
+
+    def rule(opr: Opr, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> int:
+        plan = backward_plan(opr.get(kind), _types(opr), inputs[0], inputs[1], outputs[0])
+        return _work(plan.geo, plan.x.plain[0])
+
+    return rule
+
+
+def _near(a: DType, b: DType) -> bool:
+    return (
+        a.name == b.name
+        and a.zero_point == b.zero_point
+        and abs(a.scale - b.scale) <= 1e-6 * max(1.0, abs(b.scale))
+    )
+
+
+def conv_dtype(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
+    """The output dtype of ConvolutionV2, ConvBias and BatchConvBias (dnn `check_or_deduce_dtype_fwd`).
+
+    Raises:
+        ValueError: dtypes that MegEngine does not convolve.
+    """
+    x, w = inputs[:2]
+    mixed = x.name == "Quantized4Asymm" and w.name == "QuantizedS4"
+    if x.name != w.name and not mixed:
+        raise ValueError(f"data of {x} and a filter of {w} cannot be convolved")
+    asked = opr.output_dtype
+    supported: list[DType]
+    if x.is_float:
+        supported = [x]
+    elif x.name == "Int8":
+        supported = [DType("Int32"), DType("Int16")]
+    elif x.name in QUANTIZED:
+        supported = [DType("QuantizedS32", product_scale(x, w))]
+        if asked is not None and _converts(x.name, asked.name):
+            supported.append(asked)
+        if x.name == "QuantizedS8":
+            supported.append(DType("Float32"))
+    else:
+        raise ValueError(f"{x} cannot be convolved")
+    if asked is None:
+        return (supported[0],)
+    if not any(_near(asked, s) for s in supported):
+        raise ValueError(f"a convolution of {x} and {w} cannot give {asked}")
+    return (asked,)
+
+
+def _converts(source: str, target: str) -> bool:
+    low = ("QuantizedS4", "Quantized4Asymm")
+    return (
+        source == target
+        or (source == "QuantizedS8" and target in low)
+        or (source in low and target == "QuantizedS8")
+    )
+
+
+def backward_dtype(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
+    """The output dtype of ConvolutionBackwardData.
+
+    Raises:
+        ValueError: dtypes that MegEngine does not convolve.
+    """
+    w, x = inputs[:2]
+    asked = opr.output_dtype
+    if w.name != x.name:
+        raise ValueError(f"data of {x} and a filter of {w} cannot be convolved")
+    if w.is_float:
+        supported = [w]
+    elif w.name == "Int8":
+        supported = [DType("Int32")]
+    elif w.name in _DOT:
+        supported = [DType("QuantizedS32", product_scale(w, x))]
+        if asked is not None and asked.name == x.name:
+            supported.append(asked)
+    else:
+        raise ValueError(f"a transposed convolution does not take {x}")
+    if asked is None:
+        return (supported[0],)
+    if not any(_near(asked, s) for s in supported):
+        raise ValueError(f"a transposed convolution of {x} and {w} cannot give {asked}")
+    return (asked,)
+
+
+def volume_dtype(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
+    """The output dtype of 3-D convolutions.
+
+    Raises:
+        ValueError: anything but two equal dtypes of Float32 and Float16.
+    """
+    half = opr.get(P.Convolution3D).data_type.name == "FLOAT_IO16xC32"
+    allowed = ("Float16",) if half else ("Float32", "Float16")
+    if inputs[0].name != inputs[1].name or inputs[0].name not in allowed:
+        raise ValueError(
+            f"3-D convolutions take two of {' or '.join(allowed)}, got {inputs[0]} and {inputs[1]}"
+        )
+    return (inputs[0],)

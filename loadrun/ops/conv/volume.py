@@ -1,0 +1,55 @@
+"""Fast convolution of volumes: the planes that one output plane reads are channels of an image."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...dtypes import Array
+from .fast import conv_fast
+from .geometry import Geometry, tap_range
+
+__all__ = ["conv_volume"]
+
+_BLOCK = 1 << 22
+
+
+def conv_volume(x: Array, w: Array, geo: Geometry) -> Array:
+    """Convolve float32 arrays of three spatial axes.
+
+    Args:
+        x: (batch, groups * icg, D, H, W).
+        w: (groups, ocg, icg, KD, KH, KW), not flipped.
+        geo: from `conv_geometry.geometry`.
+
+    Returns:
+        (batch, groups * ocg, OD, OH, OW).
+    """
+    batch = x.shape[0]
+    out = np.empty((batch, geo.channels, *geo.out), x.dtype)
+    flat = Geometry(
+        geo.kernel[1:],
+        geo.pad[1:],
+        geo.stride[1:],
+        geo.dilate[1:],
+        geo.size[1:],
+        geo.out[1:],
+        geo.groups,
+        geo.icg * geo.kernel[0],
+        geo.ocg,
+    )
+    filters = np.ascontiguousarray(w).reshape(geo.groups, geo.ocg, flat.icg, *geo.kernel[1:])
+    channels = geo.groups * geo.icg
+    depth = geo.kernel[0]
+    per = max(1, _BLOCK // max(1, channels * depth * geo.size[1] * geo.size[2]))
+    for n in range(batch):
+        for first in range(0, geo.out[0], per):
+            last = min(geo.out[0], first + per)
+            planes = np.zeros((last - first, channels, depth, *geo.size[1:]), x.dtype)
+            for k in range(depth):
+                top, end, z = tap_range(geo, 0, k, first, last)
+                if end > top:
+                    taken = x[n, :, z : z + (end - top - 1) * geo.stride[0] + 1 : geo.stride[0]]
+                    planes[top - first : end - first, :, k] = taken.swapaxes(0, 1)
+            images = planes.reshape(last - first, channels * depth, *geo.size[1:])
+            out[n, :, first:last] = conv_fast(images, filters, flat).swapaxes(0, 1)
+    return out

@@ -1,0 +1,404 @@
+"""Elemwise modes on float32 arrays: ``FLOAT[mode](out, *inputs)`` writes the result into `out`.
+
+`out` has the broadcast shape and may be the memory of an input of that shape, so no function writes to it
+before it has read its inputs for the last time. Where MegEngine's x86 kernels treat NaN in a way of their own
+(RELU gives 0, comparisons pick the other side), so do these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from ...dtypes import Array
+from ...params import ElemwiseMode as M
+from ..numeric.chunks import filled
+from ..numeric.quant import round_away
+from ..numeric.special import erf, erfc, erfcinv, erfinv, gelu, normal_cdf
+
+__all__ = ["FLOAT", "MANY_STEPS", "power"]
+
+Function = Callable[..., object]
+_F = np.float32
+_0, _1, _3, _6 = _F(0), _F(1), _F(3), _F(6)
+_SIXTH = _F(1) / _F(6)
+_INFINITY = _F(np.inf)
+# The vector exponential holds its argument below this; NaN becomes the limit, too.
+_EXP_LIMIT, _EXP_TOP = _F(88.3762626647949), _F(2.4061436e38)
+_TINY = np.finfo(np.float32).tiny
+
+
+def _put(out: Array, value: Array) -> None:
+    np.copyto(out, value)
+
+
+def relu(out: Array, x: Array) -> None:
+    np.fmax(x, filled(0.0, x), out=out)
+
+
+def _beyond(x: Array, limit: np.float32) -> Array | None:
+    """Where MegEngine's vector exponential works on a value above its range or NaN; None where that is nowhere.
+
+    It takes 16 elements at a time; the rest of an array goes through the C library, which has no such range.
+    """
+    if not x.size or x.max() <= limit:
+        return None
+    bad = np.less_equal(x, limit)
+    np.logical_not(bad, out=bad)
+    bad.reshape(-1)[x.size // 16 * 16 :] = False
+    return bad
+
+
+def exp(out: Array, x: Array) -> None:
+    bad = _beyond(x, _EXP_LIMIT)
+    np.exp(x, out=out)
+    if bad is not None:
+        out[bad] = _EXP_TOP
+
+
+def _logistic(out: Array, x: Array) -> None:
+    np.negative(x, out=out)
+    np.exp(out, out=out)
+    np.add(out, _1, out=out)
+    np.divide(_1, out, out=out)
+
+
+def sigmoid(out: Array, x: Array) -> None:
+    bad = _beyond(x, _INFINITY)
+    _logistic(out, x)
+    if bad is not None:
+        out[bad] = _0
+
+
+def silu(out: Array, x: Array) -> None:
+    t = np.negative(x)
+    np.exp(t, out=t)
+    t += _1
+    np.divide(x, t, out=out)
+
+
+def _hswish(out: Array, x: Array, t: Array) -> None:
+    np.minimum(t, filled(6.0, t), out=t)
+    np.maximum(t, filled(0.0, t), out=t)
+    t *= x
+    np.multiply(t, _SIXTH, out=out)
+
+
+def h_swish(out: Array, x: Array) -> None:
+    _hswish(out, x, x + _3)
+
+
+def hsigmoid(out: Array, x: Array) -> None:
+    np.add(x, _3, out=out)
+    np.divide(out, _6, out=out)
+    np.maximum(out, filled(0.0, out), out=out)
+    np.minimum(out, filled(1.0, out), out=out)
+
+
+def relu6(out: Array, x: Array) -> None:
+    np.fmin(x, filled(6.0, x), out=out)
+    np.maximum(out, filled(0.0, x), out=out)
+
+
+def fast_tanh(out: Array, x: Array) -> None:
+    t = x * x
+    y = t + _F(27)
+    y *= x
+    t *= _F(9)
+    t += _F(27)
+    np.divide(y, t, out=out)
+
+
+def _log1p_exp(x: Array) -> Array:
+    """``log1p(exp(-abs(x)))``."""
+    t = np.abs(x)
+    np.negative(t, out=t)
+    np.exp(t, out=t)
+    return np.log1p(t, out=t)
+
+
+def softplus(out: Array, x: Array) -> None:
+    t = _log1p_exp(x)
+    np.maximum(x, filled(0.0, x), out=out)
+    np.add(out, t, out=out)
+
+
+def logsigmoid(out: Array, x: Array) -> None:
+    t = _log1p_exp(x)
+    np.minimum(x, filled(0.0, x), out=out)
+    np.subtract(out, t, out=out)
+
+
+def sign(out: Array, x: Array) -> None:
+    _put(out, (x > 0).astype(np.float32) - (x < 0).astype(np.float32))
+
+
+def maximum(out: Array, x: Array, y: Array) -> None:
+    """``x > y ? x : y``: a NaN in `x` yields `y`, a NaN in `y` yields NaN."""
+    if np.isnan(x.max(initial=0)):
+        _put(out, np.where(x > y, x, y))
+    else:
+        np.maximum(_spread(x, out), _spread(y, out), out=out)
+
+
+def minimum(out: Array, x: Array, y: Array) -> None:
+    if np.isnan(x.max(initial=0)):
+        _put(out, np.where(x < y, x, y))
+    else:
+        np.minimum(_spread(x, out), _spread(y, out), out=out)
+
+
+def _spread(x: Array, out: Array) -> Array:
+    return x if x.size > 1 else filled(float(x.reshape(-1)[0]), out)
+
+
+def true_div(out: Array, x: Array, y: Array) -> None:
+    np.divide(x, y, out=out)
+
+
+def floor_div(out: Array, x: Array, y: Array) -> None:
+    q = np.divide(x, y)
+    # MegEngine's threads flush subnormal quotients to zero, so a tiny negative one has floor -0.
+    q[np.abs(q) < _TINY] = 0
+    np.floor(q, out=out)
+
+
+def power(out: Array, x: Array, y: Array) -> None:
+    """``x`` to the power `y`."""
+    np.power(x, y, out=out)
+
+
+def log_sum_exp(out: Array, x: Array, y: Array) -> None:
+    low, high = np.minimum(x, y), np.maximum(x, y)
+    np.subtract(low, high, out=low)
+    np.exp(low, out=low)
+    np.log1p(low, out=low)
+    np.add(low, high, out=out)
+
+
+def fuse_add_relu(out: Array, x: Array, y: Array) -> None:
+    if y.size < x.size and np.isfinite(y).all():
+        np.add(x, y, out=out)
+        np.fmax(out, filled(0.0, out), out=out)
+        return
+    # Same value as max(x + y, 0) for finite numbers; infinities and NaN come out as in MegEngine's vector kernel.
+    t = np.fmax(x, np.negative(y))
+    np.add(t, y, out=out)
+
+
+def fuse_add_sigmoid(out: Array, x: Array, y: Array) -> None:
+    np.add(x, y, out=out)
+    _logistic(out, out)
+
+
+def fuse_add_tanh(out: Array, x: Array, y: Array) -> None:
+    np.add(x, y, out=out)
+    np.tanh(out, out=out)
+
+
+def fuse_add_h_swish(out: Array, x: Array, y: Array) -> None:
+    np.add(x, y, out=out)
+    _hswish(out, out, out + _3)
+
+
+def _compared(ufunc: np.ufunc) -> Function:
+    """A comparison with result 1 or 0 in the dtype of `out`."""
+
+    def apply(out: Array, x: Array, y: Array) -> None:
+        ufunc(x, y, out=out, casting="unsafe")
+
+    return apply
+
+
+def prelu(out: Array, x: Array, y: Array) -> None:
+    _put(out, np.where(x > 0, x, x * y))
+
+
+def abs_grad(out: Array, x: Array, y: Array) -> None:
+    _put(out, np.where(x > 0, y, -y))
+
+
+def sigmoid_grad(out: Array, x: Array, y: Array) -> None:
+    np.multiply(x * (1 - x), y, out=out)
+
+
+def tanh_grad(out: Array, x: Array, y: Array) -> None:
+    np.multiply(1 - x * x, y, out=out)
+
+
+def switch_gt0(out: Array, x: Array, y: Array) -> None:
+    _put(out, np.where(x > 0, y, y.dtype.type(0)))
+
+
+def fast_tanh_grad(out: Array, x: Array, y: Array) -> None:
+    t = x * x
+    d = t + _3
+    np.multiply(((_F(-48) * t) / d + _F(27) + t) / (d * _F(9)), y, out=out)
+
+
+def h_swish_grad(out: Array, x: Array, y: Array) -> None:
+    inner = (_F(2) * x + _3) / _6 * y
+    _put(out, np.where(x < -3, _0, np.where(x > 3, y, inner)))
+
+
+def silu_grad(out: Array, x: Array, y: Array) -> None:
+    s = np.empty_like(x)
+    _logistic(s, x)
+    _put(out, y * s * (_1 + x * (_1 - s)))
+
+
+def gelu_grad(out: Array, x: Array, y: Array) -> None:
+    phi = np.exp(_F(-0.5) * x * x) * _F(0.3989422804014327)
+    np.multiply(y, normal_cdf(x) + x * phi, out=out)
+
+
+def asinh_grad(out: Array, x: Array, y: Array) -> None:
+    np.divide(y, np.sqrt(x * x + _1), out=out)
+
+
+def acosh_grad(out: Array, x: Array, y: Array) -> None:
+    np.divide(y, np.sqrt(x * x - _1), out=out)
+
+
+def atanh_grad(out: Array, x: Array, y: Array) -> None:
+    np.divide(y, _1 - x * x, out=out)
+
+
+def softplus_grad(out: Array, x: Array, y: Array) -> None:
+    e = np.exp(-np.abs(x))
+    g = -y * e / (_1 + e)
+    _put(out, np.where(x > 0, g, -g) + np.where(x > 0, y, _0))
+
+
+def relu6_grad(out: Array, x: Array, y: Array) -> None:
+    _put(out, np.where((x <= 0) | (x >= 6), _0, y))
+
+
+def hsigmoid_grad(out: Array, x: Array, y: Array) -> None:
+    _put(out, np.where((x <= -3) | (x >= 3), _0, y / _6))
+
+
+def cond_leq_mov(out: Array, x: Array, y: Array, z: Array) -> None:
+    _put(out, np.where(x <= y, z, z.dtype.type(0)))
+
+
+def cond_lt_mov(out: Array, x: Array, y: Array, z: Array) -> None:
+    _put(out, np.where(x < y, z, z.dtype.type(0)))
+
+
+def fuse_mul_add3(out: Array, x: Array, y: Array, z: Array) -> None:
+    np.add(x * y, z, out=out)
+
+
+def fuse_mul_add4(out: Array, x: Array, y: Array, z: Array, w: Array) -> None:
+    np.add(x * y, z * w, out=out)
+
+
+def clip(out: Array, x: Array, y: Array, z: Array) -> None:
+    _put(out, np.where(x <= y, y, np.where(x <= z, x, z)))
+
+
+def prelu_grad(out: Array, x: Array, y: Array, z: Array) -> None:
+    _put(out, np.where(x >= 0, y, y * z))
+
+
+def _to(ufunc: np.ufunc) -> Function:
+    def apply(out: Array, *xs: Array) -> None:
+        ufunc(*xs, out=out)
+
+    return apply
+
+
+def _special(func: Callable[[Array], Array]) -> Function:
+    def apply(out: Array, x: Array) -> None:
+        np.copyto(out, func(x))
+
+    return apply
+
+
+_PLAIN: dict[M, np.ufunc] = {
+    M.ABS: np.abs,
+    M.ACOS: np.arccos,
+    M.ASIN: np.arcsin,
+    M.CEIL: np.ceil,
+    M.COS: np.cos,
+    M.EXPM1: np.expm1,
+    M.FLOOR: np.floor,
+    M.LOG: np.log,
+    M.LOG1P: np.log1p,
+    M.NEGATE: np.negative,
+    M.SIN: np.sin,
+    M.TANH: np.tanh,
+    M.SINH: np.sinh,
+    M.COSH: np.cosh,
+    M.ASINH: np.arcsinh,
+    M.ACOSH: np.arccosh,
+    M.ATANH: np.arctanh,
+    M.TAN: np.tan,
+    M.SQRT: np.sqrt,
+    M.SQUARE: np.square,
+    M.ADD: np.add,
+    M.SUB: np.subtract,
+    M.MUL: np.multiply,
+    M.MOD: np.fmod,
+    M.ATAN2: np.arctan2,
+}
+
+FLOAT: dict[M, Function] = {
+    **{mode: _to(ufunc) for mode, ufunc in _PLAIN.items()},
+    M.RELU: relu,
+    M.EXP: exp,
+    M.SIGMOID: sigmoid,
+    M.FAST_TANH: fast_tanh,
+    M.ROUND: lambda out, x: round_away(x, out),
+    M.ERF: lambda out, x: erf(x, out),
+    M.ERFC: lambda out, x: erfc(x, out),
+    M.ERFINV: _special(erfinv),
+    M.ERFCINV: _special(erfcinv),
+    M.GELU: lambda out, x: gelu(x, out),
+    M.H_SWISH: h_swish,
+    M.SILU: silu,
+    M.SOFTPLUS: softplus,
+    M.LOGSIGMOID: logsigmoid,
+    M.RELU6: relu6,
+    M.HSIGMOID: hsigmoid,
+    M.SIGN: sign,
+    M.ABS_GRAD: abs_grad,
+    M.FLOOR_DIV: floor_div,
+    M.MAX: maximum,
+    M.MIN: minimum,
+    M.TRUE_DIV: true_div,
+    M.POW: power,
+    M.SIGMOID_GRAD: sigmoid_grad,
+    M.SWITCH_GT0: switch_gt0,
+    M.TANH_GRAD: tanh_grad,
+    M.LOG_SUM_EXP: log_sum_exp,
+    M.LT: _compared(np.less),
+    M.LEQ: _compared(np.less_equal),
+    M.EQ: _compared(np.equal),
+    M.FUSE_ADD_RELU: fuse_add_relu,
+    M.FUSE_ADD_SIGMOID: fuse_add_sigmoid,
+    M.FUSE_ADD_TANH: fuse_add_tanh,
+    M.FUSE_ADD_H_SWISH: fuse_add_h_swish,
+    M.FAST_TANH_GRAD: fast_tanh_grad,
+    M.H_SWISH_GRAD: h_swish_grad,
+    M.SILU_GRAD: silu_grad,
+    M.GELU_GRAD: gelu_grad,
+    M.ASINH_GRAD: asinh_grad,
+    M.ACOSH_GRAD: acosh_grad,
+    M.ATANH_GRAD: atanh_grad,
+    M.PRELU: prelu,
+    M.SOFTPLUS_GRAD: softplus_grad,
+    M.RELU6_GRAD: relu6_grad,
+    M.HSIGMOID_GRAD: hsigmoid_grad,
+    M.COND_LEQ_MOV: cond_leq_mov,
+    M.COND_LT_MOV: cond_lt_mov,
+    M.FUSE_MUL_ADD3: fuse_mul_add3,
+    M.FUSE_MUL_ADD4: fuse_mul_add4,
+    M.CLIP: clip,
+    M.PRELU_GRAD: prelu_grad,
+}
+
+MANY_STEPS = frozenset(FLOAT) - frozenset(_PLAIN) - {M.EXP, M.TRUE_DIV, M.POW, M.LT, M.LEQ, M.EQ}
+"""Modes that make several passes, so that they run in pieces that stay in the cache."""

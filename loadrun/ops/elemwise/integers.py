@@ -1,0 +1,164 @@
+"""Elemwise modes on integers (values wrap as in C) and on Bool: ``INTEGER[mode](out, *inputs)`` writes into `out`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from ...dtypes import Array
+from ...params import ElemwiseMode as M
+from . import floats as f
+
+__all__ = ["BOOL", "INTEGER", "rmulh"]
+
+
+def relu(out: Array, x: Array) -> None:
+    np.maximum(x, x.dtype.type(0), out=out)
+
+
+def relu6(out: Array, x: Array) -> None:
+    np.clip(x, x.dtype.type(0), x.dtype.type(6), out=out)
+
+
+def sign(out: Array, x: Array) -> None:
+    np.sign(x, out=out)
+
+
+def fuse_add_relu(out: Array, x: Array, y: Array) -> None:
+    if x.dtype.kind == "u":
+        np.add(x, y, out=out)
+        return
+    # Where the sum overflows, this form and "add, then compare with 0" differ. MegEngine's vector kernels, which
+    # take 64 bytes at a time, have this one, the rest of an array the other.
+    same = x.shape == y.shape or 1 in (x.size, y.size)
+    rest = slice(out.size - out.size % (64 // x.dtype.itemsize) if same else out.size, None)
+    tail = [v.reshape(-1)[rest] if v.size > 1 else v.reshape(-1) for v in (x, y)]
+    total = np.maximum(np.add(*tail, dtype=np.int32), 0).astype(out.dtype)
+    t = np.negative(y)
+    np.add(np.maximum(x, t), y, out=out)
+    out.reshape(-1)[rest] = total[: out.reshape(-1)[rest].size]
+
+
+def product(out: Array, x: Array, y: Array) -> None:
+    if x.dtype.itemsize == 4:
+        # The output may be the memory of an input.
+        t = x * y
+        _inexact(t, x, y, None)
+        np.copyto(out, t)
+    else:
+        np.multiply(x, y, out=out)
+
+
+def fuse_mul_add3(out: Array, x: Array, y: Array, z: Array) -> None:
+    t = x * y
+    if x.dtype.itemsize == 4:
+        _inexact(t, x, y, z)
+    np.add(t, z, out=out)
+
+
+def _inexact(out: Array, x: Array, y: Array, z: Array | None) -> None:
+    """Give int32 products the value that MegEngine's x86 kernels give them.
+
+    They multiply eight elements at a time in float32, so that products from 2^24 on are rounded and those that
+    overflow become -2^31; the rest of an array, and inputs that broadcast in other ways, are multiplied exactly.
+    """
+    if not out.size or (x.shape != y.shape and 1 not in (x.size, y.size)):
+        return
+    if z is not None and z.size > 1 and z.shape != out.shape:
+        return
+    real = np.multiply(x, y, dtype=np.float32, casting="unsafe")
+    size = np.abs(real)
+    if size.max() < 2**24:
+        return
+    wrong = size >= 2**24
+    wrong.reshape(-1)[out.size // 8 * 8 :] = False
+    values = np.where(size < 2**31, real, np.float32(-(2**31)))[wrong]
+    out[wrong] = values.astype(np.int32)
+
+
+def floor_div(out: Array, x: Array, y: Array) -> None:
+    np.floor_divide(x, y, out=out)
+
+
+def mod(out: Array, x: Array, y: Array) -> None:
+    np.remainder(x, y, out=out)
+
+
+def rmulh(out: Array, x: Array, y: Array) -> None:
+    """High half of the doubled product, rounded; the one product that overflows saturates."""
+    info = np.iinfo(x.dtype)
+    digits = info.bits - (info.min < 0)
+    wide = x.astype(np.int64) * y
+    wide += np.int64(1) << np.int64(digits - 1)
+    wide >>= np.int64(digits)
+    # The lowest value times itself counts as overflow, also where it is the 0 of an unsigned type.
+    wide[(x == y) & (x == info.min)] = info.max
+    np.copyto(out, wide, casting="unsafe")
+
+
+def _shift(ufunc: np.ufunc) -> f.Function:
+    def apply(out: Array, x: Array, y: Array) -> None:
+        # C shifts an int, and x86 takes the count modulo 32.
+        np.copyto(out, ufunc(x.astype(np.int32), y.astype(np.int32) & 31), casting="unsafe")
+
+    return apply
+
+
+def _to(ufunc: Callable[..., object]) -> f.Function:
+    def apply(out: Array, *xs: Array) -> None:
+        ufunc(*xs, out=out)
+
+    return apply
+
+
+def _max(out: Array, x: Array, y: Array) -> None:
+    np.maximum(x, y, out=out)
+
+
+def _min(out: Array, x: Array, y: Array) -> None:
+    np.minimum(x, y, out=out)
+
+
+INTEGER: dict[M, f.Function] = {
+    M.RELU: relu,
+    M.ABS: _to(np.abs),
+    M.NEGATE: _to(np.negative),
+    M.RELU6: relu6,
+    M.SQUARE: _to(np.square),
+    M.SIGN: sign,
+    M.ABS_GRAD: f.abs_grad,
+    M.ADD: _to(np.add),
+    M.FLOOR_DIV: floor_div,
+    M.MAX: _max,
+    M.MIN: _min,
+    M.MOD: mod,
+    M.MUL: product,
+    M.SIGMOID_GRAD: f.sigmoid_grad,
+    M.SUB: _to(np.subtract),
+    M.SWITCH_GT0: f.switch_gt0,
+    M.TANH_GRAD: f.tanh_grad,
+    M.LT: f.FLOAT[M.LT],
+    M.LEQ: f.FLOAT[M.LEQ],
+    M.EQ: f.FLOAT[M.EQ],
+    M.FUSE_ADD_RELU: fuse_add_relu,
+    M.SHL: _shift(np.left_shift),
+    M.SHR: _shift(np.right_shift),
+    M.RMULH: rmulh,
+    M.PRELU: f.prelu,
+    M.COND_LEQ_MOV: f.cond_leq_mov,
+    M.COND_LT_MOV: f.cond_lt_mov,
+    M.CLIP: f.clip,
+    M.FUSE_MUL_ADD3: fuse_mul_add3,
+    M.FUSE_MUL_ADD4: f.fuse_mul_add4,
+}
+
+BOOL: dict[M, f.Function] = {
+    M.NOT: _to(np.logical_not),
+    M.AND: _to(np.logical_and),
+    M.OR: _to(np.logical_or),
+    M.XOR: _to(np.logical_xor),
+    M.LT: f.FLOAT[M.LT],
+    M.LEQ: f.FLOAT[M.LEQ],
+    M.EQ: f.FLOAT[M.EQ],
+}

@@ -1,0 +1,265 @@
+"""Elemwise in all modes and dtypes, and PowC.
+
+Semantics are those of MegEngine's dnn kernels (common elementwise definitions, x86 kernels for float32): mixed
+dtypes are promoted as its operator constructors do, comparisons give 1 or 0 in the dtype of the inputs, integers
+wrap as in C, float16 is computed in float32 and rounded once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ...dtypes import Array, DType, plain
+from ...graph import Opr
+from ...params import Elemwise, PowC
+from ...params import ElemwiseMode as M
+from ..numeric.chunks import broadcast, in_chunks
+from ..numeric.half import round_half, rounded
+from ..registry import Call, Shape, ShapeCall, kernel
+from ..typecvt import convert
+from .floats import FLOAT, MANY_STEPS, Function
+from .integers import BOOL, INTEGER
+
+__all__ = ["ARITY", "float_step", "promote"]
+
+_ONE = frozenset(
+    (
+        *(M.RELU, M.ABS, M.ACOS, M.ASIN, M.CEIL, M.COS, M.EXP, M.EXPM1, M.FLOOR, M.LOG, M.LOG1P, M.NEGATE),
+        *(M.SIGMOID, M.SIN, M.TANH, M.FAST_TANH, M.ROUND, M.ERF, M.ERFINV, M.ERFC, M.ERFCINV, M.H_SWISH),
+        *(M.SILU, M.GELU, M.SINH, M.COSH, M.ASINH, M.ACOSH, M.ATANH, M.TAN, M.SOFTPLUS, M.RELU6),
+        *(M.HSIGMOID, M.LOGSIGMOID, M.SQRT, M.SQUARE, M.SIGN, M.NOT, M.ISNAN, M.ISINF),
+    )
+)
+_THREE = frozenset((M.COND_LEQ_MOV, M.COND_LT_MOV, M.FUSE_MUL_ADD3, M.CLIP, M.PRELU_GRAD))
+ARITY: dict[M, int] = {
+    m: 1 if m in _ONE else 3 if m in _THREE else 4 if m is M.FUSE_MUL_ADD4 else 2 for m in M
+}
+"""How many inputs each mode takes."""
+_QUANTIZED = frozenset((M.ADD, M.SUB, M.NEGATE, M.RELU, M.MAX, M.MIN))
+_COMMUTABLE = frozenset((M.MAX, M.MIN, M.FUSE_ADD_RELU))
+_UNUSABLE = ("Byte", "IntB1", "IntB2", "IntB4", "Complex64", "Quantized4Asymm", "QuantizedS4", "QuantizedS1")
+
+
+def promote(types: Sequence[DType]) -> DType:
+    """The common dtype to which MegEngine's constructors convert the inputs of an operator.
+
+    Different categories (integer, float, Bool) give Float32, and so do two different float types that include
+    Float16; integers of one signedness give the wider one; a quantized type wins over plain types.
+
+    Raises:
+        ValueError: signed with unsigned integers, or quantized types that differ.
+
+    >>> str(promote([DType("Int32"), DType("Float16")])), str(promote([DType("Int8"), DType("Int32")]))
+    ('Float32', 'Int32')
+    """
+    result = types[0]
+    for other in types[1:]:
+        result = _pair(result, other)
+    return result
+
+
+def _pair(a: DType, b: DType) -> DType:
+    for t in (a, b):
+        if t.name in _UNUSABLE:
+            raise ValueError(f"elementwise operators do not take {t}")
+    if a == b:
+        return a
+    if a.is_quantized and b.is_quantized:
+        if a.name != b.name or a.zero_point != b.zero_point or abs(a.scale - b.scale) >= 1e-6:
+            raise ValueError(f"{a} and {b} have no common type; convert one of them first")
+        return a
+    if a.is_quantized or b.is_quantized:
+        return a if a.is_quantized else b
+    half = plain("Float32")
+    a, b = (half if t.name == "Float16" else t for t in (a, b))
+    if a.is_float != b.is_float or (a.name == "Bool") != (b.name == "Bool"):
+        return half
+    if not a.is_float and a.np.kind != b.np.kind:
+        raise ValueError(f"{a} and {b} differ in signedness, which MegEngine does not promote")
+    return a if a.bits > b.bits else b
+
+
+def _common(mode: M, types: Sequence[DType]) -> DType:
+    """The dtype in which a mode computes these inputs, which is also the output's."""
+    if len(types) != ARITY[mode]:
+        raise ValueError(f"{mode.name} takes {ARITY[mode]} inputs, found {len(types)}")
+    common = promote(types)
+    if common.name in _UNUSABLE:
+        raise ValueError(f"elementwise operators do not take {common}")
+    if common.is_quantized:
+        if (
+            not types[0].is_quantized
+            or mode not in _QUANTIZED
+            or common.name not in ("QuantizedS8", "QuantizedS32")
+        ):
+            raise ValueError(f"{mode.name} does not take {common}")
+        return common
+    if common.name == "Bool":
+        if mode not in BOOL:
+            raise ValueError(f"{mode.name} does not take Bool")
+    elif not common.is_float and mode not in INTEGER:
+        common = plain("Float32")
+    if common.is_float and mode not in FLOAT:
+        raise ValueError(f"{mode.name} does not take {common}")
+    return common
+
+
+def elemwise_dtype(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
+    """Dtype rule of Elemwise: the promoted dtype of the inputs."""
+    return (_common(opr.get(Elemwise).mode, inputs),)
+
+
+def elemwise_shape(s: ShapeCall) -> Sequence[Shape | None]:
+    """Shape rule: all inputs broadcast together."""
+    return (broadcast([s.shape(i) for i in range(len(s.shapes))]),)
+
+
+_COST = {
+    M.FUSE_MUL_ADD3: 2,
+    M.FUSE_MUL_ADD4: 3,
+    M.FUSE_ADD_RELU: 2,
+    M.FUSE_ADD_SIGMOID: 2,
+    M.FUSE_ADD_TANH: 2,
+}
+
+
+def elemwise_flops(opr: Opr, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> int:
+    """One operation per element, two or three for the fused modes."""
+    total = _COST.get(opr.get(Elemwise).mode, 1)
+    for n in outputs[0]:
+        total *= n
+    return total
+
+
+def _swapped(opr: Opr) -> bool:
+    """MegEngine sorts the inputs of commutable modes, which shows where one of them is NaN."""
+    return opr.get(Elemwise).mode in _COMMUTABLE and opr.inputs[0].id > opr.inputs[1].id
+
+
+def float_step(opr: Opr) -> tuple[Function, bool]:
+    """What an operator computes on float32: ``func(out, *inputs)``, and whether its two inputs change places.
+
+    `out` may be the memory of an input of its shape.
+    """
+    return FLOAT[opr.get(Elemwise).mode], _swapped(opr)
+
+
+class _Plan:
+    """What an Elemwise operator does in every run."""
+
+    def __init__(self, c: Call) -> None:
+        mode = c.get(Elemwise).mode
+        self.dtype = dtype = _common(mode, c.inputs)
+        self.cast = [t if t != dtype else None for t in c.inputs]
+        table = BOOL if dtype.name == "Bool" else FLOAT if dtype.is_float else INTEGER
+        self.func: Function = table[mode]
+        self.many = mode in MANY_STEPS
+        self.half = dtype.name == "Float16"
+        if dtype.name in ("Float16", "BFloat16") and mode in (M.FUSE_MUL_ADD3, M.FUSE_MUL_ADD4):
+            self.func = _fused_narrow(dtype)
+        self.swap = _swapped(c.opr)
+
+
+def _fused_narrow(dtype: DType) -> Function:
+    """Sums of products in float16 or bfloat16: the products are rounded, too."""
+
+    def apply(out: Array, x: Array, y: Array, z: Array, w: Array | None = None) -> None:
+        other = z if w is None else rounded(z * w, dtype)
+        np.add(rounded(x * y, dtype), other, out=out)
+
+    return apply
+
+
+@kernel("Elemwise", dtype=elemwise_dtype, shape=elemwise_shape, flops=elemwise_flops)
+def elemwise(c: Call, *xs: Array) -> Array:
+    """One elementwise mode of up to four inputs that broadcast together."""
+    plan: _Plan | None = c.memo.get("plan")
+    if plan is None:
+        plan = c.memo["plan"] = _Plan(c)
+    args: Sequence[Array] = [
+        x if t is None else convert(x, t, plan.dtype) for x, t in zip(xs, plan.cast, strict=True)
+    ]
+    shape = args[0].shape if len(args) == 1 else broadcast([x.shape for x in args])
+    if 0 in shape:
+        return np.empty(shape, c.outputs[0].np)
+    if plan.swap:
+        args = args[::-1]
+    if plan.half:
+        wide = np.empty(shape, np.float32)
+        in_chunks(plan.func, wide, [x.astype(np.float32) for x in args], plan.many)
+        return round_half(wide)
+    out = c.reuse(shape)
+    in_chunks(plan.func, out, args, plan.many)
+    return out
+
+
+def _powc_dtype(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
+    if not inputs[0].is_float:
+        raise ValueError(f"PowC takes float inputs, found {inputs[0]}")
+    return inputs
+
+
+def _powc_flops(opr: Opr, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> int:
+    total = 1
+    for n in outputs[0]:
+        total *= n
+    return total
+
+
+@kernel("PowC", dtype=_powc_dtype, flops=_powc_flops)
+def powc(c: Call, x: Array) -> Array:
+    """The input to a constant power; whole powers keep the sign of odd powers of negative numbers."""
+    exponent = float(np.float32(c.get(PowC).exp))
+    func = _power(exponent, c.inputs[0].name == "Float16")
+    if x.dtype == np.float16:
+        wide = np.empty(x.shape, np.float32)
+        in_chunks(func, wide, [x.astype(np.float32)], True)
+        return round_half(wide)
+    out = c.reuse(x.shape)
+    in_chunks(func, out, [x], True)
+    return out
+
+
+_NEAR = float(np.finfo(np.float32).eps)
+
+
+def _power(exponent: float, half: bool) -> Function:
+    """MegEngine's cases: whole powers keep the sign of odd ones, all others but roots are those of ``abs(x)``."""
+    if not np.isfinite(exponent):
+        return lambda out, x: np.power(np.abs(x), np.float32(exponent), out=out)
+    whole = round(exponent)
+    if abs(exponent - whole) < _NEAR:
+        return _whole_power(whole, half)
+    for root, func in ((0.5, np.sqrt), (1 / 3, np.cbrt)):
+        if half and root != 0.5:
+            break
+        if abs(exponent - root) < _NEAR:
+            return lambda out, x, func=func: func(x, out=out)
+        if abs(exponent + root) < _NEAR:
+            return lambda out, x, func=func: func(np.float32(1) / x, out=out)
+    if half:
+        exponent = float(round_half(np.full(1, exponent, np.float32))[0])
+        if exponent == round(exponent) and round(exponent) % 2:
+            return _whole_power(round(exponent), half)
+    return lambda out, x: np.power(np.abs(x), np.float32(exponent), out=out)
+
+
+def _whole_power(n: int, half: bool) -> Function:
+    if n == 4 and half:
+        # The one power for which MegEngine's float16 code rounds in between.
+        return lambda out, x: np.square(rounded(x * x, plain("Float16")), out=out)
+    if n in (-4, -3, -2, -1, 1, 2, 3, 4):
+        return lambda out, x: np.copyto(out, _small(x, n))
+    if n % 2:
+        return lambda out, x: np.copysign(np.power(np.abs(x), np.float32(n)), x, out=out)
+    return lambda out, x: np.power(np.abs(x), np.float32(n), out=out)
+
+
+def _small(x: Array, n: int) -> Array:
+    """A small whole power by multiplication."""
+    if n < 0:
+        return _small(np.float32(1) / x, -n)
+    square = x * x
+    return x if n == 1 else square if n == 2 else square * x if n == 3 else square * square

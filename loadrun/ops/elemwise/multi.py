@@ -1,0 +1,242 @@
+"""ElemwiseMultiType in all modes, and AffineInt, its old form.
+
+Quantized modes compute the Elemwise mode of the same name on real numbers and quantize the result. Where MegEngine
+has x86 vector code for a mode, that multiplies by the reciprocal of the output's scale; elsewhere its plain code
+divides, which shows on exact ties.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from ...dtypes import Array, DType, plain
+from ...graph import Opr
+from ...params import ElemwiseMode, ElemwiseMultiType
+from ...params import ElemwiseMultiTypeMode as M
+from ..numeric.chunks import broadcast, in_chunks
+from ..numeric.quant import dequantize, quantize
+from ..registry import Call, Shape, kernel
+from ..typecvt import convert
+from .floats import FLOAT
+from .integers import rmulh
+from .modes import ARITY, elemwise_shape, promote
+
+__all__: list[str] = []
+
+_QUANTIZED: dict[M, ElemwiseMode] = {m: ElemwiseMode[m.name[1:]] for m in M if m.name.startswith("Q")}
+
+_Compare = Callable[..., Array]
+_BOOL: dict[M, _Compare] = {
+    M.EQ: np.equal,
+    M.NEQ: np.not_equal,
+    M.LT: np.less,
+    M.LEQ: np.less_equal,
+    M.ISNAN: np.isnan,
+    M.ISINF: np.isinf,
+}
+
+_INT = "an integer type"
+_FIXED: dict[M, tuple[tuple[str, ...], str]] = {
+    M.FUSE_MUL_ADD3_INT16x32x32x32: (("Int16", "Int32", "Int32"), "Int32"),
+    M.FUSE_MUL_ADD3_IXxF32xF32xI8: ((_INT, "Float32", "Float32"), "Int8"),
+    M.ROUND_SHR_SATURATE_IXxI8xI8: ((_INT, "Int8"), "Int8"),
+    M.ROUND_SHR_SATURATE_IXxI8xI16: ((_INT, "Int8"), "Int16"),
+    M.FUSE_ADD_RMULH_ROUND_SHR_SATURATE_INT16x16x16x8: (
+        ("Int16", "Int16", "Int16", "Int8", "Int8", "Int8"),
+        "Int8",
+    ),
+    M.FUSE_ADD_RMULH_ROUND_SHR_SATURATE_INT32x32x32x8: (
+        ("Int32", "Int32", "Int32", "Int8", "Int8", "Int8"),
+        "Int8",
+    ),
+    M.FUSE_MUL_ADD3_INT16xF32xF32xF32: (("Int16", "Float32", "Float32"), "Float32"),
+    M.MUL_INT16xF32xF32: (("Int16", "Float32"), "Float32"),
+    M.FUSE_MUL_ADD3_UINT8xF32xF32xF32: (("Uint8", "Float32", "Float32"), "Float32"),
+}
+"""Modes of fixed types: the inputs' and the output's."""
+
+_INTEGERS = ("Int8", "Int16", "Int32", "Uint8", "Uint16")
+
+
+def _mode(opr: Opr) -> M:
+    if opr.type == "AffineInt":
+        return M.FUSE_MUL_ADD3_IXxF32xF32xI8
+    return opr.get(ElemwiseMultiType).mode
+
+
+def _count(mode: M) -> int:
+    if mode in _QUANTIZED:
+        return ARITY[_QUANTIZED[mode]]
+    if mode in _BOOL:
+        return 1 if mode in (M.ISNAN, M.ISINF) else 2
+    return len(_FIXED[mode][0])
+
+
+def _dtype(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
+    mode = _mode(opr)
+    if len(inputs) != _count(mode):
+        raise ValueError(f"{mode.name} takes {_count(mode)} inputs, found {len(inputs)}")
+    want = opr.output_dtype
+    if mode in _FIXED:
+        names, out = _FIXED[mode]
+        for name, t in zip(names, inputs, strict=True):
+            if t.name != name and not (name is _INT and t.name in _INTEGERS):
+                raise ValueError(f"{mode.name} takes {', '.join(names)}, found {', '.join(map(str, inputs))}")
+        return (plain(out),)
+    if want is None:
+        raise ValueError(f"{mode.name} needs a configured output dtype")
+    if mode in _BOOL:
+        if want.name != "Bool":
+            raise ValueError(f"{mode.name} gives Bool, not {want}")
+        if len(inputs) == 2:
+            promote(inputs)
+        elif not inputs[0].is_float:
+            raise ValueError(f"{mode.name} takes a float input, found {inputs[0]}")
+        return (want,)
+    if not want.is_quantized or not all(t.is_quantized for t in inputs):
+        raise ValueError(
+            f"{mode.name} takes and gives quantized types, found {', '.join(map(str, inputs))} to {want}"
+        )
+    if len({t.name for t in inputs}) > 1:
+        raise ValueError(
+            f"{mode.name} takes inputs of one quantized type, found {', '.join(map(str, inputs))}"
+        )
+    return (want,)
+
+
+def _flops(opr: Opr, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> int:
+    return prod(outputs[0]) * max(1, len(inputs) - 1)
+
+
+@kernel("ElemwiseMultiType", "AffineInt", dtype=_dtype, shape=elemwise_shape, flops=_flops)
+def elemwise_multi_type(c: Call, *xs: Array) -> Array:
+    """One mode of inputs that broadcast together, with an output of another type."""
+    mode = _mode(c.opr)
+    shape = broadcast([x.shape for x in xs])
+    out = c.outputs[0]
+    if 0 in shape:
+        return np.empty(shape, out.np)
+    if mode in _QUANTIZED:
+        return _quantized(c, _QUANTIZED[mode], xs, shape)
+    if mode in _BOOL:
+        if len(xs) == 2 and c.inputs[0] != c.inputs[1]:
+            common = promote(c.inputs)
+            xs = tuple(convert(x, t, common) for x, t in zip(xs, c.inputs, strict=True))
+        return np.asarray(_BOOL[mode](*xs))
+    result = _fixed(mode, xs, out.np)
+    return result if result.shape == shape else np.broadcast_to(result, shape)
+
+
+_E = ElemwiseMode
+_VECTOR_ONE = frozenset((_E.RELU, _E.ABS, _E.SIGMOID, _E.EXP, _E.FAST_TANH, _E.H_SWISH))
+_VECTOR_TWO = frozenset(
+    (
+        *(_E.ADD, _E.MIN, _E.MAX, _E.SUB, _E.MUL, _E.FUSE_ADD_RELU, _E.FUSE_ADD_SIGMOID),
+        _E.FUSE_ADD_H_SWISH,
+    )
+)
+_FALLBACK_S8 = frozenset((_E.TANH, _E.TRUE_DIV, _E.FUSE_ADD_TANH))
+_FROM_S32 = frozenset((_E.RELU, _E.H_SWISH, _E.ADD, _E.FUSE_ADD_RELU, _E.FUSE_ADD_H_SWISH))
+
+
+_LIBRARY = frozenset(
+    (
+        *(_E.ACOS, _E.ASIN, _E.COS, _E.EXP, _E.EXPM1, _E.LOG, _E.LOG1P, _E.SIN, _E.TANH),
+        *(_E.FUSE_ADD_TANH, _E.ATAN2, _E.POW),
+    )
+)
+"""Modes of one function of the C library, which is exact to the last bit of float32 nearly always."""
+
+
+def _exact(func: Callable[..., object]) -> Callable[..., object]:
+    """A float32 function by way of float64: fine output scales show the last bit of float32."""
+
+    def apply(out: Array, *xs: Array) -> None:
+        wide = np.empty(out.shape, np.float64)
+        func(wide, *(x.astype(np.float64) for x in xs))
+        out[...] = wide
+
+    return apply
+
+
+def _has_vector_code(
+    mode: ElemwiseMode, source: str, target: str, shapes: Sequence[Shape], out: Shape
+) -> bool:
+    """Whether MegEngine's x86 build runs this on vector code, which multiplies by the reciprocal scale."""
+    if source == "QuantizedS32":
+        known = mode in _FROM_S32 and target in ("QuantizedS8", "Quantized8Asymm")
+    elif source == target == "QuantizedS8":
+        known = mode in _VECTOR_ONE | _VECTOR_TWO | _FALLBACK_S8 | {_E.FUSE_MUL_ADD3}
+    else:
+        known = source == target == "Quantized8Asymm" and mode in _VECTOR_ONE | _VECTOR_TWO | {
+            _E.FUSE_MUL_ADD3
+        }
+    return known and any(s == out for s in shapes) and all(s == out or _channel_like(s, out) for s in shapes)
+
+
+def _channel_like(shape: Shape, out: Shape) -> bool:
+    """Whether an input is a single value or varies along one run of axes, with axes after it (NCHW channels)."""
+    full = (1,) * (len(out) - len(shape)) + shape
+    where = [i for i, n in enumerate(full) if n != 1]
+    if not where:
+        return True
+    first, last = where[0], where[-1]
+    inside = full[first : last + 1] == out[first : last + 1]
+    return inside and prod(out[last + 1 :]) > 1
+
+
+def _quantized(c: Call, mode: ElemwiseMode, xs: Sequence[Array], shape: Shape) -> Array:
+    target = c.outputs[0]
+    vector = _has_vector_code(mode, c.inputs[0].name, target.name, [x.shape for x in xs], shape)
+    func = FLOAT[mode]
+    if not vector and mode in _LIBRARY:
+        func = _exact(func)
+    out = np.empty(shape, target.np)
+
+    def apply(out: Array, *parts: Array) -> None:
+        real = [dequantize(x, t) for x, t in zip(parts, c.inputs, strict=True)]
+        # The first input's buffer can take the result where it has its shape.
+        result = real[0] if real[0].shape == out.shape else np.empty(out.shape, np.float32)
+        func(result, *real)
+        out[...] = quantize(result, target, divide=not vector)
+
+    in_chunks(apply, out, xs, True)
+    return out
+
+
+def _fixed(mode: M, xs: Sequence[Array], want: np.dtype[Any]) -> Array:
+    if mode is M.FUSE_MUL_ADD3_INT16x32x32x32:
+        x, k, b = xs
+        return np.asarray(x.astype(np.int32) * k + b)
+    if mode is M.FUSE_MUL_ADD3_IXxF32xF32xI8:
+        x, k, b = xs
+        real = np.rint(x.astype(np.float32) * k + b)
+        return np.minimum(np.fmax(real, np.float32(-128)), np.float32(127)).astype(np.int8)
+    if mode in (M.ROUND_SHR_SATURATE_IXxI8xI8, M.ROUND_SHR_SATURATE_IXxI8xI16):
+        return _round_shr(xs[0], xs[1], want)
+    if mode is M.MUL_INT16xF32xF32:
+        return np.asarray(xs[0].astype(np.float32) * xs[1])
+    if mode in (M.FUSE_MUL_ADD3_INT16xF32xF32xF32, M.FUSE_MUL_ADD3_UINT8xF32xF32xF32):
+        x, k, b = xs
+        return np.asarray(x.astype(np.float32) * k + b)
+    x, b, multiplier, shift, low, high = xs
+    total = np.asarray(x + b)
+    scaled = np.empty(broadcast([total.shape, multiplier.shape]), x.dtype)
+    rmulh(scaled, total, multiplier)
+    return np.maximum(np.minimum(_round_shr(scaled, shift, want), high), low)
+
+
+def _round_shr(x: Array, shift: Array, want: np.dtype[Any]) -> Array:
+    """``x / 2^shift`` rounded half away from zero, in the arithmetic of the type of `x`, saturated to `want`."""
+    k = shift.astype(np.int32) & 31
+    mask = (np.left_shift(np.int32(1), k) - np.int32(1)).astype(x.dtype)
+    threshold = (mask >> mask.dtype.type(1)).astype(np.int32) + (x < 0)
+    result = (x.astype(np.int32) >> k) + ((x & mask).astype(np.int32) > threshold)
+    info = np.iinfo(want)
+    if x.dtype != want:
+        result = np.clip(result, info.min, info.max)
+    return result.astype(want)

@@ -1,0 +1,1 @@
+"""Image operators: sampling, warping, resizing, colours, regions of interest."""

@@ -1,0 +1,1 @@
+"""What kernels share: threads, pieces, rounding, exact products, special functions."""

@@ -1,0 +1,277 @@
+"""A small thread pool for kernels: numpy copies, ufuncs and matmul release the GIL, so chunks run side by side.
+
+`parallel(func, n)` runs ``func(0) ... func(n - 1)``; the caller works too, and takes what no worker has
+taken. Inside `blas_serial` the BLAS library that numpy brings along uses one thread, because its own workers
+spin for milliseconds after each product and would take the processors away from the pool.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from functools import cache
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...dtypes import Array
+
+__all__ = ["blas_serial", "blas_threads", "matmul", "parallel", "scratch", "set_threads", "threads"]
+
+_KEEP = 64 << 20
+"""A thread keeps a scratch buffer of at most this many bytes."""
+
+WORTH = 10_000_000
+"""Multiply-adds from which several threads pay."""
+
+_NAMES = ("scipy_openblas_{}64_", "scipy_openblas_{}", "openblas_{}64_", "openblas_{}")
+
+
+class _Job:
+    """One `parallel` call: chunk numbers are handed out one by one."""
+
+    def __init__(self, func: Callable[[int], None], n: int) -> None:
+        self.func = func
+        self.n = n
+        self.next = count()
+        self.error: BaseException | None = None
+
+    def work(self) -> None:
+        while True:
+            # next() of itertools.count is atomic under the GIL; without one, chunks would run twice.
+            i = next(self.next)
+            if i >= self.n or self.error is not None:
+                return
+            try:
+                self.func(i)
+            except BaseException as e:
+                self.error = e
+                return
+
+
+class _Worker(threading.Thread):
+    """A waiting thread; plain locks wake faster than queues and events."""
+
+    def __init__(self) -> None:
+        super().__init__(name="loadrun-worker", daemon=True)
+        self.go = threading.Lock()
+        self.done = threading.Lock()
+        self.go.acquire()
+        self.done.acquire()
+        self.job: _Job | None = None
+        self.start()
+
+    def run(self) -> None:
+        while True:
+            self.go.acquire()
+            if self.job is None:
+                return
+            with np.errstate(all="ignore"):
+                self.job.work()
+            self.done.release()
+
+
+class _Pool:
+    def __init__(self) -> None:
+        self.busy = threading.Lock()
+        self.workers: list[_Worker] = []
+        self.size: int | None = None
+        self.pid = os.getpid()
+
+    def run(self, job: _Job, helpers: int) -> bool:
+        """Run a job with up to that many workers; False when the pool is taken by another thread."""
+        if not self.busy.acquire(blocking=False):
+            return False
+        try:
+            if self.pid != os.getpid():
+                # Threads do not survive a fork.
+                self.workers, self.pid = [], os.getpid()
+            while len(self.workers) < helpers:
+                self.workers.append(_Worker())
+            called = self.workers[:helpers]
+            for w in called:
+                w.job = job
+                w.go.release()
+            job.work()
+            for w in called:
+                w.done.acquire()
+                # A worker that kept its last job would keep that job's arrays in memory.
+                w.job = None
+        finally:
+            self.busy.release()
+        return True
+
+
+_pool = _Pool()
+_local = threading.local()
+
+
+def threads() -> int:
+    """How many threads `parallel` uses: what `set_threads` said, else the processors this process may use.
+
+    >>> threads() >= 1
+    True
+    """
+    if _pool.size is None:
+        try:
+            _pool.size = len(os.sched_getaffinity(0))
+        except AttributeError:
+            _pool.size = os.cpu_count() or 1
+        limit = os.environ.get("OMP_NUM_THREADS", "")
+        if limit.isascii() and limit.isdigit() and int(limit) > 0:
+            _pool.size = min(_pool.size, int(limit))
+    return _pool.size
+
+
+def set_threads(n: int) -> None:
+    """Use `n` threads from now on, for kernels and (where numpy's BLAS allows it) for matrix products.
+
+    Raises:
+        ValueError: `n` is not a positive number.
+    """
+    if n < 1:
+        raise ValueError(f"the number of threads must be at least 1, got {n}")
+    _pool.size = int(n)
+    if not _serial.depth:
+        _set_blas(n)
+
+
+def parallel(func: Callable[[int], None], n_chunks: int) -> None:
+    """Call ``func(i)`` for every chunk number, on several threads; the first error is raised.
+
+    Chunks must not depend on each other. A call from inside a chunk, or while another thread uses the pool,
+    runs in the calling thread.
+
+    >>> done = [0] * 4
+    >>> def work(i):
+    ...     done[i] = i * i
+    >>> parallel(work, 4)
+    >>> done
+    [0, 1, 4, 9]
+    """
+    helpers = min(threads(), n_chunks) - 1
+    job = _Job(func, n_chunks)
+    if helpers < 1 or not _pool.run(job, helpers):
+        job.work()
+    if job.error is not None:
+        raise job.error
+
+
+def scratch(slot: str, shape: tuple[int, ...], dtype: Any = np.float32) -> Array:
+    """An uninitialised array that the calling thread may use until it asks for the same slot again."""
+    want = np.dtype(dtype)
+    size = want.itemsize
+    for n in shape:
+        size *= n
+    if size > _KEEP:
+        return np.empty(shape, want)
+    held: dict[str, Array] = _local.__dict__.setdefault("held", {})
+    raw = held.get(slot)
+    if raw is None or raw.nbytes < size + 64:
+        raw = held[slot] = np.empty(size + 64, np.uint8)
+    start = -raw.ctypes.data % 64
+    return raw[start : start + size].view(want).reshape(shape)
+
+
+@cache
+def _blas() -> tuple[Any, Any] | None:
+    """The (set, get) functions for the thread number of numpy's OpenBLAS, None when there is no such library."""
+    root = Path(np.__file__).resolve().parent
+    places = [root.parent / "numpy.libs", root / ".libs", root / ".dylibs"]
+    for place in places:
+        for path in sorted(place.glob("*openblas*")):
+            try:
+                lib = ctypes.CDLL(str(path))
+            except OSError:
+                continue
+            for name in _NAMES:
+                put = getattr(lib, name.format("set_num_threads"), None)
+                get = getattr(lib, name.format("get_num_threads"), None)
+                if put is not None and get is not None:
+                    put.argtypes, put.restype = [ctypes.c_int], None
+                    get.argtypes, get.restype = [], ctypes.c_int
+                    return put, get
+    return None
+
+
+def blas_threads() -> int | None:
+    """How many threads numpy's BLAS uses now, None where that cannot be known."""
+    found = _blas()
+    return int(found[1]()) if found else None
+
+
+def _set_blas(n: int) -> None:
+    found = _blas()
+    if found:
+        found[0](n)
+
+
+class _Serial:
+    """While any thread is inside, BLAS has one thread; may be entered again."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.depth = 0
+        self.before = 1
+
+    def __enter__(self) -> None:
+        with self.lock:
+            if not self.depth:
+                self.before = blas_threads() or 1
+                _set_blas(1)
+            self.depth += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self.lock:
+            self.depth -= 1
+            if not self.depth:
+                _set_blas(self.before)
+
+
+_serial = _Serial()
+_as_it_is = nullcontext()
+
+
+def blas_serial() -> AbstractContextManager[None]:
+    """Keep BLAS at one thread inside, where the pool has several and the library can be told."""
+    return _serial if threads() > 1 and _blas() else _as_it_is
+
+
+def splits(work: int = WORTH) -> int:
+    """Into how many parts a product of that many multiply-adds is best cut.
+
+    1 where BLAS itself has several threads, and for little work, which ends before another thread has begun.
+    """
+    return threads() if _serial.depth and work >= WORTH else 1
+
+
+def matmul(a: Array, b: Array, out: Array | None = None) -> Array:
+    """``a @ b`` of two matrices, cut into row or column blocks for the pool inside `blas_serial`.
+
+    >>> matmul(np.eye(2, dtype="f4"), np.ones((2, 3), "f4")).sum()
+    np.float32(6.0)
+    """
+    m, n = a.shape[0], b.shape[1]
+    if out is None:
+        out = np.empty((m, n), np.result_type(a, b))
+    parts = splits(m * n * a.shape[1])
+    if parts == 1:
+        return np.matmul(a, b, out=out)
+    by_rows = m >= n
+    edges = [(m if by_rows else n) * i // parts // 16 * 16 for i in range(parts)] + [m if by_rows else n]
+    result = out
+
+    def part(i: int) -> None:
+        s = slice(edges[i], edges[i + 1])
+        if by_rows:
+            np.matmul(a[s], b, out=result[s])
+        else:
+            np.matmul(a, b[:, s], out=result[:, s])
+
+    parallel(part, parts)
+    return out

@@ -1,0 +1,1 @@
+"""Passes on sums, products and other elementwise arithmetic."""

@@ -1,0 +1,99 @@
+"""What keeps MegEngine from loading or compiling a graph, although each operator is well-formed.
+
+- Its loader makes every operator anew and expects one of the type that the file names; making a Reshape or Broadcast
+  to the shape that a value has gives the value itself.
+- Its compiler takes an elementwise operator that changes nothing for its input, and fails where that is an input of the
+  graph: ``x + 0``, ``x * 1``, ``x ** 1``, ``x // 1`` of integers, ``log(exp(x))``.
+
+MegEngine's own dumps never hold these, since they were made the same way.
+"""
+
+from __future__ import annotations
+
+from ...graph import Graph, Opr, Var
+from ...ops.infer import Inference, follow
+from ...params import Elemwise, ElemwiseMode, OptionalAxisV1
+from ..arithmetic.identities import immutable
+from ..rewriter import Rewriter
+from .shapes import is_shape_of
+
+__all__ = ["make_loadable"]
+
+M = ElemwiseMode
+_NEUTRAL = {M.ADD: 0, M.MUL: 1, M.POW: 1, M.FLOOR_DIV: 1}
+
+
+def make_loadable(graph: Graph) -> Graph:
+    """The graph without what the module tells of; all else stays as it is.
+
+    >>> from loadrun.dtypes import DType
+    >>> from loadrun.graph import Tensor
+    >>> from loadrun.params import Empty, Host2DeviceCopy
+    >>> g = Graph()
+    >>> (x,) = g.add("Host2DeviceCopy", Host2DeviceCopy(), names=["x"],
+    ...              tensors=[Tensor(DType("Float32"), (2, 3), "x")])
+    >>> (shape,) = g.add("GetVarShapeV1", OptionalAxisV1(), inputs=[x])
+    >>> g.outputs = g.add("Broadcast", Empty(), inputs=[x, shape], names=["y"])
+    >>> [o.type for o in make_loadable(g).oprs]
+    ['Host2DeviceCopy', 'Identity']
+    """
+    r = Rewriter(graph, dedupe=False)
+    fixed = _fixed(r)
+    for opr in r.rest():
+        found = None if r.frozen(opr) else _visit(r, opr, fixed)
+        if found is None:
+            r.copy(opr)
+        else:
+            r.replace(opr.outputs[0], found)
+    return r.finish()
+
+
+def _fixed(r: Rewriter) -> Inference:
+    """Shapes of the old graph that are the same for all shapes of its inputs."""
+    found = Inference()
+    for opr in r.oprs:
+        if opr.type != "Host2DeviceCopy":
+            follow(opr, found, {}, sometimes=True)
+    return found
+
+
+def _visit(r: Rewriter, opr: Opr, fixed: Inference) -> Var | None:
+    given = [r.var(v) for v in opr.inputs]
+    if opr.type in ("ReshapeV1", "Broadcast"):
+        shape, wanted = fixed.shapes.get(opr.inputs[0].id), fixed.values.get(opr.inputs[1].id)
+        same = shape is not None and wanted is not None and tuple(wanted.tolist()) == shape
+        return given[0] if same or _is_own_shape(*given) else None
+    if opr.type != "Elemwise" or any(r.dtype(v) != opr.outputs[0].dtype for v in given):
+        return None
+    found = _unchanged(r, opr.get(Elemwise).mode, given)
+    return found if found is not None and found.owner.type == "Host2DeviceCopy" else None
+
+
+def _is_own_shape(source: Var, target: Var) -> bool:
+    """Whether a target shape is asked of the value itself."""
+    while target.owner.type == "GetVarShapeV1":
+        if is_shape_of(target, source):
+            return True
+        given = target.owner.inputs[0].owner
+        if len(target.owner.inputs) > 1 or target.owner.get(OptionalAxisV1).axis != OptionalAxisV1().axis:
+            return False
+        if given.type != "Broadcast" and not (
+            given.type == "ReshapeV1" and given.get(OptionalAxisV1).axis == OptionalAxisV1().axis
+        ):
+            return False
+        # MegEngine looks through to the shape that was asked for.
+        target = given.inputs[1]
+    return False
+
+
+def _unchanged(r: Rewriter, mode: ElemwiseMode, given: list[Var]) -> Var | None:
+    """The input that an elementwise operator gives as it is."""
+    if mode == M.LOG:
+        inner = given[0].owner
+        return inner.inputs[0] if inner.type == "Elemwise" and inner.get(Elemwise).mode == M.EXP else None
+    if mode not in _NEUTRAL or (mode == M.FLOOR_DIV and r.dtype(given[0]).is_float):
+        return None
+    for x, other in (given, given[::-1])[: 2 if mode in (M.ADD, M.MUL) else 1]:
+        if r.shape(other) == (1,) and immutable(r, other) and r.scalar(other) == _NEUTRAL[mode]:
+            return x
+    return None

@@ -1,0 +1,40 @@
+"""All weights in one operator (MegEngine's ParamMerge)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ...graph import Graph, Opr
+from ..rewriter import Rewriter
+
+__all__ = ["merge_weights"]
+
+_HOLDERS = {
+    "SharedDeviceTensor": "MultipleDeviceTensorHolder",
+    "SharedDeviceTensorWithFormat": "MultipleDeviceTensorWithFormatHolder",
+}
+
+
+def merge_weights(graph: Graph) -> Graph:
+    """Replace weights by one MultipleDeviceTensorHolder, those with a memory format by one of their own."""
+    r = Rewriter(graph)
+    for source, holder in _HOLDERS.items():
+        found = [o for o in r.oprs if o.type == source]
+        if found:
+            _merge(r, found, holder)
+    for opr in r.rest():
+        if opr.type not in _HOLDERS:
+            r.copy(opr)
+    return r.finish()
+
+
+def _merge(r: Rewriter, found: list[Opr], holder: str) -> None:
+    tensors = [
+        replace(t, name=t.name or v.name) for o in found for t, v in zip(o.tensors, o.outputs, strict=True)
+    ]
+    made = r.add(holder, n_outputs=len(tensors), tensors=tensors, like=found[0])
+    # Every tensor has a device of its own; MegEngine refuses one of the operator.
+    made[0].owner.comp_node = []
+    for opr, new in zip(found, made, strict=True):
+        new.format = opr.outputs[0].format
+        r.replace(opr.outputs[0], new)

@@ -1,0 +1,45 @@
+"""Moving Dimshuffle behind elementwise operators, so that those before and behind it can be fused."""
+
+from __future__ import annotations
+
+from ...graph import Graph, Opr, Var
+from ..rewriter import Rewriter
+
+__all__ = ["sink_dimshuffle"]
+
+_ROUNDS = 16
+
+
+def sink_dimshuffle(graph: Graph) -> Graph:
+    """Let elementwise operators of one variable and scalar constants change places with a Dimshuffle before them that
+    reads an elementwise operator; results are the same bits."""
+    for _ in range(_ROUNDS):
+        r = Rewriter(graph)
+        changed = False
+        for opr in r.rest():
+            found = _swapped(r, opr)
+            if found is None:
+                r.copy(opr)
+            else:
+                r.replace(opr.outputs[0], found)
+                changed = True
+        if not changed:
+            break
+        graph = r.finish()
+    return graph
+
+
+def _swapped(r: Rewriter, opr: Opr) -> Var | None:
+    if opr.type not in ("Elemwise", "TypeCvtV2", "PowC"):
+        return None
+    moved = [v for v in opr.inputs if v.owner.type == "Dimshuffle"]
+    others = [v for v in opr.inputs if v not in moved]
+    if len(moved) != 1 or any(r.old_shape(v) != (1,) or not r.constant(r.var(v)) for v in others):
+        return None
+    shuffle = moved[0].owner
+    source = shuffle.inputs[0]
+    if not r.single(moved[0]) or not r.single(source) or source.owner.type not in ("Elemwise", "PowC"):
+        return None
+    given = [r.var(source) if v is moved[0] else r.var(v) for v in opr.inputs]
+    (inner,) = r.add(opr.type, *opr.params, inputs=given, output_dtype=opr.output_dtype, like=opr)
+    return r.add("Dimshuffle", *shuffle.params, inputs=[inner], like=shuffle)[0]

@@ -1,0 +1,234 @@
+"""Packing: a model and input data become a self-verifying file, one testcase in memory at a time."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain
+from typing import BinaryIO
+
+from ..dtypes import Array
+from ..dump import save
+from ..dump.options import DumpOptions, DumpResult
+from ..dump.record import lines
+from ..errors import EngineError, InputError, LoadRunError, UsageError
+from ..graph import Graph, Var
+from ..rewrite.copies import bare, set_tolerances, subgraph
+from ..testcase import EXPECT, Bundle, Check, Testcase
+from .capture import Recorder, Warn, checked, provenance, tolerances, warn_nonfinite
+
+__all__ = ["Packer"]
+
+
+class Packer:
+    """Packs input data into a file; testcases that the model's file has are kept unless they are replaced.
+
+    Args:
+        bundle: the model, perhaps with testcases.
+        maxerr: tolerance of the checks, one or by output name; None is `MAXERR`, or what existing checks have.
+        silent: whether MegEngine keeps quiet about the errors that it finds; None is no, or as existing checks are.
+        no_assert: pack inputs alone.
+        replace: drop the testcases that are there.
+        engine: name of the engine that computes the outputs.
+        seed: seed of the model's random operators.
+        reasons: why the outputs have these tolerances, for the record.
+        finish: changes the graph, checks included, before it is written; ground truth is what the model computed
+            before.
+        warn: called with what deserves a look.
+
+    Raises:
+        UsageError: what is asked for does not fit the model or the testcases that it has.
+    """
+
+    def __init__(
+        self,
+        bundle: Bundle,
+        *,
+        maxerr: float | Mapping[str, float] | None = None,
+        silent: bool | None = None,
+        no_assert: bool = False,
+        replace: bool = False,
+        engine: str = "reference",
+        seed: int = 0,
+        reasons: Mapping[str, str] | None = None,
+        finish: Callable[[Graph], Graph] | None = None,
+        warn: Warn,
+    ) -> None:
+        self.finish = finish
+        self.reasons = dict(reasons or {})
+        self.source = bundle
+        self.maxerr = maxerr
+        self.silent = silent
+        self.no_assert = no_assert
+        self.warn = warn
+        self.kept = 0 if replace else len(bundle.testcases)
+        self.extends = bool(self.kept and bundle.checks)
+        if self.extends and no_assert:
+            raise UsageError("the file's testcases have checks; --no-assert needs --replace to drop them")
+        self.model = subgraph(bundle.graph, bundle.graph.outputs)[0] if self.extends else bare(bundle)
+        if no_assert and not Bundle(self.model).inputs:
+            raise UsageError("the model has no inputs, so without checks there is nothing to pack")
+        names = list(Bundle(self.model).outputs)
+        if not isinstance(maxerr, Mapping):
+            names = names or [""]
+        tolerances(maxerr if maxerr is not None else {}, names)
+        self.recorder = None if no_assert else Recorder(Bundle(self.model), engine, seed=seed)
+        self.about = {"provenance": self.recorder.provenance if self.recorder else provenance("none", seed)}
+        self.unchecked: list[str] = []
+
+    def pack(
+        self,
+        inputs: Iterable[Mapping[str, Array]],
+        target: str | os.PathLike[str] | BinaryIO,
+        options: DumpOptions | None = None,
+        *,
+        record: bool = True,
+        seen: Callable[[int, Testcase], None] | None = None,
+        where: Callable[[int], str] | None = None,
+    ) -> DumpResult:
+        """Capture and write testcases as they come.
+
+        Args:
+            inputs: arrays by input name, a testcase each.
+            target, options: see `loadrun.save`.
+            record: whether provenance and digests are written behind the testcases.
+            seen: called with the number and content of every testcase that is written.
+            where: says for a message where the inputs of that number come from.
+
+        Raises:
+            LoadRunError: a testcase failed; the message says which one. The target is as it was.
+        """
+        cases = self._numbered(chain(self._old(), self._captured(inputs, where)), seen)
+        first = next(cases, None)
+        if first is None:
+            raise InputError("there is no input data to pack")
+        graph = self._graph(first)
+        if self.finish is not None:
+            graph = self.finish(graph)
+        policy: dict[str, dict[str, object]] = {}
+        for check in Bundle(graph).checks:
+            policy[check.name] = {"maxerr": check.maxerr, "verbose": check.verbose}
+            if check.name in self.reasons:
+                policy[check.name]["reason"] = self.reasons[check.name]
+        bundle = Bundle(graph, is_container=True)
+        if record:
+            bundle.record = {"record": 1, **self.about, "policy": policy}
+        return save(bundle, target, options, testcases=self._fitting(chain([first], cases), graph))
+
+    def _old(self) -> Iterator[Testcase]:
+        """The testcases of the file with what its record says of them."""
+        whence = _provenances(self.source)
+        for i in range(self.kept):
+            case = self.source.testcases[i]
+            case = Testcase(case.arrays, case.dtypes, next(whence, {}))
+            if self.extends or self.recorder is None:
+                yield case
+            else:
+                yield self.recorder.capture(case.inputs)
+
+    def _captured(
+        self, inputs: Iterable[Mapping[str, Array]], where: Callable[[int], str] | None
+    ) -> Iterator[Testcase]:
+        known = {v.name or "": v.owner.tensors[0] for v in Bundle(self.model).inputs}
+        unused = {v.name or "" for v in self.source.inputs} - set(known)
+        for name in sorted(unused):
+            self.warn(f"nothing is computed from the input {name!r}, so it is left out")
+        for i, arrays in enumerate(inputs):
+            arrays = {n: a for n, a in arrays.items() if n not in unused}
+            if self.recorder is None:
+                values = {n: arrays[n] if n in arrays else t.value() for n, t in known.items()}
+                yield Testcase(values, {n: t.dtype for n, t in known.items()})
+                continue
+            place = f"testcase {self.kept + i}" + (f" ({where(i)})" if where is not None else "")
+            try:
+                case = self.recorder.capture(arrays)
+            except (EngineError, InputError) as e:
+                raise type(e)(f"{place}: {e}") from e
+            warn_nonfinite(case, self.warn, f"{place}: ")
+            yield self._as_expected(case) if self.extends else case
+
+    def _as_expected(self, case: Testcase) -> Testcase:
+        """New values in the form that the existing checks expect."""
+        dtypes = dict(case.dtypes)
+        arrays = dict(case.arrays)
+        for check in Bundle(self.model).checks:
+            var = _expect_input(check)
+            value = arrays.pop(check.name + EXPECT)
+            dtype = dtypes.pop(check.name + EXPECT)
+            want = var.owner.tensors[0].dtype
+            if dtype != want and not (dtype.is_float and want.is_float):
+                raise UsageError(
+                    f"the check of {check.name!r} expects {want}, the model computes {dtype}; "
+                    "--replace makes new checks"
+                )
+            arrays[var.name or ""], dtypes[var.name or ""] = value.astype(want.np, copy=False), want
+        return Testcase(arrays, dtypes, case.provenance)
+
+    def _graph(self, first: Testcase) -> Graph:
+        if self.recorder is None:
+            return self.model
+        if not self.extends:
+            limits: float | Mapping[str, float] = {} if self.maxerr is None else self.maxerr
+            graph = checked(self.model, first, limits, silent=bool(self.silent), warn=self.warn)
+            self.unchecked = [
+                n for n in Bundle(graph).outputs if n not in {c.name for c in Bundle(graph).checks}
+            ]
+            return graph
+        checks = Bundle(self.model).checks
+        if self.maxerr is not None:
+            limits = tolerances(self.maxerr, [c.name for c in checks])
+            if isinstance(self.maxerr, Mapping):
+                limits = {n: v for n, v in limits.items() if n in self.maxerr}
+            given = {c.opr.id: limits[c.name] for c in checks if c.name in limits}
+            set_tolerances(self.model, given, None if self.silent is None else not self.silent)
+        elif self.silent is not None:
+            set_tolerances(self.model, {}, not self.silent)
+        return self.model
+
+    def _fitting(self, cases: Iterable[Testcase], graph: Graph) -> Iterator[Testcase]:
+        """The testcases without the values that nothing checks."""
+        names = [v.name or "" for v in graph.inputs]
+        checked_names = {v.name or "" for v in graph.inputs if (v.name or "").endswith(EXPECT)}
+        for i, case in enumerate(cases):
+            for name in checked_names:
+                if name in case.arrays and not case.arrays[name].size:
+                    raise InputError(
+                        f"testcase {i}: output {name[: -len(EXPECT)]!r} has no elements, and a testcase of MegEngine "
+                        "cannot hold that; pack it into a file of its own, where the output gets no check"
+                    )
+            yield Testcase({n: case.arrays[n] for n in names}, case.dtypes, case.provenance)
+
+    def _numbered(
+        self, cases: Iterable[Testcase], seen: Callable[[int, Testcase], None] | None
+    ) -> Iterator[Testcase]:
+        for i, case in enumerate(cases):
+            if seen is not None:
+                seen(i, case)
+            yield case
+
+
+def _expect_input(check: Check) -> Var:
+    """The graph input that holds a check's expected value."""
+    var = check.expect
+    while var.owner.type != "Host2DeviceCopy" and var.owner.inputs:
+        var = var.owner.inputs[0]
+    if var.owner.type != "Host2DeviceCopy":
+        raise UsageError(
+            f"the check of {check.name!r} has no input for the expected value; --replace makes new checks"
+        )
+    return var
+
+
+def _provenances(bundle: Bundle) -> Iterator[Mapping[str, object]]:
+    """Where each testcase of a file comes from, as far as its record says."""
+    if not isinstance(bundle.record, memoryview):
+        return
+    found = lines(bundle.record)
+    try:
+        common = next(found, {}).get("provenance")
+        for line in found:
+            given = line.get("provenance", common)
+            yield given if isinstance(given, dict) else {}
+    except LoadRunError:
+        # A damaged record is no reason to refuse the testcases.
+        return

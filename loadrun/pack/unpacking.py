@@ -1,0 +1,149 @@
+"""Taking a packed file apart, and checking it against what was recorded when it was packed."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from ..dtypes import Array, DType
+from ..dump import save
+from ..dump.record import graph_digest, header, lines, tensor_digest
+from ..errors import LoadRunError, UsageError
+from ..inputspec import InputSpec, Part, PathSource
+from ..rewrite.copies import bare
+from ..testcase import EXPECT, Bundle
+
+__all__ = ["Mismatch", "mismatches", "unpack"]
+
+
+@dataclass(frozen=True)
+class Mismatch:
+    """Something that is not as it was when the file was packed; `testcase` is None for the model."""
+
+    testcase: int | None
+    what: str
+
+
+def mismatches(bundle: Bundle) -> Iterator[Mismatch]:
+    """Compare a file with the digests that it carries.
+
+    A file without a record, which is every file that loadrun did not pack, has nothing to compare.
+
+    Raises:
+        FormatError: the record or a testcase is damaged.
+    """
+    if not isinstance(bundle.record, memoryview):
+        return
+    found = lines(bundle.record)
+    about = next(found, {})
+    if about.get("model") != graph_digest(bundle.graph):
+        yield Mismatch(None, "the model is not the one that was packed")
+    count = 0
+    for i, line in enumerate(found):
+        count += 1
+        if i >= len(bundle.testcases):
+            continue
+        digests = line.get("digests")
+        digests = digests if isinstance(digests, dict) else {}
+        try:
+            case = bundle.testcases[i]
+        except LoadRunError as e:
+            yield Mismatch(i, str(e))
+            continue
+        for name in sorted({*digests, *case.arrays}):
+            if name not in digests or name not in case.arrays:
+                state = "missing" if name in digests else "not recorded"
+                yield Mismatch(i, f"{_kind(name)} is {state}")
+            elif digests[name] != tensor_digest(case.arrays[name], case.dtypes.get(name)):
+                yield Mismatch(i, f"{_kind(name)} has changed")
+    if count != len(bundle.testcases):
+        yield Mismatch(None, f"{count} testcases were packed, {len(bundle.testcases)} are there")
+
+
+def unpack(bundle: Bundle, folder: str | os.PathLike[str]) -> list[str]:
+    """Write the bare model and every testcase into a new folder.
+
+    It gets ``model.mge``, a folder of .npy files for each testcase, ``inputs.txt``, a list of specifications with
+    which `loadrun pack` makes the file again, and ``testcases.json``: dtypes, shapes and files of all values, the
+    checks, and what the file's record says.
+
+    Args:
+        bundle: what to take apart.
+        folder: must be new or empty. It appears when it is complete.
+
+    Returns:
+        the names of what was written there.
+
+    Raises:
+        UsageError: the folder holds something.
+        FormatError: a testcase is damaged.
+    """
+    target = Path(folder)
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise UsageError(f"{target} is there already; unpack needs a new or empty folder")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    made = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent))
+    try:
+        save(bare(bundle), made / "model.mge")
+        _testcases(bundle, made)
+        names = sorted(p.name for p in made.iterdir())
+        made.chmod(0o755)
+        os.replace(made, target)
+    except BaseException:
+        shutil.rmtree(made, ignore_errors=True)
+        raise
+    return names
+
+
+def _testcases(bundle: Bundle, folder: Path) -> None:
+    """The testcases one at a time; the two lists grow line by line with them."""
+    about = {
+        "model": "model.mge",
+        "checks": [{"output": c.name, "maxerr": c.maxerr, "verbose": c.verbose} for c in bundle.checks],
+        "record": header(bundle.record) if isinstance(bundle.record, memoryview) else None,
+    }
+    with (
+        (folder / "testcases.json").open("w", encoding="ascii") as index,
+        (folder / "inputs.txt").open("w", encoding="utf-8") as inputs,
+    ):
+        index.write(json.dumps(about, indent=1)[:-2] + ',\n "testcases": [')
+        for i in range(len(bundle.testcases)):
+            case = bundle.testcases[i]
+            values = _values(case.arrays, case.dtypes, folder, str(i))
+            index.write(("," if i else "") + "\n  " + json.dumps(values))
+            parts = [
+                Part(name, PathSource(str(v["file"])))
+                for name, v in values.items()
+                if not name.endswith(EXPECT)
+            ]
+            inputs.write(f"{InputSpec(tuple(parts))}\n")
+        index.write("\n ]\n}\n")
+
+
+def _values(
+    arrays: dict[str, Array], dtypes: dict[str, DType], folder: Path, case: str
+) -> dict[str, dict[str, object]]:
+    (folder / case).mkdir()
+    found: dict[str, dict[str, object]] = {}
+    used: set[str] = set()
+    for name, array in arrays.items():
+        stem = re.sub(r"[^\w.+-]", "_", name.replace(EXPECT, ".expect"), flags=re.A)[:100] or "value"
+        file = stem if stem.lower() not in used else f"{stem}_{len(used)}"
+        used.add(file.lower())
+        np.save(folder / case / f"{file}.npy", array, allow_pickle=False)
+        found[name] = {"file": f"{case}/{file}.npy", "dtype": str(dtypes[name]), "shape": list(array.shape)}
+    return found
+
+
+def _kind(name: str) -> str:
+    if name.endswith(EXPECT):
+        return f"the expected value of {name[: -len(EXPECT)]!r}"
+    return f"the input {name!r}"

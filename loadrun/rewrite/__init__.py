@@ -1,0 +1,1 @@
+"""Graphs made of other graphs: copies, checks, operators of older runtimes."""
