@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Set up real MegEngine in a folder of its own and run the tests that need it.
-#   scripts/oracle.sh [FOLDER]     default .venv-oracle; needs Python 3.10 on x86-64 Linux and the .venv of the README
+#   scripts/oracle.sh [FOLDER [PYTEST OPTION ...]]     default .venv-oracle; needs Python 3.10 on x86-64 Linux and the .venv of the README
 set -euo pipefail
 cd "$(dirname "$0")/.."
 folder=${1:-.venv-oracle}
@@ -14,4 +14,4 @@ if [ ! -x "$folder/bin/python" ]; then
 fi
 "$folder/bin/python" -c 'import megengine' 2>/dev/null ||
     "$folder/bin/python" -m pip install --quiet 'MegEngine==1.13.0' 'numpy<1.24' 'protobuf<4' 'setuptools<66'
-LOADRUN_ORACLE=$(cd "$folder" && pwd)/bin/python exec .venv/bin/python -m pytest tests/oracle
+LOADRUN_ORACLE=$(cd "$folder" && pwd)/bin/python exec .venv/bin/python -m pytest -m oracle "${@:2}"

@@ -9,29 +9,13 @@ import pytest
 
 import loadrun
 from loadrun.dtypes import DType
-from loadrun.graph import Graph, Tensor
-from loadrun.ops.catalog import TypeParam
 from loadrun.pack.capture import Recorder, capture, embed
-from loadrun.params import Elemwise, ElemwiseMode, Host2DeviceCopy
+from loadrun.params import Elemwise, ElemwiseMode
 from loadrun.rewrite.copies import bare, subgraph
 from loadrun.runner import Verdict, _is_standard
+from tests.support.small_models import F32, X, unary
 
-F32 = DType("Float32")
 MLP = "fixtures/nets/mlp.mge"
-
-
-def unary(mode: ElemwiseMode = ElemwiseMode.NEGATE, to: DType | None = None) -> Graph:
-    graph = Graph()
-    tensor = Tensor(F32, (2, 3), "x")
-    (x,) = graph.add("Host2DeviceCopy", Host2DeviceCopy(), names=["x"], tensors=[tensor])
-    (y,) = graph.add("Elemwise", Elemwise(mode=mode), inputs=[x], names=["y"])
-    if to is not None:
-        (y,) = graph.add("TypeCvtV2", TypeParam(dtype=to), inputs=[y], names=["c"])
-    graph.outputs = [y]
-    return graph
-
-
-X = np.array([[1, -2, 3], [4, 5, -6]], "f4")
 
 
 def test_capture() -> None:

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers_inputs import model
 
 from loadrun.dtypes import DType
 from loadrun.errors import InputError, LoadRunError, SpecError, UsageError
@@ -19,6 +18,7 @@ from loadrun.inputs.generation import fill_values, normal_quantile, stream
 from loadrun.inputs.lists import count_cases, expand
 from loadrun.inputs.loading import cast, load_cases, load_spec
 from loadrun.inputspec import Fill, parse
+from tests.support.input_models import model
 
 Inputs = dict[str, np.ndarray]
 X = model(a=("Float32", (2, 3)))

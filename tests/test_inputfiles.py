@@ -13,7 +13,6 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
-from helpers_inputs import model
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -21,6 +20,7 @@ from loadrun.errors import InputError
 from loadrun.inputs.files import members, read_json, read_npy
 from loadrun.inputs.loading import load_spec
 from loadrun.inputspec import parse
+from tests.support.input_models import model
 
 BGR = np.random.PCG64(3).random_raw(60).astype("u1").reshape(4, 5, 3)
 

@@ -6,7 +6,6 @@ import re
 from pathlib import Path
 
 import pytest
-from helpers_inputs import model
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -24,6 +23,7 @@ from loadrun.inputspec import (
     parse,
     point,
 )
+from tests.support.input_models import model
 
 GOLDEN = Path(__file__).parent / "golden" / "input_errors.txt"
 

@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from data.input_files import make_files
-from helpers_inputs import model
 
 from loadrun.errors import LoadRunError
 from loadrun.inputs.loading import load_cases
+from tests.support.input_files import make_files
+from tests.support.input_models import model
 
 RECORDED = json.loads((Path(__file__).parent / "data" / "input_data_outcomes.json").read_text())
 DTYPES = {"float32": "Float32", "float16": "Float16", "uint8": "Uint8", "int8": "Int8", "int32": "Int32"}

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from test_capture import unary
 
 import loadrun
 from loadrun.dump.options import DumpOptions
 from loadrun.pack.packing import Packer
 from loadrun.testcase import Bundle
+from tests.support.small_models import unary
 
 NETS = Path(__file__).resolve().parents[1] / "fixtures" / "nets"
 V2, V1 = "FBS_V2", "FBS"

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from test_capture import unary
 
 import loadrun
 from loadrun.cli import main
@@ -20,6 +19,7 @@ from loadrun.params import Elemwise, ElemwiseMode
 from loadrun.rewrite.older import for_older, newer
 from loadrun.runner import Verdict
 from loadrun.testcase import Bundle
+from tests.support.small_models import unary
 
 ROOT = Path(__file__).resolve().parents[1] / "fixtures"
 CASES = [

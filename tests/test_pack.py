@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_capture import F32, X, unary
 
 import loadrun
 from loadrun.cli import main
@@ -30,6 +29,7 @@ from loadrun.pack.packing import Packer
 from loadrun.params import Elemwise, ElemwiseMode, Host2DeviceCopy
 from loadrun.runner import Verdict
 from loadrun.testcase import Bundle
+from tests.support.small_models import F32, X, unary
 
 MLP = "fixtures/nets/mlp.mge"
 

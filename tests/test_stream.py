@@ -13,7 +13,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from test_capture import unary
 
 import loadrun
 from loadrun.cli import groups, main, stream
@@ -21,6 +20,7 @@ from loadrun.files import replacing
 from loadrun.pack.packing import Packer
 from loadrun.runner import FileResult, Result, Verdict
 from loadrun.testcase import Bundle
+from tests.support.small_models import unary
 
 MLP = "fixtures/nets/mlp.mge"
 

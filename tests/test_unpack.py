@@ -9,13 +9,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from test_capture import unary
 
 import loadrun
 from loadrun.cli import main
 from loadrun.dtypes import DType
 from loadrun.dump.record import MAGIC
 from loadrun.testcase import Testcase
+from tests.support.small_models import unary
 
 MLP = "fixtures/nets/mlp.mge"
 

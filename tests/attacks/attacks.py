@@ -12,11 +12,10 @@ import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from attack_files import F32, V2, constant, container, good, small
-
 from loadrun.dump.writer import dump_bytes
 from loadrun.graph import Graph, Metadata, Tensor
 from loadrun.params import AssertEqual, CondExecMerge, Elemwise, Empty, Host2DeviceCopy
+from tests.attacks.attack_files import F32, V2, constant, container, good, small
 
 __all__ = ["ATTACKS", "Attack"]
 

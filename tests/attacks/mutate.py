@@ -190,7 +190,7 @@ def main() -> int:
     rng = random.Random(args.seed)
     pool = [Seed(p.read_bytes(), meaning=args.run) for p in seeds(args.files, args.most)]
     if args.run:
-        from execute import execute as judge
+        from tests.attacks.execute import execute as judge
     else:
         judge = examine
     counts: Counter[str] = Counter()

@@ -18,11 +18,10 @@ def status(key: str) -> int:
 
 
 def main() -> None:
-    from attack_files import good
-    from attacks import ATTACKS
-
     from loadrun.dump import loads
     from loadrun.errors import FormatError
+    from tests.attacks.attack_files import good
+    from tests.attacks.attacks import ATTACKS
 
     attack = ATTACKS[sys.argv[1]]
     data = attack.make()

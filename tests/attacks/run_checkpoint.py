@@ -7,16 +7,15 @@ import resource
 import sys
 import time
 
-from run import FLOOR, status
+from tests.attacks.run import FLOOR, status
 
 WATCHED = ("open", "import", "exec", "compile", "os.system", "subprocess.Popen", "socket.connect")
 
 
 def main() -> None:
-    from checkpoint_attacks import ATTACKS, blob
-
     from loadrun.checkpoint import load_checkpoint
     from loadrun.errors import FormatError
+    from tests.attacks.checkpoint_attacks import ATTACKS, blob
 
     attack = ATTACKS[sys.argv[1]]
     data = attack.make()

@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from attacks import ATTACKS
+
+from tests.attacks.attacks import ATTACKS
 
 HERE = Path(__file__).parent
 
@@ -17,7 +18,11 @@ HERE = Path(__file__).parent
 def test_attack(name: str, tmp_path: Path) -> None:
     attack = ATTACKS[name]
     done = subprocess.run(
-        [sys.executable, str(HERE / "run.py"), name], capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, "-m", "tests.attacks.run", name],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     row = json.loads(done.stdout)

@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from checkpoint_attacks import ATTACKS
+
+from tests.attacks.checkpoint_attacks import ATTACKS
 
 HERE = Path(__file__).parent
 
@@ -16,7 +17,7 @@ HERE = Path(__file__).parent
 @pytest.mark.parametrize("name", ATTACKS)
 def test_attack(name: str) -> None:
     attack = ATTACKS[name]
-    command = [sys.executable, str(HERE / "run_checkpoint.py"), name]
+    command = [sys.executable, "-m", "tests.attacks.run_checkpoint", name]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     row = json.loads(done.stdout)

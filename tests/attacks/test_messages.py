@@ -13,13 +13,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from attack_files import F32, V1, V2, constant, container, good, small
 
 from loadrun.dump import loads
 from loadrun.dump.writer import dump_bytes
 from loadrun.errors import FormatError
 from loadrun.graph import Graph, Tensor
 from loadrun.params import AxisAddRemove, CondExecMerge, Convolution, Elemwise, Host2DeviceCopy
+from tests.attacks.attack_files import F32, V1, V2, constant, container, good, small
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "format_errors.txt"
 CASES: dict[str, Callable[[], bytes]] = {}

@@ -7,8 +7,9 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from execute import execute
-from mutate import Seed, examine
+
+from tests.attacks.execute import execute
+from tests.attacks.mutate import Seed, examine
 
 FILES = [
     "fixtures/nets/mlp.mge",

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from dump_helpers import F32, model
 
 from loadrun.dtypes import DType, encode
 from loadrun.dump import Bundle, load, load_all, loads, save
@@ -19,6 +18,7 @@ from loadrun.errors import FormatError
 from loadrun.graph import Graph, Metadata, Tensor, TensorFormat
 from loadrun.params import AssertEqual, Host2DeviceCopy
 from loadrun.testcase import Testcase
+from tests.support.dump_graphs import F32, model
 
 FORMATS = ["FBS_V2", "FBS"]
 X = np.array([[1, -2, 3], [0.5, 0, -1]], np.float32)

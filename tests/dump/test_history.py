@@ -7,7 +7,6 @@ import struct
 import flatbuffers
 import numpy as np
 import pytest
-from dump_helpers import F32, buffer, plain
 
 from loadrun.dtypes import encode
 from loadrun.dump import loads
@@ -32,6 +31,7 @@ from loadrun.params import (
     RelayoutFormat,
     Strategy,
 )
+from tests.support.dump_graphs import F32, buffer, plain
 
 V = {"0.3.1": 301, "0.4.0": 400, "0.5.0": 500, "1.0.0": 100000, "1.1.0": 100100, "1.2.0": 100200}
 V |= {"1.3.0": 100300, "1.3.1": 100301, "1.4.0": 100400, "1.5.0": 100500, "1.6.0": 100600, "1.13.0": 101300}

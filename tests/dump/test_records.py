@@ -7,7 +7,6 @@ from contextlib import suppress
 
 import flatbuffers
 import pytest
-from dump_helpers import buffer, dtypes, records
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -18,6 +17,8 @@ from loadrun.dump.records import find_op, read_dtype, read_param, read_params
 from loadrun.errors import FormatError
 from loadrun.ops.catalog import CATALOG, TypeParam
 from loadrun.params import SVD, ConvBias, Convolution, Elemwise, ExecutionPolicy, Pooling, PowC, Record
+from loadrun.testing.strategies import dtypes, records
+from tests.support.dump_graphs import buffer
 
 KINDS = sorted(Record.by_code.items())
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from dump_helpers import graphs, plain
 from hypothesis import HealthCheck, given, settings
 
 from loadrun.dump import load_all, loads
 from loadrun.dump.writer import dump_bytes
 from loadrun.graph import Graph
+from loadrun.testing.strategies import graphs
+from tests.support.dump_graphs import plain
 
 ROOT = Path(__file__).resolve().parents[2] / "fixtures"
 FILES = sorted(p.relative_to(ROOT).as_posix() for p in ROOT.rglob("*.mge"))

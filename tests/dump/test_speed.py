@@ -13,7 +13,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from dump_helpers import F32, model
 
 from loadrun.dtypes import encode
 from loadrun.dump import Bundle, load, loads, save
@@ -23,6 +22,7 @@ from loadrun.graph import Graph, Tensor
 from loadrun.ops.catalog import CATALOG
 from loadrun.params import Convolution, Elemwise, ElemwiseMode, ExecutionPolicy, Host2DeviceCopy
 from loadrun.testcase import Testcase
+from tests.support.dump_graphs import F32, model
 
 
 def network(operators: int) -> Graph:

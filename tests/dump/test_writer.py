@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from dump_helpers import F32, model
 
 from loadrun.dtypes import DType, encode
 from loadrun.dump import Bundle, load, loads, save, writer
@@ -18,6 +17,7 @@ from loadrun.errors import FormatError
 from loadrun.graph import Graph, Tensor, Var
 from loadrun.params import Convolution, Elemwise, Host2DeviceCopy, Images2Neibs, Pooling
 from loadrun.testcase import Testcase
+from tests.support.dump_graphs import F32, model
 
 
 def stored(data: object, shape: tuple[int, ...] | None = (2,), dtype: DType = F32) -> Graph:

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from memory_graphs import Array, Builder, random_graph
 
 import loadrun
 from loadrun.engines.dtr import DTRCounts, DTRProgram
@@ -18,6 +17,7 @@ from loadrun.engines.reference import ReferenceEngine
 from loadrun.errors import UsageError
 from loadrun.graph import Graph, Opr, Var
 from loadrun.params import ElemwiseMode
+from tests.support.memory_graphs import Array, Builder, random_graph
 
 X = {"x": np.linspace(-1, 1, 24, dtype="f4").reshape(4, 6)}
 E = ElemwiseMode

@@ -6,7 +6,6 @@ import random
 
 import numpy as np
 import pytest
-from memory_graphs import Builder, random_graph
 
 import loadrun
 from loadrun.engines.liveness import peak_bytes
@@ -15,6 +14,7 @@ from loadrun.engines.reference import ReferenceEngine
 from loadrun.graph import Graph
 from loadrun.ops.infer import infer_shapes
 from loadrun.params import ElemwiseMode
+from tests.support.memory_graphs import Builder, random_graph
 
 X = {"x": np.linspace(-1, 1, 24, dtype="f4").reshape(4, 6)}
 

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from memory_graphs import Builder
 
 from loadrun import params as P
 from loadrun.engines.recompute_config import DTRConfig
 from loadrun.engines.reference import ReferenceEngine
 from loadrun.errors import UsageError
 from loadrun.params import ElemwiseMode
+from tests.support.memory_graphs import Builder
 
 X = {"x": np.linspace(-1, 1, 24, dtype="f4").reshape(4, 6)}
 

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from memory_graphs import Builder, random_graph
 
 import loadrun
 from loadrun.engines.memory import MemoryMeter
@@ -18,6 +17,7 @@ from loadrun.engines.sublinear import SublinearPlan, plan_sublinear
 from loadrun.graph import Graph, Opr
 from loadrun.ops.infer import infer_shapes
 from loadrun.params import ElemwiseMode
+from tests.support.memory_graphs import Builder, random_graph
 
 E = ElemwiseMode
 X = {"x": np.linspace(-1, 1, 24, dtype="f4").reshape(4, 6)}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import sys
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -14,10 +13,9 @@ import numpy as np
 import pytest
 
 import loadrun
+from fixtures.functional._case import Case, arrays
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
-from fixtures.functional._case import Case, arrays  # noqa: E402
 
 FOLDER = ROOT / "fixtures" / "functional"
 FAMILIES = sorted(p.name.removesuffix("_cases.py") for p in FOLDER.glob("*_cases.py"))

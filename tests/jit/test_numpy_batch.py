@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numpy_cases import agree
 
 from loadrun.jit import trace
+from tests.support.numpy_cases import agree
 
 V = np.array([0.5, -1, 2], "f4")
 TEXTS = """

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy_cases import Case, agree, cases, check, check_traced, names
 
 from loadrun.errors import EngineError, TraceError
 from loadrun.jit import trace
 from loadrun.lowering.array import Array
+from tests.support.numpy_cases import (
+    Case,
+    agree,
+    cases,
+    check,
+    check_dumps,
+    check_in_megengine,
+    check_traced,
+    names,
+)
 
 READING = cases("""
 f[0]
@@ -356,3 +366,14 @@ def test_indices_out_of_bounds() -> None:
         x[[0, 1]] = np.zeros((3, 4))
     with pytest.raises(ValueError, match="broadcast"):
         x[0] = np.zeros(3)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_dumps_agree_with_numpy(tmp_path: Path) -> None:
+    check_dumps(ALL, tmp_path)
+
+
+@pytest.mark.oracle
+@pytest.mark.filterwarnings("ignore")
+def test_dumps_agree_with_numpy_in_megengine(tmp_path: Path) -> None:
+    check_in_megengine(ALL, tmp_path)

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numpy_cases import agree
 
 import loadrun
 from loadrun.errors import TraceError, TraceWarning
@@ -18,6 +17,7 @@ from loadrun.jit import trace
 from loadrun.lowering.array import Array
 from loadrun.lowering.promotion import narrow
 from loadrun.lowering.protocol import registered
+from tests.support.numpy_cases import agree
 
 X = np.arange(6, dtype="f4").reshape(2, 3)
 

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy_cases import Case, agree, cases, check, check_traced, names
 
 from loadrun.jit import trace
 from loadrun.lowering.array import Array
+from tests.support.numpy_cases import (
+    Case,
+    agree,
+    cases,
+    check,
+    check_dumps,
+    check_in_megengine,
+    check_traced,
+    names,
+)
 
 REDUCTIONS = cases("""
 np.sum(f)
@@ -243,3 +253,14 @@ def test_sizes_of_another_call() -> None:
     for n in (4, 4, 7):
         x = np.random.default_rng(n).normal(size=(n, 3)).astype("f4")
         agree(traced(x), func(x))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_dumps_agree_with_numpy(tmp_path: Path) -> None:
+    check_dumps(ALL, tmp_path)
+
+
+@pytest.mark.oracle
+@pytest.mark.filterwarnings("ignore")
+def test_dumps_agree_with_numpy_in_megengine(tmp_path: Path) -> None:
+    check_in_megengine(ALL, tmp_path)

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy_cases import Case, agree, cases, check, check_traced, names
 
 from loadrun.errors import TraceError
 from loadrun.jit import trace
 from loadrun.lowering.array import Array
+from tests.support.numpy_cases import (
+    Case,
+    agree,
+    cases,
+    check,
+    check_dumps,
+    check_in_megengine,
+    check_traced,
+    names,
+)
 
 SHAPES = cases("""
 f.reshape(12, 5)
@@ -323,3 +333,14 @@ def test_wide_reflections_are_refused() -> None:
         trace(lambda x: np.pad(x, 3, mode="reflect"))(x)
     with pytest.raises(TraceError, match="use constant, edge"):
         trace(lambda x: np.pad(x, 3, mode="maximum"))(x)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_dumps_agree_with_numpy(tmp_path: Path) -> None:
+    check_dumps(ALL, tmp_path)
+
+
+@pytest.mark.oracle
+@pytest.mark.filterwarnings("ignore")
+def test_dumps_agree_with_numpy_in_megengine(tmp_path: Path) -> None:
+    check_in_megengine(ALL, tmp_path)

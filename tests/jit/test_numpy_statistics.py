@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
-from numpy_cases import Case, agree, cases, check, check_traced, names
 
 from loadrun.errors import TraceError
 from loadrun.jit import trace
 from loadrun.lowering.array import Array
+from tests.support.numpy_cases import (
+    Case,
+    agree,
+    cases,
+    check,
+    check_dumps,
+    check_in_megengine,
+    check_traced,
+    names,
+)
 
 ALL = cases("""
 np.bincount(u.ravel(), minlength=256)
@@ -82,3 +93,14 @@ def test_histogram_of_all_bytes() -> None:
     agree(np.bincount(Array(x).ravel(), minlength=256), np.bincount(x.ravel(), minlength=256))
     cdf = np.cumsum(np.bincount(Array(x).ravel(), minlength=256)) / x.size
     agree(np.take(cdf, Array(x)), (np.cumsum(np.bincount(x.ravel(), minlength=256)) / x.size)[x])
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_dumps_agree_with_numpy(tmp_path: Path) -> None:
+    check_dumps(ALL, tmp_path)
+
+
+@pytest.mark.oracle
+@pytest.mark.filterwarnings("ignore")
+def test_dumps_agree_with_numpy_in_megengine(tmp_path: Path) -> None:
+    check_in_megengine(ALL, tmp_path)

@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
-from numpy_cases import Case, agree, cases, check, check_traced, expected, names
 
 from loadrun.lowering.array import Array
+from tests.support.numpy_cases import (
+    Case,
+    agree,
+    cases,
+    check,
+    check_dumps,
+    check_in_megengine,
+    check_traced,
+    expected,
+    names,
+)
 
 ARITHMETIC = cases("""
 f + g
@@ -387,3 +399,14 @@ def test_promotion_of_numbers(name: str, dtype: str, number: float) -> None:
                 ufunc(*order(Array(x)))
         else:
             agree(ufunc(*order(Array(x))), want)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_dumps_agree_with_numpy(tmp_path: Path) -> None:
+    check_dumps(ALL, tmp_path)
+
+
+@pytest.mark.oracle
+@pytest.mark.filterwarnings("ignore")
+def test_dumps_agree_with_numpy_in_megengine(tmp_path: Path) -> None:
+    check_in_megengine(ALL, tmp_path)

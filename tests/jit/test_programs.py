@@ -12,18 +12,17 @@ from random import Random
 from typing import Any
 
 import numpy as np
-import programs_megengine
-import programs_numpy
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from programs import Program, far, leaves, structure
 
 import loadrun
 from loadrun.engines.reference import ReferenceEngine
 from loadrun.errors import EngineError, TraceError
 from loadrun.imperative import tensor
 from loadrun.jit import DTRConfig, SublinearMemoryConfig, trace
+from tests.support import programs_megengine, programs_numpy
+from tests.support.programs import Program, far, leaves, structure
 
 NEAR = 2e-3
 FEW = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from nn_cases import load, record_of, run
 
 from loadrun.errors import EngineError
 from loadrun.params import MultiHeadAttn, MultiHeadAttnAttnMaskType, MultiHeadAttnTensorCombinationType
+from tests.support.nn_cases import load, record_of, run
 
 CASES = load("attention")
 TOLERANCE = {"float32": 3e-6, "float16": 1e-2}

@@ -9,14 +9,15 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from single_operator import Array, ints, run
 
 from loadrun import params as P
-from loadrun.dtypes import dtype_of, encode
+from loadrun.dtypes import Array, dtype_of, encode
 from loadrun.engines.reference import ReferenceEngine
 from loadrun.errors import EngineError
 from loadrun.graph import Graph, Tensor, Var
 from loadrun.ops.infer import infer_dtypes, infer_shapes
+from loadrun.testing import run_operator as run
+from tests.support.arrays import ints
 
 MODE, MERGE, LOGICAL = P.CondExecPredMode, P.CondExecMergeMode, P.CondExecPredLogicalMode
 BACKWARDS = P.IndexDescMaskDump(items=(P.IndexItem(0, step=True),))

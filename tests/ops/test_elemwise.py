@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from single_operator import Array, graph_of, run
 
-from loadrun.dtypes import DType
+from loadrun.dtypes import Array, DType
 from loadrun.errors import EngineError
 from loadrun.graph import Graph, Tensor
 from loadrun.ops.elemwise.floats import FLOAT
@@ -21,6 +20,8 @@ from loadrun.ops.numeric.chunks import broadcast, in_chunks
 from loadrun.ops.registry import Call
 from loadrun.params import Elemwise, PowC
 from loadrun.params import ElemwiseMode as M
+from loadrun.testing import operator_graph as graph_of
+from loadrun.testing import run_operator as run
 
 F32, F16, I8, U8, I16, I32, B = (
     DType(n) for n in ("Float32", "Float16", "Int8", "Uint8", "Int16", "Int32", "Bool")

@@ -7,15 +7,16 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from single_operator import Array, graph_of, run
 
-from loadrun.dtypes import DType
+from loadrun.dtypes import Array, DType
 from loadrun.engines.reference import ReferenceEngine
 from loadrun.errors import EngineError
 from loadrun.ops.elemwise.modes import ARITY
 from loadrun.ops.infer import infer_dtypes, infer_shapes
 from loadrun.params import LSQ, TQT, ElemwiseMode, ElemwiseMultiType, Empty, FakeQuant, Record
 from loadrun.params import ElemwiseMultiTypeMode as M
+from loadrun.testing import operator_graph as graph_of
+from loadrun.testing import run_operator as run
 
 S8, U8, S32 = DType("QuantizedS8", 0.25), DType("Quantized8Asymm", 0.125, 100), DType("QuantizedS32", 0.0625)
 BOOL = DType("Bool")

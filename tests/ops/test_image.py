@@ -5,7 +5,6 @@ from __future__ import annotations
 import cv2
 import numpy as np
 import pytest
-from vision_cases import F32, U8, Case, image, ints
 
 from loadrun.dtypes import Array, DType
 from loadrun.engines.reference import ReferenceEngine
@@ -22,6 +21,7 @@ from loadrun.params import (
     Record,
     Rotate,
 )
+from tests.support.vision_cases import F32, U8, Case, image, ints
 
 
 def compute(type: str, param: Record, *inputs: tuple[DType, Array], out: DType | None = None) -> Array:

@@ -6,15 +6,16 @@ import itertools
 
 import numpy as np
 import pytest
-from single_operator import Array, graph_of, run
 
-from loadrun.dtypes import DType
+from loadrun.dtypes import Array, DType
 from loadrun.engines.reference import ReferenceEngine
 from loadrun.errors import EngineError
 from loadrun.ops.numeric.half import round_half
 from loadrun.ops.numeric.intmul import int_matmul
 from loadrun.params import SVD, Cross, Empty, MatrixMul, MatrixMulComputeMode
 from loadrun.params import MatrixMulFormat as Format
+from loadrun.testing import operator_graph as graph_of
+from loadrun.testing import run_operator as run
 
 I8, I16 = DType("Int8"), DType("Int16")
 

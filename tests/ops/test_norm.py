@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from nn_cases import load, record_of, run
 
 from loadrun.dtypes import DType, round_bfloat16
 from loadrun.errors import EngineError
@@ -24,6 +23,7 @@ from loadrun.params import (
     Record,
     Softmax,
 )
+from tests.support.nn_cases import load, record_of, run
 
 CASES = load("norm")
 TOLERANCE = {"float32": 2e-6, "float16": 2e-3, "bfloat16": 1.6e-2}

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from single_operator import ints, run
 
 from loadrun.dtypes import DType
 from loadrun.errors import EngineError
@@ -17,6 +16,8 @@ from loadrun.ops.reduce import target_axes
 from loadrun.params import Cumsum, Reduce
 from loadrun.params import ReduceDataType as Kind
 from loadrun.params import ReduceMode as Mode
+from loadrun.testing import run_operator as run
+from tests.support.arrays import ints
 
 DOUBLE = {
     Mode.SUM: np.sum,

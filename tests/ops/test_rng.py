@@ -10,11 +10,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from single_operator import graph_of, ints, run
 
 from loadrun import params as P
 from loadrun.engines.reference import ReferenceEngine
 from loadrun.errors import EngineError
+from loadrun.testing import operator_graph as graph_of
+from loadrun.testing import run_operator as run
+from tests.support.arrays import ints
 
 N = 40_000
 SHAPE = ints(100, N // 100)

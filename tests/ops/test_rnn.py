@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from nn_cases import load, record_of, run
 
 from loadrun.dtypes import DType
 from loadrun.errors import EngineError
 from loadrun.graph import Opr
 from loadrun.ops.registry import Call, implementation
 from loadrun.params import LSTM, RNN, Record, RNNCell, RNNCellNonlineMode
+from tests.support.nn_cases import load, record_of, run
 
 CASES = load("rnn")
 TOLERANCE = {"float32": 2e-6, "float16": 3e-3}

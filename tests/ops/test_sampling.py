@@ -8,7 +8,6 @@ import math
 import cv2
 import numpy as np
 import pytest
-from vision_cases import F32, I8, Q4, Q8, QU8, U8, Case, floats, image, ints
 
 from loadrun.dtypes import Array, DType
 from loadrun.engines.reference import ReferenceEngine
@@ -26,6 +25,7 @@ from loadrun.params import (
     WarpAffine,
     WarpPerspective,
 )
+from tests.support.vision_cases import F32, I8, Q4, Q8, QU8, U8, Case, floats, image, ints
 
 M = InterpolationMode
 B = BorderMode

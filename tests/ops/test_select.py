@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from single_operator import ints, run
 
 from loadrun import params as P
 from loadrun.errors import EngineError
+from loadrun.testing import run_operator as run
+from tests.support.arrays import ints
 
 NAN, INF = math.nan, math.inf
 

@@ -7,13 +7,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from single_operator import graph_of, ints, run
 
 from loadrun import params as P
 from loadrun.dtypes import DType, dtype_of
 from loadrun.engines.reference import ReferenceEngine
 from loadrun.errors import EngineError
 from loadrun.params import AxisDesc
+from loadrun.testing import operator_graph as graph_of
+from loadrun.testing import run_operator as run
+from tests.support.arrays import ints
 
 X = np.arange(24, dtype="f4").reshape(2, 3, 4)
 

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from single_operator import Array, run
 
-from loadrun.dtypes import DType
+from loadrun.dtypes import Array, DType
 from loadrun.errors import EngineError
 from loadrun.ops.catalog import TypeParam
 from loadrun.ops.numeric.quant import dequantize, quantize, requantize, round_away, saturate
 from loadrun.ops.typecvt import convert
+from loadrun.testing import run_operator as run
 
 F32 = DType("Float32")
 QUANTIZED = [

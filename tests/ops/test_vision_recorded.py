@@ -6,12 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from vision_cases import FAMILIES, Case
 
 from loadrun.dtypes import Array
 from loadrun.engines.reference import ReferenceEngine
 from loadrun.errors import EngineError
 from loadrun.ops.infer import infer_dtypes, infer_shapes
+from tests.support.vision_cases import FAMILIES, Case
 
 RECORDED = {
     family: dict(np.load(Path(__file__).parents[2] / "fixtures" / "ops" / family / "recorded.npz"))

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from optimize_helpers import FIXTURES, error, feeds_of, operators, run
 
 import loadrun
 import loadrun.functional as F
@@ -17,6 +16,8 @@ from loadrun.graph import Graph
 from loadrun.jit import trace
 from loadrun.optimize import InferenceOptions, Layout, optimize_for_inference
 from loadrun.rewrite.copies import bare
+from loadrun.testing import random_feeds as feeds_of
+from tests.support.optimize_graphs import FIXTURES, error, operators, run
 
 INDEX: dict[str, dict[str, Any]] = json.loads((FIXTURES / "optimized/index.json").read_text())
 CASES = [name.removesuffix(".mge") for name in INDEX if not name.endswith("_plain.mge")]

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from optimize_helpers import FIXTURES
 
 import loadrun
 from loadrun.cli.pack import main
 from loadrun.errors import UsageError
+from tests.support.optimize_graphs import FIXTURES
 
 NET = str(FIXTURES / "nets/layout_float_unoptimized.mge")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from optimize_helpers import F32, FIXTURES, Builder, error, feeds_of, run, titles
 
 import loadrun
 from loadrun.dtypes import DType
@@ -22,6 +21,9 @@ from loadrun.optimize.layouts.pad_channels import pad_channels, whole_packs
 from loadrun.optimize.layouts.reformat import reformat
 from loadrun.optimize.rewriter import Rewriter
 from loadrun.params import Convolution, Empty, Reduce, ReduceDataType, ReduceMode, UniformRNG
+from loadrun.testing import GraphBuilder as Builder
+from loadrun.testing import random_feeds as feeds_of
+from tests.support.optimize_graphs import F32, FIXTURES, error, run, titles
 
 INT = DType("Int32")
 

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from optimize_helpers import F32, FIXTURES, Builder, error, feeds_of, run, titles
 
 import loadrun
 from loadrun.dtypes import DType
@@ -27,6 +26,9 @@ from loadrun.params import (
     ReduceMode,
     UniformRNG,
 )
+from loadrun.testing import GraphBuilder as Builder
+from loadrun.testing import random_feeds as feeds_of
+from tests.support.optimize_graphs import F32, FIXTURES, error, run, titles
 
 INT = DType("Int32")
 

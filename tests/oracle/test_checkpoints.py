@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from test_oracle import ORACLE, ROOT, pytestmark
+import pytest
 
 from loadrun.checkpoint import load_checkpoint, save_checkpoint
+from tests.support.oracle import ORACLE, ROOT
 
-__all__ = ["pytestmark"]
+pytestmark = pytest.mark.oracle
 
 
 def about(value: Any) -> Any:

@@ -7,23 +7,20 @@ do not come back.
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from test_oracle import ROOT, pytestmark, run
 
 import loadrun
 from loadrun.graph import Graph
 from loadrun.optimize import optimize_for_inference, simplify
 from loadrun.pack.capture import capture, embed
 from loadrun.rewrite.copies import bare
+from loadrun.testing import random_feeds as feeds_of
+from tests.support.oracle import ROOT, run
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "optimize"))
-from optimize_helpers import feeds_of
-
-__all__ = ["pytestmark"]
+pytestmark = pytest.mark.oracle
 
 EXACT: dict[str, dict[str, Any]] = {
     "default": {},

@@ -2,30 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import loadrun
+from tests.support.oracle import FOLDERS, ROOT, run
 
-ORACLE = os.environ.get("LOADRUN_ORACLE")
-pytestmark = pytest.mark.skipif(not ORACLE, reason="real MegEngine is absent; scripts/oracle.sh sets it up")
-
-ROOT = Path(__file__).resolve().parents[2] / "fixtures"
-FOLDERS = sorted(
-    {p.parent.relative_to(ROOT).as_posix() for top in ("nets", "ops") for p in (ROOT / top).rglob("*.mge")}
-)
-
-
-def run(files: list[Path], *options: str) -> dict[str, dict[str, Any]]:
-    command = [str(ORACLE), str(Path(__file__).with_name("run_dumps.py")), *options, *map(str, files)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=1800, check=False)
-    rows = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-    return {row["file"]: row for row in rows}
+pytestmark = pytest.mark.oracle
 
 
 @pytest.mark.parametrize("format", ["FBS_V2", "FBS"])

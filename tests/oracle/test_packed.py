@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_oracle import FOLDERS, ROOT, pytestmark, run
 
 import loadrun
 from loadrun.dtypes import DType
@@ -21,8 +20,9 @@ from loadrun.pack.packing import Packer
 from loadrun.params import CondTake, CondTakeMode, Elemwise, ElemwiseMode, Host2DeviceCopy
 from loadrun.rewrite.copies import bare
 from loadrun.rewrite.older import for_older, newer
+from tests.support.oracle import FOLDERS, ROOT, run
 
-__all__ = ["pytestmark"]
+pytestmark = pytest.mark.oracle
 
 F32 = DType("Float32")
 DTYPES = [

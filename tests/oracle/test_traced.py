@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import importlib
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
-from test_oracle import ROOT, pytestmark, run
 
 import loadrun
+from fixtures.functional._case import Case, flatten
 from loadrun.errors import LoadRunError
 from loadrun.optimize import optimize_for_inference
 from loadrun.pack.capture import capture, embed
+from tests.support.oracle import ROOT, run
 
-sys.path.insert(0, str(ROOT.parent))
-from fixtures.functional._case import Case, flatten
-
-__all__ = ["pytestmark"]
+pytestmark = pytest.mark.oracle
 
 FAMILIES = sorted(p.name.removesuffix("_cases.py") for p in (ROOT / "functional").glob("*_cases.py"))
 UNDUMPABLE = {"BatchNorm2d-untracked": "MegEngine refuses batch norm that computes its statistics"}

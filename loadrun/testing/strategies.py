@@ -1,90 +1,28 @@
-"""Shared by the tests of the dump room: graphs as plain values, strategies for records and graphs."""
+"""Hypothesis strategies: dtypes, parameter records, tensors, graphs of any operators.
+
+Needs the package hypothesis. The graphs are right in form and may compute nonsense: they are for readers, writers and
+passes, not for kernels.
+
+>>> from loadrun.testing.strategies import graphs
+>>> type(graphs().example()).__name__  # doctest: +SKIP
+'Graph'
+"""
 
 from __future__ import annotations
 
-import struct
 from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
 
-from loadrun.dtypes import DType, encode
-from loadrun.dump.flat import Buffer
-from loadrun.graph import Graph, Metadata, Tensor, TensorFormat, Var
-from loadrun.ops.catalog import CATALOG, Op, TypeParam
-from loadrun.params import (
-    AxisDesc,
-    DTypeScalar,
-    Elemwise,
-    ElemwiseMode,
-    Field,
-    Host2DeviceCopy,
-    IndexItem,
-    Record,
-)
+from ..dtypes import DType, nbytes
+from ..graph import Graph, Metadata, Tensor, TensorFormat, Var
+from ..ops.catalog import CATALOG, Op, TypeParam
+from ..params import AxisDesc, DTypeScalar, Field, Host2DeviceCopy, IndexItem, Record
 
-F32 = DType("Float32")
+__all__ = ["dtypes", "graphs", "names", "records", "shapes", "tensors"]
 
-
-def plain(graph: Graph) -> dict[str, Any]:
-    """All that a graph says, as values that compare by content."""
-    index = {id(v): i for i, v in enumerate(graph.vars())}
-
-    def tensor(t: Tensor) -> tuple[Any, ...]:
-        data = None if t.data is None else t.data.tobytes()
-        return t.dtype, t.shape, t.name, data, t.comp_node, t.format
-
-    def var(v: Var) -> tuple[Any, ...]:
-        return v.id, v.index, v.name, v.dtype, v.shape, v.format, v.comp_node, v.described
-
-    return {
-        "oprs": [
-            {
-                "type": o.type,
-                "params": [(type(p).__name__, repr(list(p.pairs()))) for p in o.params],
-                "inputs": [index[id(v)] for v in o.inputs],
-                "outputs": [var(v) for v in o.outputs],
-                "name": o.name,
-                "tensors": [tensor(t) for t in o.tensors],
-                "output_dtype": o.output_dtype,
-                "comp_node": o.comp_node,
-                "priority": o.priority,
-                "blobs": o.blobs,
-                "version": o.version,
-                "id": o.id,
-            }
-            for o in graph.oprs
-        ],
-        "outputs": [index[id(v)] for v in graph.outputs],
-        "original_ids": graph.original_ids,
-        "output_alias": graph.output_alias,
-        "metadata": graph.metadata,
-        "about": (graph.format, graph.magic, graph.mge_version, graph.model_version, graph.content_hash),
-        "nr_shared_tensor": graph.nr_shared_tensor,
-        "has_middle_tensors": graph.has_middle_tensors,
-    }
-
-
-def model(*, names: bool = True, shape: tuple[int, ...] | None = (2, 3)) -> Graph:
-    """y = relu(x + w)."""
-    graph = Graph()
-    w = np.arange(3, dtype=np.float32) - 1
-    (x,) = graph.add("Host2DeviceCopy", Host2DeviceCopy(), names=["x"], tensors=[Tensor(F32, shape, "x")])
-    (c,) = graph.add("ImmutableTensor", names=["w"], tensors=[Tensor(F32, (1, 3), None, encode(w, F32))])
-    (s,) = graph.add("Elemwise", Elemwise(mode=ElemwiseMode.ADD), inputs=[x, c], names=["s"])
-    (y,) = graph.add("Elemwise", Elemwise(mode=ElemwiseMode.RELU), inputs=[s], names=["y"])
-    graph.outputs = [y]
-    graph.has_middle_tensors = names
-    return graph
-
-
-def buffer(data: bytes, identifier: bytes = b"test") -> Buffer:
-    """A Buffer over size-prefixed bytes, as in a file."""
-    (size,) = struct.unpack_from("<I", data)
-    assert size + 4 == len(data)
-    return Buffer(memoryview(data)[4:], 4, identifier)
-
-
+_F32 = DType("Float32")
 _RANGE = {
     "ubyte": (0, 2**8 - 1),
     "byte": (-(2**7), 2**7 - 1),
@@ -120,8 +58,8 @@ def _field(f: Field) -> st.SearchStrategy[Any]:
         item = st.builds(AxisDesc, st.integers(0, 1), st.integers(*_RANGE["int"]))
         return st.lists(item, max_size=4).map(tuple)
     if f.wire == "[IndexItem]":
-        item = st.builds(IndexItem, st.integers(*_RANGE["byte"]), *[st.booleans()] * 4)
-        return st.lists(item, max_size=4).map(tuple)
+        place = st.builds(IndexItem, st.integers(*_RANGE["byte"]), *[st.booleans()] * 4)
+        return st.lists(place, max_size=4).map(tuple)
     if f.wire == "DTypeScalar":
         return st.builds(DTypeScalar, st.integers(0, 21), st.binary(min_size=4, max_size=4))
     if f.wire == "DType":
@@ -143,8 +81,6 @@ shapes = st.lists(st.integers(0, 4), min_size=1, max_size=4).map(tuple)
 @st.composite
 def tensors(draw: st.DrawFn, value: bool) -> Tensor:
     """A stored tensor, with random bytes when it has a value."""
-    from loadrun.dtypes import nbytes
-
     dtype, shape = draw(dtypes), draw(shapes)
     data = None
     if value:
@@ -169,7 +105,7 @@ def graphs(draw: st.DrawFn) -> Graph:
         "Host2DeviceCopy",
         Host2DeviceCopy(),
         names=["x"],
-        tensors=[Tensor(F32, draw(st.none() | shapes), "x")],
+        tensors=[Tensor(_F32, draw(st.none() | shapes), "x")],
     )
     known = [x]
     for name in draw(st.lists(st.sampled_from(sorted(CATALOG)), max_size=8)):

@@ -7,11 +7,11 @@ from random import Random
 from typing import Any
 
 import numpy as np
-from programs import LIMIT, Program, Writer
 
 import loadrun.functional as F
 import loadrun.module as M
 from loadrun.imperative import Tensor, tensor
+from tests.support.programs import LIMIT, Program, Writer
 
 FLOATS = ("float32", "float16")
 UNARY = (

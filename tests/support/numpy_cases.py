@@ -10,8 +10,10 @@ from typing import Any
 import numpy as np
 
 import loadrun
+from loadrun.engines.reference import ReferenceEngine
 from loadrun.lowering.array import Array
 from loadrun.lowering.promotion import narrow
+from tests.support import oracle
 
 
 def _rng(seed: int) -> np.random.Generator:
@@ -153,3 +155,55 @@ def feeds() -> dict[str, np.ndarray[Any, Any]]:
 def shaped(found: Iterable[Any], wanted: Iterable[Any]) -> list[Any]:
     """Outputs of a dump, where a scalar has the shape ``[1]``, in numpy's shapes."""
     return [x.reshape(np.shape(y)) if x.size == 1 else x for x, y in zip(found, wanted, strict=True)]
+
+
+def check_dumps(cases: list[Case], folder: Path) -> None:
+    """The dumps of all cases run on loadrun's engine, and give what numpy gives."""
+    arrays, wrong, count = feeds(), {}, 0
+    for found in cases:
+        path = folder / "case.mge"
+        if not (wanted := dump(found, path)):
+            continue
+        count += 1
+        graph = loadrun.load(path).graph
+        with np.errstate(all="ignore"):
+            outs = ReferenceEngine(graph).run({v.name or "": arrays[v.name or ""] for v in graph.inputs})
+        try:
+            agree(shaped(outs, wanted), wanted, 5e-4, 5e-4)
+        except AssertionError as error:
+            wrong[found[0]] = str(error)
+    assert count > 30
+    assert not wrong
+
+
+KNOWN = {
+    "np.nanprod(nan * 0 + 2, 1)": "x * 0 is simplified to 0, also where x is NaN",
+    "np.sort(nan)": "NaN is sorted anywhere",
+    "np.hypot(f * 1e30, g * 1e30)": "the square of a quotient becomes a quotient of squares, which overflow",
+}
+"""Cases in which MegEngine 1.13.0 itself computes something else, and why."""
+
+
+def check_in_megengine(cases: list[Case], folder: Path) -> None:
+    """The dumps of all cases give in real MegEngine what they give in numpy."""
+    files: dict[str, tuple[str, list[Any]]] = {}
+    for i, found in enumerate(cases):
+        path = folder / f"{i}.mge"
+        if found[0] not in KNOWN and (wanted := dump(found, path)):
+            files[str(path)] = found[0], wanted
+    assert len(files) > 30
+    feed = folder / "feed.npz"
+    np.savez(feed, **feeds())
+    results = oracle.run([Path(f) for f in files], "--feed", str(feed))
+    wrong = {}
+    for file, (text, wanted) in files.items():
+        if results.get(file, {}).get("result") != "loaded":
+            wrong[text] = str(results.get(file))
+            continue
+        with np.load(file + ".out.npz") as outs:
+            got = [outs[f"out.{i}"] for i in range(len(wanted))]
+        try:
+            agree(shaped(got, wanted), wanted, 5e-4, 5e-4)
+        except (AssertionError, ValueError) as error:
+            wrong[text] = str(error)
+    assert not wrong

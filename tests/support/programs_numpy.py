@@ -6,8 +6,9 @@ from random import Random
 from typing import Any
 
 import numpy as np
-from programs import LIMIT, Program, Writer
-from programs_megengine import SHAPES
+
+from tests.support.programs import LIMIT, Program, Writer
+from tests.support.programs_megengine import SHAPES
 
 DTYPES = ("float32", "float64", "float32", "float16", "int32", "int64", "uint8", "int8", "bool")
 UNARY = (

@@ -1,4 +1,4 @@
-"""Runs one operator on arrays, in a graph of its own."""
+"""One operator in a graph of its own, run on arrays."""
 
 from __future__ import annotations
 
@@ -14,10 +14,12 @@ from loadrun.ops.catalog import CATALOG
 from loadrun.ops.infer import infer_dtypes, infer_shapes
 from loadrun.params import Host2DeviceCopy, Record
 
+__all__ = ["operator_graph", "run_operator"]
+
 Array = np.ndarray[Any, Any]
 
 
-def graph_of(
+def operator_graph(
     name: str,
     params: Sequence[Record] | Record,
     inputs: Sequence[Array],
@@ -26,7 +28,22 @@ def graph_of(
     dtypes: dict[int, DType] | None = None,
     output_dtype: DType | None = None,
 ) -> Graph:
-    """A graph of the operator; the inputs whose numbers are in `known` are constants."""
+    """Make a graph of one operator.
+
+    Args:
+        name: its name in the catalog.
+        params: its parameter records.
+        inputs: an example of every input, for dtypes and shapes; the graph's inputs are named ``i0``, ``i1``, ...
+        known: numbers of the inputs that are constants of the graph.
+        dtypes: dtypes of inputs whose array does not tell (quantized ones), by number.
+        output_dtype: the dtype that the operator is configured to give.
+
+    >>> import numpy as np
+    >>> from loadrun.params import Elemwise, ElemwiseMode
+    >>> graph = operator_graph("Elemwise", Elemwise(mode=ElemwiseMode.EXP), [np.zeros(3, "f4")])
+    >>> [o.type for o in graph.oprs]
+    ['Host2DeviceCopy', 'Elemwise']
+    """
     g = Graph()
     variables = []
     for i, x in enumerate(inputs):
@@ -45,7 +62,7 @@ def graph_of(
     return g
 
 
-def run(
+def run_operator(
     name: str,
     params: Sequence[Record] | Record,
     *inputs: Array,
@@ -54,21 +71,35 @@ def run(
     static: bool = True,
     seed: int = 0,
 ) -> list[Array]:
-    """The operator's outputs; their dtypes and static shapes must be what the rules say.
+    """Run one operator on arrays and check that it keeps its own rules.
 
     Args:
-        known: numbers of inputs that are constants of the graph.
-        static: whether the shapes must be known before the run.
+        name, params, known, dtypes: see `operator_graph`.
+        inputs: the arrays, in storage dtypes.
+        static: whether the outputs' shapes must be known before the run.
+        seed: where random operators begin.
+
+    Returns:
+        the outputs, in storage dtypes.
+
+    Raises:
+        AssertionError: an output has another dtype or shape than its rule says, or an input was written into.
+        EngineError: the operator does not take these inputs.
+
+    >>> import numpy as np
+    >>> from loadrun.params import Elemwise, ElemwiseMode
+    >>> run_operator("Elemwise", Elemwise(mode=ElemwiseMode.NEGATE), np.array([1, -2], "f4"))
+    [array([-1.,  2.], dtype=float32)]
     """
-    g = graph_of(name, params, inputs, known=known, dtypes=dtypes)
-    infer_dtypes(g.oprs)
-    shapes = infer_shapes(g).shapes
+    graph = operator_graph(name, params, inputs, known=known, dtypes=dtypes)
+    infer_dtypes(graph.oprs)
+    shapes = infer_shapes(graph).shapes
     feeds = {f"i{i}": x for i, x in enumerate(inputs) if i not in known}
     before = {k: x.copy() for k, x in feeds.items()}
-    found = ReferenceEngine(g, seed=seed).run(feeds)
+    outputs = ReferenceEngine(graph, seed=seed).run(feeds)
     for k, x in feeds.items():
         np.testing.assert_array_equal(x, before[k], err_msg=f"{name} wrote into its input")
-    for var, array in zip(g.outputs, found, strict=True):
+    for var, array in zip(graph.outputs, outputs, strict=True):
         assert var.dtype is not None
         assert array.dtype == var.dtype.np
         assert array.ndim
@@ -76,8 +107,4 @@ def run(
             assert var.id in shapes, f"the shape of {var.label} is not known statically"
         if var.id in shapes:
             assert shapes[var.id] == array.shape
-    return found
-
-
-def ints(*values: int) -> Array:
-    return np.array(values, "i4")
+    return outputs

@@ -1,0 +1,116 @@
+"""Asserting that two arrays are close, with a message that says how far and where they are not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..dtypes import Array
+
+__all__ = ["assert_close"]
+
+_DEFAULTS = {"float16": (1e-3, 1e-5), "float32": (1.3e-6, 1e-5), "float64": (1e-7, 1e-7)}
+"""Relative and absolute tolerance by dtype, those of ``torch.testing.assert_close``."""
+
+
+def assert_close(
+    actual: Any,
+    expected: Any,
+    *,
+    rtol: float | None = None,
+    atol: float | None = None,
+    equal_nan: bool = False,
+    check_dtype: bool = True,
+    msg: str = "",
+) -> None:
+    """Assert that every element lies within ``atol + rtol * |expected|`` of the expected one.
+
+    Args:
+        actual, expected: arrays, or what numpy makes arrays of.
+        rtol, atol: tolerances, to be given together; by default by dtype as in ``torch.testing.assert_close``
+            (float32: 1.3e-6 and 1e-5), and 0 for integers and booleans.
+        equal_nan: whether NaN in the same places is equal.
+        check_dtype: whether the dtypes must be the same.
+        msg: what to say first.
+
+    Raises:
+        AssertionError: shapes, dtypes or values differ; the message counts the mismatched elements and gives the
+            greatest absolute and relative difference with their indices and what was allowed.
+        ValueError: only one of the two tolerances was given, or one is negative.
+
+    >>> assert_close([1.0, 2.0], [1.0, 2.0000001])
+    >>> assert_close([1.0, 2.5, 3.0], [1.0, 2.0, 3.0])
+    Traceback (most recent call last):
+        ...
+    AssertionError: arrays are not close
+    <BLANKLINE>
+    Mismatched elements: 1 / 3 (33.3%)
+    Greatest absolute difference: 0.5 at index (1,): 2.5, expected 2 (up to 1e-07 allowed)
+    Greatest relative difference: 0.25 at index (1,): 2.5, expected 2 (up to 1e-07 allowed)
+    """
+    if (rtol is None) != (atol is None):
+        raise ValueError(
+            "give rtol and atol together: one alone would mix with a default that you do not see"
+        )
+    if min(rtol or 0.0, atol or 0.0) < 0:
+        raise ValueError(f"tolerances must not be negative, found rtol={rtol}, atol={atol}")
+    x, y = np.asarray(actual), np.asarray(expected)
+    head = msg or "arrays are not close"
+    if x.shape != y.shape:
+        raise AssertionError(f"{head}\n\nShapes differ: {x.shape}, expected {y.shape}")
+    if check_dtype and x.dtype != y.dtype:
+        raise AssertionError(f"{head}\n\nDtypes differ: {x.dtype}, expected {y.dtype}")
+    relative, absolute = _tolerances(x, y) if rtol is None or atol is None else (rtol, atol)
+    text = _mismatch(x, y, relative, absolute, equal_nan)
+    if text:
+        raise AssertionError(f"{head}\n\n{text}")
+
+
+def _tolerances(x: Array, y: Array) -> tuple[float, float]:
+    """The wider of the two dtypes' defaults."""
+    pairs = [_DEFAULTS.get(a.dtype.name, (0.0, 0.0)) for a in (x, y)]
+    return max(p[0] for p in pairs), max(p[1] for p in pairs)
+
+
+def _mismatch(x: Array, y: Array, rtol: float, atol: float, equal_nan: bool) -> str:
+    """What to say of two arrays of one shape, empty when they are close."""
+    wide = _wide(x, y)
+    a, b = x.astype(wide), y.astype(wide)
+    with np.errstate(all="ignore"):
+        difference = np.abs(a - b).astype("f8")
+        size = np.abs(b).astype("f8")
+        same = np.asarray(a == b, bool)
+        close = same | ((difference <= atol + rtol * size) & np.isfinite(size))
+        relative = np.where(same, 0.0, difference / size)
+    if equal_nan and wide.kind != "O":
+        close |= np.isnan(a) & np.isnan(b)
+    if close.all():
+        return ""
+    difference, relative = (np.where(close & same, 0.0, d) for d in (difference, relative))
+    count = int(close.size - np.count_nonzero(close))
+    lines = [f"Mismatched elements: {count} / {close.size} ({100 * count / close.size:.1f}%)"]
+    for name, values, allowed in (("absolute", difference, atol), ("relative", relative, rtol)):
+        # NaN is the worst of all, and argmax finds the first one.
+        at = np.unravel_index(int(np.argmax(np.where(close, -1.0, values))), x.shape)
+        index = tuple(int(i) for i in at)
+        lines.append(
+            f"Greatest {name} difference: {values[at]:.6g} at index {index}: {_shown(x[at])}, "
+            f"expected {_shown(y[at])} (up to {allowed:.6g} allowed)"
+        )
+    return "\n".join(lines)
+
+
+def _wide(x: Array, y: Array) -> np.dtype[Any]:
+    """A dtype in which the values of both arrays and their differences are exact, or as good as."""
+    kinds = x.dtype.kind + y.dtype.kind
+    if "c" in kinds:
+        return np.dtype("c16")
+    if "f" not in kinds and max(x.dtype.itemsize, y.dtype.itemsize) > 4:
+        return np.dtype(object)
+    return np.dtype("f8")
+
+
+def _shown(value: Any) -> str:
+    """A number with as many digits as tell float32 values apart."""
+    return f"{value:.9g}" if value.dtype.kind in "fc" else str(value)

@@ -1,0 +1,11 @@
+"""Small arrays by their elements."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from loadrun.dtypes import Array
+
+
+def ints(*values: int) -> Array:
+    return np.array(values, "i4")

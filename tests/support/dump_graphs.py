@@ -1,0 +1,74 @@
+"""What the tests of dumps share: graphs as plain values, a small model, bytes as the reader takes them."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import numpy as np
+
+from loadrun.dtypes import DType, encode
+from loadrun.dump.flat import Buffer
+from loadrun.graph import Graph, Tensor, Var
+from loadrun.params import Elemwise, ElemwiseMode, Host2DeviceCopy
+
+F32 = DType("Float32")
+
+
+def plain(graph: Graph) -> dict[str, Any]:
+    """All that a graph says, as values that compare by content."""
+    index = {id(v): i for i, v in enumerate(graph.vars())}
+
+    def tensor(t: Tensor) -> tuple[Any, ...]:
+        data = None if t.data is None else t.data.tobytes()
+        return t.dtype, t.shape, t.name, data, t.comp_node, t.format
+
+    def var(v: Var) -> tuple[Any, ...]:
+        return v.id, v.index, v.name, v.dtype, v.shape, v.format, v.comp_node, v.described
+
+    return {
+        "oprs": [
+            {
+                "type": o.type,
+                "params": [(type(p).__name__, repr(list(p.pairs()))) for p in o.params],
+                "inputs": [index[id(v)] for v in o.inputs],
+                "outputs": [var(v) for v in o.outputs],
+                "name": o.name,
+                "tensors": [tensor(t) for t in o.tensors],
+                "output_dtype": o.output_dtype,
+                "comp_node": o.comp_node,
+                "priority": o.priority,
+                "blobs": o.blobs,
+                "version": o.version,
+                "id": o.id,
+            }
+            for o in graph.oprs
+        ],
+        "outputs": [index[id(v)] for v in graph.outputs],
+        "original_ids": graph.original_ids,
+        "output_alias": graph.output_alias,
+        "metadata": graph.metadata,
+        "about": (graph.format, graph.magic, graph.mge_version, graph.model_version, graph.content_hash),
+        "nr_shared_tensor": graph.nr_shared_tensor,
+        "has_middle_tensors": graph.has_middle_tensors,
+    }
+
+
+def model(*, names: bool = True, shape: tuple[int, ...] | None = (2, 3)) -> Graph:
+    """y = relu(x + w)."""
+    graph = Graph()
+    w = np.arange(3, dtype=np.float32) - 1
+    (x,) = graph.add("Host2DeviceCopy", Host2DeviceCopy(), names=["x"], tensors=[Tensor(F32, shape, "x")])
+    (c,) = graph.add("ImmutableTensor", names=["w"], tensors=[Tensor(F32, (1, 3), None, encode(w, F32))])
+    (s,) = graph.add("Elemwise", Elemwise(mode=ElemwiseMode.ADD), inputs=[x, c], names=["s"])
+    (y,) = graph.add("Elemwise", Elemwise(mode=ElemwiseMode.RELU), inputs=[s], names=["y"])
+    graph.outputs = [y]
+    graph.has_middle_tensors = names
+    return graph
+
+
+def buffer(data: bytes, identifier: bytes = b"test") -> Buffer:
+    """A Buffer over size-prefixed bytes, as in a file."""
+    (size,) = struct.unpack_from("<I", data)
+    assert size + 4 == len(data)
+    return Buffer(memoryview(data)[4:], 4, identifier)
