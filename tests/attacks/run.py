@@ -1,4 +1,4 @@
-"""Run one attack in this process: ``python run.py NAME``; prints how it ended, with memory and time."""
+"""Run one attack in this process: ``python -m tests.attacks.run NAME``; prints how it ended, with memory and time."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def main() -> None:
     before = status("VmRSS")
     limit = status("VmSize") + FLOOR + attack.factor * len(data)
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-    start = time.perf_counter()
+    start = time.process_time()
     text = ""
     watching[0] = True
     try:
@@ -59,7 +59,7 @@ def main() -> None:
     except BaseException as e:  # the harness wants to know whatever it was
         end, text = type(e).__name__, str(e)
     watching[0] = False
-    seconds = time.perf_counter() - start
+    seconds = time.process_time() - start
     peak = max(status("VmHWM") - before, 0)
     row = {"end": end, "text": text[:2000], "seconds": round(seconds, 3), "peak": peak, "size": len(data)}
     print(json.dumps({**row, "opened": opened}))
