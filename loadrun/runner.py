@@ -108,6 +108,10 @@ class Result:
         raise KeyError(f"no output {name!r}; there are {', '.join(o.name for o in self.outputs) or 'none'}")
 
 
+_AT_ONCE = 1024
+"""For how many checks one walk over the graph tells what their errors depend on."""
+
+
 @dataclass(eq=False)
 class _Targets:
     """Which variables to compute: per check (expect, get, err or None), then the unchecked outputs."""
@@ -283,7 +287,8 @@ def _targets(bundle: Bundle) -> _Targets:
     checks = bundle.checks
     checked = {check.name for check in checks}
     plain = [(n, v) for n, v in bundle.outputs.items() if n not in checked]
-    return _Targets(checks, [not _is_standard(c) and _depends(c) for c in checks], plain)
+    own = _dependent(bundle.graph, [c for c in checks if not _is_standard(c)])
+    return _Targets(checks, [id(c) in own for c in checks], plain)
 
 
 def _is_standard(check: Check) -> bool:
@@ -320,16 +325,28 @@ def _is_standard(check: Check) -> bool:
     return False
 
 
-def _depends(check: Check) -> bool:
-    """Whether err is computed from both values; one that is not says nothing about them."""
-    seen: set[int] = set()
-    stack = [check.err]
-    while stack:
-        var = stack.pop()
-        if id(var) not in seen:
-            seen.add(id(var))
-            stack += var.owner.inputs
-    return id(check.expect) in seen and id(check.get) in seen
+def _dependent(graph: Graph, checks: Sequence[Check]) -> set[int]:
+    """Ids of the checks whose err is computed from both values; any other says nothing about them.
+
+    One walk over the operators answers for `_AT_ONCE` checks: a bit each, for both values, in one number a
+    variable, so that thousands of checks behind a long chain take no walk each.
+    """
+    found: set[int] = set()
+    for start in range(0, len(checks), _AT_ONCE):
+        group = checks[start : start + _AT_ONCE]
+        bits: dict[int, int] = {}
+        for i, check in enumerate(group):
+            for place, var in ((2 * i, check.expect), (2 * i + 1, check.get)):
+                bits[var.id] = bits.get(var.id, 0) | 1 << place
+        reached: dict[int, int] = {}
+        for opr in graph.needed(check.err for check in group):
+            above = 0
+            for var in opr.inputs:
+                above |= reached[var.id]
+            for var in opr.outputs:
+                reached[var.id] = above | bits.get(var.id, 0)
+        found.update(id(check) for i, check in enumerate(group) if reached[check.err.id] >> 2 * i & 3 == 3)
+    return found
 
 
 def _judge(check: Check, expect: Array, get: Array, err: Array | None) -> OutputResult:
