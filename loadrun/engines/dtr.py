@@ -90,11 +90,10 @@ class DTRProgram(Program):
         every: Observer | None = None,
     ) -> None:
         """Run the steps; `counts` tells what was done, `every` also sees executions beyond the first."""
-        run = _Run(self, values, every)
+        run = _Run(self, values, rng, every)
         for i, s in enumerate(self.steps):
             run.now = i
             if s.guard is None or (s.guard in values and values[s.guard].any()):
-                s.call.rng = rng
                 run.step(i)
                 if observe is not None:
                     observe(s.call.opr, [values[v] for v in s.writes])
@@ -116,10 +115,17 @@ class _Memory:
 class _Run:
     """The state of one execution."""
 
-    def __init__(self, program: DTRProgram, values: dict[int, Array], every: Observer | None) -> None:
+    def __init__(
+        self,
+        program: DTRProgram,
+        values: dict[int, Array],
+        rng: np.random.Generator,
+        every: Observer | None,
+    ) -> None:
         self.p = program
         self.producer = program.producer
         self.values = values
+        self.rng = rng
         self.every = every
         self.now = 0
         self.live = 0
@@ -157,7 +163,7 @@ class _Run:
         self.hold(dying)
         free = [v for v in free if v not in self.held]
         spare = [self.values[v] for v in free]
-        outs = run_step(s, args, spare)
+        outs = run_step(s, args, spare, self.rng)
         left = {id(a) for a in spare}
         taken = {v for v in free if id(self.values[v]) not in left}
         roots = {id(root(a)): v for v, a in zip(s.reads, args, strict=True)}

@@ -35,15 +35,22 @@ class _Execution:
     thread: str
 
 
+class _Current(threading.local):
+    """The run of one thread: when it began, and its executions."""
+
+    began = 0.0
+    runs: list[_Execution] | None = None
+
+
 class Profile:
-    """Records the last run of an engine.
+    """Records the last run of an engine; runs of several threads at once do not mix.
 
     Kernels are wrapped, so that an engine which is not profiled runs exactly as it would without this module.
     """
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
-        self._began = 0.0
+        self._current = _Current()
         self._runs: list[_Execution] | None = None
 
     def watch(self, steps: Sequence[Step], known: Inference) -> None:
@@ -53,16 +60,17 @@ class Profile:
 
     def start(self) -> None:
         """A run begins; what the last one recorded is forgotten."""
-        self._runs = []
-        self._began = perf_counter()
+        self._runs = self._current.runs = []
+        self._current.began = perf_counter()
 
     def record(self, execution: _Execution) -> None:
         """Add an execution, its times still by the clock."""
-        execution.start -= self._began
-        execution.kern -= self._began
-        execution.end -= self._began
-        if self._runs is not None:
-            self._runs.append(execution)
+        began = self._current.began
+        execution.start -= began
+        execution.kern -= began
+        execution.end -= began
+        if self._current.runs is not None:
+            self._current.runs.append(execution)
 
     def to_json(self) -> dict[str, Any]:
         """The last run as MegEngine's ``get_profile`` gives it, ready for `json.dumps`.

@@ -156,8 +156,7 @@ def execute(
     owners: dict[int, int] = {}
     for step in steps:
         if step.guard is None or (step.guard in values and values[step.guard].any()):
-            step.call.rng = rng
-            _execute(step, values, owners)
+            _execute(step, values, owners, rng)
             if observe is not None and not step.again:
                 observe(step.call.opr, [values[v] for v in step.writes])
             if every is not None:
@@ -172,31 +171,31 @@ def execute(
                     del owners[key]
 
 
-def _execute(step: Step, values: dict[int, Array], owners: dict[int, int]) -> None:
+def _execute(step: Step, values: dict[int, Array], owners: dict[int, int], rng: np.random.Generator) -> None:
     args = [values.get(v, ABSENT) if step.merges else values[v] for v in step.reads]
     spare = [
         values[v]
         for v in step.dying
         if v in values and v in step.reads and owners.get(id(root(values[v]))) == 1 and whole(values[v])
     ]
-    for v, out in zip(step.writes, run_step(step, args, spare), strict=True):
+    for v, out in zip(step.writes, run_step(step, args, spare, rng), strict=True):
         values[v] = out
         _own(out, args, owners)
 
 
-def run_step(step: Step, args: list[Array], spare: list[Array]) -> list[Array]:
+def run_step(step: Step, args: list[Array], spare: list[Array], rng: np.random.Generator) -> list[Array]:
     """The outputs of one step.
 
     Args:
         spare: arrays among `args` whose memory the kernel may write its result into.
+        rng: what random operators draw from.
 
     Raises:
         EngineError: the kernel failed, or gave another dtype than its rule says.
     """
     call = step.call
-    call.spare = spare
     try:
-        result = step.kernel(call, *args)
+        result = step.kernel(call.in_run(rng, spare), *args)
     except LoadRunError as e:
         raise type(e)(f"{describe(call.opr)}: {e}") from e
     except MemoryError as e:
@@ -205,8 +204,6 @@ def run_step(step: Step, args: list[Array], spare: list[Array]) -> list[Array]:
         ) from e
     except Exception as e:
         raise EngineError(f"{describe(call.opr)} failed: {e}; inputs: {_inputs_text(call, args)}") from e
-    finally:
-        call.spare = []
     outs = result if isinstance(result, tuple) else (result,)
     found = []
     for out, dtype in zip(outs, call.outputs, strict=True):

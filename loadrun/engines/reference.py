@@ -10,6 +10,7 @@ import numpy as np
 from ..dtypes import Array, nbytes
 from ..errors import EngineError, InputError, UsageError
 from ..graph import Graph, Var
+from ..locks import ForkLock
 from ..ops.control import find_branches
 from ..ops.infer import Inference, describe, infer_dtypes, infer_shapes
 from ..ops.numeric.parallel import blas_serial
@@ -79,6 +80,7 @@ class ReferenceEngine:
         self._values: dict[int, Array] | None = None
         self._steps: list[Step] = []
         self._programs: dict[tuple[object, ...], Program] = {}
+        self._compiling = ForkLock()
 
     @property
     def inputs(self) -> dict[str, Var]:
@@ -165,16 +167,20 @@ class ReferenceEngine:
         """The program for these input shapes, made on first use."""
         shapes = {n: fed[v.id].shape for n, v in self._inputs.items()}
         key = (fused, *shapes.items())
-        program = self._programs.pop(key, None)
-        if program is None:
-            known = infer_shapes(self.graph, self._oprs, shapes)
-            self._check_memory(known)
-            if self._values is None:
-                self._values = self._fold()
-            program = self._compile(known, fused=fused)
-            while len(self._programs) >= _PROGRAMS:
-                self._programs.pop(next(iter(self._programs)))
-        self._programs[key] = program
+        with self._compiling:
+            program = self._programs.pop(key, None) or self._made(shapes, fused=fused)
+            self._programs[key] = program
+        return program
+
+    def _made(self, shapes: Mapping[str, Shape], *, fused: bool) -> Program:
+        """A new program, with room for it among those that are kept."""
+        known = infer_shapes(self.graph, self._oprs, shapes)
+        self._check_memory(known)
+        if self._values is None:
+            self._values = self._fold()
+        program = self._compile(known, fused=fused)
+        while len(self._programs) >= _PROGRAMS:
+            self._programs.pop(next(iter(self._programs)))
         return program
 
     def _compile(self, known: Inference, *, fused: bool) -> Program:

@@ -100,8 +100,7 @@ class WideEngine:
             rng = np.random.default_rng(self.seed)
             for step in self._steps:
                 if step.guard is None or (step.guard in values and values[step.guard].any()):
-                    step.call.rng = rng
-                    self._execute(step, values)
+                    self._execute(step, values, rng)
                 for v in step.dying:
                     values.pop(v, None)
         for var in self.targets:
@@ -109,11 +108,11 @@ class WideEngine:
                 raise EngineError(f"{var.label!r} has no value: it lies in a branch that was not taken")
         return [values[var.id] for var in self.targets]
 
-    def _execute(self, step: Step, values: dict[int, Array]) -> None:
+    def _execute(self, step: Step, values: dict[int, Array], rng: np.random.Generator) -> None:
         call = step.call
         args = [values.get(v) if step.merges else values[v] for v in step.reads]
         try:
-            result = self._result(step, args)
+            result = self._result(step, call.in_run(rng, []), args)
         except LoadRunError as e:
             raise type(e)(f"{describe(call.opr)}: {e}") from e
         except Exception as e:
@@ -121,9 +120,8 @@ class WideEngine:
         outs = result if isinstance(result, tuple) else (result,)
         values.update(zip(step.writes, outs, strict=True))
 
-    def _result(self, step: Step, args: list[Array | None]) -> Any:
+    def _result(self, step: Step, call: Call, args: list[Array | None]) -> Any:
         """What an operator gives: in float64 if it can, or else what its kernel makes of rounded inputs."""
-        call = step.call
         counted = _F32 in call.inputs and _F32 in call.outputs
         if counted and not any(d.is_float and d != _F32 for d in (*call.inputs, *call.outputs)):
             kinds = call.inputs

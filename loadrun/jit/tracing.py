@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from types import AsyncGeneratorType, CoroutineType, GeneratorType
@@ -20,6 +19,7 @@ from ..imperative.convert import as_tensor
 from ..imperative.sizes import Dim, Shape
 from ..imperative.source import shown
 from ..imperative.value import Tensor
+from ..locks import ForkLock
 from ..optimize import simplify
 from ..rewrite.copies import subgraph
 from .arguments import Argument, TraceArgumentError, changed_among, settle
@@ -135,7 +135,7 @@ class trace(Dumps):
         }
         self._fixed = capture_as_const or record_only
         self._mode = "never" if record_only else "lazy" if symbolic else "eager"
-        self._lock = threading.RLock()
+        self._lock = ForkLock()
         self._bound = Bound()
         self.reset()
 

@@ -55,14 +55,18 @@ FlopsRule = Callable[[Opr, Sequence[Shape], Sequence[Shape]], int]
 class Call:
     """What a kernel knows besides its input arrays.
 
+    A step's call is the same in every run; a kernel gets one of its own, which `in_run` makes of it, so that several
+    threads may execute the same program.
+
     Attributes:
         opr: the operator.
         inputs: dtype of every input (scale and zero point of quantized ones).
         outputs: dtype of every output; the kernel must return arrays of these storage dtypes.
         const: for every input whether it is the same array in every run, so that what is derived from it
             (a transformed weight) may be kept in `memo`.
-        memo: the operator's own store between runs.
-        rng: the engine's random generator.
+        memo: the operator's own store between runs, of all threads: what is put there is never changed again.
+        rng: the run's random generator.
+        spare: dying inputs, see `reuse`.
         finish: what the engine fused to a convolution, see `take_finish`.
     """
 
@@ -74,6 +78,10 @@ class Call:
     rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
     spare: list[Array] = field(default_factory=list)
     finish: Finish | None = None
+
+    def in_run(self, rng: np.random.Generator, spare: list[Array]) -> Call:
+        """The call for one execution."""
+        return Call(self.opr, self.inputs, self.outputs, self.const, self.memo, rng, spare)
 
     def get(self, kind: type[R]) -> R:
         """The operator's parameter record of that class."""

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from ...dtypes import Array
+from ...locks import after_fork
 
 __all__ = ["blas_serial", "blas_threads", "matmul", "parallel", "scratch", "set_threads", "threads"]
 
@@ -81,16 +82,12 @@ class _Pool:
         self.busy = threading.Lock()
         self.workers: list[_Worker] = []
         self.size: int | None = None
-        self.pid = os.getpid()
 
     def run(self, job: _Job, helpers: int) -> bool:
         """Run a job with up to that many workers; False when the pool is taken by another thread."""
         if not self.busy.acquire(blocking=False):
             return False
         try:
-            if self.pid != os.getpid():
-                # Threads do not survive a fork.
-                self.workers, self.pid = [], os.getpid()
             while len(self.workers) < helpers:
                 self.workers.append(_Worker())
             called = self.workers[:helpers]
@@ -105,6 +102,10 @@ class _Pool:
         finally:
             self.busy.release()
         return True
+
+    def reset(self) -> None:
+        """Begin anew in a forked child: threads do not survive a fork, and one of them may have been busy here."""
+        self.busy, self.workers = threading.Lock(), []
 
 
 _pool = _Pool()
@@ -137,7 +138,7 @@ def set_threads(n: int) -> None:
     if n < 1:
         raise ValueError(f"the number of threads must be at least 1, got {n}")
     _pool.size = int(n)
-    if not _serial.depth:
+    if not _serial.held:
         _set_blas(n)
 
 
@@ -216,24 +217,39 @@ class _Serial:
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.depth = 0
+        self.held: dict[int, int] = {}
         self.before = 1
+        self.left = False
 
     def __enter__(self) -> None:
+        me = threading.get_ident()
         with self.lock:
-            if not self.depth:
-                self.before = blas_threads() or 1
+            if not self.held:
+                if not self.left:
+                    self.before = blas_threads() or 1
+                self.left = False
                 _set_blas(1)
-            self.depth += 1
+            self.held[me] = self.held.get(me, 0) + 1
 
     def __exit__(self, *_: object) -> None:
+        me = threading.get_ident()
         with self.lock:
-            self.depth -= 1
-            if not self.depth:
+            self.held[me] -= 1
+            if not self.held[me]:
+                del self.held[me]
+            if not self.held:
                 _set_blas(self.before)
+
+    def reset(self) -> None:
+        """Forget the other threads in a forked child; what they would have restored is restored with its next use."""
+        me = threading.get_ident()
+        mine = {me: self.held[me]} if me in self.held else {}
+        self.lock, self.left, self.held = threading.Lock(), self.left or (bool(self.held) and not mine), mine
 
 
 _serial = _Serial()
+after_fork(_pool.reset)
+after_fork(_serial.reset)
 _as_it_is = nullcontext()
 
 
@@ -247,7 +263,7 @@ def splits(work: int = WORTH) -> int:
 
     1 where BLAS itself has several threads, and for little work, which ends before another thread has begun.
     """
-    return threads() if _serial.depth and work >= WORTH else 1
+    return threads() if _serial.held and work >= WORTH else 1
 
 
 def matmul(a: Array, b: Array, out: Array | None = None) -> Array:

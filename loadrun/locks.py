@@ -1,0 +1,65 @@
+"""Locks that a forked child finds open, whatever other threads of its parent were doing."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from types import TracebackType
+from weakref import WeakSet
+
+__all__ = ["ForkLock", "after_fork"]
+
+
+def after_fork(func: Callable[[], None]) -> None:
+    """Call `func` in every forked child, where of all threads only the calling one goes on."""
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=func)
+
+
+class ForkLock:
+    """A lock for ``with``, which its holder may take again.
+
+    A fork copies locks as they are, but not the threads that would open them. In the child a lock is open
+    unless the thread that forked holds it.
+
+    >>> lock = ForkLock()
+    >>> with lock, lock:
+    ...     lock.depth
+    2
+    """
+
+    def __init__(self) -> None:
+        self.depth = 0
+        self._owner = 0
+        self._lock = threading.RLock()
+        _LOCKS.add(self)
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+        self._owner = threading.get_ident()
+        self.depth += 1
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.depth -= 1
+        if not self.depth:
+            self._owner = 0
+        self._lock.release()
+
+    def reset(self) -> None:
+        """Open the lock in a child whose only thread does not hold it."""
+        if self._owner != threading.get_ident():
+            self._lock, self._owner, self.depth = threading.RLock(), 0, 0
+
+
+_LOCKS: WeakSet[ForkLock] = WeakSet()
+
+
+def _reset() -> None:
+    for lock in list(_LOCKS):
+        lock.reset()
+
+
+after_fork(_reset)
