@@ -16,7 +16,7 @@ from .compare import Comparison, assert_equal_error, compare, passes
 from .dtypes import Array, DType, dtype_of
 from .dump import load
 from .engines import Engine, make_engine
-from .errors import InputError, LoadRunError
+from .errors import InputError, LoadRunError, UsageError
 from .graph import Graph, Var
 from .params import Elemwise, ElemwiseMode, Reduce, ReduceMode
 from .testcase import EXPECT, Bundle, Check, Testcase
@@ -137,6 +137,7 @@ class Runner:
 
     Raises:
         UnsupportedError: the graph holds an operator that cannot be executed.
+        UsageError: the seed is negative.
 
     >>> import loadrun
     >>> runner = loadrun.Runner("fixtures/nets/mlp.mge")
@@ -147,6 +148,8 @@ class Runner:
     def __init__(
         self, bundle: Bundle | str | os.PathLike[str], engine: str = "reference", *, seed: int = 0
     ) -> None:
+        if seed < 0:
+            raise UsageError(f"a seed must be a whole number of at least 0, found {seed}")
         self.bundle = bundle if isinstance(bundle, Bundle) else load(bundle)
         self.engine_name = engine
         self.seed = seed
@@ -417,6 +420,7 @@ class FileResult:
     Attributes:
         path: the file.
         message: why the file could not be read or executed, for the verdict error.
+        fault: whether that is a fault of loadrun.
         warnings: what MegEngine would only warn of.
         load_seconds: time to read the file.
         testcases: how many results are of testcases, not of a run on given inputs.
@@ -433,6 +437,7 @@ class FileResult:
 
     path: str
     message: str | None = None
+    fault: bool = False
     warnings: list[str] = field(default_factory=list)
     load_seconds: float = 0.0
     testcases: int = 0

@@ -105,4 +105,4 @@ def test_warnings_and_errors(negate: str, tmp_path: Path, capsys: pytest.Capture
         "           ^\n"
     ) in shown
     assert main([negate, "--input", "#ones", "--seed", "-1"]) == 2
-    assert "a seed must be a whole number" in capsys.readouterr().out
+    assert "--seed: expected a whole number from 0 to 2**64 - 1" in capsys.readouterr().err

@@ -3,26 +3,37 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
+import traceback
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import NoReturn, TypeVar
 
-from ..errors import FormatError
+from ..errors import FormatError, LoadRunError
+from ..inputspec import MAX_SEED
 from ..runner import Verdict
+from ..shown import clean
 
 __all__ = [
     "EXIT_ERROR",
     "EXIT_FAIL",
+    "EXIT_FAULT",
     "EXIT_NOT_COMPARED",
     "EXIT_PASS",
+    "Failure",
     "Parser",
     "Warnings",
     "exit_code",
+    "failure",
     "progress",
+    "seed",
 ]
 
 EXIT_PASS, EXIT_FAIL, EXIT_ERROR, EXIT_NOT_COMPARED = 0, 1, 2, 3
+EXIT_FAULT = 70
+"""What loadrun did not foresee; the number is that of EX_SOFTWARE in sysexits.h."""
 T = TypeVar("T")
 
 
@@ -31,7 +42,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Print the message and leave with exit code 2."""
-        print(f"{self.prog}: {message}\n`{self.prog} --help` lists the options.", file=sys.stderr)
+        print(f"{self.prog}: {clean(message, 500)}\n`{self.prog} --help` lists the options.", file=sys.stderr)
         raise SystemExit(EXIT_ERROR)
 
 
@@ -48,10 +59,56 @@ def reason(e: Exception, *, named: bool = False) -> str:
     return str(e)
 
 
-def exit_code(verdicts: Iterable[Verdict], *, no_check: bool = False) -> int:
+@dataclass(frozen=True)
+class Failure:
+    """Why something could not be done, whether that is a fault of loadrun, and the exit code that follows."""
+
+    message: str
+    fault: bool = False
+
+    @property
+    def code(self) -> int:
+        """What a command that does nothing else exits with."""
+        return EXIT_FAULT if self.fault else EXIT_ERROR
+
+
+def failure(e: Exception, *, named: bool = False) -> Failure:
+    """What to say of an exception; one that loadrun did not foresee is its fault, not the file's.
+
+    With LOADRUN_TRACEBACK in the environment such a one is shown whole, on standard error.
+
+    Args:
+        e: the exception.
+        named: for a line that does not name the file otherwise.
+
+    >>> failure(FileNotFoundError(2, "No such file or directory", "a.mge"), named=True)
+    Failure(message='a.mge: No such file or directory', fault=False)
+    """
+    if isinstance(e, (LoadRunError, OSError)):
+        return Failure(reason(e, named=named))
+    if isinstance(e, MemoryError):
+        return Failure("this takes more memory than there is")
+    if os.environ.get("LOADRUN_TRACEBACK"):
+        traceback.print_exception(e)
+    place = traceback.extract_tb(e.__traceback__)[-1:]
+    at = f" at {os.path.basename(place[0].filename)}:{place[0].lineno}" if place else ""
+    return Failure(
+        f"this is a fault of loadrun, please report it: {type(e).__name__}{at}: {str(e)[:500]}", fault=True
+    )
+
+
+def seed(value: str) -> int:
+    """The number of ``--seed``."""
+    number = int(value) if value.isascii() and value.isdigit() and len(value) <= 20 else -1
+    if not 0 <= number <= MAX_SEED:
+        raise argparse.ArgumentTypeError(f"expected a whole number from 0 to 2**64 - 1, found {value!r}")
+    return number
+
+
+def exit_code(verdicts: Iterable[Verdict], *, no_check: bool = False, fault: bool = False) -> int:
     """The exit code for the verdicts of all files.
 
-    An error outweighs a failed check, which outweighs a file with nothing compared.
+    A fault of loadrun outweighs an error, which outweighs a failed check, which outweighs a file with nothing compared.
 
     >>> exit_code([Verdict.PASS, Verdict.FAIL])
     1
@@ -59,6 +116,8 @@ def exit_code(verdicts: Iterable[Verdict], *, no_check: bool = False) -> int:
     (3, 0)
     """
     found = set(verdicts)
+    if fault:
+        return EXIT_FAULT
     if Verdict.ERROR in found:
         return EXIT_ERROR
     if Verdict.FAIL in found:

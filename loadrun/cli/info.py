@@ -6,10 +6,10 @@ import sys
 
 from ..describe import Description, describe
 from ..dump import load_all
-from ..errors import LoadRunError
 from ..report import json as json_report
-from ..report.text import clean, shape_text, table
-from .groups import EXIT_ERROR, EXIT_PASS, Parser
+from ..report.text import shape_text, table
+from ..shown import clean, indented
+from .groups import EXIT_PASS, Parser, failure
 
 __all__ = ["main"]
 
@@ -34,9 +34,10 @@ def main(argv: list[str]) -> int:
     for path in args.files:
         try:
             found += [describe(b) for b in load_all(path)]
-        except (LoadRunError, OSError) as e:
-            print(f"loadrun: {e}", file=sys.stderr)
-            code = EXIT_ERROR
+        except Exception as e:
+            fault = failure(e, named=True)
+            print(f"loadrun: {indented(fault.message, 9)}", file=sys.stderr)
+            code = max(code, fault.code)
     if args.json:
         print(json_report.dumps(found[0] if len(found) == 1 else found))
     else:

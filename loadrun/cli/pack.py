@@ -22,9 +22,10 @@ from ..optimize import optimize_for_inference
 from ..optimize.options import FLAGS, InferenceOptions
 from ..pack.noise import suggest
 from ..pack.packing import Packer
-from ..report.text import clean, dtype_text, shape_text, table
+from ..report.text import dtype_text, shape_text, table
+from ..shown import clean
 from ..testcase import EXPECT, Testcase
-from .groups import EXIT_PASS, Parser, Warnings, progress
+from .groups import EXIT_PASS, Parser, Warnings, progress, seed
 from .inputs import add_input_options, cases_of
 
 __all__ = ["main"]
@@ -83,7 +84,9 @@ def parser() -> Parser:
         "--no-assert", action="store_true", help="embed the inputs alone, without outputs and checks"
     )
     p.add_argument("--no-record", action="store_true", help="leave out provenance and digests")
-    p.add_argument("--seed", type=int, default=0, help="seed of random data and random operators (default 0)")
+    p.add_argument(
+        "--seed", type=seed, default=0, help="seed of random data and random operators (default 0)"
+    )
     p.add_argument("--engine", choices=ENGINES, default="reference", help="what executes the model")
     p.add_argument("-q", "--quiet", action="store_true", help="print no table")
     _optimization_options(p)
@@ -201,7 +204,7 @@ def main(argv: list[str]) -> int:
         print()
     kept = f" ({packer.kept} kept)" if packer.kept else ""
     print(
-        f"{args.output}: {result.testcases} testcase{'s' * (result.testcases != 1)}{kept}, "
+        f"{clean(args.output, 200)}: {result.testcases} testcase{'s' * (result.testcases != 1)}{kept}, "
         f"{result.nr_opr} operators, {Path(args.output).stat().st_size} bytes"
     )
     return EXIT_PASS

@@ -16,12 +16,11 @@ from ..bench import Timing, measure
 from ..dtypes import Array
 from ..dump import load_all
 from ..engines import ENGINES
-from ..errors import FormatError, LoadRunError
 from ..inputs.lists import count_cases
 from ..report import text
 from ..runner import FileResult, Result, Runner, random_inputs
 from ..testcase import Bundle
-from .groups import Parser, Warnings, exit_code, progress, reason
+from .groups import Parser, Warnings, exit_code, failure, progress, seed
 from .inputs import add_input_options, cases_of, check_input_options
 from .stream import json_file, show
 
@@ -34,7 +33,7 @@ def parser() -> Parser:
         prog="loadrun",
         description="Replay the testcases embedded in MegEngine dumps and check their outputs.",
         epilog="Exit codes: 0 at least one check was made and all passed; 1 a check failed; 2 a bad file, bad "
-        "usage or a model that cannot be executed; 3 it ran but nothing was compared.",
+        "usage or a model that cannot be executed; 3 it ran but nothing was compared; 70 a fault of loadrun.",
     )
     p.add_argument("files", nargs="+", metavar="MODEL.mge")
     add_input_options(p, "--input")
@@ -50,7 +49,7 @@ def parser() -> Parser:
     p.add_argument("--json", metavar="FILE", help="write all results as JSON (- for standard output)")
     p.add_argument("--no-check", action="store_true", help="nothing to compare is wanted: exit with 0, not 3")
     p.add_argument(
-        "--seed", type=int, default=0, help="seed of random inputs and random operators (default 0)"
+        "--seed", type=seed, default=0, help="seed of random inputs and random operators (default 0)"
     )
     p.add_argument("--engine", choices=ENGINES, default="reference", help="what executes the model")
     p.add_argument("-q", "--quiet", action="store_true", help="print the summary line only")
@@ -95,7 +94,9 @@ def main(argv: list[str]) -> int:
                 if out is not None:
                     print(file=out)
         print(text.summary(found), file=shown)
-        code = exit_code((f.verdict for f in found), no_check=args.no_check)
+        code = exit_code(
+            (f.verdict for f in found), no_check=args.no_check, fault=any(f.fault for f in found)
+        )
         if report is not None:
             report.close(code)
     return code
@@ -106,8 +107,9 @@ def _bundles(path: str) -> Iterator[tuple[FileResult, Bundle | None]]:
     start = time.perf_counter()
     try:
         bundles = load_all(path)
-    except (FormatError, OSError) as e:
-        yield FileResult(path, message=reason(e)), None
+    except Exception as e:
+        found = failure(e)
+        yield FileResult(path, message=found.message, fault=found.fault), None
         return
     seconds = time.perf_counter() - start
     for i, bundle in enumerate(bundles):
@@ -152,8 +154,9 @@ def _time(bundle: Bundle, args: argparse.Namespace, file: FileResult) -> Timing 
         else:
             feeds = bundle.testcases[0].inputs if len(bundle.testcases) else random_inputs(bundle, args.seed)
         return measure(lambda: runner.run(feeds), args.iter, args.warmup_iter)
-    except LoadRunError as e:
-        file.message = str(e)
+    except Exception as e:
+        found = failure(e, named=True)
+        file.message, file.fault = found.message, found.fault
         return None
 
 

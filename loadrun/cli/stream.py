@@ -10,11 +10,12 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TextIO
 
-from ..errors import LoadRunError
 from ..files import replacing
 from ..report import json as json_report
 from ..report import text
 from ..runner import FileResult, Result
+from ..shown import clean
+from .groups import failure
 
 __all__ = ["json_file", "show"]
 
@@ -45,7 +46,7 @@ def show(
         nonlocal said
         if out is None:
             if file.message:
-                print(f"{text.clean(file.path, 200)}\n{text.error(file.message)}", file=sys.stderr)
+                print(f"{clean(file.path, 200)}\n{text.error(file.message)}", file=sys.stderr)
             return
         _clear_progress()
         new = [text.head(file)] if said is None else [text.warning(w) for w in file.warnings if w not in said]
@@ -61,12 +62,21 @@ def show(
                 if seen is not None:
                     seen(bare)
                 yield bare
-        except LoadRunError as e:
-            file.message = str(e)
+        except Exception as e:
+            found = failure(e, named=True)
+            file.message, file.fault = found.message, found.fault
+
+    def table(block: list[Result]) -> str:
+        try:
+            return rows.block(block)
+        except Exception as e:
+            found = failure(e, named=True)
+            file.message, file.fault = found.message, found.fault
+            return ""
 
     for block in _blocks(counted()):
         if out is not None:
-            tell(rows.block(block))
+            tell(table(block))
     tell(text.error(file.message) if file.message else "")
 
 

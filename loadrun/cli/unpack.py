@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..dump import load
 from ..pack.unpacking import unpack
+from ..shown import clean
 from .groups import EXIT_PASS, Parser
 
 __all__ = ["main"]
@@ -27,5 +28,5 @@ def main(argv: list[str]) -> int:
     bundle = load(args.file)
     unpack(bundle, args.output)
     count = len(bundle.testcases)
-    print(f"{args.output}: the model and {count} testcase{'s' * (count != 1)}")
+    print(f"{clean(args.output, 200)}: the model and {count} testcase{'s' * (count != 1)}")
     return EXIT_PASS

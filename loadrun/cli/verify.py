@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from ..dump import load_all
 from ..dump.record import header
 from ..engines import ENGINES
-from ..errors import LoadRunError
 from ..pack.unpacking import mismatches
-from ..report.text import clean, summary
+from ..report.text import summary
 from ..runner import FileResult, Result, Runner, Verdict
+from ..shown import clean
 from ..testcase import Bundle
-from .groups import EXIT_FAIL, Parser, exit_code, progress, reason
+from .groups import EXIT_FAIL, Parser, exit_code, failure, progress, seed
 from .stream import show
 
 __all__ = ["main"]
@@ -30,7 +30,7 @@ def parser() -> Parser:
         epilog="Exit codes as those of `loadrun run`; 1 also where something differs from its digest.",
     )
     p.add_argument("files", nargs="+", metavar="FILE.mge")
-    p.add_argument("--seed", type=int, default=0, help="seed of random operators (default 0)")
+    p.add_argument("--seed", type=seed, default=0, help="seed of random operators (default 0)")
     p.add_argument("--engine", choices=ENGINES, default="reference", help="what executes the model")
     p.add_argument("-q", "--quiet", action="store_true", help="print no table")
     p.add_argument("--no-check", action="store_true", help="nothing to compare is wanted: exit with 0, not 3")
@@ -45,8 +45,9 @@ def main(argv: list[str]) -> int:
     for path in args.files:
         try:
             bundles = load_all(path)
-        except (LoadRunError, OSError) as e:
-            found.append(FileResult(path, message=reason(e)))
+        except Exception as e:
+            why = failure(e)
+            found.append(FileResult(path, message=why.message, fault=why.fault))
             show(found[-1], (), None if args.quiet else sys.stdout)
             continue
         for i, bundle in enumerate(bundles):
@@ -58,7 +59,8 @@ def main(argv: list[str]) -> int:
             if not args.quiet:
                 print()
     print(summary(found))
-    code = exit_code((f.verdict for f in found), no_check=args.no_check)
+    fault = any(f.fault for f in found)
+    code = exit_code((f.verdict for f in found), no_check=args.no_check, fault=fault)
     return code if intact or Verdict.ERROR in {f.verdict for f in found} else EXIT_FAIL
 
 
@@ -81,8 +83,8 @@ def _digests(name: str, bundle: Bundle) -> bool:
             known = whence if isinstance(whence, dict) else {}
             by = ", ".join(f"{k} {known[k]}" for k in ("time", "loadrun", "engine", "seed") if k in known)
             print(f"{shown}: all digests agree ({clean(by, 300)})")
-    except LoadRunError as e:
-        print(f"{shown}: {clean(str(e), 300)}")
+    except Exception as e:
+        print(f"{shown}: {clean(failure(e).message, 300)}")
         return False
     return not count
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ..bench import Timing
 from ..dtypes import DType
 from ..runner import FileResult, OutputResult, Result, Verdict
+from ..shown import clean, indented
 
 __all__ = [
     "Rows",
-    "clean",
     "dtype_text",
     "error",
     "head",
@@ -22,19 +21,6 @@ __all__ = [
     "timing_line",
     "warning",
 ]
-
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
-_WIDEST = 60
-
-
-def clean(text: str, width: int = _WIDEST) -> str:
-    """Text from a file, safe to print: control characters escaped, long names shortened in the middle.
-
-    >>> clean("a" + chr(27) + "[31m")
-    'a\\\\x1b[31m'
-    """
-    text = _CONTROL.sub(lambda m: ascii(m.group())[1:-1], text)
-    return text if len(text) <= width else f"{text[: width // 2 - 1]}...{text[-(width // 2 - 2) :]}"
 
 
 def table(rows: Iterable[Sequence[Any]], headers: Sequence[str], right: Iterable[int] = ()) -> str:
@@ -78,9 +64,7 @@ def warning(text: str) -> str:
 
 def error(message: str) -> str:
     """The lines for why a file could not be read or executed."""
-    # The further lines of a message are a specification with a caret under its fault.
-    lines = [clean(line, 2000) for line in message.split("\n")]
-    return "  error: " + "\n         ".join(lines)
+    return "  error: " + indented(message, 9)
 
 
 _HEADERS = ("testcase", "output", "shape", "dtype", "max error", "tolerance", "verdict", "ms")
