@@ -1,4 +1,4 @@
-"""Settings that code written for MegEngine makes; what a numpy engine has no use for is kept and has no effect.
+"""Settings under the name of ``megengine.config``; what a numpy engine has no use for is kept and has no effect.
 
 Attributes:
     benchmark_kernel: no effect.
@@ -11,49 +11,15 @@ Attributes:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
+from .imperative.switches import forward
+from .imperative.switches import override as _override  # noqa: F401
 
 __all__ = ["async_level", "benchmark_kernel", "deterministic_kernel", "disable_memory_forwarding"]
 
-benchmark_kernel: bool = False
-deterministic_kernel: bool = False
-async_level: int = 2
-disable_memory_forwarding: bool = False
-_compute_mode: str = "default"
+benchmark_kernel: bool
+deterministic_kernel: bool
+async_level: int
+disable_memory_forwarding: bool
+_compute_mode: str
 
-
-def _reset(**values: Any) -> dict[str, Any]:
-    """Set the values that are not None; what all of them were before."""
-    before = {name: globals()[name] for name in values}
-    globals().update({name: value for name, value in values.items() if value is not None})
-    return before
-
-
-@contextmanager
-def _override(
-    benchmark_kernel: bool | None = None,
-    deterministic_kernel: bool | None = None,
-    async_level: int | None = None,
-    compute_mode: str | None = None,
-) -> Iterator[None]:
-    """Other settings inside a ``with`` block, or inside a function that this decorates.
-
-    >>> from loadrun import config
-    >>> with config._override(compute_mode="float32"):
-    ...     config._compute_mode
-    'float32'
-    >>> config._compute_mode
-    'default'
-    """
-    before = _reset(
-        benchmark_kernel=benchmark_kernel,
-        deterministic_kernel=deterministic_kernel,
-        async_level=async_level,
-        _compute_mode=compute_mode,
-    )
-    try:
-        yield
-    finally:
-        _reset(**before)
+forward(__name__, {**{name: name for name in __all__}, "_compute_mode": "compute_mode"})

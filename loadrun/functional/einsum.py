@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..imperative import Tensor, as_tensor
+from ..imperative.contraction import contracted
 from .geometry import require
 
 __all__ = ["einsum"]
@@ -29,8 +30,6 @@ def einsum(equation: str, *args: Any) -> Tensor:
     >>> einsum("ij,jk->ik", x, x).tolist(), einsum("ii", x).item()
     ([[7.0, 10.0], [15.0, 22.0]], 5.0)
     """
-    from ..lowering.einsum import contracted
-
     tensors = [as_tensor(x) for x in args]
     kinds = [*dict.fromkeys(str(x._dtype) for x in tensors)]
     require(len(kinds) == 1, f"einsum takes tensors of one dtype, found {', '.join(kinds) or 'none'}")

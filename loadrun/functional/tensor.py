@@ -6,16 +6,28 @@ Functions that make tensors are in `loadrun.functional.creation`, those that pic
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from .. import params as P
-from ..errors import EngineError, TraceError
-from ..imperative import Dim, Tensor, apply, apply1, as_tensor, shape_tensor
+from ..imperative import Dim, Tensor, apply, apply1, as_tensor
+from ..imperative.shaping import (
+    axes_within,
+    broadcast_to,
+    concat,
+    copy,
+    entries_of,
+    expand_dims,
+    flatten,
+    reshape,
+    squeeze,
+    stack,
+    swapaxes,
+    transpose,
+)
 from .creation import (
     arange,
     complex,
@@ -74,252 +86,6 @@ __all__ = [
 ]
 
 
-def _listed(shape: Any) -> list[Any] | None:
-    """The entries of a shape given one by one; None for a tensor."""
-    if isinstance(shape, Tensor):
-        return None
-    if isinstance(shape, np.ndarray):
-        return [int(n) for n in shape.reshape(-1)]
-    return list(shape) if isinstance(shape, Iterable) else [shape]
-
-
-def broadcast_to(inp: Any, shape: Any) -> Tensor:
-    """The tensor repeated along its axes of size 1, and along new leading ones, up to a shape.
-
-    Args:
-        inp: any tensor.
-        shape: sizes, or a tensor of them; None keeps the size that the tensor has there.
-
-    Raises:
-        ValueError: a negative size, or None for a new axis.
-        EngineError: the tensor does not broadcast to the shape.
-
-    >>> broadcast_to(Tensor([1, 2, 3]), (2, None)).tolist()
-    [[1, 2, 3], [1, 2, 3]]
-    """
-    x = as_tensor(inp)
-    sizes = _listed(shape)
-    if sizes is None:
-        return apply1("Broadcast", P.Empty(), inputs=[x, shape_tensor(shape)], scalar=False)
-    for i, size in enumerate(sizes):
-        if size is None:
-            if i - len(sizes) + x.ndim < 0:
-                raise ValueError(
-                    f"the size of a new axis cannot be None, found {sizes} for shape {[*x.shape]}"
-                )
-            sizes[i] = x.shape[i - len(sizes)]
-        elif not isinstance(size, Tensor) and size < 0:
-            raise ValueError(f"a size must not be negative, found {size} at place {i} of the shape")
-    if not sizes:
-        if x.ndim:
-            raise EngineError(f"cannot broadcast {[*x.shape]} to a scalar")
-        return x._frozen()
-    return apply1("Broadcast", P.Empty(), inputs=[x, shape_tensor(tuple(sizes))], scalar=False)
-
-
-def _free_axis(sizes: Sequence[Any]) -> int | None:
-    """The place of -1 among known sizes."""
-    found = None
-    for i, size in enumerate(sizes):
-        if size < -1:
-            raise ValueError(f"a size must be at least -1, found {size} at place {i} of the shape")
-        if size == -1:
-            if found is not None:
-                raise ValueError(f"only one size can be -1, found it at {found} and {i} of the shape")
-            found = i
-    return found
-
-
-def _size_value(size: Any) -> Any:
-    """A size, or the value of a tensor of one or more sizes; 1 where a trace does not know it."""
-    if not isinstance(size, Tensor):
-        return size
-    try:
-        return size.numpy()
-    except TraceError:
-        return np.ones(size._tuple_shape, np.int32)
-
-
-def reshape(inp: Any, target_shape: Any) -> Tensor:
-    """The same elements in another shape.
-
-    Args:
-        inp: any tensor.
-        target_shape: sizes, or a tensor of them; one may be -1 and follows from the others.
-
-    Raises:
-        ValueError: several sizes are -1, or one is less.
-        EngineError: the numbers of elements differ.
-
-    >>> reshape(arange(6), (2, -1)).tolist()
-    [[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]]
-    """
-    x = as_tensor(inp)
-    sizes = _listed(target_shape)
-    if sizes is None:
-        known = np.reshape(_size_value(target_shape), -1).tolist()
-        target = shape_tensor(target_shape)
-    else:
-        known = [_size_value(n) for n in sizes]
-        target = shape_tensor(tuple(sizes) or (1,))
-    free = _free_axis(known)
-    param = P.OptionalAxisV1() if free is None else P.OptionalAxisV1(axis=free)
-    return apply1("ReshapeV1", param, inputs=[x, target], scalar=not known)
-
-
-def flatten(inp: Any, start_axis: int = 0, end_axis: int = -1) -> Tensor:
-    """The tensor with the axes from `start_axis` to `end_axis`, both included, made one.
-
-    >>> flatten(ones((2, 3, 4)), 1).shape
-    (2, 12)
-    """
-    x = as_tensor(inp)
-    shape = x.shape
-    start = start_axis + len(shape) if start_axis < 0 else start_axis
-    behind = () if end_axis == -1 else shape[end_axis + 1 :]
-    return reshape(x, (*shape[:start], -1, *behind))
-
-
-def transpose(inp: Any, pattern: Any) -> Tensor:
-    """The tensor with its axes in another order.
-
-    Args:
-        inp: any tensor.
-        pattern: for each axis of the result the axis of the input, or ``"x"`` (also -1) for a new one of size 1;
-            axes left out must have size 1.
-
-    Raises:
-        EngineError: the pattern does not fit the tensor.
-
-    >>> transpose(Tensor([[1, 2], [3, 4]]), (1, 0)).tolist(), transpose(ones((2, 3)), (1, "x", 0)).shape
-    ([[1, 3], [2, 4]], (3, 1, 2))
-    """
-    x = as_tensor(inp)
-    entries = pattern.numpy() if isinstance(pattern, Tensor) else pattern
-    order = tuple(-1 if isinstance(a, str) and a == "x" else operator.index(a) for a in entries)
-    if not x.ndim:
-        if order:
-            raise IndexError(f"a scalar has no axes to permute, found the pattern {[*order]}")
-        return x._frozen()
-    if not order:
-        order = tuple(range(x.ndim))[::-1]
-    return apply1("Dimshuffle", P.Dimshuffle(pattern=order, ndim=x.ndim), inputs=[x], scalar=False)
-
-
-def swapaxes(inp: Any, axis1: int, axis2: int) -> Tensor:
-    """The tensor with two of its axes exchanged.
-
-    >>> swapaxes(ones((2, 3, 4)), 0, -1).shape
-    (4, 3, 2)
-    """
-    x = as_tensor(inp)
-    order = [*range(x.ndim)]
-    order[axis1], order[axis2] = order[axis2], order[axis1]
-    return transpose(x, order)
-
-
-def _axes(axis: Any) -> list[int]:
-    return [operator.index(a) for a in axis] if isinstance(axis, Iterable) else [operator.index(axis)]
-
-
-def _within(axes: Iterable[int], ndim: int) -> list[int]:
-    """Axes counted from the front, in ascending order."""
-    found = []
-    for a in axes:
-        if not -ndim <= a < ndim:
-            raise EngineError(f"axis {a} is outside a tensor of {ndim} dimensions")
-        found.append(a + ndim if a < 0 else a)
-    return sorted(found)
-
-
-def expand_dims(inp: Any, axis: int | Sequence[int]) -> Tensor:
-    """The tensor with new axes of size 1.
-
-    Args:
-        inp: any tensor.
-        axis: their places in the result.
-
-    Raises:
-        IndexError: no axis at all.
-        EngineError: an axis outside the result.
-
-    >>> expand_dims(ones((2, 3)), (0, -1)).shape
-    (1, 2, 3, 1)
-    """
-    x = as_tensor(inp)
-    axes = _axes(axis)
-    if not axes:
-        raise IndexError("the list of axes to add is empty")
-    places = _within(axes, x.ndim + len(axes))
-    if not x.ndim:
-        return reshape(x, (1,) * len(places))
-    desc = tuple(P.AxisDesc(P.AxisDescMethod.ADD_1, a) for a in places)
-    return apply1("AxisAddRemove", P.AxisAddRemove(desc=desc), inputs=[x], scalar=False)
-
-
-def squeeze(inp: Any, axis: int | Sequence[int] | None = None) -> Tensor:
-    """The tensor without axes of size 1.
-
-    Args:
-        inp: any tensor.
-        axis: which to remove; by default all that have size 1 (in a trace: that have it there).
-
-    Raises:
-        EngineError: an axis that does not exist or has another size.
-
-    >>> squeeze(ones((1, 2, 1, 3))).shape, squeeze(ones((1, 2, 1)), -1).shape
-    ((2, 3), (1, 2))
-    """
-    x = as_tensor(inp)
-    chosen = [i for i, n in enumerate(x.shape) if n == 1] if axis is None else _axes(axis)
-    axes = _within(chosen, x.ndim)
-    if not axes:
-        return x._frozen()
-    desc = tuple(P.AxisDesc(P.AxisDescMethod.REMOVE, a - i) for i, a in enumerate(axes))
-    return apply1("AxisAddRemove", P.AxisAddRemove(desc=desc), inputs=[x], scalar=len(axes) == x.ndim)
-
-
-def concat(inps: Iterable[Any], axis: int = 0, device: Any = None) -> Tensor:
-    """Tensors joined along one of their axes, promoted to a common dtype.
-
-    Args:
-        inps: tensors that agree in all other axes.
-        axis: the axis along which they are joined.
-        device: accepted for MegEngine's sake.
-
-    Raises:
-        ValueError: no tensors.
-        EngineError: shapes that differ elsewhere, or dtypes without a common one.
-
-    >>> concat([Tensor([[1, 2]]), Tensor([[3, 4]])]).tolist()
-    [[1, 2], [3, 4]]
-    """
-    tensors = [as_tensor(x) for x in inps]
-    if not tensors:
-        raise ValueError("nothing to join: the list of tensors is empty")
-    if len(tensors) == 1:
-        return copy(tensors[0])
-    return apply1("Concat", P.Axis(axis=axis), inputs=tensors, scalar=False)
-
-
-def stack(inps: Iterable[Any], axis: int = 0, device: Any = None) -> Tensor:
-    """Tensors of one shape joined along a new axis.
-
-    Args:
-        inps: the tensors.
-        axis: the place of the new axis in the result.
-        device: accepted for MegEngine's sake.
-
-    Raises:
-        ValueError: no tensors.
-        EngineError: shapes that differ, or dtypes without a common one.
-
-    >>> stack([Tensor([1, 2]), Tensor([3, 4])], axis=1).tolist()
-    [[1, 3], [2, 4]]
-    """
-    return concat([expand_dims(x, axis) for x in inps], axis)
-
-
 def split(inp: Any, nsplits_or_sections: Any, axis: int = 0) -> list[Tensor]:
     """A tensor cut into parts along an axis.
 
@@ -339,7 +105,7 @@ def split(inp: Any, nsplits_or_sections: Any, axis: int = 0) -> list[Tensor]:
     if not -x.ndim <= axis < x.ndim:
         raise ValueError(f"Invalid axis {axis}: the tensor has {x.ndim} dimensions")
     total = x.shape[axis]
-    sections = _listed(nsplits_or_sections) if not _is_number(nsplits_or_sections) else None
+    sections = entries_of(nsplits_or_sections) if not _is_number(nsplits_or_sections) else None
     sizes: list[Any] = []
     if sections is not None:
         places = [0, *sections, total]
@@ -415,7 +181,7 @@ def tile(inp: Any, reps: Any) -> Tensor:
     [[1, 2, 1, 2], [3, 4, 3, 4]]
     """
     x = as_tensor(inp)
-    times = _listed(reps)
+    times = entries_of(reps)
     if times is None:
         times = [reps[i] for i in range(len(reps))]
     extra = len(times) - x.ndim
@@ -431,15 +197,6 @@ def tile(inp: Any, reps: Any) -> Tensor:
     if not extra:
         return x if x is not inp else x._frozen()
     return broadcast_to(x, (*times[:extra], *x.shape))
-
-
-def copy(inp: Any, device: Any = None) -> Tensor:
-    """The same values as another tensor; every device is the CPU.
-
-    >>> copy(Tensor([1, 2])).tolist()
-    [1, 2]
-    """
-    return apply1("Identity" if device is None else "Copy", P.Empty(), inputs=[as_tensor(inp)])
 
 
 def roll(inp: Any, shift: int | Iterable[int], axis: int | Iterable[int] | None = None) -> Tensor:
@@ -484,5 +241,5 @@ def cumsum(inp: Any, axis: int) -> Tensor:
     [[1, 3, 6], [4, 9, 15]]
     """
     x = as_tensor(inp)
-    (at,) = _within([axis], x.ndim)
+    (at,) = axes_within([axis], x.ndim)
     return apply1("CumsumV1", P.Cumsum(axis=at, exclusive=False, reverse=False), inputs=[x], scalar=False)

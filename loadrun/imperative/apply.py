@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
@@ -32,6 +32,7 @@ __all__ = [
     "apply",
     "apply1",
     "generator",
+    "register_tensor_class",
     "suspended",
     "tensor_class",
     "type_cvt",
@@ -119,12 +120,17 @@ def suspended() -> Iterator[Session | None]:
         yield session
 
 
-@cache
-def tensor_class() -> type[Tensor]:
-    """`Tensor`, for the modules that its own module is made of."""
-    from .value import Tensor
+_classes: list[type[Tensor]] = []
 
-    return Tensor
+
+def register_tensor_class(kind: type[Tensor]) -> None:
+    """Make the class known to the modules that it is made of."""
+    _classes[:] = [kind]
+
+
+def tensor_class() -> type[Tensor]:
+    """`Tensor`, for the modules that it is made of and which therefore cannot import it."""
+    return _classes[0]
 
 
 def generator() -> np.random.Generator:

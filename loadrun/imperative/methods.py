@@ -1,4 +1,4 @@
-"""Operators and methods of tensors; what they compute is `loadrun.functional`."""
+"""Operators and methods of tensors."""
 
 from __future__ import annotations
 
@@ -9,10 +9,14 @@ import numpy as np
 
 from .. import params as P
 from ..dtypes import Array
-from ..errors import TraceError
-from .apply import active, type_cvt
+from . import reducing, shaping
+from .apply import type_cvt
 from .dtypes import graph_dtype
+from .indexing import getitem, setitem
+from .products import matmul
 from .promotion import elemwise
+from .protocols import lowering
+from .sizes import product_of
 
 if TYPE_CHECKING:
     from .value import Tensor
@@ -173,13 +177,9 @@ class Methods:
         return elemwise(_M.CEIL, self)
 
     def __matmul__(self, other: Any) -> Tensor:
-        from ..functional import matmul
-
         return matmul(self, other)
 
     def __rmatmul__(self, other: Any) -> Tensor:
-        from ..functional import matmul
-
         return matmul(other, self)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
@@ -187,33 +187,17 @@ class Methods:
         return value if dtype is None else value.astype(dtype)
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
-        from ..lowering.array import Array as NumpyLike
-        from ..lowering.protocol import lower_ufunc
-
         # An ndarray in front of an operator comes here; beside MegEngine's tensors it follows MegEngine's rules.
         name = _OPERATORS.get(ufunc)
-        if name is not None and method == "__call__" and not kwargs and not isinstance(self, NumpyLike):
+        if name is not None and method == "__call__" and not kwargs:
             first, other = inputs
             if isinstance(first, Methods):
                 return getattr(first, f"__{name}__")(other)
             return getattr(other, _REFLECTED.get(name) or f"__r{name}__")(first)
-        try:
-            return lower_ufunc(ufunc, method, inputs, kwargs)
-        except TraceError:
-            if active() is not None:
-                raise
-        # Nothing needs to be recorded, so numpy itself can answer.
-        return getattr(ufunc, method)(*_plain(inputs), **_plain(kwargs))
+        return lowering().ufunc(ufunc, method, inputs, kwargs)
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        from ..lowering.protocol import lower_function
-
-        try:
-            return lower_function(func, args, kwargs)
-        except TraceError:
-            if active() is not None:
-                raise
-        return func(*_plain(args), **_plain(kwargs))
+        return lowering().function(func, args, kwargs)
 
     def __bool__(self) -> bool:
         return bool(self.item())
@@ -247,13 +231,9 @@ class Methods:
         return bool((self == value).numpy().any())
 
     def __getitem__(self, index: Any) -> Tensor:
-        from .indexing import getitem
-
         return getitem(cast("Tensor", self), index)
 
     def __setitem__(self, index: Any, value: Any) -> None:
-        from .indexing import setitem
-
         x = cast("Tensor", self)
         if index is Ellipsis:
             # MegEngine puts the value in the tensor's place, whatever its shape and (for a Tensor) dtype.
@@ -274,10 +254,7 @@ class Methods:
     @property
     def size(self) -> int:
         """How many elements the tensor has."""
-        total: int = 1
-        for n in cast("Tensor", self).shape:
-            total = n * total
-        return total
+        return product_of(cast("Tensor", self).shape)
 
     @property
     def T(self) -> Tensor:
@@ -311,68 +288,39 @@ class Methods:
 
     def reshape(self, *shape: Any) -> Tensor:
         """The same values in another shape; one size may be -1."""
-        from ..functional import reshape
-
-        return reshape(cast("Tensor", self), _expanded(shape))
+        return shaping.reshape(cast("Tensor", self), _expanded(shape))
 
     def _broadcast(self, *shape: Any) -> Tensor:
-        from ..functional import broadcast_to
-
-        return broadcast_to(cast("Tensor", self), _expanded(shape))
+        return shaping.broadcast_to(cast("Tensor", self), _expanded(shape))
 
     def transpose(self, *pattern: Any) -> Tensor:
         """The tensor with its axes permuted; without arguments reversed."""
-        from ..functional import transpose
-
         axes = _expanded(pattern) if pattern else range(self.ndim)[::-1]
-        return transpose(cast("Tensor", self), axes)
+        return shaping.transpose(cast("Tensor", self), axes)
 
     def flatten(self, start_axis: int = 0, end_axis: int = -1) -> Tensor:
         """The axes from `start_axis` to `end_axis` joined to one."""
-        from ..functional import flatten
-
-        return flatten(cast("Tensor", self), start_axis, end_axis)
+        return shaping.flatten(cast("Tensor", self), start_axis, end_axis)
 
     def sum(self, axis: Any = None, keepdims: bool = False) -> Tensor:
         """The sum over axes."""
-        from ..functional import sum
-
-        return sum(cast("Tensor", self), axis, keepdims)
+        return reducing.sum(cast("Tensor", self), axis, keepdims)
 
     def prod(self, axis: Any = None, keepdims: bool = False) -> Tensor:
         """The product over axes."""
-        from ..functional import prod
-
-        return prod(cast("Tensor", self), axis, keepdims)
+        return reducing.prod(cast("Tensor", self), axis, keepdims)
 
     def min(self, axis: Any = None, keepdims: bool = False) -> Tensor:
         """The least value over axes."""
-        from ..functional import min
-
-        return min(cast("Tensor", self), axis, keepdims)
+        return reducing.min(cast("Tensor", self), axis, keepdims)
 
     def max(self, axis: Any = None, keepdims: bool = False) -> Tensor:
         """The greatest value over axes."""
-        from ..functional import max
-
-        return max(cast("Tensor", self), axis, keepdims)
+        return reducing.max(cast("Tensor", self), axis, keepdims)
 
     def mean(self, axis: Any = None, keepdims: bool = False) -> Tensor:
         """The mean over axes."""
-        from ..functional import mean
-
-        return mean(cast("Tensor", self), axis, keepdims)
-
-
-def _plain(value: Any) -> Any:
-    """Arguments with ndarrays in the place of tensors."""
-    if isinstance(value, Methods):
-        return cast("Tensor", value).numpy()
-    if isinstance(value, dict):
-        return {k: _plain(v) for k, v in value.items()}
-    if isinstance(value, (list, tuple)):
-        return type(value)(map(_plain, value)) if type(value) in (list, tuple) else value
-    return value
+        return reducing.mean(cast("Tensor", self), axis, keepdims)
 
 
 def _expanded(args: tuple[Any, ...]) -> Any:

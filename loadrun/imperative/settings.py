@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from .. import amp, config
 from .. import params as P
 from ..params import Record
+from .switches import SWITCHES
 
 if TYPE_CHECKING:
     from .value import Tensor
@@ -30,7 +30,7 @@ _HIGH_MODES = FLOATS - {_M.TANH}
 
 def in_force() -> bool:
     """Whether any operator might be changed."""
-    return amp.enabled or config._compute_mode != "default"
+    return SWITCHES.autocast or SWITCHES.compute_mode != "default"
 
 
 def adapted(
@@ -39,15 +39,15 @@ def adapted(
     """The parameter records and inputs that an operator is applied with."""
     floats = all(x._dtype.is_float for x in inputs)
     if type in _LOW and floats:
-        inputs = _cast(inputs, [amp.low_prec_dtype] * len(inputs))
-        mode = "float32" if amp.enabled else config._compute_mode
+        inputs = _cast(inputs, [SWITCHES.low_prec_dtype] * len(inputs))
+        mode = "float32" if SWITCHES.autocast else SWITCHES.compute_mode
         half = all(x._dtype.bits == 16 for x in inputs)
         return tuple(_summing(p, mode) if half else p for p in params), inputs
-    if not amp.enabled:
+    if not SWITCHES.autocast:
         return params, inputs
-    high = [amp.high_prec_dtype] * len(inputs)
+    high = [SWITCHES.high_prec_dtype] * len(inputs)
     if type == "BatchNormV1":
-        return params, _cast(inputs, [amp.low_prec_dtype, *high[1:]])
+        return params, _cast(inputs, [SWITCHES.low_prec_dtype, *high[1:]])
     if type in _HIGH or (type == "Elemwise" and floats and getattr(params[0], "mode", None) in _HIGH_MODES):
         return params, _cast(inputs, high)
     return params, inputs
@@ -59,6 +59,6 @@ def _summing(param: Record, mode: str) -> Record:
 
 
 def _cast(inputs: Sequence[Tensor], kinds: Sequence[str]) -> Sequence[Tensor]:
-    if not amp.enabled:
+    if not SWITCHES.autocast:
         return inputs
     return [x.astype(k) for x, k in zip(inputs, kinds, strict=True)]

@@ -21,7 +21,7 @@ from .apply import Session, active, apply1, tensor_class, type_cvt
 if TYPE_CHECKING:
     from .value import Tensor
 
-__all__ = ["Dim", "Shape", "shape_tensor"]
+__all__ = ["Dim", "Shape", "product_of", "shape_of", "shape_tensor"]
 
 _M = P.ElemwiseMode
 _INT = plain("Int32")
@@ -112,6 +112,18 @@ class Shape(tuple[int, ...]):
 
     def __radd__(self, other: object) -> Any:
         return Shape((*other, *self)) if isinstance(other, tuple) else NotImplemented
+
+
+def product_of(sizes: Iterable[int]) -> int:
+    """The product of sizes, recorded with the later size first where they are `Dim`.
+
+    >>> product_of((2, 3, 4)), product_of(())
+    (24, 1)
+    """
+    total = 1
+    for n in sizes:
+        total = n * total
+    return total
 
 
 def shape_of(x: Tensor, sizes: tuple[int, ...], session: Session | None) -> tuple[int, ...]:

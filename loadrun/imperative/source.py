@@ -11,7 +11,7 @@ import numpy as np
 
 from ..errors import TraceError
 
-__all__ = ["Place", "here", "shown", "traced_error"]
+__all__ = ["WAY_OUT", "Place", "here", "refused", "shown", "user_line"]
 
 _OWN = str(Path(__file__).resolve().parent.parent)
 _NUMPY = str(Path(np.__file__).resolve().parent)
@@ -37,6 +37,25 @@ def shown(place: Place) -> str:
     return f"{Path(path).name}:{number}" + (f" `{text}`" if text else "")
 
 
-def traced_error(text: str) -> TraceError:
-    """The error for code that cannot be recorded, with its line."""
-    return TraceError(f"{text}; in {shown(here())}")
+WAY_OUT = (
+    "compute it outside the traced function and pass the result in, or leave the region out of the trace with "
+    "loadrun.jit.exclude_from_trace()"
+)
+
+
+def user_line() -> str:
+    """The innermost line of the running code that is neither loadrun's nor numpy's, with its whole path and text."""
+    path, number = here()
+    text = linecache.getline(path, number).strip()
+    return f"{path}:{number}" + (f": {text}" if text else "")
+
+
+def refused(what: str, why: str = "", way_out: str = "") -> TraceError:
+    """Make the error for code that cannot be recorded: what it is, where it stands in the user's code, what to do.
+
+    Args:
+        what: what was found.
+        why: the reason, where it needs one.
+        way_out: what to do; by default to leave it out of the trace.
+    """
+    return TraceError(f"{what}{': ' + why if why else ''}\n  in {user_line()}\n  {way_out or WAY_OUT}")

@@ -7,12 +7,14 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 
-from ..dtypes import Array, DType
+from ..dtypes import Array, DType, round_bfloat16
 from ..graph import Var
-from .apply import Session, active, apply1
+from .apply import Session, active, apply1, register_tensor_class
 from .device import DEFAULT, Device, check_device
 from .dtypes import graph_dtype, narrowed, numpy_dtype
 from .methods import Methods
+from .qparams import create_qparams
+from .shaping import stack
 from .sizes import Dim, Shape, shape_of
 
 __all__ = ["Parameter", "Tensor", "tensor"]
@@ -73,8 +75,6 @@ class Tensor(Methods):
             self._copy_state(data if dtype is None else data.astype(dtype))
             return
         if isinstance(data, (list, tuple)) and (isinstance(data, Shape) or _holds_tensors(data)):
-            from ..functional import stack
-
             parts = [v if isinstance(v, Tensor) else Tensor(v) for v in data]
             whole = stack(parts)
             self._copy_state(whole if dtype is None else whole.astype(dtype))
@@ -93,8 +93,6 @@ class Tensor(Methods):
             with np.errstate(all="ignore"):
                 array = array.astype(want.np)
             if want.name == "BFloat16":
-                from ..dtypes import round_bfloat16
-
                 array = round_bfloat16(array)
         else:
             array, want = narrowed(array)
@@ -205,8 +203,6 @@ class Tensor(Methods):
     def qparams(self) -> Any:
         """Quantization parameters attached to the value."""
         if self._qparams is None:
-            from ..quantization import create_qparams
-
             self._qparams = create_qparams()
         return self._qparams
 
@@ -289,6 +285,9 @@ class Tensor(Methods):
         x._qparams = deepcopy(self._qparams, memo)
         memo[id(self)] = x
         return x
+
+
+register_tensor_class(Tensor)
 
 
 class Parameter(Tensor):

@@ -11,6 +11,7 @@ from ..dtypes import Array
 from ..errors import TraceError
 from ..imperative.dtypes import narrowed
 from ..imperative.value import Tensor
+from ..lowering.array import Array as Traced
 from .recording import Recording
 
 __all__ = ["Argument", "TraceArgumentError", "changed_among", "settle"]
@@ -42,8 +43,6 @@ class Argument:
 
 def _stand_in(array: Array) -> Tensor:
     """A tensor around a caller's ndarray, which is not copied."""
-    from ..lowering.array import Array as Traced
-
     value, dtype = narrowed(array)
     return Traced._of(value.reshape(1) if value.ndim == 0 else value, dtype, value.ndim == 0)
 

@@ -8,9 +8,11 @@ import numpy as np
 
 from .. import params as P
 from ..imperative import Tensor, apply1, const
-from . import emit as e
-from .emit import M, elem, is_bool, is_float, known, number, where
-from .protocol import lowers, refused, ufunc
+from ..imperative import emit as e
+from ..imperative.emit import M, elem, is_bool, is_float, known, number, where
+from ..imperative.source import refused
+from .promotion import common, dtype_of, narrow, operand
+from .registry import lowers, ufunc
 
 __all__ = ["absolute_power", "clipped", "integer_power", "maximum", "minimum", "rint"]
 
@@ -241,8 +243,6 @@ def clip(
     casting: Any = None,
 ) -> Tensor:
     """Between two bounds, either of which may be absent."""
-    from .promotion import common, narrow, operand
-
     low = min if a_min is None else a_min
     high = max if a_max is None else a_max
     bounds = [b for b in (low, high) if b is not None]
@@ -283,8 +283,6 @@ def trunc(x: Tensor) -> Tensor:
 @lowers("fix")
 def fix(x: Any, out: Any = None) -> Tensor:
     """The whole part, floating-point."""
-    from .promotion import narrow, operand
-
     y = operand(x)
     return trunc(y if is_float(y) else e.cast(y, narrow(np.float64)))
 
@@ -303,8 +301,6 @@ def rint(x: Tensor) -> Tensor:
 @lowers("round", "around", "round_")
 def round_(a: Any, decimals: int = 0, out: Any = None) -> Tensor:
     """Rounded to decimals, halves to the even digit."""
-    from .promotion import dtype_of, operand
-
     x = operand(a)
     if not is_float(x):
         if decimals >= 0 or dtype_of(a).kind == "b":

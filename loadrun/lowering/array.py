@@ -15,13 +15,15 @@ from ..dtypes import DType
 from ..errors import TraceWarning
 from ..graph import Var
 from ..imperative import Tensor
+from ..imperative import emit as e
 from ..imperative.apply import Session, active
-from . import emit as e
+from ..imperative.protocols import lowering
+from ..imperative.source import refused, user_line
 from . import indexing as numpy_index
 from .array_methods import ArrayMethods
-from .promotion import operand
-from .protocol import refused, user_line
-from .views import Cell, Part
+from .axes import checked_shape, given_shape
+from .promotion import list_as_tensor, operand
+from .views import Cell, Part, permuted, reshaped, whole
 
 __all__ = ["Array"]
 
@@ -79,6 +81,47 @@ class Array(ArrayMethods, Tensor):  # type: ignore[misc]
         # Read at once, so that views and copies are recorded in the same order.
         cell.read()
         return Array._of_cell(cell)
+
+    def view(self, dtype: Any = None) -> Array:
+        """A view of the whole array.
+
+        Raises:
+            TraceError: another dtype, since bytes cannot be read anew.
+        """
+        if dtype is not None and np.dtype(dtype) != self.dtype:
+            raise refused(f"x.view({np.dtype(dtype)}) reads the bytes as another dtype", way_out="use astype")
+        return self._viewed(whole())
+
+    def reshape(self, *shape: Any, order: str = "C", copy: bool | None = None) -> Array:
+        """The values in another shape, given as one tuple or as several numbers; a view where numpy gives one."""
+        want = given_shape(shape[0] if len(shape) == 1 else shape)
+        x = operand(self)
+        plain = checked_shape(want, e.sizes(x))
+        if order == "F":
+            turned = self._viewed(permuted(range(len(e.sizes(x)))[::-1]))
+            return cast(Array, turned.reshape(want[::-1], copy=copy).T)
+        shares = self._cell.shares_when_reshaped(plain)
+        if shares and not copy:
+            return self._viewed(reshaped(want))
+        if copy is False:
+            raise ValueError("Unable to avoid creating a copy while reshaping.")
+        made = Array._around(e.reshape(x, want))
+        if shares is None and not copy:
+            made._cell.rival(self._cell)
+        return made
+
+    def ravel(self, order: str = "C") -> Array:
+        """The values as a vector: a view where the array is contiguous."""
+        base = self._viewed(permuted(range(self.ndim)[::-1])) if order == "F" else self
+        shadow = base._cell.shadow()
+        # A vector with gaps could be a view, but is not: the result is contiguous.
+        gaps = shadow is not None and not shadow.flags.c_contiguous
+        return base.reshape((-1,), copy=True if gaps else None)
+
+    # numpy's protocols
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        return lowering().ufunc(ufunc, method, inputs, kwargs)
 
     # What the tracer sees: the state of the value as it is now
 
@@ -209,9 +252,7 @@ class Array(ArrayMethods, Tensor):  # type: ignore[misc]
 def _joined(value: Any) -> Any:
     """A nested list of arrays as one tensor."""
     if isinstance(value, (list, tuple)):
-        from .protocol import _plain_list
-
-        return _plain_list(value)
+        return list_as_tensor(value)
     return value
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from . import emit as e
+from ..imperative import emit as e
 from .promotion import dtype_of, narrow
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ class ArrayMethods:
     cumprod, cumsum, diagonal = _method("cumprod"), _method("cumsum"), _method("diagonal")
     dot, max, mean, min = _method("dot"), _method("max"), _method("mean"), _method("min")
     nonzero, prod, ptp = _method("nonzero"), _method("prod"), _method("ptp")
-    put, ravel, repeat = _method("put"), _method("ravel"), _method("repeat")
+    put, repeat = _method("put"), _method("repeat")
     round, searchsorted, squeeze = _method("round"), _method("searchsorted"), _method("squeeze")
     std, sum, swapaxes, take = _method("std"), _method("sum"), _method("swapaxes"), _method("take")
     trace, var = _method("trace"), _method("var")
@@ -125,12 +125,6 @@ class ArrayMethods:
     def compress(self, condition: Any, axis: int | None = None, out: Any = None) -> Any:
         """``np.compress`` of the array."""
         return np.compress(condition, cast(Any, self), axis, out)
-
-    def reshape(self, *shape: Any, order: str = "C", copy: bool | None = None) -> Any:
-        """The values in another shape, given as one tuple or as several numbers; a view where numpy gives one."""
-        from .manipulation import reshape
-
-        return reshape(self, shape[0] if len(shape) == 1 else shape, order=order, copy=copy)
 
     def transpose(self, *axes: Any) -> Any:
         """A view with the axes in another order, given as one tuple or as several numbers; by default reversed."""
@@ -201,23 +195,7 @@ class ArrayMethods:
 
     def flatten(self, order: str = "C") -> Any:
         """The values as a vector in memory of its own."""
-        from .manipulation import ravel
-
-        return ravel(self, order).copy()
-
-    def view(self, dtype: Any = None) -> Any:
-        """A view of the whole array.
-
-        Raises:
-            TraceError: another dtype, since bytes cannot be read anew.
-        """
-        from .protocol import refused
-        from .views import whole
-
-        x = cast("Array", self)
-        if dtype is not None and np.dtype(dtype) != x.dtype:
-            raise refused(f"x.view({np.dtype(dtype)}) reads the bytes as another dtype", "", "use astype")
-        return x._viewed(whole())
+        return cast("Array", self).ravel(order).copy()
 
     def fill(self, value: Any) -> None:
         """Set every element."""

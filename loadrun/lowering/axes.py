@@ -1,13 +1,18 @@
-"""Axes of numpy's functions as numbers from 0, with numpy's own errors."""
+"""Axes and shapes that numpy's functions take, checked, with numpy's own errors."""
 
 from __future__ import annotations
 
 import operator
+from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
 
-__all__ = ["AxisError", "axes_of", "axis_of"]
+from ..imperative import Dim, Tensor
+from ..imperative import emit as e
+
+__all__ = ["AxisError", "axes_of", "axis_of", "checked_shape", "given_shape"]
 
 AxisError: Any = getattr(np, "exceptions", np).AxisError
 
@@ -47,3 +52,28 @@ def axes_of(axis: Any, ndim: int) -> list[int]:
     if len(set(found)) < len(found):
         raise ValueError("duplicate value in 'axis'")
     return found
+
+
+def given_shape(shape: Any) -> tuple[int, ...]:
+    """A shape from one size or several: numbers, sizes that the graph follows, or arrays of them."""
+    if isinstance(shape, (int, np.integer)):
+        return (shape if isinstance(shape, Dim) else int(shape),)
+    if isinstance(shape, Tensor) and not e.sizes(shape):
+        return (operator.index(shape),)
+    return tuple(n if isinstance(n, Dim) else operator.index(n) for n in shape)
+
+
+def checked_shape(shape: Sequence[int], now: tuple[int, ...]) -> tuple[int, ...]:
+    """The target as plain numbers.
+
+    Raises:
+        ValueError: it has another number of elements.
+    """
+    plain = tuple(map(int, shape))
+    total, rest = prod(now), prod(n for n in plain if n != -1)
+    holes = plain.count(-1)
+    if holes > 1:
+        raise ValueError("can only specify one unknown dimension")
+    if (holes and (not rest or total % rest)) or (not holes and total != rest):
+        raise ValueError(f"cannot reshape array of size {total} into shape {plain}")
+    return tuple(total // rest if n == -1 else n for n in plain)

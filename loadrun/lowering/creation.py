@@ -12,12 +12,14 @@ import numpy as np
 
 from .. import params as P
 from ..imperative import Dim, Tensor
-from . import emit as e
-from .emit import M, elem
-from .joining import stacked
-from .manipulation import given_shape
-from .promotion import common, dtype_of, narrow, operand
-from .protocol import lowers, refused
+from ..imperative import emit as e
+from ..imperative.emit import M, elem
+from ..imperative.source import refused
+from .array import Array
+from .axes import axis_of, given_shape
+from .manipulation import moved
+from .promotion import common, dtype_of, narrow, operand, stacked
+from .registry import lowers
 
 __all__: list[str] = []
 
@@ -176,9 +178,6 @@ def linspace(
     place = e.reshape(e.arange(count, kind), (-1, *(1,) * ndim)) if ndim else e.arange(count, kind)
     found = elem(M.ADD, elem(M.MUL, place, step), a)
     if axis not in (0, -ndim - 1):
-        from .axes import axis_of
-        from .manipulation import moved
-
         found = e.permute(found, moved(ndim + 1, [0], [axis_of(axis, ndim + 1)]))
     found = (
         found
@@ -212,8 +211,6 @@ def asarray(a: Any, dtype: Any = None, order: Any = None, *, device: Any = None,
 @lowers("copy")
 def copy(a: Any, order: str = "K", subok: bool = False) -> Any:
     """The same values in memory of their own."""
-    from .array import Array
-
     return a.copy(order) if isinstance(a, Array) else operand(a)
 
 

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from ..imperative import Dim, Tensor, const
-from ..imperative.source import traced_error
-from . import emit as e
-from .emit import M
-from .promotion import operand
+from ..imperative import emit as e
+from ..imperative.emit import M
+from ..imperative.source import refused
+from .promotion import operand, stacked
 from .views import Part
 
 __all__ = ["Selection", "assign", "basic_value", "fitted", "nonzero", "part_of", "read", "select"]
@@ -114,15 +114,15 @@ def _part(value: Any) -> Any:
     if value is None or value is Ellipsis or isinstance(value, (slice, Dim)):
         return value
     if isinstance(value, (bool, np.bool_)):
-        raise traced_error("indexing with a single bool has no lowering; use None, or an array of booleans")
+        raise refused(
+            "indexing with a single bool has no lowering", way_out="use None, or an array of booleans"
+        )
     if isinstance(value, Tensor):
         if value._dtype.name not in ("Bool", "Int32", "Int16", "Int8", "Uint8", "Uint16"):
             raise IndexError("arrays used as indices must be of integer (or boolean) type")
         return value
     if isinstance(value, (list, np.ndarray, tuple)):
         if not isinstance(value, np.ndarray) and any(isinstance(v, Tensor) for v in value):
-            from .joining import stacked
-
             return stacked(list(value), np.dtype(np.int32))
         array = np.asarray(value)
         if array.size == 0 and not isinstance(value, np.ndarray):
@@ -285,7 +285,7 @@ def nonzero(mask: Tensor) -> list[Tensor]:
     if value is not None:
         return [const(v.astype(np.int32)) for v in np.nonzero(value)]
     if mask._scalar:
-        raise traced_error("nonzero of a 0-d array has no lowering; give it an axis first")
+        raise refused("nonzero of a 0-d array has no lowering", way_out="give it an axis first")
     rest = e.cond_take(mask, mask)[1]
     found: list[Tensor] = []
     for n in mask.shape[:0:-1]:

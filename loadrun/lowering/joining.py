@@ -11,14 +11,15 @@ import numpy as np
 
 from .. import params as P
 from ..imperative import Dim, Tensor, apply1
-from . import emit as e
+from ..imperative import emit as e
+from ..imperative.source import refused
 from .axes import axis_of
 from .manipulation import atleast_1d, atleast_2d, atleast_3d, indexed
-from .promotion import common, narrow, operand, weak
-from .protocol import lowers, refused
+from .promotion import common, flattened, narrow, operand, stacked, weak
 from .reductions import flat_or
+from .registry import lowers
 
-__all__ = ["joined", "padded", "stacked"]
+__all__ = ["joined", "padded"]
 
 
 def _tensors(arrays: Sequence[Any], dtype: Any = None) -> list[Tensor]:
@@ -28,25 +29,6 @@ def _tensors(arrays: Sequence[Any], dtype: Any = None) -> list[Tensor]:
     parts = [np.asarray(a) if weak(a) and not isinstance(a, Dim) else a for a in parts]
     want = narrow(common(parts) if dtype is None else dtype)
     return [operand(a, want) for a in parts]
-
-
-def stacked(value: Any, dtype: Any = None) -> Tensor:
-    """A nested list of arrays and numbers as one tensor, as ``np.array`` reads it."""
-    if not isinstance(value, (list, tuple)):
-        return operand(value, dtype)
-    leaves = [*_flattened(value)]
-    if not any(isinstance(v, (Tensor, Dim)) for v in leaves):
-        return operand(np.asarray(value), dtype)
-    want = narrow(common(leaves) if dtype is None else dtype)
-    return e.concat([e.add_axes(stacked(v, want), [0]) for v in value], 0)
-
-
-def _flattened(value: Any) -> Any:
-    for v in value:
-        if isinstance(v, (list, tuple)):
-            yield from _flattened(v)
-        else:
-            yield v
 
 
 def joined(xs: Sequence[Tensor], axis: int) -> Tensor:
@@ -130,7 +112,7 @@ def block(arrays: Any) -> Tensor:
         return 1 + max(map(depth, v)) if isinstance(v, list) else 0
 
     levels = depth(arrays)
-    leaves = _tensors([*_flattened(arrays)] if levels else [arrays])
+    leaves = _tensors([*flattened(arrays)] if levels else [arrays])
     ndim = max([levels, *(len(e.sizes(x)) for x in leaves)])
     rest = iter(leaves)
 

@@ -9,14 +9,16 @@ import numpy as np
 
 from .. import params as P
 from ..imperative import Tensor, apply, apply1
-from . import emit as e
+from ..imperative import emit as e
+from ..imperative.emit import M, elem, kept, number, summed
+from ..imperative.exact_products import product
+from ..imperative.source import refused
 from .axes import axes_of, axis_of
-from .emit import M, elem, number
 from .manipulation import moved
-from .products import dot, product
+from .products import dot
 from .promotion import operand
-from .protocol import lowers, refused
-from .reductions import extreme, kept, summed
+from .reductions import extreme
+from .registry import lowers
 
 __all__: list[str] = []
 

@@ -8,10 +8,10 @@ import numpy as np
 
 from .. import params as P
 from ..imperative import Tensor, const
-from . import emit as e
-from .emit import M, compare, elem, is_bool, is_float, known, logical_not, number
+from ..imperative import emit as e
+from ..imperative.emit import M, compare, elem, is_bool, is_float, known, logical_not, number
 from .promotion import common, narrow, operand
-from .protocol import lowers, ufunc
+from .registry import lowers, ufunc
 
 __all__: list[str] = []
 

@@ -4,26 +4,25 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from math import prod
 from typing import Any
 
 import numpy as np
 
 from ..imperative import Dim, Tensor
-from . import emit as e
+from ..imperative import emit as e
 from . import indexing as numpy_index
-from .axes import AxisError, axes_of, axis_of
+from .array import Array
+from .axes import AxisError, axes_of, axis_of, checked_shape, given_shape
 from .promotion import operand
-from .protocol import lowers
-from .views import Part, permuted, reshaped
+from .reductions import element_count, flat_or
+from .registry import lowers
+from .views import Part, permuted
 
-__all__ = ["given_shape", "indexed", "moved", "ravel", "reshape", "viewed"]
+__all__ = ["indexed", "moved", "ravel", "reshape", "viewed"]
 
 
 def viewed(a: Any, part: Part) -> Any:
     """The view of an `Array`, or what it would hold of anything else."""
-    from .array import Array
-
     return a._viewed(part) if isinstance(a, Array) else part.get(operand(a))
 
 
@@ -33,68 +32,25 @@ def indexed(a: Any, index: tuple[Any, ...]) -> Any:
     return viewed(a, numpy_index.part_of(x, numpy_index.select(x, index)))
 
 
-def given_shape(shape: Any) -> tuple[int, ...]:
-    """A shape from one size or several: numbers, sizes that the graph follows, or arrays of them."""
-    if isinstance(shape, (int, np.integer)):
-        return (shape if isinstance(shape, Dim) else int(shape),)
-    if isinstance(shape, Tensor) and not e.sizes(shape):
-        return (operator.index(shape),)
-    return tuple(n if isinstance(n, Dim) else operator.index(n) for n in shape)
-
-
-def _checked(shape: Sequence[int], now: tuple[int, ...]) -> tuple[int, ...]:
-    """The target as plain numbers.
-
-    Raises:
-        ValueError: it has another number of elements.
-    """
-    plain = tuple(map(int, shape))
-    total, rest = prod(now), prod(n for n in plain if n != -1)
-    holes = plain.count(-1)
-    if holes > 1:
-        raise ValueError("can only specify one unknown dimension")
-    if (holes and (not rest or total % rest)) or (not holes and total != rest):
-        raise ValueError(f"cannot reshape array of size {total} into shape {plain}")
-    return tuple(total // rest if n == -1 else n for n in plain)
-
-
 @lowers("reshape")
 def reshape(a: Any, shape: Any = None, order: str = "C", *, newshape: Any = None, copy: Any = None) -> Any:
     """The values in another shape: a view where numpy gives one, else a copy."""
-    from .array import Array
-
     want = given_shape(newshape if shape is None else shape)
+    if isinstance(a, Array):
+        return a.reshape(want, order=order, copy=copy)
     x = operand(a)
-    plain = _checked(want, e.sizes(x))
+    checked_shape(want, e.sizes(x))
     if order == "F":
         turned = permuted(range(len(e.sizes(x)))[::-1])
-        base = a if isinstance(a, Array) else x
-        return np.transpose(reshape(viewed(base, turned), want[::-1], copy=copy))
-    if not isinstance(a, Array):
-        return e.reshape(x, want)
-    shares = a._cell.shares_when_reshaped(plain)
-    if shares and not copy:
-        return a._viewed(reshaped(want))
-    if copy is False:
-        raise ValueError("Unable to avoid creating a copy while reshaping.")
-    found = Array._around(e.reshape(x, want))
-    if shares is None and not copy:
-        found._cell.rival(a._cell)
-    return found
+        return np.transpose(reshape(viewed(x, turned), want[::-1], copy=copy))
+    return e.reshape(x, want)
 
 
 @lowers("ravel")
 def ravel(a: Any, order: str = "C") -> Any:
     """The values as a vector: a view where the array is contiguous."""
-    from .array import Array
-
     if isinstance(a, Array):
-        base = viewed(a, permuted(range(a.ndim)[::-1])) if order == "F" else a
-        shadow = base._cell.shadow()
-        # A vector with gaps could be a view, but is not: the result is contiguous.
-        return reshape(
-            base, (-1,), copy=True if shadow is not None and not shadow.flags.c_contiguous else None
-        )
+        return a.ravel(order)
     return reshape(a, (-1,), "F" if order == "F" else "C")
 
 
@@ -285,8 +241,6 @@ def _repeated(x: Tensor, count: int, axis: int, *, whole: bool) -> Tensor:
 @lowers("repeat")
 def repeat(a: Any, repeats: Any, axis: Any = None) -> Tensor:
     """Every element several times."""
-    from .reductions import flat_or
-
     x, at = flat_or(a, axis)
     if isinstance(repeats, Tensor):
         repeats = repeats.numpy()
@@ -383,7 +337,5 @@ def ndim(a: Any) -> int:
 @lowers("size")
 def size(a: Any, axis: Any = None) -> int:
     """The number of elements."""
-    from .reductions import element_count
-
     x = operand(a)
     return element_count(x, axes_of(axis, len(e.sizes(x))))

@@ -11,11 +11,11 @@ import numpy as np
 
 from .. import params as P
 from ..imperative import Tensor
-from . import emit as e
+from ..imperative import emit as e
+from ..imperative.emit import M, elem, number, where
 from .arithmetic import absolute_power, trunc
-from .emit import M, elem, number, where
 from .promotion import operand
-from .protocol import lowers, ufunc
+from .registry import lowers, ufunc
 
 __all__: list[str] = []
 

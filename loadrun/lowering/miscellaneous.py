@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 
 from ..imperative import Tensor
+from .array import Array
 from .promotion import common
-from .protocol import lowers
+from .registry import lowers
 
 __all__: list[str] = []
 
@@ -58,8 +59,6 @@ def isrealobj(x: Any) -> bool:
 @lowers("shares_memory", "may_share_memory")
 def shares_memory(a: Any, b: Any, /, max_work: Any = None) -> bool:
     """Whether both are views of one array; overlap of different parts counts."""
-    from .array import Array
-
     return isinstance(a, Array) and isinstance(b, Array) and a._cell.root is b._cell.root
 
 

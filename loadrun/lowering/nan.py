@@ -9,12 +9,13 @@ import numpy as np
 
 from .. import params as P
 from ..imperative import Tensor
-from . import emit as e
+from ..imperative import emit as e
+from ..imperative.emit import M, elem, is_float, kept, number, summed
+from ..imperative.source import refused
 from .axes import axes_of
-from .emit import M, elem, is_float, number
 from .promotion import operand
-from .protocol import lowers, refused
-from .reductions import argmax, argmin, cumprod, cumsum, extreme, kept, prod, sum_, summed
+from .reductions import argmax, argmin, cumprod, cumsum, extreme, max_, min_, prod, sum_
+from .registry import lowers
 from .selection import along
 from .sorting import rows_of
 
@@ -93,8 +94,6 @@ def nanmax(
 ) -> Tensor:
     """Largest number; NaN where there is none."""
     if initial is not None or where is not True:
-        from .reductions import max_
-
         return max_(_replaced(a, -np.inf), axis, None, keepdims, initial, where)
     return _nan_extreme(a, axis, keepdims, True)
 
@@ -105,8 +104,6 @@ def nanmin(
 ) -> Tensor:
     """Smallest number; NaN where there is none."""
     if initial is not None or where is not True:
-        from .reductions import min_
-
         return min_(_replaced(a, np.inf), axis, None, keepdims, initial, where)
     return _nan_extreme(a, axis, keepdims, False)
 

@@ -7,18 +7,30 @@ unsigned 32- and 64-bit integers to int32.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from ..imperative import Dim, Tensor, const
+from ..imperative import emit as e
 from ..imperative.dtypes import graph_dtype
-from ..imperative.source import traced_error
-from .emit import cast
+from ..imperative.emit import cast
+from ..imperative.source import refused
 
-__all__ = ["common", "dtype_of", "loop", "narrow", "operand", "weak"]
+__all__ = [
+    "all_tensors",
+    "common",
+    "dtype_of",
+    "flattened",
+    "list_as_tensor",
+    "loop",
+    "narrow",
+    "operand",
+    "stacked",
+    "weak",
+]
 
 DT = np.dtype[Any]
 _WEAK = (bool, int, float)
@@ -43,9 +55,9 @@ def _narrow(found: DT) -> DT:
     if found.kind == "f" and found.itemsize > 8:
         return np.dtype(np.float32)
     if found.kind not in "biuf":
-        raise traced_error(
-            f"dtype {found} has no operators in MegEngine; convert to float32, float16, int32, int16, int8, uint8, "
-            "uint16 or bool"
+        raise refused(
+            f"dtype {found} has no operators in MegEngine",
+            way_out="convert to float32, float16, int32, int16, int8, uint8, uint16 or bool",
         )
     return graph_dtype(found).np
 
@@ -64,7 +76,7 @@ def dtype_of(value: Any) -> DT:
     if isinstance(value, Tensor):
         kind = value._dtype
         if kind.is_quantized or kind.name in ("BFloat16", "Complex64"):
-            raise traced_error(f"numpy's functions do not take {kind}; convert it with astype first")
+            raise refused(f"numpy's functions do not take {kind}", way_out="convert it with astype first")
         return kind.np
     if isinstance(value, (np.ndarray, np.generic)):
         return value.dtype
@@ -132,3 +144,45 @@ def operand(value: Any, dtype: Any = None) -> Tensor:
     want = narrow(array.dtype if dtype is None else dtype)
     with np.errstate(all="ignore"):
         return const(array.astype(want) if array.dtype != want else array)
+
+
+def stacked(value: Any, dtype: Any = None) -> Tensor:
+    """A nested list of arrays and numbers as one tensor, as ``np.array`` reads it."""
+    if not isinstance(value, (list, tuple)):
+        return operand(value, dtype)
+    leaves = [*flattened(value)]
+    if not any(isinstance(v, (Tensor, Dim)) for v in leaves):
+        return operand(np.asarray(value), dtype)
+    want = narrow(common(leaves) if dtype is None else dtype)
+    return e.concat([e.add_axes(stacked(v, want), [0]) for v in value], 0)
+
+
+def flattened(value: Any) -> Iterator[Any]:
+    """The elements of nested lists.
+
+    >>> [*flattened([1, [2, (3,)]])]
+    [1, 2, 3]
+    """
+    for v in value:
+        if isinstance(v, (list, tuple)):
+            yield from flattened(v)
+        else:
+            yield v
+
+
+def all_tensors(values: Any) -> Iterator[Tensor]:
+    """The tensors among values, in nested lists and dicts too."""
+    for value in values:
+        if isinstance(value, Tensor):
+            yield value
+        elif isinstance(value, (list, tuple)):
+            yield from all_tensors(value)
+        elif isinstance(value, dict):
+            yield from all_tensors(value.values())
+
+
+def list_as_tensor(value: Any) -> Any:
+    """A nested list that holds tensors as one tensor."""
+    if isinstance(value, (list, tuple)) and next(all_tensors(value), None) is not None:
+        return stacked(value)
+    return value

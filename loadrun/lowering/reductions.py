@@ -9,34 +9,31 @@ import numpy as np
 
 from .. import params as P
 from ..imperative import Dim, Tensor, apply1
-from . import emit as e
+from ..imperative import emit as e
+from ..imperative.emit import M, elem, half_sums, is_bool, is_float, kept, number, summed
+from ..imperative.source import refused
+from . import indexing as numpy_index
 from . import logic as logic
 from .arithmetic import maximum, minimum
+from .array import Array
 from .axes import axes_of, axis_of
-from .emit import M, elem, is_bool, is_float, number
+from .loops import apply_ufunc
 from .promotion import dtype_of, narrow, operand
-from .protocol import apply_ufunc, lowers, refused, ufunc
+from .registry import lowers, ufunc
 
 __all__ = [
     "cumulated",
     "element_count",
     "extreme",
     "flat_or",
-    "kept",
     "mean_of",
     "scanned",
-    "summed",
     "variance",
 ]
 
 _R = P.ReduceMode
 _TRUTH = "int32"
 """Booleans are reduced as numbers of this dtype."""
-
-
-def kept(x: Tensor, axes: Sequence[int], keepdims: Any) -> Tensor:
-    """A reduced tensor with the reduced axes back, where they are to be kept."""
-    return e.add_axes(x, axes) if keepdims else x
 
 
 def flat_or(a: Any, axis: Any, *, strict: bool = False) -> tuple[Tensor, int]:
@@ -51,19 +48,9 @@ def _masked(x: Tensor, where: Any, neutral: float) -> Tensor:
     return x if where is True else e.where(operand(where, np.bool_), x, number(neutral, x))
 
 
-def _half(x: Tensor) -> P.ReduceDataType:
-    """float16 is summed in float32, as numpy does."""
-    return P.ReduceDataType.FLOAT_O16xC32 if x._dtype.name == "Float16" else P.ReduceDataType.DEFAULT
-
-
 def sum_dtype(x: Tensor, dtype: Any) -> np.dtype[Any]:
     """The dtype of sums and products: that of `dtype`, else numpy's, which is wide for integers."""
     return narrow(np.add.reduce(np.ones(1, dtype_of(x))).dtype if dtype is None else dtype)
-
-
-def summed(x: Tensor, axes: Sequence[int], keepdims: Any = False) -> Tensor:
-    """The sum over axes in the tensor's own dtype."""
-    return kept(e.reduce(x, _R.SUM, axes, _half(x)), axes, keepdims)
 
 
 def element_count(x: Tensor, axes: Sequence[int]) -> int:
@@ -197,7 +184,7 @@ def _real(x: Tensor, dtype: Any) -> Tensor:
 
 def mean_of(x: Tensor, axes: Sequence[int], keepdims: Any = False) -> Tensor:
     """The mean of floating-point numbers."""
-    return kept(e.reduce(x, _R.MEAN, axes, _half(x)), axes, keepdims)
+    return kept(e.reduce(x, _R.MEAN, axes, half_sums(x)), axes, keepdims)
 
 
 @lowers("mean")
@@ -455,9 +442,6 @@ _register_outer()
 @ufunc("add", "subtract", method="at")
 def at(target: np.ufunc, a: Any, indices: Any, b: Any) -> None:
     """Add at places, once for each time that a place is named."""
-    from . import indexing as numpy_index
-    from .array import Array
-
     if not isinstance(a, Array):
         raise refused(f"np.{target.__name__}.at writes into an array that is not traced")
     x = operand(a)

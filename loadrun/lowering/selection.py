@@ -8,14 +8,16 @@ import numpy as np
 
 from .. import params as P
 from ..imperative import Dim, Tensor, apply1
-from . import emit as e
+from ..imperative import emit as e
+from ..imperative.emit import M, elem
+from ..imperative.source import refused
 from . import indexing as numpy_index
+from .array import Array
 from .axes import axis_of
-from .emit import M, elem
 from .manipulation import moved, viewed
 from .promotion import common, narrow, operand
-from .protocol import lowers, refused
 from .reductions import flat_or, sum_
+from .registry import lowers
 from .views import Part
 
 __all__ = ["along"]
@@ -270,8 +272,6 @@ def _target(a: Any, name: str) -> Tensor:
 
 
 def _reset(a: Any, value: Tensor) -> None:
-    from .array import Array
-
     if isinstance(a, Array):
         if a._cell.scalar:
             raise TypeError("a numpy scalar cannot be written to")

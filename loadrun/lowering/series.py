@@ -8,14 +8,14 @@ import numpy as np
 
 from .. import params as P
 from ..imperative import Tensor, apply1
-from . import emit as e
+from ..imperative import emit as e
+from ..imperative.emit import M, elem, number, summed
+from ..imperative.source import refused
 from .arithmetic import clipped
 from .axes import axes_of, axis_of
-from .emit import M, elem, number
 from .joining import concatenate
 from .promotion import common, narrow, operand
-from .protocol import lowers, refused
-from .reductions import summed
+from .registry import lowers
 from .sorting import counted_below
 
 __all__: list[str] = []

@@ -8,13 +8,15 @@ import numpy as np
 
 from .. import params as P
 from ..imperative import Tensor, apply
-from . import emit as e
+from ..imperative import emit as e
+from ..imperative.emit import M, elem
+from ..imperative.source import refused
+from .arithmetic import rint
 from .axes import axes_of
-from .emit import M, elem
 from .manipulation import moved
 from .promotion import common, narrow, operand
-from .protocol import lowers, refused
 from .reductions import extreme, flat_or
+from .registry import lowers
 from .selection import along
 
 __all__ = ["counted_below", "rows_of"]
@@ -165,8 +167,6 @@ def quantile(
     if method == "midpoint":
         part = elem(M.MUL, e.number(0.5, part), elem(M.LT, e.number(0, part), part))
     elif method == "nearest":
-        from .arithmetic import rint
-
         low = high = rint(place)
     elif method in ("lower", "higher"):
         low = high = low if method == "lower" else high

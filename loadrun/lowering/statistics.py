@@ -8,13 +8,14 @@ import numpy as np
 
 from .. import params as P
 from ..imperative import Tensor
-from . import emit as e
-from .emit import M, elem, number
-from .joining import stacked
-from .products import product
-from .promotion import common, narrow, operand
-from .protocol import lowers, refused
-from .reductions import element_count, extreme, mean_of, summed
+from ..imperative import emit as e
+from ..imperative.emit import M, elem, number, summed
+from ..imperative.exact_products import product
+from ..imperative.source import refused
+from .promotion import common, narrow, operand, stacked
+from .reductions import element_count, extreme, mean_of
+from .registry import lowers
+from .selection import diag
 from .sorting import counted_below
 
 __all__: list[str] = []
@@ -141,8 +142,6 @@ def corrcoef(x: Any, y: Any = None, rowvar: bool = True, *, dtype: Any = None) -
     c = cov(x, y, rowvar)
     if not e.sizes(c):
         return elem(M.TRUE_DIV, c, c)
-    from .selection import diag
-
     width = elem(M.SQRT, operand(diag(c)))
     found = elem(M.TRUE_DIV, elem(M.TRUE_DIV, c, e.add_axes(width, [1])), width)
     return elem(M.MAX, elem(M.MIN, found, number(1, found)), number(-1, found))

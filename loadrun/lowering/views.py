@@ -22,8 +22,8 @@ import numpy as np
 from ..dtypes import Array as NDArray
 from ..errors import TraceError
 from ..imperative import Tensor
+from ..imperative import emit as e
 from ..imperative.source import here, shown
-from . import emit as e
 
 __all__ = ["Cell", "Part", "permuted", "reshaped", "whole"]
 

@@ -7,8 +7,8 @@ from abc import abstractmethod
 from typing import Any
 
 from .. import functional as F
-from ..core.tensor.dtype import QuantDtypeMeta, _builtin_quant_dtypes
 from ..imperative import Parameter, Tensor, as_tensor
+from ..imperative.quantized_dtypes import KINDS, QuantDtypeMeta
 from ..module import Module
 from .utils import (
     LSQParams,
@@ -35,9 +35,9 @@ def meta_of(dtype: str | QuantDtypeMeta) -> QuantDtypeMeta:
     """
     if not isinstance(dtype, str):
         return dtype
-    if dtype not in _builtin_quant_dtypes:
-        raise ValueError(f"unknown dtype: {dtype}, only support {', '.join(_builtin_quant_dtypes)}")
-    return _builtin_quant_dtypes[dtype]
+    if dtype not in KINDS:
+        raise ValueError(f"unknown dtype: {dtype}, only support {', '.join(KINDS)}")
+    return KINDS[dtype]
 
 
 class Switched(Module):

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from .. import functional as F
-from ..core.tensor.dtype import QuantDtypeMeta
 from ..imperative import Tensor, as_tensor
+from ..imperative.quantized_dtypes import QuantDtypeMeta
 from .fake_quant import Switched
 from .histogram import combined, least_error_range
 from .utils import QParams, QParamsModuleMixin, QuantMode, create_qparams

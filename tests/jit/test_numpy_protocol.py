@@ -17,7 +17,7 @@ from loadrun.errors import TraceError, TraceWarning
 from loadrun.jit import trace
 from loadrun.lowering.array import Array
 from loadrun.lowering.promotion import narrow
-from loadrun.lowering.protocol import registered
+from loadrun.lowering.registry import registered
 
 X = np.arange(6, dtype="f4").reshape(2, 3)
 

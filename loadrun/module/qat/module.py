@@ -3,15 +3,32 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
-from ...quantization.utils import fake_quant_bias
+from ...functional.fake_quant import fake_quant_bias
 from ..module import Module
 
-if TYPE_CHECKING:
-    from ...quantization.qconfig import QConfig
-
 __all__ = ["QATModule"]
+
+
+class QConfig(Protocol):
+    """Makers of observers and fake quantizations, None for none; `loadrun.quantization.QConfig` is one."""
+
+    @property
+    def weight_observer(self) -> Any:
+        """Make what watches the weight."""
+
+    @property
+    def act_observer(self) -> Any:
+        """Make what watches the output."""
+
+    @property
+    def weight_fake_quant(self) -> Any:
+        """Make what rounds the weight."""
+
+    @property
+    def act_fake_quant(self) -> Any:
+        """Make what rounds the output."""
 
 
 class QATModule(Module):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import Any
 
-from ...core.tensor.dtype import get_scale, qint32
 from ...imperative import Parameter, Tensor
+from ...imperative.quantized_dtypes import get_scale, qint32
 from ..module import Module
 
 __all__ = ["QuantizedModule"]

@@ -1,4 +1,4 @@
-"""The few building blocks from which numpy functions are lowered: each applies one or two of MegEngine's operators.
+"""The building blocks from which numpy's functions are lowered: each applies one or two of MegEngine's operators.
 
 Everything takes and gives plain tensors of the graph; dtypes have been made equal by the caller. Sizes are taken
 from ``x.shape``, so that they follow the graph's inputs, and lists of axes from numbers known now.
@@ -16,9 +16,11 @@ from .. import params as P
 from ..dtypes import Array as NDArray
 from ..dtypes import DType, plain
 from ..graph import Opr
-from ..imperative import Dim, Tensor, apply, apply1, const, shape_tensor
-from ..imperative.apply import type_cvt
-from ..imperative.dtypes import graph_dtype
+from .apply import apply, apply1, type_cvt
+from .convert import const
+from .dtypes import graph_dtype
+from .sizes import Dim, shape_tensor
+from .value import Tensor
 
 __all__ = [
     "INT_MAX",
@@ -36,9 +38,11 @@ __all__ = [
     "fluid",
     "full",
     "gather",
+    "half_sums",
     "is_bool",
     "is_float",
     "is_nan",
+    "kept",
     "known",
     "like",
     "logical_not",
@@ -50,6 +54,7 @@ __all__ = [
     "set_subtensor",
     "sizes",
     "subtensor",
+    "summed",
     "where",
     "with_nan_of",
 ]
@@ -360,6 +365,21 @@ def reduce(
     for axis in axes:
         x = apply1("ReduceV2", P.Reduce(mode=mode, axis=axis, data_type=kind), inputs=[x], scalar=False)
     return drop_axes(x, axes)
+
+
+def summed(x: Tensor, axes: Sequence[int], keepdims: Any = False) -> Tensor:
+    """The sum over axes in the tensor's own dtype; float16 is summed in float32, as numpy does."""
+    return kept(reduce(x, P.ReduceMode.SUM, axes, half_sums(x)), axes, keepdims)
+
+
+def half_sums(x: Tensor) -> P.ReduceDataType:
+    """What a reduction computes in: float32 for float16, else the tensor's own dtype."""
+    return P.ReduceDataType.FLOAT_O16xC32 if x._dtype.name == "Float16" else P.ReduceDataType.DEFAULT
+
+
+def kept(x: Tensor, axes: Sequence[int], keepdims: Any) -> Tensor:
+    """A reduced tensor with the reduced axes back, where they are to be kept."""
+    return add_axes(x, axes) if keepdims else x
 
 
 # Indexing
