@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from ..errors import LoadRunError
+from ..version import __version__
 from .groups import EXIT_ERROR, reason
 
 __all__ = ["main"]
@@ -58,8 +59,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _overview(args: list[str]) -> int:
     if args and args[0] == "--version":
-        from .. import __version__
-
         print(f"loadrun {__version__}")
         return 0
     print(

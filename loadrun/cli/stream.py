@@ -15,6 +15,7 @@ from ..files import replacing
 from ..report import json as json_report
 from ..report import text
 from ..runner import FileResult, Result
+from ..version import __version__
 
 __all__ = ["json_file", "show"]
 
@@ -91,8 +92,6 @@ def _clear_progress() -> None:
 @contextmanager
 def json_file(target: str | None) -> Iterator[json_report.Writer | None]:
     """A report to write: to standard output for ``-``, else to a file that appears when it is complete."""
-    from .. import __version__
-
     if target is None:
         yield None
     elif target == "-":
