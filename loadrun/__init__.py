@@ -8,6 +8,7 @@ from .errors import EngineError, FormatError, InputError, LoadRunError, SpecErro
 from .graph import Graph
 from .runner import Result, Runner, Verdict, random_inputs, run
 from .testcase import Bundle, Testcase
+from .version import __version__
 
 if TYPE_CHECKING:
     from .checkpoint import load_checkpoint, save_checkpoint
@@ -29,6 +30,7 @@ __all__ = [
     "Testcase",
     "UnsupportedError",
     "Verdict",
+    "__version__",
     "load",
     "load_all",
     "load_checkpoint",
@@ -41,7 +43,6 @@ __all__ = [
     "trace",
     "trace_module",
 ]
-__version__ = "0.1.0"
 
 # Where the names of the tracing side live; they are imported when they are first asked for.
 _LATER = {

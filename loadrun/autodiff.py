@@ -1,46 +1,12 @@
-"""The part of ``megengine.autodiff`` that running a network needs: functions with gradients of their own."""
+"""`Function` under the name of ``megengine.autodiff``; loadrun has nothing else of it."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from .imperative import Tensor
+from .imperative.function import Function
 
 __all__ = ["Function"]
-
-
-class Function:
-    """A computation whose gradient is defined by hand; here it is only computed, ``backward`` is never called.
-
-    Subclasses define ``forward(*tensors)``, which returns a Tensor or a tuple of them.
-
-    Source of semantics: MegEngine ``core/autodiff/grad.py``.
-
-    >>> import loadrun
-    >>> import loadrun.functional as F
-    >>> class Rounded(Function):
-    ...     def forward(self, x):
-    ...         return F.round(x)
-    ...     def backward(self, dy):
-    ...         return dy
-    >>> Rounded()(loadrun.tensor([0.4, 1.6])).tolist()
-    [0.0, 2.0]
-    """
-
-    def forward(self, *args: Tensor) -> Any:
-        """Compute; every subclass defines it.
-
-        Raises:
-            TypeError: the subclass does not.
-        """
-        raise TypeError(f"{type(self).__name__} defines no forward")
-
-    def __call__(self, *args: Tensor) -> Any:
-        """What ``forward`` computes of Tensors."""
-        for arg in args:
-            if not isinstance(arg, Tensor):
-                raise TypeError(f"expected Tensors, found {type(arg).__name__}")
-        return self.forward(*args)
 
 
 def __getattr__(name: str) -> Any:

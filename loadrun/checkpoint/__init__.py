@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from ..errors import FormatError
+from ..imperative import Parameter, Tensor
 from .archive import read_archive
 from .emit import save_checkpoint
 from .machine import MOST_STEPS, Machine
@@ -64,8 +65,6 @@ def load_checkpoint(
         machine = Machine(data, max_steps)
         if not tensors:
             return settle(machine, machine.run())
-        from ..imperative import Parameter, Tensor
-
         kinds = {"Tensor": Tensor, "Parameter": Parameter}
         return settle(
             machine, machine.run(), lambda stored, array: kinds[stored.kind](array, dtype=array.dtype)

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from ..shown import indented
+from ..version import __version__
 from .groups import EXIT_ERROR, failure
 
 __all__ = ["main"]
@@ -63,8 +64,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _overview(args: list[str]) -> int:
     if args and args[0] == "--version":
-        from .. import __version__
-
         print(f"loadrun {__version__}")
         return 0
     print(
@@ -74,6 +73,7 @@ def _overview(args: list[str]) -> int:
         print(f"  {name:6} {what}")
     print("\n`loadrun COMMAND --help` lists the options.")
     print(
-        "Exit codes: 0 all checks passed, 1 a check failed, 2 bad file or usage, 3 nothing was compared, 70 a fault of loadrun."
+        "Exit codes: 0 all checks passed, 1 a check failed, 2 bad file or usage, 3 nothing was compared, "
+        "70 a fault of loadrun."
     )
     return 0 if args else EXIT_ERROR

@@ -15,6 +15,7 @@ from ..report import json as json_report
 from ..report import text
 from ..runner import FileResult, Result
 from ..shown import clean
+from ..version import __version__
 from .groups import failure
 
 __all__ = ["json_file", "show"]
@@ -101,8 +102,6 @@ def _clear_progress() -> None:
 @contextmanager
 def json_file(target: str | None) -> Iterator[json_report.Writer | None]:
     """A report to write: to standard output for ``-``, else to a file that appears when it is complete."""
-    from .. import __version__
-
     if target is None:
         yield None
     elif target == "-":

@@ -12,6 +12,10 @@ from .. import params as P
 from ..errors import EngineError
 from ..imperative import Tensor, apply1, as_tensor, elemwise
 from ..imperative.promotion import operands
+from ..imperative.reducing import max, sum
+from ..imperative.shaping import squeeze
+from .elemwise import exp, log
+from .geometry import require
 
 __all__ = [
     "gelu",
@@ -159,9 +163,6 @@ def softmax(inp: Any, axis: Any = None) -> Tensor:
     >>> softmax([[0.0, 0.0], [1000.0, 0.0]], 1).tolist()
     [[0.5, 0.5], [1.0, 0.0]]
     """
-    from .elemwise import exp
-    from .math import max, sum
-
     inp = as_tensor(inp)
     if axis is None:
         axis = 0 if inp.ndim in (0, 1, 3) else 1
@@ -185,11 +186,6 @@ def logsumexp(inp: Any, axis: Any, keepdims: bool = False) -> Tensor:
     >>> logsumexp([[1000.0, 1000.0]], 1).numpy().round(2).tolist()
     [1000.6900024414062]
     """
-    from .elemwise import exp, log
-    from .geometry import require
-    from .math import max, sum
-    from .tensor import squeeze
-
     require(axis is not None, "axis must be one axis or several, found None")
     inp = as_tensor(inp)
     axes = list(axis) if isinstance(axis, (list, tuple)) else [axis]

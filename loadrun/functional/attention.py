@@ -9,7 +9,10 @@ import numpy as np
 
 from .. import params as P
 from ..imperative import Tensor, apply, as_tensor
+from ..imperative.reducing import mean
+from ..imperative.shaping import broadcast_to, concat
 from .geometry import require
+from .selection import where
 
 __all__ = ["multi_head_attention"]
 
@@ -137,8 +140,6 @@ def _projections(embed_dim: int, sizes: tuple[int | None, ...], biases: tuple[bo
 
 
 def _mean_of_heads(weights: Tensor, n: int, heads: int) -> Tensor:
-    from .math import mean
-
     return mean(weights.reshape((n, heads, *weights.shape[-2:])), 1)
 
 
@@ -162,8 +163,6 @@ def _check(
 
 def _additive(mask: Tensor | None, query: Tensor, name: str) -> Tensor | None:
     """A mask to add to the scores; a bool one becomes 0 and minus infinity."""
-    from .tensor import where
-
     if mask is None or mask.dtype.kind == "f":
         return mask
     require(mask.dtype == np.bool_, f"{name} must be bool or float, found {mask.dtype}")
@@ -181,8 +180,6 @@ def _merged(
     cudnn: bool,
 ) -> tuple[Tensor | None, _Mask]:
     """One mask of both, and what the operator is told about it."""
-    from .tensor import broadcast_to, concat
-
     if not cudnn:
         mask = _additive(mask, query, "attn_mask")
         padding = _additive(padding, query, "key_padding_mask")

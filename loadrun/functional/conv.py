@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from .. import amp
 from .. import params as P
 from ..dtypes import DType
 from ..imperative import Tensor, apply1, as_tensor, convert, shape_tensor
+from ..imperative.switches import SWITCHES
 from .geometry import member, pair, require, sizes, triple
 
 __all__ = [
@@ -50,7 +50,7 @@ def plus(y: Tensor, bias: Any) -> Tensor:
     """The output with the bias added, if there is one."""
     if bias is None:
         return y
-    return y + (as_tensor(bias).astype(amp.low_prec_dtype) if amp.enabled else bias)
+    return y + (as_tensor(bias).astype(SWITCHES.low_prec_dtype) if SWITCHES.autocast else bias)
 
 
 def planar(stride: Any, padding: Any, dilation: Any, groups: int, compute_mode: Any) -> P.Convolution:

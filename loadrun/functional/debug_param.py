@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 
-from .. import config
+from ..imperative.switches import SWITCHES
 from ..params import Strategy
 
 __all__ = [
@@ -25,8 +25,8 @@ def get_execution_strategy() -> Strategy:
     >>> get_execution_strategy() == Strategy.HEURISTIC
     True
     """
-    chosen = Strategy.PROFILE if config.benchmark_kernel else Strategy.HEURISTIC
-    return chosen | Strategy.REPRODUCIBLE if config.deterministic_kernel else chosen
+    chosen = Strategy.PROFILE if SWITCHES.benchmark_kernel else Strategy.HEURISTIC
+    return chosen | Strategy.REPRODUCIBLE if SWITCHES.deterministic_kernel else chosen
 
 
 def set_execution_strategy(option: Strategy | str) -> None:
@@ -45,8 +45,8 @@ def set_execution_strategy(option: Strategy | str) -> None:
     >>> set_execution_strategy("HEURISTIC")
     """
     chosen = option if isinstance(option, Strategy) else _named(option)
-    config.benchmark_kernel = Strategy.PROFILE in chosen
-    config.deterministic_kernel = Strategy.REPRODUCIBLE in chosen
+    SWITCHES.benchmark_kernel = Strategy.PROFILE in chosen
+    SWITCHES.deterministic_kernel = Strategy.REPRODUCIBLE in chosen
 
 
 def _named(option: str) -> Strategy:

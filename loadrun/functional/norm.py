@@ -10,6 +10,8 @@ import numpy as np
 
 from .. import params as P
 from ..imperative import Tensor, apply, apply1, as_tensor, const, elemwise, shape_tensor
+from ..imperative.reducing import mean
+from ..imperative.shaping import transpose
 from .geometry import require
 
 __all__ = [
@@ -136,8 +138,6 @@ def general_norm(
     >>> general_norm([[1.0, 5.0], [-1.0, 3.0]], 0, False).numpy().round(3).tolist()
     [[1.0, 1.0], [-1.0, -1.0]]
     """
-    from .tensor import transpose
-
     inp = as_tensor(inp)
     given = list(normalized_axis) if isinstance(normalized_axis, Sequence) else [normalized_axis]
     require(given, "normalized_axis must name at least one axis")
@@ -311,8 +311,6 @@ def sync_batch_norm(
 
 def _statistics(inp: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Mean and biased variance of every channel as (1, C, 1, 1), and of how many values."""
-    from .math import mean
-
     axes = [0, 2, 3]
     average = mean(inp, axes, keepdims=True)
     n, _, h, w = inp.shape

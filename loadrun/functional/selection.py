@@ -10,6 +10,7 @@ from .. import params as P
 from ..imperative import Dim, Tensor, apply, as_tensor, const, elemwise, shape_tensor
 from ..imperative.apply import apply1
 from ..imperative.promotion import common_dtype
+from ..imperative.shaping import stack
 from .creation import linspace
 
 __all__ = ["cond_take", "gather", "non_zero", "scatter", "where"]
@@ -186,6 +187,4 @@ def non_zero(condition: Tensor, as_tuple: bool = False) -> Any:
     columns.reverse()
     if as_tuple:
         return tuple(columns)
-    from .tensor import stack
-
     return stack(columns, axis=1)

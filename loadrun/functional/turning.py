@@ -9,7 +9,9 @@ import numpy as np
 
 from .. import params as P
 from ..imperative import Tensor, apply1, as_tensor, shape_tensor
+from ..imperative.shaping import broadcast_to
 from .geometry import member, require
+from .warping import warp_affine
 
 __all__ = ["flip", "resize", "rot90", "rotate"]
 
@@ -62,9 +64,6 @@ def rotate(inp: Any, angle: float = 0.0, format: str = "NCHW", interp_mode: str 
     >>> rotate(np.arange(9, dtype="f").reshape(1, 1, 3, 3), 90).numpy().round(3).ravel().tolist()
     [2.0, 5.0, 8.0, 1.0, 4.0, 7.0, 0.0, 3.0, 6.0]
     """
-    from .tensor import broadcast_to
-    from .vision import warp_affine
-
     inp = as_tensor(inp)
     layout = member(P.Format, format, "format")
     planes = layout == P.Format.NCHW

@@ -9,6 +9,8 @@ import numpy as np
 from .. import params as P
 from ..errors import EngineError
 from ..imperative import Tensor, apply, apply1, as_tensor, const, shape_tensor
+from ..imperative.products import matmul
+from ..imperative.shaping import squeeze, transpose
 from .conv import plus, window
 from .geometry import pair, require, sizes
 
@@ -40,8 +42,6 @@ def linear(inp: Any, weight: Any, bias: Any = None, compute_mode: Any = "default
     >>> linear(Tensor([[1.0, 2.0]]), Tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]), Tensor([0.5, 0.5, 0])).tolist()
     [[1.5, 2.5, 3.0]]
     """
-    from .linalg import matmul
-
     return plus(matmul(inp, weight, transpose_b=True, compute_mode=compute_mode), bias)
 
 
@@ -152,8 +152,6 @@ def indexing_one_hot(src: Any, index: Any, axis: int = 1, keepdims: bool = False
     >>> indexing_one_hot(Tensor([[1.0, 2.0], [3.0, 4.0]]), [1, 0]).tolist()
     [2.0, 3.0]
     """
-    from .tensor import squeeze
-
     require(isinstance(src, Tensor), f"src must be a Tensor, found {type(src).__name__}")
     index = as_tensor(index).astype("int32")
     where = axis + src.ndim if axis < 0 else axis
@@ -271,8 +269,6 @@ def pixel_shuffle(inp: Any, upscale_factor: int) -> Tensor:
     >>> pixel_shuffle(np.arange(4, dtype="f").reshape(4, 1, 1), 2).tolist()
     [[[0.0, 1.0], [2.0, 3.0]]]
     """
-    from .tensor import transpose
-
     inp = as_tensor(inp)
     r = int(upscale_factor)
     if r <= 0:

@@ -52,6 +52,7 @@ def getitem(x: Tensor, index: Any) -> Tensor:
         ValueError: an index that is neither integer nor boolean.
         EngineError: an index outside the tensor.
 
+    >>> from loadrun import Tensor
     >>> getitem(Tensor([[1, 2, 3], [4, 5, 6]]), (slice(None), [0, 2])).tolist()
     [[1, 3], [4, 6]]
     """
@@ -73,6 +74,7 @@ def setitem(x: Tensor, index: Any, value: Any) -> Tensor:
         IndexError: as for `getitem`.
         ValueError: the value does not broadcast to the part.
 
+    >>> from loadrun import Tensor
     >>> setitem(Tensor([1, 2, 3]), slice(1, None), 9).tolist()
     [1, 9, 9]
     """

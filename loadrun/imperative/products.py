@@ -39,6 +39,7 @@ def matmul(
         EngineError: the inner sizes differ, or there is no product of this dtype.
         ValueError: the compute mode is neither of the two.
 
+    >>> from loadrun import Tensor
     >>> matmul(Tensor([[1.0, 2.0], [3.0, 4.0]]), Tensor([1.0, 10.0])).tolist()
     [21.0, 43.0]
     """
@@ -105,6 +106,7 @@ def dot(inp1: Any, inp2: Any) -> Tensor:
         AssertionError: an operand has more than one dimension.
         EngineError: the lengths or the dtypes differ.
 
+    >>> from loadrun import Tensor
     >>> dot(Tensor([1.0, 2.0]), Tensor([3.0, 4.0])).item()
     11.0
     """

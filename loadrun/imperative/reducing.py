@@ -109,6 +109,7 @@ def sum(inp: Any, axis: Axes = None, keepdims: bool = False) -> Tensor:
         AssertionError: an axis is named twice or does not exist, or `keepdims` without axes.
         EngineError: an axis does not exist.
 
+    >>> from loadrun import Tensor
     >>> sum(Tensor([[1, 2, 3], [4, 5, 6]]), axis=0).tolist(), sum(Tensor([1.0, 2.5])).item()
     ([5, 7, 9], 3.5)
     """
@@ -118,6 +119,7 @@ def sum(inp: Any, axis: Axes = None, keepdims: bool = False) -> Tensor:
 def prod(inp: Any, axis: Axes = None, keepdims: bool = False) -> Tensor:
     """The product of the elements; arguments and errors as for `sum`.
 
+    >>> from loadrun import Tensor
     >>> prod(Tensor([[1, 2, 3], [4, 5, 6]]), axis=1, keepdims=True).tolist()
     [[6], [120]]
     """
@@ -127,6 +129,7 @@ def prod(inp: Any, axis: Axes = None, keepdims: bool = False) -> Tensor:
 def mean(inp: Any, axis: Axes = None, keepdims: bool = False) -> Tensor:
     """The mean of the elements in float32; arguments and errors as for `sum`.
 
+    >>> from loadrun import Tensor
     >>> mean(Tensor([[1, 2, 3], [4, 5, 6]]), axis=0).tolist()
     [2.5, 3.5, 4.5]
     """
@@ -136,6 +139,7 @@ def mean(inp: Any, axis: Axes = None, keepdims: bool = False) -> Tensor:
 def min(inp: Any, axis: Axes = None, keepdims: bool = False) -> Tensor:
     """The least element, NaN where there is one; arguments and errors as for `sum`.
 
+    >>> from loadrun import Tensor
     >>> min(Tensor([[1, 2], [3, 0]]), axis=1).tolist()
     [1, 0]
     """
@@ -145,6 +149,7 @@ def min(inp: Any, axis: Axes = None, keepdims: bool = False) -> Tensor:
 def max(inp: Any, axis: Axes = None, keepdims: bool = False) -> Tensor:
     """The greatest element, NaN where there is one; arguments and errors as for `sum`.
 
+    >>> from loadrun import Tensor
     >>> max(Tensor([[1, 2], [3, 0]]), axis=(0, 1), keepdims=True).tolist()
     [[3]]
     """

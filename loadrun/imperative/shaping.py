@@ -53,6 +53,7 @@ def broadcast_to(inp: Any, shape: Any) -> Tensor:
         ValueError: a negative size, or None for a new axis.
         EngineError: the tensor does not broadcast to the shape.
 
+    >>> from loadrun import Tensor
     >>> broadcast_to(Tensor([1, 2, 3]), (2, None)).tolist()
     [[1, 2, 3], [1, 2, 3]]
     """
@@ -110,6 +111,7 @@ def reshape(inp: Any, target_shape: Any) -> Tensor:
         ValueError: several sizes are -1, or one is less.
         EngineError: the numbers of elements differ.
 
+    >>> from loadrun.functional import arange
     >>> reshape(arange(6), (2, -1)).tolist()
     [[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]]
     """
@@ -129,6 +131,7 @@ def reshape(inp: Any, target_shape: Any) -> Tensor:
 def flatten(inp: Any, start_axis: int = 0, end_axis: int = -1) -> Tensor:
     """The tensor with the axes from `start_axis` to `end_axis`, both included, made one.
 
+    >>> from loadrun.functional import ones
     >>> flatten(ones((2, 3, 4)), 1).shape
     (2, 12)
     """
@@ -150,6 +153,8 @@ def transpose(inp: Any, pattern: Any) -> Tensor:
     Raises:
         EngineError: the pattern does not fit the tensor.
 
+    >>> from loadrun import Tensor
+    >>> from loadrun.functional import ones
     >>> transpose(Tensor([[1, 2], [3, 4]]), (1, 0)).tolist(), transpose(ones((2, 3)), (1, "x", 0)).shape
     ([[1, 3], [2, 4]], (3, 1, 2))
     """
@@ -168,6 +173,7 @@ def transpose(inp: Any, pattern: Any) -> Tensor:
 def swapaxes(inp: Any, axis1: int, axis2: int) -> Tensor:
     """The tensor with two of its axes exchanged.
 
+    >>> from loadrun.functional import ones
     >>> swapaxes(ones((2, 3, 4)), 0, -1).shape
     (4, 3, 2)
     """
@@ -202,6 +208,7 @@ def expand_dims(inp: Any, axis: int | Sequence[int]) -> Tensor:
         IndexError: no axis at all.
         EngineError: an axis outside the result.
 
+    >>> from loadrun.functional import ones
     >>> expand_dims(ones((2, 3)), (0, -1)).shape
     (1, 2, 3, 1)
     """
@@ -226,6 +233,7 @@ def squeeze(inp: Any, axis: int | Sequence[int] | None = None) -> Tensor:
     Raises:
         EngineError: an axis that does not exist or has another size.
 
+    >>> from loadrun.functional import ones
     >>> squeeze(ones((1, 2, 1, 3))).shape, squeeze(ones((1, 2, 1)), -1).shape
     ((2, 3), (1, 2))
     """
@@ -250,6 +258,7 @@ def concat(inps: Iterable[Any], axis: int = 0, device: Any = None) -> Tensor:
         ValueError: no tensors.
         EngineError: shapes that differ elsewhere, or dtypes without a common one.
 
+    >>> from loadrun import Tensor
     >>> concat([Tensor([[1, 2]]), Tensor([[3, 4]])]).tolist()
     [[1, 2], [3, 4]]
     """
@@ -273,6 +282,7 @@ def stack(inps: Iterable[Any], axis: int = 0, device: Any = None) -> Tensor:
         ValueError: no tensors.
         EngineError: shapes that differ, or dtypes without a common one.
 
+    >>> from loadrun import Tensor
     >>> stack([Tensor([1, 2]), Tensor([3, 4])], axis=1).tolist()
     [[1, 3], [2, 4]]
     """
@@ -282,6 +292,7 @@ def stack(inps: Iterable[Any], axis: int = 0, device: Any = None) -> Tensor:
 def copy(inp: Any, device: Any = None) -> Tensor:
     """The same values as another tensor; every device is the CPU.
 
+    >>> from loadrun import Tensor
     >>> copy(Tensor([1, 2])).tolist()
     [1, 2]
     """

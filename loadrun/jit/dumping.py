@@ -17,7 +17,7 @@ from ..imperative.source import shown
 from ..inputs.lists import located
 from ..inputs.loading import load_cases
 from ..ops.registry import implementation
-from ..optimize import make_loadable, stabilize
+from ..optimize import make_loadable, optimize_for_inference, stabilize
 from ..pack.packing import Packer
 from ..params import BN, BNFwdMode
 from ..rewrite.copies import subgraph
@@ -243,8 +243,6 @@ def dump_graph(
 def _optimized(graph: Graph, passes: Mapping[str, Any] | None) -> Graph:
     if passes is None:
         return graph
-    from ..optimize import optimize_for_inference
-
     made, bits = optimize_for_inference(graph, **passes)
     if made.metadata is not None:
         made.metadata.optimize_options = bits

@@ -107,7 +107,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    # They need loadrun.quantization, which needs the float modules.
+    # For start-up: most programs use float modules alone.
     if name in ("qat", "quantized"):
         return import_module(f".{name}", __name__)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -32,6 +32,8 @@ class _BatchNorm(Module):
         weight: (1, num_features, 1, 1), as are ``bias``, ``running_mean`` and ``running_var``.
     """
 
+    _flat_state = True
+
     def __init__(
         self,
         num_features: int,

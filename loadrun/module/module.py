@@ -13,8 +13,8 @@ from ..imperative import Parameter, Tensor
 from ..imperative.naming import scope
 from .hooks import HookHandler
 from .state import State, load_state, state_of
+from .structure import Node, expand
 from .structure import access as _access_structure
-from .structure import expand
 
 __all__ = ["Module", "_access_structure"]
 
@@ -41,7 +41,7 @@ def _is_module(value: Any) -> bool:
     return isinstance(value, Module)
 
 
-class Module(metaclass=ABCMeta):
+class Module(Node, metaclass=ABCMeta):
     """Base of all layers and networks.
 
     A subclass sets parameters (`loadrun.Parameter`), buffers (`loadrun.Tensor`) and further modules as attributes,
@@ -61,6 +61,9 @@ class Module(metaclass=ABCMeta):
     >>> net(Tensor([1.5])).tolist(), [name for name, _ in net.named_parameters()]
     ([3.0], ['factor'])
     """
+
+    _flat_state = False
+    """Whether state dicts hold the parameters with one axis."""
 
     def __init__(self, name: str | None = None) -> None:
         self._modules: list[str] = []

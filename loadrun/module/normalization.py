@@ -42,6 +42,8 @@ class GroupNorm(_Norm):
         affine: whether to scale and add (``weight`` and ``bias``, both (num_channels,)).
     """
 
+    _flat_state = True
+
     def __init__(
         self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True, **kwargs: Any
     ) -> None:
@@ -69,6 +71,8 @@ class InstanceNorm(_Norm):
         affine: whether to scale and add (``weight`` and ``bias``, both (num_channels,)).
     """
 
+    _flat_state = True
+
     def __init__(self, num_channels: int, eps: float = 1e-5, affine: bool = True, **kwargs: Any) -> None:
         super().__init__(eps, affine, num_channels, **kwargs)
         self.num_channels = num_channels
@@ -92,6 +96,8 @@ class LayerNorm(_Norm):
     >>> LayerNorm(2)(Tensor([[1.0, 3.0]])).numpy().round(3).tolist()
     [[-1.0, 1.0]]
     """
+
+    _flat_state = True
 
     def __init__(self, normalized_shape: Any, eps: float = 1e-5, affine: bool = True, **kwargs: Any) -> None:
         shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)

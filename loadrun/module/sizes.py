@@ -6,7 +6,16 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
-__all__ = ["pair", "pair_nonzero", "sizes", "triple", "triple_nonzero"]
+__all__ = [
+    "get_ndtuple",
+    "pair",
+    "pair_nonzero",
+    "quadruple",
+    "single",
+    "sizes",
+    "triple",
+    "triple_nonzero",
+]
 
 
 def sizes(value: Any, *, count: int, least: int) -> tuple[int, ...]:
@@ -23,7 +32,21 @@ def sizes(value: Any, *, count: int, least: int) -> tuple[int, ...]:
     return numbers
 
 
+def get_ndtuple(value: Any, *, n: int, allow_zero: bool = True) -> tuple[int, ...]:
+    """One number for each of `n` axes.
+
+    Raises:
+        AssertionError: a negative number (or 0, unless `allow_zero`), or a sequence of another length.
+
+    >>> get_ndtuple(3, n=2), get_ndtuple([1, 2], n=2)
+    ((3, 3), (1, 2))
+    """
+    return sizes(value, count=n, least=0 if allow_zero else 1)
+
+
+single = partial(sizes, count=1, least=0)
 pair = partial(sizes, count=2, least=0)
 pair_nonzero = partial(sizes, count=2, least=1)
 triple = partial(sizes, count=3, least=0)
 triple_nonzero = partial(sizes, count=3, least=1)
+quadruple = partial(sizes, count=4, least=0)

@@ -24,22 +24,12 @@ _log = logging.getLogger("loadrun.module")
 
 def states(module: Module, prefix: str = "") -> Iterator[tuple[type[Module], str, Tensor]]:
     """Every state with the class of its module and its dotted name; a shared module's under each of its names."""
-    from .module import Module
-
     for name, leaf in module._flatten(recursive=False, with_key=True):
         if isinstance(leaf, Tensor):
             yield type(module), prefix + name, leaf
     for name, leaf in module._flatten(recursive=False, with_key=True):
-        if isinstance(leaf, Module):
+        if not isinstance(leaf, Tensor):
             yield from states(leaf, f"{prefix}{name}.")
-
-
-def _flattened(kind: type[Module]) -> bool:
-    """Whether state dicts hold the parameters of this class with one axis."""
-    from .batchnorm import _BatchNorm
-    from .normalization import GroupNorm, InstanceNorm, LayerNorm
-
-    return issubclass(kind, (_BatchNorm, GroupNorm, LayerNorm, InstanceNorm))
 
 
 def state_of(module: Module, prefix: str, keep_var: bool) -> OrderedDict[str, Any]:
@@ -49,7 +39,7 @@ def state_of(module: Module, prefix: str, keep_var: bool) -> OrderedDict[str, An
         if name in found:
             raise AssertionError(f"duplicated state: {name}")
         value: Any = tensor if keep_var else _array(tensor)
-        found[name] = value.reshape(-1) if _flattened(kind) else value
+        found[name] = value.reshape(-1) if kind._flat_state else value
     return found
 
 
@@ -62,7 +52,7 @@ def _array(tensor: Tensor) -> Array:
 def load_state(module: Module, state: State, strict: bool) -> None:
     """What `Module.load_state_dict` does."""
     if isinstance(state, (str, os.PathLike)):
-        from ..checkpoint import load_checkpoint
+        from ..checkpoint import load_checkpoint  # for start-up: few states are read from files
 
         state = load_checkpoint(state)
     if isinstance(state, dict):
@@ -102,7 +92,7 @@ def _fitting(kind: type[Module], name: str, tensor: Tensor, value: Any) -> Tenso
     shape = tensor._tuple_shape
     if value.shape != shape:
         # Release 1.0 held the parameters of normalizations with one axis, later ones with four.
-        if not _flattened(kind) or value.size != np.prod(shape, dtype=object):
+        if not kind._flat_state or value.size != np.prod(shape, dtype=object):
             raise ValueError(
                 f"the shape of param `{name}` is {list(shape)}, the given value's {list(value.shape)}: shape mismatch"
             )

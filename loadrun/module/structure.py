@@ -7,14 +7,16 @@ from typing import Any
 
 from ..imperative import Tensor
 
-__all__ = ["access", "expand", "is_leaf"]
+__all__ = ["Node", "access", "expand", "is_leaf"]
+
+
+class Node:
+    """Base of `Module`, by which this file knows modules."""
 
 
 def is_leaf(value: Any) -> bool:
     """Whether a value is a tensor or a module."""
-    from .module import Module
-
-    return isinstance(value, (Tensor, Module))
+    return isinstance(value, (Tensor, Node))
 
 
 def expand(name: str, value: Any) -> Iterator[tuple[str, Any]]:

@@ -19,6 +19,7 @@ from ..ops.infer import infer_dtypes
 from ..rewrite.copies import add_check, bare, subgraph
 from ..runner import Runner, fit_inputs
 from ..testcase import EXPECT, Bundle, Testcase
+from ..version import __version__
 
 __all__ = ["MAXERR", "Recorder", "capture", "checked", "embed", "provenance", "tolerances"]
 
@@ -130,8 +131,6 @@ class Recorder:
 
 def provenance(engine: str, seed: int) -> dict[str, object]:
     """Where ground truth comes from: engine, seed, versions and time (``SOURCE_DATE_EPOCH`` if that is set)."""
-    from .. import __version__
-
     now = float(os.environ.get("SOURCE_DATE_EPOCH") or time.time())
     return {
         "engine": engine,

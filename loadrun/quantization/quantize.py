@@ -13,7 +13,9 @@ import numpy as np
 from .. import functional as F
 from .. import module as Float
 from ..imperative import as_tensor
-from ..module import Module
+from ..module import Module, qat, quantized
+from ..module.qat import QATModule
+from ..module.quantized import QuantizedModule
 from ..module.structure import access
 from .qconfig import QConfig, ema_fakequant_qconfig
 
@@ -37,9 +39,6 @@ _log = logging.getLogger("loadrun.quantization")
 @cache
 def _get_quantable_module_names() -> list[str]:
     """The classes that `module.quantized` has."""
-    from ..module import quantized
-    from ..module.quantized import QuantizedModule
-
     found = ((name, getattr(quantized, name)) for name in dir(quantized))
     return [
         name
@@ -51,8 +50,6 @@ def _get_quantable_module_names() -> list[str]:
 @cache
 def _get_convert_dict() -> tuple[dict[Any, Any], dict[Any, Any]]:
     """From float classes to those of `module.qat`, and from these to those of `module.quantized`."""
-    from ..module import qat, quantized
-
     names = _get_quantable_module_names()
     to_qat = {getattr(Float, n): getattr(qat, n) for n in names}
     return to_qat, {getattr(qat, n): getattr(quantized, n) for n in names}
@@ -117,8 +114,6 @@ def quantize_qat(
 
 
 def _qat_modules(module: Module) -> list[Any]:
-    from ..module.qat import QATModule
-
     return [m for m in module.modules() if isinstance(m, QATModule)]
 
 
