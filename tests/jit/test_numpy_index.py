@@ -357,7 +357,7 @@ def test_copying_onto_itself_asks_for_no_write_access() -> None:
     for func in (
         lambda a: np.copyto(a, a[::-1]),
         lambda a: np.copyto(a, np.zeros((2, 3), "f4")),
-        lambda a: np.copyto(a[0, 0, ...], a[0, 0, ...]),
+        lambda a: np.copyto(a[0, 0, 0, ...], a[0, 0, 0, ...]),
     ):
         for array in (x, Array(x)):
             with pytest.raises(ValueError, match="read-only"):
