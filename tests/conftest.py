@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-# A gate must give the same answer for the same tree; elsewhere every run looks at new examples.
-settings.register_profile("ci", derandomize=True, deadline=None)
-if os.environ.get("CI"):
-    settings.load_profile("ci")
+# The same tree gives the same answer everywhere, unless new examples are asked for.
+settings.register_profile("same", derandomize=True, deadline=None)
+settings.register_profile("explore", deadline=None, print_blob=True)
+settings.load_profile("explore" if os.environ.get("LOADRUN_EXPLORE") else "same")
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -202,7 +202,10 @@ def broadcast_to(array: Any, shape: Any, subok: bool = False) -> Any:
     if e.broadcast_shape([e.sizes(x), want]) != tuple(map(int, want)) or len(want) < len(e.sizes(x)):
         raise ValueError(f"cannot broadcast array of shape {e.sizes(x)} to shape {tuple(map(int, want))}")
     plain = tuple(map(int, want))
-    return viewed(array, Part(lambda x: e.broadcast(x, want), None, lambda s: np.broadcast_to(s, plain)))
+    part = Part(
+        lambda x: e.broadcast(x, want), None, lambda s: np.broadcast_to(s, plain), key=("broadcast", *plain)
+    )
+    return viewed(array, part)
 
 
 @lowers("broadcast_arrays")

@@ -28,6 +28,9 @@ from ..imperative.source import here, shown
 __all__ = ["Cell", "Part", "permuted", "reshaped", "whole"]
 
 
+_WHOLE = "whole"
+
+
 @dataclass(frozen=True, eq=False)
 class Part:
     """How a view reads and writes its parent.
@@ -131,6 +134,15 @@ class Cell:
             raise ValueError("assignment destination is read-only")
         self.parent._write(self.part.put(self.parent.read(), value))
 
+    def is_same(self, other: Cell) -> bool:
+        """Whether both are the same elements of one memory in the same order."""
+        a, b = _bare(self), _bare(other)
+        if a is b:
+            return True
+        if a.parent is None or a.part is None or b.parent is None or b.part is None:
+            return False
+        return a.part.key is not None and a.part.key == b.part.key and a.parent.is_same(b.parent)
+
     def rival(self, other: Cell) -> None:
         """Note that another root may or may not share this memory."""
         where = shown(here())
@@ -178,7 +190,14 @@ def _views(array: NDArray, shape: tuple[int, ...]) -> bool:
 
 def whole() -> Part:
     """All of the parent."""
-    return Part(lambda x: x, lambda _, v: v, lambda a: a, key="whole")
+    return Part(lambda x: x, lambda _, v: v, lambda a: a, key=_WHOLE)
+
+
+def _bare(cell: Cell) -> Cell:
+    """A cell without the views of all of it."""
+    while cell.parent is not None and cell.part is not None and cell.part.key == _WHOLE:
+        cell = cell.parent
+    return cell
 
 
 def permuted(axes: Sequence[int]) -> Part:

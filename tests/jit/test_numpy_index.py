@@ -351,6 +351,29 @@ def test_read_only_views() -> None:
         x[0, 0][...] = 1
 
 
+def onto_itself(x: Any) -> Any:
+    wide = np.broadcast_to(x, (2, *x.shape))
+    np.copyto(wide, wide)
+    np.copyto(wide[:1], wide[:1])
+    np.copyto(wide.T, wide.T)
+    np.copyto(x, x[:1])
+    np.copyto(np.broadcast_to(x, (2, *x.shape)), wide)
+    return wide
+
+
+def test_copying_onto_itself_asks_for_no_write_access() -> None:
+    x = np.arange(6, dtype="f4").reshape(2, 3)
+    agree(trace(onto_itself)(x.copy()), onto_itself(x.copy()))
+    for func in (
+        lambda a: np.copyto(a, a[:, ::-1]),
+        lambda a: np.copyto(a, np.zeros((2, 3), "f4")),
+        lambda a: np.copyto(a[0, 0, 0, ...], a[0, 0, 0, ...]),
+    ):
+        for array in (x, Array(x)):
+            with pytest.raises(ValueError, match="read-only"):
+                func(np.broadcast_to(array, (2, 2, 3)))
+
+
 def test_indices_out_of_bounds() -> None:
     x = Array(np.zeros((3, 4), "f4"))
     for index in ((3,), (0, 4), (-4,), ([3],), (0, [1, 4]), (0, 0, 0), ("a",), (1.0,), (..., ...)):
