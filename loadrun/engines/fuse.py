@@ -16,7 +16,7 @@ from ..graph import Opr
 from ..ops.elemwise.modes import float_step
 from ..ops.infer import Inference
 from ..ops.registry import Call, Finish, Kernel, Shape
-from ..params import ConvBias, Convolution, Format
+from ..params import ConvBias, Convolution, Elemwise, ElemwiseMode, Format
 from .program import Step
 
 __all__ = ["fuse"]
@@ -147,6 +147,9 @@ def _chain(
         if s.guard is not None or s.call.opr.type != "Elemwise" or known.shapes.get(s.writes[0]) != shape:
             break
         if any(d.name != "Float32" for d in (*s.call.inputs, *s.call.outputs)):
+            break
+        if s.call.opr.get(Elemwise).mode in (ElemwiseMode.MAX, ElemwiseMode.MIN):
+            # What they make of NaN depends on the place in the whole array.
             break
         sources = [_source(v, current, shape, known) for v in s.reads]
         if None in sources:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from itertools import groupby
 
 import numpy as np
 import pytest
@@ -482,19 +483,70 @@ def test_powc_takes_floats() -> None:
         run("PowC", PowC(exp=2.0), np.zeros(3, "i4"))
 
 
-def test_max_with_nan_gives_the_second_input() -> None:
-    """``x > y ? x : y``, with the inputs in the order of the file."""
+def nan_pattern(
+    mode: M, first: tuple[int, ...], second: tuple[int, ...], which: int, dtype: str = "f4"
+) -> str:
+    """Which elements are NaN when one operand is: ``.16 N4`` for 16 numbers, then 4 NaN."""
+    operands = [np.ones(first, dtype), np.ones(second, dtype)]
+    operands[which][...] = np.nan
+    (found,) = run("Elemwise", Elemwise(mode=mode), *operands)
+    marks = "".join("N" if np.isnan(v) else "." for v in found.ravel())
+    return " ".join(f"{k}{len(list(g))}" for k, g in groupby(marks))
+
+
+# (first, second operand): what is NaN where the first is, and where the second is. Printed by MegEngine 1.13.0.
+MAX_OF_NAN: list[tuple[tuple[int, ...], tuple[int, ...], str, str]] = [
+    ((1,), (1,), "N1", ".1"),
+    ((15,), (15,), "N15", ".15"),
+    ((16,), (16,), ".16", "N16"),
+    ((33,), (33,), ".32 N1", "N32 .1"),
+    ((1003,), (1003,), ".992 N11", "N992 .11"),
+    ((1, 40), (40,), ".32 N8", "N32 .8"),
+    ((33,), (1,), ".32 N1", "N32 .1"),
+    ((1,), (33,), "N32 .1", ".32 N1"),
+    ((2, 3, 20), (2, 1, 1), ".48 N12 .48 N12", "N48 .12 N48 .12"),
+    ((2, 20), (2, 1), ".16 N4 .16 N4", "N16 .4 N16 .4"),
+    ((1, 2, 20), (1, 2, 1), ".16 N4 .16 N4", "N16 .4 N16 .4"),
+    ((2, 1), (2, 20), "N16 .4 N16 .4", ".16 N4 .16 N4"),
+    ((20, 3), (20, 1), "N60", ".60"),
+    ((3, 20), (1, 20), ".60", "N60"),
+    ((1, 20), (3, 20), ".60", "N60"),
+    ((2, 3, 20), (2, 1, 20), ".120", "N120"),
+    ((2, 3, 4, 20), (2, 1, 4, 1), ".480", "N480"),
+    ((20, 1), (1, 20), ".400", "N400"),
+]
+
+
+@pytest.mark.parametrize(("first", "second", "one", "other"), MAX_OF_NAN)
+def test_max_of_nan(first: tuple[int, ...], second: tuple[int, ...], one: str, other: str) -> None:
+    assert nan_pattern(M.MAX, first, second, 0) == one
+    assert nan_pattern(M.MAX, first, second, 1) == other
+
+
+@pytest.mark.parametrize("n", [1, 15, 16, 33])
+def test_min_of_nan_gives_the_second(n: int) -> None:
+    assert nan_pattern(M.MIN, (n,), (n,), 0) == f".{n}"
+    assert nan_pattern(M.MIN, (n,), (n,), 1) == f"N{n}"
+    # A single number counts as the second, on whichever side it stands.
+    assert nan_pattern(M.MIN, (n + 1,), (1,), 0) == nan_pattern(M.MIN, (1,), (n + 1,), 1) == f".{n + 1}"
+
+
+@pytest.mark.parametrize("mode", [M.MAX, M.MIN])
+@pytest.mark.parametrize("n", [3, 33])
+def test_float16_gives_the_second(mode: M, n: int) -> None:
+    assert nan_pattern(mode, (n,), (n,), 0, "f2") == f".{n}"
+    assert nan_pattern(mode, (1,), (n,), 1, "f2") == f"N{n}"
+
+
+def test_max_takes_its_inputs_in_the_order_of_the_file() -> None:
     nan = np.array([np.nan, 1.0], "f4")
     one = np.array([2.0, np.nan], "f4")
-    np.testing.assert_array_equal(
-        run("Elemwise", Elemwise(mode=M.MAX), nan, one)[0], np.array([2, np.nan], "f4")
-    )
     g = graph_of("Elemwise", Elemwise(mode=M.MAX), [nan, one])
     g.oprs[-1].inputs.reverse()
     from loadrun.engines.reference import ReferenceEngine
 
     got = ReferenceEngine(g).run({"i0": nan, "i1": one})[0]
-    np.testing.assert_array_equal(got, np.array([2, np.nan], "f4"))
+    np.testing.assert_array_equal(got, np.array([np.nan, 1], "f4"))
 
 
 def test_vector_exponential() -> None:

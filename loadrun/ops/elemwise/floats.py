@@ -8,6 +8,7 @@ before it has read its inputs for the last time. Where MegEngine's x86 kernels t
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from ..numeric.chunks import filled
 from ..numeric.quant import round_away
 from ..numeric.special import erf, erfc, erfcinv, erfinv, gelu, normal_cdf
 
-__all__ = ["FLOAT", "MANY_STEPS", "power"]
+__all__ = ["FLOAT", "MANY_STEPS", "NARROW", "power"]
 
 Function = Callable[..., object]
 _F = np.float32
@@ -27,6 +28,8 @@ _INFINITY = _F(np.inf)
 # The vector exponential holds its argument below this; NaN becomes the limit, too.
 _EXP_LIMIT, _EXP_TOP = _F(88.3762626647949), _F(2.4061436e38)
 _TINY = np.finfo(np.float32).tiny
+_VECTOR = 16
+"""Elements that MegEngine's kernels for x86 with AVX2 take at a time: two registers of float32."""
 
 
 def _put(out: Array, value: Array) -> None:
@@ -135,18 +138,50 @@ def sign(out: Array, x: Array) -> None:
 
 
 def maximum(out: Array, x: Array, y: Array) -> None:
-    """``x > y ? x : y``: a NaN in `x` yields `y`, a NaN in `y` yields NaN."""
-    if np.isnan(x.max(initial=0)):
-        _put(out, np.where(x > y, x, y))
-    else:
+    """``x > y ? x : y`` in whole vectors and ``x < y ? y : x`` in what is left of a row (`_rows`).
+
+    So where either is NaN, whole vectors give `y`, short arrays and the last elements of others give `x`.
+    """
+    if not (np.isnan(x.max(initial=0)) or np.isnan(y.max(initial=0))):
         np.maximum(_spread(x, out), _spread(y, out), out=out)
+        return
+    x, y, row = _rows(out.shape, x, y)
+    value = np.where(x > y, x, y)
+    if row is not None:
+        tail = np.arange(out.size) % row >= row // _VECTOR * _VECTOR
+        np.copyto(value, np.where(x < y, y, x), where=tail.reshape(out.shape))
+    np.copyto(out, value)
 
 
 def minimum(out: Array, x: Array, y: Array) -> None:
-    if np.isnan(x.max(initial=0)):
-        _put(out, np.where(x < y, x, y))
-    else:
+    """``x < y ? x : y``: where either is NaN, `y`."""
+    if not (np.isnan(x.max(initial=0)) or np.isnan(y.max(initial=0))):
         np.minimum(_spread(x, out), _spread(y, out), out=out)
+        return
+    x, y, _ = _rows(out.shape, x, y)
+    _put(out, np.where(x < y, x, y))
+
+
+def _rows(shape: tuple[int, ...], x: Array, y: Array) -> tuple[Array, Array, int | None]:
+    """The operands in the order of MegEngine's vector kernels, and the elements of a row that they work on.
+
+    A row is the whole array for operands of one shape or a single number, and what one value of the other operand is
+    spread over where that one has trailing axes of size 1 (a channel's bias). Then the operand that is spread comes
+    second. Other broadcasts go element by element in the given order: no row.
+    """
+    size = prod(shape)
+    if x.size == size == y.size:
+        return x, y, size
+    if x.size == size or y.size == size:
+        whole, spread = (x, y) if x.size == size else (y, x)
+        axes = (1,) * (len(shape) - spread.ndim) + spread.shape
+        inner = len(axes)
+        while inner and axes[inner - 1] == 1:
+            inner -= 1
+        first = next((i for i, n in enumerate(axes) if n > 1), inner)
+        if inner < len(axes) and prod(shape[inner:]) > 1 and axes[first:inner] == shape[first:inner]:
+            return whole, spread, prod(shape[inner:])
+    return x, y, None
 
 
 def _spread(x: Array, out: Array) -> Array:
@@ -400,5 +435,10 @@ FLOAT: dict[M, Function] = {
     M.PRELU_GRAD: prelu_grad,
 }
 
+NARROW: dict[M, Function] = {
+    M.MAX: lambda out, x, y: _put(out, np.where(x > y, x, y)),
+    M.MIN: lambda out, x, y: _put(out, np.where(x < y, x, y)),
+}
+"""What float16 does otherwise: MegEngine's kernels for it have no vectors."""
 MANY_STEPS = frozenset(FLOAT) - frozenset(_PLAIN) - {M.EXP, M.TRUE_DIV, M.POW, M.LT, M.LEQ, M.EQ}
 """Modes that make several passes, so that they run in pieces that stay in the cache."""

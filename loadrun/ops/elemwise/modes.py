@@ -19,7 +19,7 @@ from ..numeric.chunks import broadcast, in_chunks
 from ..numeric.half import round_half, rounded
 from ..registry import Call, Shape, ShapeCall, kernel
 from ..typecvt import convert
-from .floats import FLOAT, MANY_STEPS, Function
+from .floats import FLOAT, MANY_STEPS, NARROW, Function
 from .integers import BOOL, INTEGER
 
 __all__ = ["ARITY", "float_step", "promote"]
@@ -159,6 +159,8 @@ class _Plan:
         self.half = dtype.name == "Float16"
         if dtype.name in ("Float16", "BFloat16") and mode in (M.FUSE_MUL_ADD3, M.FUSE_MUL_ADD4):
             self.func = _fused_narrow(dtype)
+        elif dtype.name in ("Float16", "BFloat16") and mode in NARROW:
+            self.func = NARROW[mode]
         self.swap = _swapped(c.opr)
 
 
