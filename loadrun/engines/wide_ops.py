@@ -15,10 +15,12 @@ import numpy as np
 
 from .. import params as P
 from ..dtypes import Array
+from ..ops.catalog import CATALOG, types
 from ..ops.conv.fast import conv_fast
 from ..ops.conv.layout import from_plain, to_plain
 from ..ops.conv.rules import backward_plan, conv_plan
 from ..ops.conv.transpose import deconv_fast
+from ..ops.op import Trait
 from ..ops.pooling import pool_windows
 from ..ops.reduce import target_axes
 from ..ops.registry import Call
@@ -29,27 +31,7 @@ __all__ = ["MOVING", "WIDE", "erf"]
 
 Formula = Callable[..., Any]
 
-MOVING = frozenset(
-    (
-        *("AxisAddRemove", "Broadcast", "Concat", "Copy", "Dimshuffle", "Identity", "IndexingMultiAxisVec"),
-        *(
-            "IndexingOneHot",
-            "IndexingSetMultiAxisVec",
-            "MarkDynamicVar",
-            "MarkNoBroadcastElemwise",
-            "ReshapeV1",
-        ),
-        *(
-            "BatchedMeshIndexing",
-            "BatchedSetMeshIndexing",
-            "CondTake",
-            "Diag",
-            "IndexingSetOneHot",
-            "MaskedFill",
-        ),
-        *("MeshIndexing", "Padding", "SetMeshIndexing", "SetSubtensor", "Split", "Subtensor", "Where"),
-    )
-)
+MOVING = types(Trait.MOVES)
 """Operators that only move numbers, whose kernels take any dtype."""
 
 
@@ -290,21 +272,5 @@ def _f32(x: float) -> float:
     return float(np.float32(x))
 
 
-WIDE: dict[str, Formula] = {
-    "Elemwise": elemwise,
-    "PowC": power,
-    "MatrixMulV2": matmul,
-    "BatchedMatrixMulV2": matmul,
-    "ReduceV2": reduce,
-    "ConvolutionV2": convolution,
-    "ConvBiasForwardV4": convolution,
-    "ConvolutionBackwardDataV2": transposed,
-    "PoolingV1": pooling,
-    "AdaptivePoolingV1": pooling,
-    "Softmax": softmax,
-    "LayerNorm": layer_norm,
-    "GroupNorm": group_norm,
-    "InstanceNorm": group_norm,
-    "BatchNormV1": batch_norm,
-}
+WIDE: dict[str, Formula] = {op.name: globals()[op.wide] for op in CATALOG.values() if op.wide}
 """Formulas by operator type."""

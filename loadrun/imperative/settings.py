@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from .. import amp, config
 from .. import params as P
+from ..ops.catalog import types
+from ..ops.op import Trait
 from ..params import Record
 
 if TYPE_CHECKING:
@@ -15,8 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["FLOATS", "adapted", "in_force"]
 
 _M = P.ElemwiseMode
-_LOW = frozenset(("ConvolutionV2", "ConvolutionBackwardDataV2", "MatrixMulV2", "BatchedMatrixMulV2"))
-_HIGH = frozenset(("LayerNorm", "GeneralNorm", "GroupNorm", "InstanceNorm"))
+_LOW, _HIGH, _LOW_DATA = types(Trait.LOW), types(Trait.HIGH), types(Trait.LOW_DATA)
 FLOATS = frozenset(
     (
         *(_M.TRUE_DIV, _M.EXP, _M.EXPM1, _M.POW, _M.SQRT, _M.LOG, _M.LOG1P, _M.LOG_SUM_EXP, _M.SOFTPLUS),
@@ -46,7 +47,7 @@ def adapted(
     if not amp.enabled:
         return params, inputs
     high = [amp.high_prec_dtype] * len(inputs)
-    if type == "BatchNormV1":
+    if type in _LOW_DATA:
         return params, _cast(inputs, [amp.low_prec_dtype, *high[1:]])
     if type in _HIGH or (type == "Elemwise" and floats and getattr(params[0], "mode", None) in _HIGH_MODES):
         return params, _cast(inputs, high)

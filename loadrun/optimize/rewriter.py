@@ -17,9 +17,10 @@ import numpy as np
 from ..dtypes import Array, DType, encode
 from ..errors import EngineError
 from ..graph import Graph, Opr, Tensor, Var
-from ..ops.catalog import CATALOG
-from ..ops.control import find_branches
+from ..ops.catalog import CATALOG, types
+from ..ops.control import CONDITIONAL, find_branches
 from ..ops.infer import Inference, follow, infer_dtypes
+from ..ops.op import Trait
 from ..ops.registry import Call, Shape, implementation
 from ..params import Empty, Record
 
@@ -28,18 +29,7 @@ __all__ = ["EMPTY", "Pass", "Rewriter", "each", "is_pure"]
 Pass = Callable[[Graph], Graph]
 """What a pass is: a function that leaves its argument as it is and gives another graph of the same outputs."""
 
-_EFFECTS = frozenset(
-    {
-        *("Host2DeviceCopy", "AssertEqual", "AddUpdate", "Sleep", "VirtualDep", "PersistentOutputStorage"),
-        *("VolatileSharedDeviceTensor", "CheckNonFinite"),
-    }
-)
-_STORED = frozenset(
-    {
-        *("ImmutableTensor", "SharedDeviceTensor", "MultipleDeviceTensorHolder"),
-        *("SharedDeviceTensorWithFormat", "MultipleDeviceTensorWithFormatHolder"),
-    }
-)
+_STORED, _SHAPE_ONLY = types(Trait.STORED), types(Trait.SHAPE_ONLY)
 _SHORT = 64
 """Constants of at most this many bytes are compared with each other."""
 
@@ -65,12 +55,8 @@ def is_pure(opr: Opr) -> bool:
     >>> is_pure(Opr("Dimshuffle")), is_pure(Opr("UniformRNGV1")), is_pure(Opr("AssertEqual"))
     (True, False, False)
     """
-    if opr.type in _EFFECTS or opr.type.startswith("CondExec"):
-        return False
     known = CATALOG.get(opr.type)
-    if known is None or not known.family or known.category in ("vendor", "control_flow"):
-        return False
-    return not implementation(opr.type).random
+    return known is not None and known.pure
 
 
 class Rewriter:
@@ -129,7 +115,7 @@ class Rewriter:
 
     def frozen(self, opr: Opr) -> bool:
         """Whether an operator must stay as it is: it opens, closes or lies in a branch."""
-        return opr.id in self._guarded or opr.type.startswith("CondExec")
+        return opr.id in self._guarded or opr.type in CONDITIONAL
 
     def is_output(self, var: Var) -> bool:
         """Whether a variable of the old graph is one of its outputs."""
@@ -142,7 +128,11 @@ class Rewriter:
         """
         if self.is_output(var):
             return False
-        return sum(1 for o in self.readers.get(var.id, ()) if o.type != "GetVarShapeV1") <= 1
+        return len(self.value_readers(var)) <= 1
+
+    def value_readers(self, var: Var) -> list[Opr]:
+        """The operators that read the value of a variable of the old graph, not its shape alone."""
+        return [o for o in self.readers.get(var.id, ()) if o.type not in _SHAPE_ONLY]
 
     def old_shape(self, var: Var) -> Shape | None:
         """Shape of a variable of the old graph, None when unknown."""

@@ -103,7 +103,7 @@ def _number(old: Var) -> float | None:
 
 def _ends(r: Rewriter, opr: Opr, family: _Family) -> bool:
     var = opr.outputs[0]
-    values = [o for o in r.readers.get(var.id, ()) if o.type != "GetVarShapeV1"]
+    values = r.value_readers(var)
     return not r.single(var) or not values or r.frozen(values[0]) or _family(r, values[0]) is not family
 
 
