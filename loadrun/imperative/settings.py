@@ -8,25 +8,17 @@ from typing import TYPE_CHECKING, Any
 from .. import amp, config
 from .. import params as P
 from ..ops.catalog import types
+from ..ops.elemwise.table import ModeTrait, modes
 from ..ops.op import Trait
 from ..params import Record
 
 if TYPE_CHECKING:
     from .value import Tensor
 
-__all__ = ["FLOATS", "adapted", "in_force"]
+__all__ = ["adapted", "in_force"]
 
-_M = P.ElemwiseMode
 _LOW, _HIGH, _LOW_DATA = types(Trait.LOW), types(Trait.HIGH), types(Trait.LOW_DATA)
-FLOATS = frozenset(
-    (
-        *(_M.TRUE_DIV, _M.EXP, _M.EXPM1, _M.POW, _M.SQRT, _M.LOG, _M.LOG1P, _M.LOG_SUM_EXP, _M.SOFTPLUS),
-        *(_M.SIN, _M.COS, _M.TAN, _M.ASIN, _M.ACOS, _M.ATAN2, _M.SINH, _M.COSH, _M.TANH, _M.ASINH, _M.ACOSH),
-        *(_M.ATANH, _M.HSIGMOID, _M.LOGSIGMOID),
-    )
-)
-"""Modes that turn integers into float32."""
-_HIGH_MODES = FLOATS - {_M.TANH}
+_HIGH_MODES = modes(ModeTrait.HIGH)
 
 
 def in_force() -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import replace
+from functools import partial
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -24,7 +25,7 @@ from ..ops.op import Trait
 from ..ops.registry import Call, Shape, implementation
 from ..params import Empty, Record
 
-__all__ = ["EMPTY", "Pass", "Rewriter", "each", "is_pure"]
+__all__ = ["EMPTY", "Pass", "Rewriter", "each", "is_pure", "repeat"]
 
 Pass = Callable[[Graph], Graph]
 """What a pass is: a function that leaves its argument as it is and gives another graph of the same outputs."""
@@ -361,6 +362,21 @@ class Rewriter:
             else:
                 yield opr
 
+    def rewrite(self, visit: Callable[[Opr], Var | None]) -> bool:
+        """Go through the old operators: `visit` gives what stands for the one output of an operator, or None to copy it.
+
+        Returns whether anything was put in the place of an operator.
+        """
+        changed = False
+        for opr in self.rest():
+            found = visit(opr)
+            if found is None:
+                self.copy(opr)
+            else:
+                self.replace(opr.outputs[0], found)
+                changed = True
+        return changed
+
     def finish(self) -> Graph:
         """The new graph with the old outputs' names, without what nothing reads, numbered anew."""
         ends = [self.var(v) for v in self.old.outputs]
@@ -432,10 +448,21 @@ def each(graph: Graph, visit: Callable[[Rewriter, Opr], Var | None], *types: str
         types: operator types to visit, default all.
     """
     r = Rewriter(graph)
-    for opr in r.rest():
-        found = visit(r, opr) if len(opr.outputs) == 1 and (not types or opr.type in types) else None
-        if found is None:
-            r.copy(opr)
-        else:
-            r.replace(opr.outputs[0], found)
+    r.rewrite(
+        lambda opr: visit(r, opr) if len(opr.outputs) == 1 and (not types or opr.type in types) else None
+    )
     return r.finish()
+
+
+def repeat(graph: Graph, visit: Callable[[Rewriter, Opr], Var | None], rounds: int) -> Graph:
+    """Rewrite operators as `Rewriter.rewrite` does, again and again until nothing changes.
+
+    Args:
+        rounds: how often at most.
+    """
+    for _ in range(rounds):
+        r = Rewriter(graph)
+        if not r.rewrite(partial(visit, r)):
+            break
+        graph = r.finish()
+    return graph

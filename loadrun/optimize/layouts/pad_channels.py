@@ -14,6 +14,7 @@ import numpy as np
 from ...dtypes import DType
 from ...graph import Graph, Opr, Var
 from ...ops.catalog import types
+from ...ops.elemwise.table import ModeTrait, modes
 from ...ops.op import Trait
 from ...params import (
     Axis,
@@ -35,27 +36,7 @@ from .reformat import shape_of
 __all__ = ["pad_channels", "whole_packs"]
 
 M = ElemwiseMode
-_FINITE = frozenset(
-    {
-        *(
-            M.ADD,
-            M.SUB,
-            M.MUL,
-            M.MAX,
-            M.MIN,
-            M.RELU,
-            M.SIGMOID,
-            M.TANH,
-            M.H_SWISH,
-            M.ABS,
-            M.NEGATE,
-            M.SILU,
-            M.GELU,
-        ),
-        *(M.FUSE_ADD_RELU, M.FUSE_ADD_SIGMOID, M.FUSE_ADD_TANH, M.FUSE_ADD_H_SWISH, M.FUSE_MUL_ADD3),
-        *(M.FUSE_MUL_ADD4, M.RELU6, M.HSIGMOID, M.ROUND, M.FLOOR, M.CEIL, M.ERF, M.FAST_TANH, M.SQUARE),
-    }
-)
+_FINITE = modes(ModeTrait.FINITE)
 _CHANNELWISE = types(Trait.CHANNELWISE)
 Alignment = Callable[[int], int]
 """How many channels are missing to whole packs."""
