@@ -363,7 +363,7 @@ class Rewriter:
                 yield opr
 
     def rewrite(self, visit: Callable[[Opr], Var | None]) -> bool:
-        """Go through the old operators: `visit` gives what stands for the one output of an operator, or None to copy it.
+        """Go through the old operators: `visit` gives what stands for the output of one, or None to copy it.
 
         Returns whether anything was put in the place of an operator.
         """
