@@ -13,8 +13,9 @@ from typing import NamedTuple, TextIO
 from ..errors import LoadRunError, UsageError
 from ..files import replacing
 from ..graph import Graph, Metadata, Opr, Var
-from ..ops.catalog import CATALOG
+from ..ops.catalog import CATALOG, types
 from ..ops.infer import infer_dtypes
+from ..ops.op import Trait
 from ..params import Elemwise
 from ..rewrite.copies import subgraph
 from ..rewrite.older import for_older
@@ -25,27 +26,7 @@ __all__ = ["DumpOptions", "DumpResult", "strip_info", "update_strip_info"]
 FORMATS = ("FBS_V2", "FBS")
 _FIRST = -(2**31)
 """The priority that MegEngine gives inputs and constants."""
-_FORWARD = frozenset(
-    {
-        *("AdaptivePooling", "Argsort", "BatchConvBias", "BatchNorm", "ConvBias", "Convolution"),
-        *(
-            "Convolution3D",
-            "Correlation",
-            "CvtColor",
-            "DctChannelSelect",
-            "DeformableConv",
-            "DeformablePSROIPooling",
-        ),
-        *("FakeQuant", "GeneralNorm", "GroupNorm", "Images2Neibs", "IndexingOneHot", "InstanceNorm"),
-        *("LRN", "LSQ", "LayerNorm", "LocalShare", "MultiHeadAttn", "Padding"),
-        *("Pooling", "ROIAlign", "ROIPooling", "RegionRestrictedConvolution", "Remap", "Resize"),
-        *("Resize3D", "SlidingWindowTranspose", "Softmax", "TQT", "WarpAffine", "WarpPerspective"),
-        *("Where"),
-    }
-)
-_NO_WORKSPACE = frozenset(
-    {"Elemwise", "TypeCvtV2", "ReshapeV1", "Subtensor", "GetVarShapeV1", "Dimshuffle", "AssertEqual"}
-)
+_NO_WORKSPACE = types(Trait.NO_WORKSPACE)
 
 
 @dataclass(frozen=True)
@@ -223,9 +204,9 @@ def strip_info(graph: Graph) -> dict[str, list[str]]:
         infer_dtypes(oprs)
     except LoadRunError as e:
         raise UsageError(f"strip_info_file needs the dtypes of all variables: {e}") from e
-    types = {_class_name(o.type) for o in oprs}
+    types = {CATALOG[o.type].class_name for o in oprs}
     dtypes = {v.dtype.name for o in oprs for v in o.outputs if v.dtype is not None}
-    if any(o.type not in _NO_WORKSPACE and CATALOG[o.type].category != "io" for o in oprs):
+    if any(o.type not in _NO_WORKSPACE for o in oprs):
         # Workspaces, which no file mentions, are bytes.
         dtypes.add("Byte")
     modes = {o.get(Elemwise).mode.name for o in oprs if o.type == "Elemwise"}
@@ -277,14 +258,6 @@ def update_strip_info(
 def _texts(value: object) -> list[str]:
     assert isinstance(value, list)
     return value
-
-
-def _class_name(type: str) -> str:
-    """The name of the C++ class that a registered type name stands for."""
-    name = type[:-2] if type[-2:-1] == "V" and type[-1:].isdigit() else type
-    name = name.removesuffix("MGB")
-    name = name if name not in ("LSTMForward", "RNNForward") else name.removesuffix("Forward")
-    return name + "Forward" if name in _FORWARD else name
 
 
 def _weights(graph: Graph) -> Iterator[Opr]:

@@ -92,50 +92,66 @@ def _write(
 ) -> tuple[int, int]:
     """Write container, testcases and record; return the graph's hash and the number of testcases."""
     cases: Iterable[Testcase] = bundle.testcases if testcases is None else testcases
-    known = len(cases) if isinstance(cases, Sized) else None
-    container = bundle.is_container or testcases is not None or bool(known)
-    head = file.tell() + len(MAGIC) if known is None else 0
+    announced = len(cases) if isinstance(cases, Sized) else None
+    container = bundle.is_container or testcases is not None or bool(announced)
+    count_at = file.tell() + len(MAGIC) if announced is None else 0
     if container:
-        if known is None and not file.seekable():
+        if announced is None and not file.seekable():
             raise UsageError(
                 "the number of testcases must be known to write to a file that cannot be rewound"
             )
-        file.write(MAGIC + pack("<I", known or 0))
+        file.write(MAGIC + pack("<I", announced or 0))
     data, content_hash = dump_and_hash(graph, format=kind)
     file.write(data)
     del data
-    record = RecordWriter(bundle.record, graph) if isinstance(bundle.record, Mapping) else None
-    count = 0
-    try:
-        names = [v.name or "" for v in graph.inputs]
-        for case in cases:
-            made = testcase_graph(case, names)
-            file.write(dump_bytes(made, format=kind))
-            # Operators and variables hold one another; freed at once, thousands of them do not wait for a collection.
-            for opr in made.oprs:
-                opr.outputs.clear()
-            if record is not None:
-                record.add(case)
-            count += 1
-        if count > _MOST_TESTCASES:
-            raise FormatError(f"a file holds at most {_MOST_TESTCASES} testcases")
-        if container and known is None:
-            file.patch(head, pack("<I", count))
-        elif known is not None and count != known:
-            raise FormatError(f"{known} testcases were announced, {count} came")
+    with _record(bundle, graph) as record:
+        count = _write_testcases(file, cases, graph, kind, record)
+        if container and announced is None:
+            file.patch(count_at, pack("<I", count))
+        elif count != announced:
+            raise FormatError(f"{announced} testcases were announced, {count} came")
         if record is not None:
             for part in record.parts():
                 file.write(part)
         elif bundle.record is not None and testcases is None:
-            assert isinstance(bundle.record, memoryview)
-            kept = (
-                bytes(bundle.record) if graph is bundle.graph else moved(bundle.record, bundle.graph, graph)
-            )
-            file.write(kept)
+            file.write(_kept_record(bundle, graph))
+    return content_hash, count
+
+
+@contextmanager
+def _record(bundle: Bundle, graph: Graph) -> Iterator[RecordWriter | None]:
+    """What writes a new record, None where the bundle has none or one that is kept."""
+    record = RecordWriter(bundle.record, graph) if isinstance(bundle.record, Mapping) else None
+    try:
+        yield record
     finally:
         if record is not None:
             record.close()
-    return content_hash, count
+
+
+def _kept_record(bundle: Bundle, graph: Graph) -> bytes:
+    assert isinstance(bundle.record, memoryview)
+    return bytes(bundle.record) if graph is bundle.graph else moved(bundle.record, bundle.graph, graph)
+
+
+def _write_testcases(
+    file: _Counted, cases: Iterable[Testcase], graph: Graph, kind: str, record: RecordWriter | None
+) -> int:
+    """Write testcases one by one, and tell the record of each; return how many there were."""
+    names = [v.name or "" for v in graph.inputs]
+    count = 0
+    for case in cases:
+        made = testcase_graph(case, names)
+        file.write(dump_bytes(made, format=kind))
+        # Operators and variables hold one another; freed at once, thousands of them do not wait for a collection.
+        for opr in made.oprs:
+            opr.outputs.clear()
+        if record is not None:
+            record.add(case)
+        count += 1
+    if count > _MOST_TESTCASES:
+        raise FormatError(f"a file holds at most {_MOST_TESTCASES} testcases")
+    return count
 
 
 @contextmanager

@@ -10,21 +10,16 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
+from ..ops.catalog import types
+from ..ops.op import Trait
 from ..ops.registry import Shape
 from ..params import Axis, Reduce, ReduceMode
 from .program import Step
 
 __all__ = ["Share", "foretell", "peak_bytes", "stored_bytes"]
 
-_VIEWS = frozenset(
-    {
-        *("AxisAddRemove", "Broadcast", "CondExecMark", "Copy", "Dimshuffle", "Identity", "MarkDynamicVar"),
-        *("MarkNoBroadcastElemwise", "ReshapeV1", "Sleep", "Split", "Subtensor", "VirtualDep"),
-    }
-)
-_STAYS_WHOLE = frozenset({"AxisAddRemove", "Copy", "Identity", "ReshapeV1", "Sleep", "VirtualDep"})
-_IN_PLACE = frozenset({"Elemwise", "LayerNorm", "PowC", "Softmax"})
-_WRITES_FIRST = frozenset({"IncrSubtensor", "SetSubtensor"})
+_VIEWS, _STAYS_WHOLE = types(Trait.VIEW), types(Trait.WHOLE)
+_IN_PLACE, _WRITES_FIRST = types(Trait.IN_PLACE), types(Trait.INTO_FIRST)
 
 
 @dataclass(frozen=True)

@@ -7,144 +7,35 @@ engine's kernels, except that layouts of convolutions are understood by the same
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from math import pi, sqrt
 from typing import Any
 
 import numpy as np
 
 from .. import params as P
 from ..dtypes import Array
+from ..ops.catalog import CATALOG, types
 from ..ops.conv.fast import conv_fast
 from ..ops.conv.layout import from_plain, to_plain
 from ..ops.conv.rules import backward_plan, conv_plan
 from ..ops.conv.transpose import deconv_fast
+from ..ops.elemwise.formulas import Formula, h_swish, sigmoid
+from ..ops.elemwise.table import ROWS
+from ..ops.op import Trait
 from ..ops.pooling import pool_windows
 from ..ops.reduce import target_axes
 from ..ops.registry import Call
-from ..params import ElemwiseMode as M
 from ..params import NonlineMode, PoolingMode, ReduceDataType, ReduceMode
 
-__all__ = ["MOVING", "WIDE", "erf"]
+__all__ = ["MOVING", "WIDE"]
 
-Formula = Callable[..., Any]
 
-MOVING = frozenset(
-    (
-        *("AxisAddRemove", "Broadcast", "Concat", "Copy", "Dimshuffle", "Identity", "IndexingMultiAxisVec"),
-        *(
-            "IndexingOneHot",
-            "IndexingSetMultiAxisVec",
-            "MarkDynamicVar",
-            "MarkNoBroadcastElemwise",
-            "ReshapeV1",
-        ),
-        *(
-            "BatchedMeshIndexing",
-            "BatchedSetMeshIndexing",
-            "CondTake",
-            "Diag",
-            "IndexingSetOneHot",
-            "MaskedFill",
-        ),
-        *("MeshIndexing", "Padding", "SetMeshIndexing", "SetSubtensor", "Split", "Subtensor", "Where"),
-    )
-)
+MOVING = types(Trait.MOVES)
 """Operators that only move numbers, whose kernels take any dtype."""
-
-
-def erf(x: Array) -> Array:
-    """Error function of float64 values by its series of positive terms.
-
-    >>> [f"{v:.13f}" for v in erf(np.array([0.5, -1.0, 3.0]))]
-    ['0.5204998778130', '-0.8427007929497', '0.9999779095030']
-    """
-    a = np.minimum(np.abs(x), 6.0)
-    term, total = a.copy(), a.copy()
-    for n in range(1, 160):
-        term *= 2 * a * a / (2 * n + 1)
-        total += term
-    return np.copysign(total * np.exp(-a * a) * (2 / sqrt(pi)), x)
-
-
-def _sigmoid(x: Array) -> Array:
-    return 1 / (1 + np.exp(-x))
-
-
-def _h_swish(x: Array) -> Array:
-    return x * np.clip(x + 3, 0, 6) / 6
-
-
-def _round(x: Array) -> Array:
-    return np.copysign(np.floor(np.abs(x) + 0.5), x)
-
-
-_ELEMWISE: dict[M, Formula] = {
-    M.RELU: lambda x: np.maximum(x, 0),
-    M.ABS: np.abs,
-    M.ACOS: np.arccos,
-    M.ASIN: np.arcsin,
-    M.CEIL: np.ceil,
-    M.COS: np.cos,
-    M.EXP: np.exp,
-    M.EXPM1: np.expm1,
-    M.FLOOR: np.floor,
-    M.LOG: np.log,
-    M.LOG1P: np.log1p,
-    M.NEGATE: np.negative,
-    M.SIGMOID: _sigmoid,
-    M.SIN: np.sin,
-    M.TANH: np.tanh,
-    M.FAST_TANH: lambda x: x * (27 + x * x) / (27 + 9 * x * x),
-    M.ROUND: _round,
-    M.ERF: erf,
-    M.H_SWISH: _h_swish,
-    M.SILU: lambda x: x * _sigmoid(x),
-    M.GELU: lambda x: x * (1 + erf(x / sqrt(2))) / 2,
-    M.SINH: np.sinh,
-    M.COSH: np.cosh,
-    M.ASINH: np.arcsinh,
-    M.ACOSH: np.arccosh,
-    M.ATANH: np.arctanh,
-    M.TAN: np.tan,
-    M.SOFTPLUS: lambda x: np.logaddexp(x, 0),
-    M.LOGSIGMOID: lambda x: -np.logaddexp(-x, 0),
-    M.RELU6: lambda x: np.clip(x, 0, 6),
-    M.HSIGMOID: lambda x: np.clip(x + 3, 0, 6) / 6,
-    M.SQRT: np.sqrt,
-    M.SQUARE: np.square,
-    M.SIGN: np.sign,
-    M.ADD: np.add,
-    M.SUB: np.subtract,
-    M.MUL: np.multiply,
-    M.TRUE_DIV: np.divide,
-    M.FLOOR_DIV: lambda x, y: np.floor(x / y),
-    M.MOD: np.fmod,
-    M.MAX: np.maximum,
-    M.MIN: np.minimum,
-    M.POW: np.power,
-    M.ATAN2: np.arctan2,
-    M.LOG_SUM_EXP: np.logaddexp,
-    M.LT: np.less,
-    M.LEQ: np.less_equal,
-    M.EQ: np.equal,
-    M.PRELU: lambda x, y: np.where(x > 0, x, x * y),
-    M.SWITCH_GT0: lambda x, y: np.where(x > 0, y, 0),
-    M.FUSE_ADD_RELU: lambda x, y: np.maximum(x + y, 0),
-    M.FUSE_ADD_SIGMOID: lambda x, y: _sigmoid(x + y),
-    M.FUSE_ADD_TANH: lambda x, y: np.tanh(x + y),
-    M.FUSE_ADD_H_SWISH: lambda x, y: _h_swish(x + y),
-    M.COND_LEQ_MOV: lambda x, y, z: np.where(x <= y, z, 0),
-    M.COND_LT_MOV: lambda x, y, z: np.where(x < y, z, 0),
-    M.FUSE_MUL_ADD3: lambda x, y, z: x * y + z,
-    M.FUSE_MUL_ADD4: lambda x, y, z, w: x * y + z * w,
-    M.CLIP: lambda x, y, z: np.minimum(np.maximum(x, y), z),
-}
 
 
 def elemwise(c: Call, *inputs: Array) -> Array | None:
     """Elementwise formulas; integers among the inputs are promoted."""
-    formula = _ELEMWISE.get(c.get(P.Elemwise).mode)
+    formula = ROWS[c.get(P.Elemwise).mode].wide
     return None if formula is None else np.asarray(formula(*inputs), np.float64)
 
 
@@ -192,8 +83,8 @@ def _filters(w: Array, plan: Any) -> Array:
 _ACTIVATE: dict[NonlineMode, Formula] = {
     NonlineMode.IDENTITY: lambda x: x,
     NonlineMode.RELU: lambda x: np.maximum(x, 0),
-    NonlineMode.SIGMOID: _sigmoid,
-    NonlineMode.H_SWISH: _h_swish,
+    NonlineMode.SIGMOID: sigmoid,
+    NonlineMode.H_SWISH: h_swish,
 }
 
 
@@ -290,21 +181,5 @@ def _f32(x: float) -> float:
     return float(np.float32(x))
 
 
-WIDE: dict[str, Formula] = {
-    "Elemwise": elemwise,
-    "PowC": power,
-    "MatrixMulV2": matmul,
-    "BatchedMatrixMulV2": matmul,
-    "ReduceV2": reduce,
-    "ConvolutionV2": convolution,
-    "ConvBiasForwardV4": convolution,
-    "ConvolutionBackwardDataV2": transposed,
-    "PoolingV1": pooling,
-    "AdaptivePoolingV1": pooling,
-    "Softmax": softmax,
-    "LayerNorm": layer_norm,
-    "GroupNorm": group_norm,
-    "InstanceNorm": group_norm,
-    "BatchNormV1": batch_norm,
-}
+WIDE: dict[str, Formula] = {op.name: globals()[op.wide] for op in CATALOG.values() if op.wide}
 """Formulas by operator type."""

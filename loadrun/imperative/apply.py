@@ -17,8 +17,9 @@ import numpy as np
 from ..dtypes import Array, DType, round_bfloat16
 from ..errors import EngineError, LoadRunError
 from ..graph import Opr, Var
-from ..ops.catalog import TypeParam
+from ..ops.catalog import TypeParam, types
 from ..ops.numeric.parallel import blas_serial
+from ..ops.op import Trait
 from ..ops.registry import Call, Kernel, Shape, implementation
 from ..params import Record
 from .settings import adapted, in_force
@@ -39,7 +40,7 @@ __all__ = [
     "use",
 ]
 
-_ELEMENTWISE = frozenset(("Elemwise", "ElemwiseMultiType", "TypeCvtV2", "PowC", "Identity", "Copy"))
+_KEEPS_SCALARS = types(Trait.ELEMENTWISE | Trait.FORWARDS)
 
 
 class Session(Protocol):
@@ -170,7 +171,7 @@ def apply(
     if in_force():
         params, inputs = adapted(type, params, inputs)
     if scalar is None:
-        scalar = type in _ELEMENTWISE and bool(inputs) and False not in [x._scalar for x in inputs]
+        scalar = type in _KEEPS_SCALARS and bool(inputs) and False not in [x._scalar for x in inputs]
     session = _local.session
     if session is not None:
         return session.apply(type, params, inputs, n, output_dtype, scalar)

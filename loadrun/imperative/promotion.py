@@ -17,27 +17,18 @@ from .. import params as P
 from ..dtypes import DType, plain
 from ..errors import EngineError
 from ..ops.elemwise.modes import promote
+from ..ops.elemwise.table import ModeTrait, modes
 from .apply import apply1, tensor_class
 from .convert import as_tensor, const
 from .dtypes import graph_dtype
-from .settings import FLOATS
 
 if TYPE_CHECKING:
     from .value import Tensor
 
 __all__ = ["common_dtype", "convert", "elemwise", "operands"]
 
-_M = P.ElemwiseMode
-_T = P.ElemwiseMultiTypeMode
-_COMPARE = {
-    _M.EQ: _T.EQ,
-    _M.NEQ: _T.NEQ,
-    _M.LT: _T.LT,
-    _M.LEQ: _T.LEQ,
-    _M.ISNAN: _T.ISNAN,
-    _M.ISINF: _T.ISINF,
-}
-_NOTHING_TO_ROUND = frozenset((_M.CEIL, _M.FLOOR, _M.ROUND))
+_COMPARE = {mode: P.ElemwiseMultiTypeMode[mode.name] for mode in modes(ModeTrait.COMPARES)}
+_NOTHING_TO_ROUND, _GIVES_FLOAT = modes(ModeTrait.INTEGRAL), modes(ModeTrait.GIVES_FLOAT)
 
 
 def _kind(dtype: DType) -> int:
@@ -155,6 +146,6 @@ def elemwise(mode: P.ElemwiseMode, *values: Any) -> Tensor:
     if inputs[0]._dtype.np.kind in "iu" and not inputs[0]._dtype.is_quantized:
         if mode in _NOTHING_TO_ROUND:
             return inputs[0]._frozen()
-        if mode in FLOATS:
+        if mode in _GIVES_FLOAT:
             inputs = [x.astype("float32") for x in inputs]
     return apply1("Elemwise", _record(mode), inputs=inputs)

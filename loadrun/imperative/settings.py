@@ -6,26 +6,19 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from .. import params as P
+from ..ops.catalog import types
+from ..ops.elemwise.table import ModeTrait, modes
+from ..ops.op import Trait
 from ..params import Record
 from .switches import SWITCHES
 
 if TYPE_CHECKING:
     from .value import Tensor
 
-__all__ = ["FLOATS", "adapted", "in_force"]
+__all__ = ["adapted", "in_force"]
 
-_M = P.ElemwiseMode
-_LOW = frozenset(("ConvolutionV2", "ConvolutionBackwardDataV2", "MatrixMulV2", "BatchedMatrixMulV2"))
-_HIGH = frozenset(("LayerNorm", "GeneralNorm", "GroupNorm", "InstanceNorm"))
-FLOATS = frozenset(
-    (
-        *(_M.TRUE_DIV, _M.EXP, _M.EXPM1, _M.POW, _M.SQRT, _M.LOG, _M.LOG1P, _M.LOG_SUM_EXP, _M.SOFTPLUS),
-        *(_M.SIN, _M.COS, _M.TAN, _M.ASIN, _M.ACOS, _M.ATAN2, _M.SINH, _M.COSH, _M.TANH, _M.ASINH, _M.ACOSH),
-        *(_M.ATANH, _M.HSIGMOID, _M.LOGSIGMOID),
-    )
-)
-"""Modes that turn integers into float32."""
-_HIGH_MODES = FLOATS - {_M.TANH}
+_LOW, _HIGH, _LOW_DATA = types(Trait.LOW), types(Trait.HIGH), types(Trait.LOW_DATA)
+_HIGH_MODES = modes(ModeTrait.HIGH)
 
 
 def in_force() -> bool:
@@ -46,7 +39,7 @@ def adapted(
     if not SWITCHES.autocast:
         return params, inputs
     high = [SWITCHES.high_prec_dtype] * len(inputs)
-    if type == "BatchNormV1":
+    if type in _LOW_DATA:
         return params, _cast(inputs, [SWITCHES.low_prec_dtype, *high[1:]])
     if type in _HIGH or (type == "Elemwise" and floats and getattr(params[0], "mode", None) in _HIGH_MODES):
         return params, _cast(inputs, high)

@@ -16,7 +16,9 @@ from ..graph import Var
 from ..imperative.apply import generator
 from ..imperative.source import Place, here, shown
 from ..imperative.value import Tensor
+from ..ops.catalog import types
 from ..ops.infer import Inference, follow
+from ..ops.op import Trait
 from ..ops.registry import Shape
 from ..params import AssertEqual, Record
 from .evaluate import Evaluator
@@ -24,8 +26,7 @@ from .recording import Entry, Recording
 
 __all__ = ["Check", "Replay", "ShapeCache", "checks_in", "judge", "run"]
 
-_SIZED = frozenset(("Broadcast", "Concat", "ReshapeV1", "SetSubtensor", "Subtensor"))
-"""Operators some of whose inputs are sizes or places."""
+_SIZED = types(Trait.TAKES_SIZES)
 _SHAPES = 8
 """For how many sets of argument shapes the inferred shapes are kept."""
 

@@ -226,7 +226,7 @@ def _scores(p: MultiHeadAttn, q: Array, k: Array, mask: Array | None, dtype: DTy
     return rounded(scores, dtype)
 
 
-@kernel("MultiHeadAttn", dtype=_dtypes, shape=_shape, flops=_flops, random=True)
+@kernel("MultiHeadAttn", dtype=_dtypes, shape=_shape, flops=_flops)
 def multi_head_attn(
     c: Call, query: Array, key: Array, value: Array, weight: Array, *extra: Array
 ) -> tuple[Array, Array, Array, Array]:

@@ -16,12 +16,16 @@ from .. import params as P
 from ..dtypes import Array, DType, plain
 from ..errors import EngineError
 from ..graph import Opr, Var
+from .catalog import CATALOG
 from .registry import Call, Shape, ShapeCall, kernel
 from .shape import target_shape
 
-__all__ = ["Branches", "find_branches"]
+__all__ = ["CONDITIONAL", "PREDICATES", "Branches", "find_branches"]
 
-_PREDICATES = ("CondExecPred", "CondExecPredLogical")
+CONDITIONAL = frozenset(op.name for op in CATALOG.values() if op.conditional)
+"""The operators of conditional execution."""
+PREDICATES = frozenset(("CondExecPred", "CondExecPredLogical"))
+"""Those that give the flags by which branches are taken."""
 _Mode = P.CondExecMergeMode
 
 
@@ -46,7 +50,7 @@ def find_branches(oprs: Iterable[Opr]) -> Branches:
     """
     oprs = list(oprs)
     found = _Finder()
-    if any(o.type.startswith("CondExec") for o in oprs):
+    if any(o.type in CONDITIONAL for o in oprs):
         for opr in oprs:
             found.visit(opr)
     return found.branches
@@ -74,7 +78,7 @@ class _Finder:
         if inside is not None:
             self.branches.guard[opr.id] = inside
             self.branch.update((v.id, inside) for v in opr.outputs)
-        if opr.type in _PREDICATES:
+        if opr.type in PREDICATES:
             self.branch.update((v.id, v) for v in opr.outputs)
             self.parent.update((v.id, inside) for v in opr.outputs)
 
@@ -88,7 +92,7 @@ class _Finder:
         if not follows:
             return None
         given = opr.inputs[-1]
-        if given.owner.type not in _PREDICATES:
+        if given.owner.type not in PREDICATES:
             raise EngineError(
                 f"the last input of {opr.type} (operator {opr.id}) must be a predicate, found {given.label!r}"
             )
@@ -103,7 +107,7 @@ class _Finder:
                 continue
             if given is not None and var is given and i == len(opr.inputs) - 1:
                 continue
-            if var.owner.type in _PREDICATES and opr.type != "CondExecPredLogical":
+            if var.owner.type in PREDICATES and opr.type != "CondExecPredLogical":
                 raise EngineError(
                     f"{opr.type} (operator {opr.id}) takes the predicate {var.label!r} as a value"
                 )

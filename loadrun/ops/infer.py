@@ -4,26 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from math import prod
 
 import numpy as np
 
 from ..dtypes import Array, DType
 from ..errors import EngineError, LoadRunError
 from ..graph import Graph, Opr, Var
+from .catalog import types
 from .control import find_branches
+from .op import Trait
 from .registry import Call, Shape, ShapeCall, UnknownShape, implementation
 
 __all__ = ["Inference", "describe", "follow", "infer_dtypes", "infer_shapes"]
 
 _SMALL = 1024
 """Values of at most this many elements are followed, as MegEngine's static inference does for shapes."""
-_VALUE_OPS = frozenset(
-    {
-        *("GetVarShapeV1", "Subtensor", "SetSubtensor", "Concat", "Elemwise", "TypeCvtV2", "ReduceV2"),
-        *("ReshapeV1", "Split", "AxisAddRemove", "Dimshuffle", "Broadcast", "Identity", "Copy"),
-        *("IndexingMultiAxisVec", "PowC", "ElemwiseMultiType", "Alloc", "Linspace"),
-    }
-)
+_FOLLOWED, _SHAPE_ONLY = types(Trait.FOLLOWED), types(Trait.SHAPE_ONLY)
 
 
 def describe(opr: Opr) -> str:
@@ -143,17 +140,15 @@ def _value(
 ) -> None:
     if opr.tensors and opr.type != "Host2DeviceCopy":
         for var, tensor in zip(opr.outputs, opr.tensors, strict=True):
-            if tensor.shape is not None and int(np.prod(tensor.shape, dtype=object)) <= _SMALL:
+            if tensor.shape is not None and prod(tensor.shape) <= _SMALL:
                 known.values[var.id] = tensor.value()
         return
-    if opr.type not in _VALUE_OPS or any(
-        int(np.prod(known.shapes[v.id], dtype=object)) > _SMALL for v in opr.outputs
-    ):
+    if opr.type not in _FOLLOWED or any(prod(known.shapes[v.id]) > _SMALL for v in opr.outputs):
         return
     args: list[Array] = []
     for value, shape, dtype in zip(values, shapes, ins, strict=True):
         if value is None:
-            if opr.type != "GetVarShapeV1":
+            if opr.type not in _SHAPE_ONLY:
                 return
             # Only the shape is looked at: one element stands for all.
             value = np.broadcast_to(np.zeros((), dtype.np), shape)

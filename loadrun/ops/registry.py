@@ -23,6 +23,7 @@ from ..errors import UnsupportedError
 from ..graph import Opr
 from ..params import Record
 from .catalog import CATALOG
+from .op import Trait
 
 __all__ = [
     "Call",
@@ -153,7 +154,11 @@ class OpImpl:
     dtype: DTypeRule
     shape: ShapeRule
     flops: FlopsRule
-    random: bool = False
+
+    @property
+    def random(self) -> bool:
+        """Whether equal inputs may give other results next time; such operators are never folded."""
+        return Trait.RANDOM in CATALOG[self.name].traits
 
 
 def same(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
@@ -180,7 +185,6 @@ def kernel(
     dtype: DTypeRule = same,
     shape: ShapeRule = same_shape,
     flops: FlopsRule = no_flops,
-    random: bool = False,
 ) -> Callable[[K], K]:
     """Register a kernel with its rules under one or more catalog names.
 
@@ -189,14 +193,13 @@ def kernel(
         dtype: output dtypes from the operator and its input dtypes.
         shape: output shapes from input shapes (and values of shape inputs).
         flops: floating-point (or integer) operations; a multiply-add counts two.
-        random: whether equal inputs may give other results next time; such operators are never folded.
     """
 
     def register(func: K) -> K:
         for name in names:
             if name not in CATALOG:
                 raise KeyError(f"{name} is not in the operator catalog")
-            _IMPLS[name] = OpImpl(name, func, dtype, shape, flops, random)
+            _IMPLS[name] = OpImpl(name, func, dtype, shape, flops)
         return func
 
     return register

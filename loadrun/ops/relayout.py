@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -92,51 +91,58 @@ class _Plan:
     shape: Shape
 
 
-def _plan(p: P.RelayoutFormat, shape: Shape) -> _Plan:
-    modes = [m for m in _MODES[p.mode] if len(m.source) == len(shape)]
-    if not modes:
+def _mode(p: P.RelayoutFormat, shape: Shape) -> _Mode:
+    """The form of a mode for inputs of that shape, which must fit it."""
+    for mode in _MODES[p.mode]:
+        if len(mode.source) == len(shape):
+            break
+    else:
         ranks = " or ".join(str(len(m.source)) for m in _MODES[p.mode])
         raise ValueError(f"{p.mode.name} takes {ranks} axes, got shape {list(shape)}")
-    mode = modes[0]
-    for letter, n in zip(mode.source, shape, strict=True):
-        if (letter.islower() and n != mode.pack) or (letter == "1" and n != 1):
-            raise ValueError(
-                f"{p.mode.name} takes axes {mode.source} with packs of {mode.pack}, got {list(shape)}"
-            )
-    names = [a for a in mode.source if a.isupper()]
-    at = {a: [i for i, b in enumerate(mode.source) if b.upper() == a] for a in names}
-    ones = [i for i, a in enumerate(mode.source) if a == "1"]
-    whole = {a: prod(shape[i] for i in at[a]) for a in names}
+    wanted = {a: mode.pack if a.islower() else 1 for a in mode.source if a.islower() or a == "1"}
+    if any(n != wanted.get(a, n) for a, n in zip(mode.source, shape, strict=True)):
+        raise ValueError(
+            f"{p.mode.name} takes axes {mode.source} with packs of {mode.pack}, got {list(shape)}"
+        )
+    lengths = _whole_axes(mode, shape)
     for a in mode.whole:
-        if whole[a] % mode.pack:
+        if lengths[a] % mode.pack:
             raise ValueError(f"{p.mode.name} needs a multiple of {mode.pack} along {a}, got {list(shape)}")
     for a in mode.small:
-        if whole[a] > mode.pack:
+        if lengths[a] > mode.pack:
             raise ValueError(f"{p.mode.name} takes at most {mode.pack} along {a}, got {list(shape)}")
+    return mode
+
+
+def _whole_axes(mode: _Mode, shape: Shape) -> dict[str, int]:
+    """The lengths of the axes with their packs, in the source's order."""
+    lengths = dict.fromkeys((a for a in mode.source if a.isupper()), 1)
+    for letter, n in zip(mode.source, shape, strict=True):
+        if letter != "1":
+            lengths[letter.upper()] *= n
+    return lengths
+
+
+def _plan(p: P.RelayoutFormat, shape: Shape) -> _Plan:
+    mode = _mode(p, shape)
+    plain = _whole_axes(mode, shape)
     packed = {a.upper() for a in mode.target if a.islower()}
-    full = {
-        a: -(-n // mode.pack) * mode.pack if a in packed | set(mode.filled) else n for a, n in whole.items()
-    }
-    split: list[int] = []
-    place: dict[str, int] = {}
-    for a in names:
-        place[a] = len(split)
-        if a in packed:
-            place[a.lower()] = len(split) + 1
-            split += [full[a] // mode.pack, mode.pack]
-        else:
-            split.append(full[a])
+    rounded = packed | set(mode.filled)
+    padded = {a: -(-n // mode.pack) * mode.pack if a in rounded else n for a, n in plain.items()}
+    split: dict[str, int] = {}
+    for a, n in padded.items():
+        split |= {a: n // mode.pack, a.lower(): mode.pack} if a in packed else {a: n}
     if "1" in mode.target:
-        place["1"] = len(split)
-        split.append(1)
-    final = tuple(place[a] for a in mode.target)
+        split["1"] = 1
+    letters = list(split)
+    ones = [i for i, a in enumerate(mode.source) if a == "1"]
     return _Plan(
-        (*ones, *(i for a in names for i in at[a])),
-        tuple(whole[a] for a in names),
-        tuple(full[a] for a in names),
-        tuple(split),
-        final,
-        tuple(split[i] for i in final),
+        (*ones, *(i for a in plain for i, b in enumerate(mode.source) if b.upper() == a)),
+        tuple(plain.values()),
+        tuple(padded.values()),
+        tuple(split.values()),
+        tuple(letters.index(a) for a in mode.target),
+        tuple(split[a] for a in mode.target),
     )
 
 

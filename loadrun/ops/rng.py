@@ -108,14 +108,14 @@ def _uniform(c: Call, shape: Shape) -> Array:
     return np.float32(1) - _generator(c).random(shape, np.float32)
 
 
-@kernel("UniformRNGV1", dtype=_uniform_dtype, shape=_given_shape, random=True)
+@kernel("UniformRNGV1", dtype=_uniform_dtype, shape=_given_shape)
 def uniform(c: Call, shape: Array) -> Array:
     """Numbers spread evenly over (0, 1]."""
     want = target_shape(shape)
     return _sample(c, _uniform(c, want), want)
 
 
-@kernel("GaussianRNGV1", dtype=_gaussian_dtype, shape=_given_shape, random=True)
+@kernel("GaussianRNGV1", dtype=_gaussian_dtype, shape=_given_shape)
 def gaussian(c: Call, shape: Array) -> Array:
     """Normally distributed numbers with the parameters `mean` and `std`."""
     p = c.get(P.GaussianRNG)
@@ -135,7 +135,7 @@ def _paired_shape(s: ShapeCall) -> Sequence[Shape | None]:
     return (_paired(s.shape(0), s.shape(1)),)
 
 
-@kernel("GammaRNG", dtype=_all_float, shape=_paired_shape, random=True)
+@kernel("GammaRNG", dtype=_all_float, shape=_paired_shape)
 def gamma(c: Call, shape: Array, scale: Array) -> Array:
     """One gamma distributed number an element, 0 where the shape parameter is not positive.
 
@@ -149,7 +149,7 @@ def gamma(c: Call, shape: Array, scale: Array) -> Array:
     )
 
 
-@kernel("BetaRNG", dtype=_all_float, shape=_paired_shape, random=True)
+@kernel("BetaRNG", dtype=_all_float, shape=_paired_shape)
 def beta(c: Call, alpha: Array, beta: Array) -> Array:
     """One beta distributed number an element; a parameter that is not positive counts as the limit 0.
 
@@ -163,14 +163,14 @@ def beta(c: Call, alpha: Array, beta: Array) -> Array:
     return _sample(c, np.where((a > 0) & (b > 0), drawn, edge), want)
 
 
-@kernel("PoissonRNG", dtype=_all_float, shape=same_shape, random=True)
+@kernel("PoissonRNG", dtype=_all_float, shape=same_shape)
 def poisson(c: Call, mean: Array) -> Array:
     """One Poisson distributed number an element, 0 where the mean is not positive."""
     m = mean.astype(np.float64)
     return _sample(c, _generator(c).poisson(np.where(m > 0, np.minimum(m, _MOST), 0)), mean.shape)
 
 
-@kernel("ExponentialRNG", dtype=_all_float, shape=same_shape, random=True)
+@kernel("ExponentialRNG", dtype=_all_float, shape=same_shape)
 def exponential(c: Call, rate: Array) -> Array:
     """One exponentially distributed number of that rate an element."""
     return _sample(c, _generator(c).standard_exponential(rate.shape) / rate.astype(np.float64), rate.shape)
@@ -183,7 +183,7 @@ def _permutation_dtype(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
     return (plain(name),)
 
 
-@kernel("PermutationRNG", dtype=_permutation_dtype, shape=_given_shape, random=True)
+@kernel("PermutationRNG", dtype=_permutation_dtype, shape=_given_shape)
 def permutation(c: Call, shape: Array) -> Array:
     """The numbers from 0 in random order.
 
@@ -205,7 +205,7 @@ def _shuffle_shape(s: ShapeCall) -> Sequence[Shape | None]:
     return (s.shape(0), s.shape(0)[:1])
 
 
-@kernel("ShuffleRNG", dtype=_shuffle_dtype, shape=_shuffle_shape, random=True)
+@kernel("ShuffleRNG", dtype=_shuffle_dtype, shape=_shuffle_shape)
 def shuffle(c: Call, x: Array) -> tuple[Array, Array]:
     """The entries along the first axis in random order, and where each was before.
 
@@ -235,7 +235,7 @@ def _multinomial_shape(s: ShapeCall) -> Sequence[Shape | None]:
     return (_multinomial(s.get(P.MultinomialRNG), s.shape(0)),)
 
 
-@kernel("MultinomialRNG", dtype=_multinomial_dtype, shape=_multinomial_shape, random=True)
+@kernel("MultinomialRNG", dtype=_multinomial_dtype, shape=_multinomial_shape)
 def multinomial(c: Call, probs: Array) -> Array:
     """For every row of probabilities `num_samples` positions drawn by them.
 
@@ -265,7 +265,7 @@ def _dropout_shape(s: ShapeCall) -> Sequence[Shape | None]:
     return (s.shape(0), (count(s.shape(0)),))
 
 
-@kernel("Dropout", dtype=_dropout_dtype, shape=_dropout_shape, random=True)
+@kernel("Dropout", dtype=_dropout_dtype, shape=_dropout_shape)
 def dropout(c: Call, x: Array) -> tuple[Array, Array]:
     """The input with each element zeroed with probability `drop_prob` and the others scaled to keep the mean.
 

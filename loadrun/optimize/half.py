@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from ..dtypes import DType
 from ..errors import EngineError
 from ..graph import Graph, Opr, Var
-from ..ops.catalog import TypeParam
+from ..ops.catalog import CATALOG, TypeParam, types
+from ..ops.op import Trait
 from ..params import (
     ComputeMode,
     ConvBias,
@@ -23,9 +24,7 @@ from .rewriter import Rewriter
 __all__ = ["to_half"]
 
 _F32, _F16 = DType("Float32"), DType("Float16")
-_WIDE = {"WarpPerspectiveV2": (1,), "RemapV1": (1,), "WarpAffineV2": (0, 1)}
-"""Inputs that stay float32: matrices and maps, and images that have no float16 kernel."""
-_UNCHANGED = frozenset({"AssertEqual", "CondExecPred"})
+_UNCHANGED = types(Trait.FLOAT32_ONLY)
 
 
 def to_half(graph: Graph, *, wide_sums: bool) -> Graph:
@@ -68,7 +67,7 @@ class _Half:
     def visit(self, opr: Opr) -> None:
         r = self.r
         given = [self._input(v) for v in opr.inputs]
-        for i in _WIDE.get(opr.type, ()):
+        for i in CATALOG[opr.type].float32_inputs:
             given[i] = self.wide(opr.inputs[i])
         if opr.type in _UNCHANGED:
             given = [self.wide(v) for v in opr.inputs]

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import replace
+from functools import partial
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -17,29 +18,19 @@ import numpy as np
 from ..dtypes import Array, DType, encode
 from ..errors import EngineError
 from ..graph import Graph, Opr, Tensor, Var
-from ..ops.catalog import CATALOG
-from ..ops.control import find_branches
+from ..ops.catalog import CATALOG, types
+from ..ops.control import CONDITIONAL, find_branches
 from ..ops.infer import Inference, follow, infer_dtypes
+from ..ops.op import Trait
 from ..ops.registry import Call, Shape, implementation
 from ..params import Empty, Record
 
-__all__ = ["EMPTY", "Pass", "Rewriter", "each", "is_pure"]
+__all__ = ["EMPTY", "Pass", "Rewriter", "each", "is_pure", "repeat"]
 
 Pass = Callable[[Graph], Graph]
 """What a pass is: a function that leaves its argument as it is and gives another graph of the same outputs."""
 
-_EFFECTS = frozenset(
-    {
-        *("Host2DeviceCopy", "AssertEqual", "AddUpdate", "Sleep", "VirtualDep", "PersistentOutputStorage"),
-        *("VolatileSharedDeviceTensor", "CheckNonFinite"),
-    }
-)
-_STORED = frozenset(
-    {
-        *("ImmutableTensor", "SharedDeviceTensor", "MultipleDeviceTensorHolder"),
-        *("SharedDeviceTensorWithFormat", "MultipleDeviceTensorWithFormatHolder"),
-    }
-)
+_STORED, _SHAPE_ONLY = types(Trait.STORED), types(Trait.SHAPE_ONLY)
 _SHORT = 64
 """Constants of at most this many bytes are compared with each other."""
 
@@ -65,12 +56,8 @@ def is_pure(opr: Opr) -> bool:
     >>> is_pure(Opr("Dimshuffle")), is_pure(Opr("UniformRNGV1")), is_pure(Opr("AssertEqual"))
     (True, False, False)
     """
-    if opr.type in _EFFECTS or opr.type.startswith("CondExec"):
-        return False
     known = CATALOG.get(opr.type)
-    if known is None or not known.family or known.category in ("vendor", "control_flow"):
-        return False
-    return not implementation(opr.type).random
+    return known is not None and known.pure
 
 
 class Rewriter:
@@ -129,7 +116,7 @@ class Rewriter:
 
     def frozen(self, opr: Opr) -> bool:
         """Whether an operator must stay as it is: it opens, closes or lies in a branch."""
-        return opr.id in self._guarded or opr.type.startswith("CondExec")
+        return opr.id in self._guarded or opr.type in CONDITIONAL
 
     def is_output(self, var: Var) -> bool:
         """Whether a variable of the old graph is one of its outputs."""
@@ -142,7 +129,11 @@ class Rewriter:
         """
         if self.is_output(var):
             return False
-        return sum(1 for o in self.readers.get(var.id, ()) if o.type != "GetVarShapeV1") <= 1
+        return len(self.value_readers(var)) <= 1
+
+    def value_readers(self, var: Var) -> list[Opr]:
+        """The operators that read the value of a variable of the old graph, not its shape alone."""
+        return [o for o in self.readers.get(var.id, ()) if o.type not in _SHAPE_ONLY]
 
     def old_shape(self, var: Var) -> Shape | None:
         """Shape of a variable of the old graph, None when unknown."""
@@ -371,6 +362,21 @@ class Rewriter:
             else:
                 yield opr
 
+    def rewrite(self, visit: Callable[[Opr], Var | None]) -> bool:
+        """Go through the old operators: `visit` gives what stands for the output of one, or None to copy it.
+
+        Returns whether anything was put in the place of an operator.
+        """
+        changed = False
+        for opr in self.rest():
+            found = visit(opr)
+            if found is None:
+                self.copy(opr)
+            else:
+                self.replace(opr.outputs[0], found)
+                changed = True
+        return changed
+
     def finish(self) -> Graph:
         """The new graph with the old outputs' names, without what nothing reads, numbered anew."""
         ends = [self.var(v) for v in self.old.outputs]
@@ -442,10 +448,21 @@ def each(graph: Graph, visit: Callable[[Rewriter, Opr], Var | None], *types: str
         types: operator types to visit, default all.
     """
     r = Rewriter(graph)
-    for opr in r.rest():
-        found = visit(r, opr) if len(opr.outputs) == 1 and (not types or opr.type in types) else None
-        if found is None:
-            r.copy(opr)
-        else:
-            r.replace(opr.outputs[0], found)
+    r.rewrite(
+        lambda opr: visit(r, opr) if len(opr.outputs) == 1 and (not types or opr.type in types) else None
+    )
     return r.finish()
+
+
+def repeat(graph: Graph, visit: Callable[[Rewriter, Opr], Var | None], rounds: int) -> Graph:
+    """Rewrite operators as `Rewriter.rewrite` does, again and again until nothing changes.
+
+    Args:
+        rounds: how often at most.
+    """
+    for _ in range(rounds):
+        r = Rewriter(graph)
+        if not r.rewrite(partial(visit, r)):
+            break
+        graph = r.finish()
+    return graph

@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 from loadrun.dtypes import Array, DType
 from loadrun.errors import EngineError
 from loadrun.graph import Graph, Tensor
-from loadrun.ops.elemwise.floats import FLOAT
-from loadrun.ops.elemwise.integers import BOOL, INTEGER
-from loadrun.ops.elemwise.modes import ARITY, promote
+from loadrun.ops.elemwise.modes import promote
+from loadrun.ops.elemwise.table import ARITY, BOOL, FLOAT, INTEGER
 from loadrun.ops.numeric.chunks import broadcast, in_chunks
 from loadrun.ops.registry import Call
 from loadrun.params import Elemwise, PowC

@@ -11,7 +11,7 @@ import pytest
 from loadrun.dtypes import Array, DType
 from loadrun.engines.reference import ReferenceEngine
 from loadrun.errors import EngineError
-from loadrun.ops.elemwise.modes import ARITY
+from loadrun.ops.elemwise.table import ARITY
 from loadrun.ops.infer import infer_dtypes, infer_shapes
 from loadrun.params import LSQ, TQT, ElemwiseMode, ElemwiseMultiType, Empty, FakeQuant, Record
 from loadrun.params import ElemwiseMultiTypeMode as M

@@ -1,4 +1,4 @@
-"""Elemwise modes on float32 arrays: ``FLOAT[mode](out, *inputs)`` writes the result into `out`.
+"""Elemwise modes on float32 arrays: functions ``(out, *inputs)`` that write the result into `out`.
 
 `out` has the broadcast shape and may be the memory of an input of that shape, so no function writes to it
 before it has read its inputs for the last time. Where MegEngine's x86 kernels treat NaN in a way of their own
@@ -13,12 +13,12 @@ from math import prod
 import numpy as np
 
 from ...dtypes import Array
-from ...params import ElemwiseMode as M
+from ..numeric import special
 from ..numeric.chunks import filled
 from ..numeric.quant import round_away
-from ..numeric.special import erf, erfc, erfcinv, erfinv, gelu, normal_cdf
+from ..numeric.special import normal_cdf
 
-__all__ = ["FLOAT", "MANY_STEPS", "NARROW", "power"]
+__all__ = ["Function", "compared", "copied", "of", "power"]
 
 Function = Callable[..., object]
 _F = np.float32
@@ -104,6 +104,22 @@ def relu6(out: Array, x: Array) -> None:
     np.maximum(out, filled(0.0, x), out=out)
 
 
+def round_half_away(out: Array, x: Array) -> None:
+    round_away(x, out)
+
+
+def erf(out: Array, x: Array) -> None:
+    special.erf(x, out)
+
+
+def erfc(out: Array, x: Array) -> None:
+    special.erfc(x, out)
+
+
+def gelu(out: Array, x: Array) -> None:
+    special.gelu(x, out)
+
+
 def fast_tanh(out: Array, x: Array) -> None:
     t = x * x
     y = t + _F(27)
@@ -159,6 +175,16 @@ def minimum(out: Array, x: Array, y: Array) -> None:
         np.minimum(_spread(x, out), _spread(y, out), out=out)
         return
     x, y, _ = _rows(out.shape, x, y)
+    _put(out, np.where(x < y, x, y))
+
+
+def maximum_narrow(out: Array, x: Array, y: Array) -> None:
+    """``x > y ? x : y`` everywhere: MegEngine's float16 and bfloat16 kernels have no vectors."""
+    _put(out, np.where(x > y, x, y))
+
+
+def minimum_narrow(out: Array, x: Array, y: Array) -> None:
+    """``x < y ? x : y`` everywhere."""
     _put(out, np.where(x < y, x, y))
 
 
@@ -237,7 +263,7 @@ def fuse_add_h_swish(out: Array, x: Array, y: Array) -> None:
     _hswish(out, out, out + _3)
 
 
-def _compared(ufunc: np.ufunc) -> Function:
+def compared(ufunc: np.ufunc) -> Function:
     """A comparison with result 1 or 0 in the dtype of `out`."""
 
     def apply(out: Array, x: Array, y: Array) -> None:
@@ -338,107 +364,19 @@ def prelu_grad(out: Array, x: Array, y: Array, z: Array) -> None:
     _put(out, np.where(x >= 0, y, y * z))
 
 
-def _to(ufunc: np.ufunc) -> Function:
+def of(ufunc: Callable[..., object]) -> Function:
+    """A mode that numpy has under a name of its own."""
+
     def apply(out: Array, *xs: Array) -> None:
         ufunc(*xs, out=out)
 
     return apply
 
 
-def _special(func: Callable[[Array], Array]) -> Function:
+def copied(func: Callable[[Array], Array]) -> Function:
+    """A mode whose function gives a new array."""
+
     def apply(out: Array, x: Array) -> None:
         np.copyto(out, func(x))
 
     return apply
-
-
-_PLAIN: dict[M, np.ufunc] = {
-    M.ABS: np.abs,
-    M.ACOS: np.arccos,
-    M.ASIN: np.arcsin,
-    M.CEIL: np.ceil,
-    M.COS: np.cos,
-    M.EXPM1: np.expm1,
-    M.FLOOR: np.floor,
-    M.LOG: np.log,
-    M.LOG1P: np.log1p,
-    M.NEGATE: np.negative,
-    M.SIN: np.sin,
-    M.TANH: np.tanh,
-    M.SINH: np.sinh,
-    M.COSH: np.cosh,
-    M.ASINH: np.arcsinh,
-    M.ACOSH: np.arccosh,
-    M.ATANH: np.arctanh,
-    M.TAN: np.tan,
-    M.SQRT: np.sqrt,
-    M.SQUARE: np.square,
-    M.ADD: np.add,
-    M.SUB: np.subtract,
-    M.MUL: np.multiply,
-    M.MOD: np.fmod,
-    M.ATAN2: np.arctan2,
-}
-
-FLOAT: dict[M, Function] = {
-    **{mode: _to(ufunc) for mode, ufunc in _PLAIN.items()},
-    M.RELU: relu,
-    M.EXP: exp,
-    M.SIGMOID: sigmoid,
-    M.FAST_TANH: fast_tanh,
-    M.ROUND: lambda out, x: round_away(x, out),
-    M.ERF: lambda out, x: erf(x, out),
-    M.ERFC: lambda out, x: erfc(x, out),
-    M.ERFINV: _special(erfinv),
-    M.ERFCINV: _special(erfcinv),
-    M.GELU: lambda out, x: gelu(x, out),
-    M.H_SWISH: h_swish,
-    M.SILU: silu,
-    M.SOFTPLUS: softplus,
-    M.LOGSIGMOID: logsigmoid,
-    M.RELU6: relu6,
-    M.HSIGMOID: hsigmoid,
-    M.SIGN: sign,
-    M.ABS_GRAD: abs_grad,
-    M.FLOOR_DIV: floor_div,
-    M.MAX: maximum,
-    M.MIN: minimum,
-    M.TRUE_DIV: true_div,
-    M.POW: power,
-    M.SIGMOID_GRAD: sigmoid_grad,
-    M.SWITCH_GT0: switch_gt0,
-    M.TANH_GRAD: tanh_grad,
-    M.LOG_SUM_EXP: log_sum_exp,
-    M.LT: _compared(np.less),
-    M.LEQ: _compared(np.less_equal),
-    M.EQ: _compared(np.equal),
-    M.FUSE_ADD_RELU: fuse_add_relu,
-    M.FUSE_ADD_SIGMOID: fuse_add_sigmoid,
-    M.FUSE_ADD_TANH: fuse_add_tanh,
-    M.FUSE_ADD_H_SWISH: fuse_add_h_swish,
-    M.FAST_TANH_GRAD: fast_tanh_grad,
-    M.H_SWISH_GRAD: h_swish_grad,
-    M.SILU_GRAD: silu_grad,
-    M.GELU_GRAD: gelu_grad,
-    M.ASINH_GRAD: asinh_grad,
-    M.ACOSH_GRAD: acosh_grad,
-    M.ATANH_GRAD: atanh_grad,
-    M.PRELU: prelu,
-    M.SOFTPLUS_GRAD: softplus_grad,
-    M.RELU6_GRAD: relu6_grad,
-    M.HSIGMOID_GRAD: hsigmoid_grad,
-    M.COND_LEQ_MOV: cond_leq_mov,
-    M.COND_LT_MOV: cond_lt_mov,
-    M.FUSE_MUL_ADD3: fuse_mul_add3,
-    M.FUSE_MUL_ADD4: fuse_mul_add4,
-    M.CLIP: clip,
-    M.PRELU_GRAD: prelu_grad,
-}
-
-NARROW: dict[M, Function] = {
-    M.MAX: lambda out, x, y: _put(out, np.where(x > y, x, y)),
-    M.MIN: lambda out, x, y: _put(out, np.where(x < y, x, y)),
-}
-"""What float16 does otherwise: MegEngine's kernels for it have no vectors."""
-MANY_STEPS = frozenset(FLOAT) - frozenset(_PLAIN) - {M.EXP, M.TRUE_DIV, M.POW, M.LT, M.LEQ, M.EQ}
-"""Modes that make several passes, so that they run in pieces that stay in the cache."""

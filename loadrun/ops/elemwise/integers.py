@@ -1,16 +1,13 @@
-"""Elemwise modes on integers (values wrap as in C) and on Bool: ``INTEGER[mode](out, *inputs)`` writes into `out`."""
+"""Elemwise modes on integers (values wrap as in C): functions ``(out, *inputs)`` that write into `out`."""
 
 from __future__ import annotations
-
-from collections.abc import Callable
 
 import numpy as np
 
 from ...dtypes import Array
-from ...params import ElemwiseMode as M
-from . import floats as f
+from .floats import Function
 
-__all__ = ["BOOL", "INTEGER", "rmulh"]
+__all__ = ["rmulh", "shift"]
 
 
 def relu(out: Array, x: Array) -> None:
@@ -97,68 +94,11 @@ def rmulh(out: Array, x: Array, y: Array) -> None:
     np.copyto(out, wide, casting="unsafe")
 
 
-def _shift(ufunc: np.ufunc) -> f.Function:
+def shift(ufunc: np.ufunc) -> Function:
+    """A shift of what C holds in an int."""
+
     def apply(out: Array, x: Array, y: Array) -> None:
         # C shifts an int, and x86 takes the count modulo 32.
         np.copyto(out, ufunc(x.astype(np.int32), y.astype(np.int32) & 31), casting="unsafe")
 
     return apply
-
-
-def _to(ufunc: Callable[..., object]) -> f.Function:
-    def apply(out: Array, *xs: Array) -> None:
-        ufunc(*xs, out=out)
-
-    return apply
-
-
-def _max(out: Array, x: Array, y: Array) -> None:
-    np.maximum(x, y, out=out)
-
-
-def _min(out: Array, x: Array, y: Array) -> None:
-    np.minimum(x, y, out=out)
-
-
-INTEGER: dict[M, f.Function] = {
-    M.RELU: relu,
-    M.ABS: _to(np.abs),
-    M.NEGATE: _to(np.negative),
-    M.RELU6: relu6,
-    M.SQUARE: _to(np.square),
-    M.SIGN: sign,
-    M.ABS_GRAD: f.abs_grad,
-    M.ADD: _to(np.add),
-    M.FLOOR_DIV: floor_div,
-    M.MAX: _max,
-    M.MIN: _min,
-    M.MOD: mod,
-    M.MUL: product,
-    M.SIGMOID_GRAD: f.sigmoid_grad,
-    M.SUB: _to(np.subtract),
-    M.SWITCH_GT0: f.switch_gt0,
-    M.TANH_GRAD: f.tanh_grad,
-    M.LT: f.FLOAT[M.LT],
-    M.LEQ: f.FLOAT[M.LEQ],
-    M.EQ: f.FLOAT[M.EQ],
-    M.FUSE_ADD_RELU: fuse_add_relu,
-    M.SHL: _shift(np.left_shift),
-    M.SHR: _shift(np.right_shift),
-    M.RMULH: rmulh,
-    M.PRELU: f.prelu,
-    M.COND_LEQ_MOV: f.cond_leq_mov,
-    M.COND_LT_MOV: f.cond_lt_mov,
-    M.CLIP: f.clip,
-    M.FUSE_MUL_ADD3: fuse_mul_add3,
-    M.FUSE_MUL_ADD4: f.fuse_mul_add4,
-}
-
-BOOL: dict[M, f.Function] = {
-    M.NOT: _to(np.logical_not),
-    M.AND: _to(np.logical_and),
-    M.OR: _to(np.logical_or),
-    M.XOR: _to(np.logical_xor),
-    M.LT: f.FLOAT[M.LT],
-    M.LEQ: f.FLOAT[M.LEQ],
-    M.EQ: f.FLOAT[M.EQ],
-}

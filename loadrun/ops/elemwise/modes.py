@@ -8,6 +8,7 @@ wrap as in C, float16 is computed in float32 and rounded once.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
 import numpy as np
 
@@ -19,26 +20,12 @@ from ..numeric.chunks import broadcast, in_chunks
 from ..numeric.half import round_half, rounded
 from ..registry import Call, Shape, ShapeCall, kernel
 from ..typecvt import convert
-from .floats import FLOAT, MANY_STEPS, NARROW, Function
-from .integers import BOOL, INTEGER
+from .table import ARITY, BOOL, FLOAT, INTEGER, ROWS, Function, modes
+from .table import ModeTrait as T
 
-__all__ = ["ARITY", "float_step", "promote"]
+__all__ = ["float_step", "promote"]
 
-_ONE = frozenset(
-    (
-        *(M.RELU, M.ABS, M.ACOS, M.ASIN, M.CEIL, M.COS, M.EXP, M.EXPM1, M.FLOOR, M.LOG, M.LOG1P, M.NEGATE),
-        *(M.SIGMOID, M.SIN, M.TANH, M.FAST_TANH, M.ROUND, M.ERF, M.ERFINV, M.ERFC, M.ERFCINV, M.H_SWISH),
-        *(M.SILU, M.GELU, M.SINH, M.COSH, M.ASINH, M.ACOSH, M.ATANH, M.TAN, M.SOFTPLUS, M.RELU6),
-        *(M.HSIGMOID, M.LOGSIGMOID, M.SQRT, M.SQUARE, M.SIGN, M.NOT, M.ISNAN, M.ISINF),
-    )
-)
-_THREE = frozenset((M.COND_LEQ_MOV, M.COND_LT_MOV, M.FUSE_MUL_ADD3, M.CLIP, M.PRELU_GRAD))
-ARITY: dict[M, int] = {
-    m: 1 if m in _ONE else 3 if m in _THREE else 4 if m is M.FUSE_MUL_ADD4 else 2 for m in M
-}
-"""How many inputs each mode takes."""
-_QUANTIZED = frozenset((M.ADD, M.SUB, M.NEGATE, M.RELU, M.MAX, M.MIN))
-_COMMUTABLE = frozenset((M.MAX, M.MIN, M.FUSE_ADD_RELU))
+_QUANTIZED, _SORTED, _ONE_PASS = modes(T.QUANTIZED), modes(T.SORTED), modes(T.ONE_PASS)
 _UNUSABLE = ("Byte", "IntB1", "IntB2", "IntB4", "Complex64", "Quantized4Asymm", "QuantizedS4", "QuantizedS1")
 
 
@@ -116,26 +103,14 @@ def elemwise_shape(s: ShapeCall) -> Sequence[Shape | None]:
     return (broadcast([s.shape(i) for i in range(len(s.shapes))]),)
 
 
-_COST = {
-    M.FUSE_MUL_ADD3: 2,
-    M.FUSE_MUL_ADD4: 3,
-    M.FUSE_ADD_RELU: 2,
-    M.FUSE_ADD_SIGMOID: 2,
-    M.FUSE_ADD_TANH: 2,
-}
-
-
 def elemwise_flops(opr: Opr, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> int:
     """One operation per element, two or three for the fused modes."""
-    total = _COST.get(opr.get(Elemwise).mode, 1)
-    for n in outputs[0]:
-        total *= n
-    return total
+    return ROWS[opr.get(Elemwise).mode].flops * prod(outputs[0])
 
 
 def _swapped(opr: Opr) -> bool:
-    """MegEngine sorts the inputs of commutable modes, which shows where one of them is NaN."""
-    return opr.get(Elemwise).mode in _COMMUTABLE and opr.inputs[0].id > opr.inputs[1].id
+    """Whether MegEngine's sorting of inputs makes two change places."""
+    return opr.get(Elemwise).mode in _SORTED and opr.inputs[0].id > opr.inputs[1].id
 
 
 def float_step(opr: Opr) -> tuple[Function, bool]:
@@ -155,12 +130,12 @@ class _Plan:
         self.cast = [t if t != dtype else None for t in c.inputs]
         table = BOOL if dtype.name == "Bool" else FLOAT if dtype.is_float else INTEGER
         self.func: Function = table[mode]
-        self.many = mode in MANY_STEPS
+        self.many = mode not in _ONE_PASS
         self.half = dtype.name == "Float16"
         if dtype.name in ("Float16", "BFloat16") and mode in (M.FUSE_MUL_ADD3, M.FUSE_MUL_ADD4):
             self.func = _fused_narrow(dtype)
-        elif dtype.name in ("Float16", "BFloat16") and mode in NARROW:
-            self.func = NARROW[mode]
+        elif dtype.name in ("Float16", "BFloat16"):
+            self.func = ROWS[mode].narrow or self.func
         self.swap = _swapped(c.opr)
 
 
@@ -204,10 +179,7 @@ def _powc_dtype(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
 
 
 def _powc_flops(opr: Opr, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> int:
-    total = 1
-    for n in outputs[0]:
-        total *= n
-    return total
+    return prod(outputs[0])
 
 
 @kernel("PowC", dtype=_powc_dtype, flops=_powc_flops)

@@ -21,9 +21,10 @@ from ..numeric.chunks import broadcast, in_chunks
 from ..numeric.quant import dequantize, quantize
 from ..registry import Call, Shape, kernel
 from ..typecvt import convert
-from .floats import FLOAT
 from .integers import rmulh
-from .modes import ARITY, elemwise_shape, promote
+from .modes import elemwise_shape, promote
+from .table import ARITY, FLOAT, modes
+from .table import ModeTrait as T
 
 __all__: list[str] = []
 
@@ -131,25 +132,8 @@ def elemwise_multi_type(c: Call, *xs: Array) -> Array:
     return result if result.shape == shape else np.broadcast_to(result, shape)
 
 
-_E = ElemwiseMode
-_VECTOR_ONE = frozenset((_E.RELU, _E.ABS, _E.SIGMOID, _E.EXP, _E.FAST_TANH, _E.H_SWISH))
-_VECTOR_TWO = frozenset(
-    (
-        *(_E.ADD, _E.MIN, _E.MAX, _E.SUB, _E.MUL, _E.FUSE_ADD_RELU, _E.FUSE_ADD_SIGMOID),
-        _E.FUSE_ADD_H_SWISH,
-    )
-)
-_FALLBACK_S8 = frozenset((_E.TANH, _E.TRUE_DIV, _E.FUSE_ADD_TANH))
-_FROM_S32 = frozenset((_E.RELU, _E.H_SWISH, _E.ADD, _E.FUSE_ADD_RELU, _E.FUSE_ADD_H_SWISH))
-
-
-_LIBRARY = frozenset(
-    (
-        *(_E.ACOS, _E.ASIN, _E.COS, _E.EXP, _E.EXPM1, _E.LOG, _E.LOG1P, _E.SIN, _E.TANH),
-        *(_E.FUSE_ADD_TANH, _E.ATAN2, _E.POW),
-    )
-)
-"""Modes of one function of the C library, which is exact to the last bit of float32 nearly always."""
+_VECTOR, _FALLBACK, _FROM_S32 = modes(T.VECTOR), modes(T.FALLBACK), modes(T.FROM_S32)
+_LIBRARY = modes(T.LIBRARY)
 
 
 def _exact(func: Callable[..., object]) -> Callable[..., object]:
@@ -170,11 +154,9 @@ def _has_vector_code(
     if source == "QuantizedS32":
         known = mode in _FROM_S32 and target in ("QuantizedS8", "Quantized8Asymm")
     elif source == target == "QuantizedS8":
-        known = mode in _VECTOR_ONE | _VECTOR_TWO | _FALLBACK_S8 | {_E.FUSE_MUL_ADD3}
+        known = mode in _VECTOR | _FALLBACK
     else:
-        known = source == target == "Quantized8Asymm" and mode in _VECTOR_ONE | _VECTOR_TWO | {
-            _E.FUSE_MUL_ADD3
-        }
+        known = source == target == "Quantized8Asymm" and mode in _VECTOR
     return known and any(s == out for s in shapes) and all(s == out or _channel_like(s, out) for s in shapes)
 
 

@@ -23,14 +23,7 @@ def distribute_products(graph: Graph) -> Graph:
     That is, where `m` is smaller than the sum, and so are `a` and `b` together. Results agree to within rounding.
     """
     r = Rewriter(graph)
-    for opr in r.rest():
-        found = None
-        if mode_of(opr) == M.MUL and uniform(r, opr) is not None:
-            found = _distributed(r, opr)
-        if found is None:
-            r.copy(opr)
-        else:
-            r.replace(opr.outputs[0], found)
+    r.rewrite(lambda o: _distributed(r, o) if mode_of(o) == M.MUL and uniform(r, o) is not None else None)
     return r.finish()
 
 

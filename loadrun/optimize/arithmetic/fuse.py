@@ -6,9 +6,11 @@ rounding.
 
 from __future__ import annotations
 
+from functools import partial
 from math import prod
 
 from ...graph import Graph, Opr, Var
+from ...ops.elemwise.table import ROWS
 from ...ops.registry import Shape
 from ...params import ElemwiseMode
 from ..rewriter import Rewriter
@@ -18,30 +20,20 @@ from .terms import ends_chain, leaves, mode_of, uniform
 __all__ = ["fuse_arithmetic"]
 
 M = ElemwiseMode
-_ACTIVATIONS = {
-    M.RELU: M.FUSE_ADD_RELU,
-    M.SIGMOID: M.FUSE_ADD_SIGMOID,
-    M.TANH: M.FUSE_ADD_TANH,
-    M.H_SWISH: M.FUSE_ADD_H_SWISH,
-}
+_ACTIVATIONS = {row.after_add: mode for mode, row in ROWS.items() if row.after_add is not None}
 
 
 def fuse_arithmetic(graph: Graph) -> Graph:
     """Fuse products into the sums that read them, and sums into the activation that reads them."""
     r = Rewriter(graph)
-    for opr in r.rest():
-        found = None
-        dtype = uniform(r, opr) if opr.type == "Elemwise" else None
-        if dtype is not None and dtype.is_float:
-            found = _fused(r, opr)
-        if found is None:
-            r.copy(opr)
-        else:
-            r.replace(opr.outputs[0], found)
+    r.rewrite(partial(_fused, r))
     return r.finish()
 
 
 def _fused(r: Rewriter, opr: Opr) -> Var | None:
+    dtype = uniform(r, opr) if opr.type == "Elemwise" else None
+    if dtype is None or not dtype.is_float:
+        return None
     mode = mode_of(opr)
     if mode == M.ADD and ends_chain(r, opr, [M.ADD]):
         return _sum(r, opr)

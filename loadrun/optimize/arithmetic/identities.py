@@ -19,17 +19,15 @@ import numpy as np
 
 from ...dtypes import DType
 from ...graph import Graph, Opr, Var
+from ...ops.elemwise.table import ROWS, ModeTrait, modes
 from ...params import Elemwise, ElemwiseMode, PowC
 from ..rewriter import Rewriter, each
 
 __all__ = ["elemwise", "immutable", "neutral", "remove_identities"]
 
 M = ElemwiseMode
-_TWICE = {
-    **dict.fromkeys((M.NEGATE, M.NOT), "undone"),
-    **dict.fromkeys((M.ABS, M.RELU, M.CEIL, M.FLOOR, M.ROUND, M.RELU6, M.SIGN), "once"),
-}
-_SAME = frozenset({M.MAX, M.MIN, M.AND, M.OR})
+_UNDOES, _REPEATS, _SELECTS = modes(ModeTrait.UNDOES), modes(ModeTrait.REPEATS), modes(ModeTrait.SELECTS)
+_GIVES_FLOAT, _CHAINS = modes(ModeTrait.GIVES_FLOAT), modes(ModeTrait.ASSOCIATIVE)
 _LARGE = 2.0**96
 
 
@@ -77,8 +75,8 @@ def _mode(var: Var) -> ElemwiseMode | None:
 
 def _unary(r: Rewriter, mode: ElemwiseMode, x: Var) -> Var | None:
     inner = _mode(x)
-    if inner == mode and mode in _TWICE:
-        return x.owner.inputs[0] if _TWICE[mode] == "undone" else x
+    if inner == mode and mode in _UNDOES | _REPEATS:
+        return x.owner.inputs[0] if mode in _UNDOES else x
     if mode == M.ABS and inner == M.NEGATE and r.dtype(x).is_float:
         return elemwise(r, M.ABS, x.owner.inputs[0])
     return None
@@ -120,17 +118,14 @@ def immutable(r: Rewriter, var: Var) -> bool:
 
 
 def _binary(r: Rewriter, opr: Opr, mode: ElemwiseMode, a: Var, b: Var) -> Var | None:
-    if a is b and mode in _SAME:
+    if a is b and mode in _SELECTS:
         return a
-    if mode in (M.ADD, M.MUL):
-        number = 0.0 if mode == M.ADD else 1.0
-        return a if neutral(r, b, number, a) else b if neutral(r, a, number, b) else None
-    whole = not r.dtype(a).is_float
-    if mode == M.SUB and neutral(r, b, 0.0, a):
+    number, whole = ROWS[mode].neutral, not r.dtype(a).is_float
+    if number is None or (whole and mode in _GIVES_FLOAT) or (mode == M.FLOOR_DIV and not whole):
+        return None
+    if neutral(r, b, number, a):
         return a
-    if mode in (M.TRUE_DIV, M.POW) or (mode == M.FLOOR_DIV and whole):
-        return a if neutral(r, b, 1.0, a) and (not whole or mode == M.FLOOR_DIV) else None
-    return None
+    return b if mode in _CHAINS and neutral(r, a, number, b) else None
 
 
 def _negated(r: Rewriter, mode: ElemwiseMode, a: Var, b: Var) -> Var | None:

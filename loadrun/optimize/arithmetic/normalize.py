@@ -10,10 +10,12 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from ...graph import Graph, Opr, Var
+from ...ops.elemwise.table import ROWS
 from ...params import Elemwise, ElemwiseMode, PowC
 from ..rewriter import Rewriter, each
 from .identities import elemwise
@@ -22,12 +24,7 @@ from .terms import mode_of, uniform
 __all__ = ["expand_fused", "finish_arithmetic", "normalize_chains"]
 
 M = ElemwiseMode
-_FUSED = {
-    M.FUSE_ADD_RELU: M.RELU,
-    M.FUSE_ADD_SIGMOID: M.SIGMOID,
-    M.FUSE_ADD_TANH: M.TANH,
-    M.FUSE_ADD_H_SWISH: M.H_SWISH,
-}
+_FUSED = {mode: row.after_add for mode, row in ROWS.items() if row.after_add is not None}
 
 
 def expand_fused(graph: Graph) -> Graph:
@@ -66,14 +63,13 @@ _SUM, _PRODUCT = _Family(M.ADD, M.SUB), _Family(M.MUL, M.TRUE_DIV)
 def normalize_chains(graph: Graph) -> Graph:
     """Rewrite chains of sums and of products with differences, quotients or repeated terms."""
     r = Rewriter(graph)
-    for opr in r.rest():
-        family = _family(r, opr)
-        found = _normalized(r, opr, family) if family is not None and _ends(r, opr, family) else None
-        if found is None:
-            r.copy(opr)
-        else:
-            r.replace(opr.outputs[0], found)
+    r.rewrite(partial(_rewritten, r))
     return r.finish()
+
+
+def _rewritten(r: Rewriter, opr: Opr) -> Var | None:
+    family = _family(r, opr)
+    return _normalized(r, opr, family) if family is not None and _ends(r, opr, family) else None
 
 
 def _family(r: Rewriter, opr: Opr) -> _Family | None:
@@ -103,7 +99,7 @@ def _number(old: Var) -> float | None:
 
 def _ends(r: Rewriter, opr: Opr, family: _Family) -> bool:
     var = opr.outputs[0]
-    values = [o for o in r.readers.get(var.id, ()) if o.type != "GetVarShapeV1"]
+    values = r.value_readers(var)
     return not r.single(var) or not values or r.frozen(values[0]) or _family(r, values[0]) is not family
 
 

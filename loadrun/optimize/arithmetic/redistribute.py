@@ -14,16 +14,17 @@ import numpy as np
 
 from ...dtypes import Array
 from ...graph import Graph, Opr, Var
+from ...ops.elemwise.table import ModeTrait, modes
 from ...ops.numeric.chunks import broadcast
 from ...ops.registry import Shape
 from ...params import Convolution, Elemwise, ElemwiseMode, Format, MatrixMul, Sparse
-from ..rewriter import Rewriter
+from ..rewriter import Rewriter, repeat
 from .identities import elemwise
 
 __all__ = ["redistribute"]
 
 M = ElemwiseMode
-_JOINED = (M.ADD, M.MUL, M.MAX, M.MIN)
+_JOINED = modes(ModeTrait.ASSOCIATIVE)
 _ROUNDS = 10
 
 
@@ -32,20 +33,7 @@ def redistribute(graph: Graph) -> Graph:
 
     Only constant weights change, and only behind values that nothing else reads.
     """
-    for _ in range(_ROUNDS):
-        r = Rewriter(graph)
-        changed = False
-        for opr in r.rest():
-            found = _visit(r, opr)
-            if found is None:
-                r.copy(opr)
-            else:
-                r.replace(opr.outputs[0], found)
-                changed = True
-        if not changed:
-            break
-        graph = r.finish()
-    return graph
+    return repeat(graph, _visit, _ROUNDS)
 
 
 def _visit(r: Rewriter, opr: Opr) -> Var | None:

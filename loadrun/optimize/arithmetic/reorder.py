@@ -7,9 +7,11 @@ other, from small to large. Sums and products of floats agree to within rounding
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 
 from ...graph import Graph, Opr, Var
+from ...ops.elemwise.table import ModeTrait, modes
 from ...ops.numeric.chunks import broadcast
 from ...ops.registry import Shape
 from ...params import ElemwiseMode
@@ -20,7 +22,7 @@ from .terms import ends_chain, leaves, mode_of, uniform
 __all__ = ["reorder_chains"]
 
 M = ElemwiseMode
-_MODES = (M.ADD, M.MUL, M.MAX, M.MIN)
+_MODES = modes(ModeTrait.ASSOCIATIVE)
 
 
 @dataclass
@@ -32,16 +34,15 @@ class _Term:
 def reorder_chains(graph: Graph) -> Graph:
     """Rewrite chains of at least three terms."""
     r = Rewriter(graph)
-    for opr in r.rest():
-        mode = mode_of(opr)
-        found = None
-        if mode in _MODES and uniform(r, opr) is not None and ends_chain(r, opr, [mode]):
-            found = _reordered(r, opr, mode)
-        if found is None:
-            r.copy(opr)
-        else:
-            r.replace(opr.outputs[0], found)
+    r.rewrite(partial(_visit, r))
     return r.finish()
+
+
+def _visit(r: Rewriter, opr: Opr) -> Var | None:
+    mode = mode_of(opr)
+    if mode not in _MODES or uniform(r, opr) is None or not ends_chain(r, opr, [mode]):
+        return None
+    return _reordered(r, opr, mode)
 
 
 def _reordered(r: Rewriter, end: Opr, mode: ElemwiseMode) -> Var | None:

@@ -35,7 +35,7 @@ def ends_chain(r: Rewriter, opr: Opr, modes: Sequence[ElemwiseMode]) -> bool:
     var = opr.outputs[0]
     if not r.single(var):
         return True
-    values = [o for o in r.readers.get(var.id, ()) if o.type != "GetVarShapeV1"]
+    values = r.value_readers(var)
     return not values or mode_of(values[0]) not in modes or r.frozen(values[0])
 
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from ...dtypes import Array
 from ...graph import Graph, Opr, Var
-from ...ops.control import find_branches
+from ...ops.control import CONDITIONAL, PREDICATES, find_branches
 from ...ops.registry import Call, implementation
 from ...params import CondExecMerge, CondExecMergeMode, ElemwiseMode
 from ..arithmetic.identities import elemwise
@@ -21,7 +21,7 @@ def fold_branches(graph: Graph) -> Graph:
     A graph of which an output lies in a branch that is not taken stays as it is.
     """
     oprs = graph.needed()
-    if not any(o.type.startswith("CondExec") for o in oprs):
+    if not any(o.type in CONDITIONAL for o in oprs):
         return graph
     r = Rewriter(graph)
     fold = _Fold(r)
@@ -46,7 +46,7 @@ class _Fold:
         r = self.r
         guard = self.branches.guard.get(opr.id)
         taken = guard is None or bool(self.flags[guard.id].any())
-        if opr.type in ("CondExecPred", "CondExecPredLogical"):
+        if opr.type in PREDICATES:
             return self.predicate(opr, taken)
         if not taken:
             return True

@@ -39,12 +39,7 @@ def make_loadable(graph: Graph) -> Graph:
     """
     r = Rewriter(graph, dedupe=False)
     fixed = _fixed(r)
-    for opr in r.rest():
-        found = None if r.frozen(opr) else _visit(r, opr, fixed)
-        if found is None:
-            r.copy(opr)
-        else:
-            r.replace(opr.outputs[0], found)
+    r.rewrite(lambda opr: _visit(r, opr, fixed))
     return r.finish()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...graph import Graph, Opr, Var
-from ..rewriter import Rewriter
+from ..rewriter import Rewriter, repeat
 
 __all__ = ["sink_dimshuffle"]
 
@@ -13,20 +13,7 @@ _ROUNDS = 16
 def sink_dimshuffle(graph: Graph) -> Graph:
     """Let elementwise operators of one variable and scalar constants change places with a Dimshuffle before them that
     reads an elementwise operator; results are the same bits."""
-    for _ in range(_ROUNDS):
-        r = Rewriter(graph)
-        changed = False
-        for opr in r.rest():
-            found = _swapped(r, opr)
-            if found is None:
-                r.copy(opr)
-            else:
-                r.replace(opr.outputs[0], found)
-                changed = True
-        if not changed:
-            break
-        graph = r.finish()
-    return graph
+    return repeat(graph, _swapped, _ROUNDS)
 
 
 def _swapped(r: Rewriter, opr: Opr) -> Var | None:

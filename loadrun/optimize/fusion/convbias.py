@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ...graph import Graph, Opr, Var
 from ...ops.catalog import TypeParam
+from ...ops.elemwise.table import ROWS
 from ...params import ConvBias, Convolution, ElemwiseMode, ExecutionPolicy, Format, NonlineMode, Sparse
 from ..arithmetic.terms import mode_of
 from ..rewriter import Rewriter
@@ -11,16 +12,14 @@ from ..rewriter import Rewriter
 __all__ = ["fuse_conv_bias"]
 
 M = ElemwiseMode
+_ALONE = {mode: row.nonline for mode, row in ROWS.items() if row.nonline is not None}
 _WITH_BIAS = {
     M.ADD: NonlineMode.IDENTITY,
-    M.FUSE_ADD_RELU: NonlineMode.RELU,
-    M.FUSE_ADD_SIGMOID: NonlineMode.SIGMOID,
-    M.FUSE_ADD_H_SWISH: NonlineMode.H_SWISH,
-}
-_ALONE = {
-    M.RELU: NonlineMode.RELU,
-    M.SIGMOID: NonlineMode.SIGMOID,
-    M.H_SWISH: NonlineMode.H_SWISH,
+    **{
+        mode: _ALONE[row.after_add]
+        for mode, row in ROWS.items()
+        if row.after_add is not None and row.after_add in _ALONE
+    },
 }
 _FLOATS = ("Float32", "Float16")
 
@@ -36,20 +35,15 @@ def fuse_conv_bias(graph: Graph, *, half: bool = True) -> Graph:
     """
     floats = _FLOATS if half else _FLOATS[:1]
     r = Rewriter(graph)
-    for opr in r.rest():
-        found = None
-        if (
-            opr.type == "Elemwise"
-            and opr.outputs[0].dtype is not None
-            and opr.outputs[0].dtype.name in floats
-        ):
-            found = _elemwise(r, opr)
-        elif opr.type == "TypeCvtV2":
-            found = _conversion(r, opr)
-        if found is None:
-            r.copy(opr)
-        else:
-            r.replace(opr.outputs[0], found)
+
+    def visit(opr: Opr) -> Var | None:
+        if opr.type == "TypeCvtV2":
+            return _conversion(r, opr)
+        dtype = opr.outputs[0].dtype
+        fits = opr.type == "Elemwise" and dtype is not None and dtype.name in floats
+        return _elemwise(r, opr) if fits else None
+
+    r.rewrite(visit)
     return r.finish()
 
 

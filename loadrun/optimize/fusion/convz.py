@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from ...graph import Graph, Opr, Var
 from ...params import ConvBias, ElemwiseMode, ElemwiseMultiType, ElemwiseMultiTypeMode, Format, NonlineMode
 from ..arithmetic.terms import mode_of
@@ -25,12 +27,7 @@ def fuse_conv_bias_z(graph: Graph) -> Graph:
     A quantized result is rounded once where the separate operators round twice, so that it may differ by one quantum.
     """
     r = Rewriter(graph)
-    for opr in r.rest():
-        found = _fused(r, opr)
-        if found is None:
-            r.copy(opr)
-        else:
-            r.replace(opr.outputs[0], found)
+    r.rewrite(partial(_fused, r))
     return r.finish()
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+
 from ...graph import Graph, Opr, Var
+from ...ops.registry import Shape
 from ...params import (
     Axis,
     ConvBias,
@@ -102,6 +105,49 @@ def _elementwise(t: _Images, opr: Opr) -> bool:
     return any(wanted) and t.attempt(opr, _IMAGE, inputs)
 
 
+@dataclass(frozen=True)
+class _Filter:
+    """The filter of a convolution: groups, channels that it gives and takes, of each group."""
+
+    groups: int
+    out: int
+    into: int
+    grouped: bool
+
+    @property
+    def channelwise(self) -> bool:
+        """Whether every channel is convolved by itself."""
+        return self.grouped and self.out == self.into == 1
+
+    def fits(self, image: bool) -> bool:
+        """Whether it can work on images, given data that are one already or are to become one."""
+        if image:
+            return self.out % 4 == 0 or self.channelwise
+        return self.out % 4 == 0 and (self.into % 4 == 0 or self.groups == 1)
+
+    def relayout(self, dot: bool) -> RelayoutMode:
+        """The mode that makes it a filter for images."""
+        if self.channelwise:
+            return RelayoutMode.INTER_WEIGHT_CHANI
+        return _FILTERS[self.grouped, dot]
+
+
+_FILTERS = {
+    (False, False): RelayoutMode.INTER_WEIGHT_DENSEI,
+    (False, True): RelayoutMode.INTER_WEIGHT_DENSEI_DOT,
+    (True, False): RelayoutMode.INTER_WEIGHT_GROUPI,
+    (True, True): RelayoutMode.INTER_WEIGHT_GROUPI_DOT,
+}
+"""Modes by whether the filter has groups and whether packs of inputs are multiplied at once."""
+
+
+def _filter(shape: Shape | None, grouped: bool, forward: bool) -> _Filter | None:
+    if shape is None or len(shape) != 4 + grouped:
+        return None
+    groups, first, second = shape[:3] if grouped else (1, *shape[:2])
+    return _Filter(groups, *((first, second) if forward else (second, first)), grouped)
+
+
 def _convolution(t: _Images, opr: Opr, at: int) -> bool:
     """Convolution, ConvBias (filter at input 1) and transposed convolution (filter at input 0)."""
     r = t.r
@@ -109,37 +155,27 @@ def _convolution(t: _Images, opr: Opr, at: int) -> bool:
     p = opr.params[0]
     if not isinstance(p, Convolution | ConvBias) or p.format != Format.NCHW or len(given) > 2 + at:
         return False
-    weight, data, filter_ = r.shape(given[at]), given[1 - at], given[at]
-    grouped = p.sparse == Sparse.GROUP
-    if weight is None or len(weight) != 4 + grouped or t.of(filter_) == _IMAGE:
+    data, weight = given[1 - at], given[at]
+    form = _filter(r.shape(weight), p.sparse == Sparse.GROUP, forward=at == 1)
+    if form is None or t.of(weight) == _IMAGE or not form.fits(t.of(data) == _IMAGE):
         return False
-    groups, first, second = weight[:3] if grouped else (1, *weight[:2])
-    out, into = (first, second) if at else (second, first)
-    chan = grouped and first == second == 1
-    fits = out % 4 == 0 and (into % 4 == 0 or groups == 1)
-    if not (fits if t.of(data) != _IMAGE else out % 4 == 0 or chan):
-        return False
-    if grouped and groups == 1 and not chan:
-        (filter_,) = r.add(
-            "ReshapeV1", OptionalAxisV1(), inputs=[filter_, shape_of(r, filter_, (1, 2, 3, 4))]
-        )
+    if form.grouped and form.groups == 1 and not form.channelwise:
+        sizes = shape_of(r, weight, (1, 2, 3, 4))
+        (weight,) = r.add("ReshapeV1", OptionalAxisV1(), inputs=[weight, sizes])
         p = p.replace(sparse=Sparse.DENSE)
-        grouped = False
-    if chan:
-        mode = RelayoutMode.INTER_WEIGHT_CHANI
-    elif r.dtype(filter_).name in _DOT:
-        mode = RelayoutMode.INTER_WEIGHT_GROUPI_DOT if grouped else RelayoutMode.INTER_WEIGHT_DENSEI_DOT
-    else:
-        mode = RelayoutMode.INTER_WEIGHT_GROUPI if grouped else RelayoutMode.INTER_WEIGHT_DENSEI
-    inputs = [t.change(data, _IMAGE), _relayout(r, filter_, mode)]
-    for var in given[2:]:
-        shape = r.shape(var)
-        if t.of(var) != _IMAGE and (shape is None or len(shape) != 4 or shape[1] % 4):
-            return False
-        inputs.append(t.change(var, _IMAGE))
-    if not at:
-        inputs.reverse()
+        form = replace(form, grouped=False)
+    filter_ = _relayout(r, weight, form.relayout(dot=r.dtype(weight).name in _DOT))
+    image = t.change(data, _IMAGE)
+    rest = given[2:]
+    if not all(t.of(v) == _IMAGE or _whole_packs(r.shape(v)) for v in rest):
+        return False
+    inputs = [image, filter_] if at else [filter_, image]
+    inputs += [t.change(v, _IMAGE) for v in rest]
     return t.attempt(opr, _IMAGE, inputs, p.replace(format=Format.NHWCD4), *opr.params[1:])
+
+
+def _whole_packs(shape: Shape | None) -> bool:
+    return shape is not None and len(shape) == 4 and shape[1] % 4 == 0
 
 
 def _without_transposition(graph: Graph) -> Graph:

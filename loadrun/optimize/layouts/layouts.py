@@ -6,13 +6,15 @@ from collections.abc import Callable, Sequence
 
 from ...errors import EngineError
 from ...graph import Graph, Opr, Var
+from ...ops.catalog import types
+from ...ops.op import Trait
 from ...params import Record
 from ..rewriter import Rewriter
 from .reformat import reformat
 
 __all__ = ["ELEMENTWISE", "Layouts", "convert_layouts"]
 
-ELEMENTWISE = frozenset({"Elemwise", "ElemwiseMultiType", "TypeCvtV2", "PowC"})
+ELEMENTWISE = types(Trait.ELEMENTWISE)
 """Operators to which a layout does not matter."""
 PLAIN = "NCHW"
 

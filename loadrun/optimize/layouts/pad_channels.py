@@ -13,6 +13,9 @@ import numpy as np
 
 from ...dtypes import DType
 from ...graph import Graph, Opr, Var
+from ...ops.catalog import types
+from ...ops.elemwise.table import ModeTrait, modes
+from ...ops.op import Trait
 from ...params import (
     Axis,
     ConvBias,
@@ -33,28 +36,8 @@ from .reformat import shape_of
 __all__ = ["pad_channels", "whole_packs"]
 
 M = ElemwiseMode
-_FINITE = frozenset(
-    {
-        *(
-            M.ADD,
-            M.SUB,
-            M.MUL,
-            M.MAX,
-            M.MIN,
-            M.RELU,
-            M.SIGMOID,
-            M.TANH,
-            M.H_SWISH,
-            M.ABS,
-            M.NEGATE,
-            M.SILU,
-            M.GELU,
-        ),
-        *(M.FUSE_ADD_RELU, M.FUSE_ADD_SIGMOID, M.FUSE_ADD_TANH, M.FUSE_ADD_H_SWISH, M.FUSE_MUL_ADD3),
-        *(M.FUSE_MUL_ADD4, M.RELU6, M.HSIGMOID, M.ROUND, M.FLOOR, M.CEIL, M.ERF, M.FAST_TANH, M.SQUARE),
-    }
-)
-_WINDOWS = frozenset({"PoolingV1", "WarpPerspectiveV2", "WarpAffineV2", "AdaptivePoolingV1", "ResizeV2"})
+_FINITE = modes(ModeTrait.FINITE)
+_CHANNELWISE = types(Trait.CHANNELWISE)
 Alignment = Callable[[int], int]
 """How many channels are missing to whole packs."""
 
@@ -117,7 +100,7 @@ class _Pads:
             return self.transposed(opr)
         if opr.type == "ReduceV2":
             forward = len(opr.inputs) == 1 and opr.get(Reduce).axis in (-2, -1, 2, 3)
-        elif opr.type in _WINDOWS:
+        elif opr.type in _CHANNELWISE:
             forward = opr.params[0].__dict__.get("format") == Format.NCHW and opr.inputs[0].id in self.padded
             forward &= not any(v.id in self.padded for v in opr.inputs[1:])
         else:

@@ -1,0 +1,209 @@
+"""The table of elementwise modes: one row each declares everything that is known of a mode.
+
+Kernels, promotion, mixed precision and the passes take their sets of modes from here (`modes`); `ElemwiseMultiType`
+takes what its quantized modes share with these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Flag, auto
+
+import numpy as np
+
+from ...params import ElemwiseMode as M
+from ...params import NonlineMode
+from ..numeric.special import erfcinv, erfinv
+from . import floats as f
+from . import formulas as w
+from . import integers as i
+
+__all__ = ["ARITY", "BOOL", "FLOAT", "INTEGER", "ROWS", "ModeTrait", "Row", "modes"]
+
+Function = Callable[..., object]
+
+
+class ModeTrait(Flag):
+    """What holds for a mode whatever its inputs are.
+
+    Attributes:
+        COMPARES: MegEngine's Python gives Bool, by the mode of ElemwiseMultiType of the same name.
+        SORTED: MegEngine sorts its two inputs, which shows where one of them is NaN.
+        ASSOCIATIVE: terms of a chain may change places: sums, products, maxima, minima.
+        SELECTS: of two equal inputs it gives that input.
+        REPEATS: doing it twice is doing it once.
+        UNDOES: doing it twice is doing nothing.
+        INTEGRAL: gives whole numbers, so that it leaves integers alone.
+        GIVES_FLOAT: MegEngine's Python converts integers to float32 first.
+        HIGH: mixed precision computes it in the high precision.
+        FINITE: gives finite numbers for zeros and all that follows from them.
+        QUANTIZED: takes QuantizedS8 and QuantizedS32 as they are.
+        ONE_PASS: goes over the array once; others run in pieces that stay in the cache.
+        VECTOR: its quantized mode has x86 vector code for QuantizedS8 and Quantized8Asymm.
+        FALLBACK: its quantized mode has vector code for QuantizedS8 only.
+        FROM_S32: its quantized mode has vector code from QuantizedS32.
+        LIBRARY: one function of the C library, exact to the last bit of float32 nearly always.
+    """
+
+    NONE = 0
+    COMPARES = auto()
+    SORTED = auto()
+    ASSOCIATIVE = auto()
+    SELECTS = auto()
+    REPEATS = auto()
+    UNDOES = auto()
+    INTEGRAL = auto()
+    GIVES_FLOAT = auto()
+    HIGH = auto()
+    FINITE = auto()
+    QUANTIZED = auto()
+    ONE_PASS = auto()
+    VECTOR = auto()
+    FALLBACK = auto()
+    FROM_S32 = auto()
+    LIBRARY = auto()
+
+
+T = ModeTrait
+
+
+@dataclass(frozen=True)
+class Row:
+    """Everything that is declared of one mode.
+
+    Attributes:
+        mode: the mode.
+        arity: how many inputs it takes.
+        real: ``real(out, *inputs)`` on float32, None where floats are not taken; `out` may be the memory of an input.
+        whole: the same on integers, None where they are computed in float32.
+        truth: the same on Bool, None where it is not taken.
+        narrow: what it does on float16 and bfloat16 values, in float32 arrays, where that differs from `real`.
+        wide: its formula on float64 arrays, None where there is none.
+        flops: operations per element.
+        neutral: the second input that changes nothing.
+        after_add: the mode that is fused with a sum.
+        nonline: the nonlinearity of ConvBias that is this mode.
+        traits: see `ModeTrait`.
+    """
+
+    mode: M
+    arity: int
+    real: Function | None = None
+    whole: Function | None = None
+    truth: Function | None = None
+    wide: w.Formula | None = None
+    flops: int = 1
+    neutral: float | None = None
+    after_add: M | None = None
+    nonline: NonlineMode | None = None
+    narrow: Function | None = None
+    traits: T = T.NONE
+
+
+# fmt: off
+_ROWS = (
+    Row(M.RELU, 1, f.relu, i.relu, wide=w.relu, nonline=NonlineMode.RELU, traits=T.REPEATS | T.FINITE | T.QUANTIZED | T.VECTOR | T.FROM_S32),
+    Row(M.ABS, 1, f.of(np.abs), f.of(np.abs), wide=np.abs, traits=T.REPEATS | T.FINITE | T.ONE_PASS | T.VECTOR),
+    Row(M.ACOS, 1, f.of(np.arccos), wide=np.arccos, traits=T.GIVES_FLOAT | T.HIGH | T.ONE_PASS | T.LIBRARY),
+    Row(M.ASIN, 1, f.of(np.arcsin), wide=np.arcsin, traits=T.GIVES_FLOAT | T.HIGH | T.ONE_PASS | T.LIBRARY),
+    Row(M.CEIL, 1, f.of(np.ceil), wide=np.ceil, traits=T.REPEATS | T.INTEGRAL | T.FINITE | T.ONE_PASS),
+    Row(M.COS, 1, f.of(np.cos), wide=np.cos, traits=T.GIVES_FLOAT | T.HIGH | T.ONE_PASS | T.LIBRARY),
+    Row(M.EXP, 1, f.exp, wide=np.exp, traits=T.GIVES_FLOAT | T.HIGH | T.ONE_PASS | T.VECTOR | T.LIBRARY),
+    Row(M.EXPM1, 1, f.of(np.expm1), wide=np.expm1, traits=T.GIVES_FLOAT | T.HIGH | T.ONE_PASS | T.LIBRARY),
+    Row(M.FLOOR, 1, f.of(np.floor), wide=np.floor, traits=T.REPEATS | T.INTEGRAL | T.FINITE | T.ONE_PASS),
+    Row(M.LOG, 1, f.of(np.log), wide=np.log, traits=T.GIVES_FLOAT | T.HIGH | T.ONE_PASS | T.LIBRARY),
+    Row(M.LOG1P, 1, f.of(np.log1p), wide=np.log1p, traits=T.GIVES_FLOAT | T.HIGH | T.ONE_PASS | T.LIBRARY),
+    Row(M.NEGATE, 1, f.of(np.negative), f.of(np.negative), wide=np.negative, traits=T.UNDOES | T.FINITE | T.QUANTIZED | T.ONE_PASS),
+    Row(M.SIGMOID, 1, f.sigmoid, wide=w.sigmoid, nonline=NonlineMode.SIGMOID, traits=T.FINITE | T.VECTOR),
+    Row(M.SIN, 1, f.of(np.sin), wide=np.sin, traits=T.GIVES_FLOAT | T.HIGH | T.ONE_PASS | T.LIBRARY),
+    Row(M.TANH, 1, f.of(np.tanh), wide=np.tanh, traits=T.GIVES_FLOAT | T.FINITE | T.ONE_PASS | T.FALLBACK | T.LIBRARY),
+    Row(M.ABS_GRAD, 2, f.abs_grad, f.abs_grad),
+    Row(M.ADD, 2, f.of(np.add), f.of(np.add), wide=np.add, neutral=0, traits=T.ASSOCIATIVE | T.FINITE | T.QUANTIZED | T.ONE_PASS | T.VECTOR | T.FROM_S32),
+    Row(M.FLOOR_DIV, 2, f.floor_div, i.floor_div, wide=w.floor_div, neutral=1),
+    Row(M.MAX, 2, f.maximum, f.of(np.maximum), narrow=f.maximum_narrow, wide=np.maximum, traits=T.SORTED | T.ASSOCIATIVE | T.SELECTS | T.FINITE | T.QUANTIZED | T.VECTOR),
+    Row(M.MIN, 2, f.minimum, f.of(np.minimum), narrow=f.minimum_narrow, wide=np.minimum, traits=T.SORTED | T.ASSOCIATIVE | T.SELECTS | T.FINITE | T.QUANTIZED | T.VECTOR),
+    Row(M.MOD, 2, f.of(np.fmod), i.mod, wide=np.fmod, traits=T.ONE_PASS),
+    Row(M.MUL, 2, f.of(np.multiply), i.product, wide=np.multiply, neutral=1, traits=T.ASSOCIATIVE | T.FINITE | T.ONE_PASS | T.VECTOR),
+    Row(M.POW, 2, f.power, wide=np.power, neutral=1, traits=T.GIVES_FLOAT | T.HIGH | T.ONE_PASS | T.LIBRARY),
+    Row(M.SIGMOID_GRAD, 2, f.sigmoid_grad, f.sigmoid_grad),
+    Row(M.SUB, 2, f.of(np.subtract), f.of(np.subtract), wide=np.subtract, neutral=0, traits=T.FINITE | T.QUANTIZED | T.ONE_PASS | T.VECTOR),
+    Row(M.SWITCH_GT0, 2, f.switch_gt0, f.switch_gt0, wide=w.switch_gt0),
+    Row(M.TANH_GRAD, 2, f.tanh_grad, f.tanh_grad),
+    Row(M.TRUE_DIV, 2, f.true_div, wide=np.divide, neutral=1, traits=T.GIVES_FLOAT | T.HIGH | T.ONE_PASS | T.FALLBACK),
+    Row(M.LOG_SUM_EXP, 2, f.log_sum_exp, wide=np.logaddexp, traits=T.GIVES_FLOAT | T.HIGH),
+    Row(M.LT, 2, f.compared(np.less), f.compared(np.less), truth=f.compared(np.less), wide=np.less, traits=T.COMPARES | T.ONE_PASS),
+    Row(M.LEQ, 2, f.compared(np.less_equal), f.compared(np.less_equal), truth=f.compared(np.less_equal), wide=np.less_equal, traits=T.COMPARES | T.ONE_PASS),
+    Row(M.EQ, 2, f.compared(np.equal), f.compared(np.equal), truth=f.compared(np.equal), wide=np.equal, traits=T.COMPARES | T.ONE_PASS),
+    Row(M.SHL, 2, None, i.shift(np.left_shift)),
+    Row(M.SHR, 2, None, i.shift(np.right_shift)),
+    Row(M.COND_LEQ_MOV, 3, f.cond_leq_mov, f.cond_leq_mov, wide=w.cond_leq_mov),
+    Row(M.FUSE_MUL_ADD3, 3, f.fuse_mul_add3, i.fuse_mul_add3, wide=w.fuse_mul_add3, flops=2, traits=T.FINITE | T.VECTOR),
+    Row(M.FUSE_MUL_ADD4, 4, f.fuse_mul_add4, f.fuse_mul_add4, wide=w.fuse_mul_add4, flops=3, traits=T.FINITE),
+    Row(M.FUSE_ADD_RELU, 2, f.fuse_add_relu, i.fuse_add_relu, wide=w.fuse_add_relu, flops=2, after_add=M.RELU, traits=T.SORTED | T.FINITE | T.VECTOR | T.FROM_S32),
+    Row(M.FUSE_ADD_SIGMOID, 2, f.fuse_add_sigmoid, wide=w.fuse_add_sigmoid, flops=2, after_add=M.SIGMOID, traits=T.FINITE | T.VECTOR),
+    Row(M.FUSE_ADD_TANH, 2, f.fuse_add_tanh, wide=w.fuse_add_tanh, flops=2, after_add=M.TANH, traits=T.FINITE | T.FALLBACK | T.LIBRARY),
+    Row(M.FAST_TANH, 1, f.fast_tanh, wide=w.fast_tanh, traits=T.FINITE | T.VECTOR),
+    Row(M.FAST_TANH_GRAD, 2, f.fast_tanh_grad),
+    Row(M.ROUND, 1, f.round_half_away, wide=w.round_away, traits=T.REPEATS | T.INTEGRAL | T.FINITE),
+    Row(M.RMULH, 2, None, i.rmulh),
+    Row(M.ATAN2, 2, f.of(np.arctan2), wide=np.arctan2, traits=T.GIVES_FLOAT | T.HIGH | T.ONE_PASS | T.LIBRARY),
+    Row(M.ERF, 1, f.erf, wide=w.erf, traits=T.FINITE),
+    Row(M.ERFINV, 1, f.copied(erfinv)),
+    Row(M.ERFC, 1, f.erfc),
+    Row(M.ERFCINV, 1, f.copied(erfcinv)),
+    Row(M.H_SWISH, 1, f.h_swish, wide=w.h_swish, nonline=NonlineMode.H_SWISH, traits=T.FINITE | T.VECTOR | T.FROM_S32),
+    Row(M.H_SWISH_GRAD, 2, f.h_swish_grad),
+    Row(M.FUSE_ADD_H_SWISH, 2, f.fuse_add_h_swish, wide=w.fuse_add_h_swish, after_add=M.H_SWISH, traits=T.FINITE | T.VECTOR | T.FROM_S32),
+    Row(M.NOT, 1, None, truth=f.of(np.logical_not), traits=T.UNDOES),
+    Row(M.AND, 2, None, truth=f.of(np.logical_and), traits=T.SELECTS),
+    Row(M.OR, 2, None, truth=f.of(np.logical_or), traits=T.SELECTS),
+    Row(M.XOR, 2, None, truth=f.of(np.logical_xor)),
+    Row(M.SILU, 1, f.silu, wide=w.silu, traits=T.FINITE),
+    Row(M.SILU_GRAD, 2, f.silu_grad),
+    Row(M.GELU, 1, f.gelu, wide=w.gelu, traits=T.FINITE),
+    Row(M.GELU_GRAD, 2, f.gelu_grad),
+    Row(M.COND_LT_MOV, 3, f.cond_lt_mov, f.cond_lt_mov, wide=w.cond_lt_mov),
+    Row(M.NEQ, 2, None, traits=T.COMPARES),
+    Row(M.ISNAN, 1, None, traits=T.COMPARES),
+    Row(M.ISINF, 1, None, traits=T.COMPARES),
+    Row(M.SINH, 1, f.of(np.sinh), wide=np.sinh, traits=T.GIVES_FLOAT | T.HIGH | T.ONE_PASS),
+    Row(M.COSH, 1, f.of(np.cosh), wide=np.cosh, traits=T.GIVES_FLOAT | T.HIGH | T.ONE_PASS),
+    Row(M.ASINH, 1, f.of(np.arcsinh), wide=np.arcsinh, traits=T.GIVES_FLOAT | T.HIGH | T.ONE_PASS),
+    Row(M.ACOSH, 1, f.of(np.arccosh), wide=np.arccosh, traits=T.GIVES_FLOAT | T.HIGH | T.ONE_PASS),
+    Row(M.ATANH, 1, f.of(np.arctanh), wide=np.arctanh, traits=T.GIVES_FLOAT | T.HIGH | T.ONE_PASS),
+    Row(M.TAN, 1, f.of(np.tan), wide=np.tan, traits=T.GIVES_FLOAT | T.HIGH | T.ONE_PASS),
+    Row(M.ASINH_GRAD, 2, f.asinh_grad),
+    Row(M.ACOSH_GRAD, 2, f.acosh_grad),
+    Row(M.ATANH_GRAD, 2, f.atanh_grad),
+    Row(M.PRELU, 2, f.prelu, f.prelu, wide=w.prelu),
+    Row(M.CLIP, 3, f.clip, f.clip, wide=w.clip),
+    Row(M.PRELU_GRAD, 3, f.prelu_grad),
+    Row(M.SOFTPLUS, 1, f.softplus, wide=w.softplus, traits=T.GIVES_FLOAT | T.HIGH),
+    Row(M.SOFTPLUS_GRAD, 2, f.softplus_grad),
+    Row(M.RELU6, 1, f.relu6, i.relu6, wide=w.relu6, traits=T.REPEATS | T.FINITE),
+    Row(M.RELU6_GRAD, 2, f.relu6_grad),
+    Row(M.HSIGMOID, 1, f.hsigmoid, wide=w.hsigmoid, traits=T.GIVES_FLOAT | T.HIGH | T.FINITE),
+    Row(M.HSIGMOID_GRAD, 2, f.hsigmoid_grad),
+    Row(M.LOGSIGMOID, 1, f.logsigmoid, wide=w.logsigmoid, traits=T.GIVES_FLOAT | T.HIGH),
+    Row(M.SQRT, 1, f.of(np.sqrt), wide=np.sqrt, traits=T.GIVES_FLOAT | T.HIGH | T.ONE_PASS),
+    Row(M.SQUARE, 1, f.of(np.square), f.of(np.square), wide=np.square, traits=T.FINITE | T.ONE_PASS),
+    Row(M.SIGN, 1, f.sign, i.sign, wide=np.sign, traits=T.REPEATS),
+)
+# fmt: on
+
+ROWS: dict[M, Row] = {row.mode: row for row in _ROWS}
+ARITY: dict[M, int] = {row.mode: row.arity for row in _ROWS}
+"""How many inputs each mode takes."""
+FLOAT: dict[M, Function] = {row.mode: row.real for row in _ROWS if row.real is not None}
+INTEGER: dict[M, Function] = {row.mode: row.whole for row in _ROWS if row.whole is not None}
+BOOL: dict[M, Function] = {row.mode: row.truth for row in _ROWS if row.truth is not None}
+
+
+def modes(traits: T) -> frozenset[M]:
+    """The modes that have any of some traits.
+
+    >>> sorted(m.name for m in modes(ModeTrait.UNDOES))
+    ['NEGATE', 'NOT']
+    """
+    return frozenset(row.mode for row in _ROWS if row.traits & traits)

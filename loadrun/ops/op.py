@@ -1,0 +1,138 @@
+"""What the catalog says of an operator: its facts in files, and the traits that the rooms above go by."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Flag, auto
+from functools import cached_property
+
+from ..graph import Opr
+from ..params import Record
+from .typeid import type_id, unversioned_id
+
+__all__ = ["Op", "Trait"]
+
+
+class Trait(Flag):
+    """What holds for an operator whatever its parameters and inputs are; each catalog line names those it has.
+
+    Attributes:
+        ELEMENTWISE: an output element depends on the input elements of its place alone, so that layouts do not
+            matter and scalars give a scalar.
+        FORWARDS: gives its input as it is.
+        MOVES: only moves numbers, and its kernel takes any dtype.
+        CHANNELWISE: computes each channel of images by itself.
+        VIEW: the result shares memory with an input (the first; each mark its own).
+        WHOLE: such a view covers the memory in order, where the input did.
+        IN_PLACE: the result is written into a dying input of its shape and dtype.
+        INTO_FIRST: the result is written into the first input, where that is dying.
+        STORED: holds values that stand in the file and that nothing changes.
+        EFFECTS: does or reads something besides its inputs, so that it is neither left out nor made one with another.
+        RANDOM: equal inputs may give other results next time; its kernel draws from `Call.rng`.
+        FOLLOWED: inference computes it where its inputs are known before data is fed: the arithmetic of shapes.
+        SHAPE_ONLY: looks at the shapes of its inputs, never at their values.
+        TAKES_SIZES: some of its inputs are sizes or places, or it joins them.
+        LOW: mixed precision computes it in the low precision.
+        HIGH: mixed precision computes it in the high precision.
+        LOW_DATA: mixed precision computes its first input in the low precision, the others in the high one.
+        FLOAT32_ONLY: stays as it is when a graph is converted to float16.
+        NO_WORKSPACE: MegEngine's operator owns no variable for scratch memory, whose dtype is Byte.
+    """
+
+    NONE = 0
+    ELEMENTWISE = auto()
+    FORWARDS = auto()
+    MOVES = auto()
+    CHANNELWISE = auto()
+    VIEW = auto()
+    WHOLE = auto()
+    IN_PLACE = auto()
+    INTO_FIRST = auto()
+    STORED = auto()
+    EFFECTS = auto()
+    RANDOM = auto()
+    FOLLOWED = auto()
+    SHAPE_ONLY = auto()
+    TAKES_SIZES = auto()
+    LOW = auto()
+    HIGH = auto()
+    LOW_DATA = auto()
+    FLOAT32_ONLY = auto()
+    NO_WORKSPACE = auto()
+
+
+@dataclass(frozen=True, eq=False)
+class Op:
+    """Everything that is declared of one operator, but for its kernel.
+
+    Attributes:
+        name: registered name; v1 files and opr_version 1 identify the operator by it.
+        category: io, inference, quantization, rng, backward, training, control_flow, utility,
+            debug or vendor.
+        family: module of `loadrun.ops` that holds the kernel, "" when there is none.
+        params: parameter records in file order.
+        inputs: roles of the inputs (``?`` optional, ``...`` repeated).
+        outputs: number of variables in a file, or what counts them.
+        v2: the name hashed for opr_version 2, "" for operators that are written with opr_version 1.
+        retired: names of releases before 1.8 that load as this operator.
+        after_1_13_0: whether MegEngine 1.13.0 does not know it yet.
+        cls: the name of MegEngine's C++ class, "" where that is the registered name.
+        traits: see `Trait`.
+        wide: the float64 formula in `loadrun.engines.wide_ops`, "" where there is none.
+        float32_inputs: inputs that stay float32 when a graph is converted to float16.
+
+    >>> from loadrun.ops.catalog import CATALOG
+    >>> conv = CATALOG["ConvolutionV2"]
+    >>> conv.class_name, Trait.LOW in conv.traits, conv.wide
+    ('ConvolutionForward', True, 'convolution')
+    """
+
+    name: str
+    category: str
+    family: str
+    params: tuple[type[Record], ...] = ()
+    inputs: str = ""
+    outputs: int | Callable[[Opr], int] = 1
+    v2: str = ""
+    retired: tuple[str, ...] = ()
+    after_1_13_0: bool = False
+    cls: str = ""
+    traits: Trait = Trait.NONE
+    wide: str = ""
+    float32_inputs: tuple[int, ...] = ()
+
+    def n_outputs(self, opr: Opr) -> int:
+        """How many variables this operator owns in a file."""
+        return self.outputs(opr) if callable(self.outputs) else self.outputs
+
+    @property
+    def class_name(self) -> str:
+        """The name of MegEngine's C++ class, which its messages and ``strip_info_file`` use."""
+        return self.cls or self.name
+
+    @property
+    def conditional(self) -> bool:
+        """Whether it is part of conditional execution."""
+        return self.category == "control_flow"
+
+    @property
+    def pure(self) -> bool:
+        """Whether it can be run here, gives the same for the same inputs and does nothing else."""
+        odd = self.conditional or self.category == "vendor" or not self.family
+        return not odd and not self.traits & (Trait.EFFECTS | Trait.RANDOM)
+
+    @cached_property
+    def id_v1(self) -> int:
+        """Type id in FBS v1 files with magic MGBC."""
+        return type_id(self.name)
+
+    @cached_property
+    def id_mgbs(self) -> int:
+        """Type id in MGBS files and of opr_version 1."""
+        return unversioned_id(self.name)
+
+    @cached_property
+    def id_v2(self) -> int | None:
+        """Type id of opr_version 2, None when the operator has only version 1."""
+        return type_id(self.v2) if self.v2 else None
