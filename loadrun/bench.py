@@ -42,7 +42,8 @@ class Timing:
     @property
     def deviation(self) -> float:
         """The median of the absolute distances from the median."""
-        return Timing(tuple(abs(s - self.median) for s in self.samples)).median
+        middle = self.median
+        return Timing(tuple(abs(s - middle) for s in self.samples)).median
 
     def percentile(self, p: float) -> float | None:
         """The p-th percentile (0 < p < 100), or None when there are too few samples to tell.
@@ -69,13 +70,15 @@ def measure(
     for _ in range(warmup):
         run()
     samples: list[float] = []
+    spent = 0.0
     enabled = gc.isenabled()
     gc.disable()
     try:
-        while len(samples) < iterations or sum(samples) < min_seconds:
+        while len(samples) < iterations or spent < min_seconds:
             start = time.perf_counter_ns()
             run()
             samples.append((time.perf_counter_ns() - start) * 1e-9)
+            spent += samples[-1]
     finally:
         if enabled:
             gc.enable()

@@ -222,6 +222,7 @@ class _Scanner:
     def __init__(self, text: str) -> None:
         self.text = text
         self.pos = 0
+        self.closing: dict[str, tuple[int, bool]] = {}
 
     def error(self, message: str, at: int | None = None) -> SpecError:
         return SpecError(point(message, self.text, self.pos if at is None else at))
@@ -289,8 +290,14 @@ class _Scanner:
 
     def still_a_path(self) -> bool:
         """Whether a bracket starts a file's name, as in ``[1].npy``, which MegEngine accepts."""
-        closing = self.text.find("}" if self.text[self.pos] == "{" else "]", self.pos)
-        return closing >= 0 and _STILL_A_PATH.match(self.text, closing + 1) is not None
+        mark = "}" if self.text[self.pos] == "{" else "]"
+        at, path = self.closing.get(mark, (-1, False))
+        if at < self.pos:
+            # Kept, since thousands of parts may stand before the same bracket.
+            at = self.text.find(mark, self.pos)
+            path = at >= 0 and _STILL_A_PATH.match(self.text, at + 1) is not None
+            self.closing[mark] = (at if at >= 0 else len(self.text), path)
+        return path
 
     def member(self, path: str) -> PathSource:
         if not self.take("!"):

@@ -113,12 +113,12 @@ def test_npz_members_are_read_alone(tmp_path: Path) -> None:
 
 def test_zip_bombs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """64 MiB of zeros pack to 64 kB; what the member says of itself is looked at before it is unpacked."""
-    monkeypatch.setattr("loadrun.inputs.files._PLAUSIBLE_NPZ", 2**20)
+    monkeypatch.setattr("loadrun.inputs.files._SMALL_NPZ", 2**20)
     path = tmp_path / "a.npz"
     np.savez_compressed(path, a=np.zeros(2**26, "u1"))
     assert path.stat().st_size < 100_000
     tracemalloc.start()
-    with pytest.raises(InputError, match=r"would unpack to 67108992 bytes; that is no plausible \.npz"):
+    with pytest.raises(InputError, match=r"takes \d+ bytes and would unpack to 67108992"):
         load(path, (1,))
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
@@ -168,7 +168,7 @@ def test_json(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("[", "JSONDecodeError"),
+        ("[", "expected '{', found '\\['"),
         ("[1]", "expected"),
         ('{"a": [1]}', "expected"),
         ('{"a": {"shape": [2], "type": "float32", "raw": [1]}}', "takes a raw list of 2 numbers"),
@@ -178,7 +178,7 @@ def test_json(tmp_path: Path) -> None:
         ('{"a": {"shape": [1], "type": "uint8", "raw": [256]}}', "numbers that uint8 does not"),
         ('{"a": {"shape": [1], "type": "int8", "raw": [NaN]}}', "numbers that int8 does not"),
         ('{"a": {"shape": [1], "type": "int8", "raw": ["x"]}}', "expected"),
-        ("[" * 100_000, "RecursionError|JSONDecodeError"),
+        ("[" * 100_000, "expected '{'"),
     ],
 )
 def test_bad_json(text: str, message: str, tmp_path: Path) -> None:
@@ -216,7 +216,7 @@ def test_colour_and_gray_netpbm(tmp_path: Path) -> None:
 
 
 def test_what_is_no_image(tmp_path: Path) -> None:
-    for name, content in {"e.png": b"", "t.png": b"hello", "cut.png": b"\x89PNG\r\n\x1a\n\0\0"}.items():
+    for name, content in {"e.png": b"", "t.png": b"hello"}.items():
         (tmp_path / name).write_bytes(content)
         with pytest.raises(InputError, match="neither an image"):
             load(tmp_path / name, (1, 3, 4, 5))
@@ -240,5 +240,5 @@ def test_devices_are_not_read() -> None:
 def test_pixels_of_huge_images_are_not_unpacked(tmp_path: Path) -> None:
     """A .ppm header of 60000 x 60000 pixels: OpenCV's own limit holds, or its lower one that is set here."""
     (tmp_path / "i.ppm").write_bytes(b"P6\n60000 60000\n255\n" + bytes(30))
-    with pytest.raises(InputError, match=r"OpenCV refuses|neither an image"):
+    with pytest.raises(InputError, match="60000 x 60000 pixels in 49 bytes are too many"):
         load(tmp_path / "i.ppm", (1, 3, 4, 5))

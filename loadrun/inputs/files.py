@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import io
 import json
+import math
 import os
 import re
 import stat
@@ -22,14 +23,18 @@ import numpy as np
 from ..dtypes import Array
 from ..errors import InputError
 from .generation import MAX_BYTES
+from .image_sizes import MAX_PIXELS, check_image, image_kind
+from .json_arrays import json_arrays
 
 __all__ = ["image_array", "members", "read_array", "read_json", "read_npy"]
 
-_JSON_TYPES = {"float32": "f4", "float": "f4", "int32": "i4", "int": "i4", "int8": "i1", "uint8": "u1"}
 _DTYPE = re.compile(r"[<>|=]?([?]|b1|f[248]|[iu][1248])")
 _MAX_HEADER = 2**16
-_MAX_PIXELS = 2**28
-_PLAUSIBLE_NPZ = 2**30
+_PART = 2**22
+_SMALL_NPZ = 2**28
+"""Bytes that the members of any .npz may take together."""
+_UNPACKED = 64
+"""Above that, bytes that they may take for each byte of the file; a file of zeros alone comes to more."""
 _BATCHED, _CHW = 4, 3
 
 
@@ -48,11 +53,11 @@ def read_array(path: str, open_image: Callable[[Array], Array]) -> Array:
             f.seek(0)
             return read_npy(f, os.fstat(f.fileno()).st_size, path)
         f.seek(0)
-        raw = np.frombuffer(f.read(), np.uint8)
-    pixels = _decoded(raw, path)
-    if pixels is not None:
-        return open_image(pixels)
-    if raw[:1].tobytes() == b"\x80" or path.lower().endswith((".pkl", ".pickle")):
+        raw = f.read()
+    kind = image_kind(raw)
+    if kind is not None:
+        return open_image(_decoded(raw, kind, path))
+    if raw[:1] == b"\x80" or path.lower().endswith((".pkl", ".pickle")):
         raise InputError(_pickled(path))
     raise InputError(f"{path} is neither an image that OpenCV reads nor .npy, .npz or .json")
 
@@ -110,24 +115,37 @@ def read_npy(f: BinaryIO, size: int, path: str) -> Array:
     if found is None:
         raise InputError(f"{path} holds {descr!r:.80}; expected plain numbers or booleans")
     dtype = np.dtype(str(descr))
-    count = 1
-    for n in shape:
-        count *= n
+    count = math.prod(shape)
     take = count * dtype.itemsize
     if take > min(size - start - length, MAX_BYTES):
         raise InputError(
             f"{path} should hold {dtype} {list(shape)}, which takes {take} bytes; it has {size - start - length}"
         )
-    data = text[length:] + f.read(take - (len(text) - length)) if take else b""
-    if len(data) < take:
-        raise InputError(f"{path} ends after {len(data)} of {take} bytes of data")
-    flat = np.frombuffer(data[:take], np.uint8)
+    if math.prod(max(n, 1) for n in shape) * dtype.itemsize > MAX_BYTES:
+        raise InputError(
+            f"{path} should hold {dtype} {list(shape)[:8]}, which is more than {MAX_BYTES} bytes"
+        )
+    flat = _bytes(f, text[length:], take, path)
     if dtype.kind == "b":
         values: Array = flat != 0
     else:
         values = flat.view(dtype).astype(dtype.newbyteorder("="), copy=False)
     array = values.reshape(shape[::-1]).T if fortran else values.reshape(shape)
     return array.reshape(1) if array.ndim == 0 else array
+
+
+def _bytes(f: BinaryIO, begun: bytes, take: int, path: str) -> Array:
+    """The data of an array, read to where they stay."""
+    flat = np.empty(take, np.uint8)
+    at = min(len(begun), take)
+    flat[:at] = np.frombuffer(begun[:at], np.uint8)
+    while at < take:
+        part = f.read(min(take - at, _PART))
+        if not part:
+            raise InputError(f"{path} ends after {at} of {take} bytes of data")
+        flat[at : at + len(part)] = np.frombuffer(part, np.uint8)
+        at += len(part)
+    return flat
 
 
 def _header(text: bytes, path: str) -> tuple[Any, bool, tuple[int, ...]]:
@@ -163,22 +181,28 @@ def members(path: str) -> dict[str, Callable[[], Array]]:
                 entries = {i.filename: i for i in z.infolist()}
         except (zipfile.BadZipFile, ValueError, NotImplementedError, struct.error, OverflowError) as e:
             raise InputError(f"{path} is not an .npz archive: {e}") from None
-    limit = max(_PLAUSIBLE_NPZ, 200 * whole)
+    claimed, limit = sum(i.file_size for i in entries.values()), max(_SMALL_NPZ, _UNPACKED * whole)
+    if claimed > limit:
+        raise InputError(
+            f"{path} takes {whole} bytes and would unpack to {claimed}; save it with numpy.savez, without compression"
+        )
 
     def reader(entry: zipfile.ZipInfo) -> Callable[[], Array]:
-        return lambda: _member(path, entry, limit)
+        return lambda: _member(path, entry)
 
     return {name.removesuffix(".npy"): reader(entry) for name, entry in entries.items()}
 
 
-def _member(path: str, entry: zipfile.ZipInfo, limit: int) -> Array:
+def _member(path: str, entry: zipfile.ZipInfo) -> Array:
     shown = f"{path}!{entry.filename.removesuffix('.npy')}"
-    if entry.file_size > limit:
-        raise InputError(f"{shown} would unpack to {entry.file_size} bytes; that is no plausible .npz")
+    if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        raise InputError(
+            f"{shown} is packed by method {entry.compress_type}; numpy writes stored and deflated ones"
+        )
     try:
         with _opened(path) as f, zipfile.ZipFile(f) as z, z.open(entry) as packed:
             return read_npy(io.BufferedReader(packed), entry.file_size, shown)  # type: ignore[type-var]
-    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, OSError, ValueError) as e:
+    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, OSError, ValueError, struct.error) as e:
         if isinstance(e, InputError):
             raise
         raise InputError(f"{shown} cannot be unpacked: {e}") from None
@@ -195,50 +219,29 @@ def read_json(path: str) -> dict[str, Array]:
     with _opened(path) as f:
         raw = f.read()
     try:
-        data = json.loads(raw)
-        return {str(name): _json_array(value, name) for name, value in data.items()}
+        return json_arrays(raw.decode(json.detect_encoding(raw)))
     except InputError as e:
         raise InputError(f"{path}: {e}") from None
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError) as e:
-        raise InputError(
-            f'{path}: expected {{"name": {{"shape": [...], "type": "float32", "raw": [...]}}}} with a type of '
-            f"{', '.join(_JSON_TYPES)}: {type(e).__name__}: {e}"
-        ) from None
+    except ValueError as e:
+        raise InputError(f"{path} is no JSON text: {e}") from None
 
 
-def _json_array(value: dict[str, Any], name: str) -> Array:
-    shape = tuple(value["shape"])
-    if any(type(n) is not int or n < 0 for n in shape) or len(shape) > 32:
-        raise InputError(f"{name!r}: the shape must be a list of whole numbers, found {value['shape']!r:.80}")
-    dtype = np.dtype(_JSON_TYPES[value["type"]])
-    raw = np.array(value["raw"], np.float64)
-    count = 1
-    for n in shape:
-        count *= n
-    if raw.shape != (count,):
-        raise InputError(
-            f"{name!r}: shape {list(shape)} takes a raw list of {count} numbers, found {raw.shape}"
-        )
-    if dtype.kind in "iu":
-        raw = np.trunc(raw + np.copysign(0.5, raw))
-        limits = np.iinfo(dtype)
-        if not ((raw >= limits.min) & (raw <= limits.max)).all():
-            raise InputError(f"{name!r}: the raw list holds numbers that {dtype} does not")
-    with np.errstate(over="ignore"):
-        array = raw.astype(dtype).reshape(shape)
-    return array.reshape(1) if array.ndim == 0 else array
-
-
-def _decoded(raw: Array, path: str) -> Array | None:
-    """Pixels as uint8 [H, W, 3] in BGR order, None when OpenCV knows no such image."""
+def _decoded(raw: bytes, kind: str, path: str) -> Array:
+    """Pixels as uint8 [H, W, 3] in BGR order."""
+    try:
+        check_image(raw)
+    except ValueError as e:
+        raise InputError(f"{path} is a {kind} image that is damaged or cut off: {e}") from None
     # OpenCV reads its own limit (2**30 pixels, 3 GB) once, when it is imported.
-    os.environ.setdefault("OPENCV_IO_MAX_IMAGE_PIXELS", str(_MAX_PIXELS))
+    os.environ.setdefault("OPENCV_IO_MAX_IMAGE_PIXELS", str(MAX_PIXELS))
     import cv2
 
     try:
-        pixels = cv2.imdecode(raw, cv2.IMREAD_COLOR) if raw.size else None
+        pixels: Array | None = cv2.imdecode(np.frombuffer(raw, np.uint8), cv2.IMREAD_COLOR)
     except cv2.error as e:
-        raise InputError(f"{path} is an image that OpenCV refuses: {_cv_reason(e)}") from None
+        raise InputError(f"{path} is a {kind} image that OpenCV refuses: {_cv_reason(e)}") from None
+    if pixels is None:
+        raise InputError(f"{path} is a {kind} image that is damaged or cut off")
     return pixels
 
 
@@ -275,7 +278,7 @@ def image_array(pixels: Array, shape: tuple[int, ...] | None, *, resize: bool) -
     last = full[1] not in (1, 3)
     channels, height, width = (full[3], full[1], full[2]) if last else full[1:]
     if resize:
-        if not 0 < height * width <= _MAX_PIXELS:
+        if not 0 < height * width <= MAX_PIXELS:
             raise InputError(f"an image cannot be resized to {height} x {width}")
         try:
             pixels = cv2.resize(pixels, (width, height))
