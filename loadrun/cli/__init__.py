@@ -19,6 +19,7 @@ COMMANDS = {
     "info": "describe a model",
     "pack": "embed input data and outputs in a model",
     "unpack": "take a packed file apart",
+    "diff": "find where two runs first part",
     "verify": "check a packed file against its digests and replay it",
 }
 
