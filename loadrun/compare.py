@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from sys import intern
 from typing import Any
 
 import numpy as np
@@ -209,7 +210,8 @@ def compare(expect: Array, get: Array) -> Comparison:
     (247, 1, (0,))
     """
     expect, get = _numbers(expect, "c"), _numbers(get, "c")
-    names = expect.dtype.name, get.dtype.name
+    # Results are kept for a while, so they share the names, which numpy makes anew each time.
+    names = intern(expect.dtype.name), intern(get.dtype.name)
     shapes = expect.shape, get.shape
     if expect.shape != get.shape:
         return Comparison(*shapes, *names, mismatches=max(expect.size, get.size), nonfinite_agree=False)

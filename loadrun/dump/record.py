@@ -17,11 +17,22 @@ from typing import Any
 import numpy as np
 
 from ..dtypes import Array, DType, dtype_of, encode
-from ..errors import FormatError
+from ..errors import FormatError, LoadRunError
 from ..graph import Graph
+from ..policy import Policy, parse
 from ..testcase import Testcase
 
-__all__ = ["MAGIC", "RecordWriter", "graph_digest", "header", "lines", "moved", "record_at", "tensor_digest"]
+__all__ = [
+    "MAGIC",
+    "RecordWriter",
+    "graph_digest",
+    "header",
+    "lines",
+    "moved",
+    "packed_policies",
+    "record_at",
+    "tensor_digest",
+]
 
 MAGIC = b"loadrun\x01"
 _HEAD = 16
@@ -65,6 +76,27 @@ def header(record: memoryview) -> dict[str, Any]:
     for found in lines(record):
         return found
     raise FormatError("the record behind the testcases is empty")
+
+
+def packed_policies(record: object) -> tuple[dict[str, Policy], dict[str, float]]:
+    """What a record says of the outputs: their policies, and the tolerances of checks that were loosened.
+
+    A record that is damaged or says nothing of the kind gives none; `verify` is what looks at records.
+    """
+    policies: dict[str, Policy] = {}
+    loosened: dict[str, float] = {}
+    try:
+        about = header(record) if isinstance(record, memoryview) else record
+        found = about.get("policy") if isinstance(about, Mapping) else None
+        for name, said in found.items() if isinstance(found, Mapping) else ():
+            if isinstance(said, Mapping) and isinstance(said.get("check"), str):
+                policies[str(name)] = parse(str(said["check"]))
+            before = said.get("loosened") if isinstance(said, Mapping) else None
+            if isinstance(before, (int, float)):
+                loosened[str(name)] = float(before)
+    except LoadRunError:
+        return {}, {}
+    return policies, loosened
 
 
 def moved(record: memoryview, old: Graph, new: Graph) -> bytes:

@@ -126,5 +126,8 @@ def _output(o: OutputResult) -> dict[str, Any]:
         "verdict": o.verdict.value,
         "max_error": o.error,
         "maxerr": o.maxerr,
+        "reason": o.reason,
+        "notes": o.notes,
+        "loosened": o.loosened,
         "comparison": o.comparison,
     }
