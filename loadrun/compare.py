@@ -75,7 +75,7 @@ def assert_equal_error(expect: Array, get: Array) -> np.float32:
     return np.float32(worst)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Comparison:
     """Everything that is known about the difference of an expected and a computed array.
 
@@ -210,10 +210,11 @@ def compare(expect: Array, get: Array) -> Comparison:
     (247, 1, (0,))
     """
     expect, get = _numbers(expect, "c"), _numbers(get, "c")
-    # Results are kept for a while, so they share the names, which numpy makes anew each time.
+    # Results are kept for a while, so they share names and shapes, which numpy makes anew each time.
     names = intern(expect.dtype.name), intern(get.dtype.name)
-    shapes = expect.shape, get.shape
-    if expect.shape != get.shape:
+    shape = expect.shape
+    shapes = shape, shape if get.shape == shape else get.shape
+    if shapes[0] != shapes[1]:
         return Comparison(*shapes, *names, mismatches=max(expect.size, get.size), nonfinite_agree=False)
     whole = expect, get
     paired = "c" in expect.dtype.kind + get.dtype.kind

@@ -86,7 +86,7 @@ def judge(
     looser = question.maxerr if tolerance > question.maxerr else question.loosened
     shown = OutputResult(
         question.name,
-        get.shape,
+        found.got_shape,
         question.dtype,
         Verdict.NOT_COMPARED,
         tolerance,

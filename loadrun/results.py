@@ -38,7 +38,7 @@ class Verdict(str, Enum):
         return Verdict.NOT_COMPARED
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class OutputResult:
     """One output of one run.
 
@@ -80,7 +80,7 @@ class OutputResult:
         )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Result:
     """One run: of a testcase, or of a model on given inputs.
 

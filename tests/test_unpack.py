@@ -122,6 +122,13 @@ def test_verify_finds_a_changed_tolerance(packed: Path, capsys: pytest.CaptureFi
     assert "the model is not the one that was packed" in capsys.readouterr().out
 
 
+def test_digests_are_those_of_the_numbers_that_a_file_holds(packed: Path) -> None:
+    """A file holds 0.9 in 32 bits, as 0.8999999761581421."""
+    assert main(["pack", str(packed), "-d", "#ones", "--replace", "--maxerr", "0.9", "-o", str(packed)]) == 0
+    assert loadrun.load(packed).checks[0].maxerr == 0.8999999761581421
+    assert main(["verify", str(packed)]) == 0
+
+
 def test_digests_do_not_depend_on_the_format(packed: Path) -> None:
     loadrun.save(loadrun.load(packed), packed, format="FBS")
     assert main(["verify", str(packed)]) == 0

@@ -19,6 +19,7 @@ import numpy as np
 from ..dtypes import Array, DType, dtype_of, encode
 from ..errors import FormatError, LoadRunError
 from ..graph import Graph
+from ..params import Record
 from ..policy import Policy, parse
 from ..testcase import Testcase
 
@@ -131,7 +132,8 @@ def graph_digest(graph: Graph) -> str:
     digest = blake2b(digest_size=16)
     for opr in graph.oprs:
         ins = [numbers[id(v)] for v in opr.inputs]
-        digest.update(f"{opr.type} {ins} {len(opr.outputs)} {opr.params!r} {opr.output_dtype}\n".encode())
+        params = tuple(map(_stored, opr.params))
+        digest.update(f"{opr.type} {ins} {len(opr.outputs)} {params!r} {opr.output_dtype}\n".encode())
         for tensor in opr.tensors:
             name = tensor.name if opr.type == "Host2DeviceCopy" else ""
             digest.update(f"{name} {tensor.dtype} {tensor.shape}\n".encode("utf-8", "surrogateescape"))
@@ -139,6 +141,16 @@ def graph_digest(graph: Graph) -> str:
                 digest.update(np.ascontiguousarray(tensor.data).data)
     digest.update(f"{[numbers[id(v)] for v in graph.outputs]}".encode())
     return digest.hexdigest()
+
+
+def _stored(param: Record) -> Record:
+    """A parameter record as it is read from a file, which holds 32 bits of most numbers."""
+    rounded = {
+        f.name: float(np.float32(value))
+        for f, (_, value) in zip(param.fields(), param.pairs(), strict=True)
+        if f.wire == "float" and value != f.default
+    }
+    return param.replace(**rounded) if rounded else param
 
 
 class RecordWriter:
