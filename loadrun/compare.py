@@ -211,11 +211,11 @@ def compare(expect: Array, get: Array) -> Comparison:
     """
     expect, get = _numbers(expect, "c"), _numbers(get, "c")
     # Results are kept for a while, so they share names and shapes, which numpy makes anew each time.
-    names = intern(expect.dtype.name), intern(get.dtype.name)
+    e_name, g_name = intern(expect.dtype.name), intern(get.dtype.name)
     shape = expect.shape
-    shapes = shape, shape if get.shape == shape else get.shape
-    if shapes[0] != shapes[1]:
-        return Comparison(*shapes, *names, mismatches=max(expect.size, get.size), nonfinite_agree=False)
+    if get.shape != shape:
+        most = max(expect.size, get.size)
+        return Comparison(shape, get.shape, e_name, g_name, mismatches=most, nonfinite_agree=False)
     whole = expect, get
     paired = "c" in expect.dtype.kind + get.dtype.kind
     if paired:
@@ -231,8 +231,10 @@ def compare(expect: Array, get: Array) -> Comparison:
         at = at[: whole[0].ndim]
     pairs = t.finite
     return Comparison(
-        *shapes,
-        *names,
+        shape,
+        shape,
+        e_name,
+        g_name,
         size=whole[0].size,
         mismatches=t.mismatches,
         max_error=t.error,
