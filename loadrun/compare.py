@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from sys import intern
 from typing import Any
 
@@ -212,7 +213,7 @@ def compare(expect: Array, get: Array) -> Comparison:
     expect, get = _numbers(expect, "c"), _numbers(get, "c")
     # Results are kept for a while, so they share names and shapes, which numpy makes anew each time.
     e_name, g_name = intern(expect.dtype.name), intern(get.dtype.name)
-    shape = expect.shape
+    shape = _shared(expect.shape)
     if get.shape != shape:
         most = max(expect.size, get.size)
         return Comparison(shape, get.shape, e_name, g_name, mismatches=most, nonfinite_agree=False)
@@ -255,6 +256,11 @@ def compare(expect: Array, get: Array) -> Comparison:
         got_inf=t.inf[1],
         nonfinite_agree=t.agree,
     )
+
+
+@lru_cache(maxsize=64)
+def _shared(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return shape
 
 
 class _Totals:
