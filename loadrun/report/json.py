@@ -100,6 +100,8 @@ class Writer:
             f"   {json.dumps(k)}: {json.dumps(plain(v), allow_nan=False)}" for k, v in rest.items()
         )
         self.file.write(f"\n   ],\n{fields}\n  }}")
+        # A text file keeps pieces of what it was given until they are many.
+        self.file.flush()
 
     def close(self, exit_code: int) -> None:
         """End the report; the file stays open."""
