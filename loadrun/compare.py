@@ -9,6 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
+from sys import intern
 from typing import Any
 
 import numpy as np
@@ -74,7 +76,7 @@ def assert_equal_error(expect: Array, get: Array) -> np.float32:
     return np.float32(worst)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Comparison:
     """Everything that is known about the difference of an expected and a computed array.
 
@@ -209,10 +211,12 @@ def compare(expect: Array, get: Array) -> Comparison:
     (247, 1, (0,))
     """
     expect, get = _numbers(expect, "c"), _numbers(get, "c")
-    names = expect.dtype.name, get.dtype.name
-    shapes = expect.shape, get.shape
-    if expect.shape != get.shape:
-        return Comparison(*shapes, *names, mismatches=max(expect.size, get.size), nonfinite_agree=False)
+    # Results are kept for a while, so they share names and shapes, which numpy makes anew each time.
+    e_name, g_name = intern(expect.dtype.name), intern(get.dtype.name)
+    shape = _shared(expect.shape)
+    if get.shape != shape:
+        most = max(expect.size, get.size)
+        return Comparison(shape, get.shape, e_name, g_name, mismatches=most, nonfinite_agree=False)
     whole = expect, get
     paired = "c" in expect.dtype.kind + get.dtype.kind
     if paired:
@@ -228,8 +232,10 @@ def compare(expect: Array, get: Array) -> Comparison:
         at = at[: whole[0].ndim]
     pairs = t.finite
     return Comparison(
-        *shapes,
-        *names,
+        shape,
+        shape,
+        e_name,
+        g_name,
         size=whole[0].size,
         mismatches=t.mismatches,
         max_error=t.error,
@@ -250,6 +256,11 @@ def compare(expect: Array, get: Array) -> Comparison:
         got_inf=t.inf[1],
         nonfinite_agree=t.agree,
     )
+
+
+@lru_cache(maxsize=64)
+def _shared(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return shape
 
 
 class _Totals:

@@ -10,10 +10,12 @@ from .dtypes import Array, DType
 from .graph import Graph, Opr, Var
 from .params import AssertEqual
 
-__all__ = ["EXPECT", "Bundle", "Check", "LazyTestcases", "Testcase", "checks_of"]
+__all__ = ["EXPECT", "FORWARDING", "Bundle", "Check", "LazyTestcases", "Testcase", "checks_of"]
 
 EXPECT = ":expect"
 """Ending of the graph inputs that carry expected values."""
+FORWARDING = frozenset(("TypeCvtV2", "Identity", "Copy"))
+"""Operators that hand on their input, converted at most."""
 
 
 @dataclass(frozen=True)
@@ -174,7 +176,7 @@ class _Behind:
 
     def __call__(self, opr: Opr) -> Opr:
         passed = []
-        while opr.type in ("TypeCvtV2", "Identity", "Copy") and opr.inputs and id(opr) not in self.known:
+        while opr.type in FORWARDING and opr.inputs and id(opr) not in self.known:
             passed.append(id(opr))
             opr = opr.inputs[0].owner
         found = self.known.get(id(opr), opr)

@@ -11,8 +11,9 @@ import loadrun
 from loadrun.dtypes import DType
 from loadrun.pack.capture import Recorder, capture, embed
 from loadrun.params import Elemwise, ElemwiseMode
+from loadrun.rewrite.checks import Formula, formula
 from loadrun.rewrite.copies import bare, subgraph
-from loadrun.runner import Verdict, _is_standard
+from loadrun.runner import Verdict
 from tests.support.small_models import F32, X, unary
 
 MLP = "fixtures/nets/mlp.mge"
@@ -56,7 +57,7 @@ def test_megengine_recorded_the_same() -> None:
 def test_embedded_checks_are_megengines(silent: bool) -> None:
     bundle = embed(unary(), [capture(unary(), {"x": X})], 0.5, silent=silent)
     (check,) = bundle.checks
-    assert _is_standard(check)
+    assert formula(check) is Formula.REAL
     assert (check.name, check.maxerr, check.verbose) == ("y", 0.5, not silent)
     assert [v.name for v in bundle.graph.inputs] == ["x", "y:expect"]
     bundle.testcases[0].arrays["y:expect"][0, 0] = -2
@@ -79,7 +80,7 @@ def test_every_dtype(dtype: DType) -> None:
     model = unary(ElemwiseMode.ABS, dtype)
     case = capture(model, {"x": X})
     bundle = embed(model, [case], 0)
-    assert _is_standard(bundle.checks[0])
+    assert formula(bundle.checks[0]) is Formula.REAL
     assert [r.verdict for r in loadrun.run(bundle)] == [Verdict.PASS]
     out = loadrun.Runner(bundle).run({"x": X}).outputs[0]
     assert (out.name, out.dtype) == ("c", dtype)

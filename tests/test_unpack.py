@@ -113,13 +113,20 @@ def test_verify_finds_changed_values(packed: Path, capsys: pytest.CaptureFixture
 
 def test_verify_finds_a_changed_tolerance(packed: Path, capsys: pytest.CaptureFixture[str]) -> None:
     bundle = loadrun.load(packed)
-    assert main(["pack", str(packed), "-d", "#ones", "--maxerr", "9", "-o", str(packed)]) == 0
+    assert main(["pack", str(packed), "-d", "#ones", "--maxerr", "0.9", "-o", str(packed)]) == 0
     assert main(["verify", str(packed)]) == 0, "packing again records again"
     other = loadrun.load(packed)
     other.record = bundle.record
     loadrun.save(other, packed)
     assert main(["verify", str(packed)]) == 1
     assert "the model is not the one that was packed" in capsys.readouterr().out
+
+
+def test_digests_are_those_of_the_numbers_that_a_file_holds(packed: Path) -> None:
+    """A file holds 0.9 in 32 bits, as 0.8999999761581421."""
+    assert main(["pack", str(packed), "-d", "#ones", "--replace", "--maxerr", "0.9", "-o", str(packed)]) == 0
+    assert loadrun.load(packed).checks[0].maxerr == 0.8999999761581421
+    assert main(["verify", str(packed)]) == 0
 
 
 def test_digests_do_not_depend_on_the_format(packed: Path) -> None:

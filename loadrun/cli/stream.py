@@ -58,7 +58,9 @@ def show(
     def counted() -> Iterator[Result]:
         try:
             for result in results:
-                bare = replace(result, outputs=tuple(replace(o, value=None) for o in result.outputs))
+                bare = replace(
+                    result, outputs=tuple(replace(o, value=None, expect=None) for o in result.outputs)
+                )
                 file.add(bare)
                 if seen is not None:
                     seen(bare)

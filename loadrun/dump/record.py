@@ -17,11 +17,23 @@ from typing import Any
 import numpy as np
 
 from ..dtypes import Array, DType, dtype_of, encode
-from ..errors import FormatError
+from ..errors import FormatError, LoadRunError
 from ..graph import Graph
+from ..params import Record
+from ..policy import Policy, parse
 from ..testcase import Testcase
 
-__all__ = ["MAGIC", "RecordWriter", "graph_digest", "header", "lines", "moved", "record_at", "tensor_digest"]
+__all__ = [
+    "MAGIC",
+    "RecordWriter",
+    "graph_digest",
+    "header",
+    "lines",
+    "moved",
+    "packed_policies",
+    "record_at",
+    "tensor_digest",
+]
 
 MAGIC = b"loadrun\x01"
 _HEAD = 16
@@ -67,6 +79,27 @@ def header(record: memoryview) -> dict[str, Any]:
     raise FormatError("the record behind the testcases is empty")
 
 
+def packed_policies(record: object) -> tuple[dict[str, Policy], dict[str, float]]:
+    """What a record says of the outputs: their policies, and the tolerances of checks that were loosened.
+
+    A record that is damaged or says nothing of the kind gives none; `verify` is what looks at records.
+    """
+    policies: dict[str, Policy] = {}
+    loosened: dict[str, float] = {}
+    try:
+        about = header(record) if isinstance(record, memoryview) else record
+        found = about.get("policy") if isinstance(about, Mapping) else None
+        for name, said in found.items() if isinstance(found, Mapping) else ():
+            if isinstance(said, Mapping) and isinstance(said.get("check"), str):
+                policies[str(name)] = parse(str(said["check"]))
+            before = said.get("loosened") if isinstance(said, Mapping) else None
+            if isinstance(before, (int, float)):
+                loosened[str(name)] = float(before)
+    except LoadRunError:
+        return {}, {}
+    return policies, loosened
+
+
 def moved(record: memoryview, old: Graph, new: Graph) -> bytes:
     """A record for the rewritten form of a graph: its digest takes the place of the old one, if that is right."""
     about = header(record)
@@ -99,7 +132,8 @@ def graph_digest(graph: Graph) -> str:
     digest = blake2b(digest_size=16)
     for opr in graph.oprs:
         ins = [numbers[id(v)] for v in opr.inputs]
-        digest.update(f"{opr.type} {ins} {len(opr.outputs)} {opr.params!r} {opr.output_dtype}\n".encode())
+        params = tuple(map(_stored, opr.params))
+        digest.update(f"{opr.type} {ins} {len(opr.outputs)} {params!r} {opr.output_dtype}\n".encode())
         for tensor in opr.tensors:
             name = tensor.name if opr.type == "Host2DeviceCopy" else ""
             digest.update(f"{name} {tensor.dtype} {tensor.shape}\n".encode("utf-8", "surrogateescape"))
@@ -107,6 +141,16 @@ def graph_digest(graph: Graph) -> str:
                 digest.update(np.ascontiguousarray(tensor.data).data)
     digest.update(f"{[numbers[id(v)] for v in graph.outputs]}".encode())
     return digest.hexdigest()
+
+
+def _stored(param: Record) -> Record:
+    """A parameter record as it is read from a file, which holds 32 bits of most numbers."""
+    rounded = {
+        f.name: float(np.float32(value))
+        for f, (_, value) in zip(param.fields(), param.pairs(), strict=True)
+        if f.wire == "float" and value != f.default
+    }
+    return param.replace(**rounded) if rounded else param
 
 
 class RecordWriter:

@@ -16,7 +16,8 @@ from ..dtypes import Array, dtype_of
 from ..errors import InputError, UsageError
 from ..graph import Graph, Var
 from ..ops.infer import infer_dtypes
-from ..rewrite.copies import add_check, bare, subgraph
+from ..rewrite.checks import add_check
+from ..rewrite.copies import bare, subgraph
 from ..runner import Runner, fit_inputs
 from ..testcase import EXPECT, Bundle, Testcase
 from ..version import __version__

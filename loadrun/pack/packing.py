@@ -13,7 +13,8 @@ from ..dump.options import DumpOptions, DumpResult
 from ..dump.record import lines
 from ..errors import EngineError, InputError, LoadRunError, UsageError
 from ..graph import Graph, Var
-from ..rewrite.copies import bare, set_tolerances, subgraph
+from ..rewrite.checks import set_tolerances
+from ..rewrite.copies import bare, subgraph
 from ..testcase import EXPECT, Bundle, Check, Testcase
 from .capture import Recorder, Warn, checked, provenance, tolerances, warn_nonfinite
 

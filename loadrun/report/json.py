@@ -100,6 +100,8 @@ class Writer:
             f"   {json.dumps(k)}: {json.dumps(plain(v), allow_nan=False)}" for k, v in rest.items()
         )
         self.file.write(f"\n   ],\n{fields}\n  }}")
+        # A text file keeps pieces of what it was given until they are many.
+        self.file.flush()
 
     def close(self, exit_code: int) -> None:
         """End the report; the file stays open."""
@@ -126,5 +128,8 @@ def _output(o: OutputResult) -> dict[str, Any]:
         "verdict": o.verdict.value,
         "max_error": o.error,
         "maxerr": o.maxerr,
+        "reason": o.reason,
+        "notes": o.notes,
+        "loosened": o.loosened,
         "comparison": o.comparison,
     }

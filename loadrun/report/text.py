@@ -96,6 +96,7 @@ class Rows:
                 rows.append(_row(case, out, f"{r.seconds * 1e3:.2f}" if i == 0 else ""))
                 if out.verdict is Verdict.FAIL:
                     notes += _failure(case, out)
+                notes += _notes(case, out)
         return "\n".join([*self._lines(rows), *notes])
 
     def _lines(self, rows: list[list[str]]) -> list[str]:
@@ -116,6 +117,8 @@ def _cell(column: int, text: str, width: int) -> str:
 
 def _row(case: str, out: OutputResult, ms: str) -> list[str]:
     verdict = {Verdict.PASS: "pass", Verdict.FAIL: "FAIL"}.get(out.verdict, out.verdict.value)
+    if out.loosened is not None:
+        verdict += " LOOSENED"
     return [
         case,
         clean(out.name),
@@ -134,6 +137,14 @@ def _failure(case: str, out: OutputResult) -> list[str]:
     if found is None:
         return [f"{lead}the check failed"]
     return [lead + line if i == 0 else "    " + line for i, line in enumerate(found.explain().splitlines())]
+
+
+def _notes(case: str, out: OutputResult) -> list[str]:
+    """Lines for why nothing was compared, and for what deserves a look beside a verdict."""
+    said = [*([f"not compared: {out.reason}"] if out.reason else []), *out.notes]
+    if out.loosened is not None:
+        said.append(f"LOOSENED: the tolerance was {out.loosened:g}")
+    return [f"  testcase {case}, output {clean(out.name)}: {clean(line, 400)}" for line in said]
 
 
 def timing_line(timing: Timing) -> str:

@@ -1,23 +1,16 @@
-"""Graphs made of other graphs: a copy of a part, a model without its checks, a model with checks."""
+"""Graphs made of other graphs: a copy of a part, a model without its checks."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from copy import copy
 from dataclasses import replace
 
-import numpy as np
-
-from ..dtypes import DType, encode
 from ..errors import UsageError
-from ..graph import Graph, Opr, Tensor, Var
-from ..ops.catalog import TypeParam
-from ..params import AssertEqual, Elemwise, ElemwiseMode, Host2DeviceCopy, Reduce, ReduceMode
+from ..graph import Graph, Opr, Var
 from ..testcase import EXPECT, Bundle
 
-__all__ = ["add_check", "bare", "subgraph"]
-
-_F32 = DType("Float32")
+__all__ = ["bare", "subgraph"]
 
 
 def subgraph(
@@ -118,60 +111,3 @@ def bare(bundle: Bundle) -> Graph:
                 "expected values"
             )
     return graph
-
-
-def add_check(
-    graph: Graph, name: str, get: Var, shape: tuple[int, ...] | None, *, maxerr: float, verbose: bool
-) -> Var:
-    """Append the expected value of a variable and the check of it, as MegEngine's ``trace.dump`` does.
-
-    The error is ``max(|expect - get| / max(1, min(|expect|, |get|)))`` in the operators that MegEngine writes.
-    Types other than float32 are converted for it: MegEngine has no ABS of bool, no difference of quantized values
-    and wraps small integers around, so that 255 would equal 0.
-
-    Args:
-        graph: what to extend.
-        name: name of the output.
-        get: the variable, of known dtype.
-        shape: shape of the expected value, which testcases may change.
-        maxerr: tolerance.
-        verbose: whether MegEngine prints the error.
-
-    Returns:
-        the output of the AssertEqual.
-    """
-    assert get.dtype is not None
-    tensor = Tensor(get.dtype, shape, name + EXPECT)
-    (expect,) = graph.add("Host2DeviceCopy", Host2DeviceCopy(), names=[name + EXPECT], tensors=[tensor])
-
-    def elemwise(mode: ElemwiseMode, *inputs: Var) -> Var:
-        return graph.add("Elemwise", Elemwise(mode=mode), inputs=inputs)[0]
-
-    def number(value: np.generic, dtype: DType) -> Var:
-        stored = Tensor(dtype, (1,), None, encode(np.reshape(value, 1), dtype))
-        return graph.add("ImmutableTensor", tensors=[stored])[0]
-
-    a, b = expect, get
-    if get.dtype != _F32:
-        a, b = (graph.add("TypeCvtV2", TypeParam(dtype=_F32), inputs=[v])[0] for v in (expect, get))
-    M = ElemwiseMode
-    top = elemwise(M.ABS, elemwise(M.SUB, a, b))
-    least = elemwise(M.MIN, elemwise(M.ABS, a), elemwise(M.ABS, b))
-    bound = elemwise(M.MAX, least, number(np.float32(1), _F32))
-    ratio = elemwise(M.TRUE_DIV, top, bound)
-    target = number(np.int32(1), DType("Int32"))
-    (err,) = graph.add("ReduceV2", Reduce(mode=ReduceMode.MAX), inputs=[ratio, target])
-    return graph.add("AssertEqual", AssertEqual(maxerr=maxerr, verbose=verbose), inputs=[a, b, err])[0]
-
-
-def set_tolerances(graph: Graph, tolerances: Mapping[int, float], verbose: bool | None) -> None:
-    """Change checks in place: maxerr by operator id, and whether they print."""
-    for opr in graph.oprs:
-        if opr.type == "AssertEqual":
-            old = opr.get(AssertEqual)
-            opr.params = (
-                AssertEqual(
-                    maxerr=tolerances.get(opr.id, old.maxerr),
-                    verbose=old.verbose if verbose is None else verbose,
-                ),
-            )

@@ -1,0 +1,153 @@
+"""What a replay gives: verdicts, the results of outputs, testcases and files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import Enum
+
+import numpy as np
+
+from .compare import Comparison
+from .dtypes import Array, DType
+
+__all__ = ["FileResult", "OutputResult", "Result", "Verdict"]
+
+
+class Verdict(str, Enum):
+    """What a replay says about an output, a testcase or a file; ordered from best to worst by `worst`."""
+
+    PASS = "pass"
+    NOT_COMPARED = "not compared"
+    FAIL = "fail"
+    ERROR = "error"
+
+    @staticmethod
+    def worst(verdicts: Iterable[Verdict]) -> Verdict:
+        """The verdict of a whole: error over fail over pass; not compared only when nothing was compared.
+
+        >>> Verdict.worst([Verdict.PASS, Verdict.NOT_COMPARED]).value
+        'pass'
+        >>> Verdict.worst([]).value
+        'not compared'
+        """
+        found = set(verdicts)
+        for v in (Verdict.ERROR, Verdict.FAIL, Verdict.PASS):
+            if v in found:
+                return v
+        return Verdict.NOT_COMPARED
+
+
+@dataclass(frozen=True, slots=True)
+class OutputResult:
+    """One output of one run.
+
+    Attributes:
+        name: output name; for a checked output the one that its expected value carries.
+        shape: shape of the value that was computed.
+        dtype: its data type.
+        verdict: pass or fail for checked outputs, else not compared.
+        maxerr: the check's tolerance, None without a check.
+        error: MegEngine's error measure, None without a check.
+        comparison: all other metrics of expected against computed value.
+        value: the computed value (in storage dtype).
+        expect: the expected value that it was compared with, None without a check.
+        reason: why a check compared nothing, where there is one that did not.
+        notes: what deserves a look beside the verdict: why a policy failed, integers that drifted within a tolerance.
+        loosened: the file's own tolerance where a greater one was asked for.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: DType
+    verdict: Verdict
+    maxerr: float | None = None
+    error: float | None = None
+    comparison: Comparison | None = None
+    value: Array | None = None
+    expect: Array | None = None
+    reason: str | None = None
+    notes: tuple[str, ...] = ()
+    loosened: float | None = None
+
+    @property
+    def real(self) -> Array | None:
+        """The value in numbers: dequantized for quantized types."""
+        if self.value is None or not self.dtype.is_quantized:
+            return self.value
+        return (self.value.astype(np.float32) - np.float32(self.dtype.zero_point)) * np.float32(
+            self.dtype.scale
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One run: of a testcase, or of a model on given inputs.
+
+    Attributes:
+        index: number of the testcase in the file, None for a run on given inputs.
+        outputs: one entry per output.
+        verdict: the testcase's verdict.
+        seconds: wall time of the execution alone, without loading and comparing.
+        message: why it could not run, for the verdict error.
+    """
+
+    index: int | None
+    outputs: tuple[OutputResult, ...]
+    verdict: Verdict
+    seconds: float = 0.0
+    message: str | None = None
+
+    def __getitem__(self, name: str) -> Array:
+        """The value of an output by name."""
+        for out in self.outputs:
+            if out.name == name and out.value is not None:
+                return out.value
+        raise KeyError(f"no output {name!r}; there are {', '.join(o.name for o in self.outputs) or 'none'}")
+
+
+@dataclass
+class FileResult:
+    """What the results of one file come to; it does not grow with their number.
+
+    Attributes:
+        path: the file.
+        message: why the file could not be read or executed, for the verdict error.
+        fault: whether that is a fault of loadrun.
+        warnings: what MegEngine would only warn of.
+        load_seconds: time to read the file.
+        testcases: how many results are of testcases, not of a run on given inputs.
+        passed, failed: how many checks did.
+        errors: how many results have the verdict error.
+
+    >>> import loadrun
+    >>> found = FileResult("fixtures/nets/mlp.mge")
+    >>> for result in loadrun.run(found.path):
+    ...     found.add(result)
+    >>> found.verdict.value, found.testcases, found.passed, found.failed
+    ('pass', 3, 3, 0)
+    """
+
+    path: str
+    message: str | None = None
+    fault: bool = False
+    warnings: list[str] = field(default_factory=list)
+    load_seconds: float = 0.0
+    testcases: int = 0
+    passed: int = 0
+    failed: int = 0
+    errors: int = 0
+    verdicts: set[Verdict] = field(default_factory=set, repr=False)
+
+    def add(self, result: Result) -> None:
+        """Count a result."""
+        self.testcases += result.index is not None
+        self.errors += result.verdict is Verdict.ERROR
+        self.passed += sum(o.verdict is Verdict.PASS for o in result.outputs)
+        self.failed += sum(o.verdict is Verdict.FAIL for o in result.outputs)
+        self.verdicts.add(result.verdict)
+
+    @property
+    def verdict(self) -> Verdict:
+        """The worst of the results' verdicts."""
+        return Verdict.ERROR if self.message else Verdict.worst(self.verdicts)

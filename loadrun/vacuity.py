@@ -1,0 +1,109 @@
+"""Checks that would pass for outputs which no right model gives: zeros, the mean, another testcase's output."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+
+from .compare import assert_equal_error, compare, passes
+from .dtypes import Array
+from .policy import Policy
+from .results import Result, Verdict
+from .testcase import Check
+
+__all__ = ["Watch"]
+
+_SAMPLE = 64
+_ZEROS, _MEAN, _OTHER = "zeros", "the mean everywhere", "another testcase's output"
+
+
+class Watch:
+    """Looks at expected values as they come, and tells which checks could not have failed on them.
+
+    An impostor counts when every testcase would let it pass; an output is no longer looked at once there is none.
+
+    Args:
+        maxerr: tolerance by output name.
+        policies: what must hold besides, by output name.
+
+    >>> watch = Watch({"y": 0.1})
+    >>> for values in ([0.01, 0.02], [0.03, -0.04]):
+    ...     watch.add("y", np.array(values, "f4"))
+    >>> watch.warnings()
+    ["the check of 'y' could not fail on these testcases: zeros, the mean everywhere and another testcase's output ..."]
+    """
+
+    def __init__(self, maxerr: Mapping[str, float], policies: Mapping[str, Policy] | None = None) -> None:
+        self.maxerr = dict(maxerr)
+        self.policies = dict(policies or {})
+        self._left: dict[str, set[str]] = {}
+        self._last: dict[str, Array] = {}
+        self._met_other: set[str] = set()
+        self._seen: set[str] = set()
+
+    @classmethod
+    def of(cls, checks: Iterable[Check], policies: Mapping[str, Policy] | None = None) -> Watch:
+        """A watch over the checks of a model."""
+        return cls({c.name: c.maxerr for c in checks}, policies)
+
+    def results(self, result: Result) -> None:
+        """Look at what a replay compared."""
+        for out in result.outputs:
+            if out.verdict is Verdict.PASS and out.expect is not None and self._left.get(out.name) != set():
+                self.maxerr.setdefault(out.name, out.maxerr or 0.0)
+                self.add(out.name, out.expect)
+
+    def add(self, name: str, expect: Array) -> None:
+        """Look at the expected value of an output in another testcase."""
+        left = self._left.setdefault(name, {_ZEROS, _MEAN, _OTHER})
+        if name not in self.maxerr or not left or not expect.size or expect.dtype.kind not in "iubf":
+            return
+        self._seen.add(name)
+        if _ZEROS in left and not self._lets(name, expect, np.zeros((), expect.dtype)):
+            left.discard(_ZEROS)
+        if _MEAN in left and (expect.size == 1 or not self._lets(name, expect, _mean(expect))):
+            left.discard(_MEAN)
+        before = self._last.get(name)
+        if _OTHER in left:
+            if before is not None and before.shape == expect.shape:
+                self._met_other.add(name)
+                if not self._lets(name, expect, before):
+                    left.discard(_OTHER)
+            self._last[name] = expect
+        if _OTHER not in left:
+            self._last.pop(name, None)
+
+    def _lets(self, name: str, expect: Array, impostor: Array) -> bool:
+        """Whether the check of an output would let another value pass; for most a few elements show that not."""
+        whole = np.broadcast_to(impostor, expect.shape)
+        places = np.linspace(0, expect.size - 1, min(_SAMPLE, expect.size)).astype(np.intp)
+        at = np.unravel_index(places, expect.shape)
+        for e, g in ((expect[at], whole[at]), (expect, whole)):
+            if not passes(float(assert_equal_error(e, g)), self.maxerr[name]):
+                return False
+        policy = self.policies.get(name)
+        return policy is None or not policy.violations(compare(expect, whole), expect, whole)
+
+    def warnings(self) -> list[str]:
+        """A sentence for every check that an impostor passes in all testcases."""
+        said = []
+        for name in sorted(self._seen):
+            left = self._left[name] - (set() if name in self._met_other else {_OTHER})
+            if left:
+                found = [x for x in (_ZEROS, _MEAN, _OTHER) if x in left]
+                text = found[0] if len(found) == 1 else f"{', '.join(found[:-1])} and {found[-1]}"
+                said.append(
+                    f"the check of {name!r} could not fail on these testcases: {text} would pass as well "
+                    f"(tolerance {self.maxerr[name]:g})"
+                )
+        return said
+
+
+def _mean(expect: Array) -> Array:
+    with np.errstate(all="ignore"):
+        mean = expect.astype(np.float64).mean()
+        whole = (
+            np.rint(mean) if expect.dtype.kind in "iu" else mean > 0.5 if expect.dtype.kind == "b" else mean
+        )
+        return np.asarray(whole).astype(expect.dtype)
