@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import product
+from math import prod
 
 import numpy as np
 
@@ -83,11 +84,7 @@ def _local_shape(s: ShapeCall) -> Sequence[Shape | None]:
 
 def _per_position(opr: Opr, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> int:
     """A multiply-add per filter element (and spatial cell it serves) and sample."""
-    w = inputs[1]
-    n = 2 * inputs[0][0]
-    for size in w:
-        n *= size
-    return n
+    return 2 * inputs[0][0] * prod(inputs[1])
 
 
 @kernel(
