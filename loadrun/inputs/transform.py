@@ -270,14 +270,8 @@ class Transform:
         if isinstance(node, ast.Slice):
             parts = (node.lower, node.upper, node.step)
             return slice(*(None if p is None else self._value(p, data) for p in parts))
-        if isinstance(node, ast.UnaryOp):
-            return _UNARY[type(node.op)](_number(self._value(node.operand, data)))
-        if isinstance(node, ast.BinOp):
-            return _binary(type(node.op), self._value(node.left, data), self._value(node.right, data))
-        if isinstance(node, ast.Compare):
-            one, two = self._value(node.left, data), self._value(node.comparators[0], data)
-            bound("where", [one, two], {})
-            return _COMPARE[type(node.ops[0])](one, two)
+        if isinstance(node, (ast.UnaryOp, ast.BinOp, ast.Compare)):
+            return self._operation(node, data)
         if isinstance(node, ast.BoolOp):
             return self._logical(node, data)
         if isinstance(node, ast.IfExp):
@@ -290,6 +284,15 @@ class Transform:
         if isinstance(node, ast.Call):
             return self._call(node, data)
         raise TypeError(f"{type(node).__name__} is refused")
+
+    def _operation(self, node: ast.UnaryOp | ast.BinOp | ast.Compare, data: Array) -> Any:
+        if isinstance(node, ast.UnaryOp):
+            return _UNARY[type(node.op)](_number(self._value(node.operand, data)))
+        if isinstance(node, ast.BinOp):
+            return _binary(type(node.op), self._value(node.left, data), self._value(node.right, data))
+        one, two = self._value(node.left, data), self._value(node.comparators[0], data)
+        bound("where", [one, two], {})
+        return _COMPARE[type(node.ops[0])](one, two)
 
     def _logical(self, node: ast.BoolOp, data: Array) -> Any:
         found: Any = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -85,45 +85,57 @@ def _sized(value: Any) -> bool:
     return isinstance(value, (np.ndarray, list, tuple))
 
 
-def _size(name: str, args: list[Any], named: dict[str, Any]) -> int:
-    def argument(index: int, *names: str, default: Any = None) -> Any:
-        for n in names:
-            if n in named:
-                return named[n]
-        return args[index] if index < len(args) else default
+class _Arguments:
+    """What a function was called with."""
 
-    if name in ("zeros", "ones", "full"):
-        return _product(argument(0, "shape"))
+    def __init__(self, args: list[Any], named: dict[str, Any]) -> None:
+        self.args = args
+        self.named = named
+
+    def get(self, index: int, *names: str, default: Any = None) -> Any:
+        """An argument by its place or its names."""
+        for n in names:
+            if n in self.named:
+                return self.named[n]
+        return self.args[index] if index < len(self.args) else default
+
+    @property
+    def first(self) -> int:
+        """Elements of the first argument."""
+        return total(self.args[0]) if self.args else 0
+
+
+def _size(name: str, args: list[Any], named: dict[str, Any]) -> int:
+    given = _Arguments(args, named)
+    if name in _SIZES:
+        return _SIZES[name](given)
     if name.endswith("_like"):
         if len(args) > 3:
             raise TypeError(f"np.{name} takes at most 3 arguments here")
         return _product(named["shape"]) if "shape" in named else total(args)
-    if name == "broadcast_to":
-        return _product(argument(1, "shape"))
-    if name == "eye":
-        rows = argument(0, "N")
-        return _product([rows, rows if argument(1, "M") is None else argument(1, "M")])
-    if name == "linspace":
-        return _product([argument(2, "num", default=50)]) * max(total(a) for a in args or [0])
-    if name == "arange":
-        return _steps(args, named)
-    if name in ("tile", "repeat"):
-        times = argument(1, "reps", "repeats", default=1)
-        whole = (
-            _product(times)
-            if name == "tile"
-            else max(map(operator.index, np.ravel(times).tolist()), default=0)
-        )
-        return total(args[0]) * max(whole, 0) if args else 0
-    if name == "take":
-        return _taken(args, argument(1, "indices"), argument(2, "axis"))
-    if name in ("percentile", "quantile"):
-        return total(args[0]) * total(argument(1, "q", default=0)) if args else 0
-    if name in ("dot", "matmul"):
-        return _matrix(args)
-    if name == "pad":
-        return _padded(args, argument(1, "pad_width", default=0))
     return sum(map(total, args)) + sum(map(total, named.values()))
+
+
+def _eye(given: _Arguments) -> int:
+    rows, columns = given.get(0, "N"), given.get(1, "M")
+    return _product([rows, rows if columns is None else columns])
+
+
+def _linspace(given: _Arguments) -> int:
+    return _product([given.get(2, "num", default=50)]) * max(total(a) for a in given.args or [0])
+
+
+def _tiled(given: _Arguments) -> int:
+    return _product(given.get(1, "reps", "repeats", default=1)) * given.first
+
+
+def _repeated(given: _Arguments) -> int:
+    times = np.ravel(given.get(1, "reps", "repeats", default=1)).tolist()
+    return given.first * max(max(map(operator.index, times), default=0), 0)
+
+
+def _quantiles(given: _Arguments) -> int:
+    return given.first * total(given.get(1, "q", default=0)) if given.args else 0
 
 
 def _product(shape: Any) -> int:
@@ -203,3 +215,19 @@ def index_bound(shape: tuple[int, ...], index: Any) -> None:
 
 def _mask(item: Any) -> bool:
     return isinstance(item, np.ndarray) and item.dtype.kind == "b"
+
+
+_SIZES: dict[str, Callable[[_Arguments], int]] = {
+    **dict.fromkeys(("zeros", "ones", "full"), lambda g: _product(g.get(0, "shape"))),
+    **dict.fromkeys(("percentile", "quantile"), _quantiles),
+    **dict.fromkeys(("dot", "matmul"), lambda g: _matrix(g.args)),
+    "broadcast_to": lambda g: _product(g.get(1, "shape")),
+    "eye": _eye,
+    "linspace": _linspace,
+    "arange": lambda g: _steps(g.args, g.named),
+    "tile": _tiled,
+    "repeat": _repeated,
+    "take": lambda g: _taken(g.args, g.get(1, "indices"), g.get(2, "axis")),
+    "pad": lambda g: _padded(g.args, g.get(1, "pad_width", default=0)),
+}
+"""How many elements a function makes, where that is not what it is given."""

@@ -8,6 +8,7 @@ What MegEngine does nowhere but in cuDNN has no effect here, as on its CPU: `res
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import NamedTuple
 
 import numpy as np
@@ -100,8 +101,8 @@ def _sizes(p: MultiHeadAttn, shapes: Sequence[Shape]) -> _Sizes:
     qk = p.qproj_size // heads or p.embeding_size
     key = p.kproj_size // heads or p.k_size
     _require(qk == key, f"a head has {qk} elements of the query, but {key} of the key")
-    found = int(np.prod(weight, dtype=object))
-    want = sum(int(np.prod(s, dtype=object)) for _, s in _parts(p))
+    found = prod(weight)
+    want = sum(prod(s) for _, s in _parts(p))
     _require(found == want, f"the weight must have {want} elements, found {found} {list(weight)}")
     value = p.vproj_size // heads or p.v_size
     keys = k[1] + (bias is not None) + p.add_zero_attn
@@ -168,7 +169,7 @@ def _weights(c: Call, p: MultiHeadAttn, flat: Array) -> dict[str, Array]:
         flat = flat.reshape(-1).astype(np.float32, copy=False)
         found, at = {}, 0
         for name, shape in _parts(p):
-            size = int(np.prod(shape))
+            size = prod(shape)
             found[name] = flat[at : at + size].reshape(shape)
             at += size
         if c.const and c.const[3]:

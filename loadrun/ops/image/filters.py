@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
 import numpy as np
 
@@ -66,7 +67,7 @@ def _color_shape(s: ShapeCall) -> Sequence[Shape | None]:
 
 
 def _color_flops(opr: Opr, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> int:
-    return 3 * int(np.prod(outputs[0], dtype=object))
+    return 3 * prod(outputs[0])
 
 
 @kernel("CvtColor", dtype=_simple, shape=_color_shape, flops=_color_flops)
@@ -105,7 +106,7 @@ def _gaussian(size: int, sigma: float) -> Array:
 
 def _blur_flops(opr: Opr, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> int:
     p = opr.get(GaussianBlur)
-    return 2 * (p.kernel_height + p.kernel_width) * int(np.prod(outputs[0], dtype=object))
+    return 2 * (p.kernel_height + p.kernel_width) * prod(outputs[0])
 
 
 @kernel("GaussianBlur", dtype=_simple, shape=_same_image, flops=_blur_flops)
@@ -204,7 +205,7 @@ def _dct_output(p: DctChannelSelect, n: int, oc: int, oh: int, ow: int) -> Shape
 
 
 def _dct_flops(opr: Opr, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> int:
-    return 4 * opr.get(DctChannelSelect).dct_block_size * int(np.prod(inputs[0], dtype=object))
+    return 4 * opr.get(DctChannelSelect).dct_block_size * prod(inputs[0])
 
 
 @kernel("DctChannelSelectV1", dtype=_dct_dtype, shape=_dct_shape, flops=_dct_flops)

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from itertools import count
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -166,9 +167,7 @@ def parallel(func: Callable[[int], None], n_chunks: int) -> None:
 def scratch(slot: str, shape: tuple[int, ...], dtype: Any = np.float32) -> Array:
     """An uninitialised array that the calling thread may use until it asks for the same slot again."""
     want = np.dtype(dtype)
-    size = want.itemsize
-    for n in shape:
-        size *= n
+    size = want.itemsize * prod(shape)
     if size > _KEEP:
         return np.empty(shape, want)
     held: dict[str, Array] = _local.__dict__.setdefault("held", {})

@@ -11,6 +11,7 @@ MegEngine's own dumps never hold these, since they were made the same way.
 from __future__ import annotations
 
 from ...graph import Graph, Opr, Var
+from ...ops.elemwise.table import ROWS
 from ...ops.infer import Inference, follow
 from ...params import Elemwise, ElemwiseMode, OptionalAxisV1
 from ..arithmetic.identities import immutable
@@ -20,7 +21,7 @@ from .shapes import is_shape_of
 __all__ = ["make_loadable"]
 
 M = ElemwiseMode
-_NEUTRAL = {M.ADD: 0, M.MUL: 1, M.POW: 1, M.FLOOR_DIV: 1}
+_NEUTRAL = {mode: ROWS[mode].neutral for mode in (M.ADD, M.MUL, M.POW, M.FLOOR_DIV)}
 
 
 def make_loadable(graph: Graph) -> Graph:
