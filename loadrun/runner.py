@@ -16,7 +16,7 @@ from .compare import Comparison, assert_equal_error, compare, passes
 from .dtypes import Array, DType, dtype_of
 from .dump import load
 from .engines import Engine, make_engine
-from .errors import InputError, LoadRunError, UsageError
+from .errors import EngineError, InputError, LoadRunError, UsageError
 from .graph import Graph, Var
 from .params import Elemwise, ElemwiseMode, Reduce, ReduceMode
 from .testcase import EXPECT, Bundle, Check, Testcase
@@ -174,11 +174,13 @@ class Runner:
         Raises:
             InputError: the testcase does not fit the graph's inputs.
             EngineError: an operator failed.
+            FormatError: the file changed while it was in use.
         """
         if self._checked is None:
             targets = _targets(self.bundle)
             self._checked = targets, self._engine(self.bundle.graph, targets.vars())
         targets, engine = self._checked
+        self.bundle.require_unchanged()
         _check_dtypes(engine, testcase)
         start = time.perf_counter()
         values = iter(engine.run(testcase.arrays))
@@ -201,9 +203,11 @@ class Runner:
         Raises:
             InputError: an input is missing, unknown, or of another dtype.
             EngineError: an operator failed.
+            FormatError: the file changed while it was in use.
         """
         feeds = random_inputs(self.bundle, self.seed) if inputs is None else fit_inputs(self.bundle, inputs)
         outputs = self.bundle.outputs
+        self.bundle.require_unchanged()
         if self._model is None:
             self._model = self._engine(self.bundle.graph, list(outputs.values()))
         start = time.perf_counter()
@@ -353,6 +357,10 @@ def _dependent(graph: Graph, checks: Sequence[Check]) -> set[int]:
 
 
 def _judge(check: Check, expect: Array, get: Array, err: Array | None) -> OutputResult:
+    if "c" in (expect.dtype.kind, get.dtype.kind):
+        raise EngineError(
+            f"the check of {check.name!r} compares complex values, which MegEngine's formula does not know"
+        )
     dtype = check.get.dtype or dtype_of(get)
     found = compare(expect, get)
     # An error graph of its own may relate two layouts of one value; MegEngine's formula needs equal shapes.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import struct
 from collections import OrderedDict
-from typing import Any, BinaryIO
+from typing import IO, Any, BinaryIO
 
 import numpy as np
 
@@ -59,7 +59,7 @@ def _is_bfloat16(dtype: np.dtype[Any]) -> bool:
 class _Emitter:
     """Writes one object; names, dtypes and arrays are remembered, so that they are written once."""
 
-    def __init__(self, f: BinaryIO) -> None:
+    def __init__(self, f: IO[bytes]) -> None:
         self.f = f
         self.memo: dict[Any, int] = {}
         self.alive: list[Any] = []

@@ -20,7 +20,7 @@ from ..inputs.lists import count_cases
 from ..report import text
 from ..runner import FileResult, Result, Runner, random_inputs
 from ..testcase import Bundle
-from .groups import Parser, Warnings, exit_code, failure, progress, seed
+from .groups import Parser, Warnings, add_copy_option, exit_code, failure, progress, seed
 from .inputs import add_input_options, cases_of, check_input_options
 from .stream import json_file, show
 
@@ -52,6 +52,7 @@ def parser() -> Parser:
         "--seed", type=seed, default=0, help="seed of random inputs and random operators (default 0)"
     )
     p.add_argument("--engine", choices=ENGINES, default="reference", help="what executes the model")
+    add_copy_option(p)
     p.add_argument("-q", "--quiet", action="store_true", help="print the summary line only")
     return p
 
@@ -72,7 +73,7 @@ def main(argv: list[str]) -> int:
     names = Names()
     with json_file(args.json) as report:
         for path in args.files:
-            for file, bundle in _bundles(path):
+            for file, bundle in _bundles(path, args.copy):
                 found.append(file)
                 if report is not None:
                     report.begin(file)
@@ -103,11 +104,11 @@ def main(argv: list[str]) -> int:
     return code
 
 
-def _bundles(path: str) -> Iterator[tuple[FileResult, Bundle | None]]:
+def _bundles(path: str, copy: bool) -> Iterator[tuple[FileResult, Bundle | None]]:
     """The dumps of a file, or why it cannot be read."""
     start = time.perf_counter()
     try:
-        bundles = load_all(path)
+        bundles = load_all(path, copy=copy)
     except Exception as e:
         found = failure(e)
         yield FileResult(path, message=found.message, fault=found.fault), None
