@@ -213,8 +213,7 @@ def _matrix(args: list[Any]) -> int:
     if not one or not two:
         return total(args[0]) * total(args[1])
     inner = max(1, one[-1])
-    size = (math.prod(one) // inner) * (math.prod(two) // inner)
-    return size
+    return (math.prod(one) // inner) * (math.prod(two) // inner)
 
 
 def _products(name: str, args: Sequence[Any]) -> int:
