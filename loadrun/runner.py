@@ -117,11 +117,13 @@ class Runner:
         Raises:
             InputError: the testcase does not fit the graph's inputs.
             EngineError: an operator failed.
+            FormatError: the file changed while it was in use.
         """
         if self._checked is None:
             plan = self._plan()
             self._checked = plan, self._engine(self.bundle.graph, plan.vars)
         plan, engine = self._checked
+        self.bundle.require_unchanged()
         _check_dtypes(engine, testcase)
         start = time.perf_counter()
         values = iter(engine.run(testcase.arrays))
@@ -206,9 +208,11 @@ class Runner:
         Raises:
             InputError: an input is missing, unknown, or of another dtype.
             EngineError: an operator failed.
+            FormatError: the file changed while it was in use.
         """
         feeds = random_inputs(self.bundle, self.seed) if inputs is None else fit_inputs(self.bundle, inputs)
         outputs = self.bundle.outputs
+        self.bundle.require_unchanged()
         if self._model is None:
             self._model = self._engine(self.bundle.graph, list(outputs.values()))
         start = time.perf_counter()

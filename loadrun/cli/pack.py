@@ -26,7 +26,7 @@ from ..report.text import dtype_text, shape_text, table
 from ..shown import clean
 from ..testcase import EXPECT, Testcase
 from .groups import EXIT_PASS, Parser, Warnings, progress, seed
-from .inputs import add_input_options, cases_of
+from .inputs import add_input_options, cases_of, check_input_options
 
 __all__ = ["main"]
 
@@ -167,6 +167,7 @@ def main(argv: list[str]) -> int:
     args = options.parse_args(argv)
     if args.input is None:
         options.error('no data to pack; give it with -d, such as -d "data:cat.jpg" or -d "#rand(0,255)"')
+    check_input_options(options, args)
     dump, finish = dump_options(args), optimization(args)
     bundle = load(args.model)
     warned = Warnings()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import re
 import sys
 import time
 from collections.abc import Iterator
@@ -16,11 +15,12 @@ from ..bench import Timing, measure
 from ..dtypes import Array
 from ..dump import load_all
 from ..engines import ENGINES
+from ..files import Names, replacing
 from ..inputs.lists import count_cases
 from ..report import text
 from ..runner import FileResult, Result, Runner, random_inputs
 from ..testcase import Bundle
-from .groups import Parser, Warnings, exit_code, failure, progress, seed
+from .groups import Parser, Warnings, add_copy_option, exit_code, failure, progress, seed
 from .inputs import add_input_options, cases_of, check_input_options
 from .stream import json_file, show
 
@@ -52,6 +52,7 @@ def parser() -> Parser:
         "--seed", type=seed, default=0, help="seed of random inputs and random operators (default 0)"
     )
     p.add_argument("--engine", choices=ENGINES, default="reference", help="what executes the model")
+    add_copy_option(p)
     p.add_argument("-q", "--quiet", action="store_true", help="print the summary line only")
     return p
 
@@ -69,14 +70,15 @@ def main(argv: list[str]) -> int:
     check_input_options(options, args)
     shown = sys.stderr if args.json == "-" else sys.stdout
     found: list[FileResult] = []
+    names = Names()
     with json_file(args.json) as report:
         for path in args.files:
-            for file, bundle in _bundles(path):
+            for file, bundle in _bundles(path, args.copy):
                 found.append(file)
                 if report is not None:
                     report.begin(file)
                 warnings = file.warnings = Warnings(file.warnings)
-                results = iter(()) if bundle is None else _results(bundle, args, warnings)
+                results = iter(()) if bundle is None else _results(bundle, args, warnings, names)
                 out = None if args.quiet else shown
                 show(file, results, out, report.add if report is not None else None)
                 timing = None
@@ -102,11 +104,11 @@ def main(argv: list[str]) -> int:
     return code
 
 
-def _bundles(path: str) -> Iterator[tuple[FileResult, Bundle | None]]:
+def _bundles(path: str, copy: bool) -> Iterator[tuple[FileResult, Bundle | None]]:
     """The dumps of a file, or why it cannot be read."""
     start = time.perf_counter()
     try:
-        bundles = load_all(path)
+        bundles = load_all(path, copy=copy)
     except Exception as e:
         found = failure(e)
         yield FileResult(path, message=found.message, fault=found.fault), None
@@ -128,7 +130,7 @@ def _warnings(bundle: Bundle) -> list[str]:
     return found
 
 
-def _results(bundle: Bundle, args: argparse.Namespace, warnings: Warnings) -> Iterator[Result]:
+def _results(bundle: Bundle, args: argparse.Namespace, warnings: Warnings, names: Names) -> Iterator[Result]:
     """The results of the testcases, of the data that was given, or of a run on random data."""
     runner = Runner(bundle, args.engine, seed=args.seed)
     source: Iterator[Result]
@@ -141,7 +143,7 @@ def _results(bundle: Bundle, args: argparse.Namespace, warnings: Warnings) -> It
         total, source = 1, iter([runner.run()])
     for result in progress(source, total, "testcase"):
         if args.output is not None:
-            _save(result, args.output, Path(bundle.path).stem if len(args.files) > 1 else "")
+            _save(result, args.output, f"{Path(bundle.path).stem}." if len(args.files) > 1 else "", names)
         yield result
 
 
@@ -165,13 +167,10 @@ def _runs(runner: Runner, cases: Iterator[dict[str, Array]], total: int) -> Iter
         yield replace(runner.run(case), index=i if total > 1 else None)
 
 
-def _save(result: Result, folder: Path, stem: str) -> None:
+def _save(result: Result, folder: Path, lead: str, names: Names) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     case = "" if result.index is None else f"{result.index}."
-    used: set[str] = set()
-    for i, out in enumerate(result.outputs):
+    for out in result.outputs:
         if out.value is not None:
-            name = re.sub(r"[^\w.+-]", "_", out.name)[:100] or "output"
-            name = f"{name}_{i}" if name in used else name
-            used.add(name)
-            np.save(folder / f"{stem + '.' if stem else ''}{case}{name}.npy", out.value, allow_pickle=False)
+            with replacing(folder / f"{names.file(out.name, lead + case)}.npy") as f:
+                np.save(f, out.value, allow_pickle=False)

@@ -6,16 +6,16 @@ import gc
 import mmap
 import os
 from array import array
-from pathlib import Path
 from struct import unpack_from
 from typing import BinaryIO
 
 from ..errors import FormatError
+from ..files import Watch, opened
 from ..graph import Graph
 from ..testcase import Bundle, LazyTestcases, Testcase
 from . import v1, v2
 from .history import release
-from .record import record_at
+from .record import record_at, record_damage
 
 __all__ = ["MAGIC", "load", "load_all", "loads"]
 
@@ -34,21 +34,25 @@ _FOREIGN = (
 )
 
 
-def load(source: str | os.PathLike[str] | BinaryIO | bytes) -> Bundle:
+def load(source: str | os.PathLike[str] | BinaryIO | bytes, *, copy: bool = False) -> Bundle:
     """Read the first dump of a .mge file.
 
-    The file is mapped, not read: weights stay views of it until they are used. A pipe, or a file system
-    that cannot map, is read into memory instead. Loading runs no code and opens no other file.
+    The file is mapped, not read: weights stay views of it until they are used. A file system that cannot map is
+    read into memory instead. Loading runs no code and opens no other file.
+
+    Whoever cuts a mapped file short while it is read kills the process. A change is noticed before each run and each
+    testcase, but not within them: where others write to the file, take a copy.
 
     Args:
-        source: a path, an open binary file (read to its end) or the bytes themselves.
+        source: the path of a regular file, an open binary file (read to its end) or the bytes themselves.
+        copy: read the file into memory now, so that what happens to it later does not matter.
 
     Raises:
         FormatError: the bytes are no MegEngine dump; the message names the offset and the broken rule.
             Testcases are read when they are asked for and raise it then.
         OSError: the file cannot be opened or read.
     """
-    return load_all(source)[0]
+    return load_all(source, copy=copy)[0]
 
 
 def loads(data: bytes) -> Bundle:
@@ -56,9 +60,9 @@ def loads(data: bytes) -> Bundle:
     return load_all(data)[0]
 
 
-def load_all(source: str | os.PathLike[str] | BinaryIO | bytes) -> list[Bundle]:
-    """Read all dumps of a file: `trace.dump(append=True)` writes them one behind the other."""
-    data, path = _open(source)
+def load_all(source: str | os.PathLike[str] | BinaryIO | bytes, *, copy: bool = False) -> list[Bundle]:
+    """Read all dumps of a file: `trace.dump(append=True)` writes them one behind the other; see `load`."""
+    data, path, watch = _open(source, copy)
     try:
         bundles = [_read(data, 0, path)]
         end = bundles[0].size
@@ -77,26 +81,34 @@ def load_all(source: str | os.PathLike[str] | BinaryIO | bytes) -> list[Bundle]:
                 break
             end += bundles[-1].size
         bundles[0].trailing = len(data) - end
+        if bundles[-1].record is None:
+            bundles[-1].damage = record_damage(data[end:])
+        for bundle in bundles:
+            bundle.watch = watch
+            if isinstance(bundle.testcases, LazyTestcases):
+                bundle.testcases.before = bundle.require_unchanged
     except FormatError as e:
         e.path = path
         raise
     return bundles
 
 
-def _open(source: str | os.PathLike[str] | BinaryIO | bytes) -> tuple[memoryview, str]:
+def _open(
+    source: str | os.PathLike[str] | BinaryIO | bytes, copy: bool
+) -> tuple[memoryview, str, Watch | None]:
     if isinstance(source, (bytes, bytearray, memoryview)):
-        return memoryview(source).cast("B").toreadonly(), "<bytes>"
+        return memoryview(source).cast("B").toreadonly(), "<bytes>", None
     if not isinstance(source, (str, os.PathLike)):
-        return memoryview(source.read()).toreadonly(), str(getattr(source, "name", "<stream>"))
+        return memoryview(source.read()).toreadonly(), str(getattr(source, "name", "<stream>")), None
     path = os.fspath(source)
-    if os.path.isdir(path):
-        raise IsADirectoryError(f"{path}: expected a .mge file, found a folder")
-    with Path(path).open("rb") as f:
+    with opened(path, "a .mge file") as f:
+        if copy:
+            return memoryview(f.read()).toreadonly(), path, None
         try:
             mapped = mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ)
         except (OSError, ValueError):
-            return memoryview(f.read()).toreadonly(), path
-    return memoryview(mapped), path
+            return memoryview(f.read()).toreadonly(), path, None
+        return memoryview(mapped), path, Watch(path, os.fstat(f.fileno()))
 
 
 def _kind(data: memoryview) -> str | None:

@@ -11,7 +11,6 @@ import json
 import math
 import os
 import re
-import stat
 import struct
 import zipfile
 import zlib
@@ -22,6 +21,7 @@ import numpy as np
 
 from ..dtypes import Array
 from ..errors import InputError
+from ..files import opened
 from .generation import MAX_BYTES
 from .image_sizes import MAX_PIXELS, check_image, image_kind
 from .json_arrays import json_arrays
@@ -64,14 +64,8 @@ def read_array(path: str, open_image: Callable[[Array], Array]) -> Array:
 
 def _opened(path: str) -> BinaryIO:
     try:
-        f = open(path, "rb")  # noqa: SIM115 - the caller closes it
-        if not stat.S_ISREG(os.fstat(f.fileno()).st_mode):
-            f.close()
-            raise InputError(f"{path} is not a regular file")
-        return f
+        return opened(path, "input data")
     except (OSError, ValueError) as e:
-        if isinstance(e, InputError):
-            raise
         reason = (e.strerror or str(e)) if isinstance(e, OSError) else str(e)
         raise InputError(f"cannot read {path}: {reason}") from None
 

@@ -125,6 +125,9 @@ class _Loader:
             if not case.where:
                 raise
             raise type(e)(f"{case.where}: {e}") from None
+        except MemoryError:
+            shown = point("this takes more memory than there is", case.spec.text or str(case.spec), 0)
+            raise InputError(f"{case.where}: {shown}" if case.where else shown) from None
         finally:
             self.archives.clear()
 

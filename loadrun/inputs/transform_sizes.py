@@ -9,11 +9,18 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["FUNCTIONS", "MAX_ELEMENTS", "METHODS", "NUMBERS", "bound", "index_bound", "total"]
+__all__ = ["FUNCTIONS", "MAX_ELEMENTS", "METHODS", "NUMBERS", "Budget", "bound", "index_bound", "total"]
 
 MAX_ELEMENTS = 2**26
 """No array of an expression is larger."""
-_MAX_WORK = 2**36
+_MAX_ALIVE = 2**30
+"""Bytes of all values that are alive at once, beyond eight times the data."""
+_MAX_WORK = 2**31
+"""Work of all operations together, in about nanoseconds, beyond `_WORK_A_NUMBER` for each number of the data."""
+_WORK_A_NUMBER = 512
+_ELEMENT = 8
+"""Work for an element that is computed or moved."""
+_SORTED = frozenset(["sort", "median", "percentile", "quantile"])
 _MAX_PAD = 2**13
 
 _BROADCAST = """
@@ -52,16 +59,61 @@ def total(value: Any) -> int:
     return int(value.size) if isinstance(value, np.ndarray) else 1
 
 
-def bound(name: str, args: Sequence[Any], named: dict[str, Any]) -> None:
-    """Check that a call's result cannot be too large.
+class Budget:
+    """What one application of an expression may take: bytes of the values alive at once, and work of all operations.
+
+    Args:
+        data: the array that the expression is applied to; both grow with it.
+    """
+
+    def __init__(self, data: np.ndarray[Any, Any]) -> None:
+        self.alive = 0
+        self.most_alive = _MAX_ALIVE + 8 * max(data.nbytes, 8 * data.size)
+        self.work = _MAX_WORK + _WORK_A_NUMBER * data.size
+
+    def spend(self, work: int) -> None:
+        """Pay for an operation before it is done.
+
+        Raises:
+            ValueError: nothing is left.
+        """
+        self.work -= work
+        if self.work < 0:
+            raise ValueError("the expression takes too many operations for the size of the data")
+
+    def room(self, size: int) -> None:
+        """Check that there is room for a result of that many bytes beside the values that are alive.
+
+        Raises:
+            ValueError: there is not.
+        """
+        if self.alive + size > self.most_alive:
+            raise ValueError(
+                f"the values of the expression would take more than {self.most_alive} bytes at once"
+            )
+
+    def keep(self, alive: int, value: Any, *, new: bool) -> None:
+        """A node is evaluated: of what came to `alive` bytes before it, its value alone is added."""
+        self.alive = alive + (_bytes(value) if new else 0)
+
+
+def _bytes(value: Any) -> int:
+    if isinstance(value, (tuple, list)):
+        return 64 + sum(map(_bytes, value))
+    return int(value.nbytes) if isinstance(value, np.ndarray) else 64
+
+
+def bound(name: str, args: Sequence[Any], named: dict[str, Any], budget: Budget) -> None:
+    """Check that a call's result cannot be too large, and pay for it.
 
     Args:
         name: function or method; a method's array is the first argument.
         args: positional arguments.
         named: keyword arguments.
+        budget: what the expression may still take.
 
     Raises:
-        ValueError: it would be, or a size is negative.
+        ValueError: it would be, or the budget does not suffice, or a size is negative.
         TypeError: a size is no whole number, or arrays stand in a list where one array is expected.
     """
     if name not in _JOINED and any(
@@ -73,6 +125,9 @@ def bound(name: str, args: Sequence[Any], named: dict[str, Any]) -> None:
     else:
         size = _size(name, list(args), named)
     _limit(size)
+    budget.room(8 * size)
+    numbers = max(size, sum(map(total, args)))
+    budget.spend(_ELEMENT * numbers * (4 if name in _SORTED else 1) + _products(name, args))
 
 
 def _limit(size: int) -> None:
@@ -170,12 +225,16 @@ def _matrix(args: list[Any]) -> int:
     if not one or not two:
         return total(args[0]) * total(args[1])
     inner = max(1, one[-1])
-    size = (math.prod(one) // inner) * (math.prod(two) // inner)
-    if size * inner > _MAX_WORK:
-        raise ValueError(
-            f"this product takes {size * inner} multiplications; at most {_MAX_WORK} are allowed"
-        )
-    return size
+    return (math.prod(one) // inner) * (math.prod(two) // inner)
+
+
+def _products(name: str, args: Sequence[Any]) -> int:
+    """Work of a matrix product; only float32 and float64 have a library for it."""
+    if name not in ("dot", "matmul") or len(args) < 2:
+        return 0
+    inner = max(1, (np.shape(args[0]) or (1,))[-1])
+    fast = all(isinstance(a, np.ndarray) and a.dtype.kind == "f" and a.itemsize > 2 for a in args[:2])
+    return _matrix(list(args)) * inner // (8 if fast else 1) * (1 if fast else 2)
 
 
 def _padded(args: list[Any], width: Any) -> int:
@@ -186,7 +245,7 @@ def _padded(args: list[Any], width: Any) -> int:
     return math.prod(n + sum(pair) for n, pair in zip(shape, widths, strict=True))
 
 
-def index_bound(shape: tuple[int, ...], index: Any) -> None:
+def index_bound(shape: tuple[int, ...], index: Any, budget: Budget) -> None:
     """Check that indexing an array of that shape by arrays or lists of numbers does not give too much.
 
     Raises:
@@ -210,7 +269,10 @@ def index_bound(shape: tuple[int, ...], index: Any) -> None:
                 kept //= max(1, shape[position])
             position += 1
     if picked:
-        _limit(kept * math.prod(np.broadcast_shapes(*picked)))
+        size = kept * math.prod(np.broadcast_shapes(*picked))
+        _limit(size)
+        budget.room(8 * size)
+        budget.spend(_ELEMENT * size)
 
 
 def _mask(item: Any) -> bool:
