@@ -16,7 +16,8 @@ from ..errors import TraceError
 from ..graph import Var
 from ..imperative.apply import active, use
 from ..imperative.convert import as_tensor
-from ..imperative.sizes import Dim, Shape
+from ..imperative.followed import Followed
+from ..imperative.sizes import Shape
 from ..imperative.source import shown
 from ..imperative.value import Tensor
 from ..locks import ForkLock
@@ -468,7 +469,7 @@ def _settled(leaf: Any) -> Any:
             f"the function returns the {type(leaf).__name__} {leaf.__qualname__!r}, whose code runs when nothing is "
             "traced any more; return a list, or await the result outside"
         )
-    if isinstance(leaf, Dim):
+    if isinstance(leaf, Followed):
         return as_tensor(leaf)
     if isinstance(leaf, Tensor):
         leaf._settle()
