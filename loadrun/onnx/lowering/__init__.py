@@ -1,0 +1,8 @@
+"""Lowerings of ONNX's operators to MegEngine's, one family a file; importing this room registers them."""
+
+from . import (  # noqa: F401
+    elementwise,
+    functions,
+    reductions,
+    shapes,
+)
