@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from ... import params as P
-from ...imperative import Tensor, const
+from ...imperative import Tensor, const, suspended
 from ...lowering import emit as e
 from ...lowering.arithmetic import maximum
 
-__all__ = ["M", "as_rank", "cast", "const_like", "eps_guard", "floats", "half_safe", "in_float", "limits", "transposed"]
+__all__ = ["M", "as_rank", "cast", "const_like", "eps_guard", "flags", "floats", "folded", "half_safe", "in_float", "limits", "transposed"]
 
 M = P.ElemwiseMode
 cast = e.cast
@@ -59,3 +59,18 @@ def eps_guard(x: Tensor, least: float) -> Tensor:
     return maximum(x, const_like(least, x))
 
 
+
+
+def folded(func: Callable[..., Tensor], *xs: Tensor) -> Tensor:
+    """What a function gives for tensors; a constant where all of them are constants."""
+    if any(x._session is not None for x in xs):
+        return func(*xs)
+    with suspended():
+        found = func(*xs)
+    found._const = True
+    return found
+
+
+def flags(values: Sequence[Any] | None, count: int, default: int) -> list[int]:
+    """One number for each axis of space."""
+    return [default] * count if values is None else [int(v) for v in values]
