@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,23 +28,31 @@ _DEPTH = 16
 Bound = Value | Items | None
 
 class Scope:
-    """Names and what they stand for; a subgraph's scope lies in the one around it."""
+    """Names and what they stand for; a subgraph's scope lies in the one around it.
 
-    def __init__(self, outer: Scope | None = None) -> None:
+    Args:
+        outer: the scope around.
+        mark: called with what is found outside, for a branch that must take it in.
+    """
+
+    def __init__(self, outer: Scope | None = None, mark: Callable[[Value], Value] | None = None) -> None:
         self.names: dict[str, Bound] = {}
         self.missing: set[str] = set()
         self.outer = outer
+        self.mark = mark
 
     def find(self, name: str) -> tuple[bool, Bound]:
         """Whether a name is known, and what it stands for; None for what could not be made."""
-        at: Scope | None = self
-        while at is not None:
-            if name in at.names:
-                return True, at.names[name]
-            if name in at.missing:
-                return True, None
-            at = at.outer
-        return False, None
+        if name in self.names:
+            return True, self.names[name]
+        if name in self.missing:
+            return True, None
+        if self.outer is None:
+            return False, None
+        known, value = self.outer.find(name)
+        if self.mark is not None and isinstance(value, Value) and value.constant() is None:
+            value = self.mark(value)
+        return known, value
 
 class Declared:
     """An input of the model as it is fed.
@@ -419,7 +427,20 @@ class Importer:
         self, graph: GraphProto, inputs: Sequence[Bound], scope: Scope, call: Call
     ) -> list[Value | Items]:
         """Lower a subgraph in the scope of a node; gives its outputs."""
-        inner = Scope(scope)
+        return self._run(graph, inputs, Scope(scope), call)
+
+    def run_branch(self, graph: GraphProto, call: Call, mark: Callable[[Value], Value]) -> list[Value]:
+        """Lower a branch that data choose; everything from outside is marked as belonging to it."""
+        found = []
+        for value in self._run(graph, [], Scope(call.scope, mark), call):
+            if isinstance(value, list):
+                raise Refused("a branch gives a sequence and data choose it")
+            found.append(mark(value) if value.constant() is not None else value)
+        return found
+
+    def _run(
+        self, graph: GraphProto, inputs: Sequence[Bound], inner: Scope, call: Call
+    ) -> list[Value | Items]:
         self._initialize(graph, inner)
         if len(inputs) > len(graph.inputs):
             raise FormatError(f"a subgraph of {call.op} takes {len(graph.inputs)} inputs, given {len(inputs)}")
