@@ -456,7 +456,9 @@ class Importer:
 def _kind(tensor: Tensor, like: Bound) -> int:
     """ONNX's type of a result: that of the input that it follows where the graph's types agree."""
     if isinstance(like, Value) and tensor._dtype.name != "Bool":
-        if tensor._dtype in (graph_type(like.kind), like.tensor._dtype):
+        own = graph_type(like.kind)
+        small = tensor._dtype.name == "Int32" and own.np.kind in "iu" and own.np.itemsize < 4
+        if small or tensor._dtype in (own, like.tensor._dtype):
             return like.kind
     return kind_of(tensor)
 

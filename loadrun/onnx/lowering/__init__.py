@@ -12,6 +12,9 @@ from . import (  # noqa: F401
     norms,
     pooling,
     quantization,
+    recurrent,
     reductions,
+    resizing,
+    sampling,
     shapes,
 )

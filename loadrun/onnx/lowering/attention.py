@@ -166,9 +166,6 @@ def _attention(c: Call) -> tuple[Tensor | None, ...]:
     mode = c.int("qk_matmul_output_mode")
     if mode not in range(4):
         raise Refused(f"qk_matmul_output_mode is {mode}")
-    if c.opset < 24 and mode in (1, 2):
-        # Versions 23 counted the bias before the soft cap.
-        mode = 3 - mode
     return y, present[0], present[1], cast(shown[mode], kind)
 
 

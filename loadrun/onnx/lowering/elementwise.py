@@ -86,7 +86,7 @@ def _div(c: Call) -> Tensor:
 def _mod(c: Call) -> Tensor:
     x, y = pair(c)
     if x._dtype.is_float:
-        return a.fmod(x, y)
+        return a.fmod(x, y) if c.int("fmod") else a.remainder(x, y)
     x, y = widened(x), widened(y)
     if not c.int("fmod"):
         return a.remainder(x, y)
@@ -311,12 +311,9 @@ def converted(value: Value, to: int) -> Value:
 
 
 def _wrapped(x: Tensor, to: int) -> Tensor:
-    """Integers of 4 or 2 bits: floats saturate, integers lose their upper bits."""
+    """Integers of 4 or 2 bits: upper bits are lost."""
     low, high = limits(to)
     want = graph_type(to)
-    if x._dtype.is_float:
-        bounded = e.elem(M.MIN, const_like(high, x), e.elem(M.MAX, const_like(low, x), a.rint(x)))
-        return cast(bounded, want)
     wide = cast(x, "int32")
     span = const_like(high - low + 1, wide)
     shifted = e.elem(M.SUB, wide, const_like(low, wide)) if low else wide
@@ -363,8 +360,14 @@ def _bit_shift(c: Call) -> Tensor:
         by = c.value(1).supposed()
         if held is None or by is None or not _stays(held, by):
             raise Refused("bits moved up in unsigned 32 and 64-bit integers may leave MegEngine's int32")
-    func = logic.left_shift if up else logic.right_shift
-    return func(*_broadcasted(x, y))
+    x, y = _broadcasted(x, y)
+    width = const_like({"Uint8": 8, "Int8": 8, "Int16": 16}.get(c.t(0)._dtype.name, 16 if c.kind(0) == 4 else 32), y)
+    # A negative number of bits counts as more than there are.
+    zero = const_like(0, y)
+    inside = e.elem(M.AND, e.compare(_LT, y, width), e.compare(_LEQ, zero, y))
+    if up:
+        return e.where(inside, logic.left_shift(x, e.where(inside, y, zero)), zero)
+    return logic.right_shift(x, e.where(inside, y, const_like(31, y)))
 
 
 def _stays(x: np.ndarray, by: np.ndarray) -> bool:  # type: ignore[type-arg]
