@@ -80,7 +80,7 @@ def max_pooled(x: Tensor, window: Window, beyond: Sequence[tuple[int, int]]) -> 
 
 
 def _pools(x: Tensor) -> bool:
-    return x._dtype.name in ("Float32", "Float16", "Int8", "Uint8")
+    return x._dtype.name in ("Float32", "Float16", "Int8")
 
 
 def _step(x: Tensor, axis: int, k: int, window: Window, i: int) -> Tensor:
