@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from ... import params as P
-from ...functional.vision import nms
-from ...imperative import Tensor, const
+from ...imperative import Tensor, apply, const
 from ...lowering import emit as e
 from ..call import Call, lower
 from ..values import INT64, Refused, Value
+from .indexing import ordered
 from .parts import M, cast, const_like
 
 __all__: list[str] = []
@@ -35,12 +35,22 @@ def _non_max_suppression(c: Call) -> Value:
         own = e.subtensor(boxes, [(0, None, None, None, b)])
         for k in range(classes):
             score = e.subtensor(scores, [(0, None, None, None, b), (1, None, None, None, k)])
-            kept = nms(own, score, overlap, min(most, count))
+            kept = _kept(own, score, overlap, min(most, count))
             if bound is not None:
                 good = e.compare(P.ElemwiseMultiTypeMode.LT, bound, e.gather(score, [(0, kept)]))
                 kept = e.gather(kept, [(0, e.cond_take(good, good)[1])])
             rows.append(_labelled(kept, b, k))
     return Value(INT64, e.concat(rows, 0))
+
+
+def _kept(boxes: Tensor, score: Tensor, overlap: float, most: int) -> Tensor:
+    """Boxes that overlap no better one, best first; of equally good ones the first."""
+    order = ordered(score, 0, True)
+    param = P.NMSKeep(iou_thresh=overlap, max_output=most)
+    lined = e.reshape(e.gather(boxes, [(0, order)]), (1, -1, 4))
+    places, count = apply("NMSKeepMGB", param, inputs=[lined], n=2, scalar=False)
+    first = e.subtensor(places, [(0, None, None, None, 0)])
+    return e.gather(order, [(0, e.subtensor(first, [(0, None, count, None, None)]))])
 
 
 def _labelled(kept: Tensor, b: int, k: int) -> Tensor:
