@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from math import prod
 from typing import Any
@@ -189,7 +189,8 @@ class Runner:
             err = next(values) if own else None
             outs.append(_judge(check, expect, get, err))
         outs += [_plain(name, var, next(values)) for name, var in targets.plain]
-        return Result(index, tuple(outs), Verdict.worst(o.verdict for o in outs), seconds)
+        shown = _at_border(outs, self.bundle.scalars)
+        return Result(index, shown, Verdict.worst(o.verdict for o in outs), seconds)
 
     def run(self, inputs: Mapping[str, Array] | None = None) -> Result:
         """Run the model on given inputs, without its checks.
@@ -210,7 +211,7 @@ class Runner:
         values = self._model.run(feeds)
         seconds = time.perf_counter() - start
         outs = tuple(_plain(n, v, a) for (n, v), a in zip(outputs.items(), values, strict=True))
-        return Result(None, outs, Verdict.NOT_COMPARED, seconds)
+        return Result(None, _at_border(outs, self.bundle.scalars), Verdict.NOT_COMPARED, seconds)
 
     def _engine(self, graph: Graph, targets: Sequence[Var]) -> Engine:
         return make_engine(self.engine_name, graph, targets, seed=self.seed)
@@ -367,6 +368,16 @@ def _judge(check: Check, expect: Array, get: Array, err: Array | None) -> Output
 
 def _plain(name: str, var: Var, value: Array) -> OutputResult:
     return OutputResult(name, value.shape, var.dtype or dtype_of(value), Verdict.NOT_COMPARED, value=value)
+
+
+def _at_border(outs: Iterable[OutputResult], scalars: frozenset[str]) -> tuple[OutputResult, ...]:
+    """The outputs, those without axes in the model as a scalar again."""
+    return tuple(
+        replace(o, shape=(), value=o.value.reshape(()))
+        if o.name in scalars and o.value is not None and o.value.size == 1
+        else o
+        for o in outs
+    )
 
 
 def _check_dtypes(engine: Engine, testcase: Testcase) -> None:

@@ -86,6 +86,7 @@ class Bundle:
         warnings: what MegEngine would only warn of, such as a newer format version.
         record: what loadrun keeps behind the testcases, where MegEngine looks at nothing: the raw bytes as they were
             read, or what is to be written there; see `loadrun.dump.record`.
+        scalars: inputs and outputs without axes, which the graph holds with one; a .mge file has none.
     """
 
     graph: Graph
@@ -96,6 +97,7 @@ class Bundle:
     trailing: int = 0
     warnings: list[str] = field(default_factory=list)
     record: memoryview | Mapping[str, object] | None = None
+    scalars: frozenset[str] = frozenset()
 
     @property
     def inputs(self) -> list[Var]:

@@ -15,7 +15,9 @@ from ..imperative.apply import suspended, type_cvt, use
 from ..jit.recording import Recorder
 from ..optimize import make_loadable, stabilize
 from ..rewrite.copies import subgraph
+from ..testcase import EXPECT
 from . import exact
+from .checks import check
 from .call import Call, Lowering, find
 from .messages import Attribute, Function, GraphProto, Model, NodeProto, TensorProto, ValueInfo
 from .tensors import HELD, External, Unheld, array, dense
@@ -93,6 +95,7 @@ class Importer:
         input_shapes: shapes by input name.
         constants: values of inputs that are to be constants.
         examples: values of inputs, by which sizes are known that data decide.
+        expected: values of outputs; those that have one get a check.
     """
 
     def __init__(
@@ -102,18 +105,21 @@ class Importer:
         input_shapes: Mapping[str, Sequence[int]],
         constants: Mapping[str, Any],
         examples: Mapping[str, Array] | None = None,
+        expected: Mapping[str, Array] | None = None,
     ) -> None:
         self.model = model
         self.external = external
         self.input_shapes = input_shapes
         self.constants = constants
         self.examples = examples or {}
+        self.expected = expected or {}
         self.problems: dict[str, None] = {}
         self.notes: dict[str, None] = {}
         self.inputs: dict[str, Declared] = {}
         self.outputs: dict[str, Value] = {}
         self.session = Recorder("lazy", fixed=True, symbolic_shape=True)
         self.functions = {(f.domain, f.name, f.overload): f for f in model.functions}
+        self._unheld: dict[str, str] = {}
         self._count = 0
         self._depth = 0
         self._opsets = self._imported(model.opsets)
@@ -202,10 +208,6 @@ class Importer:
                 value = dense(sparse, self.external)
                 scope.names[sparse.values.name] = Value(sparse.values.data_type, array=value)
 
-    @property
-    def _unheld(self) -> dict[str, str]:
-        return self.__dict__.setdefault("_strange", {})
-
     def stored(self, tensor: TensorProto) -> Value:
         """A stored tensor as a constant."""
         return Value(tensor.data_type, array=array(tensor, self.external), name=tensor.name)
@@ -233,28 +235,43 @@ class Importer:
     def _finish(self, found: list[tuple[str, Value]]) -> Graph:
         whole = self.session.found.graph
         ends: list[Var] = []
+        checked_ends: set[int] = set()
         with use(self.session):
             for name, value in found:
+                self.outputs[name] = value
                 var = self.session.source(value.stored).var
+                if name in self.expected:
+                    ends.append(self._checked(name, value))
+                    checked_ends.add(len(ends) - 1)
+                    continue
                 taken = any(v is var for v in ends) or var.owner.type == "Host2DeviceCopy"
                 (end,) = whole.add("Identity", inputs=[var]) if taken else (var,)
                 end.name = None
                 ends.append(end)
-                self.outputs[name] = value
-        kept = {id(self.session.found.args[n]) for n in self.inputs}
-        graph, _ = subgraph(whole, ends)
-        missing = kept - {id(o) for o in ends}
-        del missing
-        graph = make_loadable(stabilize(graph))
-        taken_names: set[str] = {v.name or "" for v in graph.inputs}
+        graph = make_loadable(stabilize(subgraph(whole, ends)[0]))
         for i, (name, _) in enumerate(found):
             var = graph.outputs[i]
+            if i in checked_ends:
+                continue
             if var.owner.type == "Host2DeviceCopy" or any(var is o for o in graph.outputs[:i]):
                 (var,) = graph.add("Identity", inputs=[var])
                 graph.outputs[i] = var
             var.name = name
-            taken_names.add(name)
+        left = {v.name for v in graph.inputs}
+        for name in self.inputs:
+            if name not in left:
+                self.note(f"no output depends on the input {name!r}, so it is left out")
         return graph
+
+    def _checked(self, name: str, value: Value) -> Var:
+        """An output with the expected value as an input of the graph, compared as ONNX's backend tests do."""
+        held = checked(self.expected[name], value.kind, f"the expected value of {name!r}")
+        scalar = held.ndim == 0
+        outside = Tensor._of(held.reshape(held.shape or (1,)), graph_type(value.kind), scalar)
+        expect = self.session.argument(name + EXPECT, outside)
+        var = check(expect, value.stored, value.kind)._var
+        assert var is not None
+        return var
 
     # Nodes
 

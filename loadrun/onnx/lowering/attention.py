@@ -9,9 +9,9 @@ import numpy as np
 
 from ... import params as P
 from ...imperative import Tensor
-from ...lowering import emit as e
-from ...lowering.products import product
-from ...lowering.reductions import summed
+from ...imperative import emit as e
+from ...imperative.exact_products import product
+from ...imperative.emit import summed
 from ..call import Call, lower
 from ..values import Refused, Value
 from .parts import M, cast, const_like, transposed

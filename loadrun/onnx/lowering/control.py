@@ -9,7 +9,7 @@ import numpy as np
 
 from ... import params as P
 from ...imperative import Tensor, apply, const
-from ...lowering import emit as e
+from ...imperative import emit as e
 from ..call import Call, front, lower
 from ..messages import GraphProto
 from ..values import BOOL, INT64, Items, Refused, Value

@@ -8,7 +8,7 @@ import numpy as np
 
 from ...functional.conv import conv1d, conv2d, conv3d, conv_transpose2d, conv_transpose3d, deformable_conv2d
 from ...imperative import Tensor, const
-from ...lowering import emit as e
+from ...imperative import emit as e
 from ..call import CONTRIB, Call, lower
 from ..values import INT32, Refused, Value
 from .functions import activation

@@ -6,7 +6,7 @@ import numpy as np
 
 from ... import params as P
 from ...imperative import Tensor, apply, const
-from ...lowering import emit as e
+from ...imperative import emit as e
 from ..call import Call, lower
 from ..values import INT64, Refused, Value
 from .indexing import ordered

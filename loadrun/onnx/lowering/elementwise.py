@@ -10,7 +10,7 @@ from ... import params as P
 from ...imperative import Tensor
 from ...imperative.apply import type_cvt
 from ...lowering import arithmetic as a
-from ...lowering import emit as e
+from ...imperative import emit as e
 from ...lowering import logic
 from ..call import Call, front, lower
 from ..tensors import HELD

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from ... import params as P
 from ...imperative import Tensor
 from ...lowering import arithmetic as a
-from ...lowering import emit as e
+from ...imperative import emit as e
 from ..call import Call, lower
 from .parts import M, cast, const_like, floats
 

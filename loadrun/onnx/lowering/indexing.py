@@ -8,7 +8,7 @@ import numpy as np
 
 from ... import params as P
 from ...imperative import Dim, Tensor, apply, const
-from ...lowering import emit as e
+from ...imperative import emit as e
 from ...lowering.selection import along
 from ..call import Call, lower
 from ..values import INT64, Refused, Value

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from ... import params as P
 from ...imperative import Tensor
-from ...lowering import emit as e
-from ...lowering.einsum import contracted
-from ...lowering.products import product
+from ...imperative import emit as e
+from ...imperative.contraction import contracted
+from ...imperative.exact_products import product
 from ..call import CONTRIB, Call, lower
 from ..values import INT32, Refused, Value
 from .functions import activation

@@ -6,7 +6,7 @@ import numpy as np
 
 from ... import params as P
 from ...imperative import Tensor, apply
-from ...lowering import emit as e
+from ...imperative import emit as e
 from ...lowering.selection import along
 from ..call import Call, lower
 from ..values import BOOL, Refused, Value

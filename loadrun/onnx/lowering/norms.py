@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from ... import params as P
 from ...imperative import Tensor
-from ...lowering import emit as e
-from ...lowering.reductions import summed
+from ...imperative import emit as e
+from ...imperative.emit import summed
 from ..call import CONTRIB, Call, lower
 from ..values import FLOAT, Refused, Value
 from .parts import M, cast, const_like, folded

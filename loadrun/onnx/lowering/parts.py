@@ -9,7 +9,7 @@ import numpy as np
 
 from ... import params as P
 from ...imperative import Tensor, const, suspended
-from ...lowering import emit as e
+from ...imperative import emit as e
 from ...lowering.arithmetic import maximum
 
 __all__ = ["M", "as_rank", "cast", "const_like", "eps_guard", "flags", "floats", "folded", "half_safe", "in_float", "limits", "transposed"]

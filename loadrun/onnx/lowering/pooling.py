@@ -9,7 +9,7 @@ import numpy as np
 
 from ... import params as P
 from ...imperative import Tensor, apply1, const
-from ...lowering import emit as e
+from ...imperative import emit as e
 from ..call import Call, lower
 from ..values import INT64, Refused, Value
 from .convolution import Window, padding_of, window_of

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from ... import params as P
 from ...imperative import Tensor
-from ...lowering import emit as e
+from ...imperative import emit as e
 from ...lowering.arithmetic import rint
 from ..call import CONTRIB, Call, front, lower
 from ..values import BF16, DOUBLE, FLOAT, HALF, UINT8, Refused, Value, graph_type

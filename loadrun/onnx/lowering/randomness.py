@@ -5,7 +5,7 @@ from __future__ import annotations
 from ... import params as P
 from ...imperative import Tensor, apply1
 from ...imperative.sizes import shape_tensor
-from ...lowering import emit as e
+from ...imperative import emit as e
 from ..call import Call, lower
 from ..values import FLOAT, Value, graph_type
 from .parts import M, cast, const_like

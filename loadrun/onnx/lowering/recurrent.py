@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from ... import params as P
 from ...imperative import Tensor
-from ...lowering import emit as e
+from ...imperative import emit as e
 from ..call import Call, lower
 from ..values import Refused
 from .functions import activation

@@ -6,8 +6,9 @@ import numpy as np
 
 from ... import params as P
 from ...imperative import Tensor, apply1
-from ...lowering import emit as e
-from ...lowering.reductions import element_count, kept, scanned, summed
+from ...imperative import emit as e
+from ...imperative.emit import kept, summed
+from ...lowering.reductions import element_count, scanned
 from ..call import Call, front, lower
 from ..values import INT64, Value
 from .parts import M, cast, const_like

@@ -10,7 +10,7 @@ import numpy as np
 from ...dtypes import Array
 from ...functional.vision import interpolate
 from ...imperative import Tensor, const
-from ...lowering import emit as e
+from ...imperative import emit as e
 from ...lowering.arithmetic import rint
 from ..call import Call, front, lower
 from ..values import Refused

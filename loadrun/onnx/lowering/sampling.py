@@ -11,7 +11,7 @@ from ... import params as P
 from ...dtypes import Array
 from ...functional.vision import roi_pooling
 from ...imperative import Tensor, const
-from ...lowering import emit as e
+from ...imperative import emit as e
 from ...lowering.arithmetic import rint
 from ..call import Call, lower
 from ..values import Refused

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ...lowering import emit as e
+from ...imperative import emit as e
 from ..call import Call, front, lower
 from ..values import BOOL, INT64, Items, Refused, Value
 from .control import _stacked, index_value

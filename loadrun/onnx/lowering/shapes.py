@@ -10,7 +10,7 @@ import numpy as np
 from ... import params as P
 from ...imperative import Dim, Tensor, apply1, const
 from ...imperative.sizes import shape_tensor
-from ...lowering import emit as e
+from ...imperative import emit as e
 from ...lowering.joining import padded
 from ...lowering.selection import _below
 from ..call import Call, front, lower

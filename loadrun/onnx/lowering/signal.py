@@ -6,7 +6,7 @@ import numpy as np
 
 from ...dtypes import Array
 from ...imperative import Tensor, const
-from ...lowering import emit as e
+from ...imperative import emit as e
 from ..call import Call, front, lower
 from ..tensors import HELD
 from ..values import FLOAT, Refused, Value

@@ -6,7 +6,7 @@ import numpy as np
 
 from ... import params as P
 from ...imperative import Tensor, const
-from ...lowering import emit as e
+from ...imperative import emit as e
 from ..call import Call, lower
 from ..values import FLOAT, Refused, Value, graph_type
 from .linalg import gemm

@@ -8,7 +8,7 @@ import numpy as np
 
 from ... import params as P
 from ...imperative import Tensor
-from ...lowering import emit as e
+from ...imperative import emit as e
 from ..call import CONTRIB, Call, lower
 from ..values import INT32, Refused, Value
 from .attention import _repeated, attended, heads, merged, rotated
