@@ -103,6 +103,7 @@ class Bundle:
         damage: what is wrong with a record that stands, or should stand, behind the testcases.
         record: what loadrun keeps behind the testcases, where MegEngine looks at nothing: the raw bytes as they were
             read, or what is to be written there; see `loadrun.dump.record`.
+        scalars: inputs and outputs without axes, which the graph holds with one; a .mge file has none.
     """
 
     graph: Graph
@@ -113,6 +114,7 @@ class Bundle:
     trailing: int = 0
     warnings: list[str] = field(default_factory=list)
     record: memoryview | Mapping[str, object] | None = None
+    scalars: frozenset[str] = frozenset()
     watch: Watch | None = None
     damage: str | None = None
 

@@ -6,10 +6,11 @@ import gc
 import mmap
 import os
 from array import array
+from collections.abc import Mapping, Sequence
 from struct import unpack_from
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
-from ..errors import FormatError
+from ..errors import FormatError, UsageError
 from ..files import Watch, opened
 from ..graph import Graph
 from ..testcase import Bundle, LazyTestcases, Testcase
@@ -34,11 +35,19 @@ _FOREIGN = (
 )
 
 
-def load(source: str | os.PathLike[str] | BinaryIO | bytes, *, copy: bool = False) -> Bundle:
-    """Read the first dump of a .mge file.
+def load(
+    source: str | os.PathLike[str] | BinaryIO | bytes,
+    *,
+    copy: bool = False,
+    input_shapes: Mapping[str, Sequence[int]] | None = None,
+    constants: Mapping[str, Any] | None = None,
+    test_data: str | os.PathLike[str] | None = None,
+) -> Bundle:
+    """Read the first dump of a .mge file, or an ONNX model.
 
     The file is mapped, not read: weights stay views of it until they are used. A file system that cannot map is
-    read into memory instead. Loading runs no code and opens no other file.
+    read into memory instead. Loading runs no code. A dump leads to no other file; an ONNX model may hold its weights
+    in files inside its folder, and folders ``test_data_set_N`` beside it are its testcases.
 
     Whoever cuts a mapped file short while it is read kills the process. A change is noticed before each run and each
     testcase, but not within them: where others write to the file, take a copy.
@@ -46,13 +55,27 @@ def load(source: str | os.PathLike[str] | BinaryIO | bytes, *, copy: bool = Fals
     Args:
         source: the path of a regular file, an open binary file (read to its end) or the bytes themselves.
         copy: read the file into memory now, so that what happens to it later does not matter.
+        input_shapes: shapes of an ONNX model's inputs by name, where the file leaves sizes open (1 by default).
+        constants: values of an ONNX model's inputs that are to be constants, such as axes and sizes.
+        test_data: a folder of an ONNX model's test data, instead of the folders beside it.
 
     Raises:
-        FormatError: the bytes are no MegEngine dump; the message names the offset and the broken rule.
-            Testcases are read when they are asked for and raise it then.
+        FormatError: the bytes are neither a MegEngine dump nor an ONNX model; the message names the offset and the
+            broken rule. Testcases are read when they are asked for and raise it then.
+        UnsupportedError: an ONNX model holds nodes that cannot be expressed; the text lists all of them.
+        UsageError: one of the last three arguments is given for a dump, or names what the model has not.
         OSError: the file cannot be opened or read.
     """
-    return load_all(source, copy=copy)[0]
+    data, path, watch = _open(source, copy)
+    if _is_onnx(data, path):
+        from ..onnx import load_model  # for start-up cost: a dump needs none of it
+
+        bundle = load_model(data, path, input_shapes=input_shapes, constants=constants, test_data=test_data)
+        bundle.watch = watch
+        return bundle
+    if input_shapes or constants or test_data is not None:
+        raise UsageError(f"{path}: input_shapes, constants and test_data are for ONNX models, this is none")
+    return _load_all(data, path, watch)[0]
 
 
 def loads(data: bytes) -> Bundle:
@@ -63,6 +86,26 @@ def loads(data: bytes) -> Bundle:
 def load_all(source: str | os.PathLike[str] | BinaryIO | bytes, *, copy: bool = False) -> list[Bundle]:
     """Read all dumps of a file: `trace.dump(append=True)` writes them one behind the other; see `load`."""
     data, path, watch = _open(source, copy)
+    if _is_onnx(data, path):
+        from ..onnx import load_model  # for start-up cost: a dump needs none of it
+
+        bundle = load_model(data, path)
+        bundle.watch = watch
+        return [bundle]
+    return _load_all(data, path, watch)
+
+
+def _is_onnx(data: memoryview, path: str) -> bool:
+    """Whether a file is an ONNX model: by its content, or by its name where the content is nothing known."""
+    head = bytes(data[:32])
+    if _kind(data) is not None or any(head.startswith(magic) for magic, _ in _FOREIGN):
+        return False
+    from ..onnx.messages import looks_like  # for start-up cost: a dump needs none of it
+
+    return (path.lower().endswith(".onnx") and len(data) > 0) or looks_like(data)
+
+
+def _load_all(data: memoryview, path: str, watch: Watch | None) -> list[Bundle]:
     try:
         bundles = [_read(data, 0, path)]
         end = bundles[0].size
@@ -200,11 +243,8 @@ def _require_kind(data: memoryview, base: int) -> str:
     for magic, what in _FOREIGN:
         if base == 0 and head.startswith(magic[:16]):
             raise FormatError(f"expected a MegEngine dump, found {what}", offset=0)
-    hint = ""
-    if base == 0 and head[:1] == b"\x08" and (b"\x12" in head or b":" in head):
-        hint = "; it looks like an ONNX model, which is not a .mge file whatever its name"
     raise FormatError(
-        f"expected a MegEngine dump (mgbtest0, MGBC, MGBS, or mgv2 at byte 8), found {head!r}{hint}",
+        f"expected a MegEngine dump (mgbtest0, MGBC, MGBS, or mgv2 at byte 8), found {head!r}",
         offset=base,
     )
 
