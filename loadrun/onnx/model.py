@@ -292,7 +292,10 @@ class _Walk:
         outputs, named = [], {}
         for name, var in ends.items():
             own = w.claim(name)
-            w.ops("Identity", w.name(var), out=[own])
+            try:
+                w.ops("Identity", w.name(var), out=[own])
+            except Refused as e:
+                raise UnsupportedError(f"output {name!r} cannot be written as ONNX: {e}") from None
             named[name] = own
             try:
                 shape: tuple[int | str | None, ...] | None = self._symbols(w.shape(var), name)

@@ -13,7 +13,10 @@ from .writer import TRANSLATIONS, Translation, Writer, translation
 
 __all__ = ["TRANSLATIONS", "Translation", "Writer", "load_families", "reason", "translation"]
 
-_FAMILIES = ("io", "elemwise", "shape", "indexing", "reduce", "linalg", "conv", "pooling")
+_FAMILIES = (
+    *("io", "elemwise", "elemwise_multi", "shape", "indexing", "reduce", "linalg", "conv", "pooling"),
+    *("quantization", "norm", "select", "relayout", "rnn", "resize"),
+)
 REASONS = {
     "SVD": "ONNX has no singular value decomposition",
     "MatrixInverse": "ONNX has no inverse of a matrix",

@@ -20,7 +20,7 @@ from .elemwise_float import SINGLE, compose
 from .emitter import Emitter, Refused
 from .writer import Writer, elem_of, translation
 
-__all__ = ["convert", "round_shift"]
+__all__ = ["convert", "multiply_high", "round_shift"]
 
 _BOOL = {M.NOT: "Not", M.AND: "And", M.OR: "Or", M.XOR: "Xor"}
 
@@ -37,6 +37,8 @@ def convert(w: Writer, x: str, source: DType, target: DType) -> str:
         raise Refused("complex numbers: ONNX's operators do not take them")
     if target.is_quantized:
         real = w.dequantize(x, source) if source.is_quantized else _as_float(w, x, source)
+        if target.name == "QuantizedS32":
+            return _to_s32(w, real, target, source.name == "Float32" or source.is_quantized)
         return w.quantize(real, target, 8 if source.is_quantized else 2)
     if source.is_quantized:
         x, source = w.dequantize(x, source), DType("Float32")
@@ -50,6 +52,15 @@ def convert(w: Writer, x: str, source: DType, target: DType) -> str:
         # Out of range floats wrap by way of int32; ONNX leaves them open.
         x = w.cast(x, ElemType.INT32)
     return w.cast(x, elem_of(target))
+
+
+def _to_s32(w: Writer, real: str, target: DType, wraps: bool) -> str:
+    """Real numbers as QuantizedS32; what is too large becomes the lowest number where MegEngine makes it so."""
+    whole = w.round_away(w.op("Div", real, w.f32(target.scale)))
+    limit = np.iinfo(np.int32)
+    fits = w.cast(w.clip(whole, float(limit.min), 2147483520.0), ElemType.INT32)
+    large = w.leq(w.f32(2.0**31), whole)
+    return w.where(large, w.const(np.int32(limit.min if wraps else limit.max)), fits)
 
 
 def _as_float(w: Writer, x: str, source: DType) -> str:
@@ -115,7 +126,8 @@ def _integer(w: Writer, mode: M, dtype: DType, args: list[str]) -> str:
     narrow = elem is not ElemType.INT32
     wide = [w.cast(a, ElemType.INT32) for a in args] if narrow else args
     if mode is M.RMULH:
-        out = _rmulh(w, dtype, *wide)
+        a, b = (w.cast(v, ElemType.INT64) for v in wide)
+        out = w.cast(multiply_high(w, dtype, a, b), ElemType.INT32)
     elif mode is M.NEGATE and elem in (ElemType.UINT8, ElemType.UINT16):
         out = w.op("Sub", _i32(w, 0), wide[0])
     else:
@@ -230,16 +242,18 @@ _INTEGER: dict[M, Callable[..., str]] = {
 }
 
 
-def _rmulh(w: Writer, dtype: DType, x: str, y: str) -> str:
-    """High half of the doubled product, rounded; the one product that overflows saturates."""
+def multiply_high(w: Writer, dtype: DType, a: str, b: str) -> str:
+    """High half of the doubled product of int64 values of a narrower type, rounded; int64.
+
+    The one product that overflows saturates.
+    """
     info = np.iinfo(dtype.np)
     digits = info.bits - (info.min < 0)
-    a, b = (w.cast(v, ElemType.INT64) for v in (x, y))
     total = w.op("Add", w.op("Mul", a, b), w.const(np.int64(1 << (digits - 1))))
     high = _floor_div(w, total, w.const(np.int64(1 << digits)))
     low = w.const(np.int64(info.min))
     both = w.op("And", w.op("Equal", a, low), w.op("Equal", b, low))
-    return w.cast(w.where(both, w.const(np.int64(info.max)), high), ElemType.INT32)
+    return w.where(both, w.const(np.int64(info.max)), high)
 
 
 def round_shift(w: Writer, x: str, shift: str, target: DType) -> str:

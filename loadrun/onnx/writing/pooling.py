@@ -12,7 +12,7 @@ from ...params import AdaptivePooling, Format, Pooling, PoolingMode
 from ..encode import ElemType
 from .emitter import Dim, Refused
 from .layout import plain_dims, to_packed, to_plain
-from .writer import Writer, translation
+from .writer import Writer, elem_of, translation
 
 __all__: list[str] = []
 
@@ -26,14 +26,12 @@ def pooling(w: Writer, opr: Opr) -> str:
         "strides": [p.stride_h, p.stride_w],
         "pads": [p.pad_h, p.pad_w, p.pad_h, p.pad_w],
     }
-    axes, _ = pool_windows(p, w.example(opr.inputs[0]))
     for known in w.known:
         shape = known.shapes.get(opr.inputs[0].id)
         if shape is None:
             raise Refused("pooling of data of unknown size")
         if any(one.empty for one in pool_windows(p, shape)[1]):
             raise Refused("a window that lies wholly in the padding")
-    del axes
     return _pool(w, opr, p.mode, Format(p.format), attributes)
 
 
@@ -95,14 +93,22 @@ def _average(
 ) -> str:
     x = opr.inputs[0]
     include = int(mode == PoolingMode.AVERAGE)
-    data = to_plain(w, w.float(x), x, packing)
-    out = w.op("AveragePool", data, count_include_pad=include, **attributes)
-    if dtype.name == "Int8":
-        # The plain average is cut toward zero, the other rounded.
-        if not include:
-            out = w.round_away(out)
-        return w.cast(w.cast(out, ElemType.INT32), ElemType.INT8)
-    return w.stored(out, dtype)
+    if not dtype.is_quantized:
+        data = to_plain(w, w.float(x), x, packing)
+        out = w.op("AveragePool", data, count_include_pad=include, **attributes)
+        if dtype.name == "Int8":
+            # The plain average is cut toward zero, the other rounded.
+            return w.cast(w.cast(out if include else w.round_away(out), ElemType.INT32), ElemType.INT8)
+        return w.stored(out, dtype)
+    # Averages of integers are halves often: they are rounded before the scale blurs them.
+    whole = w.cast(w.name(x), ElemType.FLOAT)
+    if dtype.zero_point:
+        whole = w.op("Sub", whole, w.f32(dtype.zero_point))
+    out = w.op("AveragePool", to_plain(w, whole, x, packing), count_include_pad=include, **attributes)
+    out = w.round_away(out)
+    if dtype.zero_point:
+        out = w.op("Add", out, w.f32(dtype.zero_point))
+    return w.cast(out, elem_of(dtype))
 
 
 def _packed(w: Writer, opr: Opr, x: str, packing: Packing) -> str:

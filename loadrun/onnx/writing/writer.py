@@ -187,7 +187,7 @@ class Writer(Emitter):
         if var.id not in self.names:
             value = self.value(var)
             if value is None:
-                raise EngineError(f"{var.label!r} is used before it is written")
+                raise Refused(f"it reads output {var.index} of {describe(var.owner)}, which ONNX does not have")
             # Initializers are shared by all subgraphs, whatever is being written.
             self.names[var.id] = self.const(value, "" if value.nbytes < 64 and not var.name else var.label)
         return self.names[var.id]
