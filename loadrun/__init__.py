@@ -70,6 +70,7 @@ _ROOMS = frozenset(
         "hub",
         "jit",
         "module",
+        "onnx",
     )
     + ("quantization", "random", "utils")
 )

@@ -1,1 +1,6 @@
 """ONNX both ways."""
+
+from .export import Exported, OperatorExportTypes, TrainingMode, export
+from .sizes import Dim
+
+__all__ = ["Dim", "Exported", "OperatorExportTypes", "TrainingMode", "export"]

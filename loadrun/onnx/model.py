@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from ..dtypes import Array
+from .. import __version__
+from ..dtypes import Array, DType
 from ..errors import LoadRunError, UnsupportedError, UsageError
 from ..graph import Graph, Opr, Var
-from ..ops.infer import Inference, describe, infer_dtypes, infer_shapes
+from ..ops.infer import describe, infer_dtypes, infer_shapes
 from ..ops.registry import Call, Shape, implementation
 from .encode import GraphMessage, ModelMessage, TensorMessage, ValueMessage
 from .writing import TRANSLATIONS, load_families, reason
-from .writing.emitter import Refused
+from .writing.emitter import Refused, free_names
 from .writing.writer import Writer, elem_of
 
-__all__ = ["NEWEST_OPSET", "Written", "ir_version", "write"]
+__all__ = ["NEWEST_OPSET", "OLDEST_OPSET", "Request", "Written", "ir_version", "write"]
 
 OLDEST_OPSET, NEWEST_OPSET = 7, 26
 DEFAULT_OPSET = 18
@@ -49,7 +50,8 @@ class Written:
         outputs: the same of every output.
         approximated: what is not exactly what the operators do, and where that is first the case.
         operators: how many operators of each type were written.
-        dynamic: names of sizes by input name.
+        sizes: shapes of the inputs that were found to fit: the example's first.
+        weights: the parameters among the initializers.
     """
 
     model: ModelMessage
@@ -58,56 +60,65 @@ class Written:
     outputs: dict[str, str]
     approximated: dict[str, str]
     operators: dict[str, int]
-    dynamic: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
+    sizes: Sequence[Mapping[str, Shape]]
+    weights: list[TensorMessage]
 
 
-def write(
-    graph: Graph,
-    *,
-    outputs: Mapping[str, Var] | None = None,
-    shapes: Mapping[str, Shape] | None = None,
-    example: Mapping[str, Array] | None = None,
-    dynamic: Mapping[str, Mapping[int, str]] | None = None,
-    renamed: Mapping[str, str] | None = None,
-    opset: int | None = None,
-    export_params: bool = True,
-    weights_are_inputs: bool = False,
-    docs: bool = False,
-    opsets: Mapping[str, int] | None = None,
-) -> Written:
-    """Translate a graph.
+@dataclass(eq=False)
+class Request:
+    """What to write, and how.
 
-    Args:
-        graph: a graph without checks; dtypes are inferred.
-        outputs: the outputs by name, default those of the graph.
-        shapes: the example's shapes by input name, default those of the graph.
+    Attributes:
+        graph: a graph without checks.
+        inputs: name in the graph, name in the model, dtype and the example's shape of every input in order; inputs
+            that nothing reads may be among them.
+        outputs: the outputs by the names that they get.
         example: values of inputs, from which ranks follow that depend on values.
         dynamic: names of sizes that may change, by input name and axis.
-        renamed: new names of inputs.
+        output_sizes: names of the outputs' sizes, by output name and axis.
+        other_sizes: shapes that are known to fit, by input name.
         opset: version of ONNX's operators; None takes 18, or the first one later that has all that is needed.
         export_params: whether the weights' values are stored.
         weights_are_inputs: whether weights are listed as inputs as well.
         docs: whether nodes say which operator they come from.
         opsets: versions of other domains.
+    """
+
+    graph: Graph
+    inputs: Sequence[tuple[str, str, DType, Shape]]
+    outputs: Mapping[str, Var]
+    example: Mapping[str, Array] = field(default_factory=dict)
+    dynamic: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
+    output_sizes: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
+    other_sizes: Sequence[Mapping[str, Shape]] = ()
+    opset: int | None = None
+    export_params: bool = True
+    weights_are_inputs: bool = False
+    docs: bool = False
+    opsets: Mapping[str, int] = field(default_factory=dict)
+
+
+def write(request: Request) -> Written:
+    """Translate a graph.
 
     Raises:
         UnsupportedError: operators that cannot be written, all of them.
         UsageError: an opset that does not exist, or sizes that do not fit.
     """
+    opset = request.opset
     if opset is not None and not OLDEST_OPSET <= opset <= NEWEST_OPSET:
         raise UsageError(
             f"opset_version is {OLDEST_OPSET} to {NEWEST_OPSET}, found {opset}; older runtimes take 7 to 9, "
             "today's take all"
         )
     load_families()
-    ends = dict(outputs) if outputs is not None else _named(graph.outputs)
-    oprs = graph.needed(ends.values())
+    oprs = request.graph.needed(request.outputs.values())
     infer_dtypes(oprs)
-    plan = _Plan(graph, oprs, dict(shapes or {}), dynamic or {}, dict(example or {}))
+    plan = _Plan(request, oprs)
     version = DEFAULT_OPSET if opset is None else opset
     while True:
-        walk = _Walk(Writer(version, plan.known, plan.observed), graph, oprs, docs)
-        refused = walk.run(dict(renamed or {}))
+        walk = _Walk(Writer(version, plan.known, plan.observed), request, oprs, plan.sizes)
+        refused = walk.run()
         newer = max((r.opset for _, r in refused if r.opset), default=0)
         if not refused:
             break
@@ -115,17 +126,7 @@ def write(
             version = newer
             continue
         raise UnsupportedError(_listed(refused))
-    return walk.finish(ends, plan, export_params, weights_are_inputs, dict(opsets or {}))
-
-
-def _named(outputs: Iterable[Var]) -> dict[str, Var]:
-    found: dict[str, Var] = {}
-    for var in outputs:
-        name, n = var.label, 2
-        while name in found:
-            name, n = f"{var.label}#{n}", n + 1
-        found[name] = var
-    return found
+    return walk.finish(plan)
 
 
 def _listed(refused: Sequence[tuple[Opr, Refused]]) -> str:
@@ -138,53 +139,69 @@ def _listed(refused: Sequence[tuple[Opr, Refused]]) -> str:
 
 
 class _Plan:
-    """What is known of shapes: for the example's sizes, and for other ones where axes are dynamic."""
+    """What is known of shapes: for the example's sizes, and for other ones where axes are dynamic.
 
-    def __init__(
-        self,
-        graph: Graph,
-        oprs: list[Opr],
-        shapes: dict[str, Shape],
-        dynamic: Mapping[str, Mapping[int, str]],
-        example: dict[str, Array],
-    ) -> None:
-        self.graph, self.oprs = graph, oprs
-        self.example = example
-        self.dynamic = dynamic
-        first = {}
-        for opr in oprs:
-            if opr.type != "Host2DeviceCopy":
-                continue
-            name, shape = opr.outputs[0].name or "", opr.tensors[0].shape
-            given = shapes.get(name, shape)
-            if given is None:
-                raise UsageError(f"the file leaves the shape of input {name!r} open: give example inputs (args)")
-            first[name] = tuple(given)
-        self.first = first
-        self.known = [infer_shapes(graph, oprs, first)]
-        if any(dynamic.values()):
-            self.known += self._others()
+    Attributes:
+        sizes: the inputs' shapes, one dict for each entry of `known`.
+    """
+
+    def __init__(self, request: Request, oprs: list[Opr]) -> None:
+        self.graph, self.oprs = request.graph, oprs
+        self.example, self.dynamic = request.example, request.dynamic
+        self.first = {name: shape for name, _, _, shape in request.inputs}
+        self.sizes = [self.first]
+        self.known = [infer_shapes(self.graph, oprs, self.first)]
+        if any(request.dynamic.values()):
+            self._add_others(request.other_sizes)
         self.observed = self._observe()
 
-    def _others(self) -> list[Inference]:
-        """Inference with other sizes of the dynamic axes, of which as many as make sense are tried."""
-        found, why = [], None
-        for change in (lambda n, i: 2 * n, lambda n, i: n + 1 + i, lambda n, i: 3 * n + i, lambda n, i: n + 32):
-            numbers: dict[str, int] = {}
-            sizes = dict(self.first)
-            for name, axes in self.dynamic.items():
-                shape = list(self.first[name])
-                for axis, symbol in axes.items():
-                    numbers.setdefault(symbol, change(shape[axis], len(numbers)))
-                    shape[axis] = numbers[symbol]
-                sizes[name] = tuple(shape)
+    def _add_others(self, given: Sequence[Mapping[str, Shape]]) -> None:
+        """Infer with other sizes of the dynamic axes: those given, then as many of some more as make sense."""
+        why: LoadRunError | None = None
+        for sizes in given:
+            self.sizes.append({**self.first, **sizes})
+            self.known.append(infer_shapes(self.graph, self.oprs, self.sizes[-1]))
+        changes: tuple[Callable[[int, int], int], ...] = (
+            lambda n, i: 2 * n,
+            lambda n, i: n + 1 + i,
+            lambda n, i: 3 * n + i,
+            lambda n, i: n + 32,
+            lambda n, i: max(n // 2, 1),
+            lambda n, i: max(n - 1 - i, 1),
+        )
+        for change in changes:
+            sizes = self._changed(change)
+            if sizes in self.sizes:
+                continue
             try:
-                found.append(infer_shapes(self.graph, self.oprs, sizes))
+                known = infer_shapes(self.graph, self.oprs, sizes)
             except LoadRunError as e:
                 why = e
-        if not found:
-            raise UsageError(f"no other sizes of the dynamic axes fit the model: {why}")
-        return found
+                continue
+            self.sizes.append(sizes)
+            self.known.append(known)
+        self._check(why)
+
+    def _changed(self, change: Callable[[int, int], int]) -> dict[str, Shape]:
+        """The example's shapes with other numbers for the sizes that have names."""
+        numbers: dict[str, int] = {}
+        sizes = dict(self.first)
+        for name, axes in self.dynamic.items():
+            shape = list(self.first[name])
+            for axis, symbol in axes.items():
+                if symbol not in numbers:
+                    numbers[symbol] = change(shape[axis], len(numbers))
+                shape[axis] = numbers[symbol]
+            sizes[name] = tuple(shape)
+        return sizes
+
+    def _check(self, why: LoadRunError | None) -> None:
+        for name, axes in self.dynamic.items():
+            for axis, symbol in axes.items():
+                if len({s[name][axis] for s in self.sizes}) < 2:
+                    raise UsageError(
+                        f"axis {axis} of {name!r} ({symbol}) cannot be dynamic: the model takes no other size. {why}"
+                    )
 
     def _observe(self) -> dict[int, tuple[int, ...]]:
         """Shapes that follow from values alone, as one run on numbers gives them."""
@@ -226,24 +243,36 @@ class _Plan:
 
 
 class _Walk:
-    def __init__(self, writer: Writer, graph: Graph, oprs: list[Opr], docs: bool) -> None:
+    def __init__(
+        self, writer: Writer, request: Request, oprs: list[Opr], sizes: Sequence[Mapping[str, Shape]]
+    ) -> None:
         self.w = writer
+        self.sizes = sizes
+        self.request = request
         self.oprs = oprs
-        self.docs = docs
-        self.inputs: dict[str, tuple[str, Var]] = {}
+        self.inputs: dict[str, str] = {}
         self.operators: dict[str, int] = {}
         for opr in oprs:
             for var in opr.inputs:
                 writer.readers.setdefault(var.id, []).append(opr)
 
-    def run(self, renamed: dict[str, str]) -> list[tuple[Opr, Refused]]:
+    def run(self) -> list[tuple[Opr, Refused]]:
         """Write all operators; which ones cannot be, and why."""
         refused: list[tuple[Opr, Refused]] = []
         lost: set[int] = set()
         w = self.w
-        for opr in self.oprs:
-            if opr.type == "Host2DeviceCopy":
-                self._input(opr.outputs[0], renamed)
+        by_name = {o.outputs[0].name or "": o for o in self.oprs if o.type == "Host2DeviceCopy"}
+        for name, new, dtype, _ in self.request.inputs:
+            self.inputs[name] = w.claim(new)
+            opr = by_name.get(name)
+            if opr is None:
+                continue
+            w.names[opr.outputs[0].id] = self.inputs[name]
+            try:
+                elem_of(dtype)
+            except Refused as e:
+                refused.append((opr, e))
+                lost.add(opr.outputs[0].id)
         for opr in self.oprs:
             self.operators[opr.title] = self.operators.get(opr.title, 0) + (opr.type not in _STORED)
             if opr.type in _STORED or all(w.value(v) is not None for v in opr.outputs):
@@ -254,7 +283,7 @@ class _Walk:
                 lost.update(v.id for v in opr.outputs)
                 if opr.type in TRANSLATIONS:
                     continue
-            w.doc = describe(opr) if self.docs else ""
+            w.doc = describe(opr) if self.request.docs else ""
             try:
                 self._write(opr)
             except Refused as e:
@@ -271,66 +300,75 @@ class _Walk:
         for var, name in zip(opr.outputs, names, strict=False):
             self.w.names[var.id] = name
 
-    def _input(self, var: Var, renamed: dict[str, str]) -> None:
-        name = renamed.get(var.name or "", var.name or f"input_{var.id}")
-        elem_of(self.w.dtype(var))
-        made = self.w.claim(name)
-        self.w.names[var.id] = made
-        self.inputs[var.name or ""] = made, var
-
-    def finish(
-        self,
-        ends: Mapping[str, Var],
-        plan: _Plan,
-        export_params: bool,
-        weights_are_inputs: bool,
-        opsets: dict[str, int],
-    ) -> Written:
-        """The model: outputs under their names, inputs in the graph's order."""
-        w = self.w
+    def finish(self, plan: _Plan) -> Written:
+        """The model: outputs under their names, inputs in order."""
+        w, request = self.w, self.request
         w.doc = ""
         outputs, named = [], {}
-        for name, var in ends.items():
-            own = w.claim(name)
+        for name, var in request.outputs.items():
+            own = named[name] = w.claim(name)
             try:
                 w.ops("Identity", w.name(var), out=[own])
             except Refused as e:
                 raise UnsupportedError(f"output {name!r} cannot be written as ONNX: {e}") from None
-            named[name] = own
-            try:
-                shape: tuple[int | str | None, ...] | None = self._symbols(w.shape(var), name)
-            except Refused:
-                shape = None
-            outputs.append(ValueMessage(own, elem_of(w.dtype(var)), shape))
+            outputs.append(ValueMessage(own, elem_of(w.dtype(var)), self._output_shape(name, var)))
         inputs = []
-        for name in sorted(self.inputs, key=str.encode):
-            made, var = self.inputs[name]
-            axes = plan.dynamic.get(name, {})
-            shape = tuple(axes.get(i, n) for i, n in enumerate(plan.first[name]))
-            inputs.append(ValueMessage(made, elem_of(w.dtype(var)), shape))
-        order = {name: made for name, (made, _) in sorted(self.inputs.items(), key=lambda i: i[0].encode())}
+        for name, _, dtype, shape in request.inputs:
+            axes = request.dynamic.get(name, {})
+            sized = tuple(axes.get(i, n) for i, n in enumerate(shape))
+            inputs.append(ValueMessage(self.inputs[name], elem_of(dtype), sized))
         graph = w.graph("main_graph", inputs, outputs)
         _merge_ends(graph)
-        if weights_are_inputs or not export_params:
-            graph.inputs += [ValueMessage(t.name, t.elem, t.dims) for t in graph.initializers]
-        if not export_params:
-            graph.initializers = []
-        used = {n.domain for n in graph.nodes if n.domain}
-        for domain in sorted(used - set(opsets)):
-            opsets[domain] = 1
-        model = ModelMessage(graph, {"": w.opset, **opsets}, ir_version(w.opset))
+        weights = [t for t in graph.initializers if t.name in w.params]
+        if request.weights_are_inputs or not request.export_params:
+            graph.inputs += [ValueMessage(t.name, t.elem, t.dims) for t in weights]
+        if not request.export_params:
+            graph.initializers = [t for t in graph.initializers if t.name not in w.params]
+        opsets = dict(request.opsets)
+        model = ModelMessage(graph, {"": w.opset, **opsets}, ir_version(w.opset), producer_version=__version__)
         return Written(
             model,
             w.opset,
-            order,
+            dict(self.inputs),
             named,
             dict(w.notes),
             {k: n for k, n in sorted(self.operators.items()) if n},
-            plan.dynamic,
+            plan.sizes,
+            weights,
         )
 
-    def _symbols(self, shape: tuple[int | None, ...], name: str) -> tuple[int | str | None, ...]:
-        return tuple(f"{name}_dim_{i}" if n is None else n for i, n in enumerate(shape))
+    def _output_shape(self, name: str, var: Var) -> tuple[int | str | None, ...] | None:
+        try:
+            shape = self.w.shape(var)
+        except Refused:
+            return None
+        given = self.request.output_sizes.get(name, {})
+        rank = len(shape)
+        symbols = {}
+        for axis, symbol in given.items():
+            if not -rank <= axis < rank:
+                raise UsageError(f"output {name!r} has {rank} axes, dynamic_axes names axis {axis}")
+            if shape[axis] is not None:
+                raise UsageError(
+                    f"axis {axis} of output {name!r} does not change with the inputs' sizes: it is {shape[axis]}"
+                )
+            symbols[axis % rank] = symbol
+        own = self._symbols_of_inputs(var)
+        return tuple(
+            symbols.get(i) or own.get(i) or f"{name}_dim_{i}" if n is None else n for i, n in enumerate(shape)
+        )
+
+    def _symbols_of_inputs(self, var: Var) -> dict[int, str]:
+        """Axes of an output that always have the size of an input's named axis."""
+        shapes = [k.shapes.get(var.id) for k in self.w.known]
+        found: dict[int, str] = {}
+        for name, axes in self.request.dynamic.items():
+            for axis, symbol in axes.items():
+                sizes = [s[name][axis] for s in self.sizes]
+                for i in range(len(shapes[0] or ())):
+                    if [s[i] if s is not None else None for s in shapes] == sizes:
+                        found.setdefault(i, symbol)
+        return found
 
 
 def _merge_ends(graph: GraphMessage) -> None:
@@ -363,15 +401,9 @@ def _merge_ends(graph: GraphMessage) -> None:
 
 
 def _captured(attributes: Iterable[object]) -> set[str]:
-    from .writing.emitter import free_names
-
     found: set[str] = set()
     for value in attributes:
         if isinstance(value, GraphMessage):
             found |= free_names(value)
     return found
 
-
-def weights(model: ModelMessage) -> list[TensorMessage]:
-    """The initializers of a model."""
-    return model.graph.initializers

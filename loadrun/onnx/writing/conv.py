@@ -13,9 +13,9 @@ import numpy as np
 from ... import params as P
 from ...dtypes import Array, DType
 from ...graph import Opr, Var
-from ...ops.conv_layout import Packing, output_packing
-from ...ops.conv_layout import to_plain as array_to_plain
-from ...ops.conv_rules import Plan, backward_plan, conv_plan
+from ...ops.conv.layout import Packing, output_packing
+from ...ops.conv.layout import to_plain as array_to_plain
+from ...ops.conv.rules import Plan, backward_plan, conv_plan
 from ...params import Format, NonlineMode
 from ..encode import ElemType
 from .elemwise_float import compose
@@ -65,10 +65,7 @@ def _filter(w: Writer, var: Var, plan: Plan) -> str:
         value = w.value(var)
         if value is not None and value.shape == array.shape and not plan.flip:
             return w.name(var)
-        key = f"{var.label}:plain"
-        if key not in w.initializers:
-            w.const(array, key)
-        return key
+        return w.derived(var, "plain", array)
     shape = [*plan.w.plain[:1], *plan.w.plain[1:]]
     out = w.reshape(w.transpose(w.name(var), plan.w.order), [shape[0] * shape[1], *shape[2:]])
     if plan.flip:
@@ -116,10 +113,7 @@ def _vector(w: Writer, var: Var, plan: Plan) -> str:
     shape = value.shape
     if value.size != plan.geo.channels or sum(n != 1 for n in shape) > 2:
         return ""
-    key = f"{var.label}:bias"
-    if key not in w.initializers:
-        w.const(np.ascontiguousarray(value.reshape(-1)), key)
-    return key
+    return w.derived(var, "bias", np.ascontiguousarray(value.reshape(-1)))
 
 
 def _out_dims(w: Writer, opr: Opr, packing: Packing) -> list[Dim]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...dtypes import DType
 from ...graph import Opr
-from ...ops.elemwise import promote
+from ...ops.elemwise.modes import promote
 from ...params import ElemwiseMode, ElemwiseMultiType
 from ...params import ElemwiseMultiTypeMode as M
 from ..encode import ElemType

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...graph import Var
-from ...ops.conv_layout import Packing
+from ...ops.conv.layout import Packing
 from .emitter import Dim, Emitter
 from .writer import Writer
 

@@ -33,10 +33,7 @@ def _turned(w: Writer, var: Var, turn: bool) -> str:
         return w.name(var)
     value = w.value(var)
     if value is not None:
-        key = f"{var.label}:transposed"
-        if key not in w.initializers:
-            w.const(np.ascontiguousarray(value.swapaxes(-1, -2)), key)
-        return key
+        return w.derived(var, "transposed", np.ascontiguousarray(value.swapaxes(-1, -2)))
     return w.transpose(w.name(var), [*range(rank - 2), rank - 1, rank - 2])
 
 

@@ -167,8 +167,5 @@ def _inference(w: Writer, opr: Opr, p: BN, shape: tuple[int, ...]) -> list[str]:
 def _flat(w: Writer, var: Var) -> str:
     value = w.value(var)
     assert value is not None
-    key = f"{var.label}:vector"
-    if key not in w.initializers:
-        w.const(np.ascontiguousarray(value.reshape(-1).astype(np.float32)), key)
-    return key
+    return w.derived(var, "vector", np.ascontiguousarray(value.reshape(-1).astype(np.float32)))
 

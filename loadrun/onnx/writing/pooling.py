@@ -6,7 +6,7 @@ import numpy as np
 
 from ...dtypes import DType
 from ...graph import Opr
-from ...ops.conv_layout import Packing, input_packing
+from ...ops.conv.layout import Packing, input_packing
 from ...ops.pooling import pool_windows
 from ...params import AdaptivePooling, Format, Pooling, PoolingMode
 from ..encode import ElemType

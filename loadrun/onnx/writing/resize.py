@@ -6,8 +6,8 @@ import numpy as np
 
 from ...dtypes import Array, DType
 from ...graph import Opr
-from ...ops.conv_layout import Packing, input_packing
-from ...ops.resize_cv import resize_cv
+from ...ops.conv.layout import Packing, input_packing
+from ...ops.image.resize_cv import resize_cv
 from ...params import Format, InterpolationMode, Resize, Resize3D
 from ..encode import ElemType
 from .emitter import Dim, Refused

@@ -76,6 +76,7 @@ class Writer(Emitter):
         self.names: dict[int, str] = {}
         self.weights: dict[int, Array] = {}
         self.notes: dict[str, str] = {}
+        self.params: set[str] = set()
         self.readers: dict[int, list[Opr]] = {}
         self._real: dict[int, str] = {}
         self._dims: dict[tuple[int, int], Dim] = {}
@@ -188,9 +189,21 @@ class Writer(Emitter):
             value = self.value(var)
             if value is None:
                 raise Refused(f"it reads output {var.index} of {describe(var.owner)}, which ONNX does not have")
-            # Initializers are shared by all subgraphs, whatever is being written.
-            self.names[var.id] = self.const(value, "" if value.nbytes < 64 and not var.name else var.label)
+            is_param = var.owner.type != "ImmutableTensor" and bool(var.owner.tensors)
+            plain = not is_param and value.nbytes < 64
+            self.names[var.id] = made = self.const(value, "" if plain else var.label)
+            if is_param:
+                self.params.add(made)
         return self.names[var.id]
+
+    def derived(self, var: Var, what: str, value: Array) -> str:
+        """A constant made from a weight: stored once, and a weight itself."""
+        key = f"{var.label}:{what}"
+        if key not in self.initializers:
+            self.const(value, key)
+            if var.owner.type != "ImmutableTensor":
+                self.params.add(key)
+        return key
 
     def real(self, var: Var) -> str:
         """The numbers that a quantized variable stands for, as float32; other variables as they are."""
