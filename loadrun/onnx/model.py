@@ -159,6 +159,8 @@ class _Plan:
         """Infer with other sizes of the dynamic axes: those given, then as many of some more as make sense."""
         why: LoadRunError | None = None
         for sizes in given:
+            if {**self.first, **sizes} in self.sizes:
+                continue
             self.sizes.append({**self.first, **sizes})
             self.known.append(infer_shapes(self.graph, self.oprs, self.sizes[-1]))
         changes: tuple[Callable[[int, int], int], ...] = (

@@ -15,7 +15,7 @@ __all__ = ["TRANSLATIONS", "Translation", "Writer", "load_families", "reason", "
 
 _FAMILIES = (
     *("io", "elemwise", "elemwise_multi", "shape", "indexing", "reduce", "linalg", "conv", "pooling"),
-    *("quantization", "norm", "select", "relayout", "rnn", "resize"),
+    *("quantization", "norm", "select", "relayout", "rnn", "resize", "warp", "roi"),
 )
 REASONS = {
     "SVD": "ONNX has no singular value decomposition",
