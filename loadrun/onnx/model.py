@@ -11,10 +11,11 @@ from .. import __version__
 from ..dtypes import Array, DType
 from ..errors import LoadRunError, UnsupportedError, UsageError
 from ..graph import Graph, Opr, Var
+from ..ops.control import find_branches
 from ..ops.infer import describe, infer_dtypes, infer_shapes
 from ..ops.registry import Call, Shape, implementation
 from .encode import GraphMessage, ModelMessage, TensorMessage, ValueMessage
-from .writing import TRANSLATIONS, load_families, reason
+from .writing import TRANSLATIONS, load_families
 from .writing.emitter import Refused, free_names
 from .writing.writer import Writer, elem_of
 
@@ -252,6 +253,8 @@ class _Walk:
         self.sizes = sizes
         self.request = request
         self.oprs = oprs
+        branches = find_branches(oprs)
+        self.inside, writer.merged = branches.guard, branches.merged
         self.inputs: dict[str, str] = {}
         self.operators: dict[str, int] = {}
         for opr in oprs:
@@ -277,7 +280,7 @@ class _Walk:
                 lost.add(opr.outputs[0].id)
         for opr in self.oprs:
             self.operators[opr.title] = self.operators.get(opr.title, 0) + (opr.type not in _STORED)
-            if opr.type in _STORED or all(w.value(v) is not None for v in opr.outputs):
+            if opr.id in self.inside or opr.type in _STORED or all(w.value(v) is not None for v in opr.outputs):
                 continue
             if all(v.id in w.names for v in opr.outputs):
                 continue
@@ -287,20 +290,11 @@ class _Walk:
                     continue
             w.doc = describe(opr) if self.request.docs else ""
             try:
-                self._write(opr)
+                w.translate(opr)
             except Refused as e:
-                refused.append((opr, e))
+                refused.append((e.opr or opr, e))
                 lost.update(v.id for v in opr.outputs)
         return refused
-
-    def _write(self, opr: Opr) -> None:
-        made = TRANSLATIONS.get(opr.type)
-        if made is None:
-            raise Refused(reason(opr.type))
-        found = made(self.w, opr)
-        names = [found] if isinstance(found, str) else list(found)
-        for var, name in zip(opr.outputs, names, strict=False):
-            self.w.names[var.id] = name
 
     def finish(self, plan: _Plan) -> Written:
         """The model: outputs under their names, inputs in order."""

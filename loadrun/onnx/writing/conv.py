@@ -159,7 +159,8 @@ def _convolve(w: Writer, opr: Opr, p: Any, plan: Plan, rest: tuple[Var, ...]) ->
     source, target = w.dtype(x), w.dtype(opr.outputs[0])
     mode = getattr(p, "nonlineMode", NonlineMode.IDENTITY)
     fmt: Format | str = p.format.name if isinstance(p, P.Convolution3D) else Format(int(p.format))
-    if target.name in ("Int32", "Int16", "QuantizedS32") and (source.name == "Int8" or source.is_quantized):
+    sums = mode == NonlineMode.IDENTITY and len(rest) < 2
+    if source.name == "Int8" or (source.is_quantized and target.name == "QuantizedS32" and sums):
         return _integer(w, opr, plan, fmt, rest, mode)
     filters = _filter(w, f, plan)
     if source.is_quantized:
@@ -198,8 +199,6 @@ def _integer(
     """Integer sums, with integers added to them."""
     x, f = opr.inputs[:2]
     target = w.dtype(opr.outputs[0])
-    if target.is_quantized and (mode != NonlineMode.IDENTITY or len(rest) > 1):
-        raise Refused(f"a nonlinearity or residual of a convolution to {target.name}")
     out = _sums(w, x, f, plan)
     for var in rest:
         out = w.op("Add", out, w.cast(_addend(w, var, fmt, plan, w.name(var)), ElemType.INT32))

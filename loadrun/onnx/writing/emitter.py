@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from ...dtypes import Array
+from ...graph import Opr
 from ..encode import Attribute, ElemType, GraphMessage, NodeMessage, TensorMessage, ValueMessage
 
 __all__ = ["Dim", "Emitter", "Refused"]
@@ -40,14 +41,17 @@ END = 2**63 - 1
 
 
 class Refused(Exception):
-    """An operator that cannot be written; `opset` is set when a newer opset could.
+    """An operator that cannot be written; the message says why.
 
-    The message says why.
+    Attributes:
+        opset: the opset that could write it, 0 if none could.
+        opr: the operator that the message is about.
     """
 
     def __init__(self, reason: str, opset: int = 0) -> None:
         super().__init__(reason)
         self.opset = opset
+        self.opr: Opr | None = None
 
 
 class Emitter:

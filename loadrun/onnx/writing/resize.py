@@ -44,12 +44,15 @@ def resize(w: Writer, opr: Opr) -> str:
         if like_cv and mode != InterpolationMode.NEAREST:
             if dtype.name == "Uint8":
                 w.note(opr, "8-bit images are blended in floats, OpenCV does so in 11-bit fixed point: one step may differ")
-            if mode not in _MODE:
+            fixed = None not in (*w.shape(x)[1:3], *w.shape(opr.outputs[0])[1:3])
+            if mode not in _MODE or (mode == InterpolationMode.CUBIC and fixed):
                 return _by_matrices(w, opr, mode)
     data = to_plain(w, w.name(x) if dtype.np == np.float32 else w.cast(w.name(x), ElemType.FLOAT), x, packing)
     n, c, _, _ = plain_dims(w, w.dims(x), packing)
     rows, columns = _target_dims(w, opr)
     out = _resize(w, data, [n, c, rows, columns], mode)
+    if p.format == Format.NHWC and dtype.name == "Uint8" and mode == InterpolationMode.LINEAR and shape[3] in (1, 3):
+        out = w.op("Floor", w.op("Add", out, w.f32(1e-4)))
     out = store(w, out, dtype) if dtype.np != np.float32 or dtype.name == "BFloat16" else out
     return to_packed(w, out, [n, c, rows, columns], packing)
 
@@ -76,11 +79,15 @@ def _resize(w: Writer, x: str, dims: list[Dim], mode: InterpolationMode) -> str:
     return w.op("Resize", x, nothing, scales, sizes, **attributes)  # type: ignore[arg-type]
 
 
-def _matrix(size: int, out: int, mode: InterpolationMode) -> Array:
-    """What one axis of an OpenCV resize does, as a matrix [out, size]: the images of unit vectors."""
-    image = np.eye(size, dtype=np.float32).reshape(1, size, size, 1)
-    made: Array = resize_cv(image, out, size, mode)[0, :, :, 0]
-    return made
+def _matrix(size: int, out: int, mode: InterpolationMode, larger: bool) -> Array:
+    """What one axis of an OpenCV resize does, as a matrix [out, size]: the images of unit vectors.
+
+    Args:
+        larger: whether any axis grows, which changes how areas are weighted along the other.
+    """
+    image = np.eye(size, dtype=np.float32).reshape(size, size, 1, 1)
+    made: Array = resize_cv(image, out, 2 if larger else 1, mode)[:, :, 0, 0]
+    return np.ascontiguousarray(made.T)
 
 
 def _by_matrices(w: Writer, opr: Opr, mode: InterpolationMode) -> str:
@@ -89,10 +96,15 @@ def _by_matrices(w: Writer, opr: Opr, mode: InterpolationMode) -> str:
     to = _target_dims(w, opr)
     if any(isinstance(n, str) for n in to):
         raise Refused(f"{mode.name} interpolation to a size that changes")
-    first, second = (_matrix(s, int(t), mode) for s, t in zip((rows, columns), to, strict=True))
+    larger = int(to[0]) > rows or int(to[1]) > columns
+    first, second = (_matrix(s, int(t), mode, larger) for s, t in zip((rows, columns), to, strict=True))
     planes = w.transpose(w.float(x), [0, 3, 1, 2])
     out = w.op("MatMul", w.op("MatMul", w.const(first), planes), w.const(np.ascontiguousarray(second.T)))
-    return store(w, w.transpose(out, [0, 2, 3, 1]), w.dtype(x))
+    out = w.transpose(out, [0, 2, 3, 1])
+    if w.dtype(x).name == "Uint8" and mode == InterpolationMode.AREA:
+        # OpenCV's way is cut off, not rounded; what is whole but for float32's last bit stays whole.
+        out = w.op("Floor", w.op("Add", out, w.f32(1e-4)))
+    return store(w, out, w.dtype(x))
 
 
 @translation("Resize3D")

@@ -9,7 +9,8 @@ Quantized values are held as their stored integers. BFloat16 ones are held as fl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TypeVar
 
 import numpy as np
@@ -17,18 +18,35 @@ import numpy as np
 from ...dtypes import Array, DType
 from ...errors import EngineError
 from ...graph import Opr, Var
+from ...ops.catalog import CATALOG, Op
 from ...ops.infer import Inference, describe
-from ...ops.registry import Call, implementation
-from ..encode import ElemType
+from ..encode import ElemType, NodeMessage
 from .emitter import Dim, Emitter, Refused
 
-__all__ = ["TRANSLATIONS", "Sizes", "Translation", "Writer", "elem_of", "translation"]
+__all__ = ["TRANSLATIONS", "Sizes", "Translation", "Writer", "elem_of", "reason", "translation"]
 
 Sizes = tuple[int | None, ...]
 """A shape; None where the size depends on what is fed."""
 Translation = Callable[["Writer", Opr], "str | Sequence[str]"]
 TRANSLATIONS: dict[str, Translation] = {}
 T = TypeVar("T", bound=Translation)
+REASONS = {
+    "SVD": "ONNX has no singular value decomposition",
+    "MatrixInverse": "ONNX has no inverse of a matrix",
+    "GammaRNG": "ONNX has no gamma distribution",
+    "BetaRNG": "ONNX has no beta distribution",
+    "PoissonRNG": "ONNX has no Poisson distribution",
+    "NvOf": "it runs only on graphics processors",
+    "AddUpdate": "it changes a weight; ONNX's graphs do not keep state",
+    "VirtualGrad": "it stands for gradients",
+    "CheckNonFinite": "it belongs to training",
+}
+_CATEGORIES = {
+    "backward": "it computes gradients, which belong to training",
+    "training": "it belongs to training",
+    "vendor": "it runs only inside its vendor's runtime or a private plug-in",
+    "control_flow": "MegEngine itself can neither dump nor load it",
+}
 BFLOAT16 = 16
 """ONNX's number of bfloat16, which only ever stands as the target of a Cast."""
 
@@ -58,6 +76,20 @@ def elem_of(dtype: DType) -> ElemType:
     return ElemType.of(dtype.np)
 
 
+def reason(name: str) -> str:
+    """Why operators of a type cannot be written.
+
+    >>> reason("SVD")
+    'ONNX has no singular value decomposition'
+    """
+    op: Op | None = CATALOG.get(name)
+    if name in REASONS:
+        return REASONS[name]
+    if op is not None and op.category in _CATEGORIES:
+        return _CATEGORIES[op.category]
+    return "no composition of ONNX's operators is known for it"
+
+
 class Writer(Emitter):
     """Emits ONNX for operators of a graph.
 
@@ -78,8 +110,56 @@ class Writer(Emitter):
         self.notes: dict[str, str] = {}
         self.params: set[str] = set()
         self.readers: dict[int, list[Opr]] = {}
+        self.merged: dict[int, tuple[Var, ...]] = {}
         self._real: dict[int, str] = {}
         self._dims: dict[tuple[int, int], Dim] = {}
+
+    # Translating
+
+    def translate(self, opr: Opr) -> None:
+        """Write one operator; its outputs get names.
+
+        Raises:
+            Refused: it cannot be written; the error says which operator it is about.
+        """
+        try:
+            made = TRANSLATIONS.get(opr.type)
+            if made is None:
+                raise Refused(reason(opr.type))
+            found = made(self, opr)
+        except Refused as e:
+            if e.opr is None:
+                e.opr = opr
+            raise
+        names = [found] if isinstance(found, str) else list(found)
+        for var, name in zip(opr.outputs, names, strict=False):
+            self.names[var.id] = name
+
+    def translate_for(self, variables: Sequence[Var]) -> None:
+        """Write what variables depend on and what is not written yet."""
+        stack, todo = [v.owner for v in variables], {}
+        while stack:
+            opr = stack.pop()
+            done = all(v.id in self.names or self.value(v) is not None for v in opr.outputs)
+            if done or opr.id in todo:
+                continue
+            todo[opr.id] = opr
+            stack.extend(v.owner for v in opr.inputs)
+        for number in sorted(todo):
+            self.translate(todo[number])
+
+    @contextmanager
+    def subgraph(self) -> Iterator[list[NodeMessage]]:
+        """Collect the nodes that are written inside, which may read all that is known outside."""
+        outer = self.nodes, self.names, self._real, self._dims, self._cast
+        body: list[NodeMessage] = []
+        self.nodes = body
+        self.names, self._real, self._dims = dict(self.names), dict(self._real), dict(self._dims)
+        self._cast = dict(self._cast)
+        try:
+            yield body
+        finally:
+            self.nodes, self.names, self._real, self._dims, self._cast = outer
 
     # What is known
 
@@ -319,18 +399,3 @@ class Writer(Emitter):
                 out.append(self.slice(name, [i], [i + 1], [0]))
         return out
 
-
-def run_kernel(opr: Opr, *args: Array) -> Array:
-    """What an operator of one output gives for constants, computed by its own kernel.
-
-    >>> from loadrun.params import Elemwise
-    >>> opr = Opr("Elemwise", (Elemwise(),))
-    >>> run_kernel(Opr("Copy"), np.ones(2, "f4")).tolist()
-    [1.0, 1.0]
-    """
-    impl = implementation(opr.type)
-    ins = tuple(v.dtype or DType("Float32") for v in opr.inputs)
-    outs = tuple(v.dtype or DType("Float32") for v in opr.outputs)
-    found = impl.kernel(Call(opr, ins, outs, (True,) * len(ins)), *args)
-    result: Array = found[0] if isinstance(found, tuple) else found
-    return result
