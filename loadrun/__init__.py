@@ -71,6 +71,7 @@ _ROOMS = frozenset(
         "hub",
         "jit",
         "module",
+        "onnx",
     )
     + ("quantization", "random", "utils")
 )

@@ -14,7 +14,7 @@ from ..registry import Call, Shape, ShapeCall, kernel
 from .color import convert_color, converted_shape
 from .sampling import border_index, store
 
-__all__: list[str] = []
+__all__ = ["blur_kernels", "dct_basis"]
 
 _MAX_KERNEL = 4095
 _SEQUENTIAL = 32
@@ -104,6 +104,19 @@ def _gaussian(size: int, sigma: float) -> Array:
     return (w * (1.0 / w.sum(dtype=np.float64))).astype(np.float32)
 
 
+def blur_kernels(p: GaussianBlur) -> tuple[Array, Array]:
+    """The float32 weights of a blur along rows and along columns.
+
+    Raises:
+        ValueError: an even or absurd kernel size, or neither size nor sigma.
+
+    >>> [k.tolist() for k in blur_kernels(GaussianBlur(kernel_height=3, kernel_width=1))]
+    [[1.0], [0.25, 0.5, 0.25]]
+    """
+    sigma_y = p.sigma_y if p.sigma_y > 0 else p.sigma_x
+    return _gaussian(p.kernel_width, p.sigma_x), _gaussian(p.kernel_height, sigma_y)
+
+
 def _blur_flops(opr: Opr, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> int:
     p = opr.get(GaussianBlur)
     return 2 * (p.kernel_height + p.kernel_width) * prod(outputs[0])
@@ -124,8 +137,7 @@ def gaussian_blur(c: Call, x: Array) -> Array:
     if p.border_mode == BorderMode.ISOLATED:
         raise ValueError("border mode ISOLATED is not supported")
     border = BorderMode.CONSTANT if p.border_mode == BorderMode.TRANSPARENT else p.border_mode
-    sigma_y = p.sigma_y if p.sigma_y > 0 else p.sigma_x
-    kernels = _gaussian(p.kernel_width, p.sigma_x), _gaussian(p.kernel_height, sigma_y)
+    kernels = blur_kernels(p)
     if 0 in x.shape:
         return np.zeros(x.shape, x.dtype)
     if x.dtype == np.float32:
@@ -230,7 +242,7 @@ def dct_channel_select(c: Call, x: Array, *mask: Array) -> Array:
     keep = _dct_keep(mask, ch, b * b)
     shape = _dct_output(p, n, ch * b * b if keep is None else len(keep), oh, ow)
     blocks = x.reshape(n, ch, oh, b, ow, b).transpose(0, 1, 2, 4, 3, 5).astype(np.float32)
-    basis = _dct_basis(b)
+    basis = dct_basis(b)
     if b <= _SEQUENTIAL:
         half = sum(basis[:, k, None] * blocks[..., k, None, :] for k in range(b))
         full = sum(half[..., k, None] * basis[:, k] for k in range(b))
@@ -259,7 +271,12 @@ def _dct_keep(mask: Sequence[Array], channels: int, coefficients: int) -> Array 
     return np.repeat(np.arange(channels) * coefficients, sizes) + value
 
 
-def _dct_basis(b: int) -> Array:
+def dct_basis(b: int) -> Array:
+    """The cosine basis of blocks of `b` pixels, float32 [coefficients, pixels]; its rows are orthonormal.
+
+    >>> dct_basis(2).round(3).tolist()
+    [[0.7070000171661377, 0.7070000171661377], [0.7070000171661377, -0.7070000171661377]]
+    """
     one = np.float32(1)
     i, j = np.arange(b, dtype=np.float32)[:, None], np.arange(b, dtype=np.float32)
     angle = (2 * j + one) * i * np.float32(np.pi) / np.float32(2 * b)
