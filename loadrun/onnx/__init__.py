@@ -4,7 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .export import Exported, OperatorExportTypes, TrainingMode, export
+    from .exporting import Exported, OperatorExportTypes, TrainingMode, export
     from .loading import load_model
     from .sizes import Dim
 
@@ -16,5 +16,5 @@ _ROOMS = {"Dim": "sizes", "load_model": "loading"}
 
 def __getattr__(name: str) -> Any:
     if name in __all__:
-        return getattr(import_module(f".{_ROOMS.get(name, 'export')}", __name__), name)
+        return getattr(import_module(f".{_ROOMS.get(name, 'exporting')}", __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

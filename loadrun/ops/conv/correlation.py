@@ -32,6 +32,7 @@ class CorrelationPlan:
 
     @property
     def channels(self) -> int:
+        """Displacements, each of which gives a channel."""
         return (2 * self.grid + 1) ** 2
 
 
