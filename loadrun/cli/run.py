@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import TextIO
 
 import numpy as np
 
@@ -19,6 +21,7 @@ from ..files import Names, replacing
 from ..inputs.lists import count_cases
 from ..report import text
 from ..runner import FileResult, Result, Runner, random_inputs
+from ..shown import clean
 from ..testcase import Bundle
 from .groups import Parser, Warnings, add_copy_option, exit_code, failure, progress, seed
 from .inputs import add_input_options, cases_of, check_input_options
@@ -47,6 +50,11 @@ def parser() -> Parser:
         "--warmup-iter", metavar="N", type=_count, default=1, help="untimed runs before them (default 1)"
     )
     p.add_argument("--json", metavar="FILE", help="write all results as JSON (- for standard output)")
+    p.add_argument(
+        "--explain",
+        action="store_true",
+        help="run the first failing testcase beside float64 and say where it parts",
+    )
     p.add_argument("--no-check", action="store_true", help="nothing to compare is wanted: exit with 0, not 3")
     p.add_argument(
         "--seed", type=seed, default=0, help="seed of random inputs and random operators (default 0)"
@@ -91,6 +99,8 @@ def main(argv: list[str]) -> int:
                             else f"  {text.timing_line(timing)}"
                         )
                         print(said, file=out)
+                if bundle is not None and file.first is not None:
+                    _where(file, bundle, args, out)
                 if report is not None:
                     report.end(file, timing)
                 if out is not None:
@@ -102,6 +112,30 @@ def main(argv: list[str]) -> int:
         if report is not None:
             report.close(code)
     return code
+
+
+def _where(file: FileResult, bundle: Bundle, args: argparse.Namespace, out: TextIO | None) -> None:
+    """Say how to find the operator that is to blame, or find it."""
+    if not args.explain:
+        if out is not None:
+            command = shlex.join(["loadrun", "diff", clean(bundle.path, 500), "--testcase", str(file.first)])
+            print(f"  where it began: {command} --against GOOD (another model, or float64)", file=out)
+        return
+    from ..diff import between  # for start-up cost: a pass needs none of it
+    from ..report.differences import differences
+    from ..rewrite.copies import bare
+
+    assert file.first is not None
+    where = out or sys.stdout
+    print(f"  testcase {file.first} beside the same model in float64:", file=where)
+    found = between(bare(bundle), "float64", bundle.testcases[file.first].inputs, seed=args.seed)
+    print("\n".join(f"  {line}" for text in differences(found) for line in text.splitlines()), file=where)
+    if found.agree:
+        print(
+            "  so the arithmetic holds: the model or the expected values are not those that were packed together; "
+            "compare with the model that it was packed from (loadrun diff --against)",
+            file=where,
+        )
 
 
 def _bundles(path: str, copy: bool) -> Iterator[tuple[FileResult, Bundle | None]]:

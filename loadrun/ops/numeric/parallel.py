@@ -23,7 +23,7 @@ import numpy as np
 from ...dtypes import Array
 from ...locks import after_fork
 
-__all__ = ["blas_serial", "blas_threads", "matmul", "parallel", "scratch", "set_threads", "threads"]
+__all__ = ["blas_serial", "blas_threads", "matmul", "parallel", "quota", "scratch", "set_threads", "threads"]
 
 _KEEP = 64 << 20
 """A thread keeps a scratch buffer of at most this many bytes."""
@@ -116,6 +116,8 @@ _local = threading.local()
 def threads() -> int:
     """How many threads `parallel` uses: what `set_threads` said, else the processors this process may use.
 
+    Those are what affinity, the quota of a container (Linux control groups) and OMP_NUM_THREADS leave.
+
     >>> threads() >= 1
     True
     """
@@ -124,10 +126,30 @@ def threads() -> int:
             _pool.size = len(os.sched_getaffinity(0))
         except AttributeError:
             _pool.size = os.cpu_count() or 1
+        _pool.size = min(_pool.size, quota() or _pool.size)
         limit = os.environ.get("OMP_NUM_THREADS", "")
         if limit.isascii() and limit.isdigit() and int(limit) > 0:
             _pool.size = min(_pool.size, int(limit))
     return _pool.size
+
+
+def quota(root: Path = Path("/sys/fs/cgroup")) -> int | None:
+    """How many processors the control group may keep busy, rounded up; None without a limit.
+
+    Args:
+        root: where the control groups are mounted: version 2 says ``quota period`` in ``cpu.max``, version 1 in two
+            files of ``cpu``, where -1 is no limit.
+    """
+    try:
+        words = (root / "cpu.max").read_text().split()
+    except OSError:
+        try:
+            words = [(root / "cpu" / f"cpu.cfs_{w}_us").read_text().strip() for w in ("quota", "period")]
+        except OSError:
+            return None
+    if len(words) != len(("quota", "period")) or not all(w.isdigit() for w in words) or int(words[1]) == 0:
+        return None
+    return max(1, -(-int(words[0]) // int(words[1])))
 
 
 def set_threads(n: int) -> None:
