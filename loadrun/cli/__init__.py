@@ -24,6 +24,7 @@ COMMANDS = {
     "unpack": "take a packed file apart",
     "diff": "find where two runs first part",
     "verify": "check a packed file against its digests and replay it",
+    "convert": "write a model in another format: .mge, .onnx",
 }
 
 

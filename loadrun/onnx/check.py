@@ -39,11 +39,17 @@ class Verification:
 
 def available() -> bool:
     """Whether onnx and onnxruntime are installed."""
-    return find_spec("onnx") is not None and find_spec("onnxruntime") is not None
+    return not _missing()
+
+
+def _missing() -> list[str]:
+    specs = {name: find_spec(name) for name in ("onnx", "onnxruntime")}
+    # A folder of that name on the path is found as a package without a file.
+    return [name for name, spec in specs.items() if spec is None or spec.origin is None]
 
 
 def _require() -> None:
-    missing = [n for n in ("onnx", "onnxruntime") if find_spec(n) is None]
+    missing = _missing()
     if missing:
         raise UsageError(f"verify=True needs {' and '.join(missing)}: pip install {' '.join(missing)}")
 

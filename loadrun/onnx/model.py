@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from .. import __version__
 from ..dtypes import Array, DType
+from ..engines.reference import ReferenceEngine
 from ..errors import LoadRunError, UnsupportedError, UsageError
 from ..graph import Graph, Opr, Var
 from ..ops.control import find_branches
 from ..ops.infer import describe, infer_dtypes, infer_shapes
-from ..ops.registry import Call, Shape, implementation
+from ..ops.registry import Shape
 from .encode import GraphMessage, ModelMessage, TensorMessage, ValueMessage
 from .writing import TRANSLATIONS, load_families
 from .writing.emitter import Refused, free_names
@@ -149,6 +148,7 @@ class _Plan:
     def __init__(self, request: Request, oprs: list[Opr]) -> None:
         self.graph, self.oprs = request.graph, oprs
         self.example, self.dynamic = request.example, request.dynamic
+        self.ends = list(request.outputs.values())
         self.first = {name: shape for name, _, _, shape in request.inputs}
         self.sizes = [self.first]
         self.known = [infer_shapes(self.graph, oprs, self.first)]
@@ -206,40 +206,24 @@ class _Plan:
                         f"axis {axis} of {name!r} ({symbol}) cannot be dynamic: the model takes no other size. {why}"
                     )
 
-    def _observe(self) -> dict[int, tuple[int, ...]]:
-        """Shapes that follow from values alone, as one run on numbers gives them."""
+    def _observe(self) -> dict[int, Shape]:
+        """Shapes that follow from values alone, as one run on the example's values gives them."""
         shapes = self.known[0].shapes
-        unknown = [o for o in self.oprs if any(v.id not in shapes for v in o.outputs)]
-        if not unknown or any(o.type.startswith("CondExec") for o in self.oprs):
-            return {}
-        values: dict[int, Array] = {}
-        rng = np.random.default_rng(0)
-        try:
-            for opr in self.graph.needed(v for o in unknown for v in o.outputs):
-                self._execute(opr, values, rng)
-        except Exception:
-            # Numbers at random may lie outside what an operator takes; what was seen until then is known.
-            pass
-        return {v.id: values[v.id].shape for o in unknown for v in o.outputs if v.id in values}
+        unknown = {v.id for o in self.oprs for v in o.outputs if v.id not in shapes}
+        found: dict[int, Shape] = {}
+        if not unknown or set(self.example) < set(self.first):
+            return found
 
-    def _execute(self, opr: Opr, values: dict[int, Array], rng: np.random.Generator) -> None:
-        if opr.type == "Host2DeviceCopy":
-            var = opr.outputs[0]
-            assert var.dtype is not None
-            given = self.example.get(var.name or "")
-            values[var.id] = rng.random(self.first[var.name or ""]).astype(var.dtype.np) if given is None else given
-            return
-        if opr.tensors:
-            for var, tensor in zip(opr.outputs, opr.tensors, strict=True):
-                values[var.id] = tensor.value()
-            return
-        ins = tuple(v.dtype for v in opr.inputs)
-        outs = tuple(v.dtype for v in opr.outputs)
-        call = Call(opr, ins, outs)  # type: ignore[arg-type]
-        with np.errstate(all="ignore"):
-            found = implementation(opr.type).kernel(call, *(values[v.id] for v in opr.inputs))
-        for var, value in zip(opr.outputs, found if isinstance(found, tuple) else (found,), strict=True):
-            values[var.id] = value
+        def see(opr: Opr, values: Sequence[Array]) -> None:
+            found.update((v.id, x.shape) for v, x in zip(opr.outputs, values, strict=True) if v.id in unknown)
+
+        engine = ReferenceEngine(self.graph, self.ends)
+        try:
+            engine.run({n: v for n, v in self.example.items() if n in engine.inputs}, see)
+        except LoadRunError:
+            # Values at random may lie outside what an operator takes; what was seen until then is known.
+            pass
+        return found
 
 
 # The walk over the operators

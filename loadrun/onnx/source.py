@@ -110,6 +110,8 @@ def _of_bundle(bundle: Bundle, positional: tuple[Any, ...], named: Mapping[str, 
             f"args has {len(positional)} values for {len(names)} inputs ({', '.join(names) or 'none'})"
         )
     given = dict(zip(names, positional, strict=False))
+    # Inputs that only checks read, or nothing, are no part of the model; values for them are not needed.
+    named = {n: v for n, v in named.items() if n in names or n not in {i.name for i in bundle.inputs}}
     unknown = sorted(set(named) - set(names))
     if unknown:
         raise UsageError(f"the model has no input {', '.join(unknown)}; its inputs are {', '.join(names)}")

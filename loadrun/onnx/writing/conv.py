@@ -18,7 +18,7 @@ from ...ops.conv.layout import to_plain as array_to_plain
 from ...ops.conv.rules import Plan, backward_plan, conv_plan
 from ...params import Format, NonlineMode
 from ..encode import ElemType
-from .elemwise_float import compose
+from .elemwise_float import compose, stepwise_h_swish
 from .emitter import Dim, Refused
 from .layout import plain_dims, to_packed, to_plain
 from .writer import Writer, translation
@@ -181,7 +181,10 @@ def _convolve(w: Writer, opr: Opr, p: Any, plan: Plan, rest: tuple[Var, ...]) ->
     out = w.op("Conv", data, filters, bias, **_attributes(plan))
     for var in later:
         out = w.op("Add", out, _addend(w, var, fmt, plan, w.float(var)))
-    out = activate(w, out, mode)
+    if target.is_quantized and mode == NonlineMode.H_SWISH:
+        out = stepwise_h_swish(w, out)
+    else:
+        out = activate(w, out, mode)
     if wide and not later and mode == NonlineMode.IDENTITY:
         return out
     return w.stored(out, target)
@@ -218,9 +221,7 @@ def batch_conv_bias(w: Writer, opr: Opr) -> str:
     filters = w.value(f)
     target, geo = w.dtype(opr.outputs[0]), plan.geo
     if filters is None:
-        if plan.w.order != tuple(range(len(plan.w.order))) and len(plan.w.order) != len(plan.w.plain):
-            raise Refused("packed filters of every sample that are computed")
-        whole = w.float(f)
+        whole = w.transpose(w.float(f), [0, *(a + 1 for a in plan.w.order)])
     else:
         plain = np.stack([array_to_plain(one, plan.w) for one in filters])
         whole = w.dequantize(w.const(plain), w.dtype(f)) if w.dtype(f).is_quantized else w.const(plain)

@@ -36,10 +36,10 @@ def convert(w: Writer, x: str, source: DType, target: DType) -> str:
     if "Complex64" in (source.name, target.name):
         raise Refused("complex numbers: ONNX's operators do not take them")
     if target.is_quantized:
-        real = w.dequantize(x, source) if source.is_quantized else _as_float(w, x, source)
         if target.name == "QuantizedS32":
-            return _to_s32(w, real, target, source.name == "Float32" or source.is_quantized)
-        return w.quantize(real, target, 8 if source.is_quantized else 2)
+            return _to_s32(w, x, source, target)
+        real = w.dequantize(x, source) if source.is_quantized else _as_float(w, x, source)
+        return w.quantize(real, target, 3 if source.is_quantized else 2)
     if source.is_quantized:
         x, source = w.dequantize(x, source), DType("Float32")
     if source.name == target.name:
@@ -54,11 +54,24 @@ def convert(w: Writer, x: str, source: DType, target: DType) -> str:
     return w.cast(x, elem_of(target))
 
 
-def _to_s32(w: Writer, real: str, target: DType, wraps: bool) -> str:
-    """Real numbers as QuantizedS32; what is too large becomes the lowest number where MegEngine makes it so."""
-    whole = w.round_away(w.op("Div", real, w.f32(target.scale)))
+_BY_REAL = ("QuantizedS16", "QuantizedS4", "Quantized4Asymm", "QuantizedS1")
+
+
+def _to_s32(w: Writer, x: str, source: DType, target: DType) -> str:
+    """A value as QuantizedS32, scaled once as MegEngine does; what is too large becomes the lowest number there."""
+    unit = np.float32(target.scale)
+    factor = np.float32(1) / unit
+    if source.is_quantized and source.name not in _BY_REAL:
+        value = w.cast(x, ElemType.FLOAT)
+        if source.zero_point:
+            value = w.op("Sub", value, w.f32(source.zero_point))
+        factor = np.float32(source.scale) * factor if source.is_asymmetric else np.float32(source.scale) / unit
+    else:
+        value = w.dequantize(x, source) if source.is_quantized else _as_float(w, x, source)
+    whole = w.round_away(w.op("Mul", value, w.const(factor)))
     limit = np.iinfo(np.int32)
     fits = w.cast(w.clip(whole, float(limit.min), 2147483520.0), ElemType.INT32)
+    wraps = source.name == "Float32" or (source.is_quantized and source.name not in _BY_REAL)
     large = w.leq(w.f32(2.0**31), whole)
     return w.where(large, w.const(np.int32(limit.min if wraps else limit.max)), fits)
 

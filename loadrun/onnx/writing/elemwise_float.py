@@ -9,7 +9,7 @@ from ...params import ElemwiseMode as M
 from ..encode import ElemType
 from .emitter import Emitter, Refused
 
-__all__ = ["COMPOSED", "SINGLE", "compose", "erf_gelu"]
+__all__ = ["COMPOSED", "SINGLE", "compose", "erf_gelu", "stepwise_h_swish"]
 
 Function = Callable[..., str]
 
@@ -75,8 +75,11 @@ def erf_gelu(e: Emitter, x: str) -> str:
 
 
 def _h_swish(e: Emitter, x: str) -> str:
-    if e.opset >= 14:
-        return e.op("HardSwish", x)
+    return e.op("HardSwish", x) if e.opset >= 14 else stepwise_h_swish(e, x)
+
+
+def stepwise_h_swish(e: Emitter, x: str) -> str:
+    """``x clip(x + 3, 0, 6) / 6`` in MegEngine's order, whose last bit decides how results are quantized."""
     return e.op("Mul", e.op("Mul", x, e.clip(e.op("Add", x, e.f32(3)), 0, 6)), e.f32(1 / 6))
 
 

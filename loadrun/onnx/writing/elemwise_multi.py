@@ -9,7 +9,7 @@ from ...params import ElemwiseMode, ElemwiseMultiType
 from ...params import ElemwiseMultiTypeMode as M
 from ..encode import ElemType
 from .elemwise import convert, multiply_high, round_shift
-from .elemwise_float import compose
+from .elemwise_float import compose, stepwise_h_swish
 from .emitter import Refused
 from .writer import Writer, elem_of, translation
 
@@ -35,8 +35,12 @@ def elemwise_multi_type(w: Writer, opr: Opr) -> str:
     mode = opr.get(ElemwiseMultiType).mode
     target = w.dtype(opr.outputs[0])
     if mode.name.startswith("Q"):
-        real = compose(w, ElemwiseMode[mode.name[1:]], *(w.real(v) for v in opr.inputs))
-        return w.quantize(real, target)
+        args = [w.real(v) for v in opr.inputs]
+        if mode is M.QH_SWISH:
+            return w.quantize(stepwise_h_swish(w, *args), target)
+        if mode is M.QFUSE_ADD_H_SWISH:
+            return w.quantize(stepwise_h_swish(w, w.op("Add", *args)), target)
+        return w.quantize(compose(w, ElemwiseMode[mode.name[1:]], *args), target)
     if mode in _BOOL:
         return _compare(w, opr, mode)
     if mode in _MUL_ADD or mode is M.MUL_INT16xF32xF32:

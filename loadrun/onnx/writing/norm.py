@@ -7,6 +7,7 @@ import numpy as np
 from ...graph import Opr, Var
 from ...ops.shape import axis_of
 from ...params import BN, LRN, BNFwdMode, GeneralNorm, GroupNorm, LayerNorm, Softmax
+from ..encode import ElemType
 from .emitter import Dim, Refused
 from .writer import Writer, translation
 
@@ -74,13 +75,17 @@ def _ones(w: Writer, x: Var, axes: list[int]) -> str:
 
 @translation("GeneralNorm")
 def general_norm(w: Writer, opr: Opr) -> list[str]:
-    """Composed."""
+    """Composed; the variance is the difference of two means in float64, as MegEngine has it."""
     p, x = opr.get(GeneralNorm), opr.inputs[0]
     axes = list(range(int(p.axis_start), int(p.axis_end)))
     rank = w.rank(x)
-    mean, gap, variance = _moments(w, w.float(x), axes)
-    root = w.op("Sqrt", w.op("Add", variance, w.f32(p.eps)))
-    out = w.op("Div", gap, root)
+    value = w.float(x)
+    mean = w.cast(w.reduce("ReduceMean", w.cast(value, ElemType.DOUBLE), axes), ElemType.FLOAT)
+    squares, product = (w.cast(w.op("Mul", v, v), ElemType.DOUBLE) for v in (value, mean))
+    variance = w.op("Abs", w.op("Sub", w.reduce("ReduceMean", squares, axes), product))
+    eps = w.const(np.float64(np.float32(p.eps)))
+    root = w.cast(w.op("Sqrt", w.op("Add", variance, eps)), ElemType.FLOAT)
+    out = w.op("Div", w.op("Sub", value, mean), root)
     if p.affine:
         behind = range(len(axes), len(axes) + rank - int(p.axis_end))
         weight, bias = (w.unsqueeze(w.float(v), list(behind)) for v in opr.inputs[1:3])

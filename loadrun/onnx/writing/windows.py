@@ -122,22 +122,21 @@ def sliding_window_transpose(w: Writer, opr: Opr) -> str:
 
 @translation("MaskPropagate")
 def mask_propagate(w: Writer, opr: Opr) -> str:
-    """MaxPool of what is not zero."""
+    """The largest of what is not zero in every window, gathered by rows and columns."""
     p, (x,) = opr.get(P.MaskPropagate), opr.inputs
-    some = w.cast(w.cast(w.name(x), ElemType.BOOL), ElemType.FLOAT)
-    pads = [p.pad_h, p.pad_w] * 2
-    image = w.pad(w.unsqueeze(some, [0, 1]), [0, 0, p.pad_h, p.pad_w] * 2, value=w.f32(0)) if any(pads) else w.unsqueeze(
-        some, [0, 1]
+    some = w.cast(w.cast(w.name(x), ElemType.BOOL), ElemType.INT32)
+    out = unfolded(
+        w,
+        some,
+        w.dims(x),
+        (0, 1),
+        (p.kernel_h, p.kernel_w),
+        (p.pad_h, p.pad_w),
+        (p.stride_h, p.stride_w),
+        (p.dilate_h, p.dilate_w),
+        w.const(np.int32(0)),
     )
-    w.need(10, "pooling with dilation")
-    out = w.op(
-        "MaxPool",
-        image,
-        kernel_shape=[p.kernel_h, p.kernel_w],
-        strides=[p.stride_h, p.stride_w],
-        dilations=[p.dilate_h, p.dilate_w],
-    )
-    return w.cast(w.squeeze(out, [0, 1]), elem_of(w.dtype(x)))
+    return w.cast(w.reduce("ReduceMax", out, [0, 2], 0), elem_of(w.dtype(x)))
 
 
 # Convolutions by position

@@ -313,7 +313,7 @@ class Writer(Emitter):
         # The zero point says the type where a runtime moves the operator and needs its inverse.
         return self.op("DequantizeLinear", x, scale, self.const(dtype.np.type(dtype.zero_point)))
 
-    def quantize(self, x: str, dtype: DType, noise: int = 8) -> str:
+    def quantize(self, x: str, dtype: DType, noise: int = 3) -> str:
         """Float32 numbers as stored integers: halves away from zero, as MegEngine rounds them.
 
         QuantizeLinear rounds halves to even, so it gets a scale that is a little smaller.
@@ -333,7 +333,10 @@ class Writer(Emitter):
         scale = np.float32(dtype.scale)
         if dtype.name in ("QuantizedS32", "QuantizedS16") or self.opset < 10:
             top = 2147483520 if dtype.name == "QuantizedS32" else high
-            whole = self.round_away(self.op("Div", x, self.f32(float(scale))))
+            by = self.op("Div", x, self.const(scale))
+            if dtype.name == "QuantizedS32":
+                by = self.op("Mul", x, self.const(np.float32(1) / scale))
+            whole = self.round_away(by)
             if dtype.zero_point:
                 whole = self.op("Add", whole, self.f32(dtype.zero_point))
             return self.cast(self.clip(whole, float(low), float(top)), elem_of(dtype))
