@@ -9,7 +9,7 @@ hold for all floats, and its kernels of two inputs have a fault. What would give
   the graph still has them (`loadrun.optimize.cleanup.stable` does the same to traces, at every level but 0);
 - ``PowC`` with the exponents 0 and 1 cannot be loaded: they are written as ones, and as the base;
 - an operand that is broadcast along the first axes or has gaps in memory is read as if it lay densely where the other
-  is a row: a Copy makes it dense.
+  is a row: two Reshapes make it dense.
 
 Nothing removes these operators while MegEngine loads and runs a graph; loadrun's optimization may, and puts them back.
 """
@@ -32,6 +32,7 @@ from .copies import subgraph
 
 __all__ = ["guarded"]
 
+_INT = DType("Int32")
 _CLOSE = 1e-6
 _PRODUCTS = (M.MUL, M.TRUE_DIV)
 _SUMS = frozenset({M.ADD, M.SUB, M.NEGATE, M.FUSE_MUL_ADD3, M.FUSE_MUL_ADD4})
@@ -112,11 +113,7 @@ class _Plan:
             return x
         found = self.made.get((x.id, type))
         if found is None:
-            node = x.owner.comp_node[:1]
-            if type == "Elemwise":
-                (found,) = made.add(type, P.Elemwise(mode=M.MAX), inputs=[x, x], comp_node=node)
-            else:
-                (found,) = made.add(type, inputs=[x], comp_node=node)
+            found = _dense(made, x) if type == "ReshapeV1" else _same(made, x)
             found.dtype, found.shape = x.dtype, x.shape
             self.made[x.id, type] = found
         return found
@@ -133,7 +130,7 @@ class _Plan:
         others = [w for v in opr.inputs for w in _terms(v, opr)]
         for i in loose:
             if any(w is not opr.inputs[i] and self._may_be_row(w, opr.inputs[i]) for w in others):
-                change.between[i] = "Copy"
+                change.between[i] = "ReshapeV1"
 
     def _may_be_row(self, var: Var, other: Var) -> bool:
         """Whether a variable may be repeated along the first axes of another."""
@@ -145,6 +142,22 @@ class _Plan:
         if prod(own) <= 1 or own[-1] == 1:
             return False
         return len(own) < len(wide) or any(n == 1 for n in own[:-1])
+
+
+def _same(made: Graph, x: Var) -> Var:
+    return made.add("Elemwise", P.Elemwise(mode=M.MAX), inputs=[x, x], comp_node=x.owner.comp_node[:1])[0]
+
+
+def _dense(made: Graph, x: Var) -> Var:
+    """The same values in a block of their own: MegEngine's Copy keeps gaps, a vector has none."""
+    node = x.owner.comp_node[:1]
+    value = np.ones(1, np.int32)
+    (one,) = made.add("ImmutableTensor", tensors=[Tensor(_INT, (1,), None, encode(value, _INT))])
+    (shape,) = made.add("GetVarShapeV1", P.OptionalAxisV1(), inputs=[x], comp_node=node)
+    (flat,) = made.add("ReshapeV1", P.OptionalAxisV1(axis=0), inputs=[x, one], comp_node=node)
+    one.dtype = shape.dtype = _INT
+    flat.dtype = x.dtype
+    return made.add("ReshapeV1", P.OptionalAxisV1(), inputs=[flat, shape], comp_node=node)[0]
 
 
 def _shapes(graph: Graph) -> dict[int, tuple[int, ...]]:
@@ -267,7 +280,7 @@ def _trivial_power(made: Graph, opr: Opr, x: Var, exponent: int) -> Var:
         (one,) = made.add("ImmutableTensor", tensors=[Tensor(dtype, (1,), None, encode(value, dtype))])
         (shape,) = made.add("GetVarShapeV1", P.OptionalAxisV1(), inputs=[x])
         (out,) = made.add("Broadcast", P.Empty(), inputs=[one, shape])
-        one.dtype, shape.dtype = dtype, DType("Int32")
+        one.dtype, shape.dtype = dtype, _INT
     out.dtype, out.shape = dtype, opr.outputs[0].shape
     return out
 
