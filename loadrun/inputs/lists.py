@@ -19,8 +19,8 @@ __all__ = ["Located", "count_cases", "expand", "located", "read_pipes"]
 _MAX_DEPTH = 16
 _MAX_LINE = 2**20
 _MAX_PIPE = 2**24
-_MOST_TIMES = 16
-_MIN_UNFOLDED = 2**20
+_MOST_TIMES = 8
+_MIN_UNFOLDED = 2**18
 """Bytes that small list files may come to, however they take in one another."""
 _PATIENCE = 10
 
