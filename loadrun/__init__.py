@@ -71,7 +71,7 @@ _ROOMS = frozenset(
         "jit",
         "module",
     )
-    + ("quantization", "random", "utils")
+    + ("quantization", "random", "torch", "utils")
 )
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+import torch.fx.experimental._config
 
 from ..errors import TraceError, UnsupportedError
 from .registry import lowering_of
@@ -39,24 +40,59 @@ class Problem:
     place: str
 
 
-def export(module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], dynamic_shapes: Any) -> Any:
+def export(
+    module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], dynamic_shapes: Any, follow_one: bool = False
+) -> Any:
     """The exported program of a module, without in-place operators.
+
+    Args:
+        module, args, kwargs, dynamic_shapes: what `torch.export.export` takes.
+        follow_one: whether a dynamic size may be 1 in the example, which torch else takes for fixed.
 
     Raises:
         TraceError: torch cannot export it; the text is torch's own.
     """
     with quiet():
+        if follow_one and (program := _following_one(module, args, kwargs, dynamic_shapes)) is not None:
+            return program
         try:
-            program = torch.export.export(
-                module, args, dict(kwargs), dynamic_shapes=dynamic_shapes, strict=False
-            )
-            program = program.run_decompositions({})
-            return _decomposed(program)
+            return _exported(module, args, kwargs, dynamic_shapes)
         except Exception as error:
             raise TraceError(
                 f"torch cannot export {_named(module)}: {_first_lines(error)}\n  a branch on a value needs torch.cond, "
                 "a call that cannot be traced has to move out of the module"
             ) from error
+
+
+def _exported(module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], shapes: Any) -> Any:
+    program = torch.export.export(module, args, dict(kwargs), dynamic_shapes=shapes, strict=False)
+    if any(_writes(n) for n in _nodes(program)):
+        program = program.run_decompositions({})
+    return _decomposed(program)
+
+
+def _writes(node: Any) -> bool:
+    """Whether a call writes into a tensor, so that the graph has to be made functional first."""
+    if not isinstance(node.target, torch._ops.OpOverload):
+        return False
+    training = node.args[5:6] if "batch_norm.default" in str(node.target) else ()
+    return node.target._schema.is_mutable or any(training) or "instance_norm" in str(node.target)
+
+
+def _following_one(module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], shapes: Any) -> Any:
+    """The program in which a batch of one is a dynamic size, None where torch cannot make it."""
+    leaves = torch.utils._pytree.tree_leaves((args, dict(kwargs)))
+    if all(x.ndim == 0 or x.shape[0] != 1 for x in leaves if isinstance(x, torch.Tensor)):
+        return None
+    config = torch.fx.experimental._config
+    if not hasattr(config, "backed_size_oblivious"):
+        return None
+    try:
+        with config.patch(backed_size_oblivious=True):
+            return _exported(module, args, kwargs, shapes)
+    except Exception:
+        # The module tells one from many; then it is exported for one.
+        return None
 
 
 @contextmanager
@@ -151,10 +187,10 @@ def place_of(node: Any) -> str:
             path, kind = str(entry[0]), str(entry[1]).rpartition(".")[2]
     where = f"{path or 'the module itself'} ({kind})" if kind else ""
     lines = re.findall(r'File "([^"]+)", line (\d+), in [^\n]*\n\s*([^\n]*)', node.meta.get("stack_trace") or "")
-    own = [f for f in lines if "/torch/" not in f[0] and not f[0].startswith(("torch/", "<"))]
-    if not lines:
+    own = [f for f in lines if "/torch/" not in f[0] and "/loadrun/" not in f[0] and not f[0].startswith(("torch/", "<"))]
+    if not own:
         return where
-    file, line, text = (own or lines)[-1]
+    file, line, text = own[-1]
     return f"{where}{', ' if where else ''}{file}:{line}: {text.strip()}"
 
 

@@ -11,6 +11,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from ..errors import LoadRunError, UnsupportedError
+from ..graph import Var
 from ..imperative import Tensor
 from ..imperative.naming import scope
 from ..lowering.array import Array
@@ -41,7 +42,7 @@ class Interpreter:
         module: what it was made of, for messages.
 
     Attributes:
-        values: what each node gave, by name, as the variables of the running trace.
+        variables: what each node gave, by name, as a variable of the recorded graph, and whether it has no axes.
     """
 
     def __init__(self, program: Any, module: Any) -> None:
@@ -49,7 +50,7 @@ class Interpreter:
         self.module = module
         self.constants = _constants(program)
         self.problems: list[Problem] = []
-        self.values: dict[str, Any] = {}
+        self.variables: dict[str, tuple[Var, bool]] = {}
 
     def run(self, inputs: Mapping[str, Any]) -> list[Any]:
         """Record the whole program.
@@ -84,8 +85,9 @@ class Interpreter:
                 return _mapped(node.args[0], env)
             else:
                 env[node] = self._node(node, env)
-            if top:
-                self.values[node.name] = env[node]
+            found = env.get(node)
+            if top and isinstance(found, Tensor) and found._var is not None:
+                self.variables[node.name] = found._var, found._scalar
         return None
 
     def _node(self, node: Any, env: Mapping[Any, Any]) -> Any:

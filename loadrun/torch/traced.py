@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -18,6 +19,7 @@ from ..imperative import Tensor
 from ..imperative.sizes import Dim
 from ..jit.checking import error_between
 from ..jit.dumping import Dumps
+from ..jit.evaluate import Evaluator
 from ..jit.tracing import trace as Recording
 from ..pack.capture import Recorder
 from ..testcase import Bundle
@@ -60,6 +62,7 @@ class Traced(Dumps):
         self._names: Any = None
         self._symbolic = False
         self._guards: Any = None
+        self._interpreter: Any = None
         self._lock = threading.RLock()
 
     # What dumps look at
@@ -146,7 +149,7 @@ class Traced(Dumps):
         shapes = _every_size(args, kwargs) if self._dynamic is True else self._dynamic
         module = as_module(self.module)
         with torch.no_grad():
-            program = export(module, args, kwargs, shapes)
+            program = export(module, args, kwargs, shapes, follow_one=self._dynamic is True)
         problems = unsupported(program)
         if problems:
             raise refusal(module, problems)
@@ -185,8 +188,20 @@ class Traced(Dumps):
         found = self._inner(*self._feeds(flat))
         return [x.numpy() for x in (found.values() if self._by_key else found)]
 
+    def values_of(self, flat: Sequence[Any]) -> dict[str, Array]:
+        """The recorded values of the exported graph's nodes for the leaves of a call's arguments, by name."""
+        evaluator = Evaluator()
+        for key, tensor in zip(self.recording.args, self._feeds(flat), strict=True):
+            evaluator.values[self.recording.args[key].id] = tensor._stored()
+        for capture in self.recording.captures:
+            evaluator.values[capture.var.id] = capture.value
+        return {
+            name: evaluator.value(var).reshape(()) if scalar else evaluator.value(var)
+            for name, (var, scalar) in self._interpreter.variables.items()
+        }
+
     def _recorded(self, module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        interpreter = Interpreter(self.program, module)
+        interpreter = self._interpreter = Interpreter(self.program, module)
         self._keys = self._output_keys()
 
         self._by_key = isinstance(self._nested(range(len(self._user_outputs()))), dict)
@@ -369,16 +384,23 @@ class _Function(torch.nn.Module):
         super().__init__()
         owner = owner_of(function)
         self._loadrun_name = f"the function {getattr(function, '__qualname__', function)}"
-        self._method = ""
-        self._call = function
         if isinstance(owner, torch.nn.Module):
-            self.owner = owner
-            self._method = function.__name__
-            self._call = getattr(type(owner), self._method)
+            # Its parameters are found under their own names.
+            self.__dict__.update({k: owner.__dict__[k] for k in ("_parameters", "_buffers", "_modules")})
 
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Call it."""
-        return self._call(self.owner, *args, **kwargs) if self._method else self._call(*args, **kwargs)
+        def forward(*args: Any, **kwargs: Any) -> Any:
+            return function(*args, **kwargs)
+
+        # Torch pairs dynamic sizes with the names of the parameters.
+        forward.__signature__ = _signature(function)  # type: ignore[attr-defined]
+        self.forward = forward
+
+
+def _signature(function: Callable[..., Any]) -> inspect.Signature:
+    try:
+        return inspect.signature(function)
+    except ValueError:
+        return inspect.Signature([inspect.Parameter("args", inspect.Parameter.VAR_POSITIONAL)])
 
 
 def owner_of(function: Any) -> Any:
@@ -406,7 +428,9 @@ def _every_size(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
 
     def auto(leaf: Any) -> Any:
         if isinstance(leaf, torch.Tensor):
-            return dict.fromkeys(range(leaf.ndim), torch.export.Dim.AUTO)
+            # A size of 0 or 1 is fixed, but for that of a batch of one.
+            dim = torch.export.Dim
+            return {i: dim.AUTO if n > 1 or (n == 1 and i == 0) else dim.STATIC for i, n in enumerate(leaf.shape)}
         return None
 
     shapes = pytree.tree_map(auto, tuple(args))
