@@ -132,15 +132,11 @@ def _decompositions(targets: set[Any]) -> dict[Any, Callable[..., Any]]:
     given = [t for t in targets if isinstance(t, torch._ops.OpOverload)]
     if not given:
         return {}
-    found: dict[Any, Callable[..., Any]] = {
-        k: v for k, v in get_decompositions(given).items() if k in targets
-    }
+    found: dict[Any, Callable[..., Any]] = {t: t.decompose for t in given if t._can_decompose()}
+    rest = [t for t in given if t not in found]
+    found.update((k, v) for k, v in get_decompositions(rest).items() if k in rest)
     core = core_aten_decompositions()
-    for target in given:
-        if target not in found and target in core:
-            found[target] = core[target]
-        if target not in found and target._can_decompose():
-            found[target] = target.decompose
+    found.update((t, core[t]) for t in rest if t not in found and t in core)
     return found
 
 
@@ -168,14 +164,24 @@ def name_of_target(target: Any) -> str:
 
 
 def _is_missing(node: Any) -> bool:
+    from .interpret import is_control
     from .sizes import is_size_operator
 
+    if is_control(node.target):
+        return False
     return not is_size_operator(node.target) and lowering_of(name_of_target(node.target)) is None
 
 
 def unsupported(program: Any) -> list[Problem]:
     """Every operator of a program that has no lowering."""
-    return [Problem(name_of_target(n.target), "", place_of(n)) for n in _nodes(program) if _is_missing(n)]
+    found: dict[tuple[Any, ...], Problem] = {}
+    for node in _nodes(program):
+        if _is_missing(node):
+            # What a decomposition is made of tells a user less than the operator that was decomposed.
+            target = name_of_target(node.meta.get("original_aten") or node.target)
+            problem = Problem(target, "", place_of(node))
+            found.setdefault((target, node.meta.get("stack_trace"), problem.place), problem)
+    return list(found.values())
 
 
 def place_of(node: Any) -> str:

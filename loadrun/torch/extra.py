@@ -17,11 +17,13 @@ def need_torch() -> Any:
     """
     try:
         import torch
-    except ImportError as error:
+
+        version = torch.__version__
+    except (ImportError, AttributeError) as error:
         raise UsageError(
             "tracing a PyTorch module needs the package torch (2.5 or later): pip install 'loadrun[torch]'"
         ) from error
-    numbers = tuple(int(n) for n in torch.__version__.split("+")[0].split(".")[:2])
+    numbers = tuple(int(n) for n in version.split("+")[0].split(".")[:2])
     if numbers < (2, 5):
-        raise UsageError(f"torch {torch.__version__} is installed; tracing PyTorch modules needs 2.5 or later")
+        raise UsageError(f"torch {version} is installed; tracing PyTorch modules needs 2.5 or later")
     return torch

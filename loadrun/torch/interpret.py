@@ -21,17 +21,24 @@ from .registry import Refused, lowering_of
 from .sizes import computed, is_size_operator
 from .values import arr, constant, narrow, ten
 
-__all__ = ["Interpreter"]
+__all__ = ["Interpreter", "is_control"]
 
 _WRAPPERS = {
-    "wrap_with_set_grad_enabled": 1,
-    "wrap_with_autocast": 4,
-    "invoke_subgraph": 2,
-    "wrap": 0,
-    "checkpoint": 0,
-    "tag_activation_checkpoint": 0,
+    "wrap_with_set_grad_enabled",
+    "wrap_with_autocast",
+    "invoke_subgraph",
+    "wrap",
+    "checkpoint",
+    "tag_activation_checkpoint",
 }
-"""Higher-order operators that call a graph: how many arguments stand before it, other than those of the graph."""
+"""Higher-order operators that only call a graph, whose arguments stand last."""
+
+
+def is_control(target: Any) -> bool:
+    """Whether a higher-order operator is one that is followed here."""
+    return isinstance(target, torch._ops.HigherOrderOperator) and (
+        target.name() == "cond" or target.name() in _WRAPPERS
+    )
 
 
 class Interpreter:

@@ -30,6 +30,10 @@ _NARROW = {
     torch.int8: "int8",
     torch.uint8: "uint8",
     torch.bool: "bool",
+    # A quantized tensor is the floats that it stands for.
+    torch.qint8: "float32",
+    torch.quint8: "float32",
+    torch.qint32: "float32",
 }
 
 

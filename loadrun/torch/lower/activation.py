@@ -28,7 +28,8 @@ _OWN: dict[str, Callable[..., Any]] = {
 def _own(function: Callable[..., Any]) -> Callable[..., Any]:
     def lowered(call: Call, x: Any) -> Any:
         if call.dtype.kind != "f":
-            return np.maximum(arr(x, call.dtype), 0)
+            found = np.maximum(arr(x, call.dtype), 0)
+            return np.minimum(found, 6) if function is F.relu6 else found
         return function(ten(x, call.dtype))
 
     return lowered

@@ -93,6 +93,8 @@ _BINARY: dict[str, Callable[..., Any]] = {
 
 def _unary(function: Callable[..., Any]) -> Callable[..., Any]:
     def lowered(call: Call, x: Any) -> Any:
+        if call.dtype == np.bool_ and function is not np.invert:
+            return ten(x, call.dtype)
         return function(arr(x, call.dtype))
 
     return lowered
@@ -310,6 +312,13 @@ def to_copy(call: Call, x: Any, *_: Any, **options: Any) -> Any:
 def real(call: Call, x: Any) -> Any:
     """The value itself, which is real."""
     return ten(x, call.dtype)
+
+
+@aten("aten.angle.default")
+def angle(call: Call, x: Any) -> Any:
+    """Half a turn for negative numbers, else none."""
+    x = arr(x, call.dtype)
+    return np.where(np.isnan(x), x, np.where(x < 0, np.float32(np.pi), np.float32(0)))
 
 
 @aten("aten.special_ndtr.default")

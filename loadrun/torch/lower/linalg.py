@@ -110,6 +110,19 @@ def inverse_ex(call: Call, x: Any, check_errors: bool = False) -> Any:
     return found, np.zeros_like(arr(arr(x)[..., 0, 0], "int32"))
 
 
+@aten("aten.linalg_solve.default")
+def solve(call: Call, a: Any, b: Any, *, left: bool = True) -> Any:
+    """The inverse of matrices times right-hand sides."""
+    a, b = arr(a, call.dtype), arr(b, call.dtype)
+    if not left:
+        return np.matmul(b, np.linalg.inv(a))
+    vector = len(call.given(1)) == 1 or (
+        len(call.given(1)) == len(call.given(0)) - 1 and call.given(1) == call.given(0)[:-1]
+    )
+    found = np.matmul(np.linalg.inv(a), b[..., None] if vector else b)
+    return found[..., 0] if vector else found
+
+
 @aten("aten.det.default", "aten.linalg_det.default")
 def det(call: Call, x: Any) -> Any:
     """Determinant."""

@@ -86,7 +86,7 @@ def layer_norm(
     call: Call, x: Any, shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5, cudnn: bool = True
 ) -> Any:
     """MegEngine's LayerNorm."""
-    if weight is not None and bias is not None and call.dtype.kind == "f":
+    if weight is not None and bias is not None and call.dtype.kind == "f" and len(shape) < len(call.given(0)):
         return F.layer_norm(ten(x), call.static(shape, "layer_norm"), True, ten(weight), ten(bias), eps)
     n = len(shape)
     ndim = len(call.given(0))

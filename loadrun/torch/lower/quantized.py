@@ -8,7 +8,7 @@ import numpy as np
 
 from ..call import Call, axis_of
 from ..registry import aten
-from ..values import arr, ten
+from ..values import INT_MAX, arr, ten
 
 __all__: list[str] = []
 
@@ -85,3 +85,27 @@ def choose(call: Call, x: Any, low: int, high: int, eps: float, dtype: Any) -> A
     if "symmetric" in str(call.node.target):
         zero = np.zeros_like(zero) + np.float32((low + high + 1) // 2)
     return scale, arr(zero, "int32")
+
+
+_LIMITS = {"torch.qint8": (-128, 127), "torch.quint8": (0, 255), "torch.qint32": (-INT_MAX - 1, INT_MAX)}
+
+
+@aten(
+    "aten.quantize_per_tensor.default",
+    "aten.quantize_per_tensor.tensor_qparams",
+)
+def quantize_tensor(call: Call, x: Any, scale: Any, zero: Any, dtype: Any) -> Any:
+    """A quantized tensor: the values that it stands for."""
+    return fake_quantize(call, x, scale, zero, *_LIMITS[str(dtype)])
+
+
+@aten("aten.quantize_per_channel.default")
+def quantize_tensor_channels(call: Call, x: Any, scales: Any, zeros: Any, axis: int, dtype: Any) -> Any:
+    """The same with a scale for each channel."""
+    return fake_quantize_channels(call, x, scales, zeros, axis, *_LIMITS[str(dtype)])
+
+
+@aten("aten.dequantize.self")
+def dequantize_tensor(call: Call, x: Any) -> Any:
+    """The values of a quantized tensor."""
+    return ten(x)

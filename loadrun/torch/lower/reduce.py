@@ -183,6 +183,12 @@ def variance(call: Call, x: Any, dim: Any = None, correction: Any = None, keepdi
     return (found, middle) if "_mean" in name else found
 
 
+@aten("prims.var.default")
+def prim_variance(call: Call, x: Any, dims: Any, correction: Any = 1, *, output_dtype: Any = None) -> Any:
+    """Variance over axes that go."""
+    return _moments(call, x, dims, correction, False)[1]
+
+
 @aten("aten.var.default", "aten.std.default", "aten.var.dim", "aten.std.dim")
 def variance_unbiased(call: Call, x: Any, dim: Any = None, unbiased: bool = True, keepdim: bool = False) -> Any:
     """The same with the divisor smaller by one, or not."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ... import functional as F
+from ...functional import vision
 from ...lowering import emit as e
 from ..call import Call
 from ..registry import Refused, aten
@@ -105,7 +105,7 @@ def _resized(call: Call, x: Any, kind: str, corners: bool, scales: Sequence[floa
     simple = n == 2 and not corners and kind == "linear" and not any(_off(call, scales))
     if simple and call.dtype == np.float32:
         size = _sizes(call, out)
-        return F.interpolate(ten(x), size, mode="bilinear", align_corners=False)
+        return vision.interpolate(ten(x), size, mode="bilinear", align_corners=False)
     sizes = call.static(call.given(0)[2:], "resizing of this kind")
     wanted = call.static(out, "resizing of this kind")
     found = arr(x, call.dtype)
@@ -167,7 +167,7 @@ def _following(call: Call, x: Any, size: Any, kind: str, corners: bool, scales: 
             return found
     if kind == "nearest":
         raise Refused("nearest resizing to a size that follows the input; give a whole scale factor")
-    return F.interpolate(ten(x), list(size), mode="bilinear", align_corners=corners)
+    return vision.interpolate(ten(x), list(size), mode="bilinear", align_corners=corners)
 
 
 for _name, _kind, _corners in (

@@ -333,8 +333,9 @@ def as_strided(call: Call, x: Any, size: Any, stride: Any, offset: Any = None) -
     shape = call.static(size, "a strided view")
     steps = call.static(stride, "a strided view")
     fake = call.fakes[0]
-    if not fake.is_contiguous():
-        raise Refused("a strided view of a tensor that is not contiguous; use indexing")
+    held = fake.untyped_storage().nbytes() // fake.element_size()
+    if not fake.is_contiguous() or fake.storage_offset() or held != fake.numel():
+        raise Refused("a strided view of what is a part of a larger tensor already; use indexing")
     places = np.array(int(offset or 0))
     for n, step in zip(shape, steps, strict=True):
         places = places[..., None] + np.arange(n) * step
