@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import torch
@@ -115,29 +116,18 @@ def _named(module: Any) -> str:
 
 def _decomposed(program: Any) -> Any:
     """The program with those operators decomposed that have no lowering but that torch can express by others."""
-    tried: set[Any] = set()
-    for _ in range(6):
-        missing = {n.target for n in _nodes(program) if _is_missing(n)} - tried
-        table = _decompositions(missing)
-        if not table:
-            return program
-        tried |= missing
-        program = program.run_decompositions(table)
-    return program
+    missing = {n.target for n in _nodes(program) if _is_missing(n)}
+    table = {t: f for t, f in _decompositions().items() if lowering_of(name_of_target(t)) is None}
+    return program.run_decompositions(table) if missing & set(table) else program
 
 
-def _decompositions(targets: set[Any]) -> dict[Any, Callable[..., Any]]:
-    from torch._decomp import core_aten_decompositions, get_decompositions
+@cache
+def _decompositions() -> dict[Any, Callable[..., Any]]:
+    """Torch's own decompositions of its operators."""
+    from torch._decomp import decomposition_table
 
-    given = [t for t in targets if isinstance(t, torch._ops.OpOverload)]
-    if not given:
-        return {}
-    found: dict[Any, Callable[..., Any]] = {t: t.decompose for t in given if t._can_decompose()}
-    rest = [t for t in given if t not in found]
-    found.update((k, v) for k, v in get_decompositions(rest).items() if k in rest)
-    core = core_aten_decompositions()
-    found.update((t, core[t]) for t in rest if t not in found and t in core)
-    return found
+    official = torch.export.default_decompositions()
+    return {**decomposition_table, **{t: official[t] for t in official}}
 
 
 def submodules(program: Any) -> Iterator[Any]:

@@ -16,6 +16,7 @@ from ..jit.checking import error_between
 from ..jit.dumping import _input_names
 from ..pack.capture import Recorder
 from ..testcase import EXPECT, Bundle, Testcase
+from .exporting import quiet
 from .registry import Refused
 from .values import ndarray, of_numpy
 
@@ -39,7 +40,7 @@ def outputs_of(traced: Traced, flat: Sequence[Any]) -> list[Array]:
         function = owner if function is traced.original else getattr(owner, function.__name__)
     args, kwargs = pytree.tree_unflatten(given, traced.program.call_spec.in_spec)
     try:
-        with torch.no_grad():
+        with torch.no_grad(), quiet():
             outputs = function(*args, **kwargs)
     except Exception as error:
         raise EngineError(f"torch: {type(error).__name__}: {str(error).strip()[:300]}") from error

@@ -169,12 +169,9 @@ def diag_embed(call: Call, x: Any, offset: int = 0, dim1: int = -2, dim2: int = 
     one, two = dim1 % len(shape), dim2 % len(shape)
     size = call.static([shape[one]], "the size of a diagonal")[0]
     mask = np.eye(size, k=offset, dtype=bool)
-    if abs(offset):
-        widths = [(0, 0)] * (len(shape) - 2) + [(max(-offset, 0), max(offset, 0))]
-        found = np.pad(found, widths)
-    spread = found[..., None] if offset <= 0 else found[..., None, :]
-    if offset <= 0:
-        spread = np.where(mask, spread, np.zeros_like(spread))
-    else:
-        spread = np.where(mask, np.swapaxes(found[..., None], -1, -2), np.zeros_like(spread))
-    return np.moveaxis(spread, (-2, -1), (one, two))
+    held = size - abs(offset)
+    if not held:
+        return np.moveaxis(np.zeros_like(found) + arr(mask, call.dtype), (-2, -1), (one, two))
+    places = np.clip(np.arange(size) + min(offset, 0), 0, held - 1).astype(np.int32)
+    spread = np.take(found, places, axis=-1)[..., None]
+    return np.moveaxis(np.where(mask, spread, np.zeros_like(spread)), (-2, -1), (one, two))
