@@ -73,7 +73,7 @@ _ROOMS = frozenset(
         "module",
         "onnx",
     )
-    + ("quantization", "random", "utils")
+    + ("quantization", "random", "torch", "utils")
 )
 
 

@@ -30,6 +30,7 @@ from .config import GraphOptimizationConfig
 from .dumping import Dumps
 from .recording import Recorder, Recording
 from .structure import leaves, rebuilt
+from .torch_door import is_torch_call, traced_torch
 
 __all__ = ["exclude_from_trace", "is_tracing", "trace"]
 
@@ -92,7 +93,9 @@ class trace(Dumps):
     _owner: Any
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
-        """A trace, or with options alone the decorator that makes one."""
+        """A trace, or with options alone the decorator that makes one; of a torch module what `loadrun.torch` makes."""
+        if args and is_torch_call(args):
+            return traced_torch(*args, **kwargs)
         return super().__new__(cls) if args or "function" in kwargs else functools.partial(cls, **kwargs)
 
     def __init__(

@@ -32,6 +32,7 @@ class Packer:
         replace: drop the testcases that are there.
         engine: name of the engine that computes the outputs.
         seed: seed of the model's random operators.
+        recorder: makes what captures testcases of the model, in place of running it on `engine`.
         reasons: why the outputs have these tolerances, for the record.
         finish: changes the graph, checks included, before it is written; ground truth is what the model computed
             before.
@@ -51,6 +52,7 @@ class Packer:
         replace: bool = False,
         engine: str = "reference",
         seed: int = 0,
+        recorder: Callable[[Bundle], Recorder] | None = None,
         reasons: Mapping[str, str] | None = None,
         finish: Callable[[Graph], Graph] | None = None,
         warn: Warn,
@@ -73,7 +75,8 @@ class Packer:
         if not isinstance(maxerr, Mapping):
             names = names or [""]
         tolerances(maxerr if maxerr is not None else {}, names)
-        self.recorder = None if no_assert else Recorder(Bundle(self.model), engine, seed=seed)
+        make = recorder or (lambda model: Recorder(model, engine, seed=seed))
+        self.recorder = None if no_assert else make(Bundle(self.model))
         self.about = {"provenance": self.recorder.provenance if self.recorder else provenance("none", seed)}
         self.unchecked: list[str] = []
 
