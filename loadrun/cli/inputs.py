@@ -52,7 +52,7 @@ def cases_of(
     args: argparse.Namespace, bundle: Bundle, warn: Callable[[str], None]
 ) -> Iterator[dict[str, Array]]:
     """The testcases that the options stand for, loaded one at a time."""
-    from ..inputs.loading import load_cases
+    from ..inputs.loading import load_cases  # for start-up
 
     return load_cases(
         args.input,

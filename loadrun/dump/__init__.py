@@ -23,7 +23,7 @@ def save(
     testcases: Iterable[Testcase] | None = None,
 ) -> DumpResult:
     """Write a graph or bundle as a .mge file; see `loadrun.dump.store.save`."""
-    from .store import save as write
+    from .store import save as write  # for start-up
 
     if not isinstance(source, (Graph, Bundle)):
         raise TypeError(

@@ -344,7 +344,7 @@ class _V1(_Common):
 
     def content_hash(self) -> int:
         """A stable 64-bit number that is never 0, from the operators and the tensor values."""
-        import hashlib
+        import hashlib  # for start-up
 
         digest = hashlib.blake2b(str(self.graph).encode(), digest_size=8)
         for a in self.area:

@@ -36,7 +36,7 @@ def make_engine(name: str, graph: Graph, targets: Sequence[Var], *, seed: int = 
         UnsupportedError: the engine cannot execute an operator of the graph.
     """
     if name == "reference":
-        from .reference import ReferenceEngine
+        from .reference import ReferenceEngine  # for start-up
 
         return ReferenceEngine(graph, targets, seed=seed)
     raise UsageError(f"engine {name!r} is unknown; known are {', '.join(ENGINES)}")

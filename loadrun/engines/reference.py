@@ -215,13 +215,13 @@ class ReferenceEngine:
         if fused:
             program.steps = fuse(program.steps, known, keep)
         if self.sublinear is not None:
-            from .sublinear import plan_sublinear
+            from .sublinear import plan_sublinear  # for start-up
 
             program.steps = plan_sublinear(program.steps, known, keep, self.sublinear).steps
         if fused or self.sublinear is not None:
             mark_dying(program.steps, {*keep, *program.constants})
         if self.dtr is not None:
-            from .dtr import DTRProgram
+            from .dtr import DTRProgram  # for start-up
 
             program = DTRProgram(program, keep, known, self.dtr)
         if self._profile is not None:
@@ -264,7 +264,7 @@ class ReferenceEngine:
 
 
 def _profile(graph: Graph) -> Profile:
-    from .profile import Profile
+    from .profile import Profile  # for start-up
 
     return Profile(graph)
 

@@ -53,6 +53,5 @@ def lowering() -> Lowering:
     'loadrun.lowering.protocol'
     """
     if not _provided:
-        # The door upward: few programs call numpy's functions with tensors, and the lowerings are slow to import.
-        import_module("loadrun.lowering.protocol")
+        import_module("loadrun.lowering.protocol")  # the door upward, opened late for start-up
     return _provided[0]

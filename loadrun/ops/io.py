@@ -8,6 +8,7 @@ import numpy as np
 
 from ..dtypes import Array, DType, plain
 from ..graph import Opr
+from ..params import DTypeEnum, DTypeScalar, MGBAddUpdate
 from .registry import Call, Shape, ShapeCall, kernel
 
 __all__: list[str] = []
@@ -70,7 +71,6 @@ def _update_dtype(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
 @kernel("AddUpdate", dtype=_update_dtype)
 def add_update(c: Call, dest: Array, delta: Array) -> Array:
     """``alpha * dest + beta * delta + bias``; the stored tensor itself stays as the file has it."""
-    from ..params import DTypeEnum, DTypeScalar, MGBAddUpdate
 
     def number(s: DTypeScalar) -> float:
         dtype = DType(DTypeEnum(s.dtype).name)

@@ -25,7 +25,7 @@ __all__ = [
 
 def table(rows: Iterable[Sequence[Any]], headers: Sequence[str], right: Iterable[int] = ()) -> str:
     """A plain table; `right` lists the columns that are aligned to the right."""
-    from tabulate import tabulate
+    from tabulate import tabulate  # for start-up
 
     align = ["right" if i in set(right) else "left" for i in range(len(headers))]
     return tabulate(

@@ -1,0 +1,209 @@
+"""Imports go downward only, along the edges that the table of rooms in docs/architecture.md allows."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import cache
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+PACKAGE = "loadrun"
+REASON = re.compile(r"#.*\b(start-up|optional)\b")
+"""What the comment of an import inside a function says: it is for start-up, or of an optional package."""
+
+
+class Import(NamedTuple):
+    """One imported module.
+
+    Attributes:
+        file: where it stands.
+        line: its line.
+        target: the module's full name.
+        inside: whether it stands inside a function.
+        typing: whether it stands under ``if TYPE_CHECKING``.
+    """
+
+    file: str
+    line: int
+    target: str
+    inside: bool
+    typing: bool
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line} imports {self.target}"
+
+
+def room(module: str) -> str:
+    """The room of a module: ``loadrun.ops.conv.plain`` lies in ``ops``, the package itself in ``loadrun``."""
+    parts = module.split(".")
+    return parts[1] if len(parts) > 1 else PACKAGE
+
+
+def imports(source: str, file: str, module: str, modules: frozenset[str]) -> Iterator[Import]:
+    """Every import of a file, and every ``import_module`` of a name that is written out."""
+    package = module.split(".")
+    if not file.endswith("__init__.py"):
+        package = package[:-1]
+
+    def visit(node: ast.AST, inside: bool, typing: bool) -> Iterator[Import]:
+        for child in ast.iter_child_nodes(node):
+            for target in targets(child):
+                yield Import(file, getattr(child, "lineno", 0), target, inside, typing)
+            function = isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda))
+            for_types = isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test)
+            yield from visit(child, inside or function, typing or for_types)
+
+    def targets(node: ast.AST) -> Iterator[str]:
+        if isinstance(node, ast.Import):
+            yield from (a.name for a in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = package[: len(package) - node.level + 1] if node.level else []
+            base = ".".join([*above, *([node.module] if node.module else [])])
+            for a in node.names:
+                yield f"{base}.{a.name}" if f"{base}.{a.name}" in modules else base
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
+            name = node.args[0]
+            if isinstance(name, ast.Constant) and isinstance(name.value, str):
+                yield name.value
+
+    yield from visit(ast.parse(source), False, False)
+
+
+@cache
+def sources(root: Path) -> dict[str, tuple[str, str]]:
+    """File and text of every module of the package."""
+    found = {}
+    for path in sorted((root / PACKAGE).rglob("*.py")):
+        parts = path.relative_to(root).with_suffix("").parts
+        name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+        found[name] = (str(path.relative_to(root)), path.read_text(encoding="utf-8"))
+    return found
+
+
+@cache
+def found_imports(root: Path) -> list[tuple[str, Import]]:
+    """Pairs of a module and an import in it."""
+    modules = frozenset(sources(root))
+    return [(m, i) for m, (file, text) in sources(root).items() for i in imports(text, file, m, modules)]
+
+
+def table(text: str, title: str) -> dict[str, frozenset[str]]:
+    """A table of two columns below a heading: names in backticks on both sides."""
+    section = text.split(f"\n### {title}\n", 1)[1].split("\n#", 1)[0]
+    rows = [line.split("|")[1:3] for line in section.splitlines() if line.startswith("| `")]
+    allowed: dict[str, frozenset[str]] = {}
+    for left, right in rows:
+        for name in re.findall(r"`(\w+)`", left):
+            allowed[name] = allowed.get(name, frozenset()) | frozenset(re.findall(r"`(\w+)`", right))
+    return allowed
+
+
+@pytest.fixture(scope="module")
+def root() -> Path:
+    return Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="module")
+def edges(root: Path) -> dict[str, frozenset[str]]:
+    """What every room may import, with what that may import in turn."""
+    text = (root / "docs" / "architecture.md").read_text(encoding="utf-8")
+    return table(text, "Who may import whom")
+
+
+@pytest.fixture(scope="module")
+def doors(root: Path) -> dict[str, frozenset[str]]:
+    text = (root / "docs" / "architecture.md").read_text(encoding="utf-8")
+    return table(text, "Doors upward")
+
+
+def test_every_room_stands_in_the_table_once(root: Path, edges: dict[str, frozenset[str]]) -> None:
+    rooms = {room(m) for m in sources(root)}
+    assert rooms <= set(edges), f"rooms without a row: {sorted(rooms - set(edges))}"
+    unknown = frozenset().union(*edges.values()) - set(edges)
+    assert not unknown, f"named on the right alone: {sorted(unknown)}"
+
+
+def test_the_table_has_no_circle(edges: dict[str, frozenset[str]]) -> None:
+    try:
+        tuple(TopologicalSorter(edges).static_order())
+    except CycleError as e:
+        pytest.fail(f"rooms in a circle: {' -> '.join(e.args[1])}")
+
+
+def test_imports_follow_the_table(
+    root: Path, edges: dict[str, frozenset[str]], doors: dict[str, frozenset[str]]
+) -> None:
+    wrong = []
+    for module, found in found_imports(root):
+        here, there = room(module), room(found.target)
+        if found.target.split(".")[0] != PACKAGE or here == there:
+            continue
+        if there not in edges[here] and there not in doors.get(here, ()):
+            wrong.append(f"{found}, but {here} may not import {there}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_doors_are_opened_by_name_alone(root: Path, doors: dict[str, frozenset[str]]) -> None:
+    """What goes upward is `import_module` inside a function, never an import statement."""
+    opened = set()
+    for module, found in found_imports(root):
+        if room(found.target) in doors.get(room(module), ()):
+            line = sources(root)[module][1].splitlines()[found.line - 1]
+            assert found.inside, str(found)
+            assert "import_module(" in line, str(found)
+            opened.add(room(module))
+    assert opened == set(doors)
+
+
+def test_imports_inside_functions_say_why(root: Path) -> None:
+    silent = []
+    for module, found in found_imports(root):
+        lines = sources(root)[module][1].splitlines()
+        near = lines[found.line - 2 : found.line]
+        if found.inside and not any(REASON.search(line) for line in near):
+            silent.append(f"{found} inside a function without saying that it is for start-up or optional")
+    assert not silent, "\n".join(silent)
+
+
+def test_files_form_no_circle(root: Path) -> None:
+    """Not even inside a room, but for types alone."""
+    modules = sources(root)
+    graph: dict[str, set[str]] = {m: set() for m in modules}
+    for module, found in found_imports(root):
+        if found.target in modules and not found.typing and not found.inside and found.target != module:
+            graph[module].add(found.target)
+    for module in modules:
+        # A package's files are imported by its __init__, and name each other beneath it.
+        graph[module] -= {m for m in graph[module] if module.startswith(f"{m}.")}
+    try:
+        tuple(TopologicalSorter(graph).static_order())
+    except CycleError as e:
+        pytest.fail(f"files in a circle: {' -> '.join(e.args[1])}")
+
+
+PLANTED = """
+from .graph import Graph
+def f():
+    from .cli import main
+    from .jit import trace  # for start-up
+    import_module("loadrun.lowering.protocol")
+if TYPE_CHECKING:
+    from . import runner
+"""
+
+
+def test_imports_are_found() -> None:
+    modules = frozenset(("loadrun", "loadrun.graph", "loadrun.cli", "loadrun.jit", "loadrun.runner"))
+    found = [*imports(PLANTED, "loadrun/dtypes.py", "loadrun.dtypes", modules)]
+    assert [(i.target, i.inside, i.typing) for i in found] == [
+        ("loadrun.graph", False, False),
+        ("loadrun.cli", True, False),
+        ("loadrun.jit", True, False),
+        ("loadrun.lowering.protocol", True, False),
+        ("loadrun.runner", False, True),
+    ]
