@@ -4,6 +4,7 @@ from ..engines.recompute_config import DTRConfig, SublinearMemoryConfig
 from ..errors import TraceError
 from .config import GraphOptimizationConfig
 from .modules import LoadedModule, TracedModule, load_module, partial_trace, trace_module
+from .traced import Traced
 from .tracing import exclude_from_trace, is_tracing, trace
 
 __all__ = [
@@ -12,6 +13,7 @@ __all__ = [
     "LoadedModule",
     "SublinearMemoryConfig",
     "TraceError",
+    "Traced",
     "TracedModule",
     "exclude_from_trace",
     "is_tracing",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -13,8 +13,9 @@ from ..imperative.dtypes import narrowed
 from ..imperative.value import Tensor
 from ..lowering.array import Array as Traced
 from .recording import Recording
+from .structure import leaves, rebuilt
 
-__all__ = ["Argument", "TraceArgumentError", "changed_among", "settle"]
+__all__ = ["Argument", "CallArguments", "TraceArgumentError", "changed_among", "marked", "settle", "unmarked"]
 
 
 class Argument:
@@ -79,3 +80,64 @@ def changed_among(
 ) -> list[tuple[Argument, Tensor]]:
     """The arguments to which the function assigned, with what they are now."""
     return [(a, inside[id(a)]) for a in found if inside[id(a)]._var is not recording.args[a.name]]
+
+
+class CallArguments(NamedTuple):
+    """The arguments of a traced call.
+
+    Attributes:
+        tensors: the tensors and ndarrays among them, in order.
+        args: the positional arguments, each tensor's place taken by its `Argument`.
+        kwargs: those by keyword, likewise.
+    """
+
+    tensors: list[Argument]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+
+def marked(args: tuple[Any, ...], kwargs: Mapping[str, Any], *, tensors_only: bool) -> CallArguments:
+    """Find the tensors among the arguments of a call.
+
+    Args:
+        args: the positional arguments.
+        kwargs: those by keyword.
+        tensors_only: whether every positional argument must hold one.
+
+    Raises:
+        TraceArgumentError: a positional argument holds none.
+    """
+    found: list[Argument] = []
+
+    def mark_in(prefix: str, value: Any) -> Any:
+        paths = iter([p for p, _ in leaves(value)])
+
+        def mark(leaf: Any) -> Any:
+            path = next(paths)
+            if not isinstance(leaf, (Tensor, np.ndarray)):
+                return leaf
+            found.append(Argument("_".join(map(str, (prefix, *path))), leaf))
+            return found[-1]
+
+        return rebuilt(value, mark)
+
+    for i, arg in enumerate(args):
+        if tensors_only and not any(isinstance(x, (Tensor, np.ndarray)) for _, x in leaves(arg)):
+            raise TraceArgumentError(
+                "Only support tensor type args when capture_as_const is enabled: positional argument "
+                f"{i} is {type(arg).__name__} {arg!r:.60}; pass it by keyword, or as a tensor or ndarray"
+            )
+    marked_args = tuple(mark_in(f"arg_{i}", a) for i, a in enumerate(args))
+    marked_kwargs = {k: mark_in(f"kwarg_{k}", v) for k, v in kwargs.items()}
+    return CallArguments(found, marked_args, marked_kwargs)
+
+
+def unmarked(given: CallArguments, inside: Mapping[int, Tensor]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments with the tensors that stand for them inside the function."""
+
+    def unmark(leaf: Any) -> Any:
+        return inside[id(leaf)] if isinstance(leaf, Argument) else leaf
+
+    return tuple(rebuilt(a, unmark) for a in given.args), {
+        k: rebuilt(v, unmark) for k, v in given.kwargs.items()
+    }

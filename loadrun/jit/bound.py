@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+from .options import TraceOptions
 
 __all__ = ["Bound", "reduced"]
 
 
-class Bound:
+S = TypeVar("S")
+
+
+class Bound(Generic[S]):
     """What a traced method keeps for every instance, for as long as the instance lives.
 
     Instances are told apart by what they are, not by what they are equal to.
     """
 
     def __init__(self) -> None:
-        self._found: dict[int, tuple[weakref.ref[Any], dict[str, Any]]] = {}
+        self._found: dict[int, tuple[weakref.ref[Any], S]] = {}
 
-    def state(self, instance: Any, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    def state(self, instance: Any, make: Callable[[], S]) -> S:
         """What is kept for an instance, made where there is nothing yet.
 
         Raises:
@@ -40,11 +45,7 @@ class Bound:
         return found[1]
 
 
-def _traced_anew(kind: type, function: Callable[..., Any], options: Mapping[str, Any]) -> Any:
-    return kind(function, **options)
-
-
-def reduced(traced: Any, function: Callable[..., Any], options: Mapping[str, Any], owner: Any) -> Any:
+def reduced(traced: Any, function: Callable[..., Any], options: TraceOptions, owner: Any) -> Any:
     """How `copy` and `pickle` get a trace: by its name or its owner's attribute, else without its recording."""
     if owner is not None:
         return getattr, (owner, function.__name__)
@@ -52,4 +53,4 @@ def reduced(traced: Any, function: Callable[..., Any], options: Mapping[str, Any
     name = getattr(function, "__qualname__", "")
     for part in name.split("."):
         found = getattr(found, part, None)
-    return name if found is traced else (_traced_anew, (type(traced), function, dict(options)))
+    return name if found is traced else (type(traced), (function, options))

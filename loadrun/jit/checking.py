@@ -14,10 +14,14 @@ from ..imperative.apply import use
 from ..imperative.source import shown
 from ..imperative.value import Tensor
 from ..ops.registry import implementation
+from .arguments import marked
+from .calls import called
 from .evaluate import Evaluator
-from .recording import Entry, Recorder, Recording
+from .options import Mode
+from .recorder import Recorder
+from .recording import Entry, Recording
 from .structure import leaves, rebuilt
-from .tracing import trace
+from .traced import Traced
 
 __all__ = ["check_method", "error_between", "fresh"]
 
@@ -41,7 +45,7 @@ def error_between(a: Array, b: Array) -> float:
 
 
 def check_method(
-    mod: Any, name: str, method: trace, args: tuple[Any, ...], kwargs: Mapping[str, Any], tolerance: float
+    mod: Any, name: str, method: Traced, args: tuple[Any, ...], kwargs: Mapping[str, Any], tolerance: float
 ) -> None:
     """Run a method as Python code and as its graph on the same inputs.
 
@@ -97,7 +101,7 @@ def _arrays(outputs: Any) -> list[tuple[tuple[Any, ...], Array]]:
 def _cause(
     mod: Any,
     name: str,
-    method: trace,
+    method: Traced,
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
     truth: Sequence[tuple[Any, Array]],
@@ -149,32 +153,31 @@ def _cause(
 
 
 def _recorded(
-    method: trace, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    method: Traced, args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> tuple[Recording, dict[int, Array]]:
     """A fresh recording of the method on these inputs, with the values of all its operators."""
-    found, marked, marked_kwargs = method._arguments(fresh(args), fresh(dict(kwargs)))
-    recorder = _Keeping("eager", fixed=False, symbolic_shape=bool(method._options["symbolic_shape"]))
-    inside = {id(a): recorder.argument(a.name, a.tensor) for a in found}
+    given = marked(fresh(args), fresh(dict(kwargs)), tensors_only=method.options.fixed)
+    recorder = _Keeping("eager", fixed=False, symbolic_shape=bool(method.options.symbolic_shape))
+    inside = {id(a): recorder.argument(a.name, a.tensor) for a in given.tensors}
     try:
         with use(recorder):
-            method._call(marked, dict(marked_kwargs), inside)
+            called(method.__wrapped__, given, inside)
     finally:
-        for tensor in recorder.alive():
-            tensor._session = tensor._var = None
-    return recorder.found, recorder.kept
+        recorder.release()
+    return recorder.recording, recorder.kept
 
 
-def _resized(method: trace, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+def _resized(method: Traced, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
     """Whether an argument has another shape than when the method was traced."""
     assert method.recording is not None
-    found, _, _ = method._arguments(args, kwargs)
+    found = marked(args, kwargs, tensors_only=method.options.fixed).tensors
     return any(a.tensor._sizes() != method.recording.args[a.name].shape for a in found)
 
 
 class _Keeping(Recorder):
     """A recorder that keeps what every operator computed."""
 
-    def __init__(self, mode: str, *, fixed: bool, symbolic_shape: bool) -> None:
+    def __init__(self, mode: Mode, *, fixed: bool, symbolic_shape: bool) -> None:
         super().__init__(mode, fixed=fixed, symbolic_shape=symbolic_shape)
         self.kept: dict[int, Array] = {}
 
@@ -211,14 +214,14 @@ def _equal(a: Array, b: Array) -> bool:
 
 def _first_numeric(
     old: Recording,
-    method: trace,
+    method: Traced,
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
     values: Mapping[int, Array],
     tolerance: float,
 ) -> Entry | None:
     """The first operator whose result in the graph differs from what the Python code computed there."""
-    found, _, _ = method._arguments(args, kwargs)
+    found = marked(args, kwargs, tensors_only=method.options.fixed).tensors
     evaluator = Evaluator()
     for a in found:
         evaluator.values[old.args[a.name].id] = a.tensor._stored()

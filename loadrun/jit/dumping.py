@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, BinaryIO, TextIO
@@ -14,6 +15,7 @@ from ..dump.options import DumpOptions, DumpResult
 from ..errors import SpecError, TraceError, UsageError
 from ..graph import Graph, Metadata, Opr, Var
 from ..imperative.source import shown
+from ..imperative.value import Tensor
 from ..inputs.lists import located
 from ..inputs.loading import load_cases
 from ..ops.registry import implementation
@@ -23,18 +25,27 @@ from ..pack.packing import Packer
 from ..params import BN, BNFwdMode
 from ..rewrite.copies import subgraph
 from ..testcase import Bundle
-from .recording import Recording, plain_title
+from .compiled import Outputs
+from .options import TraceOptions
+from .recording import Recording, constant, name_of, plain_title
 
 __all__ = ["Dumps", "dump_graph"]
 
 
-class Dumps:
+class Dumps(ABC):
     """What a trace needs to be dumped: a recording, and which of its variables are the outputs."""
 
-    recording: Recording | None
-    _fixed: bool
-    _outputs: Any
-    _options: dict[str, Any]
+    options: TraceOptions
+
+    @property
+    @abstractmethod
+    def recording(self) -> Recording | None:
+        """What the first call did; None before it."""
+
+    @property
+    @abstractmethod
+    def outputs(self) -> Outputs | None:
+        """What the first call returned, as variables of the recording; None before it."""
 
     def _truth(self, model: Bundle) -> Recorder:
         """Captures testcases of a model; ground truth is what the recorded graph computes."""
@@ -47,6 +58,8 @@ class Dumps:
     ) -> Graph:
         """The recorded graph with named inputs and outputs, as `dump` writes it.
 
+        Tensors from outside that calls ask for their value are constants of their present value.
+
         Args:
             arg_names: names of the positional tensor arguments, default ``arg_0`` and so on; keyword arguments keep
                 theirs.
@@ -57,12 +70,12 @@ class Dumps:
             ValueError, TypeError: names that do not fit.
         """
         recording = self.recording
-        if not self._fixed:
+        if not (self.options.fixed or self.options.live):
             raise _DumpValueError(
                 "you must specify capture_as_const=True at __init__ to use dump: without it the values of parameters "
                 "and closures are no part of the graph"
             )
-        if recording is None:
+        if recording is None or self.outputs is None:
             raise _DumpValueError(
                 "the traced function has not been called yet, so there is nothing to dump; call it once"
             )
@@ -71,7 +84,8 @@ class Dumps:
                 f"the function leaves a region out of the trace in {shown(recording.excluded)}; a dump cannot compute "
                 "what is computed there"
             )
-        structure, outs, paths = self._outputs
+        structure, variables, paths = self.outputs
+        outs = [v for v in variables if v is not None]
         if not outs:
             raise _DumpValueError(
                 "the traced function without return values cannot be dumped, the traced function should return "
@@ -85,10 +99,13 @@ class Dumps:
             var = known.get(recording.args[old].id)
             if var is not None:
                 var.name = var.owner.tensors[0].name = new
-        graph = make_loadable(stabilize(graph) if self._options["opt_level"] else graph)
+        graph = make_loadable(stabilize(graph) if self.options.opt_level else graph)
         _name_outputs(graph, names)
         _unique_names(graph)
         graph.has_middle_tensors = True
+        for capture in recording.captures:
+            if not capture.fixed:
+                _freeze(graph, capture.var.name or "", capture.tensor)
         return graph
 
     def dump(
@@ -213,6 +230,17 @@ class Dumps:
         assert self.recording is not None
         inputs = {t.name for opr in graph.oprs if opr.type == "Host2DeviceCopy" for t in opr.tensors}
         return sorted(set(_input_names(self.recording, arg_names).values()) - inputs)
+
+
+def _freeze(graph: Graph, name: str, tensor: Tensor) -> None:
+    """Put a constant in the place of a graph input."""
+    for opr in graph.oprs:
+        if opr.type == "Host2DeviceCopy" and opr.outputs[0].name == name:
+            scratch = Graph()
+            made = constant(scratch, tensor._stored(), tensor._dtype, name_of(tensor) or name).owner
+            opr.type, opr.params, opr.tensors = made.type, made.params, made.tensors
+            opr.outputs[0].name = name_of(tensor) or name
+            return
 
 
 def dump_graph(

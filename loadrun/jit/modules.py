@@ -16,43 +16,17 @@ from ..dump import load
 from ..dump.options import DumpResult
 from ..engines.reference import ReferenceEngine
 from ..errors import FormatError, InputError, TraceError, UsageError
-from ..graph import Graph, Var
+from ..graph import Var
 from ..imperative.value import Tensor
 from .checking import check_method, fresh
-from .recording import constant, name_of
+from .options import TraceOptions
 from .structure import leaves
 from .torch_door import is_torch_callable, traced_torch_module
-from .tracing import trace
+from .traced import Traced
 
-__all__ = ["LoadedModule", "TracedMethod", "TracedModule", "load_module", "partial_trace", "trace_module"]
+__all__ = ["LoadedModule", "TracedModule", "load_module", "partial_trace", "trace_module"]
 
 _INDEX = "index.json"
-
-
-class TracedMethod(trace):
-    """One traced method: calls run the compiled graph alone, with the object's parameters as they are now."""
-
-    def __init__(self, function: Callable[..., Any], **options: Any) -> None:
-        super().__init__(function, **{**options, "without_host": True})
-
-    def _check_unknown(self, recorder: Any, kwargs: Mapping[str, Any]) -> None:
-        """Nothing is unknown: captured tensors are asked for their value in every call."""
-
-    def graph(self, arg_names: Any = None, output_names: Any = None) -> Graph:
-        """The recorded graph with the parameters' present values as constants; see `trace.graph`."""
-        recording = self.recording
-        if recording is None:
-            raise TraceError("the method is not traced yet")
-        with self._lock:
-            self._fixed = True
-            try:
-                graph = super().graph(arg_names, output_names)
-            finally:
-                self._fixed = False
-        for capture in recording.captures:
-            if not capture.fixed:
-                _freeze(graph, capture.var.name or "", capture.tensor)
-        return graph
 
 
 def partial_trace(
@@ -84,20 +58,8 @@ def partial_trace(
         raise UsageError(f"the backend is 'default', found {backend!r}")
     if not without_host:
         raise UsageError("partial_trace only supports without_host=True; use trace")
-    if func is None:
-        return partial(TracedMethod, **options)
-    return TracedMethod(func, **options)
-
-
-def _freeze(graph: Graph, name: str, tensor: Tensor) -> None:
-    """Put a constant in the place of a graph input."""
-    for opr in graph.oprs:
-        if opr.type == "Host2DeviceCopy" and opr.outputs[0].name == name:
-            scratch = Graph()
-            made = constant(scratch, tensor._stored(), tensor._dtype, name_of(tensor) or name).owner
-            opr.type, opr.params, opr.tensors = made.type, made.params, made.tensors
-            opr.outputs[0].name = name_of(tensor) or name
-            return
+    alone = partial(Traced, options=TraceOptions(**options, without_host=True, live=True))
+    return alone if func is None else alone(func)
 
 
 class TracedModule:
@@ -107,7 +69,7 @@ class TracedModule:
     later calls of every method.
     """
 
-    def __init__(self, original: Any, methods: Mapping[str, TracedMethod]) -> None:
+    def __init__(self, original: Any, methods: Mapping[str, Traced]) -> None:
         self.original = original
         self.methods = dict(methods)
 
@@ -160,9 +122,9 @@ class TracedModule:
         results = {}
         for name, method in self.methods.items():
             recording = method.recording
-            if recording is None:
+            if recording is None or method.outputs is None:
                 raise TraceError(f"the method {name!r} is not traced yet")
-            structure, outs, _ = method._outputs
+            structure, outs = method.outputs.structure, method.outputs.vars
             names = [f"output_{i}" for i in range(len(outs))]
             path = f"{_file_name(name)}.mge"
             given = dict(options)
@@ -234,7 +196,7 @@ def trace_module(
             example_inputs_is_kwarg,
             opt_level,
         )
-    methods: dict[str, TracedMethod] = {}
+    methods: dict[str, Traced] = {}
     for name, example in inputs.items():
         function = getattr(mod, name, None)
         if not callable(function):
@@ -242,7 +204,7 @@ def trace_module(
             raise UsageError(
                 f"{type(mod).__name__} has no method {name!r}; it has {', '.join(known) or 'none'}"
             )
-        method = TracedMethod(function, opt_level=opt_level)
+        method = Traced(function, TraceOptions(opt_level=opt_level, without_host=True, live=True))
         args, kwargs = _call_form(name, example, example_inputs_is_kwarg)
         outputs = method(*fresh(args), **fresh(kwargs))
         _check_outputs(name, outputs, strict)

@@ -27,8 +27,8 @@ def long_lived(x: Tensor) -> Tensor:
 
 def peak(f: trace, x: Tensor) -> int:
     meter = MemoryMeter()
-    assert f._engine is not None
-    f._engine.run({"arg_0": x.numpy()}, memory=meter)
+    assert f.engine is not None
+    f.engine.run({"arg_0": x.numpy()}, memory=meter)
     return meter.peak
 
 
@@ -101,8 +101,8 @@ def test_level_3_fuses() -> None:
     f = trace(lambda a, b: F.relu(a + b), symbolic=True, opt_level=3)
     a = tensor([1.0, -3.0])
     assert f(a, a).numpy().tolist() == [2, 0]
-    assert f._engine is not None
-    assert [o.title for o in f._engine.graph.oprs if not o.tensors] == ["FUSE_ADD_RELU"]
+    assert f.engine is not None
+    assert [o.title for o in f.engine.graph.oprs if not o.tensors] == ["FUSE_ADD_RELU"]
 
 
 @pytest.mark.parametrize("symbolic", [False, True])

@@ -44,7 +44,7 @@ def test_a_later_call_computes_nothing_in_python(
     f = trace(lambda x: x * 2 + 1, **options)
     f(tensor([1.0]))
     monkeypatch.setattr(import_module("loadrun.imperative.apply"), "execute", None)
-    monkeypatch.setattr("loadrun.jit.recording.execute", None)
+    monkeypatch.setattr("loadrun.jit.recorder.execute", None)
     assert f(tensor([4.0])).numpy().tolist() == [9.0]
 
 
@@ -201,7 +201,7 @@ def test_record_only_executes_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path:
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("executed")
 
-    monkeypatch.setattr("loadrun.jit.recording.execute", refuse)
+    monkeypatch.setattr("loadrun.jit.recorder.execute", refuse)
     monkeypatch.setattr("loadrun.jit.evaluate.execute", refuse)
     f = trace(lambda x: x * 2 + 1, record_only=True)
     y = f(tensor([1.0]))

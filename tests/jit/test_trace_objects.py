@@ -134,7 +134,7 @@ def test_copies_are_traced_anew(again: Any) -> None:
     other = again(inner)
     assert other is not inner
     assert other.recording is None
-    assert other._options == inner._options
+    assert other.options == inner.options
     assert other(tensor([2.0])).item() == 6
     one = Scaled(2.0)
     one.run(tensor([1.0]))

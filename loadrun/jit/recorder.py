@@ -1,0 +1,180 @@
+"""The first call of a traced function: its operators are recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..dtypes import Array, DType
+from ..errors import EngineError, TraceError
+from ..graph import Tensor as Stored
+from ..graph import Var
+from ..imperative.apply import execute
+from ..imperative.naming import prefix
+from ..imperative.source import here, shown
+from ..imperative.value import Tensor
+from ..ops.infer import follow, infer_dtypes
+from ..ops.registry import Shape, implementation
+from ..params import Host2DeviceCopy, Record
+from .evaluate import Evaluator
+from .options import Mode
+from .recording import Capture, Entry, Recording, Source, constant, name_of, plain_title
+from .session import RunningTrace
+
+__all__ = ["Recorder"]
+
+
+class Recorder(RunningTrace):
+    """The session of a function's first call.
+
+    Args:
+        mode: when operators are computed.
+        fixed: whether tensors from outside are constants.
+        symbolic_shape: whether sizes are values of the graph.
+    """
+
+    def __init__(self, mode: Mode, *, fixed: bool, symbolic_shape: bool) -> None:
+        super().__init__(Recording(), symbolic_shape=symbolic_shape)
+        self.mode = mode
+        self.fixed = fixed
+        self.evaluator = Evaluator()
+        self._outside: dict[tuple[int, int], Capture] = {}
+
+    # What the tracer does
+
+    def argument(self, name: str, tensor: Tensor) -> Tensor:
+        """A stand-in for an argument inside the function."""
+        value = tensor._stored()
+        var = self._input(name, tensor._dtype, value)
+        self.recording.args[name] = var
+        if tensor._scalar:
+            self.recording.scalars.add(name)
+        if tensor._name:
+            self.recording.names[name] = tensor._name
+        return self._made(tensor.__class__, var, tensor._dtype, tensor._scalar, value)
+
+    def _input(self, name: str, dtype: DType, value: Array) -> Var:
+        held = Stored(dtype, value.shape, name)
+        (var,) = self.recording.graph.add("Host2DeviceCopy", Host2DeviceCopy(), names=[name], tensors=[held])
+        var.dtype, var.shape = dtype, value.shape
+        follow(var.owner, self.recording.known, {})
+        self.evaluator.values[var.id] = value
+        return var
+
+    def _made(self, kind: type[Tensor], var: Var, dtype: DType, scalar: bool, value: Array | None) -> Tensor:
+        tensor = kind._recorded(var, dtype, scalar, self)
+        tensor._value = value
+        return tensor
+
+    def source(self, tensor: Tensor) -> Source:
+        """What a tensor is to the recording; one from outside becomes a constant or a graph input."""
+        if tensor._session is self:
+            assert tensor._var is not None
+            return Source(tensor._var)
+        value = tensor._stored()
+        key = (id(tensor), id(value))
+        found = self._outside.get(key)
+        if found is None:
+            fixed = self.fixed or tensor._const
+            number = len(self.recording.captures)
+            if fixed:
+                var = constant(self.recording.graph, value, tensor._dtype, name_of(tensor))
+                self.recording.static.add(var.id)
+            else:
+                var = self._input(f"captured_{number}", tensor._dtype, value)
+            infer_dtypes([var.owner])
+            follow(var.owner, self.recording.known, {})
+            self.evaluator.values[var.id] = value
+            found = self._outside[key] = Capture(var, tensor, value, fixed)
+            self.recording.captures.append(found)
+        return Source(found.var, found.value, found.fixed)
+
+    # What code inside the function does
+
+    def apply(
+        self,
+        type: str,
+        params: tuple[Record, ...],
+        inputs: Sequence[Tensor],
+        n: int,
+        output_dtype: DType | None,
+        scalar: bool,
+    ) -> list[Tensor]:
+        """Record an operator and, in the eager mode, compute it."""
+        found = self.recording
+        place = here()
+        sources = tuple(self.source(x) for x in inputs)
+        outs = found.graph.add(
+            type, *params, inputs=[s.var for s in sources], n_outputs=n, output_dtype=output_dtype
+        )
+        opr = outs[0].owner
+        opr.name = prefix() + plain_title(opr)
+        try:
+            infer_dtypes([opr])
+            follow(opr, found.known, {})
+        except EngineError as e:
+            found.graph.oprs.pop()
+            raise EngineError(f"{e}; in {shown(place)}") from e
+        followed = all(v.id in found.known.shapes for v in outs)
+        if not scalar and not (followed and found.fluid.isdisjoint(s.var.id for s in sources)):
+            found.fluid.update(v.id for v in outs)
+        values: Sequence[Array | None] = [None] * n
+        if self.mode == "eager":
+            try:
+                computed, _ = execute(type, params, inputs, [x._stored() for x in inputs], n, output_dtype)
+            except EngineError as e:
+                found.graph.oprs.pop()
+                raise EngineError(f"{e}; in {shown(place)}") from e
+            for var, value in zip(outs, computed, strict=True):
+                found.known.shapes[var.id] = value.shape
+            values = computed
+        if all(s.var.id in found.static for s in sources) and not implementation(type).random:
+            found.static.update(v.id for v in outs)
+        found.entries.append(Entry(opr, sources, scalar, place))
+        made = []
+        for var, result in zip(outs, values, strict=True):
+            assert var.dtype is not None
+            made.append(self._made(Tensor, var, var.dtype, scalar, result))
+        return made
+
+    def value(self, tensor: Tensor) -> Array:
+        """The value of a tensor, which the code inside reads."""
+        assert tensor._var is not None
+        if self.mode == "never":
+            raise TraceError(
+                f"a value is read in {shown(here())}, but record_only=True computes nothing; trace with "
+                "record_only=False, or leave the decision that needs the value out of the function"
+            )
+        if tensor._value is None:
+            tensor._value = self.evaluator.value(tensor._var)
+        return tensor._value
+
+    def shape(self, tensor: Tensor) -> Shape:
+        """The shape of a tensor; computes it where it depends on data."""
+        assert tensor._var is not None
+        shape = self.recording.known.shapes.get(tensor._var.id)
+        if shape is None:
+            shape = self.value(tensor).shape
+            self.recording.known.shapes[tensor._var.id] = shape
+        return shape
+
+    def chosen(self, key: tuple[Any, ...], choice: bool) -> bool:
+        """The choice, which later calls are to make as well."""
+        return self.recording.choices.setdefault(key, choice)
+
+    def measured(self, tensor: Tensor) -> None:
+        """Code inside the function took a size as a number."""
+        if self.recording.measured is None:
+            self.recording.measured = here()
+        if self.recording.counted is None and self.fluid(tensor):
+            self.recording.counted = here()
+
+    def named(self, tensor: Tensor, name: str) -> None:
+        """Code inside the function named a tensor."""
+        if tensor._var is not None and tensor._var.owner.type != "Host2DeviceCopy":
+            tensor._var.name = name or None
+
+    def leave(self) -> None:
+        """Begin a region that is not recorded: what was made so far becomes values from outside."""
+        self.recording.excluded = here()
+        super().leave()
