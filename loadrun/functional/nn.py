@@ -30,25 +30,8 @@ from .conv import (
     region_restricted_conv,
 )
 from .linalg import normalize
-from .loss import (
-    binary_cross_entropy as binary_cross_entropy,
-)
-from .loss import (
-    cross_entropy as cross_entropy,
-)
-from .loss import (
-    ctc_loss as ctc_loss,
-)
-from .loss import (
-    hinge_loss as hinge_loss,
-)
-from .loss import (
-    l1_loss as l1_loss,
-)
-from .loss import (
-    square_loss as square_loss,
-)
-from .metric import topk_accuracy as topk_accuracy
+from .loss import binary_cross_entropy, cross_entropy, ctc_loss, hinge_loss, l1_loss, square_loss
+from .metric import topk_accuracy
 from .norm import (
     batch_norm,
     general_norm,
@@ -65,30 +48,9 @@ from .pooling import (
     deformable_psroi_pooling,
     max_pool2d,
 )
-from .quantized import conv_bias_activation as conv_bias_activation
-from .vision import (
-    correlation as correlation,
-)
-from .vision import (
-    cvt_color as cvt_color,
-)
-from .vision import (
-    interpolate as interpolate,
-)
-from .vision import (
-    nms as nms,
-)
-from .vision import (
-    remap,
-    warp_affine,
-    warp_perspective,
-)
-from .vision import (
-    roi_align as roi_align,
-)
-from .vision import (
-    roi_pooling as roi_pooling,
-)
+from .quantized import conv_bias_activation
+from .vision import correlation, cvt_color, interpolate, nms, roi_align, roi_pooling
+from .warping import remap, warp_affine, warp_perspective
 from .windows import (
     dropout,
     embedding,
@@ -106,11 +68,17 @@ __all__ = [
     "adaptive_max_pool2d",
     "avg_pool2d",
     "batch_norm",
+    "binary_cross_entropy",
     "conv1d",
     "conv2d",
     "conv3d",
+    "conv_bias_activation",
     "conv_transpose2d",
     "conv_transpose3d",
+    "correlation",
+    "cross_entropy",
+    "ctc_loss",
+    "cvt_color",
     "deformable_conv2d",
     "deformable_psroi_pooling",
     "dropout",
@@ -118,10 +86,13 @@ __all__ = [
     "gelu",
     "general_norm",
     "group_norm",
+    "hinge_loss",
     "hsigmoid",
     "hswish",
     "indexing_one_hot",
     "instance_norm",
+    "interpolate",
+    "l1_loss",
     "layer_norm",
     "leaky_relu",
     "linear",
@@ -132,6 +103,7 @@ __all__ = [
     "logsumexp",
     "max_pool2d",
     "multi_head_attention",
+    "nms",
     "normalize",
     "one_hot",
     "pad",
@@ -141,13 +113,17 @@ __all__ = [
     "relu",
     "relu6",
     "remap",
+    "roi_align",
+    "roi_pooling",
     "sigmoid",
     "silu",
     "sliding_window",
     "sliding_window_transpose",
     "softmax",
     "softplus",
+    "square_loss",
     "sync_batch_norm",
+    "topk_accuracy",
     "warp_affine",
     "warp_perspective",
 ]

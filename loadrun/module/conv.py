@@ -7,7 +7,7 @@ from typing import Any
 
 from .. import functional as F
 from ..imperative import Tensor
-from .conv_base import _Conv2d, _Conv3d, _ConvNd
+from .conv_base import Geometry, _Conv2d, _ConvNd
 from .conv_special import DeformableConv2d, RegionRestrictedConv
 from .sizes import pair
 
@@ -64,9 +64,8 @@ class Conv1d(_ConvNd):
         self.conv_mode = conv_mode
         self.compute_mode = compute_mode
         self.padding_mode = padding_mode
-        super().__init__(
-            in_channels, out_channels, kernel_size, stride, padding, 0, dilation, groups, bias, **kwargs
-        )
+        geometry = Geometry(in_channels, out_channels, kernel_size, stride, padding, dilation, groups)
+        super().__init__(geometry, bias, **kwargs)
 
     def calc_conv(self, inp: Any, weight: Any, bias: Any) -> Tensor:
         """The layer with other parameters."""
@@ -117,8 +116,8 @@ class Conv2d(_Conv2d):
         **kwargs: Any,
     ) -> None:
         self.padding_mode = padding_mode
-        channels, modes = (in_channels, out_channels), (conv_mode, compute_mode)
-        super().__init__(channels, kernel_size, stride, padding, 0, dilation, groups, bias, *modes, **kwargs)
+        geometry = Geometry(in_channels, out_channels, kernel_size, stride, padding, dilation, groups)
+        super().__init__(geometry, bias, conv_mode, compute_mode, **kwargs)
 
     def calc_conv(self, inp: Any, weight: Any, bias: Any) -> Tensor:
         """The layer with other parameters."""
@@ -139,7 +138,7 @@ class ConvRelu2d(Conv2d):
         return F.relu(self.calc_conv(inp, self.weight, self.bias))
 
 
-class Conv3d(_Conv3d):
+class Conv3d(_ConvNd):
     """Convolution over depth, height and width.
 
     Args:
@@ -167,8 +166,8 @@ class Conv3d(_Conv3d):
         conv_mode: str = "cross_correlation",
     ) -> None:
         self.conv_mode = conv_mode
-        channels = (in_channels, out_channels)
-        super().__init__(channels, kernel_size, stride, padding, 0, dilation, groups, bias)
+        geometry = Geometry(in_channels, out_channels, kernel_size, stride, padding, dilation, groups)
+        super().__init__(geometry.over(3), bias)
 
     def calc_conv(self, inp: Any, weight: Any, bias: Any) -> Tensor:
         """The layer with other parameters."""
@@ -220,8 +219,9 @@ class ConvTranspose2d(_Conv2d):
         compute_mode: str = "default",
         **kwargs: Any,
     ) -> None:
-        channels, sizes = (in_channels, out_channels), (kernel_size, stride, padding, pair(output_padding))
-        super().__init__(channels, *sizes, dilation, groups, bias, conv_mode, compute_mode, **kwargs)
+        sizes = (kernel_size, stride, padding, dilation)
+        geometry = Geometry(in_channels, out_channels, *sizes, groups, pair(output_padding))
+        super().__init__(geometry, bias, conv_mode, compute_mode, **kwargs)
 
     def _get_fanin(self) -> int:
         return math.prod(self._kernel()) * self.out_channels
@@ -244,7 +244,7 @@ class ConvTransposeRelu2d(ConvTranspose2d):
         return F.relu(self.calc_conv_transpose2d(inp, self.weight, self.bias))
 
 
-class ConvTranspose3d(_Conv3d):
+class ConvTranspose3d(_ConvNd):
     """Transposed convolution over depth, height and width.
 
     Args:
@@ -274,8 +274,9 @@ class ConvTranspose3d(_Conv3d):
         groups: int = 1,
         bias: bool = True,
     ) -> None:
-        channels = (in_channels, out_channels)
-        super().__init__(channels, kernel_size, stride, padding, output_padding, dilation, groups, bias)
+        sizes = (kernel_size, stride, padding, dilation)
+        geometry = Geometry(in_channels, out_channels, *sizes, groups, output_padding)
+        super().__init__(geometry.over(3), bias)
 
     def forward(self, inp: Any) -> Tensor:
         """(N, in_channels, D, H, W)."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,13 +13,50 @@ from ..imperative import Parameter
 from .sizes import pair, pair_nonzero, triple, triple_nonzero
 from .weighted import Weighted
 
-__all__ = ["_Conv2d", "_Conv3d", "_ConvNd"]
+__all__ = ["Geometry", "_Conv2d", "_ConvNd"]
 
 _PADDING_MODES = ("zeros", "reflect", "replicate")
 
 
+@dataclass(frozen=True)
+class Geometry:
+    """Channels and windows of a convolution; sizes are one number for all axes, or one for each."""
+
+    in_channels: int
+    out_channels: int
+    kernel_size: Any
+    stride: Any = 1
+    padding: Any = 0
+    dilation: Any = 1
+    groups: int = 1
+    output_padding: Any = 0
+
+    def over(self, axes: int) -> Geometry:
+        """The same with a number for each of two or three axes.
+
+        Raises:
+            AssertionError: a size is negative, or 0 where it must not be, or the numbers are too few or too many.
+
+        >>> Geometry(1, 2, 3).over(2).kernel_size
+        (3, 3)
+        """
+        any_size, positive = (pair, pair_nonzero) if axes == 2 else (triple, triple_nonzero)
+        return replace(
+            self,
+            kernel_size=positive(self.kernel_size),
+            stride=positive(self.stride),
+            padding=any_size(self.padding),
+            dilation=positive(self.dilation),
+        )
+
+
 class _ConvNd(Weighted):
     """What the convolutions share.
+
+    Args:
+        geometry: channels and windows.
+        bias: whether there is one.
+        kwargs: those of `Module`.
 
     Attributes:
         weight: (out_channels, in_channels, *kernel_size), with groups (groups, out_channels / groups,
@@ -31,31 +69,20 @@ class _ConvNd(Weighted):
 
     _transposed = False
 
-    def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        kernel_size: Any,
-        stride: Any,
-        padding: Any,
-        output_padding: Any,
-        dilation: Any,
-        groups: int,
-        bias: bool = True,
-        **kwargs: Any,
-    ) -> None:
+    def __init__(self, geometry: Geometry, bias: bool = True, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        for name, count in (("in_channels", in_channels), ("out_channels", out_channels)):
-            if count % groups:
-                raise ValueError(f"{name} must be divisible by groups, found {count} and {groups}")
-        self.in_channels = in_channels
-        self.out_channels = out_channels
-        self.kernel_size = kernel_size
-        self.stride = stride
-        self.padding = padding
-        self.output_padding = output_padding
-        self.dilation = dilation
-        self.groups = groups
+        g = geometry
+        for name, count in (("in_channels", g.in_channels), ("out_channels", g.out_channels)):
+            if count % g.groups:
+                raise ValueError(f"{name} must be divisible by groups, found {count} and {g.groups}")
+        self.in_channels = g.in_channels
+        self.out_channels = g.out_channels
+        self.kernel_size = g.kernel_size
+        self.stride = g.stride
+        self.padding = g.padding
+        self.output_padding = g.output_padding
+        self.dilation = g.dilation
+        self.groups = g.groups
         self.weight = Parameter(np.zeros(self._infer_weight_shape(), np.float32))
         self.bias = Parameter(np.zeros(self._infer_bias_shape(), np.float32)) if bias else None
         self.reset_parameters()
@@ -119,59 +146,12 @@ class _Conv2d(_ConvNd):
     )
 
     def __init__(
-        self,
-        channels: tuple[int, int],
-        kernel_size: Any,
-        stride: Any,
-        padding: Any,
-        output_padding: Any,
-        dilation: Any,
-        groups: int,
-        bias: bool,
-        conv_mode: str,
-        compute_mode: str,
-        **kwargs: Any,
+        self, geometry: Geometry, bias: bool, conv_mode: str, compute_mode: str, **kwargs: Any
     ) -> None:
         self.conv_mode = conv_mode
         self.compute_mode = compute_mode
-        super().__init__(
-            *channels,
-            pair_nonzero(kernel_size),
-            pair_nonzero(stride),
-            pair(padding),
-            output_padding,
-            pair_nonzero(dilation),
-            groups,
-            bias,
-            **kwargs,
-        )
+        super().__init__(geometry.over(2), bias, **kwargs)
 
     def _settings(self) -> dict[str, Any]:
         """The arguments with which another layer of the same kind is made, but for its name."""
         return {**{n: getattr(self, n) for n in self._arguments}, "bias": self.bias is not None}
-
-
-class _Conv3d(_ConvNd):
-    """What the convolutions over depth, height and width share: settings, each one number or three."""
-
-    def __init__(
-        self,
-        channels: tuple[int, int],
-        kernel_size: Any,
-        stride: Any,
-        padding: Any,
-        output_padding: Any,
-        dilation: Any,
-        groups: int,
-        bias: bool,
-    ) -> None:
-        super().__init__(
-            *channels,
-            triple_nonzero(kernel_size),
-            triple_nonzero(stride),
-            triple(padding),
-            output_padding,
-            triple_nonzero(dilation),
-            groups,
-            bias,
-        )

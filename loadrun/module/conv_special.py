@@ -6,7 +6,7 @@ from typing import Any
 
 from .. import functional as F
 from ..imperative import Tensor
-from .conv_base import _check_padding_mode, _Conv2d
+from .conv_base import Geometry, _check_padding_mode, _Conv2d
 
 __all__ = ["DeformableConv2d", "RegionRestrictedConv"]
 
@@ -41,8 +41,8 @@ class DeformableConv2d(_Conv2d):
         compute_mode: str = "default",
         **kwargs: Any,
     ) -> None:
-        channels, modes = (in_channels, out_channels), (conv_mode, compute_mode)
-        super().__init__(channels, kernel_size, stride, padding, 0, dilation, groups, bias, *modes, **kwargs)
+        geometry = Geometry(in_channels, out_channels, kernel_size, stride, padding, dilation, groups)
+        super().__init__(geometry, bias, conv_mode, compute_mode, **kwargs)
 
     def calc_conv(self, inp: Any, weight: Any, offset: Any, mask: Any, bias: Any) -> Tensor:
         """The layer with other parameters."""
@@ -90,8 +90,8 @@ class RegionRestrictedConv(_Conv2d):
         **kwargs: Any,
     ) -> None:
         self.padding_mode = padding_mode
-        channels, modes = (in_channels, out_channels), (conv_mode, compute_mode)
-        super().__init__(channels, kernel_size, stride, padding, 0, dilation, groups, bias, *modes, **kwargs)
+        geometry = Geometry(in_channels, out_channels, kernel_size, stride, padding, dilation, groups)
+        super().__init__(geometry, bias, conv_mode, compute_mode, **kwargs)
 
     def _infer_weight_shape(self) -> tuple[int, ...]:
         groups = self.groups
