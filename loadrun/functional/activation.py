@@ -10,7 +10,7 @@ from typing import Any
 
 from .. import params as P
 from ..errors import EngineError
-from ..imperative import Tensor, apply1, as_tensor, elemwise
+from ..imperative import Tensor, TensorLike, apply1, as_tensor, elemwise
 from ..imperative.promotion import operands
 from ..imperative.reducing import max, sum
 from ..imperative.shaping import squeeze
@@ -37,14 +37,14 @@ __all__ = [
 _M = P.ElemwiseMode
 
 
-def _one(x: Any) -> Tensor:
+def _one(x: TensorLike) -> Tensor:
     """The single operand; a list of numbers is one, too."""
     if isinstance(x, Tensor):
         return x
     return as_tensor(x) if isinstance(x, (list, tuple)) else operands((x,))[0]
 
 
-def _of_floats(mode: P.ElemwiseMode, x: Any) -> Tensor:
+def _of_floats(mode: P.ElemwiseMode, x: TensorLike) -> Tensor:
     """An elementwise mode that has no integer form."""
     value = _one(x)
     if not value._dtype.is_float:
@@ -54,7 +54,7 @@ def _of_floats(mode: P.ElemwiseMode, x: Any) -> Tensor:
     return elemwise(mode, value)
 
 
-def relu(x: Any) -> Tensor:
+def relu(x: TensorLike) -> Tensor:
     """``max(x, 0)``.
 
     >>> relu([-1.0, 2.0]).tolist()
@@ -63,7 +63,7 @@ def relu(x: Any) -> Tensor:
     return elemwise(_M.RELU, _one(x))
 
 
-def relu6(x: Any) -> Tensor:
+def relu6(x: TensorLike) -> Tensor:
     """``min(max(x, 0), 6)``.
 
     >>> relu6([-1.0, 2.0, 7.0]).tolist()
@@ -72,7 +72,7 @@ def relu6(x: Any) -> Tensor:
     return elemwise(_M.RELU6, _one(x))
 
 
-def prelu(x: Any, y: Any) -> Tensor:
+def prelu(x: TensorLike, y: TensorLike) -> Tensor:
     """``x`` where it is positive, else ``x * y``.
 
     >>> prelu([-2.0, 2.0], 0.25).tolist()
@@ -81,7 +81,7 @@ def prelu(x: Any, y: Any) -> Tensor:
     return elemwise(_M.PRELU, _one(x), y)
 
 
-def leaky_relu(inp: Any, negative_slope: float = 0.01) -> Tensor:
+def leaky_relu(inp: TensorLike, negative_slope: float = 0.01) -> Tensor:
     """``inp`` where it is positive, else ``inp * negative_slope``.
 
     >>> leaky_relu([-2.0, 2.0], 0.5).tolist()
@@ -90,7 +90,7 @@ def leaky_relu(inp: Any, negative_slope: float = 0.01) -> Tensor:
     return elemwise(_M.PRELU, _one(inp), negative_slope)
 
 
-def sigmoid(x: Any) -> Tensor:
+def sigmoid(x: TensorLike) -> Tensor:
     """``1 / (1 + exp(-x))``.
 
     >>> sigmoid(0.0).item()
@@ -99,7 +99,7 @@ def sigmoid(x: Any) -> Tensor:
     return _of_floats(_M.SIGMOID, x)
 
 
-def hsigmoid(x: Any) -> Tensor:
+def hsigmoid(x: TensorLike) -> Tensor:
     """``relu6(x + 3) / 6``.
 
     >>> hsigmoid([-4.0, 0.0, 4.0]).tolist()
@@ -108,7 +108,7 @@ def hsigmoid(x: Any) -> Tensor:
     return elemwise(_M.HSIGMOID, _one(x))
 
 
-def hswish(x: Any) -> Tensor:
+def hswish(x: TensorLike) -> Tensor:
     """``x * relu6(x + 3) / 6``.
 
     >>> hswish([-4.0, 0.0, 3.0]).tolist()
@@ -117,7 +117,7 @@ def hswish(x: Any) -> Tensor:
     return _of_floats(_M.H_SWISH, x)
 
 
-def silu(x: Any) -> Tensor:
+def silu(x: TensorLike) -> Tensor:
     """``x * sigmoid(x)``.
 
     >>> silu([0.0, 1.0]).numpy().round(4).tolist()
@@ -126,7 +126,7 @@ def silu(x: Any) -> Tensor:
     return _of_floats(_M.SILU, x)
 
 
-def gelu(x: Any) -> Tensor:
+def gelu(x: TensorLike) -> Tensor:
     """``x`` times the normal distribution's probability of a value below it.
 
     >>> gelu([0.0, 1.0]).numpy().round(4).tolist()
@@ -135,7 +135,7 @@ def gelu(x: Any) -> Tensor:
     return _of_floats(_M.GELU, x)
 
 
-def softplus(inp: Any) -> Tensor:
+def softplus(inp: TensorLike) -> Tensor:
     """``log(1 + exp(inp))`` without overflow.
 
     >>> softplus([0.0, 100.0]).numpy().round(4).tolist()
@@ -144,7 +144,7 @@ def softplus(inp: Any) -> Tensor:
     return elemwise(_M.SOFTPLUS, _one(inp))
 
 
-def logsigmoid(inp: Any) -> Tensor:
+def logsigmoid(inp: TensorLike) -> Tensor:
     """``log(sigmoid(inp))`` without overflow.
 
     >>> logsigmoid([0.0, -100.0]).numpy().round(4).tolist()
@@ -153,7 +153,7 @@ def logsigmoid(inp: Any) -> Tensor:
     return elemwise(_M.LOGSIGMOID, _one(inp))
 
 
-def softmax(inp: Any, axis: Any = None) -> Tensor:
+def softmax(inp: TensorLike, axis: Any = None) -> Tensor:
     """``exp(inp) / sum(exp(inp))`` along an axis.
 
     Args:
@@ -172,7 +172,7 @@ def softmax(inp: Any, axis: Any = None) -> Tensor:
     return apply1("Softmax", P.Softmax(axis=int(axis)), inputs=[inp], scalar=False)
 
 
-def logsumexp(inp: Any, axis: Any, keepdims: bool = False) -> Tensor:
+def logsumexp(inp: TensorLike, axis: Any, keepdims: bool = False) -> Tensor:
     """The logarithm of the sum of exponentials over axes, without overflow.
 
     Args:
@@ -194,7 +194,7 @@ def logsumexp(inp: Any, axis: Any, keepdims: bool = False) -> Tensor:
     return total if keepdims else squeeze(total, axes)
 
 
-def logsoftmax(inp: Any, axis: Any) -> Tensor:
+def logsoftmax(inp: TensorLike, axis: Any) -> Tensor:
     """``log(softmax(inp))`` over one axis or several, without overflow.
 
     >>> logsoftmax([0.0, 0.0], 0).numpy().round(4).tolist()

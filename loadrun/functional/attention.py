@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from .. import params as P
-from ..imperative import Tensor, apply, as_tensor
+from ..imperative import Tensor, TensorLike, apply, as_tensor
 from ..imperative.reducing import mean
 from ..imperative.shaping import broadcast_to, concat
 from .geometry import require
@@ -22,14 +22,14 @@ _log = logging.getLogger(__name__)
 
 
 def multi_head_attention(
-    query: Any,
-    key: Any,
+    query: TensorLike,
+    key: TensorLike,
     value: Any,
     embed_dim: int,
     num_heads: int,
     attn_drop: float,
     out_drop: float,
-    io_weight_bias: Any,
+    io_weight_bias: TensorLike,
     qproj_size: int | None = None,
     kproj_size: int | None = None,
     vproj_size: int | None = None,
@@ -38,11 +38,11 @@ def multi_head_attention(
     kbias: bool = False,
     vbias: bool = False,
     obias: bool = False,
-    bias_k: Any = None,
-    bias_v: Any = None,
+    bias_k: TensorLike | None = None,
+    bias_v: TensorLike | None = None,
     add_zero_attn: bool = False,
-    key_padding_mask: Any = None,
-    attn_mask: Any = None,
+    key_padding_mask: TensorLike | None = None,
+    attn_mask: TensorLike | None = None,
     need_weights: bool = False,
     average_attn_weights: bool = False,
     is_causal: bool = False,

@@ -9,9 +9,9 @@ from typing import Any
 
 from .. import params as P
 from ..dtypes import DType
-from ..imperative import Tensor, apply1, as_tensor, convert, shape_tensor
+from ..imperative import Tensor, TensorLike, apply1, as_tensor, convert, shape_tensor
 from ..imperative.switches import SWITCHES
-from .geometry import member, pair, require, sizes, triple
+from .geometry import Mode, Sizes, member, pair, require, sizes, triple
 
 __all__ = [
     "conv1d",
@@ -25,7 +25,7 @@ __all__ = [
 ]
 
 
-def window(stride: Any, padding: Any, dilation: Any) -> dict[str, Any]:
+def window(stride: Sizes, padding: Sizes, dilation: Sizes) -> dict[str, Any]:
     """The geometry fields that all records of planar convolutions share."""
     (sh, sw), (ph, pw), (dh, dw) = (
         pair(stride, "stride"),
@@ -40,20 +40,20 @@ def sparse(groups: int) -> P.Sparse:
     return P.Sparse.DENSE if groups == 1 else P.Sparse.GROUP
 
 
-def cross(conv_mode: Any) -> None:
+def cross(conv_mode: Mode) -> None:
     """Refuse every mode but the one that the functions have."""
     name = str(getattr(conv_mode, "name", conv_mode)).lower()
     require(name == "cross_correlation", f"conv_mode must be 'cross_correlation', found {conv_mode!r}")
 
 
-def plus(y: Tensor, bias: Any) -> Tensor:
+def plus(y: Tensor, bias: TensorLike | None) -> Tensor:
     """The output with the bias added, if there is one."""
     if bias is None:
         return y
     return y + (as_tensor(bias).astype(SWITCHES.low_prec_dtype) if SWITCHES.autocast else bias)
 
 
-def planar(stride: Any, padding: Any, dilation: Any, groups: int, compute_mode: Any) -> P.Convolution:
+def planar(stride: Sizes, padding: Sizes, dilation: Sizes, groups: int, compute_mode: Mode) -> P.Convolution:
     """The parameter record of a planar convolution."""
     return P.Convolution(
         **window(stride, padding, dilation),
@@ -63,15 +63,15 @@ def planar(stride: Any, padding: Any, dilation: Any, groups: int, compute_mode: 
 
 
 def conv1d(
-    inp: Any,
-    weight: Any,
-    bias: Any = None,
+    inp: TensorLike,
+    weight: TensorLike,
+    bias: TensorLike | None = None,
     stride: int = 1,
     padding: int = 0,
     dilation: int = 1,
     groups: int = 1,
-    conv_mode: Any = "cross_correlation",
-    compute_mode: Any = "default",
+    conv_mode: Mode = "cross_correlation",
+    compute_mode: Mode = "default",
 ) -> Tensor:
     """Convolution over one axis.
 
@@ -123,15 +123,15 @@ def _axis(x: Tensor, method: P.AxisDescMethod) -> Tensor:
 
 
 def conv2d(
-    inp: Any,
-    weight: Any,
-    bias: Any = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
+    inp: TensorLike,
+    weight: TensorLike,
+    bias: TensorLike | None = None,
+    stride: Sizes = 1,
+    padding: Sizes = 0,
+    dilation: Sizes = 1,
     groups: int = 1,
-    conv_mode: Any = "cross_correlation",
-    compute_mode: Any = "default",
+    conv_mode: Mode = "cross_correlation",
+    compute_mode: Mode = "default",
 ) -> Tensor:
     """Convolution over height and width.
 
@@ -162,7 +162,7 @@ def conv2d(
     return plus(y, bias)
 
 
-def _volume(stride: Any, padding: Any, dilation: Any, groups: int) -> P.Convolution3D:
+def _volume(stride: Sizes, padding: Sizes, dilation: Sizes, groups: int) -> P.Convolution3D:
     (sd, sh, sw), (pd, ph, pw) = triple(stride, "stride"), triple(padding, "padding")
     dd, dh, dw = triple(dilation, "dilation")
     return P.Convolution3D(
@@ -180,14 +180,14 @@ def _volume(stride: Any, padding: Any, dilation: Any, groups: int) -> P.Convolut
 
 
 def conv3d(
-    inp: Any,
-    weight: Any,
-    bias: Any = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
+    inp: TensorLike,
+    weight: TensorLike,
+    bias: TensorLike | None = None,
+    stride: Sizes = 1,
+    padding: Sizes = 0,
+    dilation: Sizes = 1,
     groups: int = 1,
-    conv_mode: Any = "cross_correlation",
+    conv_mode: Mode = "cross_correlation",
 ) -> Tensor:
     """Convolution over depth, height and width.
 
@@ -237,16 +237,16 @@ def _blown_up(
 
 
 def conv_transpose2d(
-    inp: Any,
-    weight: Any,
-    bias: Any = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    output_padding: Any = 0,
-    dilation: Any = 1,
+    inp: TensorLike,
+    weight: TensorLike,
+    bias: TensorLike | None = None,
+    stride: Sizes = 1,
+    padding: Sizes = 0,
+    output_padding: Sizes = 0,
+    dilation: Sizes = 1,
     groups: int = 1,
-    conv_mode: Any = "cross_correlation",
-    compute_mode: Any = "default",
+    conv_mode: Mode = "cross_correlation",
+    compute_mode: Mode = "default",
 ) -> Tensor:
     """Transposed convolution over height and width: the adjoint of `conv2d`.
 
@@ -282,7 +282,7 @@ def transposed(
     inp: Tensor,
     weight: Tensor,
     param: P.Convolution,
-    output_padding: Any,
+    output_padding: Sizes,
     groups: int,
     dtype: DType | None = None,
 ) -> Tensor:
@@ -294,13 +294,13 @@ def transposed(
 
 
 def conv_transpose3d(
-    inp: Any,
-    weight: Any,
-    bias: Any = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    output_padding: Any = 0,
-    dilation: Any = 1,
+    inp: TensorLike,
+    weight: TensorLike,
+    bias: TensorLike | None = None,
+    stride: Sizes = 1,
+    padding: Sizes = 0,
+    output_padding: Sizes = 0,
+    dilation: Sizes = 1,
     groups: int = 1,
 ) -> Tensor:
     """Transposed convolution over depth, height and width: the adjoint of `conv3d`.
@@ -333,17 +333,17 @@ def conv_transpose3d(
 
 
 def deformable_conv2d(
-    inp: Any,
-    weight: Any,
-    offset: Any,
-    mask: Any,
-    bias: Any = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
+    inp: TensorLike,
+    weight: TensorLike,
+    offset: TensorLike,
+    mask: TensorLike,
+    bias: TensorLike | None = None,
+    stride: Sizes = 1,
+    padding: Sizes = 0,
+    dilation: Sizes = 1,
     groups: int = 1,
-    conv_mode: Any = "cross_correlation",
-    compute_mode: Any = "default",
+    conv_mode: Mode = "cross_correlation",
+    compute_mode: Mode = "default",
 ) -> Tensor:
     """Convolution whose taps are moved by `offset` and weighted by `mask` at every position of the output.
 
@@ -377,13 +377,13 @@ def deformable_conv2d(
 
 
 def local_conv2d(
-    inp: Any,
-    weight: Any,
-    bias: Any = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
-    conv_mode: Any = "cross_correlation",
+    inp: TensorLike,
+    weight: TensorLike,
+    bias: TensorLike | None = None,
+    stride: Sizes = 1,
+    padding: Sizes = 0,
+    dilation: Sizes = 1,
+    conv_mode: Mode = "cross_correlation",
 ) -> Tensor:
     """Convolution with a weight of its own at every position of the output.
 
@@ -410,17 +410,17 @@ def local_conv2d(
 
 
 def region_restricted_conv(
-    inp: Any,
-    weight: Any,
-    rin: Any,
-    rout: Any,
-    bias: Any = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
+    inp: TensorLike,
+    weight: TensorLike,
+    rin: TensorLike,
+    rout: TensorLike,
+    bias: TensorLike | None = None,
+    stride: Sizes = 1,
+    padding: Sizes = 0,
+    dilation: Sizes = 1,
     groups: int = 1,
-    conv_mode: Any = "cross_correlation",
-    compute_mode: Any = "default",
+    conv_mode: Mode = "cross_correlation",
+    compute_mode: Mode = "default",
 ) -> Tensor:
     """Depthwise convolution in which an output sees only the inputs of its own region.
 

@@ -9,7 +9,17 @@ import numpy as np
 
 from .. import params as P
 from ..errors import TraceError
-from ..imperative import Followed, Tensor, active, apply1, as_tensor, const, elemwise, shape_tensor
+from ..imperative import (
+    Followed,
+    Tensor,
+    TensorLike,
+    active,
+    apply1,
+    as_tensor,
+    const,
+    elemwise,
+    shape_tensor,
+)
 from ..imperative.dtypes import graph_dtype
 from .transcendental import cos, sin
 
@@ -35,7 +45,7 @@ _M = P.ElemwiseMode
 
 
 def arange(
-    start: Any = 0, stop: Any = None, step: Any = 1, *, dtype: Any = "float32", device: Any = None
+    start: Any = 0, stop: Any = None, step: Any = 1, *, dtype: Any = "float32", device: str | None = None
 ) -> Tensor:
     """Numbers from `start` up to `stop`, which is left out, `step` apart; computed in float32 as MegEngine does.
 
@@ -64,7 +74,7 @@ def arange(
         return linspace(float(a), float(a + d * np.float32(count - 1)), count, dtype=dtype)
 
 
-def linspace(start: Any, stop: Any, num: Any, *, dtype: Any = "float32", device: Any = None) -> Tensor:
+def linspace(start: Any, stop: Any, num: Any, *, dtype: Any = "float32", device: str | None = None) -> Tensor:
     """`num` evenly spaced numbers from `start` to `stop`, both included; computed in double precision.
 
     Args:
@@ -81,7 +91,7 @@ def linspace(start: Any, stop: Any, num: Any, *, dtype: Any = "float32", device:
     return apply1("Linspace", P.Linspace(endpoint=True), inputs=inputs, scalar=False).astype(dtype)
 
 
-def eye(N: Any, M: Any = None, *, dtype: Any = "float32", device: Any = None) -> Tensor:
+def eye(N: Any, M: Any = None, *, dtype: Any = "float32", device: str | None = None) -> Tensor:
     """A matrix with ones on its diagonal and zeros elsewhere.
 
     Args:
@@ -98,7 +108,7 @@ def eye(N: Any, M: Any = None, *, dtype: Any = "float32", device: Any = None) ->
     return apply1("Eye", P.Eye(k=0, dtype=kind), inputs=[shape], scalar=False)
 
 
-def diag(inp: Any, k: int = 0) -> Tensor:
+def diag(inp: TensorLike, k: int = 0) -> Tensor:
     """Diagonal `k` of a matrix, or the square matrix that has a vector as its diagonal `k`.
 
     Args:
@@ -114,7 +124,7 @@ def diag(inp: Any, k: int = 0) -> Tensor:
     return apply1("Diag", P.Diag(k=k), inputs=[as_tensor(inp)], scalar=False)
 
 
-def full(shape: Any, value: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
+def full(shape: Any, value: Any, *, dtype: Any = None, device: str | None = None) -> Tensor:
     """A tensor of one value.
 
     Args:
@@ -134,7 +144,7 @@ def full(shape: Any, value: Any, *, dtype: Any = None, device: Any = None) -> Te
     return apply1("Broadcast", P.Empty(), inputs=[filling, shape_tensor(shape)], scalar=False)
 
 
-def ones(shape: Any, *, dtype: Any = "float32", device: Any = None) -> Tensor:
+def ones(shape: Any, *, dtype: Any = "float32", device: str | None = None) -> Tensor:
     """A tensor of ones; the arguments are those of `full`.
 
     >>> ones((2, 2)).tolist()
@@ -143,7 +153,7 @@ def ones(shape: Any, *, dtype: Any = "float32", device: Any = None) -> Tensor:
     return full(shape, 1, dtype=dtype)
 
 
-def zeros(shape: Any, *, dtype: Any = "float32", device: Any = None) -> Tensor:
+def zeros(shape: Any, *, dtype: Any = "float32", device: str | None = None) -> Tensor:
     """A tensor of zeros; the arguments are those of `full`.
 
     >>> zeros(3, dtype="int32").tolist()
@@ -152,7 +162,7 @@ def zeros(shape: Any, *, dtype: Any = "float32", device: Any = None) -> Tensor:
     return full(shape, 0, dtype=dtype)
 
 
-def full_like(inp: Any, value: Any) -> Tensor:
+def full_like(inp: TensorLike, value: Any) -> Tensor:
     """A tensor of one value with the shape and dtype of another; fractions are cut off for integers.
 
     >>> full_like(Tensor([[1, 2], [3, 4]]), 2.7).tolist()
@@ -162,7 +172,7 @@ def full_like(inp: Any, value: Any) -> Tensor:
     return full(x.shape, const(value, x.dtype))
 
 
-def ones_like(inp: Any) -> Tensor:
+def ones_like(inp: TensorLike) -> Tensor:
     """Ones with the shape and dtype of a tensor.
 
     >>> ones_like(Tensor([1.5, 2.5])).tolist()
@@ -171,7 +181,7 @@ def ones_like(inp: Any) -> Tensor:
     return full_like(inp, 1)
 
 
-def zeros_like(inp: Any) -> Tensor:
+def zeros_like(inp: TensorLike) -> Tensor:
     """Zeros with the shape and dtype of a tensor.
 
     >>> zeros_like(Tensor([[1], [2]])).tolist()
@@ -222,7 +232,7 @@ def _parts(*values: Any) -> Iterable[np.ndarray[Any, np.dtype[Any]]]:
     return [as_tensor(v).numpy() for v in values]
 
 
-def complex(real: Any, imag: Any) -> Tensor:
+def complex(real: TensorLike, imag: TensorLike) -> Tensor:
     """Complex numbers (complex64) of their real and imaginary parts; not in a traced function.
 
     Raises:
@@ -237,7 +247,7 @@ def complex(real: Any, imag: Any) -> Tensor:
     return Tensor(whole)
 
 
-def polar(abs: Any, angle: Any) -> Tensor:
+def polar(abs: TensorLike, angle: TensorLike) -> Tensor:
     """Complex numbers (complex64) of their absolute values and angles; not in a traced function.
 
     Raises:

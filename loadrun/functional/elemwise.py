@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from .. import params as P
-from ..imperative import Tensor, elemwise
+from ..imperative import Tensor, TensorLike, elemwise
 from ..params import Elemwise as Elemwise
 from .modes import elemwise_multi_type as _elemwise_multi_type  # noqa: F401
 from .modes import elwise as _elwise  # noqa: F401
@@ -90,7 +90,7 @@ __all__ = [
 _M = P.ElemwiseMode
 
 
-def add(x: Any, y: Any) -> Tensor:
+def add(x: TensorLike, y: TensorLike) -> Tensor:
     """``x + y``; booleans have to be made numbers first.
 
     >>> add(Tensor([1, 2]), 0.5).tolist()
@@ -99,7 +99,7 @@ def add(x: Any, y: Any) -> Tensor:
     return elemwise(_M.ADD, x, y)
 
 
-def sub(x: Any, y: Any) -> Tensor:
+def sub(x: TensorLike, y: TensorLike) -> Tensor:
     """``x - y``.
 
     >>> sub(Tensor([1, 2]), Tensor([[1], [3]])).tolist()
@@ -108,7 +108,7 @@ def sub(x: Any, y: Any) -> Tensor:
     return elemwise(_M.SUB, x, y)
 
 
-def mul(x: Any, y: Any) -> Tensor:
+def mul(x: TensorLike, y: TensorLike) -> Tensor:
     """``x * y``.
 
     >>> mul(Tensor([1, 2]), 3).tolist()
@@ -117,7 +117,7 @@ def mul(x: Any, y: Any) -> Tensor:
     return elemwise(_M.MUL, x, y)
 
 
-def div(x: Any, y: Any) -> Tensor:
+def div(x: TensorLike, y: TensorLike) -> Tensor:
     """``x / y``, floating-point for integers, too.
 
     >>> div(Tensor([1, 3]), 2).tolist()
@@ -126,7 +126,7 @@ def div(x: Any, y: Any) -> Tensor:
     return elemwise(_M.TRUE_DIV, x, y)
 
 
-def floor_div(x: Any, y: Any) -> Tensor:
+def floor_div(x: TensorLike, y: TensorLike) -> Tensor:
     """The quotient rounded down.
 
     >>> floor_div(Tensor([-5, 5]), 3).tolist()
@@ -135,7 +135,7 @@ def floor_div(x: Any, y: Any) -> Tensor:
     return elemwise(_M.FLOOR_DIV, x, y)
 
 
-def mod(x: Any, y: Any) -> Tensor:
+def mod(x: TensorLike, y: TensorLike) -> Tensor:
     """The remainder: of integers with the divisor's sign, of floats with the dividend's (C's fmod).
 
     >>> mod(Tensor([-5, 5]), 3).tolist(), mod(Tensor([-5.0, 5.0]), 3).tolist()
@@ -144,7 +144,7 @@ def mod(x: Any, y: Any) -> Tensor:
     return elemwise(_M.MOD, x, y)
 
 
-def neg(x: Any) -> Tensor:
+def neg(x: TensorLike) -> Tensor:
     """``-x``.
 
     >>> neg(Tensor([1.0, -2.0])).tolist()
@@ -153,7 +153,7 @@ def neg(x: Any) -> Tensor:
     return elemwise(_M.NEGATE, x)
 
 
-def pow(x: Any, y: Any) -> Tensor:
+def pow(x: TensorLike, y: TensorLike) -> Tensor:
     """`x` to the power of `y`, floating-point for integers, too.
 
     >>> pow(Tensor([2, 3]), 2).tolist()
@@ -162,7 +162,7 @@ def pow(x: Any, y: Any) -> Tensor:
     return elemwise(_M.POW, x, y)
 
 
-def abs(x: Any) -> Tensor:
+def abs(x: TensorLike) -> Tensor:
     """The absolute value.
 
     >>> abs(Tensor([-3, 2])).tolist()
@@ -171,7 +171,7 @@ def abs(x: Any) -> Tensor:
     return elemwise(_M.ABS, x)
 
 
-def square(x: Any) -> Tensor:
+def square(x: TensorLike) -> Tensor:
     """``x * x``.
 
     >>> square(Tensor([-3, 2])).tolist()
@@ -180,7 +180,7 @@ def square(x: Any) -> Tensor:
     return elemwise(_M.SQUARE, x)
 
 
-def round(x: Any) -> Tensor:
+def round(x: TensorLike) -> Tensor:
     """The nearest whole number, halves away from zero.
 
     >>> round(Tensor([1.5, 2.5, -0.5])).tolist()
@@ -189,7 +189,7 @@ def round(x: Any) -> Tensor:
     return elemwise(_M.ROUND, x)
 
 
-def ceil(x: Any) -> Tensor:
+def ceil(x: TensorLike) -> Tensor:
     """The least whole number that is not less.
 
     >>> ceil(Tensor([1.5, -1.5])).tolist()
@@ -198,7 +198,7 @@ def ceil(x: Any) -> Tensor:
     return elemwise(_M.CEIL, x)
 
 
-def floor(x: Any) -> Tensor:
+def floor(x: TensorLike) -> Tensor:
     """The greatest whole number that is not greater.
 
     >>> floor(Tensor([1.5, -1.5])).tolist()
@@ -207,7 +207,7 @@ def floor(x: Any) -> Tensor:
     return elemwise(_M.FLOOR, x)
 
 
-def maximum(x: Any, y: Any) -> Tensor:
+def maximum(x: TensorLike, y: TensorLike) -> Tensor:
     """The greater of two.
 
     >>> maximum(Tensor([1, 5]), 3).tolist()
@@ -216,7 +216,7 @@ def maximum(x: Any, y: Any) -> Tensor:
     return elemwise(_M.MAX, x, y)
 
 
-def minimum(x: Any, y: Any) -> Tensor:
+def minimum(x: TensorLike, y: TensorLike) -> Tensor:
     """The lesser of two.
 
     >>> minimum(Tensor([1, 5]), 3).tolist()
@@ -246,7 +246,7 @@ def clip(x: Any, lower: Any = None, upper: Any = None) -> Tensor:
     return maximum(x, lower) if upper is None else elemwise(_M.CLIP, x, lower, upper)
 
 
-def left_shift(x: Any, y: Any) -> Tensor:
+def left_shift(x: TensorLike, y: TensorLike) -> Tensor:
     """``x`` with its bits moved left by ``y``; integers only.
 
     >>> left_shift(Tensor([1, 2]), 3).tolist()
@@ -255,7 +255,7 @@ def left_shift(x: Any, y: Any) -> Tensor:
     return elemwise(_M.SHL, x, y)
 
 
-def right_shift(x: Any, y: Any) -> Tensor:
+def right_shift(x: TensorLike, y: TensorLike) -> Tensor:
     """``x`` with its bits moved right by ``y``, the sign kept; integers only.
 
     >>> right_shift(Tensor([-8, 9]), 1).tolist()
@@ -264,7 +264,7 @@ def right_shift(x: Any, y: Any) -> Tensor:
     return elemwise(_M.SHR, x, y)
 
 
-def logical_and(x: Any, y: Any) -> Tensor:
+def logical_and(x: TensorLike, y: TensorLike) -> Tensor:
     """Whether both are true; booleans only.
 
     >>> logical_and(Tensor([True, False]), True).tolist()
@@ -273,7 +273,7 @@ def logical_and(x: Any, y: Any) -> Tensor:
     return elemwise(_M.AND, x, y)
 
 
-def logical_or(x: Any, y: Any) -> Tensor:
+def logical_or(x: TensorLike, y: TensorLike) -> Tensor:
     """Whether one is true; booleans only.
 
     >>> logical_or(Tensor([True, False]), True).tolist()
@@ -282,7 +282,7 @@ def logical_or(x: Any, y: Any) -> Tensor:
     return elemwise(_M.OR, x, y)
 
 
-def logical_xor(x: Any, y: Any) -> Tensor:
+def logical_xor(x: TensorLike, y: TensorLike) -> Tensor:
     """Whether exactly one is true; booleans only.
 
     >>> logical_xor(Tensor([True, False]), True).tolist()
@@ -291,7 +291,7 @@ def logical_xor(x: Any, y: Any) -> Tensor:
     return elemwise(_M.XOR, x, y)
 
 
-def logical_not(x: Any) -> Tensor:
+def logical_not(x: TensorLike) -> Tensor:
     """Whether it is false; booleans only.
 
     >>> logical_not(Tensor([True, False])).tolist()
@@ -300,7 +300,7 @@ def logical_not(x: Any) -> Tensor:
     return elemwise(_M.NOT, x)
 
 
-def equal(x: Any, y: Any) -> Tensor:
+def equal(x: TensorLike, y: TensorLike) -> Tensor:
     """Whether two are equal.
 
     >>> equal(Tensor([1, 2]), 2).tolist()
@@ -309,7 +309,7 @@ def equal(x: Any, y: Any) -> Tensor:
     return elemwise(_M.EQ, x, y)
 
 
-def not_equal(x: Any, y: Any) -> Tensor:
+def not_equal(x: TensorLike, y: TensorLike) -> Tensor:
     """Whether two differ.
 
     >>> not_equal(Tensor([1, 2]), 2).tolist()
@@ -318,7 +318,7 @@ def not_equal(x: Any, y: Any) -> Tensor:
     return elemwise(_M.NEQ, x, y)
 
 
-def less(x: Any, y: Any) -> Tensor:
+def less(x: TensorLike, y: TensorLike) -> Tensor:
     """``x < y``.
 
     >>> less(Tensor([1, 2]), 2).tolist()
@@ -327,7 +327,7 @@ def less(x: Any, y: Any) -> Tensor:
     return elemwise(_M.LT, x, y)
 
 
-def less_equal(x: Any, y: Any) -> Tensor:
+def less_equal(x: TensorLike, y: TensorLike) -> Tensor:
     """``x <= y``.
 
     >>> less_equal(Tensor([1, 2]), 2).tolist()
@@ -336,7 +336,7 @@ def less_equal(x: Any, y: Any) -> Tensor:
     return elemwise(_M.LEQ, x, y)
 
 
-def greater(x: Any, y: Any) -> Tensor:
+def greater(x: TensorLike, y: TensorLike) -> Tensor:
     """``x > y``.
 
     >>> greater(Tensor([1, 2]), 1).tolist()
@@ -345,7 +345,7 @@ def greater(x: Any, y: Any) -> Tensor:
     return elemwise(_M.LT, y, x)
 
 
-def greater_equal(x: Any, y: Any) -> Tensor:
+def greater_equal(x: TensorLike, y: TensorLike) -> Tensor:
     """``x >= y``.
 
     >>> greater_equal(Tensor([1, 2]), 2).tolist()

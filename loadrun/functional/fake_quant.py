@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from .. import params as P
-from ..imperative import Tensor, apply1, as_tensor, const
+from ..imperative import Tensor, TensorLike, apply1, as_tensor, const
 from ..imperative.qparams import QParams, QuantMode, create_qparams
 
 __all__ = ["fake_quant_bias", "fake_quant_tensor", "lsq_forward", "tqt_forward"]
@@ -18,7 +18,7 @@ def _vector(value: Any) -> Tensor:
     return as_tensor(value, "float32")._vector()
 
 
-def tqt_forward(qmin: int, qmax: int, inp: Any, scale: Any) -> Tensor:
+def tqt_forward(qmin: int, qmax: int, inp: TensorLike, scale: TensorLike) -> Tensor:
     """Fake quantization with a step of ``2 ** scale`` (trained quantization thresholds).
 
     Args:
@@ -34,7 +34,12 @@ def tqt_forward(qmin: int, qmax: int, inp: Any, scale: Any) -> Tensor:
 
 
 def lsq_forward(
-    qmin: int, qmax: int, inp: Any, step_size: Any, zero_point: Any = None, scale_grad: Any = None
+    qmin: int,
+    qmax: int,
+    inp: TensorLike,
+    step_size: TensorLike,
+    zero_point: TensorLike | None = None,
+    scale_grad: TensorLike | None = None,
 ) -> Tensor:
     """Fake quantization with a learned step size.
 
@@ -55,7 +60,7 @@ def lsq_forward(
     return apply1("LSQ", param, inputs=[as_tensor(inp), _vector(step_size), zero, grad])
 
 
-def fake_quant_tensor(inp: Any, qparams: QParams) -> Tensor:
+def fake_quant_tensor(inp: TensorLike, qparams: QParams) -> Tensor:
     """Real numbers rounded to those that a quantized dtype has.
 
     Args:
@@ -72,7 +77,7 @@ def fake_quant_tensor(inp: Any, qparams: QParams) -> Tensor:
     return apply1("FakeQuant", param, inputs=[as_tensor(inp), _vector(qparams.scale), zero])
 
 
-def fake_quant_bias(bias: Any, inp: Tensor, w_qat: Tensor) -> Any:
+def fake_quant_bias(bias: TensorLike | None, inp: Tensor, w_qat: Tensor) -> Any:
     """A bias rounded to steps of the product of the input's and the weight's scales.
 
     Args:

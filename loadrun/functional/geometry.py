@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import IntEnum
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
+from ..dtypes import Array
 from ..errors import EngineError
 
-__all__ = ["member", "pair", "require", "sizes", "triple"]
+__all__ = ["Mode", "Sizes", "member", "pair", "require", "sizes", "triple"]
 
 E = TypeVar("E", bound=IntEnum)
+Sizes: TypeAlias = "int | Sequence[int] | Array"
+"""One number for all axes, or one for each."""
+Mode: TypeAlias = "str | IntEnum"
+"""A member of an enum of `loadrun.params`, or its name in any case."""
 
 
 def require(fits: object, text: str) -> None:

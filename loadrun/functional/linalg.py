@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from .. import params as P
-from ..imperative import Tensor, apply, apply1, as_tensor, elemwise
+from ..imperative import Tensor, TensorLike, apply, apply1, as_tensor, elemwise
 from ..imperative.products import dot, matmul
 from ..imperative.reducing import max, min, sum
 from ..imperative.shaping import stack
@@ -16,7 +16,7 @@ __all__ = ["cross", "dot", "matinv", "matmul", "norm", "normalize", "svd"]
 _M = P.ElemwiseMode
 
 
-def matinv(inp: Any) -> Tensor:
+def matinv(inp: TensorLike) -> Tensor:
     """The inverses of square matrices in the last two axes.
 
     Raises:
@@ -28,7 +28,7 @@ def matinv(inp: Any) -> Tensor:
     return apply1("MatrixInverse", P.Empty(), inputs=[as_tensor(inp)])
 
 
-def svd(inp: Any, full_matrices: bool = False, compute_uv: bool = True) -> tuple[Tensor, ...]:
+def svd(inp: TensorLike, full_matrices: bool = False, compute_uv: bool = True) -> tuple[Tensor, ...]:
     """The singular value decomposition of matrices [..., M, N]: ``inp = U @ diag(S) @ Vh``.
 
     With K the lesser of M and N, U is [..., M, K], S [..., K] and Vh [..., K, N]; with `full_matrices` U and Vh are
@@ -46,7 +46,7 @@ def svd(inp: Any, full_matrices: bool = False, compute_uv: bool = True) -> tuple
 
 
 def cross(
-    a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: int | None = None
+    a: TensorLike, b: TensorLike, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: int | None = None
 ) -> Tensor:
     """The cross product of vectors of three elements; one of two elements has 0 as its third.
 
@@ -80,7 +80,7 @@ def _elements(x: Tensor, axis: int) -> list[Tensor]:
     return parts if n == 3 else [*parts, parts[0] - parts[0]]
 
 
-def norm(inp: Any, ord: float | None = None, axis: Any = None, keepdims: bool = False) -> Tensor:
+def norm(inp: TensorLike, ord: float | None = None, axis: Any = None, keepdims: bool = False) -> Tensor:
     """The norm of vectors along an axis: ``sum(abs(x) ** ord) ** (1 / ord)``.
 
     Args:
@@ -110,7 +110,7 @@ def norm(inp: Any, ord: float | None = None, axis: Any = None, keepdims: bool = 
     return elemwise(_M.POW, sum(elemwise(_M.POW, size, order), axis, keepdims), 1.0 / order)
 
 
-def normalize(inp: Any, ord: float | None = None, axis: Any = None, eps: float = 1e-12) -> Tensor:
+def normalize(inp: TensorLike, ord: float | None = None, axis: Any = None, eps: float = 1e-12) -> Tensor:
     """The input divided by its norm along an axis, or by `eps` where the norm is less.
 
     Arguments and errors are those of `norm`.

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from .. import params as P
-from ..imperative import Tensor, as_tensor, elemwise
+from ..imperative import Tensor, TensorLike, as_tensor, elemwise
 from .activation import logsigmoid, logsumexp, relu
 from .elemwise import abs, equal, log, logaddexp, maximum
 from .math import mean, sum
@@ -38,7 +38,7 @@ def _reduction(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 
 @_reduction
-def l1_loss(pred: Any, label: Any, reduction: str = "mean") -> Tensor:
+def l1_loss(pred: TensorLike, label: TensorLike, reduction: str = "mean") -> Tensor:
     """The absolute difference of predictions and labels.
 
     Args:
@@ -56,7 +56,7 @@ def l1_loss(pred: Any, label: Any, reduction: str = "mean") -> Tensor:
 
 
 @_reduction
-def square_loss(pred: Any, label: Any, reduction: str = "mean") -> Tensor:
+def square_loss(pred: TensorLike, label: TensorLike, reduction: str = "mean") -> Tensor:
     """The squared difference of predictions and labels; arguments as for `l1_loss`.
 
     >>> square_loss(Tensor([3, 3, 3, 3]), Tensor([2, 8, 6, 1]), reduction="none").tolist()
@@ -67,8 +67,8 @@ def square_loss(pred: Any, label: Any, reduction: str = "mean") -> Tensor:
 
 @_reduction
 def cross_entropy(
-    pred: Any,
-    label: Any,
+    pred: TensorLike,
+    label: TensorLike,
     axis: int = 1,
     with_logits: bool = True,
     label_smooth: float = 0,
@@ -106,7 +106,9 @@ def cross_entropy(
 
 
 @_reduction
-def binary_cross_entropy(pred: Any, label: Any, with_logits: bool = True, reduction: str = "mean") -> Tensor:
+def binary_cross_entropy(
+    pred: TensorLike, label: TensorLike, with_logits: bool = True, reduction: str = "mean"
+) -> Tensor:
     """The cross entropy of yes-or-no predictions.
 
     Args:
@@ -128,7 +130,7 @@ def binary_cross_entropy(pred: Any, label: Any, with_logits: bool = True, reduct
 
 
 @_reduction
-def hinge_loss(pred: Any, label: Any, norm: str = "L1", reduction: str = "mean") -> Tensor:
+def hinge_loss(pred: TensorLike, label: TensorLike, norm: str = "L1", reduction: str = "mean") -> Tensor:
     """The hinge loss of support vector machines, summed over the classes.
 
     Args:
@@ -176,7 +178,12 @@ def _safe_log(x: Tensor) -> Tensor:
 
 
 def ctc_loss(
-    pred: Any, pred_lengths: Any, label: Any, label_lengths: Any, blank: int = 0, reduction: str = "mean"
+    pred: TensorLike,
+    pred_lengths: TensorLike,
+    label: TensorLike,
+    label_lengths: TensorLike,
+    blank: int = 0,
+    reduction: str = "mean",
 ) -> Tensor:
     """The connectionist temporal classification loss.
 

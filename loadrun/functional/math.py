@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from .. import params as P
-from ..imperative import Tensor, apply, apply1, as_tensor, const, elemwise
+from ..imperative import Tensor, TensorLike, apply, apply1, as_tensor, const, elemwise
 from ..imperative.reducing import (
     Axes,
     axes_from_last,
@@ -52,7 +52,7 @@ __all__ = [
 _M = P.ElemwiseMode
 
 
-def isnan(inp: Any) -> Tensor:
+def isnan(inp: TensorLike) -> Tensor:
     """Whether each element is NaN; false for everything that is not a float.
 
     >>> isnan(Tensor([1.0, float("nan"), 0.0])).tolist()
@@ -61,7 +61,7 @@ def isnan(inp: Any) -> Tensor:
     return _float_check(_M.ISNAN, inp)
 
 
-def isinf(inp: Any) -> Tensor:
+def isinf(inp: TensorLike) -> Tensor:
     """Whether each element is infinite; false for everything that is not a float.
 
     >>> isinf(Tensor([1.0, float("-inf"), 0.0])).tolist()
@@ -70,12 +70,12 @@ def isinf(inp: Any) -> Tensor:
     return _float_check(_M.ISINF, inp)
 
 
-def _float_check(mode: P.ElemwiseMode, inp: Any) -> Tensor:
+def _float_check(mode: P.ElemwiseMode, inp: TensorLike) -> Tensor:
     x = as_tensor(inp)
     return elemwise(mode, x) if x._dtype.is_float else broadcast_to(const(False), x.shape)
 
 
-def sign(x: Any) -> Tensor:
+def sign(x: TensorLike) -> Tensor:
     """-1, 0 or 1 for negative, zero and positive elements, in the dtype of `x`.
 
     >>> sign(Tensor([5, -3, 0])).tolist()
@@ -87,7 +87,7 @@ def sign(x: Any) -> Tensor:
 # Reductions
 
 
-def var(inp: Any, axis: Axes = None, keepdims: bool = False) -> Tensor:
+def var(inp: TensorLike, axis: Axes = None, keepdims: bool = False) -> Tensor:
     """The mean of the squared distances from the mean; arguments and errors as for `sum`.
 
     >>> var(Tensor([[1, 2], [3, 4]])).item()
@@ -98,7 +98,7 @@ def var(inp: Any, axis: Axes = None, keepdims: bool = False) -> Tensor:
     return mean(elemwise(_M.POW, away, 2), axis, keepdims)
 
 
-def std(inp: Any, axis: Axes = None, keepdims: bool = False) -> Tensor:
+def std(inp: TensorLike, axis: Axes = None, keepdims: bool = False) -> Tensor:
     """The square root of the variance; arguments and errors as for `sum`.
 
     >>> std(Tensor([[1, 5], [3, 9]]), axis=1).tolist()
@@ -110,7 +110,7 @@ def std(inp: Any, axis: Axes = None, keepdims: bool = False) -> Tensor:
 # Searching
 
 
-def _search(type: str, inp: Any, axis: Any, keepdims: bool) -> Tensor:
+def _search(type: str, inp: TensorLike, axis: Any, keepdims: bool) -> Tensor:
     x = as_tensor(inp)
     if axis is None:
         if keepdims:
@@ -123,7 +123,7 @@ def _search(type: str, inp: Any, axis: Any, keepdims: bool) -> Tensor:
     return x
 
 
-def argmin(inp: Any, axis: Axes = None, keepdims: bool = False) -> Tensor:
+def argmin(inp: TensorLike, axis: Axes = None, keepdims: bool = False) -> Tensor:
     """The position (int32) of the least element along an axis, the first of equal ones.
 
     Args:
@@ -140,7 +140,7 @@ def argmin(inp: Any, axis: Axes = None, keepdims: bool = False) -> Tensor:
     return _search("Argmin", inp, axis, keepdims)
 
 
-def argmax(inp: Any, axis: Axes = None, keepdims: bool = False) -> Tensor:
+def argmax(inp: TensorLike, axis: Axes = None, keepdims: bool = False) -> Tensor:
     """The position (int32) of the greatest element; see `argmin`.
 
     >>> argmax(Tensor([[3, 1, 2], [4, 6, 5]])).item()
@@ -156,7 +156,7 @@ def _order(descending: bool) -> P.Argsort:
     return P.Argsort(order=P.ArgsortOrder.DESCENDING if descending else P.ArgsortOrder.ASCENDING)
 
 
-def argsort(inp: Any, descending: bool = False) -> Tensor:
+def argsort(inp: TensorLike, descending: bool = False) -> Tensor:
     """The positions (int32) that sort a vector or every row of a matrix.
 
     Raises:
@@ -171,7 +171,7 @@ def argsort(inp: Any, descending: bool = False) -> Tensor:
     return sort(x, descending)[1]
 
 
-def sort(inp: Any, descending: bool = False, dim: int = -1) -> tuple[Tensor, Tensor]:
+def sort(inp: TensorLike, descending: bool = False, dim: int = -1) -> tuple[Tensor, Tensor]:
     """The elements sorted along a dimension, and the positions (int32) that they had.
 
     Args:
@@ -196,7 +196,7 @@ def sort(inp: Any, descending: bool = False, dim: int = -1) -> tuple[Tensor, Ten
 
 
 def topk(
-    inp: Any, k: Any, descending: bool = True, kth_only: bool = False, no_sort: bool = False
+    inp: TensorLike, k: Any, descending: bool = True, kth_only: bool = False, no_sort: bool = False
 ) -> tuple[Tensor, Tensor]:
     """The `k` greatest elements of a vector or of every row of a matrix, and their positions (int32).
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
-from ..imperative import Tensor, as_tensor
+from ..imperative import Tensor, TensorLike, as_tensor
 from .math import topk as _topk
 
 __all__ = ["topk_accuracy"]
 
 
-def topk_accuracy(logits: Any, target: Any, topk: int | Iterable[int] = 1) -> Tensor | list[Tensor]:
+def topk_accuracy(
+    logits: TensorLike, target: TensorLike, topk: int | Iterable[int] = 1
+) -> Tensor | list[Tensor]:
     """The share of rows whose label is among the `topk` greatest predictions, between 0 and 1.
 
     Args:

@@ -8,12 +8,12 @@ from .. import params as P
 from ..imperative import Tensor, apply1, as_tensor
 from ..imperative import elemwise as _promoted
 from ..imperative.dtypes import graph_dtype
-from .geometry import member
+from .geometry import Mode, member
 
 __all__ = ["elemwise_multi_type", "elwise"]
 
 
-def elwise(*args: Any, mode: Any) -> Tensor:
+def elwise(*args: Any, mode: Mode) -> Tensor:
     """An elementwise mode of promoted operands.
 
     Args:
@@ -29,7 +29,7 @@ def elwise(*args: Any, mode: Any) -> Tensor:
     return _promoted(member(P.ElemwiseMode, mode, "mode"), *args)
 
 
-def elemwise_multi_type(*args: Any, mode: Any, dtype: Any = None) -> Tensor:
+def elemwise_multi_type(*args: Any, mode: Mode, dtype: Any = None) -> Tensor:
     """An elementwise mode of operands as they are, with the result in a given dtype.
 
     Args:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from .. import params as P
-from ..imperative import Tensor, apply, apply1, as_tensor, const, elemwise, shape_tensor
+from ..imperative import Tensor, TensorLike, apply, apply1, as_tensor, const, elemwise, shape_tensor
 from ..imperative.reducing import mean
 from ..imperative.shaping import transpose
 from .geometry import require
@@ -28,7 +28,7 @@ _M = P.ElemwiseMode
 _log = logging.getLogger(__name__)
 
 
-def _affine(inp: Any, affine: bool, weight: Any, bias: Any) -> list[Tensor]:
+def _affine(inp: TensorLike, affine: bool, weight: TensorLike, bias: TensorLike | None) -> list[Tensor]:
     """The inputs of a normalization, weight and bias only where they count."""
     if not affine:
         return [as_tensor(inp)]
@@ -318,7 +318,7 @@ def _statistics(inp: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def local_response_norm(
-    inp: Any, kernel_size: int = 5, k: float = 2.0, alpha: float = 1e-4, beta: float = 0.75
+    inp: TensorLike, kernel_size: int = 5, k: float = 2.0, alpha: float = 1e-4, beta: float = 0.75
 ) -> Tensor:
     """``inp / (k + alpha * s) ** beta``, s the sum of squares over neighbouring channels.
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from .. import params as P
-from ..imperative import Tensor, apply, apply1, as_tensor, shape_tensor
-from .geometry import member, pair
+from ..imperative import Tensor, TensorLike, apply, apply1, as_tensor, shape_tensor
+from .geometry import Sizes, member, pair
 
 __all__ = [
     "adaptive_avg_pool2d",
@@ -19,7 +19,9 @@ __all__ = [
 ]
 
 
-def _pooled(inp: Any, kernel_size: Any, stride: Any, padding: Any, mode: P.PoolingMode) -> Tensor:
+def _pooled(
+    inp: TensorLike, kernel_size: Sizes, stride: Sizes, padding: Sizes, mode: P.PoolingMode
+) -> Tensor:
     (h, w), (ph, pw) = pair(kernel_size, "kernel_size"), pair(padding, "padding")
     sh, sw = (h, w) if stride is None else pair(stride, "stride")
     param = P.Pooling(mode=mode, window_h=h, window_w=w, stride_h=sh, stride_w=sw, pad_h=ph, pad_w=pw)
@@ -71,14 +73,14 @@ def avg_pool2d(
     return _pooled(inp, kernel_size, stride, padding, member(P.PoolingMode, mode, "mode"))
 
 
-def _adaptive(inp: Any, oshp: Any, mode: P.PoolingMode) -> Tensor:
+def _adaptive(inp: TensorLike, oshp: Sizes, mode: P.PoolingMode) -> Tensor:
     if isinstance(oshp, (int, np.integer)):
         oshp = (oshp, oshp)
     param = P.AdaptivePooling(mode=mode)
     return apply1("AdaptivePoolingV1", param, inputs=[as_tensor(inp), shape_tensor(oshp)])
 
 
-def adaptive_max_pool2d(inp: Any, oshp: Any) -> Tensor:
+def adaptive_max_pool2d(inp: TensorLike, oshp: Sizes) -> Tensor:
     """Max pooling to a given size, with windows that MegEngine derives from it.
 
     The stride is floor(H / OH) and the window H - (OH - 1) * stride, which is not the usual scheme of windows of
@@ -95,7 +97,7 @@ def adaptive_max_pool2d(inp: Any, oshp: Any) -> Tensor:
     return _adaptive(inp, oshp, P.PoolingMode.MAX)
 
 
-def adaptive_avg_pool2d(inp: Any, oshp: Any) -> Tensor:
+def adaptive_avg_pool2d(inp: TensorLike, oshp: Sizes) -> Tensor:
     """Average pooling to a given size, with the windows of `adaptive_max_pool2d`.
 
     Args:
@@ -110,9 +112,9 @@ def adaptive_avg_pool2d(inp: Any, oshp: Any) -> Tensor:
 
 
 def deformable_psroi_pooling(
-    inp: Any,
-    rois: Any,
-    trans: Any,
+    inp: TensorLike,
+    rois: TensorLike,
+    trans: TensorLike,
     no_trans: bool,
     part_size: int,
     pooled_h: int,

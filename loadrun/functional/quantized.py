@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 from .. import params as P
-from ..imperative import Tensor, apply1, as_tensor
+from ..imperative import Tensor, TensorLike, apply1, as_tensor
 from ..imperative.dtypes import graph_dtype
 from .conv import cross, planar, sparse, transposed, window
-from .geometry import member
+from .geometry import Mode, Sizes, member
 
 __all__ = ["batch_conv_bias_activation", "conv_bias_activation", "conv_transpose2d"]
 
@@ -46,17 +46,17 @@ def _convolved(
 
 
 def conv_bias_activation(
-    inp: Any,
-    weight: Any,
-    bias: Any,
+    inp: TensorLike,
+    weight: TensorLike,
+    bias: TensorLike | None,
     dtype: Any = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
+    stride: Sizes = 1,
+    padding: Sizes = 0,
+    dilation: Sizes = 1,
     groups: int = 1,
-    nonlinear_mode: Any = "identity",
-    conv_mode: Any = "cross_correlation",
-    compute_mode: Any = "default",
+    nonlinear_mode: Mode = "identity",
+    conv_mode: Mode = "cross_correlation",
+    compute_mode: Mode = "default",
 ) -> Tensor:
     """``act(conv2d(inp, weight) + bias)`` of quantized tensors.
 
@@ -88,17 +88,17 @@ def conv_bias_activation(
 
 
 def batch_conv_bias_activation(
-    inp: Any,
-    weight: Any,
-    bias: Any,
+    inp: TensorLike,
+    weight: TensorLike,
+    bias: TensorLike | None,
     dtype: Any = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
+    stride: Sizes = 1,
+    padding: Sizes = 0,
+    dilation: Sizes = 1,
     groups: int = 1,
-    nonlinear_mode: Any = "identity",
-    conv_mode: Any = "cross_correlation",
-    compute_mode: Any = "default",
+    nonlinear_mode: Mode = "identity",
+    conv_mode: Mode = "cross_correlation",
+    compute_mode: Mode = "default",
 ) -> Tensor:
     """`conv_bias_activation` with a weight of its own for every picture.
 
@@ -127,17 +127,17 @@ def batch_conv_bias_activation(
 
 
 def conv_transpose2d(
-    inp: Any,
-    weight: Any,
-    bias: Any = None,
+    inp: TensorLike,
+    weight: TensorLike,
+    bias: TensorLike | None = None,
     dtype: Any = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    output_padding: Any = 0,
-    dilation: Any = 1,
+    stride: Sizes = 1,
+    padding: Sizes = 0,
+    output_padding: Sizes = 0,
+    dilation: Sizes = 1,
     groups: int = 1,
-    conv_mode: Any = "cross_correlation",
-    compute_mode: Any = "default",
+    conv_mode: Mode = "cross_correlation",
+    compute_mode: Mode = "default",
 ) -> Tensor:
     """Transposed convolution of quantized tensors; see `loadrun.functional.conv_transpose2d`.
 

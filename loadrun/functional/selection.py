@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from .. import params as P
-from ..imperative import Dim, Tensor, apply, as_tensor, const, elemwise, shape_tensor
+from ..imperative import Dim, Tensor, TensorLike, apply, as_tensor, const, elemwise, shape_tensor
 from ..imperative.apply import apply1
 from ..imperative.promotion import common_dtype
 from ..imperative.shaping import stack
@@ -46,7 +46,7 @@ def _positions(index: Tensor, axis: int) -> tuple[Tensor, ...]:
     return tuple(index if i == axis else _count_up(n, i, len(shape)) for i, n in enumerate(shape))
 
 
-def gather(inp: Any, axis: int, index: Any) -> Tensor:
+def gather(inp: TensorLike, axis: int, index: TensorLike) -> Tensor:
     """Elements taken along an axis: for axis 0 of a matrix ``out[i, j] = inp[index[i, j], j]``.
 
     Args:
@@ -67,7 +67,7 @@ def gather(inp: Any, axis: int, index: Any) -> Tensor:
     return x[_positions(at, axis)]
 
 
-def scatter(inp: Tensor, axis: int, index: Any, source: Any) -> Tensor:
+def scatter(inp: Tensor, axis: int, index: TensorLike, source: Any) -> Tensor:
     """Elements written along an axis: for axis 0 of a matrix ``inp[index[i, j], j] = source[i, j]``.
 
     As in MegEngine the given tensor is changed, and returned. Of several elements for one place the last one stays.

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from .. import params as P
-from ..imperative import Dim, Tensor, apply, apply1, as_tensor
+from ..imperative import Dim, Tensor, TensorLike, apply, apply1, as_tensor
 from ..imperative.shaping import (
     axes_within,
     broadcast_to,
@@ -86,7 +86,7 @@ __all__ = [
 ]
 
 
-def split(inp: Any, nsplits_or_sections: Any, axis: int = 0) -> list[Tensor]:
+def split(inp: TensorLike, nsplits_or_sections: Any, axis: int = 0) -> list[Tensor]:
     """A tensor cut into parts along an axis.
 
     Args:
@@ -139,7 +139,7 @@ def _product(sizes: Iterable[Any]) -> Any:
     return 1 if total is None else total
 
 
-def repeat(inp: Any, repeats: Any, axis: int | None = None) -> Tensor:
+def repeat(inp: TensorLike, repeats: Any, axis: int | None = None) -> Tensor:
     """Each element repeated.
 
     Args:
@@ -167,7 +167,7 @@ def repeat(inp: Any, repeats: Any, axis: int | None = None) -> Tensor:
     return reshape(wide, (*shape[:axis], shape[axis] * repeats, *shape[axis + 1 :]))
 
 
-def tile(inp: Any, reps: Any) -> Tensor:
+def tile(inp: TensorLike, reps: Any) -> Tensor:
     """The whole tensor repeated along its axes.
 
     Args:
@@ -199,7 +199,7 @@ def tile(inp: Any, reps: Any) -> Tensor:
     return broadcast_to(x, (*times[:extra], *x.shape))
 
 
-def roll(inp: Any, shift: int | Iterable[int], axis: int | Iterable[int] | None = None) -> Tensor:
+def roll(inp: TensorLike, shift: int | Iterable[int], axis: int | Iterable[int] | None = None) -> Tensor:
     """The elements moved along axes; what leaves at one end comes back at the other.
 
     Args:
@@ -231,7 +231,7 @@ def roll(inp: Any, shift: int | Iterable[int], axis: int | Iterable[int] | None 
     return x if x is not inp else x._frozen()
 
 
-def cumsum(inp: Any, axis: int) -> Tensor:
+def cumsum(inp: TensorLike, axis: int) -> Tensor:
     """Sums of the elements up to and including each one along an axis.
 
     Raises:

@@ -6,10 +6,8 @@ its shape, in its dtype where that is a float.
 
 from __future__ import annotations
 
-from typing import Any
-
 from .. import params as P
-from ..imperative import Tensor, const, elemwise
+from ..imperative import Tensor, TensorLike, const, elemwise
 
 __all__ = [
     "acos",
@@ -37,7 +35,7 @@ __all__ = [
 _M = P.ElemwiseMode
 
 
-def exp(x: Any) -> Tensor:
+def exp(x: TensorLike) -> Tensor:
     """*e* to the power of `x`.
 
     >>> exp(Tensor([0.0, 1.0])).numpy().round(4).tolist()
@@ -46,7 +44,7 @@ def exp(x: Any) -> Tensor:
     return elemwise(_M.EXP, x)
 
 
-def expm1(x: Any) -> Tensor:
+def expm1(x: TensorLike) -> Tensor:
     """``exp(x) - 1``, exact near 0.
 
     >>> float(expm1(1e-8)) > 0
@@ -55,7 +53,7 @@ def expm1(x: Any) -> Tensor:
     return elemwise(_M.EXPM1, x)
 
 
-def log(x: Any) -> Tensor:
+def log(x: TensorLike) -> Tensor:
     """The natural logarithm.
 
     >>> log(Tensor([1.0, 0.0])).tolist()
@@ -64,7 +62,7 @@ def log(x: Any) -> Tensor:
     return elemwise(_M.LOG, x)
 
 
-def log1p(x: Any) -> Tensor:
+def log1p(x: TensorLike) -> Tensor:
     """``log(1 + x)``, exact near 0.
 
     >>> float(log1p(1e-8)) > 0
@@ -73,7 +71,7 @@ def log1p(x: Any) -> Tensor:
     return elemwise(_M.LOG1P, x)
 
 
-def logaddexp(x: Any, y: Any) -> Tensor:
+def logaddexp(x: TensorLike, y: TensorLike) -> Tensor:
     """``log(exp(x) + exp(y))`` without overflow.
 
     >>> logaddexp(Tensor([100.0, 1000.0]), 0.0).tolist()
@@ -82,7 +80,7 @@ def logaddexp(x: Any, y: Any) -> Tensor:
     return elemwise(_M.LOG_SUM_EXP, x, y)
 
 
-def sqrt(x: Any) -> Tensor:
+def sqrt(x: TensorLike) -> Tensor:
     """The square root.
 
     >>> sqrt(Tensor([4, 9])).tolist()
@@ -91,7 +89,7 @@ def sqrt(x: Any) -> Tensor:
     return elemwise(_M.SQRT, x)
 
 
-def erf(x: Any) -> Tensor:
+def erf(x: TensorLike) -> Tensor:
     """The error function.
 
     >>> erf(0.0).item()
@@ -100,7 +98,7 @@ def erf(x: Any) -> Tensor:
     return elemwise(_M.ERF, x)
 
 
-def sin(x: Any) -> Tensor:
+def sin(x: TensorLike) -> Tensor:
     """The sine.
 
     >>> sin(0.0).item()
@@ -109,7 +107,7 @@ def sin(x: Any) -> Tensor:
     return elemwise(_M.SIN, x)
 
 
-def cos(x: Any) -> Tensor:
+def cos(x: TensorLike) -> Tensor:
     """The cosine.
 
     >>> cos(0.0).item()
@@ -118,7 +116,7 @@ def cos(x: Any) -> Tensor:
     return elemwise(_M.COS, x)
 
 
-def tan(x: Any) -> Tensor:
+def tan(x: TensorLike) -> Tensor:
     """The tangent.
 
     >>> tan(0.0).item()
@@ -127,7 +125,7 @@ def tan(x: Any) -> Tensor:
     return elemwise(_M.TAN, x)
 
 
-def asin(x: Any) -> Tensor:
+def asin(x: TensorLike) -> Tensor:
     """The arc sine.
 
     >>> asin(0.0).item()
@@ -136,7 +134,7 @@ def asin(x: Any) -> Tensor:
     return elemwise(_M.ASIN, x)
 
 
-def acos(x: Any) -> Tensor:
+def acos(x: TensorLike) -> Tensor:
     """The arc cosine.
 
     >>> acos(1.0).item()
@@ -145,7 +143,7 @@ def acos(x: Any) -> Tensor:
     return elemwise(_M.ACOS, x)
 
 
-def atan(x: Any) -> Tensor:
+def atan(x: TensorLike) -> Tensor:
     """The arc tangent.
 
     >>> atan(0.0).item()
@@ -154,7 +152,7 @@ def atan(x: Any) -> Tensor:
     return elemwise(_M.ATAN2, x, const(1.0))
 
 
-def atan2(y: Any, x: Any) -> Tensor:
+def atan2(y: TensorLike, x: TensorLike) -> Tensor:
     """The angle of the point at `x` and `y`, from -pi to pi.
 
     >>> atan2(0.0, 1.0).item()
@@ -163,7 +161,7 @@ def atan2(y: Any, x: Any) -> Tensor:
     return elemwise(_M.ATAN2, y, x)
 
 
-def sinh(x: Any) -> Tensor:
+def sinh(x: TensorLike) -> Tensor:
     """The hyperbolic sine.
 
     >>> sinh(0.0).item()
@@ -172,7 +170,7 @@ def sinh(x: Any) -> Tensor:
     return elemwise(_M.SINH, x)
 
 
-def cosh(x: Any) -> Tensor:
+def cosh(x: TensorLike) -> Tensor:
     """The hyperbolic cosine.
 
     >>> cosh(0.0).item()
@@ -181,7 +179,7 @@ def cosh(x: Any) -> Tensor:
     return elemwise(_M.COSH, x)
 
 
-def tanh(x: Any) -> Tensor:
+def tanh(x: TensorLike) -> Tensor:
     """The hyperbolic tangent.
 
     >>> tanh(Tensor([0.0, 99.0])).tolist()
@@ -190,7 +188,7 @@ def tanh(x: Any) -> Tensor:
     return elemwise(_M.TANH, x)
 
 
-def asinh(x: Any) -> Tensor:
+def asinh(x: TensorLike) -> Tensor:
     """The inverse hyperbolic sine.
 
     >>> asinh(0.0).item()
@@ -199,7 +197,7 @@ def asinh(x: Any) -> Tensor:
     return elemwise(_M.ASINH, x)
 
 
-def acosh(x: Any) -> Tensor:
+def acosh(x: TensorLike) -> Tensor:
     """The inverse hyperbolic cosine.
 
     >>> acosh(1.0).item()
@@ -208,7 +206,7 @@ def acosh(x: Any) -> Tensor:
     return elemwise(_M.ACOSH, x)
 
 
-def atanh(x: Any) -> Tensor:
+def atanh(x: TensorLike) -> Tensor:
     """The inverse hyperbolic tangent.
 
     >>> atanh(0.0).item()

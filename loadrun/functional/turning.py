@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from .. import params as P
-from ..imperative import Tensor, apply1, as_tensor, shape_tensor
+from ..imperative import Tensor, TensorLike, apply1, as_tensor, shape_tensor
 from ..imperative.shaping import broadcast_to
 from .geometry import member, require
 from .warping import warp_affine
@@ -16,7 +16,7 @@ from .warping import warp_affine
 __all__ = ["flip", "resize", "rot90", "rotate"]
 
 
-def flip(inp: Any, vertical: bool = True, horizontal: bool = True) -> Tensor:
+def flip(inp: TensorLike, vertical: bool = True, horizontal: bool = True) -> Tensor:
     """Mirrored pictures.
 
     Args:
@@ -32,7 +32,7 @@ def flip(inp: Any, vertical: bool = True, horizontal: bool = True) -> Tensor:
     )
 
 
-def rot90(inp: Any, clockwise: bool = True) -> Tensor:
+def rot90(inp: TensorLike, clockwise: bool = True) -> Tensor:
     """Pictures turned by 90 degrees.
 
     Args:
@@ -48,7 +48,9 @@ def rot90(inp: Any, clockwise: bool = True) -> Tensor:
     return apply1("Rotate", P.Rotate(clockwise=bool(clockwise)), inputs=[as_tensor(inp)])
 
 
-def rotate(inp: Any, angle: float = 0.0, format: str = "NCHW", interp_mode: str = "bilinear") -> Tensor:
+def rotate(
+    inp: TensorLike, angle: float = 0.0, format: str = "NCHW", interp_mode: str = "bilinear"
+) -> Tensor:
     """Pictures turned around their centre by any angle, 0 outside.
 
     Args:
@@ -80,7 +82,7 @@ def rotate(inp: Any, angle: float = 0.0, format: str = "NCHW", interp_mode: str 
 
 
 def resize(
-    inp: Any, size: Any, format: str = "NCHW", imode: str = "bilinear", max_size: int | None = None
+    inp: TensorLike, size: Any, format: str = "NCHW", imode: str = "bilinear", max_size: int | None = None
 ) -> Tensor:
     """Pictures of another size, half-pixel centres.
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from .. import params as P
 from ..errors import EngineError
-from ..imperative import Tensor, apply1, convert
+from ..imperative import Tensor, TensorLike, apply1, convert
 from .elemwise import abs, maximum, minimum
 from .math import max
 from .metric import topk_accuracy as topk_accuracy
@@ -14,7 +12,9 @@ from .metric import topk_accuracy as topk_accuracy
 __all__ = ["topk_accuracy"]
 
 
-def _assert_equal(expect: Any, actual: Any, *, maxerr: float = 0.0001, verbose: bool = False) -> Tensor:
+def _assert_equal(
+    expect: TensorLike, actual: TensorLike, *, maxerr: float = 0.0001, verbose: bool = False
+) -> Tensor:
     """Raise where a tensor is not what it should be; inside a trace, record that check.
 
     Args:

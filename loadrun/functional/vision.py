@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from .. import params as P
-from ..imperative import Tensor, apply, apply1, as_tensor, shape_tensor
+from ..imperative import Tensor, TensorLike, apply, apply1, as_tensor, shape_tensor
 from .geometry import member, pair, require
 from .math import argsort
 from .turning import flip, resize, rot90, rotate
@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 
-def cvt_color(inp: Any, mode: str = "") -> Tensor:
+def cvt_color(inp: TensorLike, mode: str = "") -> Tensor:
     """Pictures in other colors.
 
     Args:
@@ -51,7 +51,9 @@ def cvt_color(inp: Any, mode: str = "") -> Tensor:
     return apply1("CvtColor", P.CvtColor(mode=P.CvtColorMode[name]), inputs=[as_tensor(inp)])
 
 
-def roi_pooling(inp: Any, rois: Any, output_shape: Any, mode: str = "max", scale: float = 1.0) -> Tensor:
+def roi_pooling(
+    inp: TensorLike, rois: TensorLike, output_shape: Any, mode: str = "max", scale: float = 1.0
+) -> Tensor:
     """Pooling of regions, each to the same size (Faster R-CNN).
 
     Args:
@@ -79,8 +81,8 @@ def roi_pooling(inp: Any, rois: Any, output_shape: Any, mode: str = "max", scale
 
 
 def correlation(
-    data1: Any,
-    data2: Any,
+    data1: TensorLike,
+    data2: TensorLike,
     kernel_size: int = 1,
     max_displacement: int = 1,
     stride1: int = 1,
@@ -120,12 +122,12 @@ def correlation(
 
 
 def roi_align(
-    inp: Any,
-    rois: Any,
+    inp: TensorLike,
+    rois: TensorLike,
     output_shape: Any,
     mode: str = "average",
     spatial_scale: float = 1.0,
-    sample_points: Any = 2,
+    sample_points: TensorLike = 2,
     aligned: bool = True,
 ) -> Tensor:
     """Bilinear samples of regions, their average or maximum in every bin (Mask R-CNN).
@@ -165,7 +167,7 @@ def roi_align(
     return apply("ROIAlignV1", param, inputs=inputs, n=2)[0]
 
 
-def nms(boxes: Any, scores: Any, iou_thresh: float, max_output: int | None = None) -> Tensor:
+def nms(boxes: TensorLike, scores: TensorLike, iou_thresh: float, max_output: int | None = None) -> Tensor:
     """Non-maximum suppression: the boxes that overlap no better one too much.
 
     Args:

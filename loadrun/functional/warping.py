@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from .. import params as P
-from ..imperative import Tensor, apply1, as_tensor, shape_tensor
+from ..imperative import Tensor, TensorLike, apply1, as_tensor, shape_tensor
 from ..imperative.shaping import broadcast_to, concat, expand_dims, squeeze
 from .elemwise import floor
 from .geometry import member, require
@@ -19,8 +19,8 @@ _MODES = ("bilinear", "linear", "trilinear", "bicubic", "nearest")
 
 
 def remap(
-    inp: Any,
-    map_xy: Any,
+    inp: TensorLike,
+    map_xy: TensorLike,
     border_mode: str = "replicate",
     scalar: float = 0.0,
     interp_mode: str = "linear",
@@ -59,8 +59,8 @@ def _out_shape(value: Any, what: str) -> Tensor:
 
 
 def warp_affine(
-    inp: Any,
-    mat: Any,
+    inp: TensorLike,
+    mat: TensorLike,
     out_shape: Any,
     border_mode: str = "replicate",
     border_val: float = 0.0,
@@ -138,7 +138,7 @@ def warp_perspective(
 
 
 def interpolate(
-    inp: Any,
+    inp: TensorLike,
     size: Any = None,
     scale_factor: Any = None,
     mode: str = "bilinear",

@@ -8,11 +8,11 @@ import numpy as np
 
 from .. import params as P
 from ..errors import EngineError
-from ..imperative import Tensor, apply, apply1, as_tensor, const, shape_tensor
+from ..imperative import Tensor, TensorLike, apply, apply1, as_tensor, const, shape_tensor
 from ..imperative.products import matmul
 from ..imperative.shaping import squeeze, transpose
 from .conv import plus, window
-from .geometry import pair, require, sizes
+from .geometry import Sizes, pair, require, sizes
 
 __all__ = [
     "dropout",
@@ -45,7 +45,7 @@ def linear(inp: Any, weight: Any, bias: Any = None, compute_mode: Any = "default
     return plus(matmul(inp, weight, transpose_b=True, compute_mode=compute_mode), bias)
 
 
-def dropout(inp: Any, drop_prob: float, training: bool = True) -> Tensor:
+def dropout(inp: TensorLike, drop_prob: float, training: bool = True) -> Tensor:
     """In training, zeros at random and the rest scaled to keep the mean; in inference, the input.
 
     Args:
@@ -66,7 +66,7 @@ def dropout(inp: Any, drop_prob: float, training: bool = True) -> Tensor:
     return apply("Dropout", P.Dropout(drop_prob=float(drop_prob)), inputs=[inp], n=2, scalar=inp._scalar)[0]
 
 
-def one_hot(inp: Any, num_classes: int) -> Tensor:
+def one_hot(inp: TensorLike, num_classes: int) -> Tensor:
     """1 at the position that each number names, 0 elsewhere.
 
     Args:
@@ -98,8 +98,8 @@ def one_hot(inp: Any, num_classes: int) -> Tensor:
 
 
 def embedding(
-    inp: Any,
-    weight: Any,
+    inp: TensorLike,
+    weight: TensorLike,
     padding_idx: int | None = None,
     max_norm: float | None = None,
     norm_type: float | None = None,
@@ -160,7 +160,7 @@ def indexing_one_hot(src: Any, index: Any, axis: int = 1, keepdims: bool = False
 
 
 def sliding_window(
-    inp: Any, kernel_size: Any, padding: Any = 0, stride: Any = 1, dilation: Any = 1
+    inp: TensorLike, kernel_size: Sizes, padding: Sizes = 0, stride: Sizes = 1, dilation: Sizes = 1
 ) -> Tensor:
     """All windows of the images.
 
@@ -184,7 +184,12 @@ def sliding_window(
 
 
 def sliding_window_transpose(
-    inp: Any, output_size: Any, kernel_size: Any, padding: Any = 0, stride: Any = 1, dilation: Any = 1
+    inp: TensorLike,
+    output_size: Sizes,
+    kernel_size: Sizes,
+    padding: Sizes = 0,
+    stride: Sizes = 1,
+    dilation: Sizes = 1,
 ) -> Tensor:
     """Windows put back onto an image and added up: the adjoint of `sliding_window`.
 
@@ -218,7 +223,7 @@ def sliding_window_transpose(
     return apply1("SlidingWindowTranspose", param, inputs=[inp])
 
 
-def pad(src: Any, pad_width: Any, mode: str = "constant", constant_value: float = 0.0) -> Tensor:
+def pad(src: TensorLike, pad_width: Any, mode: str = "constant", constant_value: float = 0.0) -> Tensor:
     """Elements added at the ends of axes.
 
     Args:
@@ -252,7 +257,7 @@ def pad(src: Any, pad_width: Any, mode: str = "constant", constant_value: float 
     return apply1("Padding", param, inputs=[src], scalar=False)
 
 
-def pixel_shuffle(inp: Any, upscale_factor: int) -> Tensor:
+def pixel_shuffle(inp: TensorLike, upscale_factor: int) -> Tensor:
     """Blocks of channels spread over height and width.
 
     Args:

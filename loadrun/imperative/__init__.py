@@ -1,7 +1,7 @@
 """Values in Python code: tensors that are computed at once or recorded by a trace."""
 
 from .apply import active, apply, apply1, suspended, type_cvt
-from .convert import as_tensor, const
+from .convert import TensorLike, as_tensor, const
 from .followed import Dim, Followed, Ratio, Truth, largest, least, place_of, plain_number
 from .promotion import convert, elemwise
 from .sizes import Shape, shape_tensor

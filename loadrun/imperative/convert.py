@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -16,7 +17,10 @@ from .sizes import Shape, shape_tensor
 if TYPE_CHECKING:
     from .value import Tensor
 
-__all__ = ["as_tensor", "const"]
+__all__ = ["TensorLike", "as_tensor", "const"]
+
+TensorLike: TypeAlias = "Tensor | Array | np.generic | float | Sequence[Any]"
+"""What `as_tensor` takes: a tensor, an array, a number, or a nested list (to type checkers ints and bools are floats)."""
 
 
 def const(array: Array | Any, dtype: Any = None) -> Tensor:

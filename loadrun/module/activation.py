@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from .. import functional as F
-from ..imperative import Parameter, Tensor
+from ..imperative import Parameter, Tensor, TensorLike
 from .module import Module
 
 __all__ = ["GELU", "LeakyReLU", "PReLU", "ReLU", "SiLU", "Sigmoid", "Softmax"]
@@ -62,7 +62,7 @@ class GELU(Module):
 class ReLU(Module):
     """``max(x, 0)``."""
 
-    def forward(self, x: Any) -> Tensor:
+    def forward(self, x: TensorLike) -> Tensor:
         """Any tensor."""
         return F.relu(x)
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from .. import functional as F
-from ..imperative import Tensor
+from ..functional.geometry import Sizes
+from ..imperative import Tensor, TensorLike
 from .module import Module
 
 __all__ = ["AdaptiveAvgPool2d", "AdaptiveMaxPool2d"]
@@ -14,7 +15,7 @@ __all__ = ["AdaptiveAvgPool2d", "AdaptiveMaxPool2d"]
 class _AdaptivePoolNd(Module):
     """Keeps the output's height and width, one number for both, or a tensor of them."""
 
-    def __init__(self, oshp: Any, **kwargs: Any) -> None:
+    def __init__(self, oshp: Sizes, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.oshp = oshp
 
@@ -22,7 +23,7 @@ class _AdaptivePoolNd(Module):
 class AdaptiveMaxPool2d(_AdaptivePoolNd):
     """The maxima of as many windows as the output has elements."""
 
-    def forward(self, inp: Any) -> Tensor:
+    def forward(self, inp: TensorLike) -> Tensor:
         """(N, C, H, W) to (N, C, *oshp)."""
         return F.adaptive_max_pool2d(inp, self.oshp)
 
@@ -34,6 +35,6 @@ class AdaptiveAvgPool2d(_AdaptivePoolNd):
     [[[[2.0]]]]
     """
 
-    def forward(self, inp: Any) -> Tensor:
+    def forward(self, inp: TensorLike) -> Tensor:
         """(N, C, H, W) to (N, C, *oshp)."""
         return F.adaptive_avg_pool2d(inp, self.oshp)

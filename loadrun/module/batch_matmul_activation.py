@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from .. import functional as F
-from ..imperative import Parameter, Tensor
+from ..imperative import Parameter, Tensor, TensorLike
 from .weighted import Weighted
 
 __all__ = ["BatchMatMulActivation"]
@@ -49,13 +49,13 @@ class BatchMatMulActivation(Weighted):
     def _get_fanin(self) -> int:
         return self.in_features
 
-    def _calc_linear(self, x: Any, weight: Any, bias: Any) -> Tensor:
+    def _calc_linear(self, x: TensorLike, weight: TensorLike, bias: TensorLike | None) -> Tensor:
         y = F.matmul(weight, x)
         if self.bias is not None:
             y = y + bias
         return F.relu(y) if self.nonlinear_mode == "relu" else y
 
-    def forward(self, x: Any) -> Tensor:
+    def forward(self, x: TensorLike) -> Tensor:
         """(batch, in_features, columns) to (batch, out_features, columns)."""
         return self._calc_linear(x, self.weight, self.bias)
 

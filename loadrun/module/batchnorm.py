@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from .. import functional as F
-from ..imperative import Parameter, Tensor
+from ..imperative import Parameter, Tensor, TensorLike
 from . import init
 from .module import Module
 
@@ -80,7 +80,7 @@ class _BatchNorm(Module):
             expected = " or ".join(f"{n}D" for n in self._dims)
             raise ValueError(f"expected {expected} input (got {inp.ndim}D input)")
 
-    def _frozen(self, inp: Any) -> Any:
+    def _frozen(self, inp: TensorLike) -> Any:
         scale = (self.running_var + self.eps) ** -0.5
         if self.weight is not None:
             scale = scale * self.weight
@@ -93,7 +93,7 @@ class _BatchNorm(Module):
     def _uses_batch(self) -> bool:
         return self.training or (self.running_mean is None and self.running_var is None)
 
-    def forward(self, inp: Any) -> Any:
+    def forward(self, inp: TensorLike) -> Any:
         """(N, num_features) with none, one or two more axes, as the class says."""
         self._check_input_ndim(inp)
         if self.track_running_stats and not self._track_running_stats_saved:

@@ -6,7 +6,8 @@ import math
 from typing import Any
 
 from .. import functional as F
-from ..imperative import Tensor
+from ..functional.geometry import Sizes
+from ..imperative import Tensor, TensorLike
 from .conv_base import Geometry, _Conv2d, _ConvNd
 from .conv_special import DeformableConv2d, RegionRestrictedConv
 from .sizes import pair
@@ -67,13 +68,13 @@ class Conv1d(_ConvNd):
         geometry = Geometry(in_channels, out_channels, kernel_size, stride, padding, dilation, groups)
         super().__init__(geometry, bias, **kwargs)
 
-    def calc_conv(self, inp: Any, weight: Any, bias: Any) -> Tensor:
+    def calc_conv(self, inp: TensorLike, weight: TensorLike, bias: TensorLike | None) -> Tensor:
         """The layer with other parameters."""
         inp, padding = self._padded(inp, self.padding_mode)
         settings = (self.stride, padding, self.dilation, self.groups, self.conv_mode, self.compute_mode)
         return F.conv1d(inp, weight, bias, *settings)
 
-    def forward(self, inp: Any) -> Tensor:
+    def forward(self, inp: TensorLike) -> Tensor:
         """(N, in_channels, L)."""
         return self.calc_conv(inp, self.weight, self.bias)
 
@@ -104,10 +105,10 @@ class Conv2d(_Conv2d):
         self,
         in_channels: int,
         out_channels: int,
-        kernel_size: Any,
-        stride: Any = 1,
-        padding: Any = 0,
-        dilation: Any = 1,
+        kernel_size: Sizes,
+        stride: Sizes = 1,
+        padding: Sizes = 0,
+        dilation: Sizes = 1,
         groups: int = 1,
         bias: bool = True,
         conv_mode: str = "cross_correlation",
@@ -119,13 +120,13 @@ class Conv2d(_Conv2d):
         geometry = Geometry(in_channels, out_channels, kernel_size, stride, padding, dilation, groups)
         super().__init__(geometry, bias, conv_mode, compute_mode, **kwargs)
 
-    def calc_conv(self, inp: Any, weight: Any, bias: Any) -> Tensor:
+    def calc_conv(self, inp: TensorLike, weight: TensorLike, bias: TensorLike | None) -> Tensor:
         """The layer with other parameters."""
         inp, padding = self._padded(inp, self.padding_mode)
         settings = (self.stride, padding, self.dilation, self.groups, self.conv_mode, self.compute_mode)
         return F.conv2d(inp, weight, bias, *settings)
 
-    def forward(self, inp: Any) -> Tensor:
+    def forward(self, inp: TensorLike) -> Tensor:
         """(N, in_channels, H, W)."""
         return self.calc_conv(inp, self.weight, self.bias)
 
@@ -133,7 +134,7 @@ class Conv2d(_Conv2d):
 class ConvRelu2d(Conv2d):
     """`Conv2d` and relu."""
 
-    def forward(self, inp: Any) -> Tensor:
+    def forward(self, inp: TensorLike) -> Tensor:
         """(N, in_channels, H, W)."""
         return F.relu(self.calc_conv(inp, self.weight, self.bias))
 
@@ -157,10 +158,10 @@ class Conv3d(_ConvNd):
         self,
         in_channels: int,
         out_channels: int,
-        kernel_size: Any,
-        stride: Any = 1,
-        padding: Any = 0,
-        dilation: Any = 1,
+        kernel_size: Sizes,
+        stride: Sizes = 1,
+        padding: Sizes = 0,
+        dilation: Sizes = 1,
         groups: int = 1,
         bias: bool = True,
         conv_mode: str = "cross_correlation",
@@ -169,12 +170,12 @@ class Conv3d(_ConvNd):
         geometry = Geometry(in_channels, out_channels, kernel_size, stride, padding, dilation, groups)
         super().__init__(geometry.over(3), bias)
 
-    def calc_conv(self, inp: Any, weight: Any, bias: Any) -> Tensor:
+    def calc_conv(self, inp: TensorLike, weight: TensorLike, bias: TensorLike | None) -> Tensor:
         """The layer with other parameters."""
         settings = (self.stride, self.padding, self.dilation, self.groups, self.conv_mode)
         return F.conv3d(inp, weight, bias, *settings)
 
-    def forward(self, inp: Any) -> Tensor:
+    def forward(self, inp: TensorLike) -> Tensor:
         """(N, in_channels, D, H, W)."""
         return self.calc_conv(inp, self.weight, self.bias)
 
@@ -208,11 +209,11 @@ class ConvTranspose2d(_Conv2d):
         self,
         in_channels: int,
         out_channels: int,
-        kernel_size: Any,
-        stride: Any = 1,
-        padding: Any = 0,
-        output_padding: Any = 0,
-        dilation: Any = 1,
+        kernel_size: Sizes,
+        stride: Sizes = 1,
+        padding: Sizes = 0,
+        output_padding: Sizes = 0,
+        dilation: Sizes = 1,
         groups: int = 1,
         bias: bool = True,
         conv_mode: str = "cross_correlation",
@@ -226,12 +227,12 @@ class ConvTranspose2d(_Conv2d):
     def _get_fanin(self) -> int:
         return math.prod(self._kernel()) * self.out_channels
 
-    def calc_conv_transpose2d(self, inp: Any, weight: Any, bias: Any) -> Tensor:
+    def calc_conv_transpose2d(self, inp: TensorLike, weight: TensorLike, bias: TensorLike | None) -> Tensor:
         """The layer with other parameters."""
         sizes = (self.stride, self.padding, self.output_padding, self.dilation)
         return F.conv_transpose2d(inp, weight, bias, *sizes, self.groups, self.conv_mode, self.compute_mode)
 
-    def forward(self, inp: Any) -> Tensor:
+    def forward(self, inp: TensorLike) -> Tensor:
         """(N, in_channels, H, W)."""
         return self.calc_conv_transpose2d(inp, self.weight, self.bias)
 
@@ -239,7 +240,7 @@ class ConvTranspose2d(_Conv2d):
 class ConvTransposeRelu2d(ConvTranspose2d):
     """`ConvTranspose2d` and relu."""
 
-    def forward(self, inp: Any) -> Tensor:
+    def forward(self, inp: TensorLike) -> Tensor:
         """(N, in_channels, H, W)."""
         return F.relu(self.calc_conv_transpose2d(inp, self.weight, self.bias))
 
@@ -266,11 +267,11 @@ class ConvTranspose3d(_ConvNd):
         self,
         in_channels: int,
         out_channels: int,
-        kernel_size: Any,
-        stride: Any = 1,
-        padding: Any = 0,
-        output_padding: Any = 0,
-        dilation: Any = 1,
+        kernel_size: Sizes,
+        stride: Sizes = 1,
+        padding: Sizes = 0,
+        output_padding: Sizes = 0,
+        dilation: Sizes = 1,
         groups: int = 1,
         bias: bool = True,
     ) -> None:
@@ -278,7 +279,7 @@ class ConvTranspose3d(_ConvNd):
         geometry = Geometry(in_channels, out_channels, *sizes, groups, output_padding)
         super().__init__(geometry.over(3), bias)
 
-    def forward(self, inp: Any) -> Tensor:
+    def forward(self, inp: TensorLike) -> Tensor:
         """(N, in_channels, D, H, W)."""
         sizes = (self.stride, self.padding, self.output_padding, self.dilation)
         return F.conv_transpose3d(inp, self.weight, self.bias, *sizes, self.groups)
@@ -309,10 +310,10 @@ class LocalConv2d(Conv2d):
         out_channels: int,
         input_height: int,
         input_width: int,
-        kernel_size: Any,
-        stride: Any = 1,
-        padding: Any = 0,
-        dilation: Any = 1,
+        kernel_size: Sizes,
+        stride: Sizes = 1,
+        padding: Sizes = 0,
+        dilation: Sizes = 1,
         groups: int = 1,
         conv_mode: str = "cross_correlation",
         **kwargs: Any,
@@ -331,7 +332,7 @@ class LocalConv2d(Conv2d):
         inputs, outputs = self.in_channels // self.groups, self.out_channels // self.groups
         return (self.groups, *places, inputs, *self.kernel_size, outputs)
 
-    def forward(self, inp: Any) -> Tensor:
+    def forward(self, inp: TensorLike) -> Tensor:
         """(N, in_channels, input_height, input_width)."""
         settings = (self.stride, self.padding, self.dilation, self.conv_mode)
         return F.local_conv2d(inp, self.weight, None, *settings)

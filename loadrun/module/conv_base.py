@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from .. import functional as F
-from ..imperative import Parameter
+from ..imperative import Parameter, TensorLike
 from .sizes import pair, pair_nonzero, triple, triple_nonzero
 from .weighted import Weighted
 
@@ -106,7 +106,7 @@ class _ConvNd(Weighted):
         padding = self.padding if isinstance(self.padding, tuple) else (self.padding,)
         return ((0, 0), (0, 0), *((n, n) for n in padding))
 
-    def _padded(self, inp: Any, mode: str) -> tuple[Any, Any]:
+    def _padded(self, inp: TensorLike, mode: str) -> tuple[Any, Any]:
         """The input with what a padding mode puts around it, and the zeros that are still to be added."""
         _check_padding_mode(mode)
         if mode == "zeros":

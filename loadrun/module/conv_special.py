@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from .. import functional as F
-from ..imperative import Tensor
+from ..functional.geometry import Sizes
+from ..imperative import Tensor, TensorLike
 from .conv_base import Geometry, _check_padding_mode, _Conv2d
 
 __all__ = ["DeformableConv2d", "RegionRestrictedConv"]
@@ -31,10 +32,10 @@ class DeformableConv2d(_Conv2d):
         self,
         in_channels: int,
         out_channels: int,
-        kernel_size: Any,
-        stride: Any = 1,
-        padding: Any = 0,
-        dilation: Any = 1,
+        kernel_size: Sizes,
+        stride: Sizes = 1,
+        padding: Sizes = 0,
+        dilation: Sizes = 1,
         groups: int = 1,
         bias: bool = True,
         conv_mode: str = "cross_correlation",
@@ -44,12 +45,19 @@ class DeformableConv2d(_Conv2d):
         geometry = Geometry(in_channels, out_channels, kernel_size, stride, padding, dilation, groups)
         super().__init__(geometry, bias, conv_mode, compute_mode, **kwargs)
 
-    def calc_conv(self, inp: Any, weight: Any, offset: Any, mask: Any, bias: Any) -> Tensor:
+    def calc_conv(
+        self,
+        inp: TensorLike,
+        weight: TensorLike,
+        offset: TensorLike,
+        mask: TensorLike,
+        bias: TensorLike | None,
+    ) -> Tensor:
         """The layer with other parameters."""
         sizes = (self.stride, self.padding, self.dilation, self.groups)
         return F.deformable_conv2d(inp, weight, offset, mask, bias, *sizes, self.conv_mode, self.compute_mode)
 
-    def forward(self, inp: Any, offset: Any, mask: Any) -> Tensor:
+    def forward(self, inp: TensorLike, offset: TensorLike, mask: TensorLike) -> Tensor:
         """Input (N, in_channels, H, W), offset (N, 2 * KH * KW, OH, OW) and mask (N, KH * KW, OH, OW)."""
         return self.calc_conv(inp, self.weight, offset, mask, self.bias)
 
@@ -78,12 +86,12 @@ class RegionRestrictedConv(_Conv2d):
         self,
         in_channels: int,
         out_channels: int,
-        kernel_size: Any,
+        kernel_size: Sizes,
         groups: int = 1,
         bias: bool = True,
-        stride: Any = 1,
-        padding: Any = 0,
-        dilation: Any = 1,
+        stride: Sizes = 1,
+        padding: Sizes = 0,
+        dilation: Sizes = 1,
         conv_mode: str = "cross_correlation",
         compute_mode: str = "default",
         padding_mode: str = "zeros",
@@ -97,7 +105,9 @@ class RegionRestrictedConv(_Conv2d):
         groups = self.groups
         return (groups, self.out_channels // groups, self.in_channels // groups, *self.kernel_size)
 
-    def calc_conv(self, inp: Any, weight: Any, rin: Any, rout: Any, bias: Any) -> Tensor:
+    def calc_conv(
+        self, inp: TensorLike, weight: TensorLike, rin: TensorLike, rout: TensorLike, bias: TensorLike | None
+    ) -> Tensor:
         """The layer with other parameters."""
         _check_padding_mode(self.padding_mode)
         sizes = (self.stride, self.padding, self.dilation, self.groups)
@@ -105,6 +115,6 @@ class RegionRestrictedConv(_Conv2d):
             inp, weight, rin, rout, bias, *sizes, self.conv_mode, self.compute_mode
         )
 
-    def forward(self, inp: Any, rin: Any, rout: Any) -> Tensor:
+    def forward(self, inp: TensorLike, rin: TensorLike, rout: TensorLike) -> Tensor:
         """Input (N, in_channels, H, W), regions of its places (N, H, W) and of the output's (N, OH, OW)."""
         return self.calc_conv(inp, self.weight, rin, rout, self.bias)

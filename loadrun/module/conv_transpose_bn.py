@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from .. import functional as F
-from ..imperative import Tensor
+from ..functional.geometry import Sizes
+from ..imperative import Tensor, TensorLike
 from .batchnorm import BatchNorm2d
 from .conv import ConvTranspose2d
 from .module import Module
@@ -20,11 +21,11 @@ class _ConvTransposeBnActivation2d(Module):
         self,
         in_channels: int,
         out_channels: int,
-        kernel_size: Any,
-        stride: Any = 1,
-        padding: Any = 0,
-        output_padding: Any = 0,
-        dilation: Any = 1,
+        kernel_size: Sizes,
+        stride: Sizes = 1,
+        padding: Sizes = 0,
+        output_padding: Sizes = 0,
+        dilation: Sizes = 1,
         groups: int = 1,
         bias: bool = True,
         conv_mode: str = "cross_correlation",
@@ -56,7 +57,7 @@ class _ConvTransposeBnActivation2d(Module):
 class ConvTransposeBn2d(_ConvTransposeBnActivation2d):
     """`ConvTranspose2d` and `BatchNorm2d`, so that quantization fuses them."""
 
-    def forward(self, inp: Any) -> Tensor:
+    def forward(self, inp: TensorLike) -> Tensor:
         """(N, in_channels, H, W)."""
         return self.bn(self.conv_transpose2d(inp))
 
@@ -64,6 +65,6 @@ class ConvTransposeBn2d(_ConvTransposeBnActivation2d):
 class ConvTransposeBnRelu2d(_ConvTransposeBnActivation2d):
     """`ConvTranspose2d`, `BatchNorm2d` and relu, so that quantization fuses them."""
 
-    def forward(self, inp: Any) -> Tensor:
+    def forward(self, inp: TensorLike) -> Tensor:
         """(N, in_channels, H, W)."""
         return F.relu(self.bn(self.conv_transpose2d(inp)))

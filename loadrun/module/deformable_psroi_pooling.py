@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .. import functional as F
-from ..imperative import Tensor
+from ..imperative import Tensor, TensorLike
 from .module import Module
 
 __all__ = ["DeformablePSROIPooling"]
@@ -44,7 +44,7 @@ class DeformablePSROIPooling(Module):
         self.spatial_scale = spatial_scale
         self.trans_std = trans_std
 
-    def forward(self, inp: Any, rois: Any, trans: Any) -> Tensor:
+    def forward(self, inp: TensorLike, rois: TensorLike, trans: TensorLike) -> Tensor:
         """Input (N, C, H, W), regions (R, 5) and offsets to (R, C, pooled_h, pooled_w)."""
         return F.nn.deformable_psroi_pooling(
             inp,

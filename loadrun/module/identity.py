@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from .. import functional as F
-from ..imperative import Tensor
+from ..imperative import Tensor, TensorLike
 from .module import Module
 
 __all__ = ["Identity"]
@@ -18,6 +16,6 @@ class Identity(Module):
     [1.0]
     """
 
-    def forward(self, x: Any) -> Tensor:
+    def forward(self, x: TensorLike) -> Tensor:
         """Any tensor."""
         return F.copy(x)

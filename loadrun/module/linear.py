@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from .. import functional as F
-from ..imperative import Parameter, Tensor
+from ..imperative import Parameter, Tensor, TensorLike
 from .weighted import Weighted
 
 __all__ = ["Linear", "LinearRelu"]
@@ -55,11 +55,11 @@ class Linear(Weighted):
         sizes = {"in_features": self.in_features, "out_features": self.out_features}
         return {**sizes, "bias": self.bias is not None, "compute_mode": self.compute_mode}
 
-    def calc_linear(self, x: Any, weight: Any, bias: Any) -> Tensor:
+    def calc_linear(self, x: TensorLike, weight: TensorLike, bias: TensorLike | None) -> Tensor:
         """The layer with other parameters."""
         return F.linear(x, weight, bias, compute_mode=self.compute_mode)
 
-    def forward(self, x: Any) -> Tensor:
+    def forward(self, x: TensorLike) -> Tensor:
         """(..., in_features) to (..., out_features)."""
         return self.calc_linear(x, self.weight, self.bias)
 
@@ -72,6 +72,6 @@ class Linear(Weighted):
 class LinearRelu(Linear):
     """`Linear` and relu."""
 
-    def forward(self, inp: Any) -> Tensor:
+    def forward(self, inp: TensorLike) -> Tensor:
         """(..., in_features) to (..., out_features)."""
         return F.relu(self.calc_linear(inp, self.weight, self.bias))

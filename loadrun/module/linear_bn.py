@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from .. import functional as F
-from ..imperative import Parameter, Tensor
+from ..imperative import Parameter, Tensor, TensorLike
 from .batchnorm import BatchNorm1d
 from .linear import Linear
 from .module import Module
@@ -45,7 +45,7 @@ class _LinearBnActivation1d(Module):
 class LinearBn1d(_LinearBnActivation1d):
     """`Linear` and `BatchNorm1d`, so that quantization fuses them."""
 
-    def forward(self, inp: Any) -> Tensor:
+    def forward(self, inp: TensorLike) -> Tensor:
         """(N, in_features)."""
         return self.bn(self.linear(inp))
 
@@ -53,6 +53,6 @@ class LinearBn1d(_LinearBnActivation1d):
 class LinearBnRelu1d(_LinearBnActivation1d):
     """`Linear`, `BatchNorm1d` and relu, so that quantization fuses them."""
 
-    def forward(self, inp: Any) -> Tensor:
+    def forward(self, inp: TensorLike) -> Tensor:
         """(N, in_features)."""
         return F.relu(self.bn(self.linear(inp)))

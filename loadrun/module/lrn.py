@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .. import functional as F
-from ..imperative import Tensor
+from ..imperative import Tensor, TensorLike
 from .module import Module
 
 __all__ = ["LocalResponseNorm"]
@@ -30,6 +30,6 @@ class LocalResponseNorm(Module):
         self.alpha = alpha
         self.beta = beta
 
-    def forward(self, inp: Any) -> Tensor:
+    def forward(self, inp: TensorLike) -> Tensor:
         """(N, C, H, W)."""
         return F.local_response_norm(inp, self.kernel_size, self.k, self.alpha, self.beta)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from .. import functional as F
-from ..imperative import Parameter, Tensor
+from ..imperative import Parameter, Tensor, TensorLike
 from .init import xavier_uniform_
 from .module import Module
 
@@ -86,11 +86,11 @@ class MultiHeadAttention(Module):
 
     def forward(
         self,
-        query: Any,
-        key: Any,
+        query: TensorLike,
+        key: TensorLike,
         value: Any,
-        key_padding_mask: Any = None,
-        attn_mask: Any = None,
+        key_padding_mask: TensorLike | None = None,
+        attn_mask: TensorLike | None = None,
         need_weights: bool = False,
         average_attn_weights: bool = False,
         is_causal: bool = False,

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from .. import functional as F
-from ..imperative import Parameter, Tensor
+from ..imperative import Parameter, Tensor, TensorLike
 from .init import ones_, zeros_
 from .module import Module
 
@@ -53,7 +53,7 @@ class GroupNorm(_Norm):
         self.num_groups = num_groups
         self.num_channels = num_channels
 
-    def forward(self, x: Any) -> Tensor:
+    def forward(self, x: TensorLike) -> Tensor:
         """(N, num_channels, H, W)."""
         return F.nn.group_norm(x, self.num_groups, self.affine, self.weight, self.bias, self.eps)
 
@@ -77,7 +77,7 @@ class InstanceNorm(_Norm):
         super().__init__(eps, affine, num_channels, **kwargs)
         self.num_channels = num_channels
 
-    def forward(self, x: Any) -> Tensor:
+    def forward(self, x: TensorLike) -> Tensor:
         """(N, num_channels, H, W)."""
         return F.nn.instance_norm(x, self.affine, self.weight, self.bias, self.eps)
 
@@ -104,7 +104,7 @@ class LayerNorm(_Norm):
         super().__init__(eps, affine, shape, **kwargs)
         self.normalized_shape = shape
 
-    def forward(self, x: Any) -> Tensor:
+    def forward(self, x: TensorLike) -> Tensor:
         """A tensor whose last axes are those."""
         return F.nn.layer_norm(x, self.normalized_shape, self.affine, self.weight, self.bias, self.eps)
 

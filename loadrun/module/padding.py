@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from .. import functional as F
-from ..imperative import Tensor
+from ..imperative import Tensor, TensorLike
 from .module import Module
 
 __all__ = ["Pad"]
@@ -31,6 +29,6 @@ class Pad(Module):
         self.mode = mode
         self.pad_val = constant_val
 
-    def forward(self, src: Any) -> Tensor:
+    def forward(self, src: TensorLike) -> Tensor:
         """A tensor of as many axes as `pad_width` has entries."""
         return F.nn.pad(src, pad_width=self.pad_width, mode=self.mode, constant_value=self.pad_val)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .. import functional as F
-from ..imperative import Tensor
+from ..imperative import Tensor, TensorLike
 from .module import Module
 
 __all__ = ["PixelShuffle"]
@@ -25,6 +25,6 @@ class PixelShuffle(Module):
         super().__init__(**kwargs)
         self.upscale_factor = upscale_factor
 
-    def forward(self, x: Any) -> Tensor:
+    def forward(self, x: TensorLike) -> Tensor:
         """At least three axes."""
         return F.pixel_shuffle(x, self.upscale_factor)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from .. import functional as F
-from ..imperative import Tensor
+from ..functional.geometry import Sizes
+from ..imperative import Tensor, TensorLike
 from .module import Module
 
 __all__ = ["AvgPool2d", "MaxPool2d"]
@@ -14,7 +15,9 @@ __all__ = ["AvgPool2d", "MaxPool2d"]
 class _PoolNd(Module):
     """Windows of a size, a distance (the size by default) and zeros around."""
 
-    def __init__(self, kernel_size: Any, stride: Any = None, padding: Any = 0, **kwargs: Any) -> None:
+    def __init__(
+        self, kernel_size: Sizes, stride: Sizes | None = None, padding: Sizes = 0, **kwargs: Any
+    ) -> None:
         super().__init__(**kwargs)
         self.kernel_size = kernel_size
         self.stride = stride or kernel_size
@@ -31,7 +34,7 @@ class MaxPool2d(_PoolNd):
     [[[[3.0]]]]
     """
 
-    def forward(self, inp: Any) -> Tensor:
+    def forward(self, inp: TensorLike) -> Tensor:
         """(N, C, H, W)."""
         return F.max_pool2d(inp, self.kernel_size, self.stride, self.padding)
 
@@ -48,16 +51,16 @@ class AvgPool2d(_PoolNd):
 
     def __init__(
         self,
-        kernel_size: Any,
-        stride: Any = None,
-        padding: Any = 0,
+        kernel_size: Sizes,
+        stride: Sizes | None = None,
+        padding: Sizes = 0,
         mode: str = "average_count_exclude_padding",
         **kwargs: Any,
     ) -> None:
         super().__init__(kernel_size, stride, padding, **kwargs)
         self.mode = mode
 
-    def forward(self, inp: Any) -> Tensor:
+    def forward(self, inp: TensorLike) -> Tensor:
         """(N, C, H, W)."""
         return F.avg_pool2d(inp, self.kernel_size, self.stride, self.padding, self.mode)
 

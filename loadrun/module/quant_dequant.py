@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..imperative import TensorLike
 from .module import Module
 
 __all__ = ["DequantStub", "QuantStub"]
@@ -12,7 +13,7 @@ __all__ = ["DequantStub", "QuantStub"]
 class QuantStub(Module):
     """Where quantized inference begins; does nothing before `quantization.quantize`."""
 
-    def forward(self, inp: Any) -> Any:
+    def forward(self, inp: TensorLike) -> Any:
         """Any tensor."""
         return inp
 
@@ -20,6 +21,6 @@ class QuantStub(Module):
 class DequantStub(Module):
     """Where quantized inference ends; does nothing before `quantization.quantize`."""
 
-    def forward(self, inp: Any) -> Any:
+    def forward(self, inp: TensorLike) -> Any:
         """Any tensor."""
         return inp

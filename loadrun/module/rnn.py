@@ -11,7 +11,7 @@ import numpy as np
 from .. import functional as F
 from .. import params as P
 from ..functional.geometry import member
-from ..imperative import Parameter, Tensor, apply, as_tensor
+from ..imperative import Parameter, Tensor, TensorLike, apply, as_tensor
 from . import init
 from .module import Module
 
@@ -62,7 +62,7 @@ class RNNCellBase(_Drawn):
     def _zeros(self, input: Any, size: int) -> Tensor:
         return F.zeros((input.shape[0], size))
 
-    def _inputs(self, input: Any, h: Any) -> list[Tensor]:
+    def _inputs(self, input: TensorLike, h: Any) -> list[Tensor]:
         return [
             as_tensor(input),
             self.weight_ih,
@@ -92,7 +92,7 @@ class RNNCell(RNNCellBase):
         self.nonlinearity = nonlinearity
         super().__init__(input_size, hidden_size, bias, num_chunks=1)
 
-    def forward(self, input: Any, hx: Any = None) -> Tensor:
+    def forward(self, input: TensorLike, hx: TensorLike | None = None) -> Tensor:
         """Input (N, input_size) and state (N, hidden_size), by default 0, to the new state."""
         h = self._zeros(input, self.gate_hidden_size) if hx is None else hx
         param = P.RNNCell(nonlineMode=member(P.RNNCellNonlineMode, self.nonlinearity, "nonlinearity"))
@@ -183,7 +183,7 @@ class RNNBase(_Drawn):
         """A cell of a layer."""
 
     @abstractmethod
-    def apply_op(self, input: Any, hx: Any) -> tuple[Tensor, Any]:
+    def apply_op(self, input: TensorLike, hx: TensorLike) -> tuple[Tensor, Any]:
         """Run all layers."""
 
     def _input_size(self, layer: int) -> int:
@@ -204,11 +204,11 @@ class RNNBase(_Drawn):
         shape = (self.num_directions * self.num_layers, batch_size, self.hidden_size)
         return F.zeros(shape)
 
-    def get_output_from_hidden(self, hx: Any) -> Any:
+    def get_output_from_hidden(self, hx: TensorLike) -> Any:
         """The state that is the output."""
         return hx
 
-    def forward(self, input: Any, hx: Any = None) -> tuple[Tensor, Any]:
+    def forward(self, input: TensorLike, hx: TensorLike | None = None) -> tuple[Tensor, Any]:
         """Input (L, N, input_size) and states (directions * layers, N, hidden_size), by default 0.
 
         Returns:

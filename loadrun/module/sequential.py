@@ -6,6 +6,7 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from typing import Any
 
+from ..imperative import TensorLike
 from .module import Module
 
 __all__ = ["Sequential"]
@@ -55,7 +56,7 @@ class Sequential(Module):
         """The modules in order."""
         return [getattr(self, key) for key in self.layer_keys]
 
-    def forward(self, inp: Any) -> Any:
+    def forward(self, inp: TensorLike) -> Any:
         """What the first module takes to what the last one gives."""
         for layer in self.layer_values:
             inp = layer(inp)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from .. import functional as F
-from ..imperative import Tensor
+from ..functional.geometry import Sizes
+from ..imperative import Tensor, TensorLike
 from .module import Module
 
 __all__ = ["SlidingWindow", "SlidingWindowTranspose"]
@@ -22,7 +23,7 @@ class SlidingWindow(Module):
     """
 
     def __init__(
-        self, kernel_size: Any, padding: Any = 0, stride: Any = 1, dilation: Any = 1, **kwargs: Any
+        self, kernel_size: Sizes, padding: Sizes = 0, stride: Sizes = 1, dilation: Sizes = 1, **kwargs: Any
     ) -> None:
         super().__init__(**kwargs)
         self.kernel_size = kernel_size
@@ -30,7 +31,7 @@ class SlidingWindow(Module):
         self.stride = stride
         self.dilation = dilation
 
-    def forward(self, inp: Any) -> Tensor:
+    def forward(self, inp: TensorLike) -> Tensor:
         """(N, C, H, W) to (N, C, OH, OW, KH, KW)."""
         return F.sliding_window(inp, self.kernel_size, self.padding, self.stride, self.dilation)
 
@@ -48,11 +49,11 @@ class SlidingWindowTranspose(Module):
 
     def __init__(
         self,
-        output_size: Any,
-        kernel_size: Any,
-        padding: Any = 0,
-        stride: Any = 1,
-        dilation: Any = 1,
+        output_size: Sizes,
+        kernel_size: Sizes,
+        padding: Sizes = 0,
+        stride: Sizes = 1,
+        dilation: Sizes = 1,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -62,7 +63,7 @@ class SlidingWindowTranspose(Module):
         self.stride = stride
         self.dilation = dilation
 
-    def forward(self, inp: Any) -> Tensor:
+    def forward(self, inp: TensorLike) -> Tensor:
         """(N, C, OH, OW, KH, KW) to (N, C, *output_size)."""
         return F.sliding_window_transpose(
             inp, self.output_size, self.kernel_size, self.padding, self.stride, self.dilation

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...imperative import TensorLike
 from .. import batch_matmul_activation as Float
 from .module import QATModule
 
@@ -13,7 +14,7 @@ __all__ = ["BatchMatMulActivation"]
 class BatchMatMulActivation(Float.BatchMatMulActivation, QATModule):
     """`BatchMatMulActivation` with fake quantization."""
 
-    def forward(self, inp: Any) -> Any:
+    def forward(self, inp: TensorLike) -> Any:
         """(batch, in_features, columns)."""
         weight = self.apply_quant_weight(self.weight)
         bias = self.apply_quant_bias(self.bias, inp, weight)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ... import functional as F
+from ...imperative import TensorLike
 from .. import conv as Float
 from .module import QATModule
 
@@ -14,7 +15,7 @@ __all__ = ["Conv2d", "ConvRelu2d", "ConvTranspose2d", "ConvTransposeRelu2d"]
 class Conv2d(Float.Conv2d, QATModule):
     """`Conv2d` with fake quantization."""
 
-    def calc_conv_qat(self, inp: Any) -> Any:
+    def calc_conv_qat(self, inp: TensorLike) -> Any:
         """The convolution with rounded weight and bias."""
         weight = self.apply_quant_weight(self.weight)
         return self.calc_conv(inp, weight, self.apply_quant_bias(self.bias, inp, weight))
@@ -24,7 +25,7 @@ class Conv2d(Float.Conv2d, QATModule):
         """The module that a float one becomes."""
         return cls._sharing(float_module, **float_module._settings())
 
-    def forward(self, inp: Any) -> Any:
+    def forward(self, inp: TensorLike) -> Any:
         """(N, in_channels, H, W)."""
         return self.apply_quant_activation(self.calc_conv_qat(inp))
 
@@ -32,7 +33,7 @@ class Conv2d(Float.Conv2d, QATModule):
 class ConvRelu2d(Conv2d):
     """`ConvRelu2d` with fake quantization."""
 
-    def forward(self, inp: Any) -> Any:
+    def forward(self, inp: TensorLike) -> Any:
         """(N, in_channels, H, W)."""
         return self.apply_quant_activation(F.relu(self.calc_conv_qat(inp)))
 
@@ -40,7 +41,7 @@ class ConvRelu2d(Conv2d):
 class ConvTranspose2d(Float.ConvTranspose2d, QATModule):
     """`ConvTranspose2d` with fake quantization."""
 
-    def calc_conv_transpose2d_qat(self, inp: Any) -> Any:
+    def calc_conv_transpose2d_qat(self, inp: TensorLike) -> Any:
         """The convolution with rounded weight and bias."""
         weight = self.apply_quant_weight(self.weight)
         return self.calc_conv_transpose2d(inp, weight, self.apply_quant_bias(self.bias, inp, weight))
@@ -50,7 +51,7 @@ class ConvTranspose2d(Float.ConvTranspose2d, QATModule):
         """The module that a float one becomes."""
         return cls._sharing(float_module, **float_module._settings())
 
-    def forward(self, inp: Any) -> Any:
+    def forward(self, inp: TensorLike) -> Any:
         """(N, in_channels, H, W)."""
         return self.apply_quant_activation(self.calc_conv_transpose2d_qat(inp))
 
@@ -58,6 +59,6 @@ class ConvTranspose2d(Float.ConvTranspose2d, QATModule):
 class ConvTransposeRelu2d(ConvTranspose2d):
     """`ConvTransposeRelu2d` with fake quantization."""
 
-    def forward(self, inp: Any) -> Any:
+    def forward(self, inp: TensorLike) -> Any:
         """(N, in_channels, H, W)."""
         return self.apply_quant_activation(F.relu(self.calc_conv_transpose2d_qat(inp)))

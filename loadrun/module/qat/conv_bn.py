@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ... import functional as F
+from ...imperative import TensorLike
 from .. import conv_bn as Float
 from .folding import Folded
 
@@ -18,10 +19,10 @@ class _ConvBnActivation2d(Float._ConvBnActivation2d, Folded):
         groups = self.conv.groups
         return (-1, 1, 1, 1) if groups == 1 else (groups, -1, 1, 1, 1)
 
-    def _calc(self, inp: Any, weight: Any, bias: Any) -> Any:
+    def _calc(self, inp: TensorLike, weight: TensorLike, bias: TensorLike | None) -> Any:
         return self.conv.calc_conv(inp, weight, bias)
 
-    def calc_conv_bn_qat(self, inp: Any, approx: bool = True) -> Any:
+    def calc_conv_bn_qat(self, inp: TensorLike, approx: bool = True) -> Any:
         """The convolution with the normalization in its rounded weight; `approx` counts while training."""
         return self._calc_bn_qat(inp, approx)
 
@@ -34,7 +35,7 @@ class _ConvBnActivation2d(Float._ConvBnActivation2d, Folded):
 class ConvBn2d(_ConvBnActivation2d):
     """`ConvBn2d` with fake quantization."""
 
-    def forward(self, inp: Any) -> Any:
+    def forward(self, inp: TensorLike) -> Any:
         """(N, in_channels, H, W)."""
         return self.apply_quant_activation(self.calc_conv_bn_qat(inp))
 
@@ -42,6 +43,6 @@ class ConvBn2d(_ConvBnActivation2d):
 class ConvBnRelu2d(_ConvBnActivation2d):
     """`ConvBnRelu2d` with fake quantization."""
 
-    def forward(self, inp: Any) -> Any:
+    def forward(self, inp: TensorLike) -> Any:
         """(N, in_channels, H, W)."""
         return self.apply_quant_activation(F.relu(self.calc_conv_bn_qat(inp)))

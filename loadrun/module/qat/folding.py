@@ -6,6 +6,7 @@ from abc import abstractmethod
 from typing import Any
 
 from ... import functional as F
+from ...imperative import TensorLike
 from .module import QATModule
 
 __all__ = ["Folded", "Folding", "filled"]
@@ -37,7 +38,9 @@ class Folding:
     ([[[[0.5]], [[0.5]]]], [[[[0.0]], [[0.0]]]])
     """
 
-    def __init__(self, count: int, gamma: Any, beta: Any, mean: Any, var: Any, eps: float) -> None:
+    def __init__(
+        self, count: int, gamma: TensorLike, beta: TensorLike, mean: TensorLike, var: TensorLike, eps: float
+    ) -> None:
         self.count = count
         self.gamma = filled(gamma, count, 1.0)
         self.beta = filled(beta, count, 0.0)
@@ -46,11 +49,11 @@ class Folding:
         self.scale = self.gamma * self.istd
 
     @classmethod
-    def of(cls, bn: Any, mean: Any, var: Any) -> Folding:
+    def of(cls, bn: Any, mean: TensorLike, var: TensorLike) -> Folding:
         """That of a batch normalization with other statistics."""
         return cls(bn.num_features, bn.weight, bn.bias, mean, var, bn.eps)
 
-    def bias(self, bias: Any) -> Any:
+    def bias(self, bias: TensorLike | None) -> Any:
         """The bias after the normalization, (1, channels, 1, 1)."""
         return self.beta + self.gamma * (filled(bias, self.count, 0.0) - self.mean) * self.istd
 
@@ -71,7 +74,7 @@ class Folded(QATModule):
         """The shape in which the scale of every channel multiplies the layer's weight."""
 
     @abstractmethod
-    def _calc(self, inp: Any, weight: Any, bias: Any) -> Any:
+    def _calc(self, inp: TensorLike, weight: TensorLike, bias: TensorLike | None) -> Any:
         """The layer with other parameters."""
 
     def _as_bias(self, value: Any) -> Any:
@@ -88,12 +91,12 @@ class Folded(QATModule):
     def _bias(self, fold: Folding) -> Any:
         return self._as_bias(fold.bias(self._layer.bias))
 
-    def fold_weight_bias(self, bn_mean: Any, bn_var: Any) -> tuple[Any, Any]:
+    def fold_weight_bias(self, bn_mean: TensorLike, bn_var: TensorLike) -> tuple[Any, Any]:
         """Weight, rounded, and bias of the layer that does both."""
         fold = Folding.of(self.bn, bn_mean, bn_var)
         return self._weight(fold), self._bias(fold)
 
-    def _calc_bn_qat(self, inp: Any, approx: bool) -> Any:
+    def _calc_bn_qat(self, inp: TensorLike, approx: bool) -> Any:
         """The layer with the running statistics in its rounded weight.
 
         While training, if `approx`, the scale is taken out of the result again and the batch's statistics are used.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ... import functional as F
+from ...imperative import TensorLike
 from .. import linear as Float
 from .module import QATModule
 
@@ -14,12 +15,12 @@ __all__ = ["Linear", "LinearRelu"]
 class Linear(Float.Linear, QATModule):
     """`Linear` with fake quantization."""
 
-    def calc_linear_qat(self, inp: Any) -> Any:
+    def calc_linear_qat(self, inp: TensorLike) -> Any:
         """The product with rounded weight and bias."""
         weight = self.apply_quant_weight(self.weight)
         return self.calc_linear(inp, weight, self.apply_quant_bias(self.bias, inp, weight))
 
-    def forward(self, inp: Any) -> Any:
+    def forward(self, inp: TensorLike) -> Any:
         """(..., in_features)."""
         return self.apply_quant_activation(self.calc_linear_qat(inp))
 
@@ -32,6 +33,6 @@ class Linear(Float.Linear, QATModule):
 class LinearRelu(Linear):
     """`LinearRelu` with fake quantization."""
 
-    def forward(self, inp: Any) -> Any:
+    def forward(self, inp: TensorLike) -> Any:
         """(..., in_features)."""
         return self.apply_quant_activation(F.relu(self.calc_linear_qat(inp)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ... import functional as F
+from ...imperative import TensorLike
 from .. import linear_bn as Float
 from .folding import Folded
 
@@ -23,10 +24,10 @@ class _LinearBnActivation1d(Float._LinearBnActivation1d, Folded):
     def _as_output(self, value: Any) -> Any:
         return value.reshape((1, -1))
 
-    def _calc(self, inp: Any, weight: Any, bias: Any) -> Any:
+    def _calc(self, inp: TensorLike, weight: TensorLike, bias: TensorLike | None) -> Any:
         return self.linear.calc_linear(inp, weight, bias)
 
-    def calc_linear_bn_qat(self, inp: Any, approx: bool = True) -> Any:
+    def calc_linear_bn_qat(self, inp: TensorLike, approx: bool = True) -> Any:
         """The layer with the normalization in its rounded weight; `approx` counts while training."""
         return self._calc_bn_qat(inp, approx)
 
@@ -41,7 +42,7 @@ class _LinearBnActivation1d(Float._LinearBnActivation1d, Folded):
 class LinearBn1d(_LinearBnActivation1d):
     """`LinearBn1d` with fake quantization."""
 
-    def forward(self, inp: Any) -> Any:
+    def forward(self, inp: TensorLike) -> Any:
         """(N, in_features)."""
         return self.apply_quant_activation(self.calc_linear_bn_qat(inp))
 
@@ -49,6 +50,6 @@ class LinearBn1d(_LinearBnActivation1d):
 class LinearBnRelu1d(_LinearBnActivation1d):
     """`LinearBnRelu1d` with fake quantization."""
 
-    def forward(self, inp: Any) -> Any:
+    def forward(self, inp: TensorLike) -> Any:
         """(N, in_features)."""
         return self.apply_quant_activation(F.relu(self.calc_linear_bn_qat(inp)))

@@ -6,6 +6,7 @@ from abc import abstractmethod
 from typing import Any, Protocol
 
 from ...functional.fake_quant import fake_quant_bias
+from ...imperative import TensorLike
 from ..module import Module
 
 __all__ = ["QATModule"]
@@ -88,11 +89,11 @@ class QATModule(Module):
             target.qparams.update(qparams)
         return target
 
-    def apply_quant_weight(self, target: Any) -> Any:
+    def apply_quant_weight(self, target: TensorLike) -> Any:
         """A weight, watched and rounded."""
         return self._apply_fakequant_with_observer(target, self.weight_fake_quant, self.weight_observer)
 
-    def apply_quant_activation(self, target: Any) -> Any:
+    def apply_quant_activation(self, target: TensorLike) -> Any:
         """An output, watched and rounded."""
         return self._apply_fakequant_with_observer(target, self.act_fake_quant, self.act_observer)
 

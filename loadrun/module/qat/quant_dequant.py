@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...imperative import TensorLike
 from .. import quant_dequant as Float
 from .module import QATModule
 
@@ -15,7 +16,7 @@ class QuantStub(Float.QuantStub, QATModule):
 
     with_weight = False
 
-    def forward(self, inp: Any) -> Any:
+    def forward(self, inp: TensorLike) -> Any:
         """Any float32 tensor."""
         return self.apply_quant_activation(inp)
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from ... import functional as F
 from ...functional.quantized import batch_conv_bias_activation
-from ...imperative import Parameter
+from ...imperative import Parameter, TensorLike
 from .. import batch_matmul_activation as Float
 from .module import QuantizedModule, quantized_bias, stored
 
@@ -70,6 +70,6 @@ class BatchMatMulActivation(Float.BatchMatMulActivation, QuantizedModule):
             made.bias = stored(q.bias.reshape(shape), name=q.bias.name)
         return made
 
-    def forward(self, inp: Any) -> Any:
+    def forward(self, inp: TensorLike) -> Any:
         """(batch, in_features, columns), quantized."""
         return self.calc_bmm_quantized(inp)

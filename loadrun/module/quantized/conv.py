@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from ...functional.geometry import Sizes
 from ...functional.quantized import conv_bias_activation, conv_transpose2d
-from ...imperative import Parameter
+from ...imperative import Parameter, TensorLike
 from .. import conv as Float
 from .module import QuantizedModule, quantized_bias, stored
 
@@ -39,10 +40,10 @@ class Conv2d(Float.Conv2d, QuantizedModule):
         self,
         in_channels: int,
         out_channels: int,
-        kernel_size: Any,
-        stride: Any = 1,
-        padding: Any = 0,
-        dilation: Any = 1,
+        kernel_size: Sizes,
+        stride: Sizes = 1,
+        padding: Sizes = 0,
+        dilation: Sizes = 1,
         groups: int = 1,
         conv_mode: str = "cross_correlation",
         compute_mode: str = "default",
@@ -93,7 +94,7 @@ class Conv2d(Float.Conv2d, QuantizedModule):
             made.bias = stored(q.bias, name=q.bias.name)
         return made
 
-    def forward(self, inp: Any) -> Any:
+    def forward(self, inp: TensorLike) -> Any:
         """(N, in_channels, H, W), quantized."""
         return self.calc_conv_quantized(inp)
 
@@ -101,7 +102,7 @@ class Conv2d(Float.Conv2d, QuantizedModule):
 class ConvRelu2d(Conv2d):
     """`ConvRelu2d` of quantized tensors."""
 
-    def forward(self, inp: Any) -> Any:
+    def forward(self, inp: TensorLike) -> Any:
         """(N, in_channels, H, W), quantized."""
         return self.calc_conv_quantized(inp, nonlinear_mode="relu")
 
@@ -128,11 +129,11 @@ class ConvTranspose2d(Float.ConvTranspose2d, QuantizedModule):
         self,
         in_channels: int,
         out_channels: int,
-        kernel_size: Any,
-        stride: Any = 1,
-        padding: Any = 0,
-        output_padding: Any = 0,
-        dilation: Any = 1,
+        kernel_size: Sizes,
+        stride: Sizes = 1,
+        padding: Sizes = 0,
+        output_padding: Sizes = 0,
+        dilation: Sizes = 1,
         groups: int = 1,
         bias: bool = True,
         conv_mode: str = "cross_correlation",
@@ -176,7 +177,7 @@ class ConvTranspose2d(Float.ConvTranspose2d, QuantizedModule):
         made.bias = None if q.bias is None else stored(q.bias, name=q.bias.name)
         return made
 
-    def forward(self, inp: Any) -> Any:
+    def forward(self, inp: TensorLike) -> Any:
         """(N, in_channels, H, W), quantized."""
         return self.calc_conv_transpose2d_quantized(inp, nonlinear_mode="identity")
 
@@ -184,6 +185,6 @@ class ConvTranspose2d(Float.ConvTranspose2d, QuantizedModule):
 class ConvTransposeRelu2d(ConvTranspose2d):
     """`ConvTransposeRelu2d` of quantized tensors; its call is refused, as in MegEngine."""
 
-    def forward(self, inp: Any) -> Any:
+    def forward(self, inp: TensorLike) -> Any:
         """(N, in_channels, H, W), quantized."""
         return self.calc_conv_transpose2d_quantized(inp, nonlinear_mode="relu")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...imperative import TensorLike
 from .conv import Conv2d
 from .module import filled
 
@@ -25,6 +26,6 @@ class ConvBn2d(_ConvBnActivation2d):
 class ConvBnRelu2d(_ConvBnActivation2d):
     """`ConvBnRelu2d` of quantized tensors."""
 
-    def forward(self, inp: Any) -> Any:
+    def forward(self, inp: TensorLike) -> Any:
         """(N, in_channels, H, W), quantized."""
         return self.calc_conv_quantized(inp, nonlinear_mode="relu")

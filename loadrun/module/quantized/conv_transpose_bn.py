@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...imperative import TensorLike
 from .conv import ConvTranspose2d
 from .module import filled
 
@@ -25,6 +26,6 @@ class ConvTransposeBn2d(_ConvTransposeBnActivation2d):
 class ConvTransposeBnRelu2d(_ConvTransposeBnActivation2d):
     """`ConvTransposeBnRelu2d` of quantized tensors; its call is refused, as in MegEngine."""
 
-    def forward(self, inp: Any) -> Any:
+    def forward(self, inp: TensorLike) -> Any:
         """(N, in_channels, H, W), quantized."""
         return self.calc_conv_transpose2d_quantized(inp, nonlinear_mode="relu")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ... import functional as F
+from ...imperative import TensorLike
 from .module import QuantizedModule, quantized_bias, stored
 
 __all__ = ["Linear", "LinearRelu"]
@@ -35,7 +36,7 @@ class Linear(QuantizedModule):
         y = y if self.output_dtype is None else y.astype(self.output_dtype)
         return F.relu(y) if nonlinear_mode == "relu" else y
 
-    def forward(self, inp: Any) -> Any:
+    def forward(self, inp: TensorLike) -> Any:
         """(..., in_features), quantized."""
         return self.calc_linear_quantized(inp)
 
@@ -53,6 +54,6 @@ class Linear(QuantizedModule):
 class LinearRelu(Linear):
     """`LinearRelu` of quantized tensors."""
 
-    def forward(self, inp: Any) -> Any:
+    def forward(self, inp: TensorLike) -> Any:
         """(..., in_features), quantized."""
         return self.calc_linear_quantized(inp, nonlinear_mode="relu")

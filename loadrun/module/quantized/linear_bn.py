@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...imperative import TensorLike
 from .linear import Linear
 from .module import filled
 
@@ -25,6 +26,6 @@ class LinearBn1d(_LinearBnActivation1d):
 class LinearBnRelu1d(_LinearBnActivation1d):
     """`LinearBnRelu1d` of quantized tensors."""
 
-    def forward(self, inp: Any) -> Any:
+    def forward(self, inp: TensorLike) -> Any:
         """(N, in_features), quantized."""
         return self.calc_linear_quantized(inp, nonlinear_mode="relu")

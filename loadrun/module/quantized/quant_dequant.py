@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...imperative import as_tensor
+from ...imperative import TensorLike, as_tensor
 from .module import QuantizedModule
 
 __all__ = ["DequantStub", "QuantStub"]
@@ -17,7 +17,7 @@ class QuantStub(QuantizedModule):
         super().__init__(**kwargs)
         self.output_dtype = dtype
 
-    def forward(self, inp: Any) -> Any:
+    def forward(self, inp: TensorLike) -> Any:
         """Any float32 tensor."""
         return as_tensor(inp).astype(self.output_dtype)
 
