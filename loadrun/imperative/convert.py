@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["TensorLike", "as_tensor", "const"]
 
 TensorLike: TypeAlias = "Tensor | Array | np.generic | float | Sequence[Any]"
-"""What `as_tensor` takes: a tensor, an array, a number, or a nested list (to type checkers ints and bools are floats)."""
+"""What `as_tensor` takes: a tensor, an array, a number or a nested list; ints and bools count as floats here."""
 
 
 def const(array: Array | Any, dtype: Any = None) -> Tensor:

@@ -283,8 +283,6 @@ def _reset(a: Any, value: Tensor) -> None:
 @lowers("copyto")
 def copyto(dst: Any, src: Any, casting: str = "same_kind", where: Any = True) -> None:
     """Values written into an array."""
-    from .array import Array
-
     x = _target(dst, "copyto")
     if isinstance(dst, Array) and isinstance(src, Array) and e.sizes(x) and dst._cell.is_same(src._cell):
         # numpy copies nothing onto itself, before it asks whether it may write.
