@@ -36,7 +36,7 @@ _drawn: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
 
 
 def _number() -> int:
-    """The place of a random operator in its trace: seeds of a dump differ, and are the same in every call."""
+    """Return the place of a random operator in its trace: seeds of a dump differ, and are the same in every call."""
     session = active()
     if session is None:
         return 0
@@ -45,7 +45,7 @@ def _number() -> int:
 
 
 def _joined(tensors: list[Tensor]) -> tuple[int, ...]:
-    """The sizes that tensors broadcast to.
+    """Return the sizes that tensors broadcast to.
 
     Raises:
         AssertionError: two sizes differ and neither is 1.
@@ -62,7 +62,7 @@ def _joined(tensors: list[Tensor]) -> tuple[int, ...]:
 
 
 def _parameters(name: str, size: Any, **values: Any) -> list[Tensor]:
-    """The parameters of a distribution as float tensors of the wanted shape."""
+    """Return the parameters of a distribution as float tensors of the wanted shape."""
     tensors = []
     for key, value in values.items():
         if not isinstance(value, Tensor) and not value > 0:
@@ -99,7 +99,7 @@ class RNG:
         return apply(type, param, inputs=inputs, n=n, scalar=False)[0]
 
     def uniform(self, low: float = 0, high: float = 1, size: Any = None) -> Tensor:
-        """Numbers spread evenly between `low` and `high`.
+        """Return numbers spread evenly between `low` and `high`.
 
         Args:
             low: the least number.
@@ -174,7 +174,7 @@ class RNG:
         return self._draw("ExponentialRNG", P.ExponentialRNG, inputs)
 
     def multinomial(self, input: Any, num_samples: int, replacement: bool | None = False) -> Tensor:
-        """Positions drawn by weight.
+        """Return positions drawn by weight.
 
         Args:
             input: weights [N] or rows of weights [B, N], float32 or float16, not negative, not all zero in a row.
@@ -215,7 +215,7 @@ class RNG:
         return found.reshape(-1) if weights.ndim == 1 else found
 
     def permutation(self, n: int | Tensor, *, dtype: Any = "int32") -> Tensor:
-        """The numbers from 0 to ``n - 1`` in random order, or a copy of a tensor with its rows in random order.
+        """Return the numbers from 0 to ``n - 1`` in random order, or a copy of a tensor with its rows in random order.
 
         Args:
             n: a number, or a tensor, which is shuffled along its first axis.

@@ -29,6 +29,20 @@ TITLES = {
 }
 
 
+def gives(doc: str) -> str:
+    """The first line of a docstring without the verb that every lowering has in common.
+
+    >>> gives("Return the square."), gives("Sort in place.")
+    ('The square.', 'Sort in place.')
+    """
+    first = doc.strip().splitlines()[0].strip()
+    for verb in ("Return ", "Tell "):
+        if first.startswith(verb):
+            first = first.removeprefix(verb)
+            return first[0].upper() + first[1:]
+    return first
+
+
 def section() -> str:
     """The tables, one a family."""
     lines: list[str] = []
@@ -40,7 +54,7 @@ def section() -> str:
         if len(names) > 8:
             # The method of very many ufuncs.
             names = [f"<ufunc>{names[0][names[0].index('.') :]}"]
-        text = doc.strip().splitlines()[0].strip().replace("|", "/")
+        text = gives(doc).replace("|", "/")
         lines.append(f"| {', '.join(f'`{n}`' for n in names)} | {text} |")
     return "\n".join(lines) + "\n"
 

@@ -33,7 +33,7 @@ _DAMAGE = (
 
 
 def read_archive(data: bytes | memoryview) -> bytes | dict[str, Array]:
-    """The contents of a zip file: the bytes of its only pickle, or its arrays by name.
+    """Return the contents of a zip file: the bytes of its only pickle, or its arrays by name.
 
     Raises:
         FormatError: it is damaged, holds neither, or unfolds to more than 20 times its size (at least 64 MiB).

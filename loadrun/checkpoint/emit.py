@@ -66,7 +66,7 @@ class _Emitter:
         self.open: set[int] = set()
 
     def file(self, value: Any) -> None:
-        """The whole pickle."""
+        """Return the whole pickle."""
         self.f.write(b"\x80\x04")
         self.value(value)
         self.f.write(b".")

@@ -20,7 +20,7 @@ __all__ = ["load_serialized_obj_from_url", "pretrained"]
 
 
 def load_serialized_obj_from_url(url: str, model_dir: str | os.PathLike[str] | None = None) -> Any:
-    """The checkpoint that MegEngine keeps for `url`.
+    """Return the checkpoint that MegEngine keeps for `url`.
 
     Args:
         url: where it was published; only its name matters here.

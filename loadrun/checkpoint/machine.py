@@ -49,7 +49,7 @@ class Machine:
         self.memo: dict[int, Any] = {}
 
     def run(self) -> Any:
-        """The object of the pickle, made of inert records.
+        """Return the object of the pickle, made of inert records.
 
         Raises:
             FormatError: it is malformed, refers to something that is refused, or bytes follow it.
@@ -81,7 +81,7 @@ class Machine:
     # ---- for the calls
 
     def error(self, message: str) -> FormatError:
-        """What to raise at the opcode that is being read."""
+        """Make the error for the opcode that is being read."""
         return FormatError(message, offset=self.at)
 
     def fail(self, message: str) -> NoReturn:
@@ -89,7 +89,7 @@ class Machine:
         raise self.error(message)
 
     def refusal(self, name: Global, what: str) -> FormatError:
-        """What to raise for a name that the file wants to use."""
+        """Return what to raise for a name that the file wants to use."""
         return FormatError(f"refuses to {what} {name}: {_ADVICE}", offset=name.at)
 
     def spend(self, size: int) -> None:
@@ -105,7 +105,7 @@ class Machine:
             self.fail("the pickle shares its objects too often; max_steps raises the limit")
 
     def key(self, value: Any) -> Any:
-        """A value that may be a key: anything with a costly or forgeable hash is refused."""
+        """Check a value that is to be a key: anything with a costly or forgeable hash is refused."""
         if type(value) is str or value is None or type(value) is bool:
             return value
         if type(value) is int and -_LARGEST_KEY < value < _LARGEST_KEY:
@@ -117,7 +117,7 @@ class Machine:
     # ---- bytes
 
     def take(self, size: int) -> memoryview:
-        """The next bytes."""
+        """Return the next bytes."""
         start = self.next
         if size > len(self.data) - start:
             self.fail(f"{size} bytes are announced, {len(self.data) - start} follow")
@@ -125,11 +125,11 @@ class Machine:
         return self.data[start : self.next]
 
     def number(self, form: str) -> Any:
-        """The next number in a `struct` format."""
+        """Return the next number in a `struct` format."""
         return struct.unpack(form, self.take(struct.calcsize(form)))[0]
 
     def line(self, longest: int | None = None) -> bytes:
-        """The bytes up to a line feed, without it, at most `longest` of them."""
+        """Return the bytes up to a line feed, without it, at most `longest` of them."""
         start, piece = self.next, 128
         while start < len(self.data) and (longest is None or start - self.next <= longest):
             found = bytes(self.data[start : start + piece]).find(b"\n")
@@ -141,7 +141,7 @@ class Machine:
         raise self.error("a line does not end" + ("" if longest is None else f" within {longest} bytes"))
 
     def text(self, size: int) -> str:
-        """The next bytes as UTF-8."""
+        """Return the next bytes as UTF-8."""
         raw = self.take(size)
         try:
             return str(raw, "utf-8", "surrogatepass")
@@ -161,7 +161,7 @@ class Machine:
         return self.stack.pop()
 
     def top(self) -> Any:
-        """The topmost value."""
+        """Return the topmost value."""
         if len(self.stack) <= (self.marks[-1] if self.marks else 0):
             self.fail("the stack is empty where the pickle needs a value")
         return self.stack[-1]
@@ -182,7 +182,7 @@ class Machine:
         self.push(self.memo[index])
 
     def integer(self, text: bytes) -> int:
-        """A number of protocol 0."""
+        """Return a number of protocol 0."""
         try:
             return int(text)
         except ValueError:
@@ -215,7 +215,7 @@ def _op(code: bytes) -> Callable[[Callable[[Machine], None]], Callable[[Machine]
 
 
 def _push_all() -> None:
-    """The opcodes that push one value."""
+    """Return the opcodes that push one value."""
     values: dict[bytes, Callable[[Machine], Any]] = {
         b"N": lambda m: None,
         b"\x88": lambda m: True,

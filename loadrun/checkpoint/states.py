@@ -26,7 +26,7 @@ _Wrap = Callable[[StoredTensor, Array], Any]
 
 
 def settle(machine: Machine, value: Any, tensor: _Wrap = lambda stored, array: array) -> Any:
-    """The object that a pickle stands for.
+    """Return the object that a pickle stands for.
 
     Args:
         machine: the reader, whose budget pays for copies and whose errors name places.
@@ -91,7 +91,7 @@ class _Settler:
         raise self.machine.refusal(value, "give")
 
     def array(self, value: Any) -> Array:
-        """The contents of an array, which must have come."""
+        """Return the contents of an array, which must have come."""
         if isinstance(value, np.generic):
             return np.asarray(value)
         if not isinstance(value, ArrayDraft):
@@ -101,7 +101,7 @@ class _Settler:
         return value.value
 
     def module(self, module: StoredObject, level: int) -> OrderedDict[str, Any]:
-        """The state dict of a module that was saved whole, as its `state_dict` gives it."""
+        """Return the state dict of a module that was saved whole, as its `state_dict` gives it."""
         found: OrderedDict[str, Any] = OrderedDict()
         self._collect(module, "", found, level)
         return found
@@ -133,7 +133,7 @@ class _Settler:
             self._collect(leaf, f"{prefix}{name}.", found, level + 1)
 
     def _leaves(self, name: str, value: Any, depth: int) -> Iterator[tuple[str, Any]]:
-        """Tensors and modules within an attribute, by dotted names, as Module looks for them."""
+        """Return tensors and modules within an attribute, by dotted names, as Module looks for them."""
         if isinstance(value, StoredTensor) or (isinstance(value, StoredObject) and _is_module(value)):
             yield name, value
         elif isinstance(value, (list, tuple, dict)):

@@ -137,7 +137,7 @@ class StoredObject:
 
 
 def raw_bytes(machine: Machine, value: Any) -> memoryview:
-    """Bytes that an array may take its contents from.
+    """Return bytes that an array may take its contents from.
 
     Raises:
         FormatError: they are none; a list means an array of Python objects.
@@ -154,7 +154,7 @@ def _kind(value: Any) -> str:
 
 
 def _array(machine: Machine, shape: Any, dtype: Any, raw: Any, fortran: Any) -> Array:
-    """Contents of `raw` as an array of their own; every size is checked before memory is taken."""
+    """Return contents of `raw` as an array of their own; every size is checked before memory is taken."""
     if not isinstance(dtype, DTypeDraft):
         machine.fail(f"the dtype of an array is {_kind(dtype)}")
     if not isinstance(shape, tuple) or len(shape) > _MOST_AXES:
@@ -223,7 +223,7 @@ def _frombuffer(machine: Machine, args: tuple[Any, ...]) -> ArrayDraft:
 
 
 def _encode(machine: Machine, args: tuple[Any, ...]) -> bytes:
-    """How protocols below 3 write bytes."""
+    """Rebuild bytes as protocols below 3 write them."""
     if len(args) != 2 or not isinstance(args[0], str) or args[1] not in ("latin1", "latin-1"):
         machine.fail("_codecs.encode may turn a latin1 string to bytes only")
     machine.spend(len(args[0]))
@@ -292,7 +292,7 @@ def _complex(machine: Machine, args: tuple[Any, ...]) -> complex:
 
 
 def _reconstructor(machine: Machine, args: tuple[Any, ...]) -> StoredTensor | StoredObject:
-    """How protocols 0 and 1 make instances of a class."""
+    """Make an instance of a class as protocols 0 and 1 do."""
     if len(args) != 3 or not isinstance(args[0], Global) or args[2] is not None:
         machine.fail("copyreg._reconstructor may make instances of plain classes only")
     return make(machine, args[0], ())
@@ -317,7 +317,7 @@ CALLS: dict[tuple[str, str], Callable[[Machine, tuple[Any, ...]], Any]] = {
 
 
 def call(machine: Machine, function: Any, args: Any) -> Any:
-    """What a REDUCE gives: one of the listed calls, or an inert record of one of MegEngine's (an enum, say)."""
+    """Return what a REDUCE gives: one of the listed calls, or an inert record of one of MegEngine's (an enum, say)."""
     if not isinstance(args, tuple):
         machine.fail(f"the arguments of a call are {_kind(args)}")
     if not isinstance(function, Global):
@@ -333,7 +333,7 @@ def call(machine: Machine, function: Any, args: Any) -> Any:
 
 
 def make(machine: Machine, cls: Any, args: Any) -> StoredTensor | StoredObject:
-    """What NEWOBJ gives: a tensor, or the inert record of an object of any other class."""
+    """Return what NEWOBJ gives: a tensor, or the inert record of an object of any other class."""
     if not isinstance(cls, Global) or not isinstance(args, tuple):
         machine.fail(f"the class of an object is {_kind(cls)}, expected a name")
     kind = TENSORS.get(cls.key)
@@ -349,7 +349,7 @@ def make(machine: Machine, cls: Any, args: Any) -> StoredTensor | StoredObject:
 
 
 def build(machine: Machine, target: Any, state: Any) -> None:
-    """What a BUILD does to the record it is meant for."""
+    """Apply a BUILD to the record it is meant for."""
     if isinstance(target, ArrayDraft):
         _build_array(machine, target, state)
     elif isinstance(target, DTypeDraft):

@@ -38,14 +38,14 @@ _M = P.ElemwiseMode
 
 
 def _one(x: TensorLike) -> Tensor:
-    """The single operand; a list of numbers is one, too."""
+    """Return the single operand; a list of numbers is one, too."""
     if isinstance(x, Tensor):
         return x
     return as_tensor(x) if isinstance(x, (list, tuple)) else operands((x,))[0]
 
 
 def _of_floats(mode: P.ElemwiseMode, x: TensorLike) -> Tensor:
-    """An elementwise mode that has no integer form."""
+    """Return an elementwise mode that has no integer form."""
     value = _one(x)
     if not value._dtype.is_float:
         raise EngineError(
@@ -55,7 +55,7 @@ def _of_floats(mode: P.ElemwiseMode, x: TensorLike) -> Tensor:
 
 
 def relu(x: TensorLike) -> Tensor:
-    """``max(x, 0)``.
+    """Compute ``max(x, 0)``.
 
     >>> relu([-1.0, 2.0]).tolist()
     [0.0, 2.0]
@@ -64,7 +64,7 @@ def relu(x: TensorLike) -> Tensor:
 
 
 def relu6(x: TensorLike) -> Tensor:
-    """``min(max(x, 0), 6)``.
+    """Compute ``min(max(x, 0), 6)``.
 
     >>> relu6([-1.0, 2.0, 7.0]).tolist()
     [0.0, 2.0, 6.0]
@@ -73,7 +73,7 @@ def relu6(x: TensorLike) -> Tensor:
 
 
 def prelu(x: TensorLike, y: TensorLike) -> Tensor:
-    """``x`` where it is positive, else ``x * y``.
+    """Compute ``x`` where it is positive, else ``x * y``.
 
     >>> prelu([-2.0, 2.0], 0.25).tolist()
     [-0.5, 2.0]
@@ -82,7 +82,7 @@ def prelu(x: TensorLike, y: TensorLike) -> Tensor:
 
 
 def leaky_relu(inp: TensorLike, negative_slope: float = 0.01) -> Tensor:
-    """``inp`` where it is positive, else ``inp * negative_slope``.
+    """Compute ``inp`` where it is positive, else ``inp * negative_slope``.
 
     >>> leaky_relu([-2.0, 2.0], 0.5).tolist()
     [-1.0, 2.0]
@@ -91,7 +91,7 @@ def leaky_relu(inp: TensorLike, negative_slope: float = 0.01) -> Tensor:
 
 
 def sigmoid(x: TensorLike) -> Tensor:
-    """``1 / (1 + exp(-x))``.
+    """Compute ``1 / (1 + exp(-x))``.
 
     >>> sigmoid(0.0).item()
     0.5
@@ -100,7 +100,7 @@ def sigmoid(x: TensorLike) -> Tensor:
 
 
 def hsigmoid(x: TensorLike) -> Tensor:
-    """``relu6(x + 3) / 6``.
+    """Compute ``relu6(x + 3) / 6``.
 
     >>> hsigmoid([-4.0, 0.0, 4.0]).tolist()
     [0.0, 0.5, 1.0]
@@ -109,7 +109,7 @@ def hsigmoid(x: TensorLike) -> Tensor:
 
 
 def hswish(x: TensorLike) -> Tensor:
-    """``x * relu6(x + 3) / 6``.
+    """Compute ``x * relu6(x + 3) / 6``.
 
     >>> hswish([-4.0, 0.0, 3.0]).tolist()
     [-0.0, 0.0, 3.0]
@@ -118,7 +118,7 @@ def hswish(x: TensorLike) -> Tensor:
 
 
 def silu(x: TensorLike) -> Tensor:
-    """``x * sigmoid(x)``.
+    """Compute ``x * sigmoid(x)``.
 
     >>> silu([0.0, 1.0]).numpy().round(4).tolist()
     [0.0, 0.7311000227928162]
@@ -127,7 +127,7 @@ def silu(x: TensorLike) -> Tensor:
 
 
 def gelu(x: TensorLike) -> Tensor:
-    """``x`` times the normal distribution's probability of a value below it.
+    """Compute ``x`` times the normal distribution's probability of a value below it.
 
     >>> gelu([0.0, 1.0]).numpy().round(4).tolist()
     [0.0, 0.8413000106811523]
@@ -136,7 +136,7 @@ def gelu(x: TensorLike) -> Tensor:
 
 
 def softplus(inp: TensorLike) -> Tensor:
-    """``log(1 + exp(inp))`` without overflow.
+    """Compute ``log(1 + exp(inp))`` without overflow.
 
     >>> softplus([0.0, 100.0]).numpy().round(4).tolist()
     [0.6930999755859375, 100.0]
@@ -145,7 +145,7 @@ def softplus(inp: TensorLike) -> Tensor:
 
 
 def logsigmoid(inp: TensorLike) -> Tensor:
-    """``log(sigmoid(inp))`` without overflow.
+    """Compute ``log(sigmoid(inp))`` without overflow.
 
     >>> logsigmoid([0.0, -100.0]).numpy().round(4).tolist()
     [-0.6930999755859375, -100.0]
@@ -154,7 +154,7 @@ def logsigmoid(inp: TensorLike) -> Tensor:
 
 
 def softmax(inp: TensorLike, axis: Any = None) -> Tensor:
-    """``exp(inp) / sum(exp(inp))`` along an axis.
+    """Compute ``exp(inp) / sum(exp(inp))`` along an axis.
 
     Args:
         inp: a float tensor.
@@ -173,7 +173,7 @@ def softmax(inp: TensorLike, axis: Any = None) -> Tensor:
 
 
 def logsumexp(inp: TensorLike, axis: Any, keepdims: bool = False) -> Tensor:
-    """The logarithm of the sum of exponentials over axes, without overflow.
+    """Return the logarithm of the sum of exponentials over axes, without overflow.
 
     Args:
         inp: a tensor; integers become float32.
@@ -195,7 +195,7 @@ def logsumexp(inp: TensorLike, axis: Any, keepdims: bool = False) -> Tensor:
 
 
 def logsoftmax(inp: TensorLike, axis: Any) -> Tensor:
-    """``log(softmax(inp))`` over one axis or several, without overflow.
+    """Compute ``log(softmax(inp))`` over one axis or several, without overflow.
 
     >>> logsoftmax([0.0, 0.0], 0).numpy().round(4).tolist()
     [-0.6930999755859375, -0.6930999755859375]

@@ -50,7 +50,7 @@ def multi_head_attention(
     reslink: bool = False,
     training: bool = True,
 ) -> tuple[Tensor, Tensor | None]:
-    """Attention of queries over keys and values in several heads ("Attention Is All You Need").
+    """Attend to keys and values by queries in several heads ("Attention Is All You Need").
 
     Args:
         query: (N, L, E).
@@ -130,7 +130,7 @@ def multi_head_attention(
 
 
 def _projections(embed_dim: int, sizes: tuple[int | None, ...], biases: tuple[bool, ...]) -> dict[str, Any]:
-    """The fields of the operator's record that tell the four projections."""
+    """Return the fields of the operator's record that tell the four projections."""
     fields: dict[str, Any] = {}
     for name, size, bias in zip(("query", "key", "value", "output"), sizes, biases, strict=True):
         width = embed_dim if size is None else size
@@ -162,7 +162,7 @@ def _check(
 
 
 def _additive(mask: Tensor | None, query: Tensor, name: str) -> Tensor | None:
-    """A mask to add to the scores; a bool one becomes 0 and minus infinity."""
+    """Return a mask to add to the scores; a bool one becomes 0 and minus infinity."""
     if mask is None or mask.dtype.kind == "f":
         return mask
     require(mask.dtype == np.bool_, f"{name} must be bool or float, found {mask.dtype}")
@@ -179,7 +179,7 @@ def _merged(
     causal: bool,
     cudnn: bool,
 ) -> tuple[Tensor | None, _Mask]:
-    """One mask of both, and what the operator is told about it."""
+    """Return one mask of both, and what the operator is told about it."""
     if not cudnn:
         mask = _additive(mask, query, "attn_mask")
         padding = _additive(padding, query, "key_padding_mask")

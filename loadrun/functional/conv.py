@@ -26,7 +26,7 @@ __all__ = [
 
 
 def window(stride: Sizes, padding: Sizes, dilation: Sizes) -> dict[str, Any]:
-    """The geometry fields that all records of planar convolutions share."""
+    """Return the geometry fields that all records of planar convolutions share."""
     (sh, sw), (ph, pw), (dh, dw) = (
         pair(stride, "stride"),
         pair(padding, "padding"),
@@ -36,7 +36,7 @@ def window(stride: Sizes, padding: Sizes, dilation: Sizes) -> dict[str, Any]:
 
 
 def sparse(groups: int) -> P.Sparse:
-    """Whether the weight has a leading axis of groups."""
+    """Tell whether the weight has a leading axis of groups."""
     return P.Sparse.DENSE if groups == 1 else P.Sparse.GROUP
 
 
@@ -47,14 +47,14 @@ def cross(conv_mode: Mode) -> None:
 
 
 def plus(y: Tensor, bias: TensorLike | None) -> Tensor:
-    """The output with the bias added, if there is one."""
+    """Return the output with the bias added, if there is one."""
     if bias is None:
         return y
     return y + (as_tensor(bias).astype(SWITCHES.low_prec_dtype) if SWITCHES.autocast else bias)
 
 
 def planar(stride: Sizes, padding: Sizes, dilation: Sizes, groups: int, compute_mode: Mode) -> P.Convolution:
-    """The parameter record of a planar convolution."""
+    """Return the parameter record of a planar convolution."""
     return P.Convolution(
         **window(stride, padding, dilation),
         sparse=sparse(groups),
@@ -73,7 +73,7 @@ def conv1d(
     conv_mode: Mode = "cross_correlation",
     compute_mode: Mode = "default",
 ) -> Tensor:
-    """Convolution over one axis.
+    """Return the convolution over one axis.
 
     Args:
         inp: (N, IC, L), float.
@@ -115,7 +115,7 @@ def conv1d(
 
 
 def _axis(x: Tensor, method: P.AxisDescMethod) -> Tensor:
-    """The tensor with its last axis added or removed."""
+    """Return the tensor with its last axis added or removed."""
     last = x.ndim if method == P.AxisDescMethod.ADD_1 else x.ndim - 1
     return apply1(
         "AxisAddRemove", P.AxisAddRemove(desc=(P.AxisDesc(method, last),)), inputs=[x], scalar=False
@@ -133,7 +133,7 @@ def conv2d(
     conv_mode: Mode = "cross_correlation",
     compute_mode: Mode = "default",
 ) -> Tensor:
-    """Convolution over height and width.
+    """Return the convolution over height and width.
 
     Args:
         inp: (N, IC, H, W), float or int8.
@@ -189,7 +189,7 @@ def conv3d(
     groups: int = 1,
     conv_mode: Mode = "cross_correlation",
 ) -> Tensor:
-    """Convolution over depth, height and width.
+    """Return the convolution over depth, height and width.
 
     Args:
         inp: (N, IC, D, H, W), float.
@@ -221,7 +221,7 @@ def _blown_up(
     steps: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]],
     extra: tuple[int, ...],
 ) -> list[Tensor]:
-    """The third input of a transposed convolution with output padding: something of the output's shape."""
+    """Return the third input of a transposed convolution with output padding: something of the output's shape."""
     if not any(extra):
         return []
     stride, padding, dilation = steps
@@ -248,7 +248,7 @@ def conv_transpose2d(
     conv_mode: Mode = "cross_correlation",
     compute_mode: Mode = "default",
 ) -> Tensor:
-    """Transposed convolution over height and width: the adjoint of `conv2d`.
+    """Convolve transposed over height and width: the adjoint of `conv2d`.
 
     Args:
         inp: (N, IC, H, W), float.
@@ -286,7 +286,7 @@ def transposed(
     groups: int,
     dtype: DType | None = None,
 ) -> Tensor:
-    """A planar transposed convolution without a bias, of floats or quantized tensors."""
+    """Return a planar transposed convolution without a bias, of floats or quantized tensors."""
     steps = (param.stride_h, param.stride_w), (param.pad_h, param.pad_w), (param.dilate_h, param.dilate_w)
     extra = _blown_up(inp, weight, groups, steps, pair(output_padding, "output_padding"))
     inputs = [weight, inp, *extra]
@@ -303,7 +303,7 @@ def conv_transpose3d(
     dilation: Sizes = 1,
     groups: int = 1,
 ) -> Tensor:
-    """Transposed convolution over depth, height and width: the adjoint of `conv3d`.
+    """Convolve transposed over depth, height and width: the adjoint of `conv3d`.
 
     Args:
         inp: (N, IC, D, H, W), float.
@@ -345,7 +345,7 @@ def deformable_conv2d(
     conv_mode: Mode = "cross_correlation",
     compute_mode: Mode = "default",
 ) -> Tensor:
-    """Convolution whose taps are moved by `offset` and weighted by `mask` at every position of the output.
+    """Return the convolution whose taps are moved by `offset` and weighted by `mask` at every position of the output.
 
     Args:
         inp: (N, IC, H, W), float32.
@@ -385,7 +385,7 @@ def local_conv2d(
     dilation: Sizes = 1,
     conv_mode: Mode = "cross_correlation",
 ) -> Tensor:
-    """Convolution with a weight of its own at every position of the output.
+    """Return the convolution with a weight of its own at every position of the output.
 
     Args:
         inp: (N, IC, H, W), float.
@@ -422,7 +422,7 @@ def region_restricted_conv(
     conv_mode: Mode = "cross_correlation",
     compute_mode: Mode = "default",
 ) -> Tensor:
-    """Depthwise convolution in which an output sees only the inputs of its own region.
+    """Convolve depthwise, where an output sees only the inputs of its own region.
 
     Args:
         inp: (N, IC, H, W), float32.

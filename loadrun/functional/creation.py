@@ -47,7 +47,7 @@ _M = P.ElemwiseMode
 def arange(
     start: Any = 0, stop: Any = None, step: Any = 1, *, dtype: Any = "float32", device: str | None = None
 ) -> Tensor:
-    """Numbers from `start` up to `stop`, which is left out, `step` apart; computed in float32 as MegEngine does.
+    """Return numbers from `start` up to `stop`, which is left out, `step` apart; computed in float32 as MegEngine does.
 
     Args:
         start: the first number; the end, if `stop` is not given.
@@ -75,7 +75,7 @@ def arange(
 
 
 def linspace(start: Any, stop: Any, num: Any, *, dtype: Any = "float32", device: str | None = None) -> Tensor:
-    """`num` evenly spaced numbers from `start` to `stop`, both included; computed in double precision.
+    """Return `num` evenly spaced numbers from `start` to `stop`, both included; computed in double precision.
 
     Args:
         start: the first number or a scalar tensor.
@@ -92,7 +92,7 @@ def linspace(start: Any, stop: Any, num: Any, *, dtype: Any = "float32", device:
 
 
 def eye(N: Any, M: Any = None, *, dtype: Any = "float32", device: str | None = None) -> Tensor:
-    """A matrix with ones on its diagonal and zeros elsewhere.
+    """Return a matrix with ones on its diagonal and zeros elsewhere.
 
     Args:
         N: the number of rows; or, without `M`, a pair, or a tensor of one or two sizes.
@@ -109,7 +109,7 @@ def eye(N: Any, M: Any = None, *, dtype: Any = "float32", device: str | None = N
 
 
 def diag(inp: TensorLike, k: int = 0) -> Tensor:
-    """Diagonal `k` of a matrix, or the square matrix that has a vector as its diagonal `k`.
+    """Return the diagonal `k` of a matrix, or the square matrix that has a vector as its diagonal `k`.
 
     Args:
         inp: a matrix or a vector.
@@ -125,7 +125,7 @@ def diag(inp: TensorLike, k: int = 0) -> Tensor:
 
 
 def full(shape: Any, value: Any, *, dtype: Any = None, device: str | None = None) -> Tensor:
-    """A tensor of one value.
+    """Return a tensor of one value.
 
     Args:
         shape: one size, several, or a tensor of sizes; ``()`` for a scalar.
@@ -145,7 +145,7 @@ def full(shape: Any, value: Any, *, dtype: Any = None, device: str | None = None
 
 
 def ones(shape: Any, *, dtype: Any = "float32", device: str | None = None) -> Tensor:
-    """A tensor of ones; the arguments are those of `full`.
+    """Return a tensor of ones; the arguments are those of `full`.
 
     >>> ones((2, 2)).tolist()
     [[1.0, 1.0], [1.0, 1.0]]
@@ -154,7 +154,7 @@ def ones(shape: Any, *, dtype: Any = "float32", device: str | None = None) -> Te
 
 
 def zeros(shape: Any, *, dtype: Any = "float32", device: str | None = None) -> Tensor:
-    """A tensor of zeros; the arguments are those of `full`.
+    """Return a tensor of zeros; the arguments are those of `full`.
 
     >>> zeros(3, dtype="int32").tolist()
     [0, 0, 0]
@@ -163,7 +163,7 @@ def zeros(shape: Any, *, dtype: Any = "float32", device: str | None = None) -> T
 
 
 def full_like(inp: TensorLike, value: Any) -> Tensor:
-    """A tensor of one value with the shape and dtype of another; fractions are cut off for integers.
+    """Return a tensor of one value with the shape and dtype of another; fractions are cut off for integers.
 
     >>> full_like(Tensor([[1, 2], [3, 4]]), 2.7).tolist()
     [[2, 2], [2, 2]]
@@ -173,7 +173,7 @@ def full_like(inp: TensorLike, value: Any) -> Tensor:
 
 
 def ones_like(inp: TensorLike) -> Tensor:
-    """Ones with the shape and dtype of a tensor.
+    """Return ones with the shape and dtype of a tensor.
 
     >>> ones_like(Tensor([1.5, 2.5])).tolist()
     [1.0, 1.0]
@@ -182,7 +182,7 @@ def ones_like(inp: TensorLike) -> Tensor:
 
 
 def zeros_like(inp: TensorLike) -> Tensor:
-    """Zeros with the shape and dtype of a tensor.
+    """Return zeros with the shape and dtype of a tensor.
 
     >>> zeros_like(Tensor([[1], [2]])).tolist()
     [[0], [0]]
@@ -224,7 +224,7 @@ def meshgrid(*inputs: Any, indexing: str = "xy") -> list[Tensor]:
 
 
 def _parts(*values: Any) -> Iterable[np.ndarray[Any, np.dtype[Any]]]:
-    """The arrays of tensors; refused in a trace, since there are no operators on complex numbers."""
+    """Return the arrays of tensors; refused in a trace, since there are no operators on complex numbers."""
     if active() is not None:
         raise TraceError(
             "complex numbers cannot be recorded; compute them before or after the traced function"
@@ -233,7 +233,7 @@ def _parts(*values: Any) -> Iterable[np.ndarray[Any, np.dtype[Any]]]:
 
 
 def complex(real: TensorLike, imag: TensorLike) -> Tensor:
-    """Complex numbers (complex64) of their real and imaginary parts; not in a traced function.
+    """Return complex numbers (complex64) of their real and imaginary parts; not in a traced function.
 
     Raises:
         TraceError: inside a traced function.
@@ -248,7 +248,7 @@ def complex(real: TensorLike, imag: TensorLike) -> Tensor:
 
 
 def polar(abs: TensorLike, angle: TensorLike) -> Tensor:
-    """Complex numbers (complex64) of their absolute values and angles; not in a traced function.
+    """Return complex numbers (complex64) of their absolute values and angles; not in a traced function.
 
     Raises:
         TraceError: inside a traced function.
@@ -260,7 +260,7 @@ def polar(abs: TensorLike, angle: TensorLike) -> Tensor:
 
 
 def real(complex: Any) -> Tensor:
-    """The real parts of complex numbers; not in a traced function.
+    """Return the real parts of complex numbers; not in a traced function.
 
     Raises:
         TraceError: inside a traced function.
@@ -273,7 +273,7 @@ def real(complex: Any) -> Tensor:
 
 
 def imag(complex: Any) -> Tensor:
-    """The imaginary parts of complex numbers; not in a traced function.
+    """Return the imaginary parts of complex numbers; not in a traced function.
 
     Raises:
         TraceError: inside a traced function.

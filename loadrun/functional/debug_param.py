@@ -20,7 +20,7 @@ __all__ = [
 
 
 def get_execution_strategy() -> Strategy:
-    """The strategy in force: HEURISTIC or PROFILE, with or without REPRODUCIBLE.
+    """Return the strategy in force: HEURISTIC or PROFILE, with or without REPRODUCIBLE.
 
     >>> get_execution_strategy() == Strategy.HEURISTIC
     True

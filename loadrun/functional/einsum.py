@@ -12,7 +12,7 @@ __all__ = ["einsum"]
 
 
 def einsum(equation: str, *args: Any) -> Tensor:
-    """Products of tensors, summed over the axes whose letters the result does not have; numpy's notation.
+    """Return products of tensors, summed over the axes whose letters the result does not have; numpy's notation.
 
     A letter that a tensor has twice stands for a diagonal, ``...`` for all axes that have no letter. Without ``->`` the
     result has the letters that stand once, in the order of the alphabet. Pairs of tensors are contracted as matrix

@@ -91,7 +91,7 @@ _M = P.ElemwiseMode
 
 
 def add(x: TensorLike, y: TensorLike) -> Tensor:
-    """``x + y``; booleans have to be made numbers first.
+    """Compute ``x + y``; booleans have to be made numbers first.
 
     >>> add(Tensor([1, 2]), 0.5).tolist()
     [1.5, 2.5]
@@ -100,7 +100,7 @@ def add(x: TensorLike, y: TensorLike) -> Tensor:
 
 
 def sub(x: TensorLike, y: TensorLike) -> Tensor:
-    """``x - y``.
+    """Compute ``x - y``.
 
     >>> sub(Tensor([1, 2]), Tensor([[1], [3]])).tolist()
     [[0, 1], [-2, -1]]
@@ -109,7 +109,7 @@ def sub(x: TensorLike, y: TensorLike) -> Tensor:
 
 
 def mul(x: TensorLike, y: TensorLike) -> Tensor:
-    """``x * y``.
+    """Compute ``x * y``.
 
     >>> mul(Tensor([1, 2]), 3).tolist()
     [3, 6]
@@ -118,7 +118,7 @@ def mul(x: TensorLike, y: TensorLike) -> Tensor:
 
 
 def div(x: TensorLike, y: TensorLike) -> Tensor:
-    """``x / y``, floating-point for integers, too.
+    """Compute ``x / y``, floating-point for integers, too.
 
     >>> div(Tensor([1, 3]), 2).tolist()
     [0.5, 1.5]
@@ -127,7 +127,7 @@ def div(x: TensorLike, y: TensorLike) -> Tensor:
 
 
 def floor_div(x: TensorLike, y: TensorLike) -> Tensor:
-    """The quotient rounded down.
+    """Return the quotient rounded down.
 
     >>> floor_div(Tensor([-5, 5]), 3).tolist()
     [-2, 1]
@@ -136,7 +136,7 @@ def floor_div(x: TensorLike, y: TensorLike) -> Tensor:
 
 
 def mod(x: TensorLike, y: TensorLike) -> Tensor:
-    """The remainder: of integers with the divisor's sign, of floats with the dividend's (C's fmod).
+    """Return the remainder: of integers with the divisor's sign, of floats with the dividend's (C's fmod).
 
     >>> mod(Tensor([-5, 5]), 3).tolist(), mod(Tensor([-5.0, 5.0]), 3).tolist()
     ([1, 2], [-2.0, 2.0])
@@ -145,7 +145,7 @@ def mod(x: TensorLike, y: TensorLike) -> Tensor:
 
 
 def neg(x: TensorLike) -> Tensor:
-    """``-x``.
+    """Compute ``-x``.
 
     >>> neg(Tensor([1.0, -2.0])).tolist()
     [-1.0, 2.0]
@@ -154,7 +154,7 @@ def neg(x: TensorLike) -> Tensor:
 
 
 def pow(x: TensorLike, y: TensorLike) -> Tensor:
-    """`x` to the power of `y`, floating-point for integers, too.
+    """Return `x` to the power of `y`, floating-point for integers, too.
 
     >>> pow(Tensor([2, 3]), 2).tolist()
     [4.0, 9.0]
@@ -163,7 +163,7 @@ def pow(x: TensorLike, y: TensorLike) -> Tensor:
 
 
 def abs(x: TensorLike) -> Tensor:
-    """The absolute value.
+    """Return the absolute value.
 
     >>> abs(Tensor([-3, 2])).tolist()
     [3, 2]
@@ -172,7 +172,7 @@ def abs(x: TensorLike) -> Tensor:
 
 
 def square(x: TensorLike) -> Tensor:
-    """``x * x``.
+    """Compute ``x * x``.
 
     >>> square(Tensor([-3, 2])).tolist()
     [9, 4]
@@ -181,7 +181,7 @@ def square(x: TensorLike) -> Tensor:
 
 
 def round(x: TensorLike) -> Tensor:
-    """The nearest whole number, halves away from zero.
+    """Return the nearest whole number, halves away from zero.
 
     >>> round(Tensor([1.5, 2.5, -0.5])).tolist()
     [2.0, 3.0, -1.0]
@@ -190,7 +190,7 @@ def round(x: TensorLike) -> Tensor:
 
 
 def ceil(x: TensorLike) -> Tensor:
-    """The least whole number that is not less.
+    """Return the least whole number that is not less.
 
     >>> ceil(Tensor([1.5, -1.5])).tolist()
     [2.0, -1.0]
@@ -199,7 +199,7 @@ def ceil(x: TensorLike) -> Tensor:
 
 
 def floor(x: TensorLike) -> Tensor:
-    """The greatest whole number that is not greater.
+    """Return the greatest whole number that is not greater.
 
     >>> floor(Tensor([1.5, -1.5])).tolist()
     [1.0, -2.0]
@@ -208,7 +208,7 @@ def floor(x: TensorLike) -> Tensor:
 
 
 def maximum(x: TensorLike, y: TensorLike) -> Tensor:
-    """The greater of two.
+    """Return the greater of two.
 
     >>> maximum(Tensor([1, 5]), 3).tolist()
     [3, 5]
@@ -217,7 +217,7 @@ def maximum(x: TensorLike, y: TensorLike) -> Tensor:
 
 
 def minimum(x: TensorLike, y: TensorLike) -> Tensor:
-    """The lesser of two.
+    """Return the lesser of two.
 
     >>> minimum(Tensor([1, 5]), 3).tolist()
     [1, 3]
@@ -226,7 +226,7 @@ def minimum(x: TensorLike, y: TensorLike) -> Tensor:
 
 
 def clip(x: Any, lower: Any = None, upper: Any = None) -> Tensor:
-    """The values limited to at least `lower` and at most `upper`, of which one may be left out.
+    """Return the values limited to at least `lower` and at most `upper`, of which one may be left out.
 
     Args:
         x: a tensor, an array or a number.
@@ -247,7 +247,7 @@ def clip(x: Any, lower: Any = None, upper: Any = None) -> Tensor:
 
 
 def left_shift(x: TensorLike, y: TensorLike) -> Tensor:
-    """``x`` with its bits moved left by ``y``; integers only.
+    """Compute ``x`` with its bits moved left by ``y``; integers only.
 
     >>> left_shift(Tensor([1, 2]), 3).tolist()
     [8, 16]
@@ -256,7 +256,7 @@ def left_shift(x: TensorLike, y: TensorLike) -> Tensor:
 
 
 def right_shift(x: TensorLike, y: TensorLike) -> Tensor:
-    """``x`` with its bits moved right by ``y``, the sign kept; integers only.
+    """Compute ``x`` with its bits moved right by ``y``, the sign kept; integers only.
 
     >>> right_shift(Tensor([-8, 9]), 1).tolist()
     [-4, 4]
@@ -265,7 +265,7 @@ def right_shift(x: TensorLike, y: TensorLike) -> Tensor:
 
 
 def logical_and(x: TensorLike, y: TensorLike) -> Tensor:
-    """Whether both are true; booleans only.
+    """Tell whether both are true; booleans only.
 
     >>> logical_and(Tensor([True, False]), True).tolist()
     [True, False]
@@ -274,7 +274,7 @@ def logical_and(x: TensorLike, y: TensorLike) -> Tensor:
 
 
 def logical_or(x: TensorLike, y: TensorLike) -> Tensor:
-    """Whether one is true; booleans only.
+    """Tell whether one is true; booleans only.
 
     >>> logical_or(Tensor([True, False]), True).tolist()
     [True, True]
@@ -283,7 +283,7 @@ def logical_or(x: TensorLike, y: TensorLike) -> Tensor:
 
 
 def logical_xor(x: TensorLike, y: TensorLike) -> Tensor:
-    """Whether exactly one is true; booleans only.
+    """Tell whether exactly one is true; booleans only.
 
     >>> logical_xor(Tensor([True, False]), True).tolist()
     [False, True]
@@ -292,7 +292,7 @@ def logical_xor(x: TensorLike, y: TensorLike) -> Tensor:
 
 
 def logical_not(x: TensorLike) -> Tensor:
-    """Whether it is false; booleans only.
+    """Tell whether it is false; booleans only.
 
     >>> logical_not(Tensor([True, False])).tolist()
     [False, True]
@@ -301,7 +301,7 @@ def logical_not(x: TensorLike) -> Tensor:
 
 
 def equal(x: TensorLike, y: TensorLike) -> Tensor:
-    """Whether two are equal.
+    """Tell whether two are equal.
 
     >>> equal(Tensor([1, 2]), 2).tolist()
     [False, True]
@@ -310,7 +310,7 @@ def equal(x: TensorLike, y: TensorLike) -> Tensor:
 
 
 def not_equal(x: TensorLike, y: TensorLike) -> Tensor:
-    """Whether two differ.
+    """Tell whether two differ.
 
     >>> not_equal(Tensor([1, 2]), 2).tolist()
     [True, False]
@@ -319,7 +319,7 @@ def not_equal(x: TensorLike, y: TensorLike) -> Tensor:
 
 
 def less(x: TensorLike, y: TensorLike) -> Tensor:
-    """``x < y``.
+    """Compute ``x < y``.
 
     >>> less(Tensor([1, 2]), 2).tolist()
     [True, False]
@@ -328,7 +328,7 @@ def less(x: TensorLike, y: TensorLike) -> Tensor:
 
 
 def less_equal(x: TensorLike, y: TensorLike) -> Tensor:
-    """``x <= y``.
+    """Compute ``x <= y``.
 
     >>> less_equal(Tensor([1, 2]), 2).tolist()
     [True, True]
@@ -337,7 +337,7 @@ def less_equal(x: TensorLike, y: TensorLike) -> Tensor:
 
 
 def greater(x: TensorLike, y: TensorLike) -> Tensor:
-    """``x > y``.
+    """Compute ``x > y``.
 
     >>> greater(Tensor([1, 2]), 1).tolist()
     [False, True]
@@ -346,7 +346,7 @@ def greater(x: TensorLike, y: TensorLike) -> Tensor:
 
 
 def greater_equal(x: TensorLike, y: TensorLike) -> Tensor:
-    """``x >= y``.
+    """Compute ``x >= y``.
 
     >>> greater_equal(Tensor([1, 2]), 2).tolist()
     [False, True]

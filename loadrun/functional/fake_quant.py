@@ -14,12 +14,12 @@ __all__ = ["fake_quant_bias", "fake_quant_tensor", "lsq_forward", "tqt_forward"]
 
 
 def _vector(value: Any) -> Tensor:
-    """A scale or zero point as the operators take it: at least 1-d float32."""
+    """Return a scale or zero point as the operators take it: at least 1-d float32."""
     return as_tensor(value, "float32")._vector()
 
 
 def tqt_forward(qmin: int, qmax: int, inp: TensorLike, scale: TensorLike) -> Tensor:
-    """Fake quantization with a step of ``2 ** scale`` (trained quantization thresholds).
+    """Round to what a quantized dtype has, with a step of ``2 ** scale`` (trained quantization thresholds).
 
     Args:
         qmin: the least stored integer.
@@ -41,7 +41,7 @@ def lsq_forward(
     zero_point: TensorLike | None = None,
     scale_grad: TensorLike | None = None,
 ) -> Tensor:
-    """Fake quantization with a learned step size.
+    """Round to what a quantized dtype has, with a learned step size.
 
     Args:
         qmin: the least stored integer.
@@ -61,7 +61,7 @@ def lsq_forward(
 
 
 def fake_quant_tensor(inp: TensorLike, qparams: QParams) -> Tensor:
-    """Real numbers rounded to those that a quantized dtype has.
+    """Round real numbers to those that a quantized dtype has.
 
     Args:
         inp: float32.
@@ -78,7 +78,7 @@ def fake_quant_tensor(inp: TensorLike, qparams: QParams) -> Tensor:
 
 
 def fake_quant_bias(bias: TensorLike | None, inp: Tensor, w_qat: Tensor) -> Any:
-    """A bias rounded to steps of the product of the input's and the weight's scales.
+    """Return a bias rounded to steps of the product of the input's and the weight's scales.
 
     Args:
         bias: the bias, or None.

@@ -30,7 +30,7 @@ def require(fits: object, text: str) -> None:
 
 
 def sizes(value: Any, count: int, what: str) -> tuple[int, ...]:
-    """One number per axis, given as one for all or as a sequence.
+    """Return one number per axis, given as one for all or as a sequence.
 
     Raises:
         EngineError: a number is negative (the operators' parameters are unsigned).
@@ -72,7 +72,7 @@ def triple(value: Any, what: str) -> tuple[int, int, int]:
 
 
 def member(kind: type[E], value: Any, what: str) -> E:
-    """The member of an enum that is given by name (in any case) or as a member.
+    """Return the member of an enum that is given by name (in any case) or as a member.
 
     Raises:
         EngineError: the enum has none of that name; the text lists those it has.

@@ -17,7 +17,7 @@ _M = P.ElemwiseMode
 
 
 def matinv(inp: TensorLike) -> Tensor:
-    """The inverses of square matrices in the last two axes.
+    """Return the inverses of square matrices in the last two axes.
 
     Raises:
         EngineError: the matrices are not square, or one is singular.
@@ -29,7 +29,7 @@ def matinv(inp: TensorLike) -> Tensor:
 
 
 def svd(inp: TensorLike, full_matrices: bool = False, compute_uv: bool = True) -> tuple[Tensor, ...]:
-    """The singular value decomposition of matrices [..., M, N]: ``inp = U @ diag(S) @ Vh``.
+    """Return the singular value decomposition of matrices [..., M, N]: ``inp = U @ diag(S) @ Vh``.
 
     With K the lesser of M and N, U is [..., M, K], S [..., K] and Vh [..., K, N]; with `full_matrices` U and Vh are
     square. MegEngine's own CPU kernel knows neither `full_matrices` nor ``compute_uv=False``.
@@ -48,7 +48,7 @@ def svd(inp: TensorLike, full_matrices: bool = False, compute_uv: bool = True) -
 def cross(
     a: TensorLike, b: TensorLike, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: int | None = None
 ) -> Tensor:
-    """The cross product of vectors of three elements; one of two elements has 0 as its third.
+    """Return the cross product of vectors of three elements; one of two elements has 0 as its third.
 
     Args:
         a: vectors along `axisa`; all other axes broadcast.
@@ -71,7 +71,7 @@ def cross(
 
 
 def _elements(x: Tensor, axis: int) -> list[Tensor]:
-    """The three elements of the vectors along an axis."""
+    """Return the three elements of the vectors along an axis."""
     place = range(x.ndim)[axis]
     n = int(x.shape[place])
     if n not in (2, 3):
@@ -81,7 +81,7 @@ def _elements(x: Tensor, axis: int) -> list[Tensor]:
 
 
 def norm(inp: TensorLike, ord: float | None = None, axis: Any = None, keepdims: bool = False) -> Tensor:
-    """The norm of vectors along an axis: ``sum(abs(x) ** ord) ** (1 / ord)``.
+    """Return the norm of vectors along an axis: ``sum(abs(x) ** ord) ** (1 / ord)``.
 
     Args:
         inp: a tensor or an array.
@@ -111,7 +111,7 @@ def norm(inp: TensorLike, ord: float | None = None, axis: Any = None, keepdims: 
 
 
 def normalize(inp: TensorLike, ord: float | None = None, axis: Any = None, eps: float = 1e-12) -> Tensor:
-    """The input divided by its norm along an axis, or by `eps` where the norm is less.
+    """Return the input divided by its norm along an axis, or by `eps` where the norm is less.
 
     Arguments and errors are those of `norm`.
 

@@ -39,7 +39,7 @@ def _reduction(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 @_reduction
 def l1_loss(pred: TensorLike, label: TensorLike, reduction: str = "mean") -> Tensor:
-    """The absolute difference of predictions and labels.
+    """Return the absolute difference of predictions and labels.
 
     Args:
         pred: predictions of any shape.
@@ -57,7 +57,7 @@ def l1_loss(pred: TensorLike, label: TensorLike, reduction: str = "mean") -> Ten
 
 @_reduction
 def square_loss(pred: TensorLike, label: TensorLike, reduction: str = "mean") -> Tensor:
-    """The squared difference of predictions and labels; arguments as for `l1_loss`.
+    """Return the squared difference of predictions and labels; arguments as for `l1_loss`.
 
     >>> square_loss(Tensor([3, 3, 3, 3]), Tensor([2, 8, 6, 1]), reduction="none").tolist()
     [1.0, 25.0, 9.0, 4.0]
@@ -74,7 +74,7 @@ def cross_entropy(
     label_smooth: float = 0,
     reduction: str = "mean",
 ) -> Tensor:
-    """The cross entropy of classes.
+    """Return the cross entropy of classes.
 
     Args:
         pred: logits, or probabilities without `with_logits`; the classes lie along `axis`.
@@ -109,7 +109,7 @@ def cross_entropy(
 def binary_cross_entropy(
     pred: TensorLike, label: TensorLike, with_logits: bool = True, reduction: str = "mean"
 ) -> Tensor:
-    """The cross entropy of yes-or-no predictions.
+    """Return the cross entropy of yes-or-no predictions.
 
     Args:
         pred: logits, or probabilities without `with_logits`, of any shape.
@@ -131,7 +131,7 @@ def binary_cross_entropy(
 
 @_reduction
 def hinge_loss(pred: TensorLike, label: TensorLike, norm: str = "L1", reduction: str = "mean") -> Tensor:
-    """The hinge loss of support vector machines, summed over the classes.
+    """Return the hinge loss of support vector machines, summed over the classes.
 
     Args:
         pred: predictions [N, C].
@@ -154,7 +154,7 @@ def hinge_loss(pred: TensorLike, label: TensorLike, norm: str = "L1", reduction:
 
 
 def _positions(lengths: Tensor) -> tuple[Tensor, Tensor]:
-    """For each element of concatenated sequences the number of its sequence and its place in it."""
+    """Return for each element of concatenated sequences the number of its sequence and its place in it."""
     ends = cumsum(lengths, axis=0)
     at = arange(0, lengths.sum(), dtype="int32")
     row = sum((at >= ends.reshape(-1, 1)).astype("int32"), 0)
@@ -162,7 +162,7 @@ def _positions(lengths: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _expanded(label: Tensor, lengths: Tensor, blank: int) -> Tensor:
-    """Labels [N, S] with a blank before, between and behind them."""
+    """Return labels [N, S] with a blank before, between and behind them."""
     n = lengths.shape[0]
     if label.ndim == 1:
         rows = zeros((n, lengths.max()), dtype="int32") + blank
@@ -185,7 +185,7 @@ def ctc_loss(
     blank: int = 0,
     reduction: str = "mean",
 ) -> Tensor:
-    """The connectionist temporal classification loss.
+    """Return the connectionist temporal classification loss.
 
     Args:
         pred: probabilities [T, N, C] over T steps.
@@ -228,7 +228,7 @@ def ctc_loss(
 
 
 def _ends(alpha: Tensor, rows: Tensor, counts: Tensor) -> Tensor:
-    """The loss of sequences that end now: in their last label or in the blank behind it."""
+    """Return the loss of sequences that end now: in their last label or in the blank behind it."""
     return -logaddexp(alpha[rows, counts * 2], alpha[rows, counts * 2 - 1])
 
 

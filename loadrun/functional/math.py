@@ -53,7 +53,7 @@ _M = P.ElemwiseMode
 
 
 def isnan(inp: TensorLike) -> Tensor:
-    """Whether each element is NaN; false for everything that is not a float.
+    """Tell whether each element is NaN; false for everything that is not a float.
 
     >>> isnan(Tensor([1.0, float("nan"), 0.0])).tolist()
     [False, True, False]
@@ -62,7 +62,7 @@ def isnan(inp: TensorLike) -> Tensor:
 
 
 def isinf(inp: TensorLike) -> Tensor:
-    """Whether each element is infinite; false for everything that is not a float.
+    """Tell whether each element is infinite; false for everything that is not a float.
 
     >>> isinf(Tensor([1.0, float("-inf"), 0.0])).tolist()
     [False, True, False]
@@ -76,7 +76,7 @@ def _float_check(mode: P.ElemwiseMode, inp: TensorLike) -> Tensor:
 
 
 def sign(x: TensorLike) -> Tensor:
-    """-1, 0 or 1 for negative, zero and positive elements, in the dtype of `x`.
+    """Return -1, 0 or 1 for negative, zero and positive elements, in the dtype of `x`.
 
     >>> sign(Tensor([5, -3, 0])).tolist()
     [1, -1, 0]
@@ -88,7 +88,7 @@ def sign(x: TensorLike) -> Tensor:
 
 
 def var(inp: TensorLike, axis: Axes = None, keepdims: bool = False) -> Tensor:
-    """The mean of the squared distances from the mean; arguments and errors as for `sum`.
+    """Return the mean of the squared distances from the mean; arguments and errors as for `sum`.
 
     >>> var(Tensor([[1, 2], [3, 4]])).item()
     1.25
@@ -99,7 +99,7 @@ def var(inp: TensorLike, axis: Axes = None, keepdims: bool = False) -> Tensor:
 
 
 def std(inp: TensorLike, axis: Axes = None, keepdims: bool = False) -> Tensor:
-    """The square root of the variance; arguments and errors as for `sum`.
+    """Return the square root of the variance; arguments and errors as for `sum`.
 
     >>> std(Tensor([[1, 5], [3, 9]]), axis=1).tolist()
     [2.0, 3.0]
@@ -124,7 +124,7 @@ def _search(type: str, inp: TensorLike, axis: Any, keepdims: bool) -> Tensor:
 
 
 def argmin(inp: TensorLike, axis: Axes = None, keepdims: bool = False) -> Tensor:
-    """The position (int32) of the least element along an axis, the first of equal ones.
+    """Return the position (int32) of the least element along an axis, the first of equal ones.
 
     Args:
         inp: a tensor or an array.
@@ -141,7 +141,7 @@ def argmin(inp: TensorLike, axis: Axes = None, keepdims: bool = False) -> Tensor
 
 
 def argmax(inp: TensorLike, axis: Axes = None, keepdims: bool = False) -> Tensor:
-    """The position (int32) of the greatest element; see `argmin`.
+    """Return the position (int32) of the greatest element; see `argmin`.
 
     >>> argmax(Tensor([[3, 1, 2], [4, 6, 5]])).item()
     4
@@ -157,7 +157,7 @@ def _order(descending: bool) -> P.Argsort:
 
 
 def argsort(inp: TensorLike, descending: bool = False) -> Tensor:
-    """The positions (int32) that sort a vector or every row of a matrix.
+    """Return the positions (int32) that sort a vector or every row of a matrix.
 
     Raises:
         AssertionError: the input has more than two dimensions.
@@ -172,7 +172,7 @@ def argsort(inp: TensorLike, descending: bool = False) -> Tensor:
 
 
 def sort(inp: TensorLike, descending: bool = False, dim: int = -1) -> tuple[Tensor, Tensor]:
-    """The elements sorted along a dimension, and the positions (int32) that they had.
+    """Return the elements sorted along a dimension, and the positions (int32) that they had.
 
     Args:
         inp: a tensor or an array with at least one dimension.
@@ -198,7 +198,7 @@ def sort(inp: TensorLike, descending: bool = False, dim: int = -1) -> tuple[Tens
 def topk(
     inp: TensorLike, k: Any, descending: bool = True, kth_only: bool = False, no_sort: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """The `k` greatest elements of a vector or of every row of a matrix, and their positions (int32).
+    """Return the `k` greatest elements of a vector or of every row of a matrix, and their positions (int32).
 
     Args:
         inp: a tensor or an array of one or two dimensions.

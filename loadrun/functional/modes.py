@@ -14,7 +14,7 @@ __all__ = ["elemwise_multi_type", "elwise"]
 
 
 def elwise(*args: Any, mode: Mode) -> Tensor:
-    """An elementwise mode of promoted operands.
+    """Return an elementwise mode of promoted operands.
 
     Args:
         args: tensors, arrays or numbers.
@@ -30,7 +30,7 @@ def elwise(*args: Any, mode: Mode) -> Tensor:
 
 
 def elemwise_multi_type(*args: Any, mode: Mode, dtype: Any = None) -> Tensor:
-    """An elementwise mode of operands as they are, with the result in a given dtype.
+    """Return an elementwise mode of operands as they are, with the result in a given dtype.
 
     Args:
         args: tensors or arrays.

@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 
 
 def _affine(inp: TensorLike, affine: bool, weight: TensorLike, bias: TensorLike | None) -> list[Tensor]:
-    """The inputs of a normalization, weight and bias only where they count."""
+    """Return the inputs of a normalization, weight and bias only where they count."""
     if not affine:
         return [as_tensor(inp)]
     require(weight is not None, "weight must be provided if affine is True")
@@ -159,7 +159,7 @@ def general_norm(
 
 
 def _per_channel(inp: Tensor, value: Any, fill: float) -> Tensor:
-    """A parameter of batch norm as (1, C, 1, 1)."""
+    """Return a parameter of batch norm as (1, C, 1, 1)."""
     if value is not None:
         value = as_tensor(value)
         if value.ndim != 1:
@@ -175,7 +175,7 @@ def _per_channel(inp: Tensor, value: Any, fill: float) -> Tensor:
 
 
 def _axes(inp: Tensor, method: P.AxisDescMethod, missing: range) -> Tensor:
-    """The input with trailing axes of size 1 up to four added, or removed again."""
+    """Return the input with trailing axes of size 1 up to four added, or removed again."""
     if not missing:
         return inp
     order = missing if method == P.AxisDescMethod.ADD_1 else reversed(missing)
@@ -310,7 +310,7 @@ def sync_batch_norm(
 
 
 def _statistics(inp: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Mean and biased variance of every channel as (1, C, 1, 1), and of how many values."""
+    """Return the mean and biased variance of every channel as (1, C, 1, 1), and of how many values."""
     axes = [0, 2, 3]
     average = mean(inp, axes, keepdims=True)
     n, _, h, w = inp.shape
@@ -320,7 +320,7 @@ def _statistics(inp: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 def local_response_norm(
     inp: TensorLike, kernel_size: int = 5, k: float = 2.0, alpha: float = 1e-4, beta: float = 0.75
 ) -> Tensor:
-    """``inp / (k + alpha * s) ** beta``, s the sum of squares over neighbouring channels.
+    """Compute ``inp / (k + alpha * s) ** beta``, s the sum of squares over neighbouring channels.
 
     Args:
         inp: (N, C, H, W), float32.

@@ -29,7 +29,7 @@ def _pooled(
 
 
 def max_pool2d(inp: Any, kernel_size: Any, stride: Any = None, padding: Any = 0) -> Tensor:
-    """The greatest value of every window.
+    """Return the greatest value of every window.
 
     Args:
         inp: (N, C, H, W), float or 8-bit integers.
@@ -54,7 +54,7 @@ def avg_pool2d(
     padding: Any = 0,
     mode: Any = "average_count_exclude_padding",
 ) -> Tensor:
-    """The mean of every window.
+    """Return the mean of every window.
 
     Args:
         inp: (N, C, H, W), float or 8-bit integers.
@@ -81,7 +81,7 @@ def _adaptive(inp: TensorLike, oshp: Sizes, mode: P.PoolingMode) -> Tensor:
 
 
 def adaptive_max_pool2d(inp: TensorLike, oshp: Sizes) -> Tensor:
-    """Max pooling to a given size, with windows that MegEngine derives from it.
+    """Take maxima of windows to a given size, with windows that MegEngine derives from it.
 
     The stride is floor(H / OH) and the window H - (OH - 1) * stride, which is not the usual scheme of windows of
     differing sizes.
@@ -98,7 +98,7 @@ def adaptive_max_pool2d(inp: TensorLike, oshp: Sizes) -> Tensor:
 
 
 def adaptive_avg_pool2d(inp: TensorLike, oshp: Sizes) -> Tensor:
-    """Average pooling to a given size, with the windows of `adaptive_max_pool2d`.
+    """Return the average pooling to a given size, with the windows of `adaptive_max_pool2d`.
 
     Args:
         inp: (N, C, H, W).
@@ -123,7 +123,7 @@ def deformable_psroi_pooling(
     spatial_scale: float,
     trans_std: float = 0.1,
 ) -> Tensor:
-    """Average pooling of regions, part by part, each part moved by `trans`.
+    """Return the average pooling of regions, part by part, each part moved by `trans`.
 
     Args:
         inp: (N, C, H, W), float32.

@@ -26,7 +26,7 @@ def _convolved(
     groups: int,
     modes: tuple[Any, Any, Any],
 ) -> Tensor:
-    """A convolution with an activation.
+    """Return a convolution with an activation.
 
     Args:
         geometry: stride, padding, dilation.
@@ -58,7 +58,7 @@ def conv_bias_activation(
     conv_mode: Mode = "cross_correlation",
     compute_mode: Mode = "default",
 ) -> Tensor:
-    """``act(conv2d(inp, weight) + bias)`` of quantized tensors.
+    """Compute ``act(conv2d(inp, weight) + bias)`` of quantized tensors.
 
     Args:
         inp: (N, IC, H, W), quantized.
@@ -139,7 +139,7 @@ def conv_transpose2d(
     conv_mode: Mode = "cross_correlation",
     compute_mode: Mode = "default",
 ) -> Tensor:
-    """Transposed convolution of quantized tensors; see `loadrun.functional.conv_transpose2d`.
+    """Convolve quantized tensors transposed; see `loadrun.functional.conv_transpose2d`.
 
     Args:
         inp: (N, IC, H, W), quantized.

@@ -19,7 +19,7 @@ _M = P.ElemwiseMode
 
 
 def _count_up(size: int, axis: int, ndim: int) -> Tensor:
-    """0, 1, ... along one axis of `ndim`."""
+    """Return 0, 1, ... along one axis of `ndim`."""
     if not isinstance(size, Dim):
         shape = [1] * ndim
         shape[axis] = size
@@ -40,14 +40,14 @@ def _column(size: int, axis: int, ndim: int) -> list[int]:
 
 
 def _positions(index: Tensor, axis: int) -> tuple[Tensor, ...]:
-    """One index an axis, that together have the shape of `index`."""
+    """Return one index an axis, that together have the shape of `index`."""
     shape = index.shape
     axis = axis + len(shape) if axis < 0 else axis
     return tuple(index if i == axis else _count_up(n, i, len(shape)) for i, n in enumerate(shape))
 
 
 def gather(inp: TensorLike, axis: int, index: TensorLike) -> Tensor:
-    """Elements taken along an axis: for axis 0 of a matrix ``out[i, j] = inp[index[i, j], j]``.
+    """Return elements taken along an axis: for axis 0 of a matrix ``out[i, j] = inp[index[i, j], j]``.
 
     Args:
         inp: the tensor to take from.
@@ -68,7 +68,7 @@ def gather(inp: TensorLike, axis: int, index: TensorLike) -> Tensor:
 
 
 def scatter(inp: Tensor, axis: int, index: TensorLike, source: Any) -> Tensor:
-    """Elements written along an axis: for axis 0 of a matrix ``inp[index[i, j], j] = source[i, j]``.
+    """Return elements written along an axis: for axis 0 of a matrix ``inp[index[i, j], j] = source[i, j]``.
 
     As in MegEngine the given tensor is changed, and returned. Of several elements for one place the last one stays.
 
@@ -102,7 +102,7 @@ def scatter(inp: Tensor, axis: int, index: TensorLike, source: Any) -> Tensor:
 
 
 def where(mask: Tensor, x: Tensor | None = None, y: Tensor | None = None) -> Any:
-    """Elements of `x` where the mask is true, else of `y`; without them the positions where it is true.
+    """Return elements of `x` where the mask is true, else of `y`; without them the positions where it is true.
 
     Args:
         mask: a boolean tensor.
@@ -138,7 +138,7 @@ def _check_mask(mask: Tensor) -> None:
 
 
 def cond_take(mask: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
-    """The elements where a mask is true, and their positions in the flattened tensor; both are vectors.
+    """Return the elements where a mask is true, and their positions in the flattened tensor; both are vectors.
 
     Args:
         mask: a boolean tensor.
@@ -162,7 +162,7 @@ def cond_take(mask: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def non_zero(condition: Tensor, as_tuple: bool = False) -> Any:
-    """The positions of the elements that are not zero, in the order of the flattened tensor.
+    """Return the positions of the elements that are not zero, in the order of the flattened tensor.
 
     Args:
         condition: any tensor.

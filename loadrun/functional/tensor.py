@@ -87,7 +87,7 @@ __all__ = [
 
 
 def split(inp: TensorLike, nsplits_or_sections: Any, axis: int = 0) -> list[Tensor]:
-    """A tensor cut into parts along an axis.
+    """Return a tensor cut into parts along an axis.
 
     Args:
         inp: any tensor.
@@ -140,7 +140,7 @@ def _product(sizes: Iterable[Any]) -> Any:
 
 
 def repeat(inp: TensorLike, repeats: Any, axis: int | None = None) -> Tensor:
-    """Each element repeated.
+    """Return each element repeated.
 
     Args:
         inp: any tensor.
@@ -168,7 +168,7 @@ def repeat(inp: TensorLike, repeats: Any, axis: int | None = None) -> Tensor:
 
 
 def tile(inp: TensorLike, reps: Any) -> Tensor:
-    """The whole tensor repeated along its axes.
+    """Return the whole tensor repeated along its axes.
 
     Args:
         inp: any tensor.
@@ -200,7 +200,7 @@ def tile(inp: TensorLike, reps: Any) -> Tensor:
 
 
 def roll(inp: TensorLike, shift: int | Iterable[int], axis: int | Iterable[int] | None = None) -> Tensor:
-    """The elements moved along axes; what leaves at one end comes back at the other.
+    """Return the elements moved along axes; what leaves at one end comes back at the other.
 
     Args:
         inp: any tensor.
@@ -232,7 +232,7 @@ def roll(inp: TensorLike, shift: int | Iterable[int], axis: int | Iterable[int] 
 
 
 def cumsum(inp: TensorLike, axis: int) -> Tensor:
-    """Sums of the elements up to and including each one along an axis.
+    """Return sums of the elements up to and including each one along an axis.
 
     Raises:
         EngineError: there is no such axis, or the dtype has no sums.

@@ -36,7 +36,7 @@ _M = P.ElemwiseMode
 
 
 def exp(x: TensorLike) -> Tensor:
-    """*e* to the power of `x`.
+    """Compute *e* to the power of `x`.
 
     >>> exp(Tensor([0.0, 1.0])).numpy().round(4).tolist()
     [1.0, 2.7183001041412354]
@@ -45,7 +45,7 @@ def exp(x: TensorLike) -> Tensor:
 
 
 def expm1(x: TensorLike) -> Tensor:
-    """``exp(x) - 1``, exact near 0.
+    """Compute ``exp(x) - 1``, exact near 0.
 
     >>> float(expm1(1e-8)) > 0
     True
@@ -54,7 +54,7 @@ def expm1(x: TensorLike) -> Tensor:
 
 
 def log(x: TensorLike) -> Tensor:
-    """The natural logarithm.
+    """Return the natural logarithm.
 
     >>> log(Tensor([1.0, 0.0])).tolist()
     [0.0, -inf]
@@ -63,7 +63,7 @@ def log(x: TensorLike) -> Tensor:
 
 
 def log1p(x: TensorLike) -> Tensor:
-    """``log(1 + x)``, exact near 0.
+    """Compute ``log(1 + x)``, exact near 0.
 
     >>> float(log1p(1e-8)) > 0
     True
@@ -72,7 +72,7 @@ def log1p(x: TensorLike) -> Tensor:
 
 
 def logaddexp(x: TensorLike, y: TensorLike) -> Tensor:
-    """``log(exp(x) + exp(y))`` without overflow.
+    """Compute ``log(exp(x) + exp(y))`` without overflow.
 
     >>> logaddexp(Tensor([100.0, 1000.0]), 0.0).tolist()
     [100.0, 1000.0]
@@ -81,7 +81,7 @@ def logaddexp(x: TensorLike, y: TensorLike) -> Tensor:
 
 
 def sqrt(x: TensorLike) -> Tensor:
-    """The square root.
+    """Return the square root.
 
     >>> sqrt(Tensor([4, 9])).tolist()
     [2.0, 3.0]
@@ -90,7 +90,7 @@ def sqrt(x: TensorLike) -> Tensor:
 
 
 def erf(x: TensorLike) -> Tensor:
-    """The error function.
+    """Return the error function.
 
     >>> erf(0.0).item()
     0.0
@@ -99,7 +99,7 @@ def erf(x: TensorLike) -> Tensor:
 
 
 def sin(x: TensorLike) -> Tensor:
-    """The sine.
+    """Return the sine.
 
     >>> sin(0.0).item()
     0.0
@@ -108,7 +108,7 @@ def sin(x: TensorLike) -> Tensor:
 
 
 def cos(x: TensorLike) -> Tensor:
-    """The cosine.
+    """Return the cosine.
 
     >>> cos(0.0).item()
     1.0
@@ -117,7 +117,7 @@ def cos(x: TensorLike) -> Tensor:
 
 
 def tan(x: TensorLike) -> Tensor:
-    """The tangent.
+    """Return the tangent.
 
     >>> tan(0.0).item()
     0.0
@@ -126,7 +126,7 @@ def tan(x: TensorLike) -> Tensor:
 
 
 def asin(x: TensorLike) -> Tensor:
-    """The arc sine.
+    """Return the arc sine.
 
     >>> asin(0.0).item()
     0.0
@@ -135,7 +135,7 @@ def asin(x: TensorLike) -> Tensor:
 
 
 def acos(x: TensorLike) -> Tensor:
-    """The arc cosine.
+    """Return the arc cosine.
 
     >>> acos(1.0).item()
     0.0
@@ -144,7 +144,7 @@ def acos(x: TensorLike) -> Tensor:
 
 
 def atan(x: TensorLike) -> Tensor:
-    """The arc tangent.
+    """Return the arc tangent.
 
     >>> atan(0.0).item()
     0.0
@@ -153,7 +153,7 @@ def atan(x: TensorLike) -> Tensor:
 
 
 def atan2(y: TensorLike, x: TensorLike) -> Tensor:
-    """The angle of the point at `x` and `y`, from -pi to pi.
+    """Return the angle of the point at `x` and `y`, from -pi to pi.
 
     >>> atan2(0.0, 1.0).item()
     0.0
@@ -162,7 +162,7 @@ def atan2(y: TensorLike, x: TensorLike) -> Tensor:
 
 
 def sinh(x: TensorLike) -> Tensor:
-    """The hyperbolic sine.
+    """Return the hyperbolic sine.
 
     >>> sinh(0.0).item()
     0.0
@@ -171,7 +171,7 @@ def sinh(x: TensorLike) -> Tensor:
 
 
 def cosh(x: TensorLike) -> Tensor:
-    """The hyperbolic cosine.
+    """Return the hyperbolic cosine.
 
     >>> cosh(0.0).item()
     1.0
@@ -180,7 +180,7 @@ def cosh(x: TensorLike) -> Tensor:
 
 
 def tanh(x: TensorLike) -> Tensor:
-    """The hyperbolic tangent.
+    """Return the hyperbolic tangent.
 
     >>> tanh(Tensor([0.0, 99.0])).tolist()
     [0.0, 1.0]
@@ -189,7 +189,7 @@ def tanh(x: TensorLike) -> Tensor:
 
 
 def asinh(x: TensorLike) -> Tensor:
-    """The inverse hyperbolic sine.
+    """Return the inverse hyperbolic sine.
 
     >>> asinh(0.0).item()
     0.0
@@ -198,7 +198,7 @@ def asinh(x: TensorLike) -> Tensor:
 
 
 def acosh(x: TensorLike) -> Tensor:
-    """The inverse hyperbolic cosine.
+    """Return the inverse hyperbolic cosine.
 
     >>> acosh(1.0).item()
     0.0
@@ -207,7 +207,7 @@ def acosh(x: TensorLike) -> Tensor:
 
 
 def atanh(x: TensorLike) -> Tensor:
-    """The inverse hyperbolic tangent.
+    """Return the inverse hyperbolic tangent.
 
     >>> atanh(0.0).item()
     0.0

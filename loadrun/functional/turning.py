@@ -17,7 +17,7 @@ __all__ = ["flip", "resize", "rot90", "rotate"]
 
 
 def flip(inp: TensorLike, vertical: bool = True, horizontal: bool = True) -> Tensor:
-    """Mirrored pictures.
+    """Mirror pictures.
 
     Args:
         inp: (N, H, W, C) with 1 or 3 channels.
@@ -33,7 +33,7 @@ def flip(inp: TensorLike, vertical: bool = True, horizontal: bool = True) -> Ten
 
 
 def rot90(inp: TensorLike, clockwise: bool = True) -> Tensor:
-    """Pictures turned by 90 degrees.
+    """Return pictures turned by 90 degrees.
 
     Args:
         inp: (N, H, W, C) with 1 or 3 channels.
@@ -51,7 +51,7 @@ def rot90(inp: TensorLike, clockwise: bool = True) -> Tensor:
 def rotate(
     inp: TensorLike, angle: float = 0.0, format: str = "NCHW", interp_mode: str = "bilinear"
 ) -> Tensor:
-    """Pictures turned around their centre by any angle, 0 outside.
+    """Return pictures turned around their centre by any angle, 0 outside.
 
     Args:
         inp: (N, C, H, W) or (N, H, W, C).
@@ -84,7 +84,7 @@ def rotate(
 def resize(
     inp: TensorLike, size: Any, format: str = "NCHW", imode: str = "bilinear", max_size: int | None = None
 ) -> Tensor:
-    """Pictures of another size, half-pixel centres.
+    """Return pictures of another size, half-pixel centres.
 
     Args:
         inp: (N, C, H, W) or (N, H, W, C).

@@ -32,7 +32,7 @@ __all__ = [
 
 
 def cvt_color(inp: TensorLike, mode: str = "") -> Tensor:
-    """Pictures in other colors.
+    """Return pictures in other colors.
 
     Args:
         inp: (N, H, W, C) in float32 (gray, RGB, BGR and YUV) or uint8; (N, 3 * H / 2, W, 1) for planar YUV.
@@ -54,7 +54,7 @@ def cvt_color(inp: TensorLike, mode: str = "") -> Tensor:
 def roi_pooling(
     inp: TensorLike, rois: TensorLike, output_shape: Any, mode: str = "max", scale: float = 1.0
 ) -> Tensor:
-    """Pooling of regions, each to the same size (Faster R-CNN).
+    """Pool regions, each to the same size (Faster R-CNN).
 
     Args:
         inp: (N, C, H, W), float.
@@ -90,7 +90,7 @@ def correlation(
     pad_size: int = 0,
     is_multiply: bool = True,
 ) -> Tensor:
-    """How alike two feature maps are at every displacement (FlowNet).
+    """Compute how alike two feature maps are at every displacement (FlowNet).
 
     Args:
         data1: (N, C, H, W), float32.
@@ -130,7 +130,7 @@ def roi_align(
     sample_points: TensorLike = 2,
     aligned: bool = True,
 ) -> Tensor:
-    """Bilinear samples of regions, their average or maximum in every bin (Mask R-CNN).
+    """Sample regions bilinearly and give the average or maximum in every bin (Mask R-CNN).
 
     Args:
         inp: (N, C, H, W); converted to float32.
@@ -168,7 +168,7 @@ def roi_align(
 
 
 def nms(boxes: TensorLike, scores: TensorLike, iou_thresh: float, max_output: int | None = None) -> Tensor:
-    """Non-maximum suppression: the boxes that overlap no better one too much.
+    """Suppress all but maxima: the boxes that overlap no better one too much.
 
     Args:
         boxes: (N, 4) rows of left, top, right, bottom.

@@ -25,7 +25,7 @@ def remap(
     scalar: float = 0.0,
     interp_mode: str = "linear",
 ) -> Tensor:
-    """Pictures sampled at given positions.
+    """Return pictures sampled at given positions.
 
     Args:
         inp: (N, C, H, W).
@@ -52,7 +52,7 @@ def remap(
 
 
 def _out_shape(value: Any, what: str) -> Tensor:
-    """An output size as the int32 tensor that the operators take."""
+    """Return an output size as the int32 tensor that the operators take."""
     if isinstance(value, (int, float)):
         raise TypeError(f"{what} must be a sequence or an int32 tensor, found {value!r}")
     return shape_tensor(value)
@@ -67,7 +67,7 @@ def warp_affine(
     format: str = "NHWC",
     interp_mode: str = "linear",
 ) -> Tensor:
-    """Pictures through matrices that map positions of the output to the input.
+    """Return pictures through matrices that map positions of the output to the input.
 
     Args:
         inp: (N, H, W, C), or (N, C, H, W) with `format`; float32 or uint8.
@@ -103,7 +103,7 @@ def warp_perspective(
     format: str = "NCHW",
     interp_mode: str = "linear",
 ) -> Tensor:
-    """Pictures through 3x3 matrices that map positions of the output to the input.
+    """Return pictures through 3x3 matrices that map positions of the output to the input.
 
     Args:
         inp: (N, C, H, W), or (N, H, W, C) with `format`; float or 8-bit integers, float16 becomes float32.
@@ -144,7 +144,7 @@ def interpolate(
     mode: str = "bilinear",
     align_corners: bool | None = None,
 ) -> Tensor:
-    """Tensors of another size.
+    """Return tensors of another size.
 
     Args:
         inp: (N, C, L) for "linear", (N, C, D, H, W) for "trilinear", else (N, C, H, W); float16 becomes float32.
@@ -188,12 +188,12 @@ def interpolate(
 
 
 def _single(x: Tensor) -> Tensor:
-    """The tensor in float32 where it is float16."""
+    """Return the tensor in float32 where it is float16."""
     return x.astype("float32") if x.dtype == np.float16 else x
 
 
 def _target(inp: Tensor, size: Any, scale_factor: Any, mode: str) -> Any:
-    """The new size that the arguments of `interpolate` mean."""
+    """Return the new size that the arguments of `interpolate` mean."""
     if size is None:
         if scale_factor is None:
             raise ValueError("scale_factor must be given where size is not")
@@ -208,7 +208,7 @@ def _target(inp: Tensor, size: Any, scale_factor: Any, mode: str) -> Any:
 
 
 def _scaled(inp: Tensor, scale_factor: Any, mode: str) -> list[Any]:
-    """The sizes of the last axes times the factors, rounded down."""
+    """Return the sizes of the last axes times the factors, rounded down."""
     count = 3 if mode == "trilinear" else 2
     if isinstance(scale_factor, (int, float)):
         factors = (scale_factor, 1.0) if mode == "linear" else (scale_factor,) * count
@@ -224,7 +224,7 @@ def _scaled(inp: Tensor, scale_factor: Any, mode: str) -> list[Any]:
 
 
 def _times(size: int, factor: float) -> Any:
-    """A size times a factor, rounded down as float32; a traced size stays one."""
+    """Return a size times a factor, rounded down as float32; a traced size stays one."""
     if factor.is_integer():
         return size * int(factor)
     if type(size) is int:
@@ -233,7 +233,7 @@ def _times(size: int, factor: float) -> Any:
 
 
 def _corners(inp: Tensor, target: Any, mode: str) -> Tensor:
-    """Bilinear resizing that keeps the corners: a warp, as MegEngine records it."""
+    """Resize bilinearly and keep the corners: a warp, as MegEngine records it."""
     n, _, ih, iw = inp.shape
     oh, ow = target[0], target[1]
 

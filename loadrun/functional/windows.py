@@ -28,7 +28,7 @@ __all__ = [
 
 
 def linear(inp: Any, weight: Any, bias: Any = None, compute_mode: Any = "default") -> Tensor:
-    """``inp @ weight.T + bias``.
+    """Compute ``inp @ weight.T + bias``.
 
     Args:
         inp: (..., in_features), at least one axis.
@@ -46,7 +46,7 @@ def linear(inp: Any, weight: Any, bias: Any = None, compute_mode: Any = "default
 
 
 def dropout(inp: TensorLike, drop_prob: float, training: bool = True) -> Tensor:
-    """In training, zeros at random and the rest scaled to keep the mean; in inference, the input.
+    """Set elements to zero at random and scale the rest to keep the mean; in inference give the input.
 
     Args:
         inp: a float tensor.
@@ -67,7 +67,7 @@ def dropout(inp: TensorLike, drop_prob: float, training: bool = True) -> Tensor:
 
 
 def one_hot(inp: TensorLike, num_classes: int) -> Tensor:
-    """1 at the position that each number names, 0 elsewhere.
+    """Return 1 at the position that each number names, 0 elsewhere.
 
     Args:
         inp: int32 tensor of numbers from 0 to `num_classes` - 1.
@@ -104,7 +104,7 @@ def embedding(
     max_norm: float | None = None,
     norm_type: float | None = None,
 ) -> Tensor:
-    """The rows of a table that each number names.
+    """Return the rows of a table that each number names.
 
     Args:
         inp: int32 tensor of row numbers.
@@ -137,7 +137,7 @@ def embedding(
 
 
 def indexing_one_hot(src: Any, index: Any, axis: int = 1, keepdims: bool = False) -> Tensor:
-    """One element along an axis, picked by number at every position of the other axes.
+    """Return one element along an axis, picked by number at every position of the other axes.
 
     Args:
         src: the tensor.
@@ -162,7 +162,7 @@ def indexing_one_hot(src: Any, index: Any, axis: int = 1, keepdims: bool = False
 def sliding_window(
     inp: TensorLike, kernel_size: Sizes, padding: Sizes = 0, stride: Sizes = 1, dilation: Sizes = 1
 ) -> Tensor:
-    """All windows of the images.
+    """Return all windows of the images.
 
     Args:
         inp: (N, C, H, W).
@@ -191,7 +191,7 @@ def sliding_window_transpose(
     stride: Sizes = 1,
     dilation: Sizes = 1,
 ) -> Tensor:
-    """Windows put back onto an image and added up: the adjoint of `sliding_window`.
+    """Return windows put back onto an image and added up: the adjoint of `sliding_window`.
 
     Args:
         inp: (N, C, OH, OW, KH, KW).
@@ -224,7 +224,7 @@ def sliding_window_transpose(
 
 
 def pad(src: TensorLike, pad_width: Any, mode: str = "constant", constant_value: float = 0.0) -> Tensor:
-    """Elements added at the ends of axes.
+    """Return elements added at the ends of axes.
 
     Args:
         src: the tensor.
@@ -258,7 +258,7 @@ def pad(src: TensorLike, pad_width: Any, mode: str = "constant", constant_value:
 
 
 def pixel_shuffle(inp: TensorLike, upscale_factor: int) -> Tensor:
-    """Blocks of channels spread over height and width.
+    """Return blocks of channels spread over height and width.
 
     Args:
         inp: (..., C * r * r, H, W) with r = `upscale_factor`.

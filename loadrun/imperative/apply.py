@@ -65,25 +65,25 @@ class Session(Protocol):
         """Know a tensor that stands for a variable of the session."""
 
     def value(self, tensor: Tensor) -> Array:
-        """The value of a tensor of the session, in storage form; computes what is needed."""
+        """Return the value of a tensor of the session, in storage form; computes what is needed."""
 
     def shape(self, tensor: Tensor) -> Shape:
-        """The shape of a tensor of the session, in storage form."""
+        """Return the shape of a tensor of the session, in storage form."""
 
     def detached(self, tensor: Tensor) -> bool:
-        """Whether a tensor is a constant, so that its sizes are numbers."""
+        """Tell whether a tensor is a constant, so that its sizes are numbers."""
 
     def fluid(self, tensor: Tensor) -> bool:
-        """Whether the data may decide how large a tensor is."""
+        """Tell whether the data may decide how large a tensor is."""
 
     def chosen(self, key: tuple[Any, ...], choice: bool) -> bool:
-        """What was chosen in the recorded call, whatever the sizes of this one suggest."""
+        """Return what was chosen in the recorded call, whatever the sizes of this one suggest."""
 
     def measured(self, tensor: Tensor) -> None:
-        """Code inside the function took a size as a number."""
+        """Note that code inside the function took a size as a number."""
 
     def named(self, tensor: Tensor, name: str) -> None:
-        """Code inside the function named a tensor."""
+        """Note that code inside the function named a tensor."""
 
     def leave(self) -> None:
         """Begin a region that is not recorded: what was made so far becomes values from outside."""
@@ -98,7 +98,7 @@ _local = _Local()
 
 
 def active() -> Session | None:
-    """The session of the trace that is running in this thread, if any."""
+    """Return the session of the trace that is running in this thread, if any."""
     return _local.session
 
 
@@ -135,7 +135,7 @@ def tensor_class() -> type[Tensor]:
 
 
 def generator() -> np.random.Generator:
-    """The random generator of this thread's eager operators."""
+    """Return the random generator of this thread's eager operators."""
     if _local.rng is None:
         _local.rng = np.random.default_rng()
     return _local.rng
@@ -192,7 +192,7 @@ def apply1(
 
 
 def type_cvt(x: Tensor, dtype: DType) -> Tensor:
-    """The tensor converted to another dtype; the tensor itself where it has that dtype."""
+    """Return the tensor converted to another dtype; the tensor itself where it has that dtype."""
     return x if x._dtype == dtype else apply1("TypeCvtV2", TypeParam(dtype=dtype), inputs=[x])
 
 

@@ -21,7 +21,7 @@ LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
 def _parsed(subscripts: str, xs: Sequence[Tensor]) -> tuple[list[str], str]:
-    """One letter an axis for every operand and the result, without ``...``."""
+    """Return one letter an axis for every operand and the result, without ``...``."""
     text = subscripts.replace(" ", "")
     left, arrow, right = text.partition("->")
     terms = left.split(",")
@@ -58,7 +58,7 @@ def _parsed(subscripts: str, xs: Sequence[Tensor]) -> tuple[list[str], str]:
 
 
 def _without_repeats(x: Tensor, term: str) -> tuple[Tensor, str]:
-    """Diagonals where a letter stands twice in one operand."""
+    """Return diagonals where a letter stands twice in one operand."""
     for letter in dict.fromkeys(term):
         while term.count(letter) > 1:
             first = term.index(letter)
@@ -71,7 +71,7 @@ def _without_repeats(x: Tensor, term: str) -> tuple[Tensor, str]:
 
 
 def _summed_out(x: Tensor, term: str, keep: str) -> tuple[Tensor, str]:
-    """Sum the axes that nothing else needs."""
+    """Return the sum the axes that nothing else needs."""
     gone = [i for i, c in enumerate(term) if c not in keep]
     return (summed(x, gone), "".join(c for c in term if c in keep)) if gone else (x, term)
 
@@ -92,7 +92,7 @@ def _total(sizes: Sequence[int]) -> int:
 
 
 def _pair(x: Tensor, s: str, y: Tensor, t: str, keep: str) -> tuple[Tensor, str]:
-    """Two operands contracted; letters that `keep` has stay."""
+    """Return two operands contracted; letters that `keep` has stay."""
     x, s = _summed_out(x, s, keep + t)
     y, t = _summed_out(y, t, keep + s)
     both = [c for c in s if c in t]
@@ -127,7 +127,7 @@ def _spread(x: Tensor, term: str, order: str) -> Tensor:
 
 
 def contracted(subscripts: str, xs: Sequence[Tensor]) -> Tensor:
-    """Einstein summation of tensors of one dtype.
+    """Sum products of tensors of one dtype as Einstein does.
 
     Raises:
         ValueError: the subscripts do not fit the tensors.
@@ -151,7 +151,7 @@ def contracted(subscripts: str, xs: Sequence[Tensor]) -> Tensor:
 
 
 def _path(parts: Sequence[tuple[Tensor, str]], result: str) -> list[tuple[int, ...]]:
-    """Which operands are contracted in which order, two at a time."""
+    """Return which operands are contracted in which order, two at a time."""
     if len(parts) < 3:
         return [(0, 1)] if len(parts) == 2 else []
     text = ",".join(t for _, t in parts) + "->" + result

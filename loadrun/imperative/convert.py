@@ -24,7 +24,7 @@ TensorLike: TypeAlias = "Tensor | Array | np.generic | float | Sequence[Any]"
 
 
 def const(array: Array | Any, dtype: Any = None) -> Tensor:
-    """A constant of the graph, whatever a trace does with captured values."""
+    """Return a constant of the graph, whatever a trace does with captured values."""
     make = tensor_class()._of
     want = None if dtype is None else graph_dtype(dtype)
     if isinstance(array, (int, float)) and type(array) in (int, float, bool):
@@ -45,7 +45,7 @@ def _converted(array: Array | Any, want: DType | None) -> tuple[Array, DType]:
 
 @lru_cache(maxsize=1024, typed=True)
 def _number(value: float, text: str, want: DType | None) -> tuple[Array, DType]:
-    """A number in storage form, the same array each time, by which a later call of a trace knows it.
+    """Return a number in storage form, the same array each time, by which a later call of a trace knows it.
 
     Args:
         value: an int, float or bool.
@@ -59,7 +59,7 @@ def _number(value: float, text: str, want: DType | None) -> tuple[Array, DType]:
 
 
 def as_tensor(value: Any, dtype: Any = None, like: Tensor | None = None) -> Tensor:
-    """A tensor of whatever a caller passes.
+    """Return a tensor of whatever a caller passes.
 
     Args:
         value: a Tensor (returned as it is unless `dtype` differs), ndarray, number, nested list, or size.

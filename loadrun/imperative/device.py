@@ -62,7 +62,7 @@ def check_device(name: object) -> None:
 
 
 def is_cuda_available() -> bool:
-    """Whether GPUs compute: never.
+    """Tell whether GPUs compute: never.
 
     >>> is_cuda_available()
     False
@@ -71,7 +71,7 @@ def is_cuda_available() -> bool:
 
 
 def get_device_count(device_type: str) -> int:
-    """How many devices of a kind there are: one CPU.
+    """Return how many devices of a kind there are: one CPU.
 
     >>> get_device_count("cpu"), get_device_count("gpu")
     (1, 0)
@@ -80,7 +80,7 @@ def get_device_count(device_type: str) -> int:
 
 
 def get_default_device() -> Device:
-    """The device of new tensors."""
+    """Return the device of new tensors."""
     return DEFAULT
 
 

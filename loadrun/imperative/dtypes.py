@@ -34,7 +34,7 @@ _NAMES = {
 
 
 def graph_dtype(dtype: Any) -> DType:
-    """The graph's type for a numpy dtype, a dtype name, a Python type, or a `DType`.
+    """Return the graph's type for a numpy dtype, a dtype name, a Python type, or a `DType`.
 
     Raises:
         TypeError: there is none; the text lists what there is.
@@ -66,7 +66,7 @@ def _plain(found: np.dtype[Any]) -> DType:
 
 @cache
 def numpy_dtype(dtype: DType) -> np.dtype[Any]:
-    """The numpy dtype that stands for a graph type.
+    """Return the numpy dtype that stands for a graph type.
 
     >>> numpy_dtype(DType("QuantizedS8", 0.5)).metadata["mgb_dtype"]["scale"]
     0.5
@@ -82,7 +82,7 @@ def numpy_dtype(dtype: DType) -> np.dtype[Any]:
 
 
 def narrowed(array: Array) -> tuple[Array, DType]:
-    """An array in a type that the graph has, and that type."""
+    """Return an array in a type that the graph has, and that type."""
     dtype = graph_dtype(array.dtype)
     if dtype.name == "BFloat16" or array.dtype == dtype.np:
         return array, dtype

@@ -68,39 +68,39 @@ Index = tuple[int, Any, Any, Any, Any]
 
 
 def is_bool(x: Tensor) -> bool:
-    """Whether a tensor holds booleans."""
+    """Tell whether a tensor holds booleans."""
     return x._dtype.name == "Bool"
 
 
 def is_float(x: Tensor) -> bool:
-    """Whether a tensor holds floating-point numbers."""
+    """Tell whether a tensor holds floating-point numbers."""
     return x._dtype.is_float
 
 
 def known(x: Tensor) -> NDArray | None:
-    """The value of a tensor that is a constant of the graph, else None."""
+    """Return the value of a tensor that is a constant of the graph, else None."""
     return x._value if x._const else None
 
 
 def fluid(x: Tensor) -> bool:
-    """Whether the data may decide how large a tensor is."""
+    """Tell whether the data may decide how large a tensor is."""
     return x._session is not None and x._session.fluid(x)
 
 
 def sizes(x: Tensor) -> tuple[int, ...]:
-    """The shape as it is now, in plain numbers."""
+    """Return the shape as it is now, in plain numbers."""
     return x._tuple_shape
 
 
 def elem(mode: P.ElemwiseMode, *xs: Tensor) -> Tensor:
-    """An elementwise mode of tensors of one dtype, which broadcast."""
+    """Return an elementwise mode of tensors of one dtype, which broadcast."""
     if len(xs) == 2:
         xs = (_dense(xs[0], xs[1]), _dense(xs[1], xs[0]))
     return apply1("Elemwise", P.Elemwise(mode=mode), inputs=xs)
 
 
 def _dense(x: Tensor, row: Tensor) -> Tensor:
-    """`x` without gaps in memory where it is a slice with gaps that is combined with a row.
+    """Return `x` without gaps in memory where it is a slice with gaps that is combined with a row.
 
     MegEngine 1.13.0's x86 kernels of two inputs read such a slice as if there were none.
     """
@@ -126,12 +126,12 @@ def _has_gaps(opr: Opr) -> bool:
 
 
 def compare(mode: P.ElemwiseMultiTypeMode, *xs: Tensor) -> Tensor:
-    """A comparison of tensors of one dtype, as booleans."""
+    """Return a comparison of tensors of one dtype, as booleans."""
     return apply1("ElemwiseMultiType", P.ElemwiseMultiType(mode=mode), inputs=xs, output_dtype=_BOOL)
 
 
 def cast(x: Tensor, dtype: Any) -> Tensor:
-    """The values in another dtype of the graph; unchanged where they have it."""
+    """Return the values in another dtype of the graph; unchanged where they have it."""
     want = dtype if isinstance(dtype, DType) else graph_dtype(dtype)
     if want == x._dtype:
         return x
@@ -142,7 +142,7 @@ def cast(x: Tensor, dtype: Any) -> Tensor:
 
 
 def number(value: float, x: Tensor) -> Tensor:
-    """A constant scalar of the dtype of `x`; one tensor for equal numbers, so that a trace has it once."""
+    """Return a constant scalar of the dtype of `x`; one tensor for equal numbers, so that a trace has it once."""
     # The sign of zero and NaN are not told apart by equality.
     return _number(value, np.signbit(value), x._dtype) if value == value else const(value, x._dtype)
 
@@ -160,7 +160,7 @@ def like(value: Any, x: Tensor) -> Tensor:
 
 
 def logical_not(x: Tensor) -> Tensor:
-    """The negation of a boolean tensor."""
+    """Return the negation of a boolean tensor."""
     return elem(M.NOT, x)
 
 
@@ -190,12 +190,12 @@ def _is_zero(x: Tensor) -> bool:
 
 
 def is_nan(x: Tensor) -> Tensor:
-    """Where a float tensor is not a number."""
+    """Tell where a float tensor is not a number."""
     return compare(P.ElemwiseMultiTypeMode.ISNAN, x)
 
 
 def with_nan_of(y: Tensor, *xs: Tensor) -> Tensor:
-    """`y`, and NaN where one of the others is: for operators that lose NaN where numpy keeps it."""
+    """Return `y`, and NaN where one of the others is: for operators that lose NaN where numpy keeps it."""
     for x in xs:
         value = known(x)
         if is_float(x) and (value is None or np.isnan(value).any()):
@@ -208,7 +208,7 @@ def with_nan_of(y: Tensor, *xs: Tensor) -> Tensor:
 
 
 def broadcast_shape(xs: Iterable[Tensor | Sequence[int]]) -> tuple[int, ...]:
-    """The shape to which tensors (or shapes) broadcast, with sizes that the graph follows.
+    """Return the shape to which tensors (or shapes) broadcast, with sizes that the graph follows.
 
     Raises:
         ValueError: they do not broadcast, worded as numpy does.
@@ -227,7 +227,7 @@ def broadcast_shape(xs: Iterable[Tensor | Sequence[int]]) -> tuple[int, ...]:
 
 
 def _wider(a: int, b: int) -> int:
-    """The size to which two sizes broadcast, one that the graph follows where it can."""
+    """Return the size to which two sizes broadcast, one that the graph follows where it can."""
     n = int(b) if int(a) == 1 else int(a)
     if n == 0:
         return a if int(a) == 0 else b
@@ -250,7 +250,7 @@ def _same_size(a: Dim, b: Dim) -> bool:
 
 
 def _own_shape(x: Tensor, shape: Sequence[int]) -> bool:
-    """Whether a shape is the tensor's own, also at other sizes."""
+    """Tell whether a shape is the tensor's own, also at other sizes."""
     own = x.shape
     return len(own) == len(shape) and all(
         _same_size(n, m)
@@ -261,7 +261,7 @@ def _own_shape(x: Tensor, shape: Sequence[int]) -> bool:
 
 
 def reshape(x: Tensor, shape: Sequence[int]) -> Tensor:
-    """The values in another shape; one entry may be -1, which then follows from the others."""
+    """Return the values in another shape; one entry may be -1, which then follows from the others."""
     if not shape:
         return x if x._scalar else reshape(x, (1,))._as_scalar()
     x = x._vector()
@@ -275,12 +275,12 @@ def reshape(x: Tensor, shape: Sequence[int]) -> Tensor:
 
 
 def flat(x: Tensor) -> Tensor:
-    """The values as a vector."""
+    """Return the values as a vector."""
     return x._vector() if sizes(x) == () or len(sizes(x)) == 1 else reshape(x, (-1,))
 
 
 def broadcast(x: Tensor, shape: Sequence[int]) -> Tensor:
-    """The values repeated up to a shape.
+    """Return the values repeated up to a shape.
 
     Raises:
         ValueError: that is not possible, worded as numpy does.
@@ -294,14 +294,14 @@ def broadcast(x: Tensor, shape: Sequence[int]) -> Tensor:
 
 
 def permute(x: Tensor, axes: Sequence[int]) -> Tensor:
-    """The axes in another order."""
+    """Return the axes in another order."""
     if list(axes) == list(range(len(axes))):
         return x
     return apply1("Dimshuffle", P.Dimshuffle(pattern=tuple(axes), ndim=len(axes)), inputs=[x])
 
 
 def add_axes(x: Tensor, axes: Iterable[int]) -> Tensor:
-    """New axes of size 1 at these places of the result."""
+    """Return new axes of size 1 at these places of the result."""
     places = sorted(axes)
     if x._scalar and places:
         x, places = x._vector(), places[1:]
@@ -312,7 +312,7 @@ def add_axes(x: Tensor, axes: Iterable[int]) -> Tensor:
 
 
 def drop_axes(x: Tensor, axes: Iterable[int]) -> Tensor:
-    """Without these axes, which have size 1."""
+    """Drop these axes, which have size 1."""
     places = sorted(axes, reverse=True)
     if not places:
         return x
@@ -326,12 +326,12 @@ def drop_axes(x: Tensor, axes: Iterable[int]) -> Tensor:
 
 
 def concat(xs: Sequence[Tensor], axis: int) -> Tensor:
-    """Tensors of one dtype joined along an axis."""
+    """Return tensors of one dtype joined along an axis."""
     return xs[0] if len(xs) == 1 else apply1("Concat", P.Axis(axis=axis), inputs=xs, scalar=False)
 
 
 def arange(n: int, dtype: Any = "int32") -> Tensor:
-    """The numbers from 0 to n-1; made in the graph where the size is one that it follows."""
+    """Return the numbers from 0 to n-1; made in the graph where the size is one that it follows."""
     if not isinstance(n, Dim) or n._tensor() is None:
         return const(np.arange(int(n)), dtype)
     last = cast(like(n - 1, const(0)), "float32")
@@ -341,7 +341,7 @@ def arange(n: int, dtype: Any = "int32") -> Tensor:
 
 
 def full(value: Tensor, shape: Sequence[int]) -> Tensor:
-    """A tensor of one value; a constant where all sizes are numbers."""
+    """Return a tensor of one value; a constant where all sizes are numbers."""
     found = known(value)
     if found is not None and not any(isinstance(n, Dim) for n in shape) and found.size == 1:
         return const(np.full(tuple(map(int, shape)), found.reshape(())), value._dtype)
@@ -354,7 +354,7 @@ def full(value: Tensor, shape: Sequence[int]) -> Tensor:
 def reduce(
     x: Tensor, mode: P.ReduceMode, axes: Sequence[int], kind: P.ReduceDataType = P.ReduceDataType.DEFAULT
 ) -> Tensor:
-    """Reduce axes, which go; all of them at once as one vector."""
+    """Reduce axes and drop them; all axes at once are reduced as one vector."""
     if not axes:
         return x
     x = x._vector()
@@ -368,17 +368,17 @@ def reduce(
 
 
 def summed(x: Tensor, axes: Sequence[int], keepdims: Any = False) -> Tensor:
-    """The sum over axes in the tensor's own dtype; float16 is summed in float32, as numpy does."""
+    """Return the sum over axes in the tensor's own dtype; float16 is summed in float32, as numpy does."""
     return kept(reduce(x, P.ReduceMode.SUM, axes, half_sums(x)), axes, keepdims)
 
 
 def half_sums(x: Tensor) -> P.ReduceDataType:
-    """What a reduction computes in: float32 for float16, else the tensor's own dtype."""
+    """Return what a reduction computes in: float32 for float16, else the tensor's own dtype."""
     return P.ReduceDataType.FLOAT_O16xC32 if x._dtype.name == "Float16" else P.ReduceDataType.DEFAULT
 
 
 def kept(x: Tensor, axes: Sequence[int], keepdims: Any) -> Tensor:
-    """A reduced tensor with the reduced axes back, where they are to be kept."""
+    """Return a reduced tensor with the reduced axes back, where they are to be kept."""
     return add_axes(x, axes) if keepdims else x
 
 
@@ -402,7 +402,7 @@ def _items(index: Sequence[Index]) -> tuple[P.IndexDescMaskDump, list[Tensor]]:
 
 
 def subtensor(x: Tensor, index: Sequence[Index]) -> Tensor:
-    """Slices and single indices, one entry an axis; single ones go."""
+    """Read slices and single indices, one entry an axis; axes of single ones are dropped."""
     if not index:
         return x
     param, inputs = _items(index)
@@ -411,7 +411,7 @@ def subtensor(x: Tensor, index: Sequence[Index]) -> Tensor:
 
 
 def set_subtensor(x: Tensor, value: Tensor, index: Sequence[Index]) -> Tensor:
-    """`x` with what `subtensor` reads replaced; the value has exactly that shape."""
+    """Return `x` with what `subtensor` reads replaced; the value has exactly that shape."""
     param, inputs = _items(index)
     return apply1("SetSubtensor", param, inputs=[x, value._vector(), *inputs], scalar=False)
 
@@ -429,7 +429,7 @@ def gather(x: Tensor, index: Sequence[tuple[int, Tensor]]) -> Tensor:
 
 
 def scatter(x: Tensor, value: Tensor, index: Sequence[tuple[int, Tensor]], add: bool = False) -> Tensor:
-    """`x` with what `gather` reads replaced, or added to; the value has exactly that shape."""
+    """Return `x` with what `gather` reads replaced, or added to; the value has exactly that shape."""
     param = P.IndexDescMaskDump(items=tuple(P.IndexItem(a, idx=True) for a, _ in index))
     name = "IndexingIncrMultiAxisVec" if add else "IndexingSetMultiAxisVec"
     ids = [cast(i, _INT)._vector() for _, i in index]
@@ -437,7 +437,7 @@ def scatter(x: Tensor, value: Tensor, index: Sequence[tuple[int, Tensor]], add: 
 
 
 def cond_take(x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-    """The elements where a boolean mask of the same shape is true, and their places in the vector of all."""
+    """Return the elements where a boolean mask of the same shape is true, and their places in the vector of all."""
     param = P.CondTake(mode=P.CondTakeMode.EQ, val=1.0)
     values, places = apply("CondTake", param, inputs=[x._vector(), mask._vector()], n=2, scalar=False)
     return values, places

@@ -13,7 +13,7 @@ __all__ = ["multiply", "product"]
 
 
 def multiply(a: Tensor, b: Tensor) -> Tensor:
-    """Matrices, or stacks of one shape, of one dtype."""
+    """Return matrices, or stacks of one shape, of one dtype."""
     kind = a._dtype.name
     if kind in ("Float32", "Float16"):
         return _operator(a, b)
@@ -33,7 +33,7 @@ def _operator(a: Tensor, b: Tensor) -> Tensor:
 
 
 def _digits(x: Tensor) -> list[Tensor]:
-    """Bytes of integers, each signed, from the lowest."""
+    """Return bytes of integers, each signed, from the lowest."""
     count = {"Int8": 1, "Uint8": 2, "Int16": 2, "Uint16": 3}.get(x._dtype.name, 4)
     if count == 1:
         return [x]
@@ -63,7 +63,7 @@ def _integers(a: Tensor, b: Tensor) -> Tensor:
 
 
 def product(a: Tensor, b: Tensor) -> Tensor:
-    """``a @ b`` of tensors of one dtype with at least one axis each."""
+    """Compute ``a @ b`` of tensors of one dtype with at least one axis each."""
     if not e.sizes(a) or not e.sizes(b):
         raise ValueError("matmul: input operand does not have enough dimensions, needs at least 1")
     vectors = (len(e.sizes(a)) == 1, len(e.sizes(b)) == 1)

@@ -36,7 +36,7 @@ class Function:
         raise TypeError(f"{type(self).__name__} defines no forward")
 
     def __call__(self, *args: Tensor) -> Any:
-        """What ``forward`` computes of Tensors."""
+        """Return what ``forward`` computes of Tensors."""
         for arg in args:
             if not isinstance(arg, Tensor):
                 raise TypeError(f"expected Tensors, found {type(arg).__name__}")

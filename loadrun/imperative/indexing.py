@@ -41,7 +41,7 @@ class _Plan(NamedTuple):
 
 
 def getitem(x: Tensor, index: Any) -> Tensor:
-    """The part of a tensor that an index selects.
+    """Return the part of a tensor that an index selects.
 
     Args:
         x: any tensor.
@@ -64,7 +64,7 @@ def getitem(x: Tensor, index: Any) -> Tensor:
 
 
 def setitem(x: Tensor, index: Any, value: Any) -> Tensor:
-    """The tensor with the part that an index selects replaced; `x` itself stays as it is.
+    """Return the tensor with the part that an index selects replaced; `x` itself stays as it is.
 
     Args:
         x: any tensor.
@@ -112,7 +112,7 @@ def _read(plan: _Plan) -> Tensor:
 
 
 def _entries(index: Any) -> list[Any]:
-    """The entries of a reading index; a list that is not one of numbers is a tuple, as MegEngine has it."""
+    """Return the entries of a reading index; a list that is not one of numbers is a tuple, as MegEngine has it."""
     if isinstance(index, tuple):
         return list(index)
     if isinstance(index, list) and not all(isinstance(v, (int, float, np.generic)) for v in index):
@@ -121,7 +121,7 @@ def _entries(index: Any) -> list[Any]:
 
 
 def _mask(index: Any) -> Tensor | None:
-    """A boolean array or tensor as a tensor; None for anything else."""
+    """Return a boolean array or tensor as a tensor; None for anything else."""
     if isinstance(index, tensor_class()):
         return index if index._dtype == _BOOL else None
     if isinstance(index, (np.ndarray, np.bool_)) and index.dtype == np.bool_:
@@ -130,7 +130,7 @@ def _mask(index: Any) -> Tensor | None:
 
 
 def _entry(value: Any) -> Any:
-    """One entry in the form that `_plan` takes."""
+    """Return one entry in the form that `_plan` takes."""
     if value is None or value is Ellipsis or isinstance(value, (slice, bool, Dim)):
         return value
     if isinstance(value, np.bool_):
@@ -163,7 +163,7 @@ def _is_mask(entry: Any) -> bool:
 
 
 def _axes(entry: Any) -> int:
-    """How many axes of the tensor an entry stands for."""
+    """Return how many axes of the tensor an entry stands for."""
     if entry is None or entry is Ellipsis or isinstance(entry, bool):
         return 0
     return entry.ndim if _is_mask(entry) else 1
@@ -217,7 +217,7 @@ def _is_single(entry: Any) -> bool:
 
 
 def _position(entry: Any) -> Tensor:
-    """A number or the integers of a vector index; of a mask, where it is true."""
+    """Return a number or the integers of a vector index; of a mask, where it is true."""
     if _is_mask(entry):
         return apply("CondTake", P.CondTake(val=1.0), inputs=[entry, entry], n=2, scalar=False)[1]
     if (
@@ -253,7 +253,7 @@ def _bounds(entry: slice, source: Tensor, axis: int) -> list[Any]:
 
 
 def _at_least(bound: Any, size: int) -> Any:
-    """A bound that lies in front of all elements as the position of the first."""
+    """Return a bound that lies in front of all elements as the position of the first."""
     if type(bound) is not int or bound >= -size:
         return bound
     # In a trace the size may differ in a later call, and the bound lie within.
@@ -274,7 +274,7 @@ def _bound(value: Any) -> Any:
 
 
 def _masks_joined(x: Tensor, entries: list[Any]) -> tuple[Tensor, list[Any]]:
-    """The tensor with the axes of each mask of several dimensions made one, and the masks flat."""
+    """Return the tensor with the axes of each mask of several dimensions made one, and the masks flat."""
     found: list[Any] = []
     axis = 0
     for entry in entries:
@@ -296,7 +296,7 @@ def _masks_joined(x: Tensor, entries: list[Any]) -> tuple[Tensor, list[Any]]:
 
 
 def _with_axes(x: Tensor, axes: Sequence[int]) -> Tensor:
-    """New axes of size 1; `axes` are their places in the result, ascending."""
+    """Return new axes of size 1; `axes` are their places in the result, ascending."""
     if not x.ndim:
         return _reshaped(x, (1,) * len(axes))
     desc = tuple(P.AxisDesc(P.AxisDescMethod.ADD_1, axis) for axis in axes)
@@ -318,7 +318,7 @@ def _value(x: Tensor, value: Any) -> Tensor:
 
 
 def _fitted(value: Tensor, part: Tensor) -> Tensor:
-    """The value in the shape of the part that it replaces.
+    """Return the value in the shape of the part that it replaces.
 
     Sizes of a trace are broadcast even where they agree, since either may be 1, or cease to be, in a later call.
     """

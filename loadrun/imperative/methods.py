@@ -86,7 +86,7 @@ def _in_place(name: str) -> Any:
 
 
 def _operand(value: Any) -> bool:
-    """Whether a value is for the operators of tensors to take or to refuse."""
+    """Tell whether a value is for the operators of tensors to take or to refuse."""
     return value is None or isinstance(value, (Methods, int, float, np.ndarray, np.generic, list, tuple))
 
 
@@ -262,7 +262,7 @@ class Methods:
         return self.transpose(*range(self.ndim)[::-1])
 
     def item(self, *args: int) -> Any:
-        """The value of a one-element tensor (or of the element at `args`) as a Python number.
+        """Return the value of a one-element tensor (or of the element at `args`) as a Python number.
 
         Raises:
             AssertionError: the tensor has more elements, or none, and `args` do not choose one.
@@ -277,54 +277,54 @@ class Methods:
         return value.item()
 
     def tolist(self) -> Any:
-        """The values as nested lists of Python numbers."""
+        """Return the values as nested lists of Python numbers."""
         return cast("Tensor", self).numpy().tolist()
 
     def astype(self, dtype: Any) -> Tensor:
-        """The values converted to another dtype."""
+        """Return the values converted to another dtype."""
         x = cast("Tensor", self)
         want = graph_dtype(dtype)
         return x._frozen() if want == x._dtype else type_cvt(x, want)
 
     def reshape(self, *shape: Any) -> Tensor:
-        """The same values in another shape; one size may be -1."""
+        """Return the same values in another shape; one size may be -1."""
         return shaping.reshape(cast("Tensor", self), _expanded(shape))
 
     def _broadcast(self, *shape: Any) -> Tensor:
         return shaping.broadcast_to(cast("Tensor", self), _expanded(shape))
 
     def transpose(self, *pattern: Any) -> Tensor:
-        """The tensor with its axes permuted; without arguments reversed."""
+        """Return the tensor with its axes permuted; without arguments reversed."""
         axes = _expanded(pattern) if pattern else range(self.ndim)[::-1]
         return shaping.transpose(cast("Tensor", self), axes)
 
     def flatten(self, start_axis: int = 0, end_axis: int = -1) -> Tensor:
-        """The axes from `start_axis` to `end_axis` joined to one."""
+        """Return the axes from `start_axis` to `end_axis` joined to one."""
         return shaping.flatten(cast("Tensor", self), start_axis, end_axis)
 
     def sum(self, axis: Any = None, keepdims: bool = False) -> Tensor:
-        """The sum over axes."""
+        """Return the sum over axes."""
         return reducing.sum(cast("Tensor", self), axis, keepdims)
 
     def prod(self, axis: Any = None, keepdims: bool = False) -> Tensor:
-        """The product over axes."""
+        """Return the product over axes."""
         return reducing.prod(cast("Tensor", self), axis, keepdims)
 
     def min(self, axis: Any = None, keepdims: bool = False) -> Tensor:
-        """The least value over axes."""
+        """Return the least value over axes."""
         return reducing.min(cast("Tensor", self), axis, keepdims)
 
     def max(self, axis: Any = None, keepdims: bool = False) -> Tensor:
-        """The greatest value over axes."""
+        """Return the greatest value over axes."""
         return reducing.max(cast("Tensor", self), axis, keepdims)
 
     def mean(self, axis: Any = None, keepdims: bool = False) -> Tensor:
-        """The mean over axes."""
+        """Return the mean over axes."""
         return reducing.mean(cast("Tensor", self), axis, keepdims)
 
 
 def _expanded(args: tuple[Any, ...]) -> Any:
-    """The one argument where a sequence was given whole."""
+    """Return the one argument where a sequence was given whole."""
     if len(args) != 1:
         return args
     (only,) = args

@@ -33,5 +33,5 @@ def scope(name: str) -> Iterator[None]:
 
 
 def prefix() -> str:
-    """What stands before the name of an operator: ``net.conv1.``, empty outside of all scopes."""
+    """Return what stands before the name of an operator: ``net.conv1.``, empty outside of all scopes."""
     return ".".join((*_local.path, "")) if _local.path else ""

@@ -22,7 +22,7 @@ _MODES = {"default": P.MatrixMulComputeMode.DEFAULT, "float32": P.MatrixMulCompu
 def matmul(
     inp1: Any, inp2: Any, transpose_a: bool = False, transpose_b: bool = False, compute_mode: str = "default"
 ) -> Tensor:
-    """The product of matrices, vectors, or stacks of matrices.
+    """Return the product of matrices, vectors, or stacks of matrices.
 
     Two vectors give their dot product; a vector counts as a row on the left and as a column on the right, and its
     axis is dropped from the result. Leading axes are those of stacks and broadcast.
@@ -69,7 +69,7 @@ def matmul(
 
 
 def _one_product(param: P.MatrixMul, a: Tensor, b: Tensor) -> Tensor:
-    """A stack of matrices times one matrix, as one large product."""
+    """Return a stack of matrices times one matrix, as one large product."""
     if a.ndim == 2:
         return apply1("MatrixMulV2", param, inputs=[a, b])
     *head, width = a.shape
@@ -92,7 +92,7 @@ def _batched_product(param: P.MatrixMul, a: Tensor, b: Tensor) -> Tensor:
 
 
 def broadcast_sizes(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
-    """The sizes that stacks of these sizes broadcast to."""
+    """Return the sizes that stacks of these sizes broadcast to."""
     longer, shorter = (a, b) if len(a) >= len(b) else (b, a)
     shift = len(longer) - len(shorter)
     tail = (n if m == 1 or m == n else m for n, m in zip(longer[shift:], shorter, strict=True))
@@ -100,7 +100,7 @@ def broadcast_sizes(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def dot(inp1: Any, inp2: Any) -> Tensor:
-    """The scalar product of two vectors; a scalar counts as a vector that repeats it.
+    """Return the scalar product of two vectors; a scalar counts as a vector that repeats it.
 
     Raises:
         AssertionError: an operand has more than one dimension.

@@ -33,14 +33,14 @@ _NOTHING_TO_ROUND, _GIVES_FLOAT = modes(ModeTrait.INTEGRAL), modes(ModeTrait.GIV
 
 
 def _kind(dtype: DType) -> int:
-    """How much a dtype counts: float over integer over bool; bfloat16 is not a type that numpy ranks."""
+    """Return how much a dtype counts: float over integer over bool; bfloat16 is not a type that numpy ranks."""
     if dtype.name == "BFloat16":
         return 0
     return 3 if dtype.is_float else 1 if dtype.name == "Bool" else 2
 
 
 def _widest(types: Sequence[DType]) -> DType:
-    """The type that numpy promotes types of one kind to; a quantized one wins."""
+    """Return the type that numpy promotes types of one kind to; a quantized one wins."""
     for t in types:
         if t.is_quantized:
             return t
@@ -48,7 +48,7 @@ def _widest(types: Sequence[DType]) -> DType:
 
 
 def common_dtype(values: Sequence[Any]) -> DType | None:
-    """The dtype that arrays, numbers and lists get beside tensors.
+    """Return the dtype that arrays, numbers and lists get beside tensors.
 
     Tensors and arrays of the highest kind (bool < integer < float) decide; Python numbers decide as float32, int32
     or bool only where their kind is above that. Lists follow the others; among lists and bfloat16 tensors alone
@@ -71,7 +71,7 @@ def common_dtype(values: Sequence[Any]) -> DType | None:
 
 @lru_cache(maxsize=1024)
 def _ranked(strong: tuple[DType, ...], weak: tuple[DType, ...]) -> DType | None:
-    """The dtype of the highest kind among those of tensors and arrays, and those that numbers have."""
+    """Return the dtype of the highest kind among those of tensors and arrays, and those that numbers have."""
     best = max(map(_kind, strong), default=0)
     most = max(map(_kind, weak), default=0)
     if not best and not most:
@@ -81,7 +81,7 @@ def _ranked(strong: tuple[DType, ...], weak: tuple[DType, ...]) -> DType | None:
 
 
 def operands(values: Sequence[Any]) -> list[Tensor]:
-    """Tensors as they are, everything else as tensors of `common_dtype`.
+    """Return tensors as they are, everything else as tensors of `common_dtype`.
 
     Raises:
         TypeError: a value is None, or nothing that a tensor can hold.
@@ -111,7 +111,7 @@ _promote = lru_cache(maxsize=1024)(promote)
 
 
 def convert(*values: Any) -> list[Tensor]:
-    """Tensors of the dtype to which MegEngine promotes these values together; quantized ones stay as they are.
+    """Return tensors of the dtype to which MegEngine promotes these values together; quantized ones stay as they are.
 
     Raises:
         EngineError: signed and unsigned integers, or quantized types that differ.

@@ -47,7 +47,7 @@ def provide(found: Lowering) -> None:
 
 
 def lowering() -> Lowering:
-    """The registered lowering.
+    """Return the registered lowering.
 
     >>> lowering().ufunc.__module__
     'loadrun.lowering.protocol'

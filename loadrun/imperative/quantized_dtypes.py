@@ -117,13 +117,13 @@ KINDS = {
 
 
 def _details(dtype: Any) -> dict[str, Any]:
-    """The quantization that a numpy dtype carries, empty where there is none."""
+    """Return the quantization that a numpy dtype carries, empty where there is none."""
     found = (getattr(dtype, "metadata", None) or {}).get("mgb_dtype", {})
     return found if "scale" in found else {}
 
 
 def is_quantize(dtype: Any) -> bool:
-    """Whether a dtype is a quantized one.
+    """Tell whether a dtype is a quantized one.
 
     >>> is_quantize(qint8(0.5)), is_quantize(np.dtype("int8"))
     (True, False)
@@ -132,7 +132,7 @@ def is_quantize(dtype: Any) -> bool:
 
 
 def get_scale(dtype: Any) -> float:
-    """The step of a quantized dtype.
+    """Return the step of a quantized dtype.
 
     Raises:
         TypeError: the dtype is not quantized.
@@ -143,7 +143,7 @@ def get_scale(dtype: Any) -> float:
 
 
 def get_zero_point(dtype: Any) -> int:
-    """The stored integer that stands for 0.
+    """Return the stored integer that stands for 0.
 
     Raises:
         TypeError: the dtype has none.
@@ -155,7 +155,7 @@ def get_zero_point(dtype: Any) -> int:
 
 
 def is_dtype_equal(a: Any, b: Any) -> bool:
-    """Whether two dtypes are the same, quantization included.
+    """Tell whether two dtypes are the same, quantization included.
 
     >>> is_dtype_equal(qint8(0.5), qint8(0.25))
     False
@@ -164,23 +164,23 @@ def is_dtype_equal(a: Any, b: Any) -> bool:
 
 
 def is_bfloat16(dtype: Any) -> bool:
-    """Whether a dtype is `bfloat16`."""
+    """Tell whether a dtype is `bfloat16`."""
     meta = (getattr(dtype, "metadata", None) or {}).get("mgb_dtype", {})
     return meta.get("name") == "BFloat16"
 
 
 def is_lowbit(dtype: Any) -> bool:
-    """Whether a dtype is one of MegEngine's plain integers of less than 8 bits; numpy here has none of them."""
+    """Tell whether a dtype is one of MegEngine's plain integers of less than 8 bits; numpy here has none of them."""
     return False
 
 
 def is_differentible_dtype(dtype: Any) -> bool:
-    """Whether MegEngine has gradients for a dtype."""
+    """Tell whether MegEngine has gradients for a dtype."""
     return dtype in (np.float32, np.float16)
 
 
 def get_dtype_bit(dtype_name: str) -> int:
-    """How many bits an element of a type has, by its name.
+    """Return how many bits an element of a type has, by its name.
 
     >>> get_dtype_bit("qint4"), get_dtype_bit("bool")
     (4, 1)
@@ -194,7 +194,7 @@ def get_dtype_bit(dtype_name: str) -> int:
 
 
 def create_quantized_dtype(dtype_meta: QuantDtypeMeta, scale: float, zp: int | None) -> NpDType:
-    """A quantized dtype of a kind.
+    """Return a quantized dtype of a kind.
 
     Args:
         dtype_meta: the kind.
@@ -264,65 +264,65 @@ def qint4(scale: float) -> NpDType:
 
 
 def qint1(scale: float) -> NpDType:
-    """1 bit: ``scale * stored``."""
+    """Return 1 bit: ``scale * stored``."""
     return create_quantized_dtype(KINDS["qint1"], scale, None)
 
 
 def convert_to_quint8(arr: Array, q: Any) -> Array:
-    """An array of real numbers, quantized to a `quint8` dtype."""
+    """Return an array of real numbers, quantized to a `quint8` dtype."""
     return _quantized(arr, q, KINDS["quint8"])
 
 
 def convert_from_quint8(arr: Array) -> Array:
-    """The real numbers of a `quint8` array, float32."""
+    """Return the real numbers of a `quint8` array, float32."""
     return _real(arr, KINDS["quint8"])
 
 
 def convert_to_qint8(arr: Array, q: Any) -> Array:
-    """An array of real numbers, quantized to a `qint8` dtype."""
+    """Return an array of real numbers, quantized to a `qint8` dtype."""
     return _quantized(arr, q, KINDS["qint8"])
 
 
 def convert_from_qint8(arr: Array) -> Array:
-    """The real numbers of a `qint8` array, float32."""
+    """Return the real numbers of a `qint8` array, float32."""
     return _real(arr, KINDS["qint8"])
 
 
 def convert_to_qint32(arr: Array, q: Any) -> Array:
-    """An array of real numbers, quantized to a `qint32` dtype."""
+    """Return an array of real numbers, quantized to a `qint32` dtype."""
     return _quantized(arr, q, KINDS["qint32"])
 
 
 def convert_from_qint32(arr: Array) -> Array:
-    """The real numbers of a `qint32` array, float32."""
+    """Return the real numbers of a `qint32` array, float32."""
     return _real(arr, KINDS["qint32"])
 
 
 def convert_to_quint4(arr: Array, q: Any) -> Array:
-    """An array of real numbers, quantized to a `quint4` dtype."""
+    """Return an array of real numbers, quantized to a `quint4` dtype."""
     return _quantized(arr, q, KINDS["quint4"])
 
 
 def convert_from_quint4(arr: Array) -> Array:
-    """The real numbers of a `quint4` array, float32."""
+    """Return the real numbers of a `quint4` array, float32."""
     return _real(arr, KINDS["quint4"])
 
 
 def convert_to_qint4(arr: Array, q: Any) -> Array:
-    """An array of real numbers, quantized to a `qint4` dtype."""
+    """Return an array of real numbers, quantized to a `qint4` dtype."""
     return _quantized(arr, q, KINDS["qint4"])
 
 
 def convert_from_qint4(arr: Array) -> Array:
-    """The real numbers of a `qint4` array, float32."""
+    """Return the real numbers of a `qint4` array, float32."""
     return _real(arr, KINDS["qint4"])
 
 
 def convert_to_qint1(arr: Array, q: Any) -> Array:
-    """An array of real numbers, quantized to a `qint1` dtype."""
+    """Return an array of real numbers, quantized to a `qint1` dtype."""
     return _quantized(arr, q, KINDS["qint1"])
 
 
 def convert_from_qint1(arr: Array) -> Array:
-    """The real numbers of a `qint1` array, float32."""
+    """Return the real numbers of a `qint1` array, float32."""
     return _real(arr, KINDS["qint1"])

@@ -36,7 +36,7 @@ _R = P.ReduceMode
 
 
 def axes_from_last(ndim: int, axis: Any) -> int | list[int]:
-    """One axis counted from the front, or several from the last to the first."""
+    """Return one axis counted from the front, or several from the last to the first."""
     if isinstance(axis, Iterable):
         found = sorted((axis_from_front(ndim, a) for a in axis), reverse=True)
         if len(set(found)) < len(found):
@@ -61,14 +61,14 @@ def axis_from_front(ndim: int, axis: SupportsIndex) -> int:
 
 
 def without_axis(x: Tensor, axis: int) -> Tensor:
-    """An axis of size 1 removed."""
+    """Return an axis of size 1 removed."""
     if x.ndim == 1:
         return x._as_scalar()
     return apply1("AxisAddRemove", P.AxisAddRemove(desc=(P.AxisDesc(1, axis),)), inputs=[x])
 
 
 def _reduce(mode: P.ReduceMode, inp: Any, axis: Axes, keepdims: bool) -> Tensor:
-    """One reduction in MegEngine's dtype: float32 for means, int32 for other reductions of booleans."""
+    """Return one reduction in MegEngine's dtype: float32 for means, int32 for other reductions of booleans."""
     x = as_tensor(inp)
     if axis is None and keepdims:
         raise AssertionError("can not set axis=None and keepdims=True")
@@ -96,7 +96,7 @@ def _along(mode: P.ReduceMode, x: Tensor, axis: int, keepdims: bool) -> Tensor:
 
 
 def sum(inp: Any, axis: Axes = None, keepdims: bool = False) -> Tensor:
-    """The sum of the elements over one axis, several axes or all of them.
+    """Return the sum of the elements over one axis, several axes or all of them.
 
     Integers keep their dtype and wrap; booleans are counted as int32.
 
@@ -117,7 +117,7 @@ def sum(inp: Any, axis: Axes = None, keepdims: bool = False) -> Tensor:
 
 
 def prod(inp: Any, axis: Axes = None, keepdims: bool = False) -> Tensor:
-    """The product of the elements; arguments and errors as for `sum`.
+    """Return the product of the elements; arguments and errors as for `sum`.
 
     >>> from loadrun import Tensor
     >>> prod(Tensor([[1, 2, 3], [4, 5, 6]]), axis=1, keepdims=True).tolist()
@@ -127,7 +127,7 @@ def prod(inp: Any, axis: Axes = None, keepdims: bool = False) -> Tensor:
 
 
 def mean(inp: Any, axis: Axes = None, keepdims: bool = False) -> Tensor:
-    """The mean of the elements in float32; arguments and errors as for `sum`.
+    """Return the mean of the elements in float32; arguments and errors as for `sum`.
 
     >>> from loadrun import Tensor
     >>> mean(Tensor([[1, 2, 3], [4, 5, 6]]), axis=0).tolist()
@@ -137,7 +137,7 @@ def mean(inp: Any, axis: Axes = None, keepdims: bool = False) -> Tensor:
 
 
 def min(inp: Any, axis: Axes = None, keepdims: bool = False) -> Tensor:
-    """The least element, NaN where there is one; arguments and errors as for `sum`.
+    """Return the least element, NaN where there is one; arguments and errors as for `sum`.
 
     >>> from loadrun import Tensor
     >>> min(Tensor([[1, 2], [3, 0]]), axis=1).tolist()
@@ -147,7 +147,7 @@ def min(inp: Any, axis: Axes = None, keepdims: bool = False) -> Tensor:
 
 
 def max(inp: Any, axis: Axes = None, keepdims: bool = False) -> Tensor:
-    """The greatest element, NaN where there is one; arguments and errors as for `sum`.
+    """Return the greatest element, NaN where there is one; arguments and errors as for `sum`.
 
     >>> from loadrun import Tensor
     >>> max(Tensor([[1, 2], [3, 0]]), axis=(0, 1), keepdims=True).tolist()

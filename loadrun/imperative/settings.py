@@ -22,14 +22,14 @@ _HIGH_MODES = modes(ModeTrait.HIGH)
 
 
 def in_force() -> bool:
-    """Whether any operator might be changed."""
+    """Tell whether any operator might be changed."""
     return SWITCHES.autocast or SWITCHES.compute_mode != "default"
 
 
 def adapted(
     type: str, params: tuple[Record, ...], inputs: Sequence[Tensor]
 ) -> tuple[tuple[Record, ...], Sequence[Tensor]]:
-    """The parameter records and inputs that an operator is applied with."""
+    """Return the parameter records and inputs that an operator is applied with."""
     floats = all(x._dtype.is_float for x in inputs)
     if type in _LOW and floats:
         inputs = _cast(inputs, [SWITCHES.low_prec_dtype] * len(inputs))

@@ -34,7 +34,7 @@ __all__ = [
 
 
 def entries_of(shape: Any) -> list[Any] | None:
-    """The entries of a shape given one by one; None for a tensor."""
+    """Return the entries of a shape given one by one; None for a tensor."""
     if isinstance(shape, tensor_class()):
         return None
     if isinstance(shape, np.ndarray):
@@ -43,7 +43,7 @@ def entries_of(shape: Any) -> list[Any] | None:
 
 
 def broadcast_to(inp: Any, shape: Any) -> Tensor:
-    """The tensor repeated along its axes of size 1, and along new leading ones, up to a shape.
+    """Return the tensor repeated along its axes of size 1, and along new leading ones, up to a shape.
 
     Args:
         inp: any tensor.
@@ -78,7 +78,7 @@ def broadcast_to(inp: Any, shape: Any) -> Tensor:
 
 
 def _free_axis(sizes: Sequence[Any]) -> int | None:
-    """The place of -1 among known sizes."""
+    """Return the place of -1 among known sizes."""
     found = None
     for i, size in enumerate(sizes):
         if size < -1:
@@ -91,7 +91,7 @@ def _free_axis(sizes: Sequence[Any]) -> int | None:
 
 
 def _size_value(size: Any) -> Any:
-    """A size, or the value of a tensor of one or more sizes; 1 where a trace does not know it."""
+    """Return a size, or the value of a tensor of one or more sizes; 1 where a trace does not know it."""
     if not isinstance(size, tensor_class()):
         return size
     try:
@@ -101,7 +101,7 @@ def _size_value(size: Any) -> Any:
 
 
 def reshape(inp: Any, target_shape: Any) -> Tensor:
-    """The same elements in another shape.
+    """Return the same elements in another shape.
 
     Args:
         inp: any tensor.
@@ -129,7 +129,7 @@ def reshape(inp: Any, target_shape: Any) -> Tensor:
 
 
 def flatten(inp: Any, start_axis: int = 0, end_axis: int = -1) -> Tensor:
-    """The tensor with the axes from `start_axis` to `end_axis`, both included, made one.
+    """Return the tensor with the axes from `start_axis` to `end_axis`, both included, made one.
 
     >>> from loadrun.functional import ones
     >>> flatten(ones((2, 3, 4)), 1).shape
@@ -143,7 +143,7 @@ def flatten(inp: Any, start_axis: int = 0, end_axis: int = -1) -> Tensor:
 
 
 def transpose(inp: Any, pattern: Any) -> Tensor:
-    """The tensor with its axes in another order.
+    """Return the tensor with its axes in another order.
 
     Args:
         inp: any tensor.
@@ -171,7 +171,7 @@ def transpose(inp: Any, pattern: Any) -> Tensor:
 
 
 def swapaxes(inp: Any, axis1: int, axis2: int) -> Tensor:
-    """The tensor with two of its axes exchanged.
+    """Return the tensor with two of its axes exchanged.
 
     >>> from loadrun.functional import ones
     >>> swapaxes(ones((2, 3, 4)), 0, -1).shape
@@ -188,7 +188,7 @@ def _axes(axis: Any) -> list[int]:
 
 
 def axes_within(axes: Iterable[int], ndim: int) -> list[int]:
-    """Axes counted from the front, in ascending order."""
+    """Return axes counted from the front, in ascending order."""
     found = []
     for a in axes:
         if not -ndim <= a < ndim:
@@ -198,7 +198,7 @@ def axes_within(axes: Iterable[int], ndim: int) -> list[int]:
 
 
 def expand_dims(inp: Any, axis: int | Sequence[int]) -> Tensor:
-    """The tensor with new axes of size 1.
+    """Return the tensor with new axes of size 1.
 
     Args:
         inp: any tensor.
@@ -224,7 +224,7 @@ def expand_dims(inp: Any, axis: int | Sequence[int]) -> Tensor:
 
 
 def squeeze(inp: Any, axis: int | Sequence[int] | None = None) -> Tensor:
-    """The tensor without axes of size 1.
+    """Return the tensor without axes of size 1.
 
     Args:
         inp: any tensor.
@@ -247,7 +247,7 @@ def squeeze(inp: Any, axis: int | Sequence[int] | None = None) -> Tensor:
 
 
 def concat(inps: Iterable[Any], axis: int = 0, device: Any = None) -> Tensor:
-    """Tensors joined along one of their axes, promoted to a common dtype.
+    """Return tensors joined along one of their axes, promoted to a common dtype.
 
     Args:
         inps: tensors that agree in all other axes.
@@ -271,7 +271,7 @@ def concat(inps: Iterable[Any], axis: int = 0, device: Any = None) -> Tensor:
 
 
 def stack(inps: Iterable[Any], axis: int = 0, device: Any = None) -> Tensor:
-    """Tensors of one shape joined along a new axis.
+    """Return tensors of one shape joined along a new axis.
 
     Args:
         inps: the tensors.
@@ -290,7 +290,7 @@ def stack(inps: Iterable[Any], axis: int = 0, device: Any = None) -> Tensor:
 
 
 def copy(inp: Any, device: Any = None) -> Tensor:
-    """The same values as another tensor; every device is the CPU.
+    """Return the same values as another tensor; every device is the CPU.
 
     >>> from loadrun import Tensor
     >>> copy(Tensor([1, 2])).tolist()

@@ -33,7 +33,7 @@ class Shape(tuple[int, ...]):
     __slots__ = ()
 
     def numpy(self) -> Array:
-        """The sizes as an int32 array."""
+        """Return the sizes as an int32 array."""
         return np.array([int(v) for v in self], np.int32)
 
     @overload
@@ -52,7 +52,7 @@ class Shape(tuple[int, ...]):
 
 
 def product_of(sizes: Iterable[int]) -> int:
-    """The product of sizes, recorded with the later size first where they are `Dim`.
+    """Return the product of sizes, recorded with the later size first where they are `Dim`.
 
     >>> product_of((2, 3, 4)), product_of(())
     (24, 1)
@@ -64,7 +64,7 @@ def product_of(sizes: Iterable[int]) -> int:
 
 
 def shape_of(x: Tensor, sizes: tuple[int, ...], session: Session | None) -> tuple[int, ...]:
-    """What ``x.shape`` is: plain numbers, or `Dim` where the size may differ in another call."""
+    """Return what ``x.shape`` is: plain numbers, or `Dim` where the size may differ in another call."""
     if session is None or not sizes or session.detached(x):
         return sizes
     if not session.symbolic_shape:
@@ -75,7 +75,7 @@ def shape_of(x: Tensor, sizes: tuple[int, ...], session: Session | None) -> tupl
 
 
 def shape_tensor(shape: Tensor | Array | int | Iterable[Any]) -> Tensor:
-    """The 1-d int32 tensor of a shape, as Reshape, Broadcast and their kin take it.
+    """Return the 1-d int32 tensor of a shape, as Reshape, Broadcast and their kin take it.
 
     Args:
         shape: an int32 tensor or array, one size, or an iterable of ints, `Dim` and scalar tensors.
@@ -107,7 +107,7 @@ def shape_tensor(shape: Tensor | Array | int | Iterable[Any]) -> Tensor:
 
 
 def _whole(parts: list[Any]) -> Tensor | None:
-    """The shape of one tensor where the parts are exactly its sizes in order."""
+    """Return the shape of one tensor where the parts are exactly its sizes in order."""
     session = active()
     if len(parts) < 2 or not all(isinstance(p, Dim) and p._session is session for p in parts):
         return None

@@ -23,7 +23,7 @@ Place = tuple[str, int]
 
 
 def here() -> Place:
-    """The innermost line of the running code that is neither loadrun's nor numpy's."""
+    """Return the innermost line of the running code that is neither loadrun's nor numpy's."""
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_SKIPPED):
         frame = frame.f_back
@@ -31,7 +31,7 @@ def here() -> Place:
 
 
 def shown(place: Place) -> str:
-    """A place with the text of its line: ``model.py:12 `y = x + 1` ``."""
+    """Return a place with the text of its line: ``model.py:12 `y = x + 1` ``."""
     path, number = place
     text = linecache.getline(path, number).strip()
     return f"{Path(path).name}:{number}" + (f" `{text}`" if text else "")

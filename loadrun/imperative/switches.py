@@ -119,7 +119,7 @@ class autocast:
         SWITCHES.replaced(**self._before.pop())
 
     def __call__(self, function: C) -> C:
-        """The function with mixed precision inside."""
+        """Return the function with mixed precision inside."""
 
         @functools.wraps(function)
         def wrapper(*args: Any, **kwargs: Any) -> Any:

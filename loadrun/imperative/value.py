@@ -107,7 +107,7 @@ class Tensor(Methods):
     def _of(
         cls: type[T], value: Array | None, dtype: DType, scalar: bool = False, *, const: bool = False
     ) -> T:
-        """A tensor around a stored value, without copying or checking."""
+        """Return a tensor around a stored value, without copying or checking."""
         x = cls.__new__(cls)
         x._value = value
         x._dtype = dtype
@@ -121,7 +121,7 @@ class Tensor(Methods):
 
     @classmethod
     def _recorded(cls: type[T], var: Var, dtype: DType, scalar: bool, session: Session) -> T:
-        """A tensor that stands for a variable of the running trace."""
+        """Return a tensor that stands for a variable of the running trace."""
         x = cls._of(None, dtype, scalar)
         x._var = var
         x._session = session
@@ -138,7 +138,7 @@ class Tensor(Methods):
             self._session.joined(self)
 
     def _frozen(self) -> Tensor:
-        """What the tensor is now, whatever is assigned to it later."""
+        """Return what the tensor is now, whatever is assigned to it later."""
         x = Tensor._of(self._value, self._dtype, self._scalar, const=self._const)
         x._var = self._var
         x._session = self._session
@@ -150,7 +150,7 @@ class Tensor(Methods):
         """Record what is left to record for the value to be known; for tensors nothing."""
 
     def _stored(self) -> Array:
-        """The value in storage form: at least 1-d."""
+        """Return the value in storage form: at least 1-d."""
         if self._value is None:
             if self._session is None:
                 raise RuntimeError(
@@ -161,7 +161,7 @@ class Tensor(Methods):
         return self._value
 
     def _sizes(self) -> tuple[int, ...]:
-        """The sizes in storage form, as plain numbers."""
+        """Return the sizes in storage form, as plain numbers."""
         if self._value is not None:
             return self._value.shape
         return self._session.shape(self) if self._session is not None else self._stored().shape
@@ -208,7 +208,7 @@ class Tensor(Methods):
         return self._qparams
 
     def numpy(self) -> Array:
-        """The value as an ndarray of `dtype`: stored integers for quantized types.
+        """Return the value as an ndarray of `dtype`: stored integers for quantized types.
 
         Inside a traced function this is a read of the value: it is computed up to here.
 
@@ -219,7 +219,7 @@ class Tensor(Methods):
         return (value.reshape(()) if self._scalar else value).copy().view(self.dtype)
 
     def _vector(self) -> Tensor:
-        """The same value seen as 1-d where it is a scalar."""
+        """Return the same value seen as 1-d where it is a scalar."""
         if not self._scalar:
             return self
         x = self._frozen()
@@ -227,7 +227,7 @@ class Tensor(Methods):
         return x
 
     def _as_scalar(self) -> Tensor:
-        """A value of one element seen as a scalar."""
+        """Return a value of one element seen as a scalar."""
         x = self._frozen()
         x._scalar = True
         return x
@@ -248,11 +248,11 @@ class Tensor(Methods):
         return "default"
 
     def detach(self) -> Tensor:
-        """The same value; there are no gradients to part from."""
+        """Return the same value; there are no gradients to part from."""
         return self._frozen()
 
     def to(self, device: str, *, _borrow: bool = False) -> Tensor:
-        """The same value; every device is the CPU.
+        """Return the same value; every device is the CPU.
 
         Raises:
             ValueError: MegEngine has no device of this name.

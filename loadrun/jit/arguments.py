@@ -29,7 +29,7 @@ class Argument:
         self.tensor: Tensor = original if isinstance(original, Tensor) else _stand_in(original)
 
     def shares(self, other: Argument) -> bool:
-        """Whether assigning to one argument would show in the other."""
+        """Tell whether assigning to one argument would show in the other."""
         if isinstance(self.original, Tensor) or isinstance(other.original, Tensor):
             return self.original is other.original
         return np.shares_memory(self.original, other.original)
@@ -43,7 +43,7 @@ class Argument:
 
 
 def _stand_in(array: Array) -> Tensor:
-    """A tensor around a caller's ndarray, which is not copied."""
+    """Return a tensor around a caller's ndarray, which is not copied."""
     value, dtype = narrowed(array)
     return Traced._of(value.reshape(1) if value.ndim == 0 else value, dtype, value.ndim == 0)
 
@@ -78,7 +78,7 @@ def settle(found: list[Argument], changed: list[tuple[Argument, Tensor]], result
 def changed_among(
     found: list[Argument], inside: Mapping[int, Tensor], recording: Recording
 ) -> list[tuple[Argument, Tensor]]:
-    """The arguments to which the function assigned, with what they are now."""
+    """Return the arguments to which the function assigned, with what they are now."""
     return [(a, inside[id(a)]) for a in found if inside[id(a)]._var is not recording.args[a.name]]
 
 
@@ -133,7 +133,7 @@ def marked(args: tuple[Any, ...], kwargs: Mapping[str, Any], *, tensors_only: bo
 
 
 def unmarked(given: CallArguments, inside: Mapping[int, Tensor]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments with the tensors that stand for them inside the function."""
+    """Return the arguments with the tensors that stand for them inside the function."""
 
     def unmark(leaf: Any) -> Any:
         return inside[id(leaf)] if isinstance(leaf, Argument) else leaf

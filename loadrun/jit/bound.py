@@ -25,7 +25,7 @@ class Bound(Generic[S]):
         self._found: dict[int, tuple[weakref.ref[Any], S]] = {}
 
     def state(self, instance: Any, make: Callable[[], S]) -> S:
-        """What is kept for an instance, made where there is nothing yet.
+        """Return what is kept for an instance, made where there is nothing yet.
 
         Raises:
             TypeError: nobody can know how long the instance lives.
@@ -46,7 +46,7 @@ class Bound(Generic[S]):
 
 
 def reduced(traced: Any, function: Callable[..., Any], options: TraceOptions, owner: Any) -> Any:
-    """How `copy` and `pickle` get a trace: by its name or its owner's attribute, else without its recording."""
+    """Return how `copy` and `pickle` get a trace: by its name or its owner's attribute, else without its recording."""
     if owner is not None:
         return getattr, (owner, function.__name__)
     found: Any = sys.modules.get(getattr(function, "__module__", None) or "")

@@ -258,7 +258,7 @@ def execute(compiled: Compiled, given: CallArguments) -> Any:
 
 
 def _filled(outputs: Outputs, values: Mapping[int, Array]) -> Any:
-    """What the function returns, with other values."""
+    """Return what the function returns, with other values."""
     variables = iter(outputs.vars)
 
     def fill(leaf: Any) -> Any:

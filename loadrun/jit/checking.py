@@ -27,7 +27,7 @@ __all__ = ["check_method", "error_between", "fresh"]
 
 
 def error_between(a: Array, b: Array) -> float:
-    """The largest ``|a - b| / max(1, min(|a|, |b|))``; equal values, NaN and infinity included, have none.
+    """Return the largest ``|a - b| / max(1, min(|a|, |b|))``; equal values, NaN and infinity included, have none.
 
     >>> error_between(np.array([1.0, np.nan]), np.array([1.5, np.nan]))
     0.5
@@ -108,7 +108,7 @@ def _cause(
     again: Sequence[tuple[Any, Array]],
     tolerance: float,
 ) -> str:
-    """Where the graph and the Python code part, and the likely reason."""
+    """Tell where the graph and the Python code part, and the likely reason."""
     assert method.recording is not None
     stable = len(truth) == len(again) and all(
         error_between(a, b) <= tolerance for (_, a), (_, b) in zip(truth, again, strict=True)
@@ -155,7 +155,7 @@ def _cause(
 def _recorded(
     method: Traced, args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> tuple[Recording, dict[int, Array]]:
-    """A fresh recording of the method on these inputs, with the values of all its operators."""
+    """Return a fresh recording of the method on these inputs, with the values of all its operators."""
     given = marked(fresh(args), fresh(dict(kwargs)), tensors_only=method.options.fixed)
     recorder = _Keeping("eager", fixed=False, symbolic_shape=bool(method.options.symbolic_shape))
     inside = {id(a): recorder.argument(a.name, a.tensor) for a in given.tensors}
@@ -168,7 +168,7 @@ def _recorded(
 
 
 def _resized(method: Traced, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
-    """Whether an argument has another shape than when the method was traced."""
+    """Tell whether an argument has another shape than when the method was traced."""
     assert method.recording is not None
     found = marked(args, kwargs, tensors_only=method.options.fixed).tensors
     return any(a.tensor._sizes() != method.recording.args[a.name].shape for a in found)
@@ -220,7 +220,7 @@ def _first_numeric(
     values: Mapping[int, Array],
     tolerance: float,
 ) -> Entry | None:
-    """The first operator whose result in the graph differs from what the Python code computed there."""
+    """Return the first operator whose result in the graph differs from what the Python code computed there."""
     found = marked(args, kwargs, tensors_only=method.options.fixed).tensors
     evaluator = Evaluator()
     for a in found:

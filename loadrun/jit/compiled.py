@@ -57,7 +57,7 @@ class ShapeCache:
         self._found: dict[tuple[Shape, ...], Inferred] = {}
 
     def get(self, key: tuple[Shape, ...]) -> Inferred:
-        """What is known for these shapes, to be carried on."""
+        """Return what is known for these shapes, to be carried on."""
         found = self._found.get(key)
         if found is None:
             if len(self._found) >= _SHAPES:
@@ -132,7 +132,7 @@ class Compiled:
 def compiled_engine(
     recording: Recording, targets: Sequence[Var], options: TraceOptions
 ) -> ReferenceEngine | None:
-    """The engine of the recorded graph, simplified; None where the options ask for no values."""
+    """Return the engine of the recorded graph, simplified; None where the options ask for no values."""
     if options.mode == "never":
         return None
     graph, _ = subgraph(recording.graph, targets)
@@ -146,7 +146,7 @@ def compiled_engine(
 
 
 def checks_in(recording: Recording) -> list[InnerCheck]:
-    """The checks of a recording."""
+    """Return the checks of a recording."""
     found = (e for e in recording.entries if e.opr.type == "AssertEqual")
     return [InnerCheck(e.opr.inputs[2], e.opr.get(AssertEqual).maxerr, e.place) for e in found]
 
@@ -169,7 +169,7 @@ def judge(checks: Sequence[InnerCheck], values: Mapping[int, Array]) -> None:
 def run(
     engine: ReferenceEngine, recording: Recording, feeds: Mapping[str, Array], variables: Sequence[Var]
 ) -> dict[int, Array]:
-    """The values of variables by the compiled graph; an error names the line of the user's code."""
+    """Return the values of variables by the compiled graph; an error names the line of the user's code."""
     try:
         return dict(zip((v.id for v in variables), engine.run(feeds, rng=generator()), strict=True))
     except EngineError as e:
@@ -189,7 +189,7 @@ def _failing(recording: Recording, feeds: Mapping[str, Array]) -> Entry | None:
 
 
 def fed(recording: Recording, feeds: Mapping[str, Array]) -> Evaluator:
-    """An evaluator of the recorded graph that knows the values of its inputs."""
+    """Return an evaluator of the recorded graph that knows the values of its inputs."""
     evaluator = Evaluator()
     for opr in recording.graph.oprs:
         if opr.type == "Host2DeviceCopy":

@@ -56,7 +56,7 @@ class Dumps(ABC):
         arg_names: str | Sequence[str | None] | None = None,
         output_names: str | Sequence[str] | None = None,
     ) -> Graph:
-        """The recorded graph with named inputs and outputs, as `dump` writes it.
+        """Return the recorded graph with named inputs and outputs, as `dump` writes it.
 
         Tensors from outside that calls ask for their value are constants of their present value.
 
@@ -226,7 +226,7 @@ class Dumps(ABC):
             raise
 
     def _unused(self, graph: Graph, arg_names: str | Sequence[str | None] | None) -> list[str]:
-        """The arguments that no output depends on."""
+        """Return the arguments that no output depends on."""
         assert self.recording is not None
         inputs = {t.name for opr in graph.oprs if opr.type == "Host2DeviceCopy" for t in opr.tensors}
         return sorted(set(_input_names(self.recording, arg_names).values()) - inputs)
@@ -314,13 +314,13 @@ def _check_inference(graph: Graph) -> None:
 
 
 def _never_drops(opr: Opr) -> bool:
-    """Whether an operator that drops values at random has the probability 0."""
+    """Tell whether an operator that drops values at random has the probability 0."""
     found = [v for p in opr.params for n, v in p.pairs() if n.endswith("_prob")]
     return bool(found) and not any(found)
 
 
 def _input_names(recording: Recording, given: str | Sequence[str | None] | None) -> dict[str, str]:
-    """New names by the names that the recording has: those given, else the tensors' own."""
+    """Return new names by the names that the recording has: those given, else the tensors' own."""
     args = list(recording.args)
     positional = [a for a in args if a.startswith("arg_")]
     names = {a: a.removeprefix("kwarg_") for a in args}
@@ -343,7 +343,7 @@ def _input_names(recording: Recording, given: str | Sequence[str | None] | None)
 def _output_names(
     structure: Any, outs: Sequence[Var], paths: Sequence[tuple[Any, ...]], given: str | Sequence[str] | None
 ) -> list[str | None]:
-    """Names of the outputs: those of a dict, those given, or None."""
+    """Return names of the outputs: those of a dict, those given, or None."""
     if isinstance(structure, dict):
         if given:
             raise _DumpTypeError(

@@ -27,7 +27,7 @@ class Evaluator:
         self.values: dict[int, Array] = {}
 
     def value(self, var: Var) -> Array:
-        """The value of a variable; computes what it depends on."""
+        """Return the value of a variable; computes what it depends on."""
         found = self.values.get(var.id)
         if found is not None:
             return found

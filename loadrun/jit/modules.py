@@ -255,7 +255,7 @@ def _file_name(method: str) -> str:
 
 
 def _described(structure: Any) -> Any:
-    """The structure of outputs as JSON: a leaf is null or "scalar"."""
+    """Return the structure of outputs as JSON: a leaf is null or "scalar"."""
     if isinstance(structure, dict):
         return {"dict": [[str(k), _described(v)] for k, v in structure.items()]}
     if isinstance(structure, (list, tuple)):

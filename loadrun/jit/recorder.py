@@ -43,7 +43,7 @@ class Recorder(RunningTrace):
     # What the tracer does
 
     def argument(self, name: str, tensor: Tensor) -> Tensor:
-        """A stand-in for an argument inside the function."""
+        """Return a stand-in for an argument inside the function."""
         value = tensor._stored()
         var = self._input(name, tensor._dtype, value)
         self.recording.args[name] = var
@@ -67,7 +67,7 @@ class Recorder(RunningTrace):
         return tensor
 
     def source(self, tensor: Tensor) -> Source:
-        """What a tensor is to the recording; one from outside becomes a constant or a graph input."""
+        """Return what a tensor is to the recording; one from outside becomes a constant or a graph input."""
         if tensor._session is self:
             assert tensor._var is not None
             return Source(tensor._var)
@@ -138,7 +138,7 @@ class Recorder(RunningTrace):
         return made
 
     def value(self, tensor: Tensor) -> Array:
-        """The value of a tensor, which the code inside reads."""
+        """Return the value of a tensor, which the code inside reads."""
         assert tensor._var is not None
         if self.mode == "never":
             raise TraceError(
@@ -150,7 +150,7 @@ class Recorder(RunningTrace):
         return tensor._value
 
     def shape(self, tensor: Tensor) -> Shape:
-        """The shape of a tensor; computes it where it depends on data."""
+        """Return the shape of a tensor; computes it where it depends on data."""
         assert tensor._var is not None
         shape = self.recording.known.shapes.get(tensor._var.id)
         if shape is None:
@@ -159,18 +159,18 @@ class Recorder(RunningTrace):
         return shape
 
     def chosen(self, key: tuple[Any, ...], choice: bool) -> bool:
-        """The choice, which later calls are to make as well."""
+        """Return the choice, which later calls are to make as well."""
         return self.recording.choices.setdefault(key, choice)
 
     def measured(self, tensor: Tensor) -> None:
-        """Code inside the function took a size as a number."""
+        """Note that code inside the function took a size as a number."""
         if self.recording.measured is None:
             self.recording.measured = here()
         if self.recording.counted is None and self.fluid(tensor):
             self.recording.counted = here()
 
     def named(self, tensor: Tensor, name: str) -> None:
-        """Code inside the function named a tensor."""
+        """Note that code inside the function named a tensor."""
         if tensor._var is not None and tensor._var.owner.type != "Host2DeviceCopy":
             tensor._var.name = name or None
 

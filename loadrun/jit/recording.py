@@ -89,12 +89,12 @@ class Recording:
 
 
 def plain_title(opr: Opr) -> str:
-    """The name of an operator without the version of its type: ``ADD``, ``MatrixMul``, ``Convolution``."""
+    """Return the name of an operator without the version of its type: ``ADD``, ``MatrixMul``, ``Convolution``."""
     return re.sub(r"(V\d|MGB)$", "", opr.title)
 
 
 def name_of(tensor: Tensor) -> str | None:
-    """The name of a tensor from outside: the path of a module's parameter, or the name that it was given."""
+    """Return the name of a tensor from outside: the path of a module's parameter, or the name that it was given."""
     return getattr(tensor, "_path", None) or tensor._name or None
 
 

@@ -52,13 +52,13 @@ class Replay(RunningTrace):
     # What the tracer does
 
     def argument(self, name: str, tensor: Tensor) -> Tensor:
-        """A stand-in for an argument inside the function."""
+        """Return a stand-in for an argument inside the function."""
         made = tensor.__class__._recorded(self.recording.args[name], tensor._dtype, tensor._scalar, self)
         made._value = tensor._stored()
         return made
 
     def finish(self) -> None:
-        """The function has returned: everything recorded must have been done again."""
+        """Check, when the function has returned, that everything recorded has been done again."""
         if self._position < len(self.recording.entries):
             entry = self.recording.entries[self._position]
             raise TraceError(
@@ -67,7 +67,7 @@ class Replay(RunningTrace):
             )
 
     def compute(self, engine: ReferenceEngine | None, variables: Sequence[Var]) -> dict[int, Array]:
-        """The values of variables; by the compiled graph, unless part of them is computed already."""
+        """Return the values of variables; by the compiled graph, unless part of them is computed already."""
         if self.evaluator is None and engine is not None:
             return run(engine, self.recording, self.feeds, variables)
         evaluator = self._evaluator()
@@ -169,7 +169,7 @@ class Replay(RunningTrace):
         )
 
     def value(self, tensor: Tensor) -> Array:
-        """The value of a tensor, which the code inside reads."""
+        """Return the value of a tensor, which the code inside reads."""
         if tensor._value is None:
             assert tensor._var is not None
             tensor._value = self._evaluator().value(tensor._var)
@@ -181,7 +181,7 @@ class Replay(RunningTrace):
         return self.evaluator
 
     def shape(self, tensor: Tensor) -> Shape:
-        """The shape of a tensor for the shapes of this call's arguments."""
+        """Return the shape of a tensor for the shapes of this call's arguments."""
         var = tensor._var
         assert var is not None
         known = self._inference(var)
@@ -202,14 +202,14 @@ class Replay(RunningTrace):
         return found.known
 
     def chosen(self, key: tuple[Any, ...], choice: bool) -> bool:
-        """What was chosen in the recorded call."""
+        """Return what was chosen in the recorded call."""
         return self.recording.choices.get(key, choice)
 
     def measured(self, tensor: Tensor) -> None:
-        """The Python code runs again, with the sizes of this call."""
+        """Return the Python code runs again, with the sizes of this call."""
 
     def named(self, tensor: Tensor, name: str) -> None:
-        """Names were recorded in the first call."""
+        """Do nothing: names were recorded in the first call."""
 
 
 def _called(type: str, params: tuple[Record, ...]) -> str:

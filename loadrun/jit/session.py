@@ -32,17 +32,17 @@ class RunningTrace(Session):
         self._live.append(weakref.ref(tensor))
 
     def alive(self) -> list[Tensor]:
-        """The tensors of the session that somebody else still holds."""
+        """Return the tensors of the session that somebody else still holds."""
         self.sizes.clear()
         found = (r() for r in self._live)
         return [t for t in found if t is not None and t._session is self]
 
     def detached(self, tensor: Tensor) -> bool:
-        """Whether a tensor is a constant, so that its sizes are numbers."""
+        """Tell whether a tensor is a constant, so that its sizes are numbers."""
         return tensor._var is None or tensor._var.id in self.recording.static
 
     def fluid(self, tensor: Tensor) -> bool:
-        """Whether the data may decide how large a tensor is."""
+        """Tell whether the data may decide how large a tensor is."""
         return tensor._var is not None and tensor._var.id in self.recording.fluid
 
     def leave(self) -> None:

@@ -101,14 +101,14 @@ class Traced(Dumps):
         )
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
-        """The method of an instance, with a recording of its own."""
+        """Return the method of an instance, with a recording of its own."""
         if instance is None or self._owner is not None or not hasattr(self._function, "__get__"):
             return self
         state = self._methods.state(instance, TraceState)
         return type(self)(self._function, self.options, instance, state)
 
     def __reduce__(self) -> Any:
-        """Copies are traced anew."""
+        """Reduce to what copies are made of, which are traced anew."""
         return reduced(self, self._function, self.options, self._owner)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -132,7 +132,7 @@ class Traced(Dumps):
         return outputs
 
     def get_profile(self) -> dict[str, Any]:
-        """What the operators took in the last compiled call, in the form of MegEngine's profile.
+        """Return what the operators took in the last compiled call, in the form of MegEngine's profile.
 
         Raises:
             TraceError: `profiling` was not asked for, or no compiled call has run.

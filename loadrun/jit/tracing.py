@@ -17,7 +17,7 @@ __all__ = ["exclude_from_trace", "is_tracing", "trace"]
 
 
 def is_tracing() -> bool:
-    """Whether the code that runs is being recorded or compared with a recording."""
+    """Tell whether the code that runs is being recorded or compared with a recording."""
     return active() is not None
 
 

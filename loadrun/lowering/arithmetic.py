@@ -19,36 +19,36 @@ __all__ = ["absolute_power", "clipped", "integer_power", "maximum", "minimum", "
 
 @ufunc("add")
 def add(x: Tensor, y: Tensor) -> Tensor:
-    """Sum; of booleans, or."""
+    """Add; booleans are joined by or."""
     return elem(M.OR if is_bool(x) else M.ADD, x, y)
 
 
 @ufunc("subtract")
 def subtract(x: Tensor, y: Tensor) -> Tensor:
-    """Difference."""
+    """Subtract."""
     return elem(M.SUB, x, y)
 
 
 @ufunc("multiply", uint16="int16")
 def multiply(x: Tensor, y: Tensor) -> Tensor:
-    """Product; of booleans, and."""
+    """Multiply; booleans are joined by and."""
     return elem(M.AND if is_bool(x) else M.MUL, x, y)
 
 
 @ufunc("true_divide")
 def true_divide(x: Tensor, y: Tensor) -> Tensor:
-    """Quotient, always floating-point."""
+    """Divide; the result is always floating-point."""
     return elem(M.TRUE_DIV, x, y)
 
 
 def _signs_differ(x: Tensor, y: Tensor) -> Tensor:
-    """A negative number where the signs of non-zero `x` and `y` differ."""
+    """Return a negative number where the signs of non-zero `x` and `y` differ."""
     return elem(M.MUL, elem(M.SIGN, x), elem(M.SIGN, y))
 
 
 @ufunc("remainder")
 def remainder(x: Tensor, y: Tensor) -> Tensor:
-    """Remainder with the divisor's sign."""
+    """Return the remainder with the divisor's sign."""
     rest = elem(M.MOD, x, y)
     if not is_float(x):
         return rest
@@ -57,7 +57,7 @@ def remainder(x: Tensor, y: Tensor) -> Tensor:
 
 @ufunc("fmod")
 def fmod(x: Tensor, y: Tensor) -> Tensor:
-    """Remainder with the dividend's sign."""
+    """Return the remainder with the dividend's sign."""
     if is_float(x):
         return elem(M.MOD, x, y)
     if x._dtype.name == "Uint8":
@@ -67,7 +67,7 @@ def fmod(x: Tensor, y: Tensor) -> Tensor:
 
 @ufunc("floor_divide")
 def floor_divide(x: Tensor, y: Tensor) -> Tensor:
-    """Floor of the quotient; of floats what is left without the remainder, as Python has it."""
+    """Divide and round down; floats as Python does it, by taking the remainder off first."""
     if not is_float(x):
         return elem(M.FLOOR_DIV, x, y)
     rest = elem(M.MOD, x, y)
@@ -82,18 +82,18 @@ def floor_divide(x: Tensor, y: Tensor) -> Tensor:
 
 @ufunc("divmod")
 def divmod_(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """Floor of the quotient, and the remainder."""
+    """Divide and round down; give the remainder too."""
     return floor_divide(x, y), remainder(x, y)
 
 
 def absolute_power(x: Tensor, exponent: float) -> Tensor:
-    """A power by PowC, whose exponent is a parameter: roots and whole powers are exact."""
+    """Return a power by PowC, whose exponent is a parameter: roots and whole powers are exact."""
     return apply1("PowC", P.PowC(exp=exponent), inputs=[x])
 
 
 @ufunc("power", "pow", "float_power", uint16="int16")
 def power(x: Tensor, y: Tensor) -> Tensor:
-    """Power; whole powers of integers by multiplication."""
+    """Raise to a power; whole powers of integers by multiplication."""
     exponent = known(y)
     if not is_float(x):
         if exponent is None:
@@ -122,7 +122,7 @@ def _root(x: Tensor) -> Tensor:
 
 
 def integer_power(x: Tensor, y: Tensor, exponent: np.ndarray[Any, Any]) -> Tensor:
-    """Whole powers of integers by repeated squaring, wrapping as numpy's do.
+    """Raise integers to a whole power by repeated squaring, wrapping as numpy does.
 
     Raises:
         ValueError: a negative exponent.
@@ -145,37 +145,37 @@ def integer_power(x: Tensor, y: Tensor, exponent: np.ndarray[Any, Any]) -> Tenso
 
 @ufunc("negative")
 def negative(x: Tensor) -> Tensor:
-    """The negative."""
+    """Return the negative."""
     return elem(M.NEGATE, x)
 
 
 @ufunc("positive", "conjugate")
 def positive(x: Tensor) -> Tensor:
-    """The number itself."""
+    """Return the number itself."""
     return x
 
 
 @ufunc("absolute", "fabs")
 def absolute(x: Tensor) -> Tensor:
-    """The absolute value."""
+    """Return the absolute value."""
     return x if is_bool(x) or x._dtype.name == "Uint8" else elem(M.ABS, x)
 
 
 @ufunc("sign")
 def sign(x: Tensor) -> Tensor:
-    """-1, 0 or 1; NaN stays."""
+    """Return -1, 0 or 1; NaN stays."""
     return e.with_nan_of(elem(M.SIGN, x), x)
 
 
 @ufunc("square", uint16="int16")
 def square(x: Tensor) -> Tensor:
-    """The square."""
+    """Return the square."""
     return elem(M.SQUARE, x)
 
 
 @ufunc("reciprocal")
 def reciprocal(x: Tensor) -> Tensor:
-    """One divided by the number; of integers without fraction."""
+    """Return one divided by the number; of integers without fraction."""
     if is_float(x):
         return elem(M.TRUE_DIV, number(1, x), x)
     ones = elem(M.EQ, x, number(1, x))
@@ -187,7 +187,7 @@ def reciprocal(x: Tensor) -> Tensor:
 
 @ufunc("maximum")
 def maximum(x: Tensor, y: Tensor) -> Tensor:
-    """The larger; NaN where one is NaN."""
+    """Return the larger; NaN where one is NaN."""
     if is_bool(x):
         return elem(M.OR, x, y)
     return e.with_nan_of(elem(M.MAX, x, y), x, y)
@@ -195,7 +195,7 @@ def maximum(x: Tensor, y: Tensor) -> Tensor:
 
 @ufunc("minimum")
 def minimum(x: Tensor, y: Tensor) -> Tensor:
-    """The smaller; NaN where one is NaN."""
+    """Return the smaller; NaN where one is NaN."""
     if is_bool(x):
         return elem(M.AND, x, y)
     return e.with_nan_of(elem(M.MIN, x, y), x, y)
@@ -210,18 +210,18 @@ def _without_nan(mode: P.ElemwiseMode, x: Tensor, y: Tensor) -> Tensor:
 
 @ufunc("fmax")
 def fmax(x: Tensor, y: Tensor) -> Tensor:
-    """The larger; NaN only where both are NaN."""
+    """Return the larger; NaN only where both are NaN."""
     return maximum(x, y) if is_bool(x) else _without_nan(M.MAX, x, y)
 
 
 @ufunc("fmin")
 def fmin(x: Tensor, y: Tensor) -> Tensor:
-    """The smaller; NaN only where both are NaN."""
+    """Return the smaller; NaN only where both are NaN."""
     return minimum(x, y) if is_bool(x) else _without_nan(M.MIN, x, y)
 
 
 def clipped(x: Tensor, low: Tensor | None, high: Tensor | None) -> Tensor:
-    """Between two bounds of the same dtype; NaN stays."""
+    """Limit to two bounds of the same dtype; NaN stays."""
     y = x
     if low is not None:
         y = elem(M.MAX, y, low)
@@ -242,7 +242,7 @@ def clip(
     dtype: Any = None,
     casting: Any = None,
 ) -> Tensor:
-    """Between two bounds, either of which may be absent."""
+    """Limit to two bounds, either of which may be absent."""
     low = min if a_min is None else a_min
     high = max if a_max is None else a_max
     bounds = [b for b in (low, high) if b is not None]
@@ -262,19 +262,19 @@ def clip(
 
 @ufunc("floor")
 def floor(x: Tensor) -> Tensor:
-    """The next whole number below."""
+    """Return the next whole number below."""
     return elem(M.FLOOR, x) if is_float(x) else x
 
 
 @ufunc("ceil")
 def ceil(x: Tensor) -> Tensor:
-    """The next whole number above."""
+    """Return the next whole number above."""
     return elem(M.CEIL, x) if is_float(x) else x
 
 
 @ufunc("trunc")
 def trunc(x: Tensor) -> Tensor:
-    """The whole part."""
+    """Return the whole part."""
     if not is_float(x):
         return x
     return e.with_nan_of(elem(M.MUL, elem(M.FLOOR, elem(M.ABS, x)), elem(M.SIGN, x)), x)
@@ -282,14 +282,14 @@ def trunc(x: Tensor) -> Tensor:
 
 @lowers("fix")
 def fix(x: Any, out: Any = None) -> Tensor:
-    """The whole part, floating-point."""
+    """Return the whole part, floating-point."""
     y = operand(x)
     return trunc(y if is_float(y) else e.cast(y, narrow(np.float64)))
 
 
 @ufunc("rint")
 def rint(x: Tensor) -> Tensor:
-    """The nearest whole number; halves go to the even one, where MegEngine's own ROUND goes away from zero."""
+    """Return the nearest whole number; halves go to the even one, where MegEngine's own ROUND goes away from zero."""
     if not is_float(x):
         return x
     half = number(0.5, x)
@@ -300,7 +300,7 @@ def rint(x: Tensor) -> Tensor:
 
 @lowers("round", "around", "round_")
 def round_(a: Any, decimals: int = 0, out: Any = None) -> Tensor:
-    """Rounded to decimals, halves to the even digit."""
+    """Round to decimals, halves to the even digit."""
     x = operand(a)
     if not is_float(x):
         if decimals >= 0 or dtype_of(a).kind == "b":

@@ -66,7 +66,7 @@ class Array(ArrayMethods, Tensor):  # type: ignore[misc]
 
     @classmethod
     def _around(cls: type[T], value: Tensor, *, ordered: bool = True, scalar: bool = False) -> T:
-        """A new array with memory of its own."""
+        """Return a new array with memory of its own."""
         return cls._of_cell(Cell(value, ordered=ordered, scalar=scalar))
 
     @classmethod
@@ -76,14 +76,14 @@ class Array(ArrayMethods, Tensor):  # type: ignore[misc]
         return x
 
     def _viewed(self, part: Part) -> Array:
-        """A view of this array."""
+        """Return a view of this array."""
         cell = self._cell.view(part)
         # Read at once, so that views and copies are recorded in the same order.
         cell.read()
         return Array._of_cell(cell)
 
     def view(self, dtype: Any = None) -> Array:
-        """A view of the whole array.
+        """Return a view of the whole array.
 
         Raises:
             TraceError: another dtype, since bytes cannot be read anew.
@@ -111,7 +111,7 @@ class Array(ArrayMethods, Tensor):  # type: ignore[misc]
         return made
 
     def ravel(self, order: str = "C") -> Array:
-        """The values as a vector: a view where the array is contiguous."""
+        """Return the values as a vector: a view where the array is contiguous."""
         base = self._viewed(permuted(range(self.ndim)[::-1])) if order == "F" else self
         shadow = base._cell.shadow()
         # A vector with gaps could be a view, but is not: the result is contiguous.
@@ -250,19 +250,19 @@ class Array(ArrayMethods, Tensor):  # type: ignore[misc]
 
 
 def _joined(value: Any) -> Any:
-    """A nested list of arrays as one tensor."""
+    """Return a nested list of arrays as one tensor."""
     if isinstance(value, (list, tuple)):
         return list_as_tensor(value)
     return value
 
 
 def _same_part(value: Cell, target: Cell, part: Part) -> bool:
-    """Whether a value is the very part that it is assigned to, as in ``x[i] += 1``."""
+    """Tell whether a value is the very part that it is assigned to, as in ``x[i] += 1``."""
     return value.parent is target and value.part is not None and value.part.key == part.key
 
 
 def _read_by_numpy() -> None:
-    """Numpy asks for the value of a traced array where it does not hand over the call.
+    """Answer numpy, which asks for the value of a traced array where it does not hand over the call.
 
     Raises:
         TraceError: it is an index of an ndarray, or is assigned into one.

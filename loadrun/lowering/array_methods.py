@@ -44,7 +44,7 @@ def _in_place(ufunc: np.ufunc) -> Any:
 
 
 def _method(name: str) -> Any:
-    """A method that is numpy's function of that name with the array first."""
+    """Return a method that is numpy's function of that name with the array first."""
 
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
         return getattr(np, name)(self, *args, **kwargs)
@@ -119,11 +119,11 @@ class ArrayMethods:
     trace, var = _method("trace"), _method("var")
 
     def clip(self, min: Any = None, max: Any = None, out: Any = None, **kwargs: Any) -> Any:
-        """``np.clip`` of the array."""
+        """Compute ``np.clip`` of the array."""
         return np.clip(cast(Any, self), min, max, out=out, **kwargs)
 
     def compress(self, condition: Any, axis: int | None = None, out: Any = None) -> Any:
-        """``np.compress`` of the array."""
+        """Compute ``np.compress`` of the array."""
         return np.compress(condition, cast(Any, self), axis, out)
 
     def transpose(self, *axes: Any) -> Any:
@@ -171,7 +171,7 @@ class ArrayMethods:
     def astype(
         self, dtype: Any, order: str = "K", casting: str = "unsafe", subok: bool = True, copy: bool = True
     ) -> Any:
-        """The values converted to another dtype, which is narrowed as all dtypes are.
+        """Return the values converted to another dtype, which is narrowed as all dtypes are.
 
         Raises:
             TypeError: `casting` does not allow it.
@@ -189,12 +189,12 @@ class ArrayMethods:
         return type(x)._around(value, ordered=x._cell.ordered or order == "C", scalar=x._cell.scalar)
 
     def copy(self, order: str = "C") -> Any:
-        """The same values in memory of their own."""
+        """Return the same values in memory of their own."""
         x = cast("Array", self)
         return type(x)._around(x._cell.read(), ordered=order == "C" or (order == "K" and x._cell.ordered))
 
     def flatten(self, order: str = "C") -> Any:
-        """The values as a vector in memory of its own."""
+        """Return the values as a vector in memory of its own."""
         return cast("Array", self).ravel(order).copy()
 
     def fill(self, value: Any) -> None:
@@ -212,11 +212,11 @@ class ArrayMethods:
         self.sort(axis)
 
     def item(self, *args: Any) -> Any:
-        """One element as a Python number; reads the value."""
+        """Return one element as a Python number; reads the value."""
         return cast("Array", self).numpy().item(*args)
 
     def tobytes(self, order: str = "C") -> bytes:
-        """The bytes of the value, in the narrowed dtype; reads the value."""
+        """Return the bytes of the value, in the narrowed dtype; reads the value."""
         return cast("Array", self).numpy().tobytes(cast(Any, order))
 
     def __array_namespace__(self, *, api_version: str | None = None) -> Any:

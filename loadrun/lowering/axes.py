@@ -18,7 +18,7 @@ AxisError: Any = getattr(np, "exceptions", np).AxisError
 
 
 def axis_of(axis: Any, ndim: int) -> int:
-    """One axis counted from 0.
+    """Return one axis counted from 0.
 
     Raises:
         AxisError: there is no such axis.
@@ -33,7 +33,7 @@ def axis_of(axis: Any, ndim: int) -> int:
 
 
 def axes_of(axis: Any, ndim: int) -> list[int]:
-    """Several axes counted from 0, in order; all of them for None.
+    """Return several axes counted from 0, in order; all of them for None.
 
     Raises:
         AxisError: there is no such axis.
@@ -55,7 +55,7 @@ def axes_of(axis: Any, ndim: int) -> list[int]:
 
 
 def given_shape(shape: Any) -> tuple[int, ...]:
-    """A shape from one size or several: numbers, sizes that the graph follows, or arrays of them."""
+    """Return a shape from one size or several: numbers, sizes that the graph follows, or arrays of them."""
     if isinstance(shape, (int, np.integer)):
         return (shape if isinstance(shape, Dim) else int(shape),)
     if isinstance(shape, Tensor) and not e.sizes(shape):
@@ -64,7 +64,7 @@ def given_shape(shape: Any) -> tuple[int, ...]:
 
 
 def checked_shape(shape: Sequence[int], now: tuple[int, ...]) -> tuple[int, ...]:
-    """The target as plain numbers.
+    """Return the target as plain numbers.
 
     Raises:
         ValueError: it has another number of elements.

@@ -38,7 +38,7 @@ def _like(a: Any, value: Any, dtype: Any, shape: Any) -> Tensor:
 def zeros_like(
     a: Any, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None, *, device: Any = None
 ) -> Tensor:
-    """Zeros of an array's shape and dtype; so is ``empty_like``."""
+    """Return zeros of an array's shape and dtype; so is ``empty_like``."""
     return _like(a, 0, dtype, shape)
 
 
@@ -46,7 +46,7 @@ def zeros_like(
 def ones_like(
     a: Any, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None, *, device: Any = None
 ) -> Tensor:
-    """Ones of an array's shape and dtype."""
+    """Return ones of an array's shape and dtype."""
     return _like(a, 1, dtype, shape)
 
 
@@ -61,7 +61,7 @@ def full_like(
     *,
     device: Any = None,
 ) -> Tensor:
-    """One value in an array's shape and dtype."""
+    """Return one value in an array's shape and dtype."""
     value = operand(fill_value)
     want = dtype_of(operand(a)) if dtype is None else dtype
     if e.sizes(value):
@@ -72,19 +72,19 @@ def full_like(
 
 @lowers("zeros", "empty")
 def zeros(shape: Any, dtype: Any = float, order: str = "C", *, device: Any = None) -> Tensor:
-    """Zeros, with ``like=``."""
+    """Return zeros, with ``like=``."""
     return _filled(0, shape, dtype or float)
 
 
 @lowers("ones")
 def ones(shape: Any, dtype: Any = None, order: str = "C", *, device: Any = None) -> Tensor:
-    """Ones, with ``like=``."""
+    """Return ones, with ``like=``."""
     return _filled(1, shape, dtype or float)
 
 
 @lowers("full")
 def full(shape: Any, fill_value: Any, dtype: Any = None, order: str = "C", *, device: Any = None) -> Tensor:
-    """One value, with ``like=`` or a traced value."""
+    """Return one value, with ``like=`` or a traced value."""
     value = operand(fill_value)
     want = dtype_of(value) if dtype is None else dtype
     if e.sizes(value):
@@ -102,20 +102,20 @@ def _diagonal(rows: Any, columns: Any, k: int) -> Tensor:
 def eye(
     N: Any, M: Any = None, k: int = 0, dtype: Any = float, order: str = "C", *, device: Any = None
 ) -> Tensor:
-    """Ones on a diagonal, with ``like=``."""
+    """Return ones on a diagonal, with ``like=``."""
     (rows,), (columns,) = given_shape(N), given_shape(N if M is None else M)
     return e.cast(_diagonal(rows, columns, k), narrow(dtype))
 
 
 @lowers("identity")
 def identity(n: Any, dtype: Any = None) -> Tensor:
-    """Ones on the diagonal of a square, with ``like=``."""
+    """Return ones on the diagonal of a square, with ``like=``."""
     return eye(n, dtype=dtype or float)
 
 
 @lowers("tri")
 def tri(N: Any, M: Any = None, k: int = 0, dtype: Any = float) -> Tensor:
-    """Ones at and below a diagonal, with ``like=``."""
+    """Return ones at and below a diagonal, with ``like=``."""
     (rows,), (columns,) = given_shape(N), given_shape(N if M is None else M)
     i, j = e.arange(rows), e.arange(columns)
     i = elem(e.M.ADD, i, e.number(k, i)) if k else i
@@ -126,7 +126,7 @@ def tri(N: Any, M: Any = None, k: int = 0, dtype: Any = float) -> Tensor:
 def arange(
     *args: Any, start: Any = None, stop: Any = None, step: Any = None, dtype: Any = None, device: Any = None
 ) -> Tensor:
-    """Evenly spaced numbers, with ``like=``; sizes of traced arrays as bounds are followed."""
+    """Return evenly spaced numbers, with ``like=``; sizes of traced arrays as bounds are followed."""
     given = [*args]
     if len(given) == 1:
         given = [0 if start is None else start, given[0]]
@@ -170,7 +170,7 @@ def linspace(
     *,
     device: Any = None,
 ) -> Any:
-    """Evenly spaced numbers between traced ends, along a new axis."""
+    """Return evenly spaced numbers between traced ends, along a new axis."""
     kind = narrow(np.result_type(common([start, stop]), np.float32))
     a, b = operand(start, kind), operand(stop, kind)
     count = given_shape(num)[0]
@@ -198,7 +198,7 @@ def linspace(
 def array(
     object: Any, dtype: Any = None, *, copy: Any = True, order: Any = "K", subok: bool = False, ndmin: int = 0
 ) -> Any:
-    """A traced array of a nested list of arrays and numbers, with ``like=``."""
+    """Return a traced array of a nested list of arrays and numbers, with ``like=``."""
     found = stacked(object, None if dtype is None else narrow(dtype))
     missing = ndmin - len(e.sizes(found))
     return e.add_axes(found, [*range(missing)]) if missing > 0 else found
@@ -206,7 +206,7 @@ def array(
 
 @lowers("asarray", "asanyarray", "ascontiguousarray", "asfortranarray", "require")
 def asarray(a: Any, dtype: Any = None, order: Any = None, *, device: Any = None, copy: Any = None) -> Any:
-    """The array itself where it is one, with ``like=``."""
+    """Return the array itself where it is one, with ``like=``."""
     if isinstance(a, Tensor) and not copy and (dtype is None or narrow(dtype) == a.dtype):
         return a
     return stacked(a, None if dtype is None else narrow(dtype))
@@ -214,13 +214,13 @@ def asarray(a: Any, dtype: Any = None, order: Any = None, *, device: Any = None,
 
 @lowers("copy")
 def copy(a: Any, order: str = "K", subok: bool = False) -> Any:
-    """The same values in memory of their own."""
+    """Return the same values in memory of their own."""
     return a.copy(order) if isinstance(a, Array) else operand(a)
 
 
 @lowers("astype")
 def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: Any = None) -> Any:
-    """The values converted to another dtype."""
+    """Return the values converted to another dtype."""
     return x.astype(dtype)
 
 
@@ -229,7 +229,7 @@ def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: Any = None) -> A
 
 @lowers("meshgrid")
 def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = "xy") -> Any:
-    """Coordinates of a grid, one array an axis."""
+    """Return coordinates of a grid, one array an axis."""
     if indexing not in ("xy", "ij"):
         raise ValueError("Valid values for `indexing` are 'xy' and 'ij'.")
     n = len(xi)

@@ -14,7 +14,7 @@ __all__ = ["einsum"]
 
 
 def _interleaved(operands: Sequence[Any]) -> tuple[str, list[Any]]:
-    """The form ``einsum(a, [0, 1], b, [1, 2], [0, 2])`` as subscripts and operands."""
+    """Return the form ``einsum(a, [0, 1], b, [1, 2], [0, 2])`` as subscripts and operands."""
     arrays = [*operands[0 : len(operands) - len(operands) % 2 : 2]]
     lists = [*operands[1::2]]
 
@@ -34,7 +34,7 @@ def einsum(
     order: str = "K",
     casting: str = "safe",
 ) -> Tensor:
-    """Einstein summation, contracted pair by pair in numpy's greedy order."""
+    """Sum as Einstein does, contracting pair by pair in numpy's greedy order."""
     if not operands:
         raise ValueError("must specify the einstein sum subscripts string and at least one operand")
     if isinstance(operands[0], str):

@@ -110,7 +110,7 @@ def _arranged(parts: Sequence[Any], shape: tuple[int, ...], dots: bool) -> Selec
 
 
 def _part(value: Any) -> Any:
-    """One entry of an index in a common form: None, ..., slice, int, or a tensor of integers or booleans."""
+    """Return one entry of an index in a common form: None, ..., slice, int, or a tensor of integers or booleans."""
     if value is None or value is Ellipsis or isinstance(value, (slice, Dim)):
         return value
     if isinstance(value, (bool, np.bool_)):
@@ -172,7 +172,7 @@ def _checked(index: Tensor, size: int, axis: int) -> Tensor:
 
 
 def _bounds(s: slice, size: int, axis: int) -> tuple[e.Index | None, e.Index | None]:
-    """A slice as Subtensor takes it, which refuses bounds before the beginning, and what must be cut before.
+    """Return a slice as Subtensor takes it, which refuses bounds before the beginning, and what must be cut before.
 
     Both are None where they take everything.
     """
@@ -200,7 +200,7 @@ def _bounds(s: slice, size: int, axis: int) -> tuple[e.Index | None, e.Index | N
 
 
 def _turned(begin: Any, end: Any, size: int, axis: int) -> e.Index:
-    """The part from which a slice with a negative step takes, the last element of the part first."""
+    """Return the part from which a slice with a negative step takes, the last element of the part first."""
     low = None if end is None else size if type(end) is int and end == -1 else _not_before(end + 1, size)
     high = None if begin is None or (type(begin) is int and begin == -1) else _not_before(begin + 1, size)
     return axis, low, high, None, None
@@ -223,7 +223,7 @@ def _places(entries: Sequence[Any]) -> list[int]:
 
 
 def part_of(x: Tensor, found: Selection) -> Part:
-    """The view that a basic index is."""
+    """Return the view that a basic index is."""
     items = sorted([*found.slices, *((a, None, None, None, v) for a, v in found.integers.items())])
     front = found.front
     new = _places([v for v in found.entries if v is None or isinstance(v, str)])
@@ -261,7 +261,7 @@ def part_of(x: Tensor, found: Selection) -> Part:
 
 
 def _advanced(found: Selection) -> list[tuple[int, Tensor]]:
-    """The index tensors by axis of the sliced array with its new axes."""
+    """Return the index tensors by axis of the sliced array with its new axes."""
     return [
         (i, v if isinstance(v, Tensor) else operand(v, np.int32))
         for i, v in enumerate(found.entries)
@@ -270,7 +270,7 @@ def _advanced(found: Selection) -> list[tuple[int, Tensor]]:
 
 
 def read(x: Tensor, found: Selection) -> Tensor:
-    """What an index with arrays selects, as a copy."""
+    """Return what an index with arrays selects, as a copy."""
     if found.mask is not None:
         if len(e.sizes(found.mask)) == len(e.sizes(x)):
             return e.cond_take(x, found.mask)[0]
@@ -280,7 +280,7 @@ def read(x: Tensor, found: Selection) -> Tensor:
 
 
 def nonzero(mask: Tensor) -> list[Tensor]:
-    """The coordinates where a boolean tensor is true, one int32 vector an axis."""
+    """Return the coordinates where a boolean tensor is true, one int32 vector an axis."""
     value = e.known(mask)
     if value is not None:
         return [const(v.astype(np.int32)) for v in np.nonzero(value)]
@@ -299,7 +299,7 @@ def nonzero(mask: Tensor) -> list[Tensor]:
 
 
 def assign(x: Tensor, found: Selection, value: Tensor, add: bool = False) -> Tensor:
-    """`x` with what an index with arrays selects replaced by a value (or with the value added to it)."""
+    """Return `x` with what an index with arrays selects replaced by a value (or with the value added to it)."""
     if found.mask is not None:
         return _assign_masked(x, found.mask, value, add)
     if found.front:
@@ -314,7 +314,7 @@ def assign(x: Tensor, found: Selection, value: Tensor, add: bool = False) -> Ten
 
 
 def fitted(value: Tensor, shape: Sequence[int]) -> Tensor:
-    """The value without leading axes of size 1 that the selection has not, as numpy allows."""
+    """Drop leading axes of size 1 that the selection does not have, as numpy allows."""
     extra = len(e.sizes(value)) - len(shape)
     if extra <= 0:
         return value
@@ -358,6 +358,6 @@ def _assign_masked(x: Tensor, mask: Tensor, value: Tensor, add: bool) -> Tensor:
 
 
 def basic_value(x: Tensor, part: Part, value: Tensor) -> Tensor:
-    """The value broadcast to the part that it is assigned to."""
+    """Return the value broadcast to the part that it is assigned to."""
     want = part.get(x).shape
     return e.broadcast(fitted(value, want), want) if want else e.reshape(value, ())

@@ -23,7 +23,7 @@ __all__ = ["joined", "padded"]
 
 
 def _tensors(arrays: Sequence[Any], dtype: Any = None) -> list[Tensor]:
-    """Tensors of one dtype."""
+    """Return tensors of one dtype."""
     parts = [stacked(a) if isinstance(a, (list, tuple)) else a for a in arrays]
     # In a sequence of arrays a Python number is an array of its own.
     parts = [np.asarray(a) if weak(a) and not isinstance(a, Followed) else a for a in parts]
@@ -32,7 +32,7 @@ def _tensors(arrays: Sequence[Any], dtype: Any = None) -> list[Tensor]:
 
 
 def joined(xs: Sequence[Tensor], axis: int) -> Tensor:
-    """Tensors of one dtype joined; shapes are checked as numpy does."""
+    """Return tensors of one dtype joined; shapes are checked as numpy does."""
     first = e.sizes(xs[0])
     for i, x in enumerate(xs):
         now = e.sizes(x)
@@ -53,7 +53,7 @@ def joined(xs: Sequence[Tensor], axis: int) -> Tensor:
 def concatenate(
     arrays: Any, axis: Any = 0, out: Any = None, *, dtype: Any = None, casting: str = "same_kind"
 ) -> Tensor:
-    """Arrays joined along an axis, of their common dtype."""
+    """Return arrays joined along an axis, of their common dtype."""
     xs = _tensors([*arrays], dtype)
     if axis is None:
         return e.concat([e.flat(x) for x in xs], 0)
@@ -66,7 +66,7 @@ def concatenate(
 def stack(
     arrays: Any, axis: int = 0, out: Any = None, *, dtype: Any = None, casting: str = "same_kind"
 ) -> Tensor:
-    """Arrays of one shape joined along a new axis."""
+    """Return arrays of one shape joined along a new axis."""
     xs = _tensors([*arrays], dtype)
     if len({e.sizes(x) for x in xs}) > 1:
         raise ValueError("all input arrays must have the same shape")
@@ -80,33 +80,33 @@ def _lifted(found: Any) -> list[Any]:
 
 @lowers("vstack", "row_stack")
 def vstack(tup: Any, *, dtype: Any = None, casting: str = "same_kind") -> Tensor:
-    """Arrays on top of each other."""
+    """Return arrays on top of each other."""
     return concatenate(_lifted(atleast_2d(*_tensors([*tup]))), 0, dtype=dtype)
 
 
 @lowers("hstack")
 def hstack(tup: Any, *, dtype: Any = None, casting: str = "same_kind") -> Tensor:
-    """Arrays side by side."""
+    """Return arrays side by side."""
     parts = _lifted(atleast_1d(*_tensors([*tup])))
     return concatenate(parts, 0 if len(e.sizes(parts[0])) == 1 else 1, dtype=dtype)
 
 
 @lowers("dstack")
 def dstack(tup: Any) -> Tensor:
-    """Arrays behind each other."""
+    """Return arrays behind each other."""
     return concatenate(_lifted(atleast_3d(*_tensors([*tup]))), 2)
 
 
 @lowers("column_stack")
 def column_stack(tup: Any) -> Tensor:
-    """Vectors as columns."""
+    """Return vectors as columns."""
     parts = [e.add_axes(x, [1]) if len(e.sizes(x)) == 1 else x for x in _tensors([*tup])]
     return concatenate(parts, 1)
 
 
 @lowers("block")
 def block(arrays: Any) -> Tensor:
-    """Nested lists of blocks: the innermost lists are joined along the last axis."""
+    """Join nested lists of blocks, the innermost lists along the last axis."""
 
     def depth(v: Any) -> int:
         return 1 + max(map(depth, v)) if isinstance(v, list) else 0
@@ -127,13 +127,13 @@ def block(arrays: Any) -> Tensor:
 
 @lowers("append")
 def append(arr: Any, values: Any, axis: Any = None) -> Tensor:
-    """Values behind an array."""
+    """Return values behind an array."""
     return concatenate((arr, values), axis)
 
 
 @lowers("insert")
 def insert(arr: Any, obj: Any, values: Any, axis: Any = None) -> Tensor:
-    """Values before one place."""
+    """Return values before one place."""
     x, at = flat_or(arr, axis, strict=True)
     if isinstance(obj, Tensor) or np.ndim(obj) or isinstance(obj, slice):
         raise refused("np.insert is traced for one place given as a number")
@@ -153,7 +153,7 @@ def insert(arr: Any, obj: Any, values: Any, axis: Any = None) -> Tensor:
 
 @lowers("delete")
 def delete(arr: Any, obj: Any, axis: Any = None) -> Tensor:
-    """An array without some places."""
+    """Return an array without some places."""
     x, at = flat_or(arr, axis, strict=True)
     n = e.sizes(x)[at]
     if isinstance(obj, Tensor):
@@ -180,7 +180,7 @@ def _between(ary: Any, bounds: Sequence[Any], axis: int) -> list[Any]:
 
 
 def _bounds(n: int, parts: int, *, equal: bool) -> list[Any]:
-    """Where parts begin; the first ones are one longer where it does not divide, unless they must be `equal`."""
+    """Tell where parts begin; the first ones are one longer where it does not divide, unless they must be `equal`."""
     if not isinstance(n, Dim):
         return [i * (n // parts) + min(i, n % parts) for i in range(parts + 1)]
     if equal:
@@ -201,7 +201,7 @@ def _bounds(n: int, parts: int, *, equal: bool) -> list[Any]:
 
 @lowers("array_split")
 def array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
-    """Views of parts along an axis."""
+    """Return views of parts along an axis."""
     return _parts(ary, indices_or_sections, axis, equal=False)
 
 
@@ -219,7 +219,7 @@ def _parts(ary: Any, indices_or_sections: Any, axis: int, *, equal: bool) -> lis
 
 @lowers("split")
 def split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
-    """Views of equal parts along an axis, or of parts between places."""
+    """Return views of equal parts along an axis, or of parts between places."""
     x = operand(ary)
     if isinstance(indices_or_sections, (int, np.integer)):
         n = e.sizes(x)[axis_of(axis, len(e.sizes(x)))]
@@ -230,25 +230,25 @@ def split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
 
 @lowers("hsplit")
 def hsplit(ary: Any, indices_or_sections: Any) -> list[Any]:
-    """`split` along axis 1, of a vector along axis 0."""
+    """Do `split` along axis 1, of a vector along axis 0."""
     return split(ary, indices_or_sections, 1 if len(e.sizes(operand(ary))) > 1 else 0)
 
 
 @lowers("vsplit")
 def vsplit(ary: Any, indices_or_sections: Any) -> list[Any]:
-    """`split` along axis 0."""
+    """Do `split` along axis 0."""
     return split(ary, indices_or_sections, 0)
 
 
 @lowers("dsplit")
 def dsplit(ary: Any, indices_or_sections: Any) -> list[Any]:
-    """`split` along axis 2."""
+    """Do `split` along axis 2."""
     return split(ary, indices_or_sections, 2)
 
 
 @lowers("unstack")
 def unstack(x: Any, /, *, axis: int = 0) -> tuple[Any, ...]:
-    """Views of the slices along an axis."""
+    """Return views of the slices along an axis."""
     at = axis_of(axis, len(e.sizes(operand(x))))
     return tuple(indexed(x, (*(slice(None),) * at, i, ...)) for i in range(e.sizes(operand(x))[at]))
 
@@ -270,7 +270,7 @@ def _widths(pad_width: Any, ndim: int) -> list[tuple[int, int]]:
 
 @lowers("pad")
 def pad(array: Any, pad_width: Any, mode: str = "constant", **kwargs: Any) -> Tensor:
-    """A border: constant, edge, reflect, symmetric or wrap."""
+    """Return a border: constant, edge, reflect, symmetric or wrap."""
     x = operand(array)
     widths = _widths(pad_width, len(e.sizes(x)))
     if not isinstance(mode, str) or mode not in ("constant", "edge", "reflect", "symmetric", "wrap", "empty"):
@@ -300,7 +300,7 @@ def pad(array: Any, pad_width: Any, mode: str = "constant", **kwargs: Any) -> Te
 
 
 def padded(x: Tensor, widths: Sequence[tuple[int, int]], mode: P.PaddingMode, value: float = 0.0) -> Tensor:
-    """MegEngine's own padding."""
+    """Pad with MegEngine's own operator."""
     if e.is_bool(x):
         return e.cast(padded(e.cast(x, "uint8"), widths, mode, value), "bool")
     offsets = {}
@@ -312,7 +312,7 @@ def padded(x: Tensor, widths: Sequence[tuple[int, int]], mode: P.PaddingMode, va
 
 
 def _constant(x: Tensor, widths: Sequence[tuple[int, int]], values: Any) -> Tensor:
-    """A border of one number, or of another on each side."""
+    """Return a border of one number, or of another on each side."""
     if isinstance(values, Tensor):
         numbers = None
     else:

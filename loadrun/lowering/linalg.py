@@ -42,20 +42,20 @@ def _square(a: Any) -> Tensor:
 
 @lowers("linalg.inv")
 def inv(a: Any) -> Tensor:
-    """Inverse of matrices."""
+    """Return the inverse of matrices."""
     return apply1("MatrixInverse", P.Empty(), inputs=[_square(a)], scalar=False)
 
 
 @lowers("linalg.solve")
 def solve(a: Any, b: Any) -> Tensor:
-    """The inverse of matrices times right-hand sides."""
+    """Return the inverse of matrices times right-hand sides."""
     y = _float(b)
     return product(inv(a), y)
 
 
 @lowers("linalg.matrix_power")
 def matrix_power(a: Any, n: int) -> Tensor:
-    """Repeated product of a matrix with itself."""
+    """Multiply a matrix with itself repeatedly."""
     x = operand(a)
     if n < 0:
         x, n = inv(x), -n
@@ -76,7 +76,7 @@ def matrix_power(a: Any, n: int) -> Tensor:
 
 @lowers("linalg.multi_dot")
 def multi_dot(arrays: Any, *, out: Any = None) -> Tensor:
-    """Product of several matrices, from the left."""
+    """Return the product of several matrices, from the left."""
     found = operand(arrays[0])
     for other in arrays[1:]:
         found = dot(found, other)
@@ -88,13 +88,13 @@ _LARGEST = 16
 
 @lowers("linalg.det")
 def det(a: Any) -> Tensor:
-    """Determinant, by elimination that is unrolled: up to 16 rows."""
+    """Return the determinant, by elimination that is unrolled: up to 16 rows."""
     return _determinant(_square(a))
 
 
 @lowers("linalg.slogdet")
 def slogdet(a: Any) -> tuple[Tensor, Tensor]:
-    """Sign and logarithm of the absolute value of the determinant."""
+    """Return the sign and logarithm of the absolute value of the determinant."""
     found = det(a)
     return elem(M.SIGN, found), elem(M.LOG, elem(M.ABS, found))
 
@@ -105,7 +105,7 @@ def _entry(x: Tensor, i: int, j: int) -> Tensor:
 
 
 def _determinant(x: Tensor) -> Tensor:
-    """The product of the pivots; each step exchanges rows so that the pivot is the largest of its column."""
+    """Return the product of the pivots; each step exchanges rows so that the pivot is the largest of its column."""
     n = e.sizes(x)[-1]
     if n > _LARGEST:
         raise refused(f"np.linalg.det is traced up to {_LARGEST} rows, found {n}")
@@ -144,7 +144,7 @@ def _determinant(x: Tensor) -> Tensor:
 
 @lowers("linalg.svd")
 def svd(a: Any, full_matrices: bool = True, compute_uv: bool = True, hermitian: bool = False) -> Any:
-    """Singular value decomposition; signs of vectors may differ from numpy's."""
+    """Decompose into singular values and vectors, whose signs may differ from numpy's."""
     x = _float(a)
     if len(e.sizes(x)) < 2:
         raise np.linalg.LinAlgError(f"{len(e.sizes(x))}-dimensional array given")
@@ -155,7 +155,7 @@ def svd(a: Any, full_matrices: bool = True, compute_uv: bool = True, hermitian: 
 
 @lowers("linalg.svdvals")
 def svdvals(x: Any, /) -> Tensor:
-    """Singular values."""
+    """Return the singular values."""
     found = svd(x, compute_uv=False)
     assert isinstance(found, Tensor)
     return found
@@ -163,7 +163,7 @@ def svdvals(x: Any, /) -> Tensor:
 
 @lowers("linalg.pinv")
 def pinv(a: Any, rcond: Any = None, hermitian: bool = False, *, rtol: Any = None) -> Tensor:
-    """Pseudo-inverse by the singular values that are not tiny."""
+    """Return the pseudo-inverse by the singular values that are not tiny."""
     u, s, vt = svd(a, full_matrices=False)
     cut = rtol if rcond is None and rtol is not None else 1e-15 if rcond is None else rcond
     largest = extreme(s, True, [len(e.sizes(s)) - 1], True)
@@ -176,7 +176,7 @@ def pinv(a: Any, rcond: Any = None, hermitian: bool = False, *, rtol: Any = None
 
 @lowers("linalg.matrix_rank")
 def matrix_rank(A: Any, tol: Any = None, hermitian: bool = False, *, rtol: Any = None) -> Tensor:
-    """How many singular values are not tiny."""
+    """Return how many singular values are not tiny."""
     x = _float(A)
     s = svdvals(x)
     if tol is None:
@@ -189,7 +189,7 @@ def matrix_rank(A: Any, tol: Any = None, hermitian: bool = False, *, rtol: Any =
 
 @lowers("linalg.cond")
 def cond(x: Any, p: Any = None) -> Tensor:
-    """Condition number, of the largest and smallest singular value or by another norm."""
+    """Return the condition number, of the largest and smallest singular value or by another norm."""
     if p not in (None, 2, -2):
         a = _square(x)
         return elem(M.MUL, norm(a, p, (-2, -1)), norm(inv(a), p, (-2, -1)))
@@ -238,7 +238,7 @@ def _matrix_norm(x: Tensor, order: Any, rows: int, columns: int, keepdims: Any) 
 
 @lowers("linalg.norm")
 def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: Any = False) -> Tensor:
-    """Norm of vectors or matrices."""
+    """Return the norm of vectors or matrices."""
     y = operand(x)
     y = y if e.is_float(y) else e.cast(y, "float32")
     ndim = len(e.sizes(y))
@@ -263,7 +263,7 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: Any = False) -> Te
 
 @lowers("linalg.vector_norm")
 def vector_norm(x: Any, /, *, axis: Any = None, keepdims: Any = False, ord: Any = 2) -> Tensor:
-    """Norm over axes as vectors."""
+    """Return the norm over axes as vectors."""
     y = operand(x)
     y = y if e.is_float(y) else e.cast(y, "float32")
     axes = axes_of(axis, len(e.sizes(y)))
@@ -272,7 +272,7 @@ def vector_norm(x: Any, /, *, axis: Any = None, keepdims: Any = False, ord: Any 
 
 @lowers("linalg.matrix_norm")
 def matrix_norm(x: Any, /, *, keepdims: Any = False, ord: Any = "fro") -> Tensor:
-    """Norm of matrices."""
+    """Return the norm of matrices."""
     y = _float(x)
     ndim = len(e.sizes(y))
     return _matrix_norm(y, ord, ndim - 2, ndim - 1, keepdims)

@@ -20,61 +20,61 @@ _C = P.ElemwiseMultiTypeMode
 
 @ufunc("equal", loop="common")
 def equal(x: Tensor, y: Tensor) -> Tensor:
-    """Whether two numbers are equal."""
+    """Tell whether two numbers are equal."""
     return logical_not(elem(M.XOR, x, y)) if is_bool(x) else compare(_C.EQ, x, y)
 
 
 @ufunc("not_equal", loop="common")
 def not_equal(x: Tensor, y: Tensor) -> Tensor:
-    """Whether two numbers differ."""
+    """Tell whether two numbers differ."""
     return elem(M.XOR, x, y) if is_bool(x) else compare(_C.NEQ, x, y)
 
 
 @ufunc("less", loop="common")
 def less(x: Tensor, y: Tensor) -> Tensor:
-    """Whether the first number is smaller."""
+    """Tell whether the first number is smaller."""
     return elem(M.AND, logical_not(x), y) if is_bool(x) else compare(_C.LT, x, y)
 
 
 @ufunc("less_equal", loop="common")
 def less_equal(x: Tensor, y: Tensor) -> Tensor:
-    """Whether the first number is smaller or equal."""
+    """Tell whether the first number is smaller or equal."""
     return elem(M.OR, logical_not(x), y) if is_bool(x) else compare(_C.LEQ, x, y)
 
 
 @ufunc("greater", loop="common")
 def greater(x: Tensor, y: Tensor) -> Tensor:
-    """Whether the first number is larger."""
+    """Tell whether the first number is larger."""
     return less(y, x)
 
 
 @ufunc("greater_equal", loop="common")
 def greater_equal(x: Tensor, y: Tensor) -> Tensor:
-    """Whether the first number is larger or equal."""
+    """Tell whether the first number is larger or equal."""
     return less_equal(y, x)
 
 
 @ufunc("logical_and", loop="bool")
 def logical_and(x: Tensor, y: Tensor) -> Tensor:
-    """Whether both are true."""
+    """Tell whether both are true."""
     return elem(M.AND, x, y)
 
 
 @ufunc("logical_or", loop="bool")
 def logical_or(x: Tensor, y: Tensor) -> Tensor:
-    """Whether one of both is true."""
+    """Tell whether one of both is true."""
     return elem(M.OR, x, y)
 
 
 @ufunc("logical_xor", loop="bool")
 def logical_xor(x: Tensor, y: Tensor) -> Tensor:
-    """Whether exactly one of both is true."""
+    """Tell whether exactly one of both is true."""
     return elem(M.XOR, x, y)
 
 
 @ufunc("logical_not", loop="bool")
 def logical_not_(x: Tensor) -> Tensor:
-    """Whether it is false."""
+    """Tell whether it is false."""
     return logical_not(x)
 
 
@@ -87,19 +87,19 @@ def _nowhere(x: Tensor) -> Tensor:
 
 @ufunc("isnan", loop="common")
 def isnan(x: Tensor) -> Tensor:
-    """Where it is not a number."""
+    """Tell where it is not a number."""
     return e.is_nan(x) if is_float(x) else _nowhere(x)
 
 
 @ufunc("isinf", loop="common")
 def isinf(x: Tensor) -> Tensor:
-    """Where it is infinite."""
+    """Tell where it is infinite."""
     return compare(_C.ISINF, x) if is_float(x) else _nowhere(x)
 
 
 @ufunc("isfinite", loop="common")
 def isfinite(x: Tensor) -> Tensor:
-    """Where it is neither infinite nor NaN."""
+    """Tell where it is neither infinite nor NaN."""
     if not is_float(x):
         return logical_not(_nowhere(x))
     return logical_not(elem(M.OR, compare(_C.ISINF, x), e.is_nan(x)))
@@ -107,27 +107,27 @@ def isfinite(x: Tensor) -> Tensor:
 
 @lowers("isposinf")
 def isposinf(x: Any, out: Any = None) -> Tensor:
-    """Where it is positive infinity."""
+    """Tell where it is positive infinity."""
     y = operand(x)
     return compare(_C.EQ, y, number(np.inf, y)) if is_float(y) else _nowhere(y)
 
 
 @lowers("isneginf")
 def isneginf(x: Any, out: Any = None) -> Tensor:
-    """Where it is negative infinity."""
+    """Tell where it is negative infinity."""
     y = operand(x)
     return compare(_C.EQ, y, number(-np.inf, y)) if is_float(y) else _nowhere(y)
 
 
 @lowers("isreal")
 def isreal(x: Any) -> Tensor:
-    """True everywhere: there are no complex numbers."""
+    """Return True everywhere: there are no complex numbers."""
     return logical_not(_nowhere(operand(x)))
 
 
 @lowers("isclose")
 def isclose(a: Any, b: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> Tensor:
-    """Where two numbers are nearly equal: ``abs(a - b) <= atol + rtol * abs(b)``."""
+    """Tell where two numbers are nearly equal: ``abs(a - b) <= atol + rtol * abs(b)``."""
     kind = narrow(np.result_type(common([a, b]), np.float32))
     x, y = operand(a, kind), operand(b, kind)
     room = elem(M.ADD, number(atol, y), elem(M.MUL, number(rtol, y), elem(M.ABS, y)))
@@ -146,13 +146,13 @@ def _all(x: Tensor) -> bool:
 
 @lowers("allclose")
 def allclose(a: Any, b: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> bool:
-    """Whether all numbers are nearly equal; reads the value."""
+    """Tell whether all numbers are nearly equal; reads the value."""
     return _all(isclose(a, b, rtol, atol, equal_nan))
 
 
 @lowers("array_equal")
 def array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> bool:
-    """Whether shapes and all numbers are equal; reads the value."""
+    """Tell whether shapes and all numbers are equal; reads the value."""
     kind = narrow(common([a1, a2]))
     x, y = operand(a1, kind), operand(a2, kind)
     if e.sizes(x) != e.sizes(y):
@@ -168,14 +168,14 @@ def array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> bool:
 
 @ufunc("invert")
 def invert(x: Tensor) -> Tensor:
-    """Every bit inverted."""
+    """Return every bit inverted."""
     if is_bool(x):
         return logical_not(x)
     return elem(M.SUB, number(255 if x._dtype.name == "Uint8" else -1, x), x)
 
 
 def _low_bits(x: Tensor, y: Tensor) -> Tensor | None:
-    """``x & y`` where `y` is a constant of ones below zeros: a remainder."""
+    """Compute ``x & y`` where `y` is a constant of ones below zeros: a remainder."""
     value = known(y)
     if value is None or value.size != 1:
         return None
@@ -186,7 +186,7 @@ def _low_bits(x: Tensor, y: Tensor) -> Tensor | None:
 
 
 def _and(x: Tensor, y: Tensor) -> Tensor:
-    """Common bits: each bit on an axis of its own, multiplied, and put together again."""
+    """Combine bits: each on an axis of its own, multiplied, and put together again."""
     found = _low_bits(x, y)
     if found is None:
         found = _low_bits(y, x)
@@ -207,19 +207,19 @@ def _and(x: Tensor, y: Tensor) -> Tensor:
 
 @ufunc("bitwise_and")
 def bitwise_and(x: Tensor, y: Tensor) -> Tensor:
-    """Bits that both have."""
+    """Return bits that both have."""
     return elem(M.AND, x, y) if is_bool(x) else _and(x, y)
 
 
 @ufunc("bitwise_or")
 def bitwise_or(x: Tensor, y: Tensor) -> Tensor:
-    """Bits that one of both has."""
+    """Return bits that one of both has."""
     return elem(M.OR, x, y) if is_bool(x) else elem(M.SUB, elem(M.ADD, x, y), _and(x, y))
 
 
 @ufunc("bitwise_xor")
 def bitwise_xor(x: Tensor, y: Tensor) -> Tensor:
-    """Bits that exactly one of both has."""
+    """Return bits that exactly one of both has."""
     if is_bool(x):
         return elem(M.XOR, x, y)
     both = _and(x, y)
@@ -228,7 +228,7 @@ def bitwise_xor(x: Tensor, y: Tensor) -> Tensor:
 
 @ufunc("left_shift")
 def left_shift(x: Tensor, y: Tensor) -> Tensor:
-    """Bits moved up; 0 where by 32 or more."""
+    """Return bits moved up; 0 where by 32 or more."""
     shifted = elem(M.SHL, x, y)
     value = known(y)
     if value is not None and value.max(initial=0) < 32:
@@ -238,5 +238,5 @@ def left_shift(x: Tensor, y: Tensor) -> Tensor:
 
 @ufunc("right_shift")
 def right_shift(x: Tensor, y: Tensor) -> Tensor:
-    """Bits moved down; the sign stays."""
+    """Return bits moved down; the sign stays."""
     return elem(M.SHR, x, elem(M.MIN, y, number(31, y)))

@@ -17,7 +17,7 @@ __all__ = ["apply_ufunc"]
 
 
 def apply_ufunc(target: np.ufunc, values: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """What a ufunc computes, as plain tensors: promoted, lowered, and given the dtype that numpy gives."""
+    """Return what a ufunc computes, as plain tensors: promoted, lowered, and given the dtype that numpy gives."""
     extra = set(kwargs) - {"out", "where", "dtype", "casting", "order", "subok"}
     if extra:
         raise refused(f"cannot trace {name_of(target)} with {', '.join(sorted(extra))}=")

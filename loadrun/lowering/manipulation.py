@@ -22,19 +22,19 @@ __all__ = ["indexed", "moved", "ravel", "reshape", "viewed"]
 
 
 def viewed(a: Any, part: Part) -> Any:
-    """The view of an `Array`, or what it would hold of anything else."""
+    """Return the view of an `Array`, or what it would hold of anything else."""
     return a._viewed(part) if isinstance(a, Array) else part.get(operand(a))
 
 
 def indexed(a: Any, index: tuple[Any, ...]) -> Any:
-    """Basic indexing as numpy has it: of an `Array` a view."""
+    """Index by numbers and slices as numpy does: of an `Array` a view."""
     x = operand(a)
     return viewed(a, numpy_index.part_of(x, numpy_index.select(x, index)))
 
 
 @lowers("reshape")
 def reshape(a: Any, shape: Any = None, order: str = "C", *, newshape: Any = None, copy: Any = None) -> Any:
-    """The values in another shape: a view where numpy gives one, else a copy."""
+    """Return the values in another shape: a view where numpy gives one, else a copy."""
     want = given_shape(newshape if shape is None else shape)
     if isinstance(a, Array):
         return a.reshape(want, order=order, copy=copy)
@@ -48,7 +48,7 @@ def reshape(a: Any, shape: Any = None, order: str = "C", *, newshape: Any = None
 
 @lowers("ravel")
 def ravel(a: Any, order: str = "C") -> Any:
-    """The values as a vector: a view where the array is contiguous."""
+    """Return the values as a vector: a view where the array is contiguous."""
     if isinstance(a, Array):
         return a.ravel(order)
     return reshape(a, (-1,), "F" if order == "F" else "C")
@@ -67,7 +67,7 @@ def _ndim(a: Any) -> int:
 
 @lowers("transpose", "permute_dims")
 def transpose(a: Any, axes: Any = None) -> Any:
-    """A view with the axes in another order, by default reversed."""
+    """Return a view with the axes in another order, by default reversed."""
     ndim = _ndim(a)
     if axes is None:
         return _permuted(a, range(ndim)[::-1])
@@ -79,13 +79,13 @@ def transpose(a: Any, axes: Any = None) -> Any:
 
 @lowers("matrix_transpose", "linalg.matrix_transpose")
 def matrix_transpose(x: Any, /) -> Any:
-    """A view with the last two axes exchanged."""
+    """Return a view with the last two axes exchanged."""
     return swapaxes(x, -1, -2)
 
 
 @lowers("swapaxes")
 def swapaxes(a: Any, axis1: int, axis2: int) -> Any:
-    """A view with two axes exchanged."""
+    """Return a view with two axes exchanged."""
     order = [*range(_ndim(a))]
     i, j = axis_of(axis1, len(order)), axis_of(axis2, len(order))
     order[i], order[j] = order[j], order[i]
@@ -93,7 +93,7 @@ def swapaxes(a: Any, axis1: int, axis2: int) -> Any:
 
 
 def moved(ndim: int, source: Sequence[int], destination: Sequence[int]) -> list[int]:
-    """The order of axes that moves some to other places."""
+    """Return the order of axes that moves some to other places."""
     order = [i for i in range(ndim) if i not in source]
     for to, come in sorted(zip(destination, source, strict=True)):
         order.insert(to, come)
@@ -102,7 +102,7 @@ def moved(ndim: int, source: Sequence[int], destination: Sequence[int]) -> list[
 
 @lowers("moveaxis")
 def moveaxis(a: Any, source: Any, destination: Any) -> Any:
-    """A view with axes moved to other places."""
+    """Return a view with axes moved to other places."""
     ndim = _ndim(a)
     pair = [
         [axis_of(i, ndim) for i in (v if isinstance(v, (list, tuple)) else (v,))]
@@ -115,7 +115,7 @@ def moveaxis(a: Any, source: Any, destination: Any) -> Any:
 
 @lowers("rollaxis")
 def rollaxis(a: Any, axis: int, start: int = 0) -> Any:
-    """A view with one axis moved before another."""
+    """Return a view with one axis moved before another."""
     ndim = _ndim(a)
     source = axis_of(axis, ndim)
     to = start + ndim if start < 0 else start
@@ -149,14 +149,14 @@ def _squeezed(axes: Sequence[int]) -> Part:
 
 @lowers("expand_dims")
 def expand_dims(a: Any, axis: Any) -> Any:
-    """A view with new axes of size 1."""
+    """Return a view with new axes of size 1."""
     given = axis if isinstance(axis, (tuple, list)) else (axis,)
     return viewed(a, _unsqueezed(axes_of(given, _ndim(a) + len(given))))
 
 
 @lowers("squeeze")
 def squeeze(a: Any, axis: Any = None) -> Any:
-    """A view without axes of size 1."""
+    """Return a view without axes of size 1."""
     shape = e.sizes(operand(a))
     axes = [i for i, n in enumerate(shape) if n == 1] if axis is None else axes_of(axis, len(shape))
     if any(shape[i] != 1 for i in axes):
@@ -175,19 +175,19 @@ def _atleast(arys: Sequence[Any], ndim: int) -> Any:
 
 @lowers("atleast_1d")
 def atleast_1d(*arys: Any) -> Any:
-    """Views with one axis at least."""
+    """Return views with one axis at least."""
     return _atleast(arys, 1)
 
 
 @lowers("atleast_2d")
 def atleast_2d(*arys: Any) -> Any:
-    """Views with two axes at least."""
+    """Return views with two axes at least."""
     return _atleast(arys, 2)
 
 
 @lowers("atleast_3d")
 def atleast_3d(*arys: Any) -> Any:
-    """Views with three axes at least."""
+    """Return views with three axes at least."""
     return _atleast(arys, 3)
 
 
@@ -196,7 +196,7 @@ def atleast_3d(*arys: Any) -> Any:
 
 @lowers("broadcast_to")
 def broadcast_to(array: Any, shape: Any, subok: bool = False) -> Any:
-    """A read-only view with another shape."""
+    """Return a read-only view with another shape."""
     want = given_shape(shape)
     x = operand(array)
     if e.broadcast_shape([e.sizes(x), want]) != tuple(map(int, want)) or len(want) < len(e.sizes(x)):
@@ -210,14 +210,14 @@ def broadcast_to(array: Any, shape: Any, subok: bool = False) -> Any:
 
 @lowers("broadcast_arrays")
 def broadcast_arrays(*args: Any, subok: bool = False) -> Any:
-    """Read-only views with a common shape."""
+    """Return read-only views with a common shape."""
     shape = e.broadcast_shape([operand(a) for a in args])
     return [broadcast_to(a, shape) for a in args]
 
 
 @lowers("tile")
 def tile(A: Any, reps: Any) -> Tensor:
-    """The array repeated as a whole along axes."""
+    """Return the array repeated as a whole along axes."""
     counts = given_shape(reps)
     x = operand(A)
     ndim = max(len(counts), len(e.sizes(x)))
@@ -229,7 +229,7 @@ def tile(A: Any, reps: Any) -> Tensor:
 
 
 def _repeated(x: Tensor, count: int, axis: int, *, whole: bool) -> Tensor:
-    """Copies of an axis one after the other (`whole`), or every element several times."""
+    """Return copies of an axis one after the other (`whole`), or every element several times."""
     shape = x.shape
     n = shape[axis]
     if whole and len(shape) == 7:
@@ -243,7 +243,7 @@ def _repeated(x: Tensor, count: int, axis: int, *, whole: bool) -> Tensor:
 
 @lowers("repeat")
 def repeat(a: Any, repeats: Any, axis: Any = None) -> Tensor:
-    """Every element several times."""
+    """Return every element several times."""
     x, at = flat_or(a, axis)
     if isinstance(repeats, Tensor):
         repeats = repeats.numpy()
@@ -259,26 +259,26 @@ def repeat(a: Any, repeats: Any, axis: Any = None) -> Tensor:
 
 @lowers("flip")
 def flip(m: Any, axis: Any = None) -> Any:
-    """A view with axes reversed."""
+    """Return a view with axes reversed."""
     axes = axes_of(axis, _ndim(m))
     return indexed(m, tuple(slice(None, None, -1) if i in axes else slice(None) for i in range(_ndim(m))))
 
 
 @lowers("fliplr")
 def fliplr(m: Any) -> Any:
-    """A view with axis 1 reversed."""
+    """Return a view with axis 1 reversed."""
     return flip(m, 1)
 
 
 @lowers("flipud")
 def flipud(m: Any) -> Any:
-    """A view with axis 0 reversed."""
+    """Return a view with axis 0 reversed."""
     return flip(m, 0)
 
 
 @lowers("rot90")
 def rot90(m: Any, k: int = 1, axes: Any = (0, 1)) -> Any:
-    """A view turned by right angles."""
+    """Return a view turned by right angles."""
     first, second = (axis_of(i, _ndim(m)) for i in axes)
     if first == second:
         raise ValueError("Axes must be different.")
@@ -294,7 +294,7 @@ def rot90(m: Any, k: int = 1, axes: Any = (0, 1)) -> Any:
 
 @lowers("roll")
 def roll(a: Any, shift: Any, axis: Any = None) -> Tensor:
-    """Elements moved along axes; what leaves one end enters at the other."""
+    """Return elements moved along axes; what leaves one end enters at the other."""
     x = operand(a)
     if axis is None:
         return e.reshape(roll(e.flat(x), shift, 0), x.shape)
@@ -327,18 +327,18 @@ def _rolled(x: Tensor, by: Any, axis: int) -> Tensor:
 
 @lowers("shape")
 def shape(a: Any) -> Any:
-    """The sizes."""
+    """Return the sizes."""
     return a.shape if isinstance(a, Tensor) else operand(a).shape
 
 
 @lowers("ndim")
 def ndim(a: Any) -> int:
-    """The number of axes."""
+    """Return the number of axes."""
     return _ndim(a)
 
 
 @lowers("size")
 def size(a: Any, axis: Any = None) -> int:
-    """The number of elements."""
+    """Return the number of elements."""
     x = operand(a)
     return element_count(x, axes_of(axis, len(e.sizes(x))))

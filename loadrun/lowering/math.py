@@ -54,12 +54,12 @@ for _name, _mode in {
 
 @ufunc("exp2")
 def exp2(x: Tensor) -> Tensor:
-    """Two to the power."""
+    """Return two to the power."""
     return elem(M.POW, number(2, x), x)
 
 
 def _log_of_base(x: Tensor, base: float, factor: float) -> Tensor:
-    """A logarithm from the natural one, whole where the base's whole power is the number."""
+    """Return a logarithm from the natural one, whole where the base's whole power is the number."""
     found = elem(M.MUL, elem(M.LOG, x), number(factor, x))
     whole = elem(M.ROUND, found)
     return where(e.compare(_EQ, elem(M.POW, number(base, x), whole), x), whole, found)
@@ -67,19 +67,19 @@ def _log_of_base(x: Tensor, base: float, factor: float) -> Tensor:
 
 @ufunc("log2")
 def log2(x: Tensor) -> Tensor:
-    """Logarithm to base 2, exact for powers of 2."""
+    """Return the logarithm to base 2, exact for powers of 2."""
     return _log_of_base(x, 2, 1 / log(2))
 
 
 @ufunc("log10")
 def log10_(x: Tensor) -> Tensor:
-    """Logarithm to base 10, exact for powers of 10."""
+    """Return the logarithm to base 10, exact for powers of 10."""
     return _log_of_base(x, 10, log10(euler))
 
 
 @ufunc("cbrt")
 def cbrt(x: Tensor) -> Tensor:
-    """Cube root."""
+    """Return the cube root."""
     return absolute_power(x, 1 / 3) if x._dtype.name == "Float32" else _through_float(cbrt, x)
 
 
@@ -89,7 +89,7 @@ def _through_float(func: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
 
 @ufunc("hypot")
 def hypot(x: Tensor, y: Tensor) -> Tensor:
-    """Length of the hypotenuse, without overflow on the way."""
+    """Return the length of the hypotenuse, without overflow on the way."""
     limits = np.finfo(x._dtype.np)
     x, y = elem(M.ABS, x), elem(M.ABS, y)
     large, small = elem(M.MAX, x, y), elem(M.MIN, x, y)
@@ -101,14 +101,14 @@ def hypot(x: Tensor, y: Tensor) -> Tensor:
 
 @ufunc("logaddexp")
 def logaddexp(x: Tensor, y: Tensor) -> Tensor:
-    """Logarithm of the sum of exponentials."""
+    """Return the logarithm of the sum of exponentials."""
     twice = elem(M.ADD, x, number(log(2), x))
     return where(e.compare(_EQ, x, y), twice, elem(M.LOG_SUM_EXP, x, y))
 
 
 @ufunc("logaddexp2")
 def logaddexp2(x: Tensor, y: Tensor) -> Tensor:
-    """The same to base 2."""
+    """Return the same to base 2."""
     scale = number(log(2), x)
     found = logaddexp(elem(M.MUL, x, scale), elem(M.MUL, y, scale))
     return elem(M.TRUE_DIV, found, scale)
@@ -116,31 +116,31 @@ def logaddexp2(x: Tensor, y: Tensor) -> Tensor:
 
 @ufunc("arctan")
 def arctan(x: Tensor) -> Tensor:
-    """Arc tangent."""
+    """Return the arc tangent."""
     return elem(M.ATAN2, x, number(1, x))
 
 
 @ufunc("arctan2")
 def arctan2(y: Tensor, x: Tensor) -> Tensor:
-    """The angle of a point."""
+    """Return the angle of a point."""
     return elem(M.ATAN2, y, x)
 
 
 @ufunc("deg2rad", "radians")
 def radians(x: Tensor) -> Tensor:
-    """Degrees as radians."""
+    """Return degrees as radians."""
     return elem(M.MUL, x, number(pi / 180, x))
 
 
 @ufunc("rad2deg", "degrees")
 def degrees(x: Tensor) -> Tensor:
-    """Radians as degrees."""
+    """Return radians as degrees."""
     return elem(M.MUL, x, number(180 / pi, x))
 
 
 @ufunc("modf")
 def modf(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Fraction and whole part."""
+    """Return the fraction and whole part."""
     whole = trunc(x)
     endless = e.compare(P.ElemwiseMultiTypeMode.ISINF, x)
     return where(endless, number(0, x), elem(M.SUB, x, whole)), whole
@@ -148,13 +148,13 @@ def modf(x: Tensor) -> tuple[Tensor, Tensor]:
 
 @ufunc("ldexp", loop="given")
 def ldexp(x: Tensor, n: Tensor) -> Tensor:
-    """The number times two to the power of an integer."""
+    """Return the number times two to the power of an integer."""
     wide = e.cast(x, "float32")
     return elem(M.MUL, wide, elem(M.POW, number(2, wide), e.cast(n, "float32")))
 
 
 def negative_sign(x: Tensor) -> Tensor:
-    """Where the sign is negative, that of zero included; NaN counts as positive."""
+    """Tell where the sign is negative, that of zero included; NaN counts as positive."""
     zero = number(0, x)
     return elem(
         M.OR,
@@ -165,20 +165,20 @@ def negative_sign(x: Tensor) -> Tensor:
 
 @ufunc("signbit")
 def signbit(x: Tensor) -> Tensor:
-    """Where the sign is negative; the sign of NaN is not seen."""
+    """Tell where the sign is negative; the sign of NaN is not seen."""
     return negative_sign(x if e.is_float(x) else e.cast(x, "float32"))
 
 
 @ufunc("copysign")
 def copysign(x: Tensor, y: Tensor) -> Tensor:
-    """The first number with the sign of the second."""
+    """Return the first number with the sign of the second."""
     size = elem(M.ABS, x)
     return where(negative_sign(y), elem(M.NEGATE, size), size)
 
 
 @ufunc("heaviside")
 def heaviside(x: Tensor, y: Tensor) -> Tensor:
-    """0 below zero, 1 above, the second number at zero."""
+    """Return 0 below zero, 1 above, the second number at zero."""
     zero = number(0, x)
     above = elem(M.LT, zero, x)
     return e.with_nan_of(elem(M.ADD, above, where(e.compare(_EQ, x, zero), y, zero)), x)
@@ -186,7 +186,7 @@ def heaviside(x: Tensor, y: Tensor) -> Tensor:
 
 @lowers("sinc")
 def sinc(x: Any) -> Tensor:
-    """``sin(pi x) / (pi x)``, 1 at zero."""
+    """Compute ``sin(pi x) / (pi x)``, 1 at zero."""
     y = operand(x)
     y = y if e.is_float(y) else e.cast(y, "float32")
     turned = elem(M.MUL, y, number(pi, y))
@@ -197,20 +197,20 @@ def sinc(x: Any) -> Tensor:
 
 @lowers("real")
 def real(val: Any) -> Any:
-    """The array itself."""
+    """Return the array itself."""
     return val
 
 
 @lowers("imag")
 def imag(val: Any) -> Tensor:
-    """Zeros."""
+    """Return zeros."""
     x = operand(val)
     return e.full(number(0, x), x.shape)
 
 
 @lowers("nan_to_num")
 def nan_to_num(x: Any, copy: bool = True, nan: float = 0.0, posinf: Any = None, neginf: Any = None) -> Any:
-    """NaN and infinities replaced by numbers, by default 0 and the largest ones."""
+    """Replace NaN and infinities by numbers, by default 0 and the largest ones."""
     y = operand(x)
     if not e.is_float(y):
         return y

@@ -20,61 +20,61 @@ def _plain(value: Any) -> Any:
 
 @lowers("result_type")
 def result_type(*arrays_and_dtypes: Any) -> Any:
-    """numpy's result type, of the narrowed dtypes."""
+    """Return numpy's result type of the narrowed dtypes."""
     dtypes = [np.empty(0, v) if isinstance(v, (type, np.dtype, str)) else v for v in arrays_and_dtypes]
     return common(dtypes)
 
 
 @lowers("can_cast")
 def can_cast(from_: Any, to: Any, casting: str = "safe") -> bool:
-    """Whether numpy would convert."""
+    """Tell whether numpy would convert."""
     kind: Any = casting
     return bool(np.can_cast(_plain(from_), to, kind))
 
 
 @lowers("min_scalar_type")
 def min_scalar_type(a: Any, /) -> Any:
-    """The dtype of the array."""
+    """Return the dtype of the array."""
     return _plain(a)
 
 
 @lowers("common_type")
 def common_type(*arrays: Any) -> Any:
-    """The floating-point type that numpy would use."""
+    """Return the floating-point type that numpy would use."""
     return np.result_type(*(np.float16 if a.dtype == np.float16 else np.float32 for a in arrays)).type
 
 
 @lowers("iscomplexobj")
 def iscomplexobj(x: Any) -> bool:
-    """There are no complex numbers."""
+    """Return False: there are no complex numbers."""
     return False
 
 
 @lowers("isrealobj")
 def isrealobj(x: Any) -> bool:
-    """All numbers are real."""
+    """Return True everywhere: all numbers are real."""
     return True
 
 
 @lowers("shares_memory", "may_share_memory")
 def shares_memory(a: Any, b: Any, /, max_work: Any = None) -> bool:
-    """Whether both are views of one array; overlap of different parts counts."""
+    """Tell whether both are views of one array; overlap of different parts counts."""
     return isinstance(a, Array) and isinstance(b, Array) and a._cell.root is b._cell.root
 
 
 @lowers("array_repr")
 def array_repr(arr: Any, *args: Any, **kwargs: Any) -> str:
-    """The value as text; reads it."""
+    """Return the value as text; reads it."""
     return np.array_repr(arr.numpy(), *args, **kwargs)
 
 
 @lowers("array_str")
 def array_str(a: Any, *args: Any, **kwargs: Any) -> str:
-    """The value as text; reads it."""
+    """Return the value as text; reads it."""
     return np.array_str(a.numpy(), *args, **kwargs)
 
 
 @lowers("array2string")
 def array2string(a: Any, *args: Any, **kwargs: Any) -> str:
-    """The value as text; reads it."""
+    """Return the value as text; reads it."""
     return np.array2string(a.numpy(), *args, **kwargs)

@@ -33,7 +33,7 @@ def _float(a: Any, dtype: Any = None) -> Tensor:
 
 
 def _count(x: Tensor, axes: Sequence[int], keepdims: Any) -> Tensor:
-    """How many values along axes are numbers."""
+    """Return how many values along axes are numbers."""
     return summed(e.cast(e.logical_not(e.is_nan(x)), "float32"), axes, keepdims)
 
 
@@ -47,7 +47,7 @@ def nansum(
     initial: Any = None,
     where: Any = True,
 ) -> Tensor:
-    """Sum of what is a number."""
+    """Return the sum of what is a number."""
     return sum_(_replaced(a, 0), axis, dtype, None, keepdims, initial, where)
 
 
@@ -61,19 +61,19 @@ def nanprod(
     initial: Any = None,
     where: Any = True,
 ) -> Tensor:
-    """Product of what is a number."""
+    """Return the product of what is a number."""
     return prod(_replaced(a, 1), axis, dtype, None, keepdims, initial, where)
 
 
 @lowers("nancumsum")
 def nancumsum(a: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> Tensor:
-    """Running sum of what is a number."""
+    """Return the running sum of what is a number."""
     return cumsum(_replaced(a, 0), axis, dtype)
 
 
 @lowers("nancumprod")
 def nancumprod(a: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> Tensor:
-    """Running product of what is a number."""
+    """Return the running product of what is a number."""
     return cumprod(_replaced(a, 1), axis, dtype)
 
 
@@ -92,7 +92,7 @@ def _nan_extreme(a: Any, axis: Any, keepdims: Any, largest: bool) -> Tensor:
 def nanmax(
     a: Any, axis: Any = None, out: Any = None, keepdims: Any = False, initial: Any = None, where: Any = True
 ) -> Tensor:
-    """Largest number; NaN where there is none."""
+    """Return the largest number; NaN where there is none."""
     if initial is not None or where is not True:
         return max_(_replaced(a, -np.inf), axis, None, keepdims, initial, where)
     return _nan_extreme(a, axis, keepdims, True)
@@ -102,7 +102,7 @@ def nanmax(
 def nanmin(
     a: Any, axis: Any = None, out: Any = None, keepdims: Any = False, initial: Any = None, where: Any = True
 ) -> Tensor:
-    """Smallest number; NaN where there is none."""
+    """Return the smallest number; NaN where there is none."""
     if initial is not None or where is not True:
         return min_(_replaced(a, np.inf), axis, None, keepdims, initial, where)
     return _nan_extreme(a, axis, keepdims, False)
@@ -110,13 +110,13 @@ def nanmin(
 
 @lowers("nanargmax")
 def nanargmax(a: Any, axis: Any = None, out: Any = None, *, keepdims: Any = False) -> Tensor:
-    """Position of the largest number; numpy's error where there is none is not raised."""
+    """Return the position of the largest number; numpy's error where there is none is not raised."""
     return argmax(_replaced(a, -np.inf), axis, keepdims=keepdims)
 
 
 @lowers("nanargmin")
 def nanargmin(a: Any, axis: Any = None, out: Any = None, *, keepdims: Any = False) -> Tensor:
-    """Position of the smallest number; numpy's error where there is none is not raised."""
+    """Return the position of the smallest number; numpy's error where there is none is not raised."""
     return argmin(_replaced(a, np.inf), axis, keepdims=keepdims)
 
 
@@ -124,7 +124,7 @@ def nanargmin(a: Any, axis: Any = None, out: Any = None, *, keepdims: Any = Fals
 def nanmean(
     a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: Any = False, *, where: Any = True
 ) -> Tensor:
-    """Mean of what is a number."""
+    """Return the mean of what is a number."""
     x = _float(a, dtype)
     if where is not True:
         x = e.where(operand(where, np.bool_), x, number(np.nan, x))
@@ -135,7 +135,7 @@ def nanmean(
 
 
 def _sorted_rows(a: Any, axis: Any) -> tuple[Tensor, Tensor, list[int]]:
-    """Sorted rows with infinity for NaN, how many numbers each has, and the reduced axes."""
+    """Sort rows with infinity for NaN; give how many numbers each has, and the reduced axes, too."""
     x = _float(a)
     # MegEngine itself sorts NaN anywhere.
     y, _, axes = rows_of(_replaced(x, np.inf), axis)
@@ -144,7 +144,7 @@ def _sorted_rows(a: Any, axis: Any) -> tuple[Tensor, Tensor, list[int]]:
 
 
 def _at_share(y: Tensor, count: Tensor, share: Tensor) -> Tensor:
-    """The quantile of the numbers of each row, NaN where there are none."""
+    """Return the quantile of the numbers of each row, NaN where there are none."""
     last = len(e.sizes(y)) - 1
     zero = number(0, count)
     place = elem(M.MUL, share, elem(M.MAX, elem(M.SUB, count, number(1, count)), zero))
@@ -163,7 +163,7 @@ def _at_share(y: Tensor, count: Tensor, share: Tensor) -> Tensor:
 def nanmedian(
     a: Any, axis: Any = None, out: Any = None, overwrite_input: bool = False, keepdims: Any = False
 ) -> Tensor:
-    """The middle number; NaN where there is none."""
+    """Return the middle number; NaN where there is none."""
     y, count, axes = _sorted_rows(a, axis)
     return kept(_at_share(y, count, number(0.5, count)), axes, keepdims)
 
@@ -178,7 +178,7 @@ def nanquantile(
     method: str = "linear",
     keepdims: Any = False,
 ) -> Tensor:
-    """Values below which lies a share of the numbers, linearly interpolated."""
+    """Return values below which lies a share of the numbers, linearly interpolated."""
     if method != "linear":
         raise refused(f"np.nanquantile has no lowering for method {method!r}", way_out="use method linear")
     y, count, axes = _sorted_rows(a, axis)
@@ -202,12 +202,12 @@ def nanpercentile(
     method: str = "linear",
     keepdims: Any = False,
 ) -> Tensor:
-    """`nanquantile` of hundredths."""
+    """Do `nanquantile` with hundredths."""
     return nanquantile(a, np.true_divide(q, 100), axis, None, False, method, keepdims)
 
 
 def _nan_variance(a: Any, axis: Any, dtype: Any, ddof: Any, keepdims: Any) -> tuple[Tensor, Tensor]:
-    """The variance in float32, and a tensor of the dtype that it shall have."""
+    """Return the variance in float32, and a tensor of the dtype that it shall have."""
     x = _float(a, dtype)
     wide = e.cast(x, "float32")
     axes = axes_of(axis, len(e.sizes(x)))
@@ -225,7 +225,7 @@ def _nan_variance(a: Any, axis: Any, dtype: Any, ddof: Any, keepdims: Any) -> tu
 def nanvar(
     a: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: Any = 0, keepdims: Any = False
 ) -> Tensor:
-    """Variance of what is a number."""
+    """Return the variance of what is a number."""
     found, x = _nan_variance(a, axis, dtype, ddof, keepdims)
     return e.cast(found, x._dtype)
 
@@ -234,6 +234,6 @@ def nanvar(
 def nanstd(
     a: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: Any = 0, keepdims: Any = False
 ) -> Tensor:
-    """Standard deviation of what is a number."""
+    """Return the standard deviation of what is a number."""
     found, x = _nan_variance(a, axis, dtype, ddof, keepdims)
     return e.cast(elem(M.SQRT, found), x._dtype)

@@ -28,26 +28,26 @@ def _both(a: Any, b: Any) -> tuple[Tensor, Tensor]:
 
 @ufunc("matmul")
 def matmul(a: Tensor, b: Tensor) -> Tensor:
-    """Product of matrices or stacks of matrices."""
+    """Return the product of matrices or stacks of matrices."""
     return product(a, b)
 
 
 @ufunc("vecdot")
 def vecdot(a: Tensor, b: Tensor) -> Tensor:
-    """Inner products along the last axis."""
+    """Return the inner products along the last axis."""
     found = elem(M.AND if e.is_bool(a) else M.MUL, a, b)
     return summed(found, [len(e.sizes(found)) - 1])
 
 
 @lowers("linalg.matmul")
 def linalg_matmul(x1: Any, x2: Any, /) -> Tensor:
-    """Product of matrices or stacks of matrices."""
+    """Return the product of matrices or stacks of matrices."""
     return product(*_both(x1, x2))
 
 
 @lowers("linalg.vecdot")
 def linalg_vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Tensor:
-    """Inner products along an axis."""
+    """Return the inner products along an axis."""
     a, b = _both(x1, x2)
     found = elem(M.MUL, a, b)
     return summed(found, [axis_of(axis, len(e.sizes(found)))])
@@ -55,7 +55,7 @@ def linalg_vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Tensor:
 
 @lowers("dot")
 def dot(a: Any, b: Any, out: Any = None) -> Tensor:
-    """Sum products over the last axis of one and the last but one of the other."""
+    """Return the sum products over the last axis of one and the last but one of the other."""
     x, y = _both(a, b)
     if not e.sizes(x) or not e.sizes(y):
         return elem(M.AND if e.is_bool(x) else M.MUL, x, y)
@@ -66,14 +66,14 @@ def dot(a: Any, b: Any, out: Any = None) -> Tensor:
 
 @lowers("vdot")
 def vdot(a: Any, b: Any, /) -> Tensor:
-    """Inner product of flattened arrays."""
+    """Return the inner product of flattened arrays."""
     x, y = _both(a, b)
     return product(e.flat(x), e.flat(y))
 
 
 @lowers("inner")
 def inner(a: Any, b: Any, /) -> Tensor:
-    """Sum products over both last axes."""
+    """Return the sum products over both last axes."""
     x, y = _both(a, b)
     if not e.sizes(x) or not e.sizes(y):
         return elem(M.MUL, x, y)
@@ -82,14 +82,14 @@ def inner(a: Any, b: Any, /) -> Tensor:
 
 @lowers("outer", "linalg.outer")
 def outer(a: Any, b: Any, out: Any = None) -> Tensor:
-    """All products of two vectors."""
+    """Return all products of two vectors."""
     x, y = _both(a, b)
     return elem(M.AND if e.is_bool(x) else M.MUL, e.add_axes(e.flat(x), [1]), e.flat(y))
 
 
 @lowers("tensordot", "linalg.tensordot")
 def tensordot(a: Any, b: Any, axes: Any = 2) -> Tensor:
-    """Sum products over axes of both."""
+    """Return the sum products over axes of both."""
     x, y = _both(a, b)
     na, nb = len(e.sizes(x)), len(e.sizes(y))
     if isinstance(axes, (int, np.integer)):
@@ -122,7 +122,7 @@ def _joined(sizes: Sequence[int]) -> tuple[int]:
 
 @lowers("kron")
 def kron(a: Any, b: Any) -> Tensor:
-    """Every element of one times the whole other."""
+    """Return every element of one times the whole other."""
     x, y = _both(a, b)
     ndim = max(len(e.sizes(x)), len(e.sizes(y)))
     x, y = (e.reshape(v, (*(1,) * (ndim - len(e.sizes(v))), *v.shape)) for v in (x, y))
@@ -136,7 +136,7 @@ def kron(a: Any, b: Any) -> Tensor:
 
 @lowers("cross", "linalg.cross")
 def cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: Any = None) -> Tensor:
-    """Products of vectors of three elements."""
+    """Return products of vectors of three elements."""
     if axis is not None:
         axisa = axisb = axisc = axis
     x, y = _both(a, b)

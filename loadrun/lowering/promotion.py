@@ -39,7 +39,7 @@ _OF_NUMBERS = (np.dtype(np.bool_), np.dtype(np.int64), np.dtype(np.float64))
 
 
 def narrow(dtype: Any) -> DT:
-    """The dtype that stands for a numpy dtype in the graph.
+    """Return the dtype that stands for a numpy dtype in the graph.
 
     Raises:
         TraceError: there is none (complex numbers, strings, objects).
@@ -68,7 +68,7 @@ def weak(value: Any) -> bool:
 
 
 def dtype_of(value: Any) -> DT:
-    """The numpy dtype of a tensor, array, numpy number or nested list.
+    """Return the numpy dtype of a tensor, array, numpy number or nested list.
 
     Raises:
         TraceError: a quantized or bfloat16 tensor, which numpy's functions do not know.
@@ -84,7 +84,7 @@ def dtype_of(value: Any) -> DT:
 
 
 def common(values: Sequence[Any]) -> DT:
-    """numpy's result type of arrays and Python numbers, not narrowed.
+    """Return numpy's result type of arrays and Python numbers, not narrowed.
 
     >>> common([np.zeros(2, "i4"), 1.5]), common([np.zeros(2, "f2"), 3]), common([np.zeros(2, "u1"), np.int8(1)])
     (dtype('float64'), dtype('float16'), dtype('int16'))
@@ -113,7 +113,7 @@ def _given(ufunc: np.ufunc, dtypes: tuple[DT, ...]) -> tuple[DT, ...]:
 
 
 def loop(ufunc: np.ufunc, values: Sequence[Any]) -> tuple[DT, tuple[DT, ...]]:
-    """The common dtype of a ufunc's operands, and the dtypes that it gives; not narrowed.
+    """Return the common dtype of a ufunc's operands, and the dtypes that it gives; not narrowed.
 
     Raises:
         TypeError: numpy has no loop for these dtypes.
@@ -126,7 +126,7 @@ def loop(ufunc: np.ufunc, values: Sequence[Any]) -> tuple[DT, tuple[DT, ...]]:
 
 
 def operand(value: Any, dtype: Any = None) -> Tensor:
-    """A tensor of the graph from what numpy takes as an array, converted to a dtype.
+    """Return a tensor of the graph from what numpy takes as an array, converted to a dtype.
 
     Raises:
         OverflowError: a Python integer outside an integer dtype, as in numpy 2.
@@ -149,7 +149,7 @@ def operand(value: Any, dtype: Any = None) -> Tensor:
 
 
 def stacked(value: Any, dtype: Any = None) -> Tensor:
-    """A nested list of arrays and numbers as one tensor, as ``np.array`` reads it."""
+    """Return a nested list of arrays and numbers as one tensor, as ``np.array`` reads it."""
     if not isinstance(value, (list, tuple)):
         return operand(value, dtype)
     leaves = [*flattened(value)]
@@ -160,7 +160,7 @@ def stacked(value: Any, dtype: Any = None) -> Tensor:
 
 
 def flattened(value: Any) -> Iterator[Any]:
-    """The elements of nested lists.
+    """Return the elements of nested lists.
 
     >>> [*flattened([1, [2, (3,)]])]
     [1, 2, 3]
@@ -173,7 +173,7 @@ def flattened(value: Any) -> Iterator[Any]:
 
 
 def all_tensors(values: Any) -> Iterator[Tensor]:
-    """The tensors among values, in nested lists and dicts too."""
+    """Return the tensors among values, in nested lists and dicts too."""
     for value in values:
         if isinstance(value, Tensor):
             yield value
@@ -184,7 +184,7 @@ def all_tensors(values: Any) -> Iterator[Tensor]:
 
 
 def list_as_tensor(value: Any) -> Any:
-    """A nested list that holds tensors as one tensor."""
+    """Return a nested list that holds tensors as one tensor."""
     if isinstance(value, (list, tuple)) and next(all_tensors(value), None) is not None:
         return stacked(value)
     return value

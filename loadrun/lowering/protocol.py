@@ -47,7 +47,7 @@ def _unknown(name: str, all_names: Iterable[str]) -> TraceError:
 
 
 def _wrapped(result: Any, arrays: bool, inputs: Sequence[Tensor]) -> Any:
-    """Results as the caller's kind of array; what is one already stays."""
+    """Return results as the caller's kind of array; what is one already stays."""
     if isinstance(result, Array):
         return result
     if isinstance(result, Tensor):
@@ -204,7 +204,7 @@ def _function(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], /) -> A
 
 
 def _plain(value: Any) -> Any:
-    """Arguments with ndarrays in the place of tensors."""
+    """Put ndarrays in the place of tensors."""
     if isinstance(value, Tensor):
         return value.numpy()
     if isinstance(value, dict):

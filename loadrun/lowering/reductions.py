@@ -49,12 +49,12 @@ def _masked(x: Tensor, where: Any, neutral: float) -> Tensor:
 
 
 def sum_dtype(x: Tensor, dtype: Any) -> np.dtype[Any]:
-    """The dtype of sums and products: that of `dtype`, else numpy's, which is wide for integers."""
+    """Return the dtype of sums and products: that of `dtype`, else numpy's, which is wide for integers."""
     return narrow(np.add.reduce(np.ones(1, dtype_of(x))).dtype if dtype is None else dtype)
 
 
 def element_count(x: Tensor, axes: Sequence[int]) -> int:
-    """How many elements lie along axes."""
+    """Return how many elements lie along axes."""
     total: int = 1
     for a in axes:
         # A Dim must stand first for the product to follow the graph.
@@ -73,7 +73,7 @@ def sum_(
     initial: Any = None,
     where: Any = True,
 ) -> Tensor:
-    """Sum; integers as int32."""
+    """Add up; integers as int32."""
     x = operand(a)
     x = _masked(e.cast(x, sum_dtype(x, dtype)), where, 0)
     found = summed(x, axes_of(axis, len(e.sizes(x))), keepdims)
@@ -90,7 +90,7 @@ def prod(
     initial: Any = None,
     where: Any = True,
 ) -> Tensor:
-    """Product; integers as int32."""
+    """Multiply; integers as int32."""
     x = operand(a)
     x = _masked(e.cast(x, sum_dtype(x, dtype)), where, 1)
     axes = axes_of(axis, len(e.sizes(x)))
@@ -99,7 +99,7 @@ def prod(
 
 
 def extreme(x: Tensor, largest: bool, axes: Sequence[int], keepdims: Any = False) -> Tensor:
-    """The largest or smallest value over axes."""
+    """Return the largest or smallest value over axes."""
     if is_bool(x):
         return e.cast(extreme(e.cast(x, _TRUTH), largest, axes, keepdims), "bool")
     if x._dtype.name == "Uint16":
@@ -131,7 +131,7 @@ def _extreme_function(a: Any, axis: Any, keepdims: Any, initial: Any, where: Any
 def max_(
     a: Any, axis: Any = None, out: Any = None, keepdims: Any = False, initial: Any = None, where: Any = True
 ) -> Tensor:
-    """Largest value; NaN where there is one."""
+    """Return the largest value; NaN where there is one."""
     return _extreme_function(a, axis, keepdims, initial, where, largest=True)
 
 
@@ -139,13 +139,13 @@ def max_(
 def min_(
     a: Any, axis: Any = None, out: Any = None, keepdims: Any = False, initial: Any = None, where: Any = True
 ) -> Tensor:
-    """Smallest value; NaN where there is one."""
+    """Return the smallest value; NaN where there is one."""
     return _extreme_function(a, axis, keepdims, initial, where, largest=False)
 
 
 @lowers("ptp")
 def ptp(a: Any, axis: Any = None, out: Any = None, keepdims: Any = False) -> Tensor:
-    """Distance of the largest and the smallest value."""
+    """Return the distance of the largest and the smallest value."""
     x = operand(a)
     axes = axes_of(axis, len(e.sizes(x)))
     return elem(M.SUB, extreme(x, True, axes, keepdims), extreme(x, False, axes, keepdims))
@@ -153,7 +153,7 @@ def ptp(a: Any, axis: Any = None, out: Any = None, keepdims: Any = False) -> Ten
 
 @lowers("any")
 def any_(a: Any, axis: Any = None, out: Any = None, keepdims: Any = False, *, where: Any = True) -> Tensor:
-    """Whether one of the values is true."""
+    """Tell whether one of the values is true."""
     x = _masked(e.cast(e.cast(operand(a), "bool"), _TRUTH), where, 0)
     axes = axes_of(axis, len(e.sizes(x)))
     return e.cast(kept(e.reduce(x, _R.MAX, axes), axes, keepdims), "bool")
@@ -161,7 +161,7 @@ def any_(a: Any, axis: Any = None, out: Any = None, keepdims: Any = False, *, wh
 
 @lowers("all")
 def all_(a: Any, axis: Any = None, out: Any = None, keepdims: Any = False, *, where: Any = True) -> Tensor:
-    """Whether all values are true."""
+    """Tell whether all values are true."""
     x = _masked(e.cast(e.cast(operand(a), "bool"), _TRUTH), where, 1)
     axes = axes_of(axis, len(e.sizes(x)))
     return e.cast(kept(e.reduce(x, _R.MIN, axes), axes, keepdims), "bool")
@@ -169,7 +169,7 @@ def all_(a: Any, axis: Any = None, out: Any = None, keepdims: Any = False, *, wh
 
 @lowers("count_nonzero")
 def count_nonzero(a: Any, axis: Any = None, *, keepdims: Any = False) -> Tensor:
-    """How many values are not zero, as a 0-d array where numpy gives a Python number."""
+    """Return how many values are not zero, as a 0-d array where numpy gives a Python number."""
     x = e.cast(e.cast(operand(a), "bool"), "int32")
     return summed(x, axes_of(axis, len(e.sizes(x))), keepdims)
 
@@ -178,12 +178,12 @@ def count_nonzero(a: Any, axis: Any = None, *, keepdims: Any = False) -> Tensor:
 
 
 def _real(x: Tensor, dtype: Any) -> Tensor:
-    """Floating-point numbers to average: of integers float32."""
+    """Convert what is averaged to floating-point: integers to float32."""
     return e.cast(x, narrow(dtype)) if dtype is not None else x if is_float(x) else e.cast(x, "float32")
 
 
 def mean_of(x: Tensor, axes: Sequence[int], keepdims: Any = False) -> Tensor:
-    """The mean of floating-point numbers."""
+    """Return the mean of floating-point numbers."""
     return kept(e.reduce(x, _R.MEAN, axes, half_sums(x)), axes, keepdims)
 
 
@@ -191,7 +191,7 @@ def mean_of(x: Tensor, axes: Sequence[int], keepdims: Any = False) -> Tensor:
 def mean(
     a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: Any = False, *, where: Any = True
 ) -> Tensor:
-    """Mean, floating-point."""
+    """Return the mean, floating-point."""
     x = _real(operand(a), dtype)
     axes = axes_of(axis, len(e.sizes(x)))
     if where is True:
@@ -202,7 +202,7 @@ def mean(
 
 
 def variance(x: Tensor, axes: Sequence[int], ddof: Any, keepdims: Any, mean: Any = None) -> Tensor:
-    """The mean squared distance from the mean, divided by the number of elements less `ddof`."""
+    """Return the mean squared distance from the mean, divided by the number of elements less `ddof`."""
     middle = mean_of(x, axes, True) if mean is None else operand(mean, x._dtype.np)
     squares = elem(M.SQUARE, elem(M.SUB, x, middle))
     if not ddof:
@@ -224,7 +224,7 @@ def var(
     mean: Any = None,
     correction: Any = None,
 ) -> Tensor:
-    """Variance, floating-point."""
+    """Return the variance, floating-point."""
     x = _real(operand(a), dtype)
     wide = e.cast(x, "float32")
     axes = axes_of(axis, len(e.sizes(x)))
@@ -244,7 +244,7 @@ def std(
     mean: Any = None,
     correction: Any = None,
 ) -> Tensor:
-    """Standard deviation, floating-point."""
+    """Return the standard deviation, floating-point."""
     x = _real(operand(a), dtype)
     wide = e.cast(x, "float32")
     axes = axes_of(axis, len(e.sizes(x)))
@@ -256,7 +256,7 @@ def std(
 def average(
     a: Any, axis: Any = None, weights: Any = None, returned: bool = False, *, keepdims: Any = False
 ) -> Any:
-    """Mean with weights."""
+    """Return the mean with weights."""
     x = _real(operand(a), None)
     axes = axes_of(axis, len(e.sizes(x)))
     if weights is None:
@@ -297,13 +297,13 @@ def _position(a: Any, axis: Any, keepdims: Any, largest: bool) -> Tensor:
 
 @lowers("argmax")
 def argmax(a: Any, axis: Any = None, out: Any = None, *, keepdims: Any = False) -> Tensor:
-    """Position of the largest value, the first of equal ones."""
+    """Return the position of the largest value, the first of equal ones."""
     return _position(a, axis, keepdims, True)
 
 
 @lowers("argmin")
 def argmin(a: Any, axis: Any = None, out: Any = None, *, keepdims: Any = False) -> Tensor:
-    """Position of the smallest value, the first of equal ones."""
+    """Return the position of the smallest value, the first of equal ones."""
     return _position(a, axis, keepdims, False)
 
 
@@ -311,13 +311,13 @@ def argmin(a: Any, axis: Any = None, out: Any = None, *, keepdims: Any = False) 
 
 
 def cumulated(x: Tensor, axis: int) -> Tensor:
-    """The running sum along an axis."""
+    """Return the running sum along an axis."""
     param = P.Cumsum(axis=axis, exclusive=False, reverse=False)
     return apply1("CumsumV1", param, inputs=[x._vector()], scalar=False)
 
 
 def scanned(x: Tensor, axis: int, func: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
-    """The running result of an associative operation along an axis, in as many steps as the length has bits."""
+    """Return the running result of an associative operation along an axis, in as many steps as the length has bits."""
     shift = 1
     while shift < e.sizes(x)[axis]:
         head = e.subtensor(x, [(axis, None, shift, None, None)])
@@ -330,14 +330,14 @@ def scanned(x: Tensor, axis: int, func: Callable[[Tensor, Tensor], Tensor]) -> T
 
 @lowers("cumsum")
 def cumsum(a: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> Tensor:
-    """Running sum; integers as int32."""
+    """Return the running sum; integers as int32."""
     x, at = flat_or(a, axis)
     return cumulated(e.cast(x, sum_dtype(x, dtype)), at)
 
 
 @lowers("cumprod")
 def cumprod(a: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> Tensor:
-    """Running product; integers as int32."""
+    """Return the running product; integers as int32."""
     x, at = flat_or(a, axis)
     return scanned(e.cast(x, sum_dtype(x, dtype)), at, lambda x, y: elem(M.MUL, x, y))
 
@@ -346,7 +346,7 @@ def cumprod(a: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> Ten
 def cumulative_sum(
     x: Any, /, *, axis: Any = None, dtype: Any = None, out: Any = None, include_initial: bool = False
 ) -> Tensor:
-    """Running sum, on demand with a zero before."""
+    """Return the running sum, on demand with a zero before it."""
     y, at = flat_or(x, axis)
     y = e.cast(y, sum_dtype(y, dtype))
     found = cumulated(y, at)
@@ -379,7 +379,7 @@ def reduce(
     initial: Any = None,
     where: Any = True,
 ) -> Tensor:
-    """The ufunc applied along axes."""
+    """Return the ufunc applied along axes."""
     kwargs: dict[str, Any] = {"keepdims": keepdims, "where": where}
     if target in (np.add, np.multiply):
         kwargs["dtype"] = dtype
@@ -392,7 +392,7 @@ def reduce(
 
 @ufunc("logaddexp", method="reduce")
 def logaddexp_reduce(target: np.ufunc, array: Any, axis: Any = 0, keepdims: Any = False) -> Tensor:
-    """Logarithm of the sum of exponentials along axes."""
+    """Return the logarithm of the sum of exponentials along axes."""
     x = _real(operand(array), None)
     axes = axes_of(axis, len(e.sizes(x)))
     top = extreme(x, True, axes, True)
@@ -412,7 +412,7 @@ _SCANS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 
 @ufunc("add", *_SCANS, method="accumulate")
 def accumulate(target: np.ufunc, array: Any, axis: Any = 0, dtype: Any = None) -> Tensor:
-    """The running result of the ufunc along an axis."""
+    """Return the running result of the ufunc along an axis."""
     x = operand(array)
     at = axis_of(axis, len(e.sizes(x)))
     if target in (np.logical_and, np.logical_or):
@@ -423,7 +423,7 @@ def accumulate(target: np.ufunc, array: Any, axis: Any = 0, dtype: Any = None) -
 
 
 def outer(target: np.ufunc, x: Any, y: Any, dtype: Any = None) -> Tensor:
-    """The ufunc of all pairs."""
+    """Return the ufunc of all pairs."""
     a, b = (v if isinstance(v, Tensor) else np.asarray(v) for v in (x, y))
     a = operand(a)
     a = e.reshape(a, (*a.shape, *(1,) * np.ndim(b)))

@@ -116,7 +116,7 @@ def load_chapters() -> None:
 
 
 def registered() -> dict[str, list[str]]:
-    """Names of the lowered numpy functions, by family."""
+    """Return names of the lowered numpy functions, by family."""
     load_chapters()
     found: dict[str, list[str]] = {f: [] for f in _FAMILIES}
     for target, family in FAMILY.items():
@@ -127,13 +127,13 @@ def registered() -> dict[str, list[str]]:
 
 
 def table() -> list[tuple[str, Sequence[str], str]]:
-    """Family, names and description of every lowering, also of names that this version of numpy does not have."""
+    """List family, names and description of every lowering, also of names that this version of numpy lacks."""
     load_chapters()
     return sorted(_TABLE, key=lambda row: _FAMILIES.index(row[0]))
 
 
 def name_of(target: Any) -> str:
-    """The name of a numpy function in user code.
+    """Return the name of a numpy function in user code.
 
     >>> name_of(np.linalg.inv), name_of(np.add)
     ('np.linalg.inv', 'np.add')

@@ -27,7 +27,7 @@ _EQ = P.ElemwiseMultiTypeMode.EQ
 
 @lowers("where")
 def where(condition: Any, x: Any = None, y: Any = None, /) -> Any:
-    """Elements of one array or another; with the condition alone, where it is true."""
+    """Return elements of one array or another; with the condition alone, where it is true."""
     mask = operand(condition, np.bool_)
     if x is None and y is None:
         return nonzero(mask)
@@ -40,25 +40,25 @@ def where(condition: Any, x: Any = None, y: Any = None, /) -> Any:
 
 @lowers("nonzero")
 def nonzero(a: Any) -> tuple[Tensor, ...]:
-    """The coordinates of what is not zero, one int32 vector an axis."""
+    """Return the coordinates of what is not zero, one int32 vector an axis."""
     return tuple(numpy_index.nonzero(e.cast(operand(a), "bool")))
 
 
 @lowers("flatnonzero")
 def flatnonzero(a: Any) -> Tensor:
-    """The places in the flattened array of what is not zero."""
+    """Return the places in the flattened array of what is not zero."""
     return nonzero(e.flat(operand(a)))[0]
 
 
 @lowers("argwhere")
 def argwhere(a: Any) -> Tensor:
-    """The coordinates of what is not zero, one row an element."""
+    """Return the coordinates of what is not zero, one row an element."""
     return e.concat([e.add_axes(v, [1]) for v in nonzero(a)], 1)
 
 
 @lowers("select")
 def select(condlist: Any, choicelist: Any, default: Any = 0) -> Tensor:
-    """For every element the choice of the first condition that holds."""
+    """Choose for every element by the first condition that holds."""
     if len(condlist) != len(choicelist):
         raise ValueError("list of cases must be same length as list of conditions")
     kind = narrow(common([*choicelist, default]))
@@ -70,7 +70,7 @@ def select(condlist: Any, choicelist: Any, default: Any = 0) -> Tensor:
 
 @lowers("choose")
 def choose(a: Any, choices: Any, out: Any = None, mode: str = "raise") -> Tensor:
-    """For every element the choice of the number that the array holds."""
+    """Choose for every element by the number that the array holds."""
     parts = [choices[i] for i in range(len(choices))] if isinstance(choices, Tensor) else [*choices]
     kind = narrow(common(parts))
     xs = [operand(v, kind) for v in parts]
@@ -85,7 +85,7 @@ def choose(a: Any, choices: Any, out: Any = None, mode: str = "raise") -> Tensor
 
 
 def _inside(index: Tensor, size: int, mode: str) -> Tensor:
-    """Indices made valid as `mode` says; invalid ones are an error when the graph runs."""
+    """Return indices made valid as `mode` says; invalid ones are an error when the graph runs."""
     if mode == "raise":
         return index
     n = e.like(size, index)
@@ -97,7 +97,7 @@ def _inside(index: Tensor, size: int, mode: str) -> Tensor:
 
 @lowers("take")
 def take(a: Any, indices: Any, axis: Any = None, out: Any = None, mode: str = "raise") -> Tensor:
-    """Slices of an axis by their numbers."""
+    """Return slices of an axis by their numbers."""
     x, at = flat_or(a, axis)
     index = operand(indices)
     if index._dtype.is_float or e.is_bool(index):
@@ -114,7 +114,7 @@ def take(a: Any, indices: Any, axis: Any = None, out: Any = None, mode: str = "r
 
 
 def along(x: Tensor, index: Tensor, axis: int) -> Tensor:
-    """One element for every index along an axis; all other axes broadcast."""
+    """Return one element for every index along an axis; all other axes broadcast."""
     ids = []
     shape = e.broadcast_shape(
         [(*x.shape[:axis], 1, *x.shape[axis + 1 :]), (*index.shape[:axis], 1, *index.shape[axis + 1 :])]
@@ -131,7 +131,7 @@ def along(x: Tensor, index: Tensor, axis: int) -> Tensor:
 
 @lowers("take_along_axis")
 def take_along_axis(arr: Any, indices: Any, axis: Any = -1) -> Tensor:
-    """One element for every index along an axis."""
+    """Return one element for every index along an axis."""
     x, at = flat_or(arr, axis, strict=True)
     index = e.cast(operand(indices), "int32")
     if len(e.sizes(index)) != len(e.sizes(x)):
@@ -141,14 +141,14 @@ def take_along_axis(arr: Any, indices: Any, axis: Any = -1) -> Tensor:
 
 @lowers("compress")
 def compress(condition: Any, a: Any, axis: Any = None, out: Any = None) -> Tensor:
-    """Slices of an axis where a vector of booleans is true."""
+    """Return slices of an axis where a vector of booleans is true."""
     x, at = flat_or(a, axis)
     return e.gather(x, [(at, flatnonzero(condition))])
 
 
 @lowers("extract")
 def extract(condition: Any, arr: Any) -> Tensor:
-    """Elements where a condition is true, as a vector."""
+    """Return elements where a condition is true, as a vector."""
     mask = e.cast(e.flat(operand(condition)), "bool")
     return e.cond_take(e.flat(operand(arr)), mask)[0]
 
@@ -182,7 +182,7 @@ def _shifted(at: Tensor, by: int) -> Tensor:
 
 @lowers("diagonal")
 def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
-    """A read-only view of a diagonal, which becomes the last axis."""
+    """Return a read-only view of a diagonal, which becomes the last axis."""
     return viewed(
         a,
         Part(
@@ -197,19 +197,19 @@ def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
 
 @lowers("linalg.diagonal")
 def linalg_diagonal(x: Any, /, *, offset: int = 0) -> Any:
-    """A read-only view of the diagonals of matrices."""
+    """Return a read-only view of the diagonals of matrices."""
     return diagonal(x, offset, -2, -1)
 
 
 @lowers("linalg.trace")
 def linalg_trace(x: Any, /, *, offset: int = 0, dtype: Any = None) -> Tensor:
-    """The sums of the diagonals of matrices."""
+    """Return the sums of the diagonals of matrices."""
     return trace(x, offset, -2, -1, dtype)
 
 
 @lowers("diag")
 def diag(v: Any, k: int = 0) -> Any:
-    """A diagonal of a matrix, or the matrix that has a vector as its diagonal."""
+    """Return a diagonal of a matrix, or the matrix that has a vector as its diagonal."""
     x = operand(v)
     if len(e.sizes(x)) == 1:
         return apply1("Diag", P.Diag(k=k), inputs=[x], scalar=False)
@@ -220,7 +220,7 @@ def diag(v: Any, k: int = 0) -> Any:
 
 @lowers("diagflat")
 def diagflat(v: Any, k: int = 0) -> Tensor:
-    """The matrix that has the elements as its diagonal."""
+    """Return the matrix that has the elements as its diagonal."""
     return apply1("Diag", P.Diag(k=k), inputs=[e.flat(operand(v))], scalar=False)
 
 
@@ -228,12 +228,12 @@ def diagflat(v: Any, k: int = 0) -> Tensor:
 def trace(
     a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None, out: Any = None
 ) -> Tensor:
-    """The sum of a diagonal."""
+    """Return the sum of a diagonal."""
     return sum_(_diagonal(operand(a), offset, axis1, axis2), -1, dtype)
 
 
 def _below(x: Tensor, k: int) -> Tensor:
-    """Where a matrix's column is at most its row plus `k`."""
+    """Tell where a matrix's column is at most its row plus `k`."""
     rows, columns = x.shape[-2:]
     i, j = e.arange(rows), e.arange(columns)
     i = elem(M.ADD, i, e.number(k, i)) if k else i
@@ -247,14 +247,14 @@ def _square(m: Any) -> Tensor:
 
 @lowers("tril")
 def tril(m: Any, k: int = 0) -> Tensor:
-    """Zero above a diagonal."""
+    """Set everything above a diagonal to zero."""
     x = _square(m)
     return e.where(_below(x, k), x, e.number(0, x))
 
 
 @lowers("triu")
 def triu(m: Any, k: int = 0) -> Tensor:
-    """Zero below a diagonal."""
+    """Set everything below a diagonal to zero."""
     x = _square(m)
     return e.where(e.logical_not(_below(x, k - 1)), x, e.number(0, x))
 
@@ -282,7 +282,7 @@ def _reset(a: Any, value: Tensor) -> None:
 
 @lowers("copyto")
 def copyto(dst: Any, src: Any, casting: str = "same_kind", where: Any = True) -> None:
-    """Values written into an array."""
+    """Return values written into an array."""
     x = _target(dst, "copyto")
     if isinstance(dst, Array) and isinstance(src, Array) and e.sizes(x) and dst._cell.is_same(src._cell):
         # numpy copies nothing onto itself, before it asks whether it may write.
@@ -293,7 +293,7 @@ def copyto(dst: Any, src: Any, casting: str = "same_kind", where: Any = True) ->
 
 @lowers("put_along_axis")
 def put_along_axis(arr: Any, indices: Any, values: Any, axis: Any) -> None:
-    """One element written for every index along an axis."""
+    """Return one element written for every index along an axis."""
     x = _target(arr, "put_along_axis")
     at = axis_of(axis, len(e.sizes(x)))
     index = e.cast(operand(indices), "int32")
@@ -314,7 +314,7 @@ def put_along_axis(arr: Any, indices: Any, values: Any, axis: Any) -> None:
 
 @lowers("put")
 def put(a: Any, ind: Any, v: Any, mode: str = "raise") -> None:
-    """Elements of the flattened array replaced."""
+    """Return elements of the flattened array replaced."""
     x = _target(a, "put")
     flat = e.flat(x)
     index = e.flat(_inside(operand(ind, np.int32), flat.shape[0], mode))
@@ -327,7 +327,7 @@ def put(a: Any, ind: Any, v: Any, mode: str = "raise") -> None:
 
 @lowers("putmask")
 def putmask(a: Any, mask: Any, values: Any) -> None:
-    """Elements replaced where a mask is true, by values of the array's shape or one value."""
+    """Return elements replaced where a mask is true, by values of the array's shape or one value."""
     x = _target(a, "putmask")
     value = operand(values, x._dtype.np)
     if e.sizes(value) != e.sizes(x) and value.size != 1:
@@ -338,7 +338,7 @@ def putmask(a: Any, mask: Any, values: Any) -> None:
 
 @lowers("place")
 def place(arr: Any, mask: Any, vals: Any) -> None:
-    """Elements replaced where a mask is true, by one value or one after the other."""
+    """Return elements replaced where a mask is true, by one value or one after the other."""
     x = _target(arr, "place")
     value = e.flat(operand(vals, x._dtype.np))
     chosen = e.cast(operand(mask), "bool")
@@ -353,7 +353,7 @@ def place(arr: Any, mask: Any, vals: Any) -> None:
 
 @lowers("fill_diagonal")
 def fill_diagonal(a: Any, val: Any, wrap: bool = False) -> None:
-    """The main diagonal of a matrix replaced."""
+    """Return the main diagonal of a matrix replaced."""
     x = _target(a, "fill_diagonal")
     if len(e.sizes(x)) != 2 or wrap:
         raise refused("np.fill_diagonal is traced for matrices, without wrap")
@@ -368,7 +368,7 @@ def fill_diagonal(a: Any, val: Any, wrap: bool = False) -> None:
 
 @lowers("ix_")
 def ix_(*args: Any) -> tuple[Tensor, ...]:
-    """Index vectors, each along an axis of its own."""
+    """Return index vectors, each along an axis of its own."""
     found = []
     for i, v in enumerate(args):
         index = operand(v)
@@ -380,7 +380,7 @@ def ix_(*args: Any) -> tuple[Tensor, ...]:
 
 @lowers("ravel_multi_index")
 def ravel_multi_index(multi_index: Any, dims: Any, mode: str = "raise", order: str = "C") -> Tensor:
-    """Places in the flattened array from coordinates; those outside are not noticed."""
+    """Return places in the flattened array from coordinates; those outside are not noticed."""
     parts = [operand(v, np.int32) for v in multi_index]
     found = parts[0]
     for part, n in zip(parts[1:], [*dims][1:], strict=True):
@@ -390,7 +390,7 @@ def ravel_multi_index(multi_index: Any, dims: Any, mode: str = "raise", order: s
 
 @lowers("unravel_index")
 def unravel_index(indices: Any, shape: Any, order: str = "C") -> tuple[Tensor, ...]:
-    """Coordinates from places in the flattened array."""
+    """Return coordinates from places in the flattened array."""
     rest = operand(indices, np.int32)
     found: list[Tensor] = []
     for n in [*shape][:0:-1]:

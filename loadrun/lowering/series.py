@@ -27,7 +27,7 @@ def _cut(x: Tensor, axis: int, begin: Any, end: Any) -> Tensor:
 
 @lowers("diff")
 def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> Tensor:
-    """Differences of neighbours."""
+    """Return differences of neighbours."""
     x = operand(a)
     at = axis_of(axis, len(e.sizes(x)))
     parts: list[Any] = [x]
@@ -47,7 +47,7 @@ def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = 
 
 @lowers("ediff1d")
 def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Tensor:
-    """Differences of neighbours of the flattened array."""
+    """Return differences of neighbours of the flattened array."""
     parts: list[Any] = [diff(e.flat(operand(ary)))]
     kind = parts[0]._dtype.np
     if to_begin is not None:
@@ -64,7 +64,7 @@ def _float(a: Any) -> Tensor:
 
 @lowers("gradient")
 def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int = 1) -> Any:
-    """Central differences, one-sided at the ends; evenly spaced."""
+    """Return central differences, one-sided at the ends; for even spacing."""
     x = _float(f)
     axes = axes_of(axis, len(e.sizes(x)))
     steps = [*varargs] * len(axes) if len(varargs) == 1 else [*varargs] or [1.0] * len(axes)
@@ -87,7 +87,7 @@ def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int = 1) -> An
 
 @lowers("trapezoid", "trapz")
 def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Tensor:
-    """The area below samples."""
+    """Return the area below samples."""
     f = _float(y)
     at = axis_of(axis, len(e.sizes(f)))
     if x is None:
@@ -104,7 +104,7 @@ def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Tensor:
 
 @lowers("interp")
 def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None) -> Tensor:
-    """Linear interpolation between points with increasing places."""
+    """Interpolate linearly between points with increasing places."""
     if period is not None:
         raise refused("np.interp is traced without period")
     v, places, values = (operand(a, np.float32) for a in (x, xp, fp))
@@ -136,7 +136,7 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period
 
 
 def _sliding(a: Tensor, v: Tensor, mode: str) -> Tensor:
-    """Products of `v`, moved along `a`, summed; `v` is at most as long as `a`."""
+    """Return products of `v`, moved along `a`, summed; `v` is at most as long as `a`."""
     m = e.sizes(v)[0]
     pads = {"full": m - 1, "valid": 0, "same": None}
     if mode not in pads:
@@ -154,7 +154,7 @@ def _sliding(a: Tensor, v: Tensor, mode: str) -> Tensor:
 
 @lowers("convolve")
 def convolve(a: Any, v: Any, mode: str = "full") -> Tensor:
-    """Discrete convolution of two vectors."""
+    """Convolve two vectors."""
     kind = narrow(common([a, v]))
     x, y = (e.cast(operand(u, kind)._vector(), "float32") for u in (a, v))
     if e.sizes(y)[0] > e.sizes(x)[0]:
@@ -164,13 +164,13 @@ def convolve(a: Any, v: Any, mode: str = "full") -> Tensor:
 
 
 def _like_sums(found: Tensor, kind: Any) -> Tensor:
-    """Sums computed in float32 as the dtype that numpy gives."""
+    """Return sums computed in float32 as the dtype that numpy gives."""
     return e.cast(found if np.dtype(kind).kind == "f" else elem(M.ROUND, found), kind)
 
 
 @lowers("correlate")
 def correlate(a: Any, v: Any, mode: str = "valid") -> Tensor:
-    """Sums of products of two vectors, one moved along the other."""
+    """Return sums of products of two vectors, one moved along the other."""
     kind = narrow(common([a, v]))
     x, y = (e.cast(operand(u, kind)._vector(), "float32") for u in (a, v))
     if e.sizes(y)[0] <= e.sizes(x)[0]:

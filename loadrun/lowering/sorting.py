@@ -25,7 +25,7 @@ _LT, _LEQ = P.ElemwiseMultiTypeMode.LT, P.ElemwiseMultiTypeMode.LEQ
 
 
 def _sorted_rows(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Values and positions in ascending order along the last axis."""
+    """Return values and positions in ascending order along the last axis."""
     rows = e.reshape(x, (-1, x.shape[-1])) if len(e.sizes(x)) != 2 else x
     wide = "float32" if e.is_float(x) else "int32"
     values, places = apply(
@@ -47,31 +47,31 @@ def _ordered(a: Any, axis: Any, which: int) -> Tensor:
 
 @lowers("sort")
 def sort(a: Any, axis: Any = -1, kind: Any = None, order: Any = None, *, stable: Any = None) -> Tensor:
-    """In ascending order."""
+    """Sort in ascending order."""
     return _ordered(a, axis, 0)
 
 
 @lowers("argsort")
 def argsort(a: Any, axis: Any = -1, kind: Any = None, order: Any = None, *, stable: Any = None) -> Tensor:
-    """The positions that sort; equal elements keep their order."""
+    """Return the positions that sort; equal elements keep their order."""
     return _ordered(a, axis, 1)
 
 
 @lowers("partition")
 def partition(a: Any, kth: Any, axis: Any = -1, kind: Any = None, order: Any = None) -> Tensor:
-    """Sorted, which is a partition, too."""
+    """Sort, which is a partition, too."""
     return _ordered(a, axis, 0)
 
 
 @lowers("argpartition")
 def argpartition(a: Any, kth: Any, axis: Any = -1, kind: Any = None, order: Any = None) -> Tensor:
-    """The positions that sort, which partition, too."""
+    """Return the positions that sort, which partition, too."""
     return _ordered(a, axis, 1)
 
 
 @lowers("lexsort")
 def lexsort(keys: Any, axis: int = -1) -> Tensor:
-    """The positions that sort by several keys, the last one first."""
+    """Return the positions that sort by several keys, the last one first."""
     parts = [keys[i] for i in range(len(keys))] if isinstance(keys, Tensor) else [*keys]
     found: Tensor | None = None
     for key in parts:
@@ -90,7 +90,7 @@ def lexsort(keys: Any, axis: int = -1) -> Tensor:
 
 
 def rows_of(a: Any, axis: Any) -> tuple[Tensor, Tensor, list[int]]:
-    """Sorted floats with the reduced axes joined as the last one, their maximum, and the axes."""
+    """Sort floats with the reduced axes joined as the last one; give their maximum and the axes, too."""
     x = operand(a)
     x = x if e.is_float(x) else e.cast(x, "float32")
     x = x._vector()
@@ -112,7 +112,7 @@ def _back(found: Tensor, axes: list[int], keepdims: Any, lead: int = 0) -> Tenso
 def median(
     a: Any, axis: Any = None, out: Any = None, overwrite_input: bool = False, keepdims: Any = False
 ) -> Tensor:
-    """The middle value, or the mean of both; NaN where there is one."""
+    """Return the middle value, or the mean of both; NaN where there is one."""
     if isinstance(a, (list, tuple)):
         a = operand(a)
     y, top, axes = rows_of(a, axis)
@@ -141,7 +141,7 @@ def quantile(
     weights: Any = None,
     interpolation: Any = None,
 ) -> Tensor:
-    """Values below which lies a share of the elements."""
+    """Return values below which lies a share of the elements."""
     method = interpolation or method
     if method not in _METHODS or weights is not None:
         raise refused(
@@ -194,7 +194,7 @@ def percentile(
     weights: Any = None,
     interpolation: Any = None,
 ) -> Tensor:
-    """`quantile` of hundredths."""
+    """Do `quantile` with hundredths."""
     if isinstance(q, Tensor):
         q = elem(M.TRUE_DIV, e.cast(q, "float32"), e.number(100, e.cast(q, "float32")))
     else:
@@ -206,7 +206,7 @@ def percentile(
 
 
 def counted_below(a: Tensor, v: Tensor, side: str) -> Tensor:
-    """How many elements of a vector lie below each of `v` (or, from the right, are not above it)."""
+    """Return how many elements of a vector lie below each of `v` (or, from the right, are not above it)."""
     wide = e.add_axes(v, [len(e.sizes(v))])
     below = e.compare(_LT, a, wide) if side == "left" else e.compare(_LEQ, a, wide)
     return e.reduce(e.cast(below, "int32"), P.ReduceMode.SUM, [len(e.sizes(below)) - 1])
@@ -214,7 +214,7 @@ def counted_below(a: Tensor, v: Tensor, side: str) -> Tensor:
 
 @lowers("searchsorted")
 def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None) -> Tensor:
-    """Where values belong in a sorted vector, by counting; compares every pair."""
+    """Tell where values belong in a sorted vector, by counting; compares every pair."""
     kind = narrow(common([a, v]))
     x, y = operand(a, kind), operand(v, kind)
     if side not in ("left", "right"):
@@ -226,7 +226,7 @@ def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None) -> Tens
 
 @lowers("digitize")
 def digitize(x: Any, bins: Any, right: bool = False) -> Tensor:
-    """The bin of each value; the bins are known when tracing."""
+    """Return the bin of each value; the bins are known when tracing."""
     if isinstance(bins, Tensor):
         raise refused("np.digitize is traced for bins that are known", way_out="use np.searchsorted")
     edges = np.asarray(bins)

@@ -24,7 +24,7 @@ _C = P.ElemwiseMultiTypeMode
 
 
 def _counts(places: Tensor, bins: int, weights: Tensor | None) -> Tensor:
-    """How often each number below `bins` occurs in an int32 vector, or the sum of weights."""
+    """Return how often each number below `bins` occurs in an int32 vector, or the sum of weights."""
     one = number(1, places) if weights is None else weights
     start = e.full(number(0, one), (bins,))
     return e.scatter(start, e.broadcast(one, places.shape), [(0, places)], add=True)
@@ -32,7 +32,7 @@ def _counts(places: Tensor, bins: int, weights: Tensor | None) -> Tensor:
 
 @lowers("bincount")
 def bincount(x: Any, /, weights: Any = None, minlength: Any = 0) -> Tensor:
-    """How often each number occurs, of uint8 arrays and with ``minlength=256``, so that the length is known."""
+    """Return how often each number occurs, of uint8 arrays and with ``minlength=256``, so that the length is known."""
     values = operand(x)
     if values._dtype.name != "Uint8" or int(minlength) < 256:
         raise refused(
@@ -68,7 +68,7 @@ def _edges(x: Tensor, bins: Any, bounds: Any) -> Tensor:
 def histogram(
     a: Any, bins: Any = 10, range: Any = None, density: Any = None, weights: Any = None
 ) -> tuple[Tensor, Tensor]:
-    """How many values lie between edges; numbers next to an edge are judged in float32."""
+    """Return how many values lie between edges; numbers next to an edge are judged in float32."""
     x = e.flat(e.cast(operand(a), "float32"))
     edges = _edges(x, bins, range)
     n = e.sizes(edges)[0] - 1
@@ -97,7 +97,7 @@ def histogram(
 def isin(
     element: Any, test_elements: Any, assume_unique: bool = False, invert: bool = False, *, kind: Any = None
 ) -> Tensor:
-    """Which elements occur in another array; compares every pair."""
+    """Return which elements occur in another array; compares every pair."""
     dtype = narrow(common([element, test_elements]))
     x, values = operand(element, dtype), e.flat(operand(test_elements, dtype))
     wide = e.add_axes(x, [len(e.sizes(x))])
@@ -125,7 +125,7 @@ def cov(
     *,
     dtype: Any = None,
 ) -> Tensor:
-    """Covariances of the rows."""
+    """Return covariances of the rows."""
     if fweights is not None or aweights is not None:
         raise refused("np.cov is traced without weights")
     x = _rows(m, y, rowvar)
@@ -138,7 +138,7 @@ def cov(
 
 @lowers("corrcoef")
 def corrcoef(x: Any, y: Any = None, rowvar: bool = True, *, dtype: Any = None) -> Tensor:
-    """Correlations of the rows."""
+    """Return correlations of the rows."""
     c = cov(x, y, rowvar)
     if not e.sizes(c):
         return elem(M.TRUE_DIV, c, c)
@@ -149,7 +149,7 @@ def corrcoef(x: Any, y: Any = None, rowvar: bool = True, *, dtype: Any = None) -
 
 @lowers("polyval")
 def polyval(p: Any, x: Any) -> Tensor:
-    """A polynomial with the highest power first, by Horner's rule."""
+    """Return a polynomial with the highest power first, by Horner's rule."""
     kind = narrow(common([p, x]))
     y = operand(x, kind)
     parts = operand(p, kind)

@@ -88,11 +88,11 @@ class Cell:
         return self if self._root is None else self._root
 
     def view(self, part: Part) -> Cell:
-        """A view of this memory; it is read when it is asked for."""
+        """Return a view of this memory; it is read when it is asked for."""
         return Cell(None, parent=self, part=part)
 
     def read(self) -> Tensor:
-        """The value now.
+        """Return the value now.
 
         Raises:
             TraceError: something was written that may or may not share this memory.
@@ -135,7 +135,7 @@ class Cell:
         self.parent._write(self.part.put(self.parent.read(), value))
 
     def is_same(self, other: Cell) -> bool:
-        """Whether both are the same elements of one memory in the same order."""
+        """Tell whether both are the same elements of one memory in the same order."""
         a, b = _bare(self), _bare(other)
         if a is b:
             return True
@@ -150,7 +150,7 @@ class Cell:
         other.root._rivals.append((weakref.ref(self.root), where))
 
     def shadow(self) -> NDArray | None:
-        """An ndarray without contents of this memory's layout; None where that is not known."""
+        """Return an ndarray without contents of this memory's layout; None where that is not known."""
         if self.parent is not None and self.part is not None:
             above = self.parent.shadow()
             return None if above is None else self.part.shadow(above)
@@ -159,7 +159,7 @@ class Cell:
         return np.empty(e.sizes(self.value), np.bool_) if self.ordered else None
 
     def shares_when_reshaped(self, shape: Sequence[int]) -> bool | None:
-        """Whether reshaping to this shape gives a view; None where the layout is not known."""
+        """Tell whether reshaping to this shape gives a view; None where the layout is not known."""
         shadow = self.shadow()
         if shadow is None:
             return None
@@ -189,19 +189,19 @@ def _views(array: NDArray, shape: tuple[int, ...]) -> bool:
 
 
 def whole() -> Part:
-    """All of the parent."""
+    """Return all of the parent."""
     return Part(lambda x: x, lambda _, v: v, lambda a: a, key=_WHOLE)
 
 
 def _bare(cell: Cell) -> Cell:
-    """A cell without the views of all of it."""
+    """Return a cell without the views of all of it."""
     while cell.parent is not None and cell.part is not None and cell.part.key == _WHOLE:
         cell = cell.parent
     return cell
 
 
 def permuted(axes: Sequence[int]) -> Part:
-    """The parent with its axes in another order."""
+    """Return the parent with its axes in another order."""
     back = [int(i) for i in np.argsort(axes)]
     return Part(
         lambda x: e.permute(x, axes),
@@ -213,7 +213,7 @@ def permuted(axes: Sequence[int]) -> Part:
 
 
 def reshaped(shape: Sequence[int]) -> Part:
-    """The parent in another shape, in the same order of elements."""
+    """Return the parent in another shape, in the same order of elements."""
     plain = tuple(map(int, shape))
     return Part(
         lambda x: e.reshape(x, shape),

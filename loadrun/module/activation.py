@@ -28,7 +28,7 @@ class Softmax(Module):
         self.axis = axis
 
     def forward(self, inputs: Any) -> Tensor:
-        """Any float tensor."""
+        """Take any float tensor."""
         return F.softmax(inputs, self.axis)
 
     def _module_info_string(self) -> str:
@@ -39,7 +39,7 @@ class Sigmoid(Module):
     """``1 / (1 + exp(-x))``."""
 
     def forward(self, inputs: Any) -> Tensor:
-        """Any float tensor."""
+        """Take any float tensor."""
         return F.sigmoid(inputs)
 
 
@@ -47,7 +47,7 @@ class SiLU(Module):
     """``x * sigmoid(x)``."""
 
     def forward(self, inputs: Any) -> Tensor:
-        """Any float tensor."""
+        """Take any float tensor."""
         return F.silu(inputs)
 
 
@@ -55,7 +55,7 @@ class GELU(Module):
     """``x * P(X <= x)`` for a standard normal X."""
 
     def forward(self, inputs: Any) -> Tensor:
-        """Any float tensor."""
+        """Take any float tensor."""
         return F.gelu(inputs)
 
 
@@ -63,7 +63,7 @@ class ReLU(Module):
     """``max(x, 0)``."""
 
     def forward(self, x: TensorLike) -> Tensor:
-        """Any tensor."""
+        """Take any tensor."""
         return F.relu(x)
 
 
@@ -88,7 +88,7 @@ class PReLU(Module):
         self.weight = Parameter(np.full(shape, init, np.float32))
 
     def forward(self, inputs: Any) -> Tensor:
-        """(N, C, H, W) where there is a weight per channel, else any shape."""
+        """Take (N, C, H, W) where there is a weight per channel, else any shape."""
         return F.prelu(inputs, self.weight)
 
 
@@ -107,5 +107,5 @@ class LeakyReLU(Module):
         self.negative_slope = negative_slope
 
     def forward(self, inputs: Any) -> Tensor:
-        """Any float tensor."""
+        """Take any float tensor."""
         return F.leaky_relu(inputs, self.negative_slope)

@@ -24,7 +24,7 @@ class AdaptiveMaxPool2d(_AdaptivePoolNd):
     """The maxima of as many windows as the output has elements."""
 
     def forward(self, inp: TensorLike) -> Tensor:
-        """(N, C, H, W) to (N, C, *oshp)."""
+        """Take (N, C, H, W) to (N, C, *oshp)."""
         return F.adaptive_max_pool2d(inp, self.oshp)
 
 
@@ -36,5 +36,5 @@ class AdaptiveAvgPool2d(_AdaptivePoolNd):
     """
 
     def forward(self, inp: TensorLike) -> Tensor:
-        """(N, C, H, W) to (N, C, *oshp)."""
+        """Take (N, C, H, W) to (N, C, *oshp)."""
         return F.adaptive_avg_pool2d(inp, self.oshp)

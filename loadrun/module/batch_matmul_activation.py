@@ -56,7 +56,7 @@ class BatchMatMulActivation(Weighted):
         return F.relu(y) if self.nonlinear_mode == "relu" else y
 
     def forward(self, x: TensorLike) -> Tensor:
-        """(batch, in_features, columns) to (batch, out_features, columns)."""
+        """Take (batch, in_features, columns) to (batch, out_features, columns)."""
         return self._calc_linear(x, self.weight, self.bias)
 
     def _module_info_string(self) -> str:

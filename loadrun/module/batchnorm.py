@@ -61,13 +61,13 @@ class _BatchNorm(Module):
         self.running_var: Any = Tensor(np.ones(shape, np.float32)) if track_running_stats else None
 
     def reset_running_stats(self) -> None:
-        """The running mean becomes 0, the running variance 1."""
+        """Set the running mean to 0 and the running variance to 1."""
         if self.track_running_stats:
             init.zeros_(self.running_mean)
             init.ones_(self.running_var)
 
     def reset_parameters(self) -> None:
-        """All as in a new module."""
+        """Set all as in a new module."""
         self.reset_running_stats()
         if self.affine:
             init.ones_(self.weight)
@@ -94,7 +94,7 @@ class _BatchNorm(Module):
         return self.training or (self.running_mean is None and self.running_var is None)
 
     def forward(self, inp: TensorLike) -> Any:
-        """(N, num_features) with none, one or two more axes, as the class says."""
+        """Take (N, num_features) with none, one or two more axes, as the class says."""
         self._check_input_ndim(inp)
         if self.track_running_stats and not self._track_running_stats_saved:
             raise AssertionError("track_running_stats was False at first and cannot become True")
@@ -163,7 +163,7 @@ class SyncBatchNorm(_BatchNorm):
         self.group = group
 
     def forward(self, inp: Any) -> Tensor:
-        """(N, C), (N, C, L) or (N, C, H, W)."""
+        """Take (N, C), (N, C, L) or (N, C, H, W)."""
         self._check_input_ndim(inp)
         shape = inp.shape
         if inp.ndim != 4:

@@ -20,5 +20,5 @@ class Concat(Module):
     """
 
     def forward(self, inps: Iterable[Any], axis: int = 0) -> Tensor:
-        """Tensors of one shape but along `axis`."""
+        """Take tensors of one shape but along `axis`."""
         return F.concat(list(inps), axis)

@@ -69,13 +69,13 @@ class Conv1d(_ConvNd):
         super().__init__(geometry, bias, **kwargs)
 
     def calc_conv(self, inp: TensorLike, weight: TensorLike, bias: TensorLike | None) -> Tensor:
-        """The layer with other parameters."""
+        """Return the layer with other parameters."""
         inp, padding = self._padded(inp, self.padding_mode)
         settings = (self.stride, padding, self.dilation, self.groups, self.conv_mode, self.compute_mode)
         return F.conv1d(inp, weight, bias, *settings)
 
     def forward(self, inp: TensorLike) -> Tensor:
-        """(N, in_channels, L)."""
+        """Take (N, in_channels, L)."""
         return self.calc_conv(inp, self.weight, self.bias)
 
 
@@ -121,13 +121,13 @@ class Conv2d(_Conv2d):
         super().__init__(geometry, bias, conv_mode, compute_mode, **kwargs)
 
     def calc_conv(self, inp: TensorLike, weight: TensorLike, bias: TensorLike | None) -> Tensor:
-        """The layer with other parameters."""
+        """Return the layer with other parameters."""
         inp, padding = self._padded(inp, self.padding_mode)
         settings = (self.stride, padding, self.dilation, self.groups, self.conv_mode, self.compute_mode)
         return F.conv2d(inp, weight, bias, *settings)
 
     def forward(self, inp: TensorLike) -> Tensor:
-        """(N, in_channels, H, W)."""
+        """Take (N, in_channels, H, W)."""
         return self.calc_conv(inp, self.weight, self.bias)
 
 
@@ -135,7 +135,7 @@ class ConvRelu2d(Conv2d):
     """`Conv2d` and relu."""
 
     def forward(self, inp: TensorLike) -> Tensor:
-        """(N, in_channels, H, W)."""
+        """Take (N, in_channels, H, W)."""
         return F.relu(self.calc_conv(inp, self.weight, self.bias))
 
 
@@ -171,17 +171,17 @@ class Conv3d(_ConvNd):
         super().__init__(geometry.over(3), bias)
 
     def calc_conv(self, inp: TensorLike, weight: TensorLike, bias: TensorLike | None) -> Tensor:
-        """The layer with other parameters."""
+        """Return the layer with other parameters."""
         settings = (self.stride, self.padding, self.dilation, self.groups, self.conv_mode)
         return F.conv3d(inp, weight, bias, *settings)
 
     def forward(self, inp: TensorLike) -> Tensor:
-        """(N, in_channels, D, H, W)."""
+        """Take (N, in_channels, D, H, W)."""
         return self.calc_conv(inp, self.weight, self.bias)
 
 
 class ConvTranspose2d(_Conv2d):
-    """Transposed convolution over height and width.
+    """Convolve transposed over height and width.
 
     Args:
         in_channels: channels of the input.
@@ -228,12 +228,12 @@ class ConvTranspose2d(_Conv2d):
         return math.prod(self._kernel()) * self.out_channels
 
     def calc_conv_transpose2d(self, inp: TensorLike, weight: TensorLike, bias: TensorLike | None) -> Tensor:
-        """The layer with other parameters."""
+        """Return the layer with other parameters."""
         sizes = (self.stride, self.padding, self.output_padding, self.dilation)
         return F.conv_transpose2d(inp, weight, bias, *sizes, self.groups, self.conv_mode, self.compute_mode)
 
     def forward(self, inp: TensorLike) -> Tensor:
-        """(N, in_channels, H, W)."""
+        """Take (N, in_channels, H, W)."""
         return self.calc_conv_transpose2d(inp, self.weight, self.bias)
 
 
@@ -241,12 +241,12 @@ class ConvTransposeRelu2d(ConvTranspose2d):
     """`ConvTranspose2d` and relu."""
 
     def forward(self, inp: TensorLike) -> Tensor:
-        """(N, in_channels, H, W)."""
+        """Take (N, in_channels, H, W)."""
         return F.relu(self.calc_conv_transpose2d(inp, self.weight, self.bias))
 
 
 class ConvTranspose3d(_ConvNd):
-    """Transposed convolution over depth, height and width.
+    """Convolve transposed over depth, height and width.
 
     Args:
         in_channels: channels of the input.
@@ -280,7 +280,7 @@ class ConvTranspose3d(_ConvNd):
         super().__init__(geometry.over(3), bias)
 
     def forward(self, inp: TensorLike) -> Tensor:
-        """(N, in_channels, D, H, W)."""
+        """Take (N, in_channels, D, H, W)."""
         sizes = (self.stride, self.padding, self.output_padding, self.dilation)
         return F.conv_transpose3d(inp, self.weight, self.bias, *sizes, self.groups)
 
@@ -333,6 +333,6 @@ class LocalConv2d(Conv2d):
         return (self.groups, *places, inputs, *self.kernel_size, outputs)
 
     def forward(self, inp: TensorLike) -> Tensor:
-        """(N, in_channels, input_height, input_width)."""
+        """Take (N, in_channels, input_height, input_width)."""
         settings = (self.stride, self.padding, self.dilation, self.conv_mode)
         return F.local_conv2d(inp, self.weight, None, *settings)

@@ -32,7 +32,7 @@ class Geometry:
     output_padding: Any = 0
 
     def over(self, axes: int) -> Geometry:
-        """The same with a number for each of two or three axes.
+        """Return the same with a number for each of two or three axes.
 
         Raises:
             AssertionError: a size is negative, or 0 where it must not be, or the numbers are too few or too many.
@@ -102,12 +102,12 @@ class _ConvNd(Weighted):
         return (1, self.out_channels, *(1,) * len(self._kernel()))
 
     def get_pad_witdth(self) -> tuple[tuple[int, int], ...]:
-        """The padding as `functional.nn.pad` takes it (the spelling is MegEngine's)."""
+        """Return the padding as `functional.nn.pad` takes it (the spelling is MegEngine's)."""
         padding = self.padding if isinstance(self.padding, tuple) else (self.padding,)
         return ((0, 0), (0, 0), *((n, n) for n in padding))
 
     def _padded(self, inp: TensorLike, mode: str) -> tuple[Any, Any]:
-        """The input with what a padding mode puts around it, and the zeros that are still to be added."""
+        """Return the input with what a padding mode puts around it, and the zeros that are still to be added."""
         _check_padding_mode(mode)
         if mode == "zeros":
             return inp, self.padding
@@ -153,5 +153,5 @@ class _Conv2d(_ConvNd):
         super().__init__(geometry.over(2), bias, **kwargs)
 
     def _settings(self) -> dict[str, Any]:
-        """The arguments with which another layer of the same kind is made, but for its name."""
+        """Return the arguments with which another layer of the same kind is made, but for its name."""
         return {**{n: getattr(self, n) for n in self._arguments}, "bias": self.bias is not None}

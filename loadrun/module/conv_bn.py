@@ -58,7 +58,7 @@ class ConvBn2d(_ConvBnActivation2d):
     """`Conv2d` and `BatchNorm2d`, so that quantization fuses them."""
 
     def forward(self, inp: TensorLike) -> Tensor:
-        """(N, in_channels, H, W)."""
+        """Take (N, in_channels, H, W)."""
         return self.bn(self.conv(inp))
 
 
@@ -66,5 +66,5 @@ class ConvBnRelu2d(_ConvBnActivation2d):
     """`Conv2d`, `BatchNorm2d` and relu, so that quantization fuses them."""
 
     def forward(self, inp: TensorLike) -> Tensor:
-        """(N, in_channels, H, W)."""
+        """Take (N, in_channels, H, W)."""
         return F.relu(self.bn(self.conv(inp)))

@@ -53,12 +53,12 @@ class DeformableConv2d(_Conv2d):
         mask: TensorLike,
         bias: TensorLike | None,
     ) -> Tensor:
-        """The layer with other parameters."""
+        """Return the layer with other parameters."""
         sizes = (self.stride, self.padding, self.dilation, self.groups)
         return F.deformable_conv2d(inp, weight, offset, mask, bias, *sizes, self.conv_mode, self.compute_mode)
 
     def forward(self, inp: TensorLike, offset: TensorLike, mask: TensorLike) -> Tensor:
-        """Input (N, in_channels, H, W), offset (N, 2 * KH * KW, OH, OW) and mask (N, KH * KW, OH, OW)."""
+        """Take input (N, in_channels, H, W), offset (N, 2 * KH * KW, OH, OW) and mask (N, KH * KW, OH, OW)."""
         return self.calc_conv(inp, self.weight, offset, mask, self.bias)
 
 
@@ -108,7 +108,7 @@ class RegionRestrictedConv(_Conv2d):
     def calc_conv(
         self, inp: TensorLike, weight: TensorLike, rin: TensorLike, rout: TensorLike, bias: TensorLike | None
     ) -> Tensor:
-        """The layer with other parameters."""
+        """Return the layer with other parameters."""
         _check_padding_mode(self.padding_mode)
         sizes = (self.stride, self.padding, self.dilation, self.groups)
         return F.region_restricted_conv(
@@ -116,5 +116,5 @@ class RegionRestrictedConv(_Conv2d):
         )
 
     def forward(self, inp: TensorLike, rin: TensorLike, rout: TensorLike) -> Tensor:
-        """Input (N, in_channels, H, W), regions of its places (N, H, W) and of the output's (N, OH, OW)."""
+        """Take input (N, in_channels, H, W), regions of its places (N, H, W) and of the output's (N, OH, OW)."""
         return self.calc_conv(inp, self.weight, rin, rout, self.bias)

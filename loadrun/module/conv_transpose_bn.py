@@ -58,7 +58,7 @@ class ConvTransposeBn2d(_ConvTransposeBnActivation2d):
     """`ConvTranspose2d` and `BatchNorm2d`, so that quantization fuses them."""
 
     def forward(self, inp: TensorLike) -> Tensor:
-        """(N, in_channels, H, W)."""
+        """Take (N, in_channels, H, W)."""
         return self.bn(self.conv_transpose2d(inp))
 
 
@@ -66,5 +66,5 @@ class ConvTransposeBnRelu2d(_ConvTransposeBnActivation2d):
     """`ConvTranspose2d`, `BatchNorm2d` and relu, so that quantization fuses them."""
 
     def forward(self, inp: TensorLike) -> Tensor:
-        """(N, in_channels, H, W)."""
+        """Take (N, in_channels, H, W)."""
         return F.relu(self.bn(self.conv_transpose2d(inp)))

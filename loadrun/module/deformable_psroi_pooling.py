@@ -45,7 +45,7 @@ class DeformablePSROIPooling(Module):
         self.trans_std = trans_std
 
     def forward(self, inp: TensorLike, rois: TensorLike, trans: TensorLike) -> Tensor:
-        """Input (N, C, H, W), regions (R, 5) and offsets to (R, C, pooled_h, pooled_w)."""
+        """Take input (N, C, H, W), regions (R, 5) and offsets to (R, C, pooled_h, pooled_w)."""
         return F.nn.deformable_psroi_pooling(
             inp,
             rois,

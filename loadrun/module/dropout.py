@@ -27,7 +27,7 @@ class Dropout(Module):
         self.drop_prob = drop_prob
 
     def forward(self, inputs: Any) -> Any:
-        """Any float tensor."""
+        """Take any float tensor."""
         return F.dropout(inputs, self.drop_prob, training=True) if self.training else inputs
 
     def _module_info_string(self) -> str:

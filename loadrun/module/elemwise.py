@@ -26,5 +26,5 @@ class Elemwise(Module):
         self.method = method
 
     def forward(self, *inps: Any) -> Tensor:
-        """As many operands as the mode has."""
+        """Take as many operands as the mode has."""
         return elwise(*inps, mode=self.method)

@@ -73,7 +73,7 @@ class Embedding(Module):
         init.normal_(self.weight)
 
     def forward(self, inputs: Any) -> Tensor:
-        """int32 of any shape to that shape and ``embedding_dim``."""
+        """Take int32 of any shape; give that shape and ``embedding_dim``."""
         return F.embedding(inputs, self.weight)
 
     @classmethod
@@ -85,7 +85,7 @@ class Embedding(Module):
         max_norm: float | None = None,
         norm_type: float | None = None,
     ) -> Embedding:
-        """A module around a given table.
+        """Return a module around a given table.
 
         Raises:
             ValueError: the table has not two axes.

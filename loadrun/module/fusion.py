@@ -37,7 +37,7 @@ def fold_weight_bias(
     eps: float = 1e-5,
     transpose: bool = False,
 ) -> tuple[Any, Any]:
-    """Weight and bias of the layer that does what a layer and a batch normalization do.
+    """Return the weight and bias of the layer that does what a layer and a batch normalization do.
 
     Args:
         weight: of the layer: of two axes, or of a convolution of four, or five with groups.
@@ -64,7 +64,7 @@ def fold_weight_bias(
 
 
 def _fused(layer: Any, bn: Any, relu: Any, channels: int) -> Any:
-    """The fused module; the parameters of the layer are its own or folded ones."""
+    """Return the fused module; the parameters of the layer are its own or folded ones."""
     kinds = _FUSED.get((type(layer), relu is not None))
     if kinds is None or (bn is None and relu is None):
         raise KeyError(f"nothing fuses {type(layer).__name__}, {type(bn).__name__} and {type(relu).__name__}")
@@ -107,7 +107,7 @@ def fuse_conv_bn_relu_module(conv: Any, bn: Any, relu: Any) -> Any:
 
 
 def fuse_linear_bn_relu_module(linear: Any, bn: Any, relu: Any) -> Any:
-    """One module for a `Linear`, a `BatchNorm1d` and a `ReLU`; one of the latter may be None.
+    """Return one module for a `Linear`, a `BatchNorm1d` and a `ReLU`; one of the latter may be None.
 
     Raises:
         AssertionError: they are not in the same mode, or of different sizes.

@@ -17,5 +17,5 @@ class Identity(Module):
     """
 
     def forward(self, x: TensorLike) -> Tensor:
-        """Any tensor."""
+        """Take any tensor."""
         return F.copy(x)

@@ -80,7 +80,7 @@ def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0) -> None:
 
 
 def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
-    """By what a nonlinearity asks initial weights to be scaled.
+    """Return by what a nonlinearity asks initial weights to be scaled.
 
     Args:
         nonlinearity: "linear", "conv2d" and the like, "sigmoid", "tanh", "relu" or "leaky_relu".
@@ -103,7 +103,7 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
 
 
 def calculate_fan_in_and_fan_out(tensor: Tensor) -> tuple[float, float]:
-    """How many inputs an element of the output has, and how many outputs an input has.
+    """Return how many inputs an element of the output has, and how many outputs an input has.
 
     Args:
         tensor: a weight: (out, in), (out, in, *kernel) or, from five axes on, (groups, out, in, *kernel).
@@ -125,7 +125,7 @@ def calculate_fan_in_and_fan_out(tensor: Tensor) -> tuple[float, float]:
 
 
 def calculate_correct_fan(tensor: Tensor, mode: str) -> float:
-    """The number of inputs or outputs.
+    """Return the number of inputs or outputs.
 
     Args:
         tensor: a weight.
@@ -145,13 +145,13 @@ def _xavier(tensor: Tensor, gain: float) -> float:
 
 
 def xavier_uniform_(tensor: Tensor, gain: float = 1.0) -> None:
-    """Glorot and Bengio's uniform initialization (2010)."""
+    """Initialize evenly as Glorot and Bengio do (2010)."""
     bound = math.sqrt(3) * _xavier(tensor, gain)
     uniform_(tensor, -bound, bound)
 
 
 def xavier_normal_(tensor: Tensor, gain: float = 1.0) -> None:
-    """Glorot and Bengio's normal initialization (2010)."""
+    """Initialize normally as Glorot and Bengio do (2010)."""
     normal_(tensor, 0.0, _xavier(tensor, gain))
 
 
@@ -162,7 +162,7 @@ def _msra(tensor: Tensor, a: float, mode: str, nonlinearity: str) -> float:
 def msra_uniform_(
     tensor: Tensor, a: float = 0, mode: str = "fan_in", nonlinearity: str = "leaky_relu"
 ) -> None:
-    """He and others' uniform initialization (2015).
+    """Initialize evenly as He and others do (2015).
 
     Args:
         tensor: a weight.
@@ -177,5 +177,5 @@ def msra_uniform_(
 def msra_normal_(
     tensor: Tensor, a: float = 0, mode: str = "fan_in", nonlinearity: str = "leaky_relu"
 ) -> None:
-    """He and others' normal initialization (2015); the arguments are those of `msra_uniform_`."""
+    """Initialize normally as He and others do (2015); the arguments are those of `msra_uniform_`."""
     normal_(tensor, 0, _msra(tensor, a, mode, nonlinearity))

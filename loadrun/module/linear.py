@@ -51,16 +51,16 @@ class Linear(Weighted):
         return self.in_features
 
     def _settings(self) -> dict[str, Any]:
-        """The arguments with which another such layer is made, but for its name."""
+        """Return the arguments with which another such layer is made, but for its name."""
         sizes = {"in_features": self.in_features, "out_features": self.out_features}
         return {**sizes, "bias": self.bias is not None, "compute_mode": self.compute_mode}
 
     def calc_linear(self, x: TensorLike, weight: TensorLike, bias: TensorLike | None) -> Tensor:
-        """The layer with other parameters."""
+        """Return the layer with other parameters."""
         return F.linear(x, weight, bias, compute_mode=self.compute_mode)
 
     def forward(self, x: TensorLike) -> Tensor:
-        """(..., in_features) to (..., out_features)."""
+        """Take (..., in_features) to (..., out_features)."""
         return self.calc_linear(x, self.weight, self.bias)
 
     def _module_info_string(self) -> str:
@@ -73,5 +73,5 @@ class LinearRelu(Linear):
     """`Linear` and relu."""
 
     def forward(self, inp: TensorLike) -> Tensor:
-        """(..., in_features) to (..., out_features)."""
+        """Take (..., in_features) to (..., out_features)."""
         return F.relu(self.calc_linear(inp, self.weight, self.bias))

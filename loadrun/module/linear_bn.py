@@ -46,7 +46,7 @@ class LinearBn1d(_LinearBnActivation1d):
     """`Linear` and `BatchNorm1d`, so that quantization fuses them."""
 
     def forward(self, inp: TensorLike) -> Tensor:
-        """(N, in_features)."""
+        """Take (N, in_features)."""
         return self.bn(self.linear(inp))
 
 
@@ -54,5 +54,5 @@ class LinearBnRelu1d(_LinearBnActivation1d):
     """`Linear`, `BatchNorm1d` and relu, so that quantization fuses them."""
 
     def forward(self, inp: TensorLike) -> Tensor:
-        """(N, in_features)."""
+        """Take (N, in_features)."""
         return F.relu(self.bn(self.linear(inp)))

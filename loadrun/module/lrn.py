@@ -31,5 +31,5 @@ class LocalResponseNorm(Module):
         self.beta = beta
 
     def forward(self, inp: TensorLike) -> Tensor:
-        """(N, C, H, W)."""
+        """Take (N, C, H, W)."""
         return F.local_response_norm(inp, self.kernel_size, self.k, self.alpha, self.beta)

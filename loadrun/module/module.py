@@ -122,7 +122,7 @@ class Module(Node, metaclass=ABCMeta):
         predicate: Callable[[Any], bool] = _anything,
         seen: set[int] | None = None,
     ) -> Iterator[Any]:
-        """The tensors and modules below, each once, before what is below them.
+        """Return the tensors and modules below, each once, before what is below them.
 
         Args:
             recursive: look into modules.
@@ -153,57 +153,57 @@ class Module(Node, metaclass=ABCMeta):
                     )
 
     def parameters(self, recursive: bool = True, **kwargs: Any) -> Iterator[Parameter]:
-        """All `Parameter`s, or those of this module alone."""
+        """Return all `Parameter`s, or those of this module alone."""
         return self._flatten(predicate=_is_parameter, recursive=recursive, **_known(kwargs))
 
     def named_parameters(
         self, prefix: str | None = None, recursive: bool = True, **kwargs: Any
     ) -> Iterator[tuple[str, Parameter]]:
-        """All `Parameter`s with their dotted names."""
+        """Return all `Parameter`s with their dotted names."""
         options = _known(kwargs)
         return self._flatten(
             with_key=True, prefix=prefix, predicate=_is_parameter, recursive=recursive, **options
         )
 
     def buffers(self, recursive: bool = True, **kwargs: Any) -> Iterator[Tensor]:
-        """All tensors that are no parameters."""
+        """Return all tensors that are no parameters."""
         return self._flatten(predicate=_is_buffer, recursive=recursive, **kwargs)
 
     def named_buffers(
         self, prefix: str | None = None, recursive: bool = True, **kwargs: Any
     ) -> Iterator[tuple[str, Tensor]]:
-        """All tensors that are no parameters, with their dotted names."""
+        """Return all tensors that are no parameters, with their dotted names."""
         return self._flatten(
             with_key=True, prefix=prefix, predicate=_is_buffer, recursive=recursive, **kwargs
         )
 
     def tensors(self, recursive: bool = True, **kwargs: Any) -> Iterator[Tensor]:
-        """All parameters and buffers."""
+        """Return all parameters and buffers."""
         return self._flatten(predicate=_is_tensor, recursive=recursive, **kwargs)
 
     def named_tensors(
         self, prefix: str | None = None, recursive: bool = True, **kwargs: Any
     ) -> Iterator[tuple[str, Tensor]]:
-        """All parameters and buffers with their dotted names."""
+        """Return all parameters and buffers with their dotted names."""
         return self._flatten(
             with_key=True, prefix=prefix, predicate=_is_tensor, recursive=recursive, **kwargs
         )
 
     def children(self, **kwargs: Any) -> Iterator[Module]:
-        """The modules that are attributes of this one."""
+        """Return the modules that are attributes of this one."""
         return self._flatten(predicate=_is_module, recursive=False, **kwargs)
 
     def named_children(self, **kwargs: Any) -> Iterator[tuple[str, Module]]:
-        """The modules that are attributes of this one, with their names."""
+        """Return the modules that are attributes of this one, with their names."""
         return self._flatten(with_key=True, predicate=_is_module, recursive=False, **kwargs)
 
     def modules(self, **kwargs: Any) -> Iterator[Any]:
-        """This module and all below."""
+        """Return this module and all below."""
         yield (self, None) if kwargs.get("with_parent") else self
         yield from self._flatten(predicate=_is_module, **kwargs)
 
     def named_modules(self, prefix: str | None = None, **kwargs: Any) -> Iterator[Any]:
-        """This module and all below, with their dotted names; its own is empty or `prefix`."""
+        """Return this module and all below, with their dotted names; its own is empty or `prefix`."""
         own = ("" if prefix is None else prefix, self)
         yield (*own, None) if kwargs.get("with_parent") else own
         yield from self._flatten(with_key=True, prefix=prefix, predicate=_is_module, **kwargs)
@@ -233,7 +233,7 @@ class Module(Node, metaclass=ABCMeta):
         self.apply(mark)
 
     def state_dict(self, rst: Any = None, prefix: str = "", keep_var: bool = False) -> OrderedDict[str, Any]:
-        """Parameters and buffers by dotted names, as arrays; `loadrun.checkpoint.save_checkpoint` writes them.
+        """Return parameters and buffers by dotted names, as arrays; `loadrun.checkpoint.save_checkpoint` writes them.
 
         Those of batch, group, layer and instance norms come with one axis. Quantized arrays have MegEngine's dtype.
 
@@ -299,7 +299,7 @@ class Module(Node, metaclass=ABCMeta):
         self.__dict__.update(state)
 
     def _module_info_string(self) -> str:
-        """What stands in the brackets of the printed form."""
+        """Return what stands in the brackets of the printed form."""
         return ""
 
     def __repr__(self) -> str:

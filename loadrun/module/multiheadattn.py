@@ -96,7 +96,7 @@ class MultiHeadAttention(Module):
         is_causal: bool = False,
         maybe_cudnn_style_mask: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
-        """Queries (N, L, embed_dim), keys (N, S, kdim) and values (N, S, vdim); see the function.
+        """Take queries (N, L, embed_dim), keys (N, S, kdim) and values (N, S, vdim); see the function.
 
         Returns:
             the output (N, L, embed_dim), and the weights of attention if `need_weights`.

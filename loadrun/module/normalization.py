@@ -26,7 +26,7 @@ class _Norm(Module):
         self.bias: Any = Parameter(np.zeros(shape, np.float32)) if affine else None
 
     def reset_parameters(self) -> None:
-        """The scale becomes 1, the offset 0."""
+        """Set the scale to 1 and the offset to 0."""
         if self.affine:
             ones_(self.weight)
             zeros_(self.bias)
@@ -54,7 +54,7 @@ class GroupNorm(_Norm):
         self.num_channels = num_channels
 
     def forward(self, x: TensorLike) -> Tensor:
-        """(N, num_channels, H, W)."""
+        """Take (N, num_channels, H, W)."""
         return F.nn.group_norm(x, self.num_groups, self.affine, self.weight, self.bias, self.eps)
 
     def _module_info_string(self) -> str:
@@ -78,7 +78,7 @@ class InstanceNorm(_Norm):
         self.num_channels = num_channels
 
     def forward(self, x: TensorLike) -> Tensor:
-        """(N, num_channels, H, W)."""
+        """Take (N, num_channels, H, W)."""
         return F.nn.instance_norm(x, self.affine, self.weight, self.bias, self.eps)
 
     def _module_info_string(self) -> str:
@@ -105,7 +105,7 @@ class LayerNorm(_Norm):
         self.normalized_shape = shape
 
     def forward(self, x: TensorLike) -> Tensor:
-        """A tensor whose last axes are those."""
+        """Take a tensor whose last axes are those."""
         return F.nn.layer_norm(x, self.normalized_shape, self.affine, self.weight, self.bias, self.eps)
 
     def _module_info_string(self) -> str:
@@ -153,7 +153,7 @@ class GeneralNorm(_Norm):
         self.normalized_axis = normalized_axis
 
     def forward(self, x: Any) -> Tensor:
-        """A tensor that has those axes."""
+        """Take a tensor that has those axes."""
         given = self.normalized_axis if isinstance(self.normalized_axis, Sequence) else [self.normalized_axis]
         axes = [n + x.ndim if n < 0 else n for n in given]
         if axes != sorted(axes):

@@ -30,5 +30,5 @@ class Pad(Module):
         self.pad_val = constant_val
 
     def forward(self, src: TensorLike) -> Tensor:
-        """A tensor of as many axes as `pad_width` has entries."""
+        """Take a tensor of as many axes as `pad_width` has entries."""
         return F.nn.pad(src, pad_width=self.pad_width, mode=self.mode, constant_value=self.pad_val)

@@ -13,7 +13,7 @@ __all__ = ["get_expand_structure", "set_expand_structure", "set_module_mode_safe
 
 
 def get_expand_structure(obj: Module, key: str) -> Any:
-    """What stands at a dotted path below a module, through lists and dicts too.
+    """Return what stands at a dotted path below a module, through lists and dicts too.
 
     >>> from loadrun.module import ReLU, Sequential
     >>> get_expand_structure(Sequential(ReLU()), "0")
@@ -43,7 +43,7 @@ def set_expand_structure(obj: Module, key: str, value: Any) -> None:
 
 @contextmanager
 def set_module_mode_safe(module: Module, training: bool = False) -> Iterator[Module]:
-    """Training or inference within a ``with``; afterwards each module is in its own mode again."""
+    """Set training or inference within a ``with``; afterwards each module is in its own mode again."""
     modes = [(m, m.training) for m in module.modules()]
     module.train(training)
     try:

@@ -26,5 +26,5 @@ class PixelShuffle(Module):
         self.upscale_factor = upscale_factor
 
     def forward(self, x: TensorLike) -> Tensor:
-        """At least three axes."""
+        """Take a tensor of at least three axes."""
         return F.pixel_shuffle(x, self.upscale_factor)

@@ -35,7 +35,7 @@ class MaxPool2d(_PoolNd):
     """
 
     def forward(self, inp: TensorLike) -> Tensor:
-        """(N, C, H, W)."""
+        """Take (N, C, H, W)."""
         return F.max_pool2d(inp, self.kernel_size, self.stride, self.padding)
 
 
@@ -61,7 +61,7 @@ class AvgPool2d(_PoolNd):
         self.mode = mode
 
     def forward(self, inp: TensorLike) -> Tensor:
-        """(N, C, H, W)."""
+        """Take (N, C, H, W)."""
         return F.avg_pool2d(inp, self.kernel_size, self.stride, self.padding, self.mode)
 
     def _module_info_string(self) -> str:

@@ -14,7 +14,7 @@ class QuantStub(Module):
     """Where quantized inference begins; does nothing before `quantization.quantize`."""
 
     def forward(self, inp: TensorLike) -> Any:
-        """Any tensor."""
+        """Take any tensor."""
         return inp
 
 
@@ -22,5 +22,5 @@ class DequantStub(Module):
     """Where quantized inference ends; does nothing before `quantization.quantize`."""
 
     def forward(self, inp: TensorLike) -> Any:
-        """Any tensor."""
+        """Take any tensor."""
         return inp

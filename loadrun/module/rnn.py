@@ -93,7 +93,7 @@ class RNNCell(RNNCellBase):
         super().__init__(input_size, hidden_size, bias, num_chunks=1)
 
     def forward(self, input: TensorLike, hx: TensorLike | None = None) -> Tensor:
-        """Input (N, input_size) and state (N, hidden_size), by default 0, to the new state."""
+        """Take input (N, input_size) and state (N, hidden_size), by default 0, to the new state."""
         h = self._zeros(input, self.gate_hidden_size) if hx is None else hx
         param = P.RNNCell(nonlineMode=member(P.RNNCellNonlineMode, self.nonlinearity, "nonlinearity"))
         return apply("RNNCellForward", param, inputs=self._inputs(input, h))[0]
@@ -116,7 +116,7 @@ class LSTMCell(RNNCellBase):
         super().__init__(input_size, hidden_size, bias, num_chunks=4)
 
     def forward(self, input: Any, hx: Any = None) -> tuple[Tensor, Tensor]:
-        """Input (N, input_size) and states (h, c), each (N, hidden_size), by default 0, to the new states."""
+        """Take input (N, input_size) and states (h, c), each (N, hidden_size), by default 0, to the new states."""
         h, c = [self._zeros(input, self.hidden_size) for _ in range(2)] if hx is None else hx
         inputs = [*self._inputs(input, h), as_tensor(c)]
         new_h, new_c, _ = apply("LSTMCellForward", P.Empty(), inputs=inputs, n=3)
@@ -180,7 +180,7 @@ class RNNBase(_Drawn):
 
     @abstractmethod
     def create_cell(self, layer: int) -> Any:
-        """A cell of a layer."""
+        """Return a cell of a layer."""
 
     @abstractmethod
     def apply_op(self, input: TensorLike, hx: TensorLike) -> tuple[Tensor, Any]:
@@ -200,16 +200,16 @@ class RNNBase(_Drawn):
         }
 
     def init_hidden(self, batch_size: Any) -> Any:
-        """States of zeros."""
+        """Return states of zeros."""
         shape = (self.num_directions * self.num_layers, batch_size, self.hidden_size)
         return F.zeros(shape)
 
     def get_output_from_hidden(self, hx: TensorLike) -> Any:
-        """The state that is the output."""
+        """Return the state that is the output."""
         return hx
 
     def forward(self, input: TensorLike, hx: TensorLike | None = None) -> tuple[Tensor, Any]:
-        """Input (L, N, input_size) and states (directions * layers, N, hidden_size), by default 0.
+        """Take input (L, N, input_size) and states (directions * layers, N, hidden_size), by default 0.
 
         Returns:
             the output (L, N, directions * hidden_size) and the last states.
@@ -241,7 +241,7 @@ class RNN(RNNBase):
         super().__init__(*args, **kwargs)
 
     def create_cell(self, layer: int) -> RNNCell:
-        """A cell of a layer."""
+        """Return a cell of a layer."""
         return RNNCell(self._input_size(layer), self.hidden_size, self.bias, self.nonlinearity)
 
     def apply_op(self, input: Any, hx: Any) -> tuple[Tensor, Any]:
@@ -269,15 +269,15 @@ class LSTM(RNNBase):
         super().__init__(*args, **kwargs)
 
     def create_cell(self, layer: int) -> LSTMCell:
-        """A cell of a layer."""
+        """Return a cell of a layer."""
         return LSTMCell(self._input_size(layer), self.hidden_size, self.bias)
 
     def init_hidden(self, batch_size: Any) -> Any:
-        """Both states of zeros."""
+        """Return both states of zeros."""
         return super().init_hidden(batch_size), super().init_hidden(batch_size)
 
     def get_output_from_hidden(self, hx: Any) -> Any:
-        """The state that is the output."""
+        """Return the state that is the output."""
         return hx[0]
 
     def apply_op(self, input: Any, hx: Any) -> tuple[Tensor, Any]:

@@ -57,7 +57,7 @@ class Sequential(Module):
         return [getattr(self, key) for key in self.layer_keys]
 
     def forward(self, inp: TensorLike) -> Any:
-        """What the first module takes to what the last one gives."""
+        """Take what the first module takes; give what the last one gives."""
         for layer in self.layer_values:
             inp = layer(inp)
         return inp

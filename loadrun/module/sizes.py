@@ -19,7 +19,7 @@ __all__ = [
 
 
 def sizes(value: Any, *, count: int, least: int) -> tuple[int, ...]:
-    """One number per axis.
+    """Return one number per axis.
 
     Raises:
         AssertionError: a number is less than `least`, or the sequence has another length.
@@ -33,7 +33,7 @@ def sizes(value: Any, *, count: int, least: int) -> tuple[int, ...]:
 
 
 def get_ndtuple(value: Any, *, n: int, allow_zero: bool = True) -> tuple[int, ...]:
-    """One number for each of `n` axes.
+    """Return one number for each of `n` axes.
 
     Raises:
         AssertionError: a negative number (or 0, unless `allow_zero`), or a sequence of another length.

@@ -32,7 +32,7 @@ class SlidingWindow(Module):
         self.dilation = dilation
 
     def forward(self, inp: TensorLike) -> Tensor:
-        """(N, C, H, W) to (N, C, OH, OW, KH, KW)."""
+        """Take (N, C, H, W) to (N, C, OH, OW, KH, KW)."""
         return F.sliding_window(inp, self.kernel_size, self.padding, self.stride, self.dilation)
 
 
@@ -64,7 +64,7 @@ class SlidingWindowTranspose(Module):
         self.dilation = dilation
 
     def forward(self, inp: TensorLike) -> Tensor:
-        """(N, C, OH, OW, KH, KW) to (N, C, *output_size)."""
+        """Take (N, C, OH, OW, KH, KW) to (N, C, *output_size)."""
         return F.sliding_window_transpose(
             inp, self.output_size, self.kernel_size, self.padding, self.stride, self.dilation
         )

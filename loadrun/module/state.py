@@ -33,7 +33,7 @@ def states(module: Module, prefix: str = "") -> Iterator[tuple[type[Module], str
 
 
 def state_of(module: Module, prefix: str, keep_var: bool) -> OrderedDict[str, Any]:
-    """What `Module.state_dict` gives."""
+    """Return what `Module.state_dict` gives."""
     found: OrderedDict[str, Any] = OrderedDict()
     for kind, name, tensor in states(module, prefix):
         if name in found:
@@ -44,13 +44,13 @@ def state_of(module: Module, prefix: str, keep_var: bool) -> OrderedDict[str, An
 
 
 def _array(tensor: Tensor) -> Array:
-    """The value, which says in its dtype how it is quantized."""
+    """Return the value, which says in its dtype how it is quantized."""
     value = tensor.numpy()
     return value.view(tensor.dtype) if "mgb_dtype" in (tensor.dtype.metadata or {}) else value
 
 
 def load_state(module: Module, state: State, strict: bool) -> None:
-    """What `Module.load_state_dict` does."""
+    """Put a state into a module, as `Module.load_state_dict` does."""
     if isinstance(state, (str, os.PathLike)):
         from ..checkpoint import load_checkpoint  # for start-up: few states are read from files
 
@@ -82,7 +82,7 @@ def _looked_up(state: dict[str, Any]) -> Callable[[str, Tensor], Any]:
 
 
 def _fitting(kind: type[Module], name: str, tensor: Tensor, value: Any) -> Tensor:
-    """A given value as a tensor of the shape that the module has."""
+    """Return a given value as a tensor of the shape that the module has."""
     if isinstance(value, Tensor):
         value = _array(value)
     if not isinstance(value, np.ndarray):

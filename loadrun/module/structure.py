@@ -15,12 +15,12 @@ class Node:
 
 
 def is_leaf(value: Any) -> bool:
-    """Whether a value is a tensor or a module."""
+    """Tell whether a value is a tensor or a module."""
     return isinstance(value, (Tensor, Node))
 
 
 def expand(name: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """The tensors and modules in a value with their dotted names, dicts in the order of their keys.
+    """Return the tensors and modules in a value with their dotted names, dicts in the order of their keys.
 
     Raises:
         AssertionError: a dict holds one under a key that is no string.
@@ -46,7 +46,7 @@ def expand(name: str, value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def access(root: Any, path: str, callback: Callable[[Any, Any, Any], Any] | None = None) -> Any:
-    """What stands at a dotted path below a module.
+    """Return what stands at a dotted path below a module.
 
     Args:
         root: a module, list, tuple or dict.

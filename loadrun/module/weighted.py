@@ -20,7 +20,7 @@ class Weighted(Module):
 
     @abstractmethod
     def _get_fanin(self) -> int:
-        """How many elements of the input an element of the output depends on."""
+        """Return how many elements of the input an element of the output depends on."""
 
     def reset_parameters(self) -> None:
         """Draw the weight anew, with a variance of one by the inputs of an output; the bias becomes 0."""

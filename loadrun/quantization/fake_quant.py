@@ -25,7 +25,7 @@ __all__ = ["LSQ", "TQT", "FakeQuantize", "Switched", "meta_of"]
 
 
 def meta_of(dtype: str | QuantDtypeMeta) -> QuantDtypeMeta:
-    """The kind of a quantized dtype by its name.
+    """Return the kind of a quantized dtype by its name.
 
     Raises:
         ValueError: there is none of that name.
@@ -70,14 +70,14 @@ class _FakeQuantize(Switched):
 
     @abstractmethod
     def fake_quant_forward(self, inp: Any, qparams: Any = None) -> Tensor:
-        """The rounding."""
+        """Return the rounding."""
 
     def normal_forward(self, inp: Any, qparams: Any = None) -> Any:
-        """What is done while it is disabled."""
+        """Compute what is computed while it is disabled."""
         return inp
 
     def forward(self, inp: Any, qparams: Any = None) -> Any:
-        """Any float32 tensor, and its quantization parameters where the kind has none of its own."""
+        """Take any float32 tensor, and its quantization parameters where the kind has none of its own."""
         chosen = self.fake_quant_forward if self.enabled else self.normal_forward
         return chosen(inp, qparams=qparams)
 
@@ -100,7 +100,7 @@ class TQT(_FakeQuantize, QParamsModuleMixin):
         self.scale = Parameter(0.0, dtype="float32")
 
     def fake_quant_forward(self, inp: Any, qparams: Any = None) -> Tensor:
-        """The rounding."""
+        """Return the rounding."""
         return tqt_forward(self.qmin, self.qmax, inp, self.scale)
 
     def set_qparams(self, qparams: QParams) -> None:
@@ -117,7 +117,7 @@ class TQT(_FakeQuantize, QParamsModuleMixin):
         self.scale._reset(scale.reshape(self.scale.shape))
 
     def get_qparams(self) -> QParams:
-        """The parameters that it rounds by."""
+        """Return the parameters that it rounds by."""
         return create_qparams(QuantMode.SYMMERTIC, self.dtype, scale=2**self.scale)
 
 
@@ -125,7 +125,7 @@ class FakeQuantize(_FakeQuantize):
     """Rounding by the parameters that come with each value."""
 
     def fake_quant_forward(self, inp: Any, qparams: Any = None) -> Tensor:
-        """The rounding.
+        """Return the rounding.
 
         Raises:
             AssertionError: the parameters are of another kind of dtype.
@@ -176,11 +176,11 @@ class LSQ(_FakeQuantize, QParamsModuleMixin):
         return F.abs(self.step_size) + self.eps
 
     def fake_quant_forward(self, inp: Any, qparams: Any = None) -> Tensor:
-        """The rounding."""
+        """Return the rounding."""
         return lsq_forward(self.qmin, self.qmax, inp, self._scale(), self.zero_point, self.grad_scale)
 
     def get_qparams(self) -> LSQParams:
-        """The parameters that it rounds by."""
+        """Return the parameters that it rounds by."""
         return LSQParams(
             mode=self.mode,
             dtype_meta=self.dtype,

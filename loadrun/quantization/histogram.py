@@ -14,7 +14,7 @@ _STEP = 1e-5
 
 
 def _error(histogram: Array, width: Any, start: int, end: int, levels: int) -> float:
-    """The squared error of rounding to as many levels, spread over the bins from `start` to `end`.
+    """Return the squared error of rounding to as many levels, spread over the bins from `start` to `end`.
 
     Values are taken as spread evenly within their bin; each is rounded to the middle of its level.
     """
@@ -38,7 +38,7 @@ def _error(histogram: Array, width: Any, start: int, end: int, levels: int) -> f
 
 
 def least_error_range(histogram: Array, width: Any, levels: int) -> tuple[int, int]:
-    """The first bin and the one behind the last that a quantized dtype should cover.
+    """Return the first bin and the one behind the last that a quantized dtype should cover.
 
     Bins are cut off at the end where fewer values lie, as long as the error gets less.
 
@@ -74,7 +74,7 @@ def least_error_range(histogram: Array, width: Any, levels: int) -> tuple[int, i
 
 
 def combined(x: Array, histogram: Array, low: Any, high: Any, parts: int) -> tuple[Array, Any, Any]:
-    """The counts of old and new values together, and the range that they cover.
+    """Return the counts of old and new values together, and the range that they cover.
 
     Args:
         x: the new values.

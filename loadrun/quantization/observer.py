@@ -81,7 +81,7 @@ class MinMaxObserver(Observer):
         return create_qparams(self.mode, self.dtype, scale=scale, zero_point=self.qmin - F.round(low / scale))
 
     def get_qparams(self) -> QParams:
-        """Parameters by which all that was seen can be stored."""
+        """Return parameters by which all that was seen can be stored."""
         return self._calculate_qparams(self.min_val, self.max_val)
 
     def _watch(self, x: Any) -> None:
@@ -89,7 +89,7 @@ class MinMaxObserver(Observer):
         self.max_val._reset(F.maximum(self.max_val, x.max()))
 
     def forward(self, x_orig: Any) -> Any:
-        """Any float tensor, which is returned."""
+        """Take any float tensor, which is returned."""
         if self.enabled:
             self._watch(x_orig)
         return x_orig
@@ -99,7 +99,7 @@ class SyncMinMaxObserver(MinMaxObserver):
     """`MinMaxObserver` over all devices; here there is one. It watches in inference too, as MegEngine's does."""
 
     def forward(self, x_orig: Any) -> Any:
-        """Any float tensor, which is returned."""
+        """Take any float tensor, which is returned."""
         self._watch(x_orig)
         return x_orig
 
@@ -168,7 +168,7 @@ class HistogramObserver(MinMaxObserver):
         self.histogram = Tensor(np.r_[-1, np.zeros(bins - 1)], dtype="float32")
 
     def get_qparams(self) -> QParams:
-        """Parameters of least error."""
+        """Return parameters of least error."""
         low, high = self.min_val.numpy(), self.max_val.numpy()
         width = (high - low) / self.bins
         start, end = least_error_range(self.histogram.numpy(), width, self.dst_nbins)
@@ -189,7 +189,7 @@ class HistogramObserver(MinMaxObserver):
         self.max_val._reset(Tensor(high, dtype="float32"))
 
     def forward(self, x_orig: Any) -> Any:
-        """Any float tensor, which is returned; it is counted in inference too, as MegEngine does."""
+        """Take any float tensor, which is returned; it is counted in inference too, as MegEngine does."""
         self.sideeffect_forward(x_orig)
         return x_orig
 
@@ -223,7 +223,7 @@ class PassiveObserver(Observer):
         self.qparams.scale._reset(F.broadcast_to(Tensor(value, "float32"), self.qparams.scale.shape))
 
     def get_qparams(self) -> QParams:
-        """The parameters that were set."""
+        """Return the parameters that were set."""
         return self.qparams
 
     def set_qparams(self, qparams: QParams) -> None:
@@ -242,5 +242,5 @@ class PassiveObserver(Observer):
         self.orig_scale = as_tensor(qparams.scale).numpy()
 
     def forward(self, x: Any) -> Any:
-        """Any tensor, which is returned."""
+        """Take any tensor, which is returned."""
         return x

@@ -60,7 +60,7 @@ class QConfig(_Makers):
 def _both(
     observers: tuple[Any, Any], fakes: Any, weight: str = "qint8_narrow", act: str = "qint8"
 ) -> QConfig:
-    """The same kinds of dtype for observers and fake quantizations."""
+    """Return the same kinds of dtype for observers and fake quantizations."""
     makers = (*observers, fakes, fakes)
     kinds = (weight, act, weight, act)
     return QConfig(*(m and partial(m, dtype=k) for m, k in zip(makers, kinds, strict=True)))

@@ -38,7 +38,7 @@ _log = logging.getLogger("loadrun.quantization")
 
 @cache
 def _get_quantable_module_names() -> list[str]:
-    """The classes that `module.quantized` has."""
+    """Return the classes that `module.quantized` has."""
     found = ((name, getattr(quantized, name)) for name in dir(quantized))
     return [
         name
@@ -185,7 +185,7 @@ def _cosine(x: Any, y: Any) -> float:
 def _search(
     module: Any, inputs: Any, outputs: Any, batch: int, where: str, shares: tuple[float, float, int]
 ) -> Any:
-    """A forward hook: the float half of the batch is compared with the other one under many scales."""
+    """Return a forward hook: the float half of the batch is compared with the other one under many scales."""
     module._forward_hooks.clear()
     disable_fake_quant(module)
     exact = module(*(x[:batch] for x in inputs))

@@ -29,10 +29,10 @@ class QParamsModuleMixin(abc.ABC):
 
     @abc.abstractmethod
     def get_qparams(self) -> QParams:
-        """The parameters of the output."""
+        """Return the parameters of the output."""
 
     def get_quantized_dtype(self) -> np.dtype[Any]:
-        """The dtype of the output."""
+        """Return the dtype of the output."""
         q = self.get_qparams()
         assert q.dtype_meta is not None
         zero = None if q.zero_point is None else int(q.zero_point)

@@ -15,13 +15,13 @@ class BatchMatMulActivation(Float.BatchMatMulActivation, QATModule):
     """`BatchMatMulActivation` with fake quantization."""
 
     def forward(self, inp: TensorLike) -> Any:
-        """(batch, in_features, columns)."""
+        """Take (batch, in_features, columns)."""
         weight = self.apply_quant_weight(self.weight)
         bias = self.apply_quant_bias(self.bias, inp, weight)
         return self.apply_quant_activation(self._calc_linear(inp, weight, bias))
 
     @classmethod
     def from_float_module(cls, float_module: Any) -> Any:
-        """The module that a float one becomes."""
+        """Convert a float module."""
         f = float_module
         return cls._sharing(f, f.batch, f.in_features, f.out_features, f.bias is not None)

@@ -15,10 +15,10 @@ class Concat(Float.Concat, QATModule):
     """`Concat` with fake quantization of the result."""
 
     def forward(self, inps: Iterable[Any], axis: int = 0) -> Any:
-        """Tensors of one shape but along `axis`."""
+        """Take tensors of one shape but along `axis`."""
         return self.apply_quant_activation(super().forward(inps, axis))
 
     @classmethod
     def from_float_module(cls, float_module: Any) -> Any:
-        """The module that a float one becomes."""
+        """Convert a float module."""
         return cls(name=float_module.name)

@@ -16,17 +16,17 @@ class Conv2d(Float.Conv2d, QATModule):
     """`Conv2d` with fake quantization."""
 
     def calc_conv_qat(self, inp: TensorLike) -> Any:
-        """The convolution with rounded weight and bias."""
+        """Return the convolution with rounded weight and bias."""
         weight = self.apply_quant_weight(self.weight)
         return self.calc_conv(inp, weight, self.apply_quant_bias(self.bias, inp, weight))
 
     @classmethod
     def from_float_module(cls, float_module: Any) -> Any:
-        """The module that a float one becomes."""
+        """Convert a float module."""
         return cls._sharing(float_module, **float_module._settings())
 
     def forward(self, inp: TensorLike) -> Any:
-        """(N, in_channels, H, W)."""
+        """Take (N, in_channels, H, W)."""
         return self.apply_quant_activation(self.calc_conv_qat(inp))
 
 
@@ -34,7 +34,7 @@ class ConvRelu2d(Conv2d):
     """`ConvRelu2d` with fake quantization."""
 
     def forward(self, inp: TensorLike) -> Any:
-        """(N, in_channels, H, W)."""
+        """Take (N, in_channels, H, W)."""
         return self.apply_quant_activation(F.relu(self.calc_conv_qat(inp)))
 
 
@@ -42,17 +42,17 @@ class ConvTranspose2d(Float.ConvTranspose2d, QATModule):
     """`ConvTranspose2d` with fake quantization."""
 
     def calc_conv_transpose2d_qat(self, inp: TensorLike) -> Any:
-        """The convolution with rounded weight and bias."""
+        """Return the convolution with rounded weight and bias."""
         weight = self.apply_quant_weight(self.weight)
         return self.calc_conv_transpose2d(inp, weight, self.apply_quant_bias(self.bias, inp, weight))
 
     @classmethod
     def from_float_module(cls, float_module: Any) -> Any:
-        """The module that a float one becomes."""
+        """Convert a float module."""
         return cls._sharing(float_module, **float_module._settings())
 
     def forward(self, inp: TensorLike) -> Any:
-        """(N, in_channels, H, W)."""
+        """Take (N, in_channels, H, W)."""
         return self.apply_quant_activation(self.calc_conv_transpose2d_qat(inp))
 
 
@@ -60,5 +60,5 @@ class ConvTransposeRelu2d(ConvTranspose2d):
     """`ConvTransposeRelu2d` with fake quantization."""
 
     def forward(self, inp: TensorLike) -> Any:
-        """(N, in_channels, H, W)."""
+        """Take (N, in_channels, H, W)."""
         return self.apply_quant_activation(F.relu(self.calc_conv_transpose2d_qat(inp)))

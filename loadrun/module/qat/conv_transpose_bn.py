@@ -23,12 +23,12 @@ class _ConvTransposeBnActivation2d(Float._ConvTransposeBnActivation2d, Folded):
         return self.conv_transpose2d.calc_conv_transpose2d(inp, weight, bias)
 
     def calc_conv_transpose2d_bn_qat(self, inp: TensorLike, approx: bool = True) -> Any:
-        """The convolution with the normalization in its rounded weight; `approx` counts while training."""
+        """Return the convolution with the normalization in its rounded weight; `approx` counts while training."""
         return self._calc_bn_qat(inp, approx)
 
     @classmethod
     def from_float_module(cls, float_module: Any) -> Any:
-        """The module that a float one becomes."""
+        """Convert a float module."""
         return cls._sharing(float_module, **float_module.conv_transpose2d._settings())
 
 
@@ -36,7 +36,7 @@ class ConvTransposeBn2d(_ConvTransposeBnActivation2d):
     """`ConvTransposeBn2d` with fake quantization."""
 
     def forward(self, inp: TensorLike) -> Any:
-        """(N, in_channels, H, W)."""
+        """Take (N, in_channels, H, W)."""
         return self.apply_quant_activation(self.calc_conv_transpose2d_bn_qat(inp))
 
 
@@ -44,5 +44,5 @@ class ConvTransposeBnRelu2d(_ConvTransposeBnActivation2d):
     """`ConvTransposeBnRelu2d` with fake quantization."""
 
     def forward(self, inp: TensorLike) -> Any:
-        """(N, in_channels, H, W)."""
+        """Take (N, in_channels, H, W)."""
         return self.apply_quant_activation(F.relu(self.calc_conv_transpose2d_bn_qat(inp)))

@@ -16,10 +16,10 @@ class Elemwise(Float.Elemwise, QATModule):
     with_weight = False
 
     def forward(self, *inps: Any) -> Any:
-        """As many operands as the mode has."""
+        """Take as many operands as the mode has."""
         return self.apply_quant_activation(super().forward(*inps))
 
     @classmethod
     def from_float_module(cls, float_module: Any) -> Any:
-        """The module that a float one becomes."""
+        """Convert a float module."""
         return cls(float_module.method, name=float_module.name)

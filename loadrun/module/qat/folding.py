@@ -13,7 +13,7 @@ __all__ = ["Folded", "Folding", "filled"]
 
 
 def filled(value: Any, count: int, default: float) -> Any:
-    """A statistic or parameter of each channel, (1, count, 1, 1), or one number in its place.
+    """Return a statistic or parameter of each channel, (1, count, 1, 1), or one number in its place.
 
     >>> filled(None, 2, 1.0).tolist()
     [[[[1.0]], [[1.0]]]]
@@ -50,11 +50,11 @@ class Folding:
 
     @classmethod
     def of(cls, bn: Any, mean: TensorLike, var: TensorLike) -> Folding:
-        """That of a batch normalization with other statistics."""
+        """Make that of a batch normalization with other statistics."""
         return cls(bn.num_features, bn.weight, bn.bias, mean, var, bn.eps)
 
     def bias(self, bias: TensorLike | None) -> Any:
-        """The bias after the normalization, (1, channels, 1, 1)."""
+        """Return the bias after the normalization, (1, channels, 1, 1)."""
         return self.beta + self.gamma * (filled(bias, self.count, 0.0) - self.mean) * self.istd
 
 
@@ -71,18 +71,18 @@ class Folded(QATModule):
 
     @abstractmethod
     def _scale_shape(self) -> tuple[int, ...]:
-        """The shape in which the scale of every channel multiplies the layer's weight."""
+        """Return the shape in which the scale of every channel multiplies the layer's weight."""
 
     @abstractmethod
     def _calc(self, inp: TensorLike, weight: TensorLike, bias: TensorLike | None) -> Any:
-        """The layer with other parameters."""
+        """Return the layer with other parameters."""
 
     def _as_bias(self, value: Any) -> Any:
-        """A value of every channel in the shape of the layer's bias."""
+        """Return a value of every channel in the shape of the layer's bias."""
         return value
 
     def _as_output(self, value: Any) -> Any:
-        """A value of every channel in a shape that goes with the layer's output."""
+        """Return a value of every channel in a shape that goes with the layer's output."""
         return value
 
     def _weight(self, fold: Folding) -> Any:
@@ -92,12 +92,12 @@ class Folded(QATModule):
         return self._as_bias(fold.bias(self._layer.bias))
 
     def fold_weight_bias(self, bn_mean: TensorLike, bn_var: TensorLike) -> tuple[Any, Any]:
-        """Weight, rounded, and bias of the layer that does both."""
+        """Return the weight, rounded, and the bias of the layer that does both."""
         fold = Folding.of(self.bn, bn_mean, bn_var)
         return self._weight(fold), self._bias(fold)
 
     def _calc_bn_qat(self, inp: TensorLike, approx: bool) -> Any:
-        """The layer with the running statistics in its rounded weight.
+        """Return the layer with the running statistics in its rounded weight.
 
         While training, if `approx`, the scale is taken out of the result again and the batch's statistics are used.
         """
@@ -111,7 +111,7 @@ class Folded(QATModule):
 
     @classmethod
     def _sharing(cls, source: Any, *args: Any, **kwargs: Any) -> Any:
-        """A module made with these arguments and the name of a float one, whose parameters it shares."""
+        """Return a module made with these arguments and the name of a float one, whose parameters it shares."""
         made = cls(*args, name=source.name, **kwargs)
         theirs = getattr(source, cls._layer_name)
         made._layer.weight, made._layer.bias, made.bn = theirs.weight, theirs.bias, source.bn

@@ -16,17 +16,17 @@ class Linear(Float.Linear, QATModule):
     """`Linear` with fake quantization."""
 
     def calc_linear_qat(self, inp: TensorLike) -> Any:
-        """The product with rounded weight and bias."""
+        """Return the product with rounded weight and bias."""
         weight = self.apply_quant_weight(self.weight)
         return self.calc_linear(inp, weight, self.apply_quant_bias(self.bias, inp, weight))
 
     def forward(self, inp: TensorLike) -> Any:
-        """(..., in_features)."""
+        """Take (..., in_features)."""
         return self.apply_quant_activation(self.calc_linear_qat(inp))
 
     @classmethod
     def from_float_module(cls, float_module: Any) -> Any:
-        """The module that a float one becomes."""
+        """Convert a float module."""
         return cls._sharing(float_module, float_module.in_features, float_module.out_features)
 
 
@@ -34,5 +34,5 @@ class LinearRelu(Linear):
     """`LinearRelu` with fake quantization."""
 
     def forward(self, inp: TensorLike) -> Any:
-        """(..., in_features)."""
+        """Take (..., in_features)."""
         return self.apply_quant_activation(F.relu(self.calc_linear_qat(inp)))

@@ -28,12 +28,12 @@ class _LinearBnActivation1d(Float._LinearBnActivation1d, Folded):
         return self.linear.calc_linear(inp, weight, bias)
 
     def calc_linear_bn_qat(self, inp: TensorLike, approx: bool = True) -> Any:
-        """The layer with the normalization in its rounded weight; `approx` counts while training."""
+        """Return the layer with the normalization in its rounded weight; `approx` counts while training."""
         return self._calc_bn_qat(inp, approx)
 
     @classmethod
     def from_float_module(cls, float_module: Any) -> Any:
-        """The module that a float one becomes."""
+        """Convert a float module."""
         f, bn = float_module.linear, float_module.bn
         settings = {n: getattr(bn, n) for n in ("eps", "momentum", "affine", "track_running_stats")}
         return cls._sharing(float_module, **f._settings(), **settings)
@@ -43,7 +43,7 @@ class LinearBn1d(_LinearBnActivation1d):
     """`LinearBn1d` with fake quantization."""
 
     def forward(self, inp: TensorLike) -> Any:
-        """(N, in_features)."""
+        """Take (N, in_features)."""
         return self.apply_quant_activation(self.calc_linear_bn_qat(inp))
 
 
@@ -51,5 +51,5 @@ class LinearBnRelu1d(_LinearBnActivation1d):
     """`LinearBnRelu1d` with fake quantization."""
 
     def forward(self, inp: TensorLike) -> Any:
-        """(N, in_features)."""
+        """Take (N, in_features)."""
         return self.apply_quant_activation(F.relu(self.calc_linear_bn_qat(inp)))

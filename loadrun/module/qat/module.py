@@ -90,15 +90,15 @@ class QATModule(Module):
         return target
 
     def apply_quant_weight(self, target: TensorLike) -> Any:
-        """A weight, watched and rounded."""
+        """Watch and round a weight."""
         return self._apply_fakequant_with_observer(target, self.weight_fake_quant, self.weight_observer)
 
     def apply_quant_activation(self, target: TensorLike) -> Any:
-        """An output, watched and rounded."""
+        """Watch and round an output."""
         return self._apply_fakequant_with_observer(target, self.act_fake_quant, self.act_observer)
 
     def apply_quant_bias(self, target: Any, inp: Any, w_qat: Any) -> Any:
-        """A bias, rounded by the scales of input and weight if both fake quantizations are enabled."""
+        """Round a bias by the scales of input and weight if both fake quantizations are enabled."""
         fakes = (self.act_fake_quant, self.weight_fake_quant)
         if any(f is None or not f.enabled for f in fakes):
             return target
@@ -111,24 +111,24 @@ class QATModule(Module):
         return None
 
     def get_weight_dtype(self) -> Any:
-        """The quantized dtype of the weight, None if nothing tells it."""
+        """Return the quantized dtype of the weight, None if nothing tells it."""
         return self._asked("get_quantized_dtype", self.weight_fake_quant, self.weight_observer)
 
     def get_activation_dtype(self) -> Any:
-        """The quantized dtype of the output, None if nothing tells it."""
+        """Return the quantized dtype of the output, None if nothing tells it."""
         return self._asked("get_quantized_dtype", self.act_fake_quant, self.act_observer)
 
     def get_weight_qparams(self) -> Any:
-        """The quantization parameters of the weight, None if nothing tells them."""
+        """Return the quantization parameters of the weight, None if nothing tells them."""
         return self._asked("get_qparams", self.weight_fake_quant, self.weight_observer)
 
     def get_activation_qparams(self) -> Any:
-        """The quantization parameters of the output, None if nothing tells them."""
+        """Return the quantization parameters of the output, None if nothing tells them."""
         return self._asked("get_qparams", self.act_fake_quant, self.act_observer)
 
     @classmethod
     def _sharing(cls, source: Any, *args: Any, **kwargs: Any) -> Any:
-        """A module made with these arguments and the name of a float one, whose weight and bias it shares."""
+        """Return a module made with these arguments and the name of a float one, whose weight and bias it shares."""
         made = cls(*args, name=source.name, **kwargs)
         made.weight, made.bias = source.weight, source.bias
         return made
@@ -136,4 +136,4 @@ class QATModule(Module):
     @classmethod
     @abstractmethod
     def from_float_module(cls, float_module: Any) -> Any:
-        """The module that a float one becomes; both share their parameters."""
+        """Return the module that a float one becomes; both share their parameters."""

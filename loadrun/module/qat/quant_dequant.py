@@ -17,12 +17,12 @@ class QuantStub(Float.QuantStub, QATModule):
     with_weight = False
 
     def forward(self, inp: TensorLike) -> Any:
-        """Any float32 tensor."""
+        """Take any float32 tensor."""
         return self.apply_quant_activation(inp)
 
     @classmethod
     def from_float_module(cls, float_module: Any) -> Any:
-        """The module that a float one becomes."""
+        """Convert a float module."""
         return cls(name=float_module.name)
 
 
@@ -34,5 +34,5 @@ class DequantStub(Float.DequantStub, QATModule):
 
     @classmethod
     def from_float_module(cls, float_module: Any) -> Any:
-        """The module that a float one becomes."""
+        """Convert a float module."""
         return cls(name=float_module.name)

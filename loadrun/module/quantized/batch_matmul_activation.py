@@ -37,7 +37,7 @@ class BatchMatMulActivation(Float.BatchMatMulActivation, QuantizedModule):
         self.output_dtype = dtype
 
     def calc_bmm_quantized(self, inp: Any) -> Any:
-        """The products."""
+        """Return the products."""
         bias = quantized_bias(self.bias, inp, self.weight)
         result = batch_conv_bias_activation(
             F.expand_dims(inp, -1),
@@ -50,7 +50,7 @@ class BatchMatMulActivation(Float.BatchMatMulActivation, QuantizedModule):
 
     @classmethod
     def from_qat_module(cls, qat_module: Any) -> Any:
-        """The module that one with fake quantization becomes."""
+        """Convert a module with fake quantization."""
         q = qat_module
         made = cls(
             q.batch,
@@ -71,5 +71,5 @@ class BatchMatMulActivation(Float.BatchMatMulActivation, QuantizedModule):
         return made
 
     def forward(self, inp: TensorLike) -> Any:
-        """(batch, in_features, columns), quantized."""
+        """Take (batch, in_features, columns), quantized."""
         return self.calc_bmm_quantized(inp)

@@ -19,10 +19,10 @@ class Concat(QuantizedModule):
         self.output_dtype = dtype
 
     def forward(self, inps: Iterable[Any], axis: int = 0) -> Any:
-        """Quantized tensors of one shape but along `axis`."""
+        """Take quantized tensors of one shape but along `axis`."""
         return F.concat([x.astype(self.output_dtype) for x in inps], axis)
 
     @classmethod
     def from_qat_module(cls, qat_module: Any) -> Any:
-        """The module that one with fake quantization becomes."""
+        """Convert a module with fake quantization."""
         return cls(qat_module.get_activation_dtype(), name=qat_module.name)

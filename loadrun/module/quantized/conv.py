@@ -57,7 +57,7 @@ class Conv2d(Float.Conv2d, QuantizedModule):
         self.output_dtype = dtype
 
     def calc_conv_quantized(self, inp: Any, nonlinear_mode: str = "identity") -> Any:
-        """The convolution with an activation."""
+        """Return the convolution with an activation."""
         bias = quantized_bias(self.bias, inp, self.weight)
         inp, padding = self._padded(inp, self.padding_mode)
         return conv_bias_activation(
@@ -76,7 +76,7 @@ class Conv2d(Float.Conv2d, QuantizedModule):
 
     @classmethod
     def _like(cls, conv: Any, dtype: Any, name: Any) -> Any:
-        """A module with the settings of a float or qat one."""
+        """Return a module with the settings of a float or qat one."""
         # There always is a bias, and MegEngine does not take the modes along.
         left = ("bias", "conv_mode", "compute_mode")
         settings = {k: v for k, v in conv._settings().items() if k not in left}
@@ -84,7 +84,7 @@ class Conv2d(Float.Conv2d, QuantizedModule):
 
     @classmethod
     def from_qat_module(cls, qat_module: Any) -> Any:
-        """The module that one with fake quantization becomes."""
+        """Convert a module with fake quantization."""
         q = qat_module
         made = cls._like(q, q.get_activation_dtype(), q.name)
         made.weight = stored(q.weight, q.get_weight_dtype(), q.weight.name)
@@ -95,7 +95,7 @@ class Conv2d(Float.Conv2d, QuantizedModule):
         return made
 
     def forward(self, inp: TensorLike) -> Any:
-        """(N, in_channels, H, W), quantized."""
+        """Take (N, in_channels, H, W), quantized."""
         return self.calc_conv_quantized(inp)
 
 
@@ -103,7 +103,7 @@ class ConvRelu2d(Conv2d):
     """`ConvRelu2d` of quantized tensors."""
 
     def forward(self, inp: TensorLike) -> Any:
-        """(N, in_channels, H, W), quantized."""
+        """Take (N, in_channels, H, W), quantized."""
         return self.calc_conv_quantized(inp, nonlinear_mode="relu")
 
 
@@ -146,7 +146,7 @@ class ConvTranspose2d(Float.ConvTranspose2d, QuantizedModule):
         self.output_dtype = dtype
 
     def calc_conv_transpose2d_quantized(self, inp: Any, nonlinear_mode: str) -> Any:
-        """The convolution; there is no activation but "identity", as in MegEngine."""
+        """Return the convolution; there is no activation but "identity", as in MegEngine."""
         if nonlinear_mode != "identity":
             raise AssertionError(f"nonlinear_mode must be identity, found {nonlinear_mode!r}")
         return conv_transpose2d(
@@ -165,12 +165,12 @@ class ConvTranspose2d(Float.ConvTranspose2d, QuantizedModule):
 
     @classmethod
     def _like(cls, conv: Any, dtype: Any, name: Any) -> Any:
-        """A module with the settings of a float or qat one."""
+        """Return a module with the settings of a float or qat one."""
         return cls(**conv._settings(), dtype=dtype, name=name)
 
     @classmethod
     def from_qat_module(cls, qat_module: Any) -> Any:
-        """The module that one with fake quantization becomes."""
+        """Convert a module with fake quantization."""
         q = qat_module
         made = cls._like(q, q.get_activation_dtype(), q.name)
         made.weight = stored(q.weight, q.get_weight_dtype(), q.weight.name)
@@ -178,7 +178,7 @@ class ConvTranspose2d(Float.ConvTranspose2d, QuantizedModule):
         return made
 
     def forward(self, inp: TensorLike) -> Any:
-        """(N, in_channels, H, W), quantized."""
+        """Take (N, in_channels, H, W), quantized."""
         return self.calc_conv_transpose2d_quantized(inp, nonlinear_mode="identity")
 
 
@@ -186,5 +186,5 @@ class ConvTransposeRelu2d(ConvTranspose2d):
     """`ConvTransposeRelu2d` of quantized tensors; its call is refused, as in MegEngine."""
 
     def forward(self, inp: TensorLike) -> Any:
-        """(N, in_channels, H, W), quantized."""
+        """Take (N, in_channels, H, W), quantized."""
         return self.calc_conv_transpose2d_quantized(inp, nonlinear_mode="relu")

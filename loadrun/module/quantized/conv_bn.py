@@ -14,7 +14,7 @@ __all__ = ["ConvBn2d", "ConvBnRelu2d"]
 class _ConvBnActivation2d(Conv2d):
     @classmethod
     def from_qat_module(cls, qat_module: Any) -> Any:
-        """The module that one with fake quantization becomes."""
+        """Convert a module with fake quantization."""
         q = qat_module
         return filled(cls._like(q.conv, q.get_activation_dtype(), q.name), q, q.conv)
 
@@ -27,5 +27,5 @@ class ConvBnRelu2d(_ConvBnActivation2d):
     """`ConvBnRelu2d` of quantized tensors."""
 
     def forward(self, inp: TensorLike) -> Any:
-        """(N, in_channels, H, W), quantized."""
+        """Take (N, in_channels, H, W), quantized."""
         return self.calc_conv_quantized(inp, nonlinear_mode="relu")

@@ -14,7 +14,7 @@ __all__ = ["ConvTransposeBn2d", "ConvTransposeBnRelu2d"]
 class _ConvTransposeBnActivation2d(ConvTranspose2d):
     @classmethod
     def from_qat_module(cls, qat_module: Any) -> Any:
-        """The module that one with fake quantization becomes."""
+        """Convert a module with fake quantization."""
         q, conv = qat_module, qat_module.conv_transpose2d
         return filled(cls._like(conv, q.get_activation_dtype(), q.name), q, conv)
 
@@ -27,5 +27,5 @@ class ConvTransposeBnRelu2d(_ConvTransposeBnActivation2d):
     """`ConvTransposeBnRelu2d` of quantized tensors; its call is refused, as in MegEngine."""
 
     def forward(self, inp: TensorLike) -> Any:
-        """(N, in_channels, H, W), quantized."""
+        """Take (N, in_channels, H, W), quantized."""
         return self.calc_conv_transpose2d_quantized(inp, nonlinear_mode="relu")

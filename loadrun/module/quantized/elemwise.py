@@ -24,10 +24,10 @@ class Elemwise(QuantizedModule):
         self.output_dtype = dtype
 
     def forward(self, *inps: Any) -> Any:
-        """As many quantized tensors as the mode has operands."""
+        """Take as many quantized tensors as the mode has operands."""
         return elemwise_multi_type(*inps, mode=self.method, dtype=self.output_dtype)
 
     @classmethod
     def from_qat_module(cls, qat_module: Any) -> Any:
-        """The module that one with fake quantization becomes."""
+        """Convert a module with fake quantization."""
         return cls(qat_module.method, qat_module.get_activation_dtype(), name=qat_module.name)

@@ -29,7 +29,7 @@ class Linear(QuantizedModule):
         self.output_dtype = dtype
 
     def calc_linear_quantized(self, inp: Any, nonlinear_mode: str = "identity") -> Any:
-        """The product, rounded, then relu if `nonlinear_mode` is "relu"."""
+        """Return the product, rounded, then relu if `nonlinear_mode` is "relu"."""
         if nonlinear_mode not in ("identity", "relu"):
             raise AssertionError(f"nonlinear_mode must be identity or relu, found {nonlinear_mode!r}")
         y = F.linear(inp, self.weight, quantized_bias(self.bias, inp, self.weight))
@@ -37,12 +37,12 @@ class Linear(QuantizedModule):
         return F.relu(y) if nonlinear_mode == "relu" else y
 
     def forward(self, inp: TensorLike) -> Any:
-        """(..., in_features), quantized."""
+        """Take (..., in_features), quantized."""
         return self.calc_linear_quantized(inp)
 
     @classmethod
     def from_qat_module(cls, qat_module: Any) -> Any:
-        """The module that one with fake quantization becomes."""
+        """Convert a module with fake quantization."""
         q = qat_module
         made = cls(dtype=q.get_activation_dtype(), name=q.name)
         made.weight = stored(q.weight, q.get_weight_dtype(), q.weight.name)
@@ -55,5 +55,5 @@ class LinearRelu(Linear):
     """`LinearRelu` of quantized tensors."""
 
     def forward(self, inp: TensorLike) -> Any:
-        """(..., in_features), quantized."""
+        """Take (..., in_features), quantized."""
         return self.calc_linear_quantized(inp, nonlinear_mode="relu")

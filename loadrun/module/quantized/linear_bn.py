@@ -14,7 +14,7 @@ __all__ = ["LinearBn1d", "LinearBnRelu1d"]
 class _LinearBnActivation1d(Linear):
     @classmethod
     def from_qat_module(cls, qat_module: Any) -> Any:
-        """The module that one with fake quantization becomes."""
+        """Convert a module with fake quantization."""
         q = qat_module
         return filled(cls(dtype=q.get_activation_dtype(), name=q.name), q, q.linear)
 
@@ -27,5 +27,5 @@ class LinearBnRelu1d(_LinearBnActivation1d):
     """`LinearBnRelu1d` of quantized tensors."""
 
     def forward(self, inp: TensorLike) -> Any:
-        """(N, in_features), quantized."""
+        """Take (N, in_features), quantized."""
         return self.calc_linear_quantized(inp, nonlinear_mode="relu")

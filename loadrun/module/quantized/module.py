@@ -31,16 +31,16 @@ class QuantizedModule(Module):
     @classmethod
     @abstractmethod
     def from_qat_module(cls, qat_module: Any) -> Any:
-        """The module that one with fake quantization becomes."""
+        """Convert a module with fake quantization."""
 
 
 def stored(value: Tensor, dtype: Any = None, name: str = "") -> Parameter:
-    """A value as a parameter, quantized if a dtype is given."""
+    """Return a value as a parameter, quantized if a dtype is given."""
     return Parameter(value if dtype is None else value.astype(dtype), name=name)
 
 
 def filled(made: Any, q: Any, layer: Any) -> Any:
-    """A new module with the weight and bias to which `layer` and the normalization of `q` are folded.
+    """Return a new module with the weight and bias to which `layer` and the normalization of `q` are folded.
 
     Args:
         made: the new module.
@@ -54,7 +54,7 @@ def filled(made: Any, q: Any, layer: Any) -> Any:
 
 
 def quantized_bias(bias: Any, inp: Tensor, weight: Tensor) -> Any:
-    """A bias as the integers to which products of input and weight are added."""
+    """Return a bias as the integers to which products of input and weight are added."""
     if bias is None:
         return None
     return bias.astype(qint32(get_scale(inp.dtype) * get_scale(weight.dtype)))

@@ -18,12 +18,12 @@ class QuantStub(QuantizedModule):
         self.output_dtype = dtype
 
     def forward(self, inp: TensorLike) -> Any:
-        """Any float32 tensor."""
+        """Take any float32 tensor."""
         return as_tensor(inp).astype(self.output_dtype)
 
     @classmethod
     def from_qat_module(cls, qat_module: Any) -> Any:
-        """The module that one with fake quantization becomes."""
+        """Convert a module with fake quantization."""
         return cls(qat_module.get_activation_dtype(), name=qat_module.name)
 
 
@@ -31,10 +31,10 @@ class DequantStub(QuantizedModule):
     """Quantized numbers to float32."""
 
     def forward(self, inp: Any) -> Any:
-        """Any quantized tensor."""
+        """Take any quantized tensor."""
         return inp.astype("float32")
 
     @classmethod
     def from_qat_module(cls, qat_module: Any) -> Any:
-        """The module that one with fake quantization becomes."""
+        """Convert a module with fake quantization."""
         return cls(name=qat_module.name)
