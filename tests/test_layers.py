@@ -12,6 +12,8 @@ from typing import NamedTuple
 
 import pytest
 
+from loadrun.imperative import Dim, Tensor
+
 PACKAGE = "loadrun"
 REASON = re.compile(r"#.*\b(start-up|optional)\b")
 """What the comment of an import inside a function says: it is for start-up, or of an optional package."""
@@ -186,6 +188,35 @@ def test_files_form_no_circle(root: Path) -> None:
         pytest.fail(f"files in a circle: {' -> '.join(e.args[1])}")
 
 
+def private_names(source: str) -> Iterator[tuple[int, str]]:
+    """Lines and names of the private attributes that a file uses of anything but its own `self` and `cls`."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Attribute) and re.fullmatch(r"_[a-z]\w*", node.attr):
+            own = isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
+            if not own:
+                yield node.lineno, node.attr
+
+
+def attributes_of_tensors() -> set[str]:
+    """The private attributes of tensors and of sizes, those that instances get included."""
+    names = {n for kind in (Tensor, Dim) for n in (*dir(kind), *kind.__annotations__)}
+    return {n for n in names | set(vars(Tensor(0))) if re.fullmatch(r"_[a-z]\w*", n)} | {"_path"}
+
+
+def test_rooms_use_of_tensors_what_the_table_names(root: Path, edges: dict[str, frozenset[str]]) -> None:
+    text = (root / "docs" / "architecture.md").read_text(encoding="utf-8")
+    named = set(table(text, "What other rooms use of a tensor"))
+    assert named <= attributes_of_tensors()
+    wrong = []
+    for module, (file, source) in sources(root).items():
+        if "imperative" not in edges[room(module)]:
+            continue
+        for line, name in private_names(source):
+            if name in attributes_of_tensors() - named:
+                wrong.append(f"{file}:{line} uses {name} of a tensor")
+    assert not wrong, "\n".join(wrong)
+
+
 PLANTED = """
 from .graph import Graph
 def f():
@@ -200,6 +231,7 @@ if TYPE_CHECKING:
 def test_imports_are_found() -> None:
     modules = frozenset(("loadrun", "loadrun.graph", "loadrun.cli", "loadrun.jit", "loadrun.runner"))
     found = [*imports(PLANTED, "loadrun/dtypes.py", "loadrun.dtypes", modules)]
+    assert [*private_names("self._a; x._b; x.c; x.__class__; cls._d")] == [(1, "_b")]
     assert [(i.target, i.inside, i.typing) for i in found] == [
         ("loadrun.graph", False, False),
         ("loadrun.cli", True, False),

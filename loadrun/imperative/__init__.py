@@ -1,4 +1,7 @@
-"""Values in Python code: tensors that are computed at once or recorded by a trace."""
+"""Values in Python code: tensors that are computed at once or recorded by a trace.
+
+What the rooms above use of a tensor besides its public attributes is listed in docs/architecture.md.
+"""
 
 from .apply import active, apply, apply1, suspended, type_cvt
 from .convert import TensorLike, as_tensor, const
