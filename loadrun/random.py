@@ -35,7 +35,7 @@ _drawn: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
 """How many random operators each running trace holds."""
 
 
-def _number() -> int:
+def _place_in_trace() -> int:
     """Return the place of a random operator in its trace: seeds of a dump differ, and are the same in every call."""
     session = active()
     if session is None:
@@ -44,7 +44,7 @@ def _number() -> int:
     return place
 
 
-def _joined(tensors: list[Tensor]) -> tuple[int, ...]:
+def _broadcast_sizes(tensors: list[Tensor]) -> tuple[int, ...]:
     """Return the sizes that tensors broadcast to.
 
     Raises:
@@ -69,7 +69,7 @@ def _parameters(name: str, size: Any, **values: Any) -> list[Tensor]:
             raise AssertionError(f"{name} is not defined when {key} <= 0, found {value}")
         tensors.append(value if isinstance(value, Tensor) else as_tensor(value, "float32"))
     head = tuple(size) if isinstance(size, Iterable) else (size,) if size else ()
-    want = (*head, *_joined(tensors))
+    want = (*head, *_broadcast_sizes(tensors))
     return [t._vector() if tuple(t.shape) == want else t._broadcast(*want) for t in tensors]
 
 
@@ -91,7 +91,7 @@ class RNG:
         self._trace = None if active() is None else ref(active())
 
     def _draw(self, type: str, kind: Any, inputs: list[Tensor], n: int = 1, **values: Any) -> Tensor:
-        param = kind(seed=(self._seed + _number()) % (1 << 64), **values)
+        param = kind(seed=(self._seed + _place_in_trace()) % (1 << 64), **values)
         if self._stream is not None:
             # Made anew in every call of a traced function, a source gives the same numbers each time.
             inside = self._trace is not None and self._trace() is active()

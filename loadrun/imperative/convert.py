@@ -28,7 +28,7 @@ def const(array: Array | Any, dtype: Any = None) -> Tensor:
     make = tensor_class()._of
     want = None if dtype is None else graph_dtype(dtype)
     if isinstance(array, (int, float)) and type(array) in (int, float, bool):
-        value, kind = _number(array, str(array), want)
+        value, kind = _stored_number(array, str(array), want)
         return make(value, kind, True, const=True)
     value, kind = _converted(array, want)
     scalar = value.ndim == 0
@@ -44,7 +44,7 @@ def _converted(array: Array | Any, want: DType | None) -> tuple[Array, DType]:
 
 
 @lru_cache(maxsize=1024, typed=True)
-def _number(value: float, text: str, want: DType | None) -> tuple[Array, DType]:
+def _stored_number(value: float, text: str, want: DType | None) -> tuple[Array, DType]:
     """Return a number in storage form, the same array each time, by which a later call of a trace knows it.
 
     Args:

@@ -144,11 +144,11 @@ def cast(x: Tensor, dtype: Any) -> Tensor:
 def number(value: float, x: Tensor) -> Tensor:
     """Return a constant scalar of the dtype of `x`; one tensor for equal numbers, so that a trace has it once."""
     # The sign of zero and NaN are not told apart by equality.
-    return _number(value, np.signbit(value), x._dtype) if value == value else const(value, x._dtype)
+    return _scalar_constant(value, np.signbit(value), x._dtype) if value == value else const(value, x._dtype)
 
 
 @lru_cache(maxsize=1024)
-def _number(value: float, negative: bool, dtype: DType) -> Tensor:
+def _scalar_constant(value: float, negative: bool, dtype: DType) -> Tensor:
     return const(np.asarray(value), dtype)
 
 

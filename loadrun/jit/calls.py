@@ -19,7 +19,7 @@ from ..imperative.value import Tensor
 from .arguments import Argument, CallArguments, changed_among, settle, unmarked
 from .compiled import Assigned, Compiled, Hole, Outputs, checks_in, compiled_engine, judge, run
 from .options import TraceOptions
-from .recorder import Recorder
+from .recorder import TraceRecorder
 from .recording import Recording
 from .replay import Replay
 from .structure import leaves, rebuilt
@@ -62,7 +62,7 @@ def record(function: Callable[..., Any], options: TraceOptions, given: CallArgum
     Raises:
         TraceError: the function does what no trace, or no trace with these options, can do again.
     """
-    recorder = Recorder(options.mode, fixed=options.fixed, symbolic_shape=bool(options.symbolic_shape))
+    recorder = TraceRecorder(options.mode, fixed=options.fixed, symbolic_shape=bool(options.symbolic_shape))
     recording = recorder.recording
     inside = {id(a): recorder.argument(a.name, a.tensor) for a in given.tensors}
     try:
@@ -100,7 +100,7 @@ def record(function: Callable[..., Any], options: TraceOptions, given: CallArgum
     )
 
 
-def _outputs(recorder: Recorder, outputs: Any, *, alone: bool) -> Outputs:
+def _outputs(recorder: TraceRecorder, outputs: Any, *, alone: bool) -> Outputs:
     tensors = [(p, x) for p, x in leaves(outputs) if isinstance(x, Tensor)]
     found = tuple(recorder.source(x).var if alone or x._session is recorder else None for _, x in tensors)
     structure = None if outputs is None else rebuilt(outputs, _hole)
@@ -111,7 +111,9 @@ def _hole(leaf: Any) -> Any:
     return Hole(leaf.__class__, leaf._scalar) if isinstance(leaf, Tensor) else leaf
 
 
-def _first_values(recorder: Recorder, engine: ReferenceEngine | None, targets: list[Var]) -> dict[int, Array]:
+def _first_values(
+    recorder: TraceRecorder, engine: ReferenceEngine | None, targets: list[Var]
+) -> dict[int, Array]:
     known, recording = recorder.evaluator.values, recorder.recording
     started = len(known) > len(recording.args) + len(recording.captures)
     if engine is None or started:
@@ -120,7 +122,7 @@ def _first_values(recorder: Recorder, engine: ReferenceEngine | None, targets: l
     return run(engine, recording, feeds, targets)
 
 
-def _fill(session: Recorder | Replay, values: Mapping[int, Array]) -> None:
+def _fill(session: TraceRecorder | Replay, values: Mapping[int, Array]) -> None:
     """Give the tensors of a session that are still held the values of their variables."""
     for tensor in session.alive():
         if tensor._value is None and tensor._var is not None:

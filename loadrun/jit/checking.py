@@ -18,7 +18,7 @@ from .arguments import marked
 from .calls import called
 from .evaluate import Evaluator
 from .options import Mode
-from .recorder import Recorder
+from .recorder import TraceRecorder
 from .recording import Entry, Recording
 from .structure import leaves, rebuilt
 from .traced import Traced
@@ -174,7 +174,7 @@ def _resized(method: Traced, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -
     return any(a.tensor._sizes() != method.recording.args[a.name].shape for a in found)
 
 
-class _Keeping(Recorder):
+class _Keeping(TraceRecorder):
     """A recorder that keeps what every operator computed."""
 
     def __init__(self, mode: Mode, *, fixed: bool, symbolic_shape: bool) -> None:

@@ -21,10 +21,10 @@ from .options import Mode
 from .recording import Capture, Entry, Recording, Source, constant, name_of, plain_title
 from .session import RunningTrace
 
-__all__ = ["Recorder"]
+__all__ = ["TraceRecorder"]
 
 
-class Recorder(RunningTrace):
+class TraceRecorder(RunningTrace):
     """The session of a function's first call.
 
     Args:

@@ -23,7 +23,7 @@ from . import indexing as numpy_index
 from .array_methods import ArrayMethods
 from .axes import checked_shape, given_shape
 from .promotion import list_as_tensor, operand
-from .views import Cell, Part, permuted, reshaped, whole
+from .views import Cell, ViewPart, permuted, reshaped, whole
 
 __all__ = ["Array"]
 
@@ -75,7 +75,7 @@ class Array(ArrayMethods, Tensor):  # type: ignore[misc]
         x._begin(cell)
         return x
 
-    def _viewed(self, part: Part) -> Array:
+    def _viewed(self, part: ViewPart) -> Array:
         """Return a view of this array."""
         cell = self._cell.view(part)
         # Read at once, so that views and copies are recorded in the same order.
@@ -208,10 +208,10 @@ class Array(ArrayMethods, Tensor):  # type: ignore[misc]
             part = numpy_index.part_of(x, found)
             if isinstance(value, Array) and _same_part(value._cell, self._cell, part):
                 return
-            new = numpy_index.basic_value(x, part, operand(_joined(value), x._dtype.np))
+            new = numpy_index.basic_value(x, part, operand(list_as_tensor(value), x._dtype.np))
             self._cell.view(part).write(new)
             return
-        self._cell.write(numpy_index.assign(x, found, operand(_joined(value), x._dtype.np)))
+        self._cell.write(numpy_index.assign(x, found, operand(list_as_tensor(value), x._dtype.np)))
 
     # Reading values
 
@@ -249,14 +249,7 @@ class Array(ArrayMethods, Tensor):  # type: ignore[misc]
         return found
 
 
-def _joined(value: Any) -> Any:
-    """Return a nested list of arrays as one tensor."""
-    if isinstance(value, (list, tuple)):
-        return list_as_tensor(value)
-    return value
-
-
-def _same_part(value: Cell, target: Cell, part: Part) -> bool:
+def _same_part(value: Cell, target: Cell, part: ViewPart) -> bool:
     """Tell whether a value is the very part that it is assigned to, as in ``x[i] += 1``."""
     return value.parent is target and value.part is not None and value.part.key == part.key
 

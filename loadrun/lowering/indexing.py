@@ -18,7 +18,7 @@ from ..imperative import emit as e
 from ..imperative.emit import M
 from ..imperative.source import refused
 from .promotion import operand, stacked
-from .views import Part
+from .views import ViewPart
 
 __all__ = ["Selection", "assign", "basic_value", "fitted", "nonzero", "part_of", "read", "select"]
 
@@ -58,7 +58,7 @@ def select(x: Tensor, index: Any) -> Selection:
         TraceError: an index that only numpy itself can follow, or that another size would make another one.
     """
     given = list(index) if isinstance(index, tuple) else [index]
-    parts = [_part(v) for v in given]
+    parts = [_index_entry(v) for v in given]
     shape = x.shape
     used = sum(_axes(p) for p in parts)
     dots = [i for i, p in enumerate(parts) if p is Ellipsis]
@@ -109,7 +109,7 @@ def _arranged(parts: Sequence[Any], shape: tuple[int, ...], dots: bool) -> Selec
     return found
 
 
-def _part(value: Any) -> Any:
+def _index_entry(value: Any) -> Any:
     """Return one entry of an index in a common form: None, ..., slice, int, or a tensor of integers or booleans."""
     if value is None or value is Ellipsis or isinstance(value, (slice, Dim)):
         return value
@@ -222,7 +222,7 @@ def _places(entries: Sequence[Any]) -> list[int]:
     return [i for i, v in enumerate(entries) if isinstance(v, str)]
 
 
-def part_of(x: Tensor, found: Selection) -> Part:
+def part_of(x: Tensor, found: Selection) -> ViewPart:
     """Return the view that a basic index is."""
     items = sorted([*found.slices, *((a, None, None, None, v) for a, v in found.integers.items())])
     front = found.front
@@ -257,7 +257,7 @@ def part_of(x: Tensor, found: Selection) -> Part:
             a = a[place]
         return np.expand_dims(a, new)
 
-    return Part(get, put, shadow, key=found.key)
+    return ViewPart(get, put, shadow, key=found.key)
 
 
 def _advanced(found: Selection) -> list[tuple[int, Tensor]]:
@@ -357,7 +357,7 @@ def _assign_masked(x: Tensor, mask: Tensor, value: Tensor, add: bool) -> Tensor:
     return e.reshape(flat, x.shape)
 
 
-def basic_value(x: Tensor, part: Part, value: Tensor) -> Tensor:
+def basic_value(x: Tensor, part: ViewPart, value: Tensor) -> Tensor:
     """Return the value broadcast to the part that it is assigned to."""
     want = part.get(x).shape
     return e.broadcast(fitted(value, want), want) if want else e.reshape(value, ())

@@ -16,12 +16,12 @@ from .axes import AxisError, axes_of, axis_of, checked_shape, given_shape
 from .promotion import operand
 from .reductions import element_count, flat_or
 from .registry import lowers
-from .views import Part, permuted
+from .views import ViewPart, permuted
 
 __all__ = ["indexed", "moved", "ravel", "reshape", "viewed"]
 
 
-def viewed(a: Any, part: Part) -> Any:
+def viewed(a: Any, part: ViewPart) -> Any:
     """Return the view of an `Array`, or what it would hold of anything else."""
     return a._viewed(part) if isinstance(a, Array) else part.get(operand(a))
 
@@ -129,8 +129,8 @@ def rollaxis(a: Any, axis: int, start: int = 0) -> Any:
 # Axes of size 1
 
 
-def _unsqueezed(axes: Sequence[int]) -> Part:
-    return Part(
+def _unsqueezed(axes: Sequence[int]) -> ViewPart:
+    return ViewPart(
         lambda x: e.add_axes(x, axes),
         lambda _, v: e.drop_axes(v, axes),
         lambda s: np.expand_dims(s, tuple(axes)),
@@ -138,8 +138,8 @@ def _unsqueezed(axes: Sequence[int]) -> Part:
     )
 
 
-def _squeezed(axes: Sequence[int]) -> Part:
-    return Part(
+def _squeezed(axes: Sequence[int]) -> ViewPart:
+    return ViewPart(
         lambda x: e.drop_axes(x, axes),
         lambda _, v: e.add_axes(v, axes),
         lambda s: np.squeeze(s, tuple(axes)),
@@ -202,7 +202,7 @@ def broadcast_to(array: Any, shape: Any, subok: bool = False) -> Any:
     if e.broadcast_shape([e.sizes(x), want]) != tuple(map(int, want)) or len(want) < len(e.sizes(x)):
         raise ValueError(f"cannot broadcast array of shape {e.sizes(x)} to shape {tuple(map(int, want))}")
     plain = tuple(map(int, want))
-    part = Part(
+    part = ViewPart(
         lambda x: e.broadcast(x, want), None, lambda s: np.broadcast_to(s, plain), key=("broadcast", *plain)
     )
     return viewed(array, part)

@@ -106,14 +106,14 @@ def tensordot(a: Any, b: Any, axes: Any = 2) -> Tensor:
     right = e.permute(y, [*second, *rest[1]])
     shape = (*left.shape[: len(rest[0])], *right.shape[len(second) :])
     inner_size = prod(e.sizes(x)[i] for i in first)
-    left = e.reshape(left, (-1, *_joined(left.shape[len(rest[0]) :])))
-    right = e.reshape(right, (*_joined(right.shape[: len(second)]), -1))
+    left = e.reshape(left, (-1, *_total_size(left.shape[len(rest[0]) :])))
+    right = e.reshape(right, (*_total_size(right.shape[: len(second)]), -1))
     if not inner_size:
         return e.full(number(0, x), shape)
     return e.reshape(multiply(left, right), shape)
 
 
-def _joined(sizes: Sequence[int]) -> tuple[int]:
+def _total_size(sizes: Sequence[int]) -> tuple[int]:
     total: int = 1
     for n in sizes:
         total = n * total if isinstance(n, Dim) else total * n
@@ -131,7 +131,7 @@ def kron(a: Any, b: Any) -> Tensor:
         e.reshape(x, tuple(n for m in x.shape for n in (m, 1))),
         e.reshape(y, tuple(n for m in y.shape for n in (1, m))),
     )
-    return e.reshape(wide, tuple(_joined(pair)[0] for pair in zip(x.shape, y.shape, strict=True)))
+    return e.reshape(wide, tuple(_total_size(pair)[0] for pair in zip(x.shape, y.shape, strict=True)))
 
 
 @lowers("cross", "linalg.cross")

@@ -18,7 +18,7 @@ from .manipulation import moved, viewed
 from .promotion import common, narrow, operand
 from .reductions import flat_or, sum_
 from .registry import lowers
-from .views import Part
+from .views import ViewPart
 
 __all__ = ["along"]
 
@@ -185,7 +185,7 @@ def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
     """Return a read-only view of a diagonal, which becomes the last axis."""
     return viewed(
         a,
-        Part(
+        ViewPart(
             lambda x: _diagonal(x, offset, axis1, axis2),
             None,
             lambda s: np.diagonal(s, offset, axis1, axis2),

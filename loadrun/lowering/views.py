@@ -25,14 +25,14 @@ from ..imperative import Tensor
 from ..imperative import emit as e
 from ..imperative.source import here, shown
 
-__all__ = ["Cell", "Part", "permuted", "reshaped", "whole"]
+__all__ = ["Cell", "ViewPart", "permuted", "reshaped", "whole"]
 
 
 _WHOLE = "whole"
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class ViewPart:
     """How a view reads and writes its parent.
 
     Attributes:
@@ -68,7 +68,7 @@ class Cell:
         ordered: bool = True,
         scalar: bool = False,
         parent: Cell | None = None,
-        part: Part | None = None,
+        part: ViewPart | None = None,
     ) -> None:
         self.value = value
         self.scalar = scalar
@@ -87,7 +87,7 @@ class Cell:
         """The memory that the cell is a part of."""
         return self if self._root is None else self._root
 
-    def view(self, part: Part) -> Cell:
+    def view(self, part: ViewPart) -> Cell:
         """Return a view of this memory; it is read when it is asked for."""
         return Cell(None, parent=self, part=part)
 
@@ -188,9 +188,9 @@ def _views(array: NDArray, shape: tuple[int, ...]) -> bool:
     return True
 
 
-def whole() -> Part:
+def whole() -> ViewPart:
     """Return all of the parent."""
-    return Part(lambda x: x, lambda _, v: v, lambda a: a, key=_WHOLE)
+    return ViewPart(lambda x: x, lambda _, v: v, lambda a: a, key=_WHOLE)
 
 
 def _bare(cell: Cell) -> Cell:
@@ -200,10 +200,10 @@ def _bare(cell: Cell) -> Cell:
     return cell
 
 
-def permuted(axes: Sequence[int]) -> Part:
+def permuted(axes: Sequence[int]) -> ViewPart:
     """Return the parent with its axes in another order."""
     back = [int(i) for i in np.argsort(axes)]
-    return Part(
+    return ViewPart(
         lambda x: e.permute(x, axes),
         lambda _, v: e.permute(v, back),
         lambda a: a.transpose(axes),
@@ -212,10 +212,10 @@ def permuted(axes: Sequence[int]) -> Part:
     )
 
 
-def reshaped(shape: Sequence[int]) -> Part:
+def reshaped(shape: Sequence[int]) -> ViewPart:
     """Return the parent in another shape, in the same order of elements."""
     plain = tuple(map(int, shape))
-    return Part(
+    return ViewPart(
         lambda x: e.reshape(x, shape),
         lambda x, v: e.reshape(v, x.shape),
         lambda a: a.reshape(plain),
