@@ -78,7 +78,7 @@ def _ending(path: str) -> str:
 
 
 def _to_onnx(path: str, args: object) -> str:
-    from ..onnx import export
+    from ..onnx import export  # for start-up
 
     options = vars(args)
     made = export(

@@ -123,7 +123,7 @@ def _where(file: FileResult, bundle: Bundle, args: argparse.Namespace, out: Text
         return
     from ..diff import between  # for start-up cost: a pass needs none of it
     from ..report.differences import differences
-    from ..rewrite.copies import bare
+    from ..rewrite.copies import bare  # for start-up
 
     assert file.first is not None
     where = out or sys.stdout

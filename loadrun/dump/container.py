@@ -7,6 +7,7 @@ import mmap
 import os
 from array import array
 from collections.abc import Mapping, Sequence
+from importlib import import_module
 from struct import unpack_from
 from typing import Any, BinaryIO
 
@@ -68,9 +69,7 @@ def load(
     """
     data, path, watch = _open(source, copy)
     if _is_onnx(data, path):
-        from ..onnx import load_model  # for start-up cost: a dump needs none of it
-
-        bundle = load_model(data, path, input_shapes=input_shapes, constants=constants, test_data=test_data)
+        bundle = _load_onnx(data, path, input_shapes=input_shapes, constants=constants, test_data=test_data)
         bundle.watch = watch
         return bundle
     if input_shapes or constants or test_data is not None:
@@ -87,9 +86,7 @@ def load_all(source: str | os.PathLike[str] | BinaryIO | bytes, *, copy: bool = 
     """Read all dumps of a file: `trace.dump(append=True)` writes them one behind the other; see `load`."""
     data, path, watch = _open(source, copy)
     if _is_onnx(data, path):
-        from ..onnx import load_model  # for start-up cost: a dump needs none of it
-
-        bundle = load_model(data, path)
+        bundle = _load_onnx(data, path)
         bundle.watch = watch
         return [bundle]
     return _load_all(data, path, watch)
@@ -100,9 +97,19 @@ def _is_onnx(data: memoryview, path: str) -> bool:
     head = bytes(data[:32])
     if _kind(data) is not None or any(head.startswith(magic) for magic, _ in _FOREIGN):
         return False
-    from ..onnx.messages import looks_like  # for start-up cost: a dump needs none of it
+    return (path.lower().endswith(".onnx") and len(data) > 0) or _looks_like_onnx(data)
 
-    return (path.lower().endswith(".onnx") and len(data) > 0) or looks_like(data)
+
+def _load_onnx(*args: Any, **options: Any) -> Bundle:
+    """Read an ONNX model; see `loadrun.onnx.loading.load_model`."""
+    onnx = import_module("loadrun.onnx.loading")  # the door upward, for start-up: a dump needs none of it
+    bundle: Bundle = onnx.load_model(*args, **options)
+    return bundle
+
+
+def _looks_like_onnx(data: memoryview) -> bool:
+    messages = import_module("loadrun.onnx.messages")  # the door upward, for start-up: a dump needs none of it
+    return bool(messages.looks_like(data))
 
 
 def _load_all(data: memoryview, path: str, watch: Watch | None) -> list[Bundle]:

@@ -17,6 +17,7 @@ __all__ = [
     "Ratio",
     "Shape",
     "Tensor",
+    "TensorLike",
     "Truth",
     "active",
     "apply",

@@ -5,12 +5,14 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import fields
 from typing import Any
 
 from ..engines.recompute_config import DTRConfig, SublinearMemoryConfig
 from ..imperative.apply import active, use
 from .config import GraphOptimizationConfig
 from .options import TraceOptions
+from .torch_door import is_torch_call, traced_torch
 from .traced import Traced
 
 __all__ = ["exclude_from_trace", "is_tracing", "trace"]
@@ -42,7 +44,7 @@ class _Absent:
 
 def trace(
     function: Any = _Absent,
-    *,
+    *examples: Any,
     symbolic: bool = False,
     capture_as_const: bool = False,
     record_only: bool = False,
@@ -54,6 +56,7 @@ def trace(
     symbolic_shape: bool = True,
     without_host: bool = False,
     imperative: bool = False,
+    **of_torch: Any,
 ) -> Any:
     """Wrap a function so that its first call is recorded and later calls run the compiled graph.
 
@@ -75,6 +78,8 @@ def trace(
         symbolic_shape: sizes are values of the graph, so that it runs at other sizes.
         without_host: later calls do not run the Python code at all.
         imperative: accepted for MegEngine's sake; there is one executor.
+        examples: example inputs, for a torch module.
+        of_torch: the options that ``torch.jit.trace`` has besides, for a torch module.
 
     Returns:
         a `loadrun.jit.Traced`; with options alone the decorator that makes one.
@@ -105,5 +110,14 @@ def trace(
         without_host=without_host,
         imperative=imperative,
     )
-    decorator = functools.partial(Traced, options=options)
-    return decorator if function is _Absent else decorator(function)
+    given = {f.name: getattr(options, f.name) for f in fields(options) if f.name != "live"}
+    if function is _Absent:
+        return functools.partial(trace, **given, **of_torch)
+    if is_torch_call((function, *examples)):
+        return traced_torch(function, *examples, **given, **of_torch)
+    if examples or of_torch:
+        unknown = ", ".join(of_torch) or f"{len(examples)} more positional arguments"
+        raise TypeError(
+            f"trace takes a function and options, found {unknown}; example inputs are for torch modules"
+        )
+    return Traced(function, options)

@@ -64,7 +64,7 @@ def check_model(data: bytes, path: str | None = None) -> None:
     Raises:
         EngineError: it finds a fault.
     """
-    import onnx
+    import onnx  # optional
 
     try:
         onnx.checker.check_model(path or onnx.load_from_string(data), full_check=True)
@@ -82,7 +82,7 @@ def new_session(data: bytes | str, *, as_written: bool = False) -> Any:
     Raises:
         EngineError: the runtime does not take the model.
     """
-    import onnxruntime
+    import onnxruntime  # optional
 
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4

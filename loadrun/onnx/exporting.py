@@ -291,7 +291,7 @@ def _names(kind: str, found: Sequence[str], given: Sequence[str] | None) -> dict
 
 def _fold(source: Source) -> None:
     """Compute what follows from constants alone."""
-    from ..optimize.cleanup.fold import fold_constants
+    from ..optimize.cleanup.fold import fold_constants  # for start-up
 
     wanted = list(source.outputs)
     whole = source.graph

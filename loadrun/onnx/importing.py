@@ -12,7 +12,7 @@ from ..errors import FormatError, LoadRunError, UnsupportedError
 from ..graph import Graph, Var
 from ..imperative import Tensor
 from ..imperative.apply import suspended, type_cvt, use
-from ..jit.recording import Recorder
+from ..jit.recorder import TraceRecorder
 from ..optimize import make_loadable, stabilize
 from ..rewrite.copies import subgraph
 from ..testcase import EXPECT
@@ -117,7 +117,7 @@ class Importer:
         self.notes: dict[str, None] = {}
         self.inputs: dict[str, Declared] = {}
         self.outputs: dict[str, Value] = {}
-        self.session = Recorder("lazy", fixed=True, symbolic_shape=True)
+        self.session = TraceRecorder("lazy", fixed=True, symbolic_shape=True)
         self.functions = {(f.domain, f.name, f.overload): f for f in model.functions}
         self._unheld: dict[str, str] = {}
         self._count = 0

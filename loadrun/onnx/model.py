@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from .. import __version__
+from ..version import __version__
 from ..dtypes import Array, DType
 from ..engines.reference import ReferenceEngine
 from ..errors import LoadRunError, UnsupportedError, UsageError

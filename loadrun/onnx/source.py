@@ -63,7 +63,7 @@ def read_source(model: Any, args: Any, kwargs: Mapping[str, Any] | None, eval_mo
     """
     positional, named = _arguments(args, kwargs)
     if isinstance(model, (str, os.PathLike)):
-        from ..dump import load
+        from ..dump import load  # for start-up
 
         model = load(model)
     if isinstance(model, Graph):
@@ -99,8 +99,8 @@ def _array(value: Any) -> Array:
 
 
 def _of_bundle(bundle: Bundle, positional: tuple[Any, ...], named: Mapping[str, Any]) -> Source:
-    from ..rewrite.copies import bare
-    from ..runner import fit_inputs, random_inputs
+    from ..rewrite.copies import bare  # for start-up
+    from ..runner import fit_inputs, random_inputs  # for start-up
 
     graph = bare(bundle)
     variables = graph.inputs
@@ -161,8 +161,8 @@ def _unique(labels: Sequence[str]) -> list[str]:
 
 
 def _of_callable(model: Any, positional: tuple[Any, ...], named: dict[str, Any], eval_mode: bool) -> Source:
-    from ..jit import trace
-    from ..jit.modules import TracedModule
+    from ..jit import Traced  # for start-up
+    from ..jit.modules import TracedModule  # for start-up
 
     if isinstance(model, TracedModule):
         if len(model.methods) != 1:
@@ -171,7 +171,7 @@ def _of_callable(model: Any, positional: tuple[Any, ...], named: dict[str, Any],
                 f"traced are {', '.join(model.methods)}"
             )
         model = next(iter(model.methods.values()))
-    if isinstance(model, trace):
+    if isinstance(model, Traced):
         return _of_trace(model, positional, named)
     kind = type(model).__mro__
     if any(k.__module__.partition(".")[0] == "torch" for k in kind if k is not object):
@@ -189,9 +189,9 @@ def _of_callable(model: Any, positional: tuple[Any, ...], named: dict[str, Any],
 
 
 def _traced(model: Any, positional: tuple[Any, ...], named: dict[str, Any], eval_mode: bool) -> Source:
-    from ..imperative.value import Tensor
-    from ..jit import trace
-    from ..jit.structure import leaves
+    from ..imperative.value import Tensor  # for start-up
+    from ..jit import trace  # for start-up
+    from ..jit.structure import leaves  # for start-up
 
     held = {
         i: v
@@ -270,7 +270,7 @@ def _of_trace(
             raise UsageError(f"the shape of input {label!r} is not known: give example values in args")
         inputs.append(Input(label, dtype, tuple(shape)))
     if not examples:
-        from ..runner import random_inputs
+        from ..runner import random_inputs  # for start-up
 
         examples = random_inputs(Bundle(graph))
     if any(v.owner.tensors[0].data is not None for v in graph.inputs):
@@ -303,8 +303,8 @@ def _last_position(args: Mapping[str, Any]) -> int:
 
 def _example_values(positional: tuple[Any, ...], named: Mapping[str, Any]) -> list[tuple[str, Array]]:
     """Values by the names that a recording gives them."""
-    from ..imperative.value import Tensor
-    from ..jit.structure import leaves
+    from ..imperative.value import Tensor  # for start-up
+    from ..jit.structure import leaves  # for start-up
 
     found = []
     groups = [(f"arg_{i}", v) for i, v in enumerate(positional)]

@@ -16,7 +16,7 @@ from ..errors import EngineError
 from ..imperative import Tensor
 from ..imperative.apply import active, type_cvt
 from ..imperative.sizes import Dim, shape_tensor
-from ..jit.recording import Recorder
+from ..jit.recorder import TraceRecorder
 from .tensors import HELD, kind_name
 
 __all__ = [
@@ -205,7 +205,7 @@ class Value:
             return np.array([int(v) for v in self.sizes.flat], np.int64).reshape(self.sizes.shape)
         tensor = self.stored
         session = active()
-        if isinstance(session, Recorder) and tensor._var is not None:
+        if isinstance(session, TraceRecorder) and tensor._var is not None:
             known = session.found.known.values.get(tensor._var.id)
             if known is not None:
                 return known.reshape(()) if tensor._scalar else known

@@ -51,7 +51,7 @@ def trace(
     (torch.Size([5, 3]), True)
     """
     torch = need_torch()
-    from .traced import Traced
+    from .traced import Traced  # for start-up
 
     found = Traced(module, dynamic_shapes, opt_level)
     if args is not None or kwargs is not None:
@@ -62,13 +62,13 @@ def trace(
 
 
 def _as_torch(value: Any) -> Any:
-    from .traced import _as_torch as convert
+    from .traced import _as_torch as convert  # for start-up
 
     return convert(value)
 
 
 def trace_module(mod: Any, inputs: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
     """Trace several methods of a torch module; see `loadrun.jit.trace_module`, which this is."""
-    from ..jit import trace_module as traced
+    from ..jit import trace_module as traced  # for start-up
 
     return traced(mod, inputs, *args, **kwargs)

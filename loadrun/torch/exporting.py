@@ -124,7 +124,7 @@ def _decomposed(program: Any) -> Any:
 @cache
 def _decompositions() -> dict[Any, Callable[..., Any]]:
     """Torch's own decompositions of its operators."""
-    from torch._decomp import decomposition_table
+    from torch._decomp import decomposition_table  # optional
 
     official = torch.export.default_decompositions()
     return {**decomposition_table, **{t: official[t] for t in official}}
@@ -154,8 +154,8 @@ def name_of_target(target: Any) -> str:
 
 
 def _is_missing(node: Any) -> bool:
-    from .interpret import is_control
-    from .sizes import is_size_operator
+    from .interpret import is_control  # for start-up
+    from .sizes import is_size_operator  # for start-up
 
     if is_control(node.target):
         return False

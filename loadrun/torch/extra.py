@@ -16,7 +16,7 @@ def need_torch() -> Any:
         UsageError: it is not installed, or older than 2.5.
     """
     try:
-        import torch
+        import torch  # optional
 
         version = torch.__version__
     except (ImportError, AttributeError) as error:

@@ -6,6 +6,7 @@ import inspect
 import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,8 @@ from ..imperative.sizes import Dim
 from ..jit.checking import error_between
 from ..jit.dumping import Dumps
 from ..jit.evaluate import Evaluator
-from ..jit.tracing import trace as Recording
+from ..jit.options import TraceOptions
+from ..jit.traced import Traced as Recording
 from ..pack.capture import Recorder
 from ..testcase import Bundle
 from .exporting import export, quiet, refusal, submodules, unsupported
@@ -54,7 +56,7 @@ class Traced(Dumps):
         self.notes: list[str] = []
         self.differences: dict[str, float] = {}
         self._dynamic = dynamic_shapes
-        self._level = opt_level
+        self.options = TraceOptions(symbolic=True, capture_as_const=True, without_host=True, opt_level=opt_level)
         self._inner: Any = None
         self._example: list[Any] = []
         self._keys: list[str] = []
@@ -73,16 +75,9 @@ class Traced(Dumps):
         return None if self._inner is None else self._inner.recording
 
     @property
-    def _outputs(self) -> Any:  # type: ignore[override]
-        return self._inner._outputs
-
-    @property
-    def _fixed(self) -> bool:  # type: ignore[override]
-        return True
-
-    @property
-    def _options(self) -> dict[str, Any]:  # type: ignore[override]
-        return {"opt_level": self._level}
+    def outputs(self) -> Any:
+        """What the recorded function returned; None before the first call."""
+        return None if self._inner is None else self._inner.outputs
 
     @property
     def __wrapped__(self) -> Callable[..., Any]:
@@ -117,7 +112,7 @@ class Traced(Dumps):
         return super().dump(file, **{"keep_param_name": True, **options})
 
     def _truth(self, model: Bundle) -> Recorder:
-        from .truth import TorchRecorder
+        from .truth import TorchRecorder  # for start-up
 
         return TorchRecorder(model, self)
 
@@ -212,14 +207,7 @@ class Traced(Dumps):
             return dict(zip(self._keys, found, strict=True)) if self._by_key else tuple(found)
 
         self._symbolic = any(_is_dynamic(n) for m in submodules(self.program) for n in m.graph.nodes)
-        self._inner = Recording(
-            function,
-            symbolic=True,
-            capture_as_const=True,
-            without_host=True,
-            symbolic_shape=self._symbolic,
-            opt_level=self._level,
-        )
+        self._inner = Recording(function, replace(self.options, symbolic_shape=self._symbolic))
         try:
             return self._run(self._flat(args, kwargs))
         except Refused as error:
@@ -332,7 +320,7 @@ class Traced(Dumps):
 
     def truth(self, flat: Sequence[Any]) -> list[Array]:
         """Torch's own results for the leaves of a call's arguments, as arrays of the graph's dtypes."""
-        from .truth import outputs_of
+        from .truth import outputs_of  # for start-up
 
         return outputs_of(self, flat)
 

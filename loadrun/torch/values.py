@@ -12,7 +12,7 @@ from ..dtypes import plain
 from ..imperative import Tensor, const
 from ..imperative.dtypes import graph_dtype
 from ..imperative.sizes import Dim
-from ..lowering import emit as e
+from ..imperative import emit as e
 from ..lowering.array import Array
 from .registry import Refused
 

@@ -186,7 +186,7 @@ def _flex(c: Call) -> Tensor:
 def _modified(c: Call, name: str, x: Tensor, precision: int) -> Tensor:
     if name not in c.attributes:
         return x
-    from ..values import graph_type
+    from ..values import graph_type  # for start-up
 
     (found,) = c.run_graph(c.graph(name), [Value(precision, cast(x, graph_type(precision)))])
     if isinstance(found, list):

@@ -145,7 +145,7 @@ def _empty_or(rows: list[Value], body: GraphProto, i: int) -> Value:
     if tensor is None or tensor.shape is None or any(d.value is None for d in tensor.shape.dims):
         raise Refused("it has an output of no turns, whose shape is not known")
     shape = [0, *(int(d.value or 0) for d in tensor.shape.dims)]
-    from ..tensors import HELD
+    from ..tensors import HELD  # for start-up
 
     return Value(tensor.elem, array=np.zeros(shape, HELD.get(tensor.elem, np.float32)))
 

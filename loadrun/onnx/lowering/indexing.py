@@ -362,7 +362,7 @@ def _uniques(c: Call, rows: Tensor, keys: Tensor, back: list[int]) -> tuple[Tens
 
 
 def _running(x: Tensor) -> Tensor:
-    from ...lowering.reductions import cumulated
+    from ...lowering.reductions import cumulated  # for start-up
 
     return cumulated(x, 0)
 

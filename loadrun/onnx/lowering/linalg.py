@@ -75,7 +75,7 @@ def gemm(
             transposeB=turn_y,
             compute_mode=mode.FLOAT32 if x._dtype.name == "Float16" else mode.DEFAULT,
         )
-        from ...imperative import apply1
+        from ...imperative import apply1  # for start-up
 
         found = apply1("MatrixMulV2", param, inputs=[x, y], scalar=False)
     else:
@@ -173,7 +173,7 @@ def _det(c: Call) -> Tensor:
 
 def _eliminated(rows: Tensor, n: int) -> tuple[Tensor, Tensor]:
     """One row and column less, and the signed pivot: (B, n, n) gives (B, n-1, n-1) and (B,)."""
-    from ...imperative import apply1
+    from ...imperative import apply1  # for start-up
 
     column = e.subtensor(rows, [(2, None, None, None, 0)])
     at = e.drop_axes(
@@ -203,7 +203,7 @@ def _eliminated(rows: Tensor, n: int) -> tuple[Tensor, Tensor]:
 
 @lower("Inverse", domain=CONTRIB)
 def _inverse(c: Call) -> Tensor:
-    from ...imperative import apply1
+    from ...imperative import apply1  # for start-up
 
     x = c.t(0)
     return cast(apply1("MatrixInverse", P.Empty(), inputs=[cast(x, "float32")], scalar=False), x._dtype)

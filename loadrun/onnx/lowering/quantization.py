@@ -202,7 +202,7 @@ def _qlinear_leaky(c: Call) -> Value:
 
 @lower("QLinearSoftmax", domain=CONTRIB)
 def _qlinear_softmax(c: Call) -> Value:
-    from .reductions import softmax
+    from .reductions import softmax  # for start-up
 
     return _through_float(c, 3, lambda x: softmax(x, c.axis("axis", -1, x.ndim)))
 
@@ -256,8 +256,8 @@ def _qlinear_concat(c: Call) -> Value:
 @lower("MatMulNBits", domain=CONTRIB)
 def _matmul_nbits(c: Call) -> Tensor:
     """A product with a weight of 4 or 8-bit numbers, each block of a row with its own scale."""
-    from .linalg import matmul
-    from .nbits import weight_of
+    from .linalg import matmul  # for start-up
+    from .nbits import weight_of  # for start-up
 
     w = weight_of(c)
     x = c.t(0)

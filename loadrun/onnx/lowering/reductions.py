@@ -68,7 +68,7 @@ def _reduce_mean(c: Call) -> Tensor:
         found = e.reduce(cast(x, "float32"), _R.MEAN, axes)
         return _kept(c, cast(found, x._dtype), axes)
     total = _sum(cast(x, "int32"), axes)
-    from .elementwise import truncated
+    from .elementwise import truncated  # for start-up
 
     return _kept(c, truncated(total, e.like(element_count(x, axes), total)), axes)
 

@@ -119,7 +119,7 @@ def _reshaped_by(c: Call, x: Tensor) -> Tensor:
 
 @lower("Flatten")
 def _flatten(c: Call) -> Tensor:
-    from .reductions import flat_to_2d
+    from .reductions import flat_to_2d  # for start-up
 
     x = c.t(0)
     axis = c.int("axis", 1)
@@ -344,7 +344,7 @@ def _eye_like(c: Call) -> Value:
     if isinstance(rows, Dim) or isinstance(columns, Dim):
         below = e.elem(M.SUB, e.arange(columns), e.reshape(e.arange(rows), (-1, 1)))
         at = e.compare(P.ElemwiseMultiTypeMode.EQ, below, const_like(k, below))
-        from ..values import graph_type
+        from ..values import graph_type  # for start-up
 
         return Value(kind, cast(at, graph_type(kind)))
     return Value(kind, array=np.eye(rows, columns, k, HELD[kind]))

@@ -9,7 +9,7 @@ import numpy as np
 
 from ... import functional as F
 from ...imperative import Tensor
-from ...lowering import emit as e
+from ...imperative import emit as e
 from ..call import Call
 from ..registry import Refused, aten
 from ..values import arr, ten

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ...lowering import emit as e
+from ...imperative import emit as e
 from ..call import Call
 from ..registry import Refused, aten
 from ..sizes import as_size

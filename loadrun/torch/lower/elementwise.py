@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ... import params as P
-from ...lowering import emit as e
+from ...imperative import emit as e
 from ..call import Call
 from ..registry import Refused, aten
 from ..values import arr, ten

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ... import functional as F
-from ...lowering import emit as e
+from ...imperative import emit as e
 from ..call import Call
 from ..registry import Refused, aten
 from ..values import arr, ten

@@ -10,7 +10,7 @@ import numpy as np
 from ... import functional as F
 from ... import params as P
 from ...imperative import Tensor, apply
-from ...lowering import emit as e
+from ...imperative import emit as e
 from ..call import Call
 from ..registry import Refused, aten
 from ..values import arr, ten

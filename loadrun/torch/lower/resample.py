@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...functional import vision
-from ...lowering import emit as e
+from ...imperative import emit as e
 from ..call import Call
 from ..registry import Refused, aten
 from ..values import arr, ten

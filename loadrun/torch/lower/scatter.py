@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ...lowering import emit as e
+from ...imperative import emit as e
 from ..call import Call, axis_of
 from ..registry import Refused, aten
 from ..sizes import as_size
