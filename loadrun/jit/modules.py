@@ -186,7 +186,7 @@ def trace_module(
             f"{type(inputs).__name__} {inputs!r:.60}"
         )
     if is_torch_callable(mod):
-        return traced_torch_module(  # type: ignore[no-any-return]
+        traced: TracedModule = traced_torch_module(
             mod,
             inputs,
             check_trace,
@@ -196,6 +196,7 @@ def trace_module(
             example_inputs_is_kwarg,
             opt_level,
         )
+        return traced
     methods: dict[str, Traced] = {}
     for name, example in inputs.items():
         function = getattr(mod, name, None)

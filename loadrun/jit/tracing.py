@@ -114,7 +114,8 @@ def trace(
     if function is _Absent:
         return functools.partial(trace, **given, **of_torch)
     if is_torch_call((function, *examples)):
-        return traced_torch(function, *examples, **given, **of_torch)
+        as_torch: Any = traced_torch
+        return as_torch(function, *examples, **given, **of_torch)
     if examples or of_torch:
         unknown = ", ".join(of_torch) or f"{len(examples)} more positional arguments"
         raise TypeError(
