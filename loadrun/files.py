@@ -110,8 +110,9 @@ def replacing(target: str | os.PathLike[str], *, append: bool = False) -> Iterat
         return
     _sweep(path)
     fd, temporary = tempfile.mkstemp(prefix=_prefix(path), suffix=_PART, dir=path.parent)
+    os.close(fd)
     try:
-        with os.fdopen(fd, "wb") as f:
+        with open(temporary, "wb") as f:
             if append and path.exists():
                 with path.open("rb") as old:
                     shutil.copyfileobj(old, f)

@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 
 from ..dtypes import Array, DType
-from ..dump import load
+from ..dump import load, load_all
 from ..dump.options import DumpOptions
 from ..engines import ENGINES
-from ..errors import UsageError
+from ..errors import EngineError, FormatError, LoadRunError, UsageError
 from ..graph import Graph
 from ..inputs.lists import count_cases, expand
 from ..optimize import optimize_for_inference
@@ -23,9 +23,12 @@ from ..optimize.options import FLAGS, InferenceOptions
 from ..pack.noise import suggest
 from ..pack.packing import Packer
 from ..report.text import dtype_text, shape_text, table
+from ..results import Verdict
+from ..rewrite.copies import bare
+from ..runner import Runner
 from ..shown import clean
 from ..testcase import EXPECT, Testcase
-from .groups import EXIT_PASS, Parser, Warnings, progress, seed
+from .groups import EXIT_FAIL, EXIT_PASS, Parser, Warnings, progress, seed
 from .inputs import add_input_options, cases_of, check_input_options
 
 __all__ = ["main"]
@@ -167,16 +170,17 @@ def _dump_options(p: Parser) -> None:
 
 
 def main(argv: list[str]) -> int:
-    """Pack; 2 when something fails, and then the output is as it was."""
+    """Pack; 2 when something fails, and then the output is as it was; 1 when what was written does not hold."""
     options = parser()
     args = options.parse_args(argv)
     bundle = load(args.model, test_data=args.test_data)
-    if args.input is None and (args.replace or not len(bundle.testcases)):
+    alone = args.input is None and (args.replace or not len(bundle.testcases))
+    if alone and bare(bundle).inputs:
         options.error('no data to pack; give it with -d, such as -d "data:cat.jpg" or -d "#rand(0,255)"')
     check_input_options(options, args)
     dump, finish = dump_options(args), optimization(args)
     warned = Warnings()
-    cases: Iterator[dict[str, Array]] = iter(())
+    cases: Iterator[dict[str, Array]] = iter([{}] if alone else ())
     if args.input is not None:
         total = count_cases(args.input)
         cases = progress(cases_of(args, bundle, warned.add), total, "testcase")
@@ -201,7 +205,7 @@ def main(argv: list[str]) -> int:
         finish=finish,
         warn=warned.add,
     )
-    shown = Table()
+    shown, broken = Table(), Replay(args.engine, args.seed)
     result = packer.pack(
         cases,
         args.output,
@@ -209,7 +213,10 @@ def main(argv: list[str]) -> int:
         record=not args.no_record,
         seen=shown.add,
         where=partial(spec, args.input or []),
+        inspect=broken.look,
     )
+    if (text := broken.warning()) is not None:
+        warned.add(text)
     for text in warned:
         print(f"warning: {clean(text, 500)}", file=sys.stderr)
     if not args.quiet:
@@ -220,7 +227,7 @@ def main(argv: list[str]) -> int:
         f"{clean(args.output, 200)}: {result.testcases} testcase{'s' * (result.testcases != 1)}{kept}, "
         f"{result.nr_opr} operators, {Path(args.output).stat().st_size} bytes"
     )
-    return EXIT_PASS
+    return EXIT_FAIL if broken.failed else EXIT_PASS
 
 
 def dump_options(args: argparse.Namespace) -> DumpOptions:
@@ -287,9 +294,53 @@ def tolerance(given: list[str] | None) -> float | dict[str, float] | None:
 
 def spec(specs: list[str], index: int) -> str:
     """The text that testcase `index` comes from, with its line in a list file."""
+    if not specs:
+        return "no inputs"
     found = next(islice(expand(specs), index, None))
     text = found.spec.text or str(found.spec)
     return f"{found.where}: {text}" if found.where else text
+
+
+class Replay:
+    """What a file gives that was just written, before it takes its place."""
+
+    def __init__(self, engine: str, seed: int) -> None:
+        self.engine = engine
+        self.seed = seed
+        self.failed: list[str] = []
+        """Outputs whose checks do not hold."""
+
+    def look(self, path: str) -> None:
+        """Replay the last dump of a file.
+
+        Raises:
+            FormatError: it cannot be read, or does not run.
+        """
+        try:
+            written = load_all(path)[-1]
+            for result in Runner(written, self.engine, seed=self.seed).replay():
+                if result.verdict is Verdict.ERROR:
+                    raise EngineError(str(result.message))
+                self.failed += [
+                    f"{o.name} of testcase {result.index}"
+                    for o in result.outputs
+                    if o.verdict is Verdict.FAIL
+                ]
+        except LoadRunError as e:
+            raise FormatError(
+                f"with these options the file would not run, so it is not written: {e}; leave out what changes the "
+                "graph"
+            ) from e
+
+    def warning(self) -> str | None:
+        """What is to be said, None if every check holds."""
+        if not self.failed:
+            return None
+        more = f" and {len(self.failed) - 3} more" if len(self.failed) > 3 else ""
+        return (
+            f"the file does not hold: {', '.join(self.failed[:3])}{more}; the options or the values (NaN, random "
+            "numbers) change the outputs beyond --maxerr"
+        )
 
 
 class Table:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, BinaryIO
 
 from ..graph import Graph
@@ -21,6 +21,7 @@ def save(
     *,
     format: str | None = None,
     testcases: Iterable[Testcase] | None = None,
+    inspect: Callable[[str], None] | None = None,
 ) -> DumpResult:
     """Write a graph or bundle as a .mge file; see `loadrun.dump.store.save`."""
     from .store import save as write  # for start-up
@@ -29,7 +30,7 @@ def save(
         raise TypeError(
             f"save writes a Graph or a Bundle, found {type(source).__name__}; save_checkpoint writes state dicts"
         )
-    return write(source, target, options, format=format, testcases=testcases)
+    return write(source, target, options, format=format, testcases=testcases, inspect=inspect)
 
 
 __all__ = ["Bundle", "load", "load_all", "loads", "save"]

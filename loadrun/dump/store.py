@@ -29,6 +29,7 @@ def save(
     *,
     format: str | None = None,
     testcases: Iterable[Testcase] | None = None,
+    inspect: Callable[[str], None] | None = None,
 ) -> DumpResult:
     """Write a graph, or a bundle with its testcases, as a .mge file.
 
@@ -42,6 +43,8 @@ def save(
         format: "FBS_V2" or "FBS" (v1), default that of the options, then the graph's own.
         testcases: what to write instead of the bundle's testcases; each is asked for when it is written, so that
             their number does not matter to memory.
+        inspect: called with the name of the complete file before it takes the target's place; what it raises leaves
+            the target as it was. Not for an open file.
 
     Returns:
         the counts that MegEngine's ``trace.dump`` returns.
@@ -60,6 +63,9 @@ def save(
     graph = options.apply(bundle.graph)
     with _opened(target, options.append) as file:
         content_hash, count = _write(file, bundle, graph, options.format_of(bundle.graph), testcases)
+        if inspect is not None and os.path.isfile(file.file.name):
+            file.file.flush()
+            inspect(file.file.name)
         if options.strip_info_file is not None:
             update_strip_info(graph, options.strip_info_file, content_hash, append=options.append_json)
     return summary(graph, file.total, content_hash, count)

@@ -28,7 +28,8 @@ from .json_arrays import json_arrays
 
 __all__ = ["image_array", "members", "read_array", "read_json", "read_npy"]
 
-_DTYPE = re.compile(r"[<>|=]?([?]|b1|f[248]|[iu][1248])")
+_DTYPE = re.compile(r"[<>|=]?([?]|b1|f[248]|f1[26]|c(8|16|24|32)|[iu][1248])")
+"""Long double and complex numbers as well, of which MegEngine keeps what float64 holds of the real part."""
 _MAX_HEADER = 2**16
 _PART = 2**22
 _SMALL_NPZ = 2**28
@@ -108,7 +109,10 @@ def read_npy(f: BinaryIO, size: int, path: str) -> Array:
     found = _DTYPE.fullmatch(descr) if isinstance(descr, str) else None
     if found is None:
         raise InputError(f"{path} holds {descr!r:.80}; expected plain numbers or booleans")
-    dtype = np.dtype(str(descr))
+    try:
+        dtype = np.dtype(str(descr))
+    except TypeError:
+        raise InputError(f"{path} holds {descr!r}, which numpy does not have on this machine") from None
     count = math.prod(shape)
     take = count * dtype.itemsize
     if take > min(size - start - length, MAX_BYTES):
@@ -123,7 +127,9 @@ def read_npy(f: BinaryIO, size: int, path: str) -> Array:
     if dtype.kind == "b":
         values: Array = flat != 0
     else:
-        values = flat.view(dtype).astype(dtype.newbyteorder("="), copy=False)
+        values = flat.view(dtype).astype(dtype.newbyteorder("="), copy=False).real
+    if values.dtype.itemsize > 8:
+        values = values.astype(np.float64)
     array = values.reshape(shape[::-1]).T if fortran else values.reshape(shape)
     return array.reshape(1) if array.ndim == 0 else array
 

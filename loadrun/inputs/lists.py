@@ -196,9 +196,8 @@ def _fault(case: Located, message: str) -> SpecError:
 
 def _text_lines(file: BinaryIO, path: str) -> Iterator[tuple[int, str]]:
     """Numbered lines without blank ones and comments."""
-    number = size = 0
-    while raw := file.readline(_MAX_LINE + 1):
-        number += 1
+    size = 0
+    for number, raw in enumerate(_raw_lines(file), 1):
         size += len(raw)
         if size > _MAX_PIPE and not file.seekable():
             raise SpecError(f"{path}: this pipe gives more than {_MAX_PIPE} bytes")
@@ -210,6 +209,22 @@ def _text_lines(file: BinaryIO, path: str) -> Iterator[tuple[int, str]]:
             raise SpecError(f"{path}:{number}: a list file must be UTF-8 text: {e}") from None
         if line and not (line[0] == "#" and (len(line) == 1 or not line[1].isalpha())):
             yield number, line
+
+
+def _raw_lines(file: BinaryIO) -> Iterator[bytes]:
+    """Lines that end with LF, CRLF or CR, cut off behind `_MAX_LINE` bytes."""
+    rest = b""
+    while more := file.read(_MAX_LINE + 1):
+        # What ends with CR may go on with the LF that belongs to it.
+        more = rest + more + (file.read(1) if more.endswith(b"\r") else b"")
+        lines = more.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
+        rest = lines.pop()
+        yield from lines
+        if len(rest) > _MAX_LINE:
+            yield rest[: _MAX_LINE + 1]
+            return
+    if rest:
+        yield rest
 
 
 def _line(line: str, where: str) -> InputSpec:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import keyword
 import operator
+import re
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
@@ -19,6 +20,7 @@ import numpy as np
 from ..dtypes import Array
 from ..errors import InputError, SpecError
 from ..inputspec import point
+from .numpy1 import as_numpy_1
 from .transform_sizes import FUNCTIONS, MAX_ELEMENTS, METHODS, NUMBERS, Budget, bound, index_bound, total
 
 __all__ = ["Transform"]
@@ -31,7 +33,24 @@ _CONSTANTS = {"pi": np.pi, "e": np.e, "inf": np.inf, "nan": np.nan, "newaxis": N
 _DTYPES = frozenset(NUMBERS)
 _ATTRIBUTES = ("shape", "ndim", "size", "dtype", "T")
 _KEYWORDS = frozenset(
-    ["a_max", "a_min", "arr", "axes", "axis", "axis1", "axis2", "constant_values", "copy", "ddof", "decimals"]
+    [
+        "a_max",
+        "a_min",
+        "max",
+        "min",
+        "n",
+        "ord",
+        "indices_or_sections",
+        "arr",
+        "axes",
+        "axis",
+        "axis1",
+        "axis2",
+        "constant_values",
+        "copy",
+        "ddof",
+        "decimals",
+    ]
     + [
         "destination",
         "dtype",
@@ -48,6 +67,8 @@ _KEYWORDS = frozenset(
     ]
     + ["pad_width", "q", "repeats", "reps", "shape", "shift", "source", "start", "step", "stop", "values"]
 )
+_ORDERED = re.compile(r"[<>=|][biuf][1248]\Z")
+_SUBSCRIPTS = re.compile(r"[a-zA-Z, ]+(-> *[a-zA-Z ]*)?\Z")
 _STRINGS = frozenset(
     [*NUMBERS, "bool", "float", "int", "f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "?"]
     + ["constant", "edge", "reflect", "symmetric", "wrap"]
@@ -219,7 +240,9 @@ class Transform:
 
     def _check_constant(self, node: ast.Constant) -> None:
         value = node.value
-        if isinstance(value, str) and value not in _STRINGS:
+        if isinstance(value, str) and not (
+            value in _STRINGS or _ORDERED.match(value) or _SUBSCRIPTS.match(value)
+        ):
             self._refuse(node, f"the text {value!r:.40} is neither a number type nor a way of padding")
         if isinstance(value, int) and value.bit_length() > _MAX_BITS:
             self._refuse(node, "this number is too large")
@@ -237,7 +260,10 @@ class Transform:
         if not isinstance(func, ast.Attribute):
             self._refuse(node, "only numpy functions and array methods can be called")
         self._check_underscore(func)
-        if _is_np(func.value):
+        if _is_linalg(func.value):
+            if func.attr != "norm":
+                self._refuse(func, f"np.linalg.{func.attr} is not among the numpy functions allowed here")
+        elif _is_np(func.value):
             if func.attr not in FUNCTIONS and func.attr not in _DTYPES:
                 self._refuse(func, f"np.{func.attr} is not among the numpy functions allowed here")
         elif func.attr not in METHODS:
@@ -304,6 +330,7 @@ class _Evaluation:
             return _binary(type(node.op), self.value(node.left), self.value(node.right), self.budget)
         one, two = self.value(node.left), self.value(node.comparators[0])
         bound("where", [one, two], {}, self.budget)
+        one, two = as_numpy_1([one, two])
         return _COMPARE[type(node.ops[0])](one, two)
 
     def _logical(self, node: ast.BoolOp) -> Any:
@@ -327,13 +354,23 @@ class _Evaluation:
         assert isinstance(func, ast.Attribute)
         args = [self.value(a) for a in node.args]
         named = {k.arg or "": self.value(k.value) for k in node.keywords}
+        if _is_linalg(func.value):
+            bound("norm", args, named, self.budget)
+            return np.linalg.norm(*args, **named)
         if _is_np(func.value):
             bound(func.attr, args, named, self.budget)
+            if isinstance(getattr(np, func.attr), np.ufunc) or func.attr in ("clip", "where"):
+                chosen = 1 if func.attr == "where" else 0
+                args[chosen:] = as_numpy_1(args[chosen:])
             return getattr(np, func.attr)(*args, **named)
         value = self.value(func.value)
         if not isinstance(value, (np.ndarray, np.generic)):
             raise TypeError(f"a {type(value).__name__} has no .{func.attr}")
         bound(func.attr, [value, *args], named, self.budget)
+        if func.attr == "clip":
+            limits = [named.get("min"), named.get("max")]
+            limits[: len(args)] = args
+            return np.clip(*as_numpy_1([value, *limits]))
         return getattr(value, func.attr)(*args, **named)
 
 
@@ -344,11 +381,15 @@ def _children(node: ast.AST) -> Iterator[ast.expr]:
     for child in ast.iter_child_nodes(node):
         inner: ast.AST = child.value if isinstance(child, ast.keyword) else child
         if isinstance(node, ast.Call) and child is node.func and isinstance(child, ast.Attribute):
-            if _is_np(child.value):
+            if _is_np(child.value) or _is_linalg(child.value):
                 continue
             inner = child.value
         if isinstance(inner, ast.expr):
             yield inner
+
+
+def _is_linalg(node: ast.AST) -> bool:
+    return isinstance(node, ast.Attribute) and node.attr == "linalg" and _is_np(node.value)
 
 
 def _is_np(node: ast.AST) -> bool:
@@ -381,13 +422,17 @@ def _unary(op: type[ast.unaryop], value: Any, budget: Budget) -> Any:
 
 
 def _binary(op: type[ast.operator], one: Any, two: Any, budget: Budget) -> Any:
+    if op is ast.Mult and isinstance(one, (list, tuple)) and type(two) is int:
+        if max(len(one), 1) * two > _MAX_LIST or total(one) * max(two, 0) > MAX_ELEMENTS:
+            raise ValueError(f"a list of {len(one) * two} parts is too long")
+        return one * two
     if isinstance(one, np.ndarray) or isinstance(two, np.ndarray):
         one, two = (
             np.array(v) if isinstance(v, (list, tuple)) and total(v) <= _MAX_LIST else v for v in (one, two)
         )
         _sane(one)
         _sane(two)
-    one, two = _fitting(_number(one), two), _fitting(_number(two), one)
+    one, two = as_numpy_1([_number(one), _number(two)])
     if isinstance(one, int) and isinstance(two, int):
         if op is ast.Pow and one.bit_length() * abs(two) > _MAX_BITS:
             raise ValueError("this number is too large")
@@ -395,12 +440,3 @@ def _binary(op: type[ast.operator], one: Any, two: Any, budget: Budget) -> Any:
             raise ValueError("this number is too large")
     bound("matmul" if op is ast.MatMult else "where", [one, two], {}, budget)
     return _BINARY[op](one, two)
-
-
-def _fitting(value: Any, other: Any) -> Any:
-    """A whole number beside an integer array whose type does not hold it: as numpy 1 widens it, also on numpy 2."""
-    if type(value) is int and isinstance(other, (np.ndarray, np.generic)) and other.dtype.kind in "iu":
-        limits = np.iinfo(other.dtype)
-        if not limits.min <= value <= limits.max and -(2**63) <= value < 2**64:
-            return np.array(value, np.min_scalar_type(value))
-    return value

@@ -20,25 +20,27 @@ _MAX_WORK = 2**31
 _WORK_A_NUMBER = 512
 _ELEMENT = 8
 """Work for an element that is computed or moved."""
-_SORTED = frozenset(["sort", "median", "percentile", "quantile"])
+_SORTED = frozenset(["argsort", "sort", "median", "percentile", "quantile"])
 _MAX_PAD = 2**13
 
 _BROADCAST = """
     abs absolute add arccos arcsin arctan arctan2 bitwise_and bitwise_or bitwise_xor cbrt ceil clip cos cosh divide
-    equal exp exp2 expm1 fabs floor floor_divide fmax fmin fmod greater greater_equal hypot invert isfinite isinf
+    equal exp exp2 expm1 fabs fix floor floor_divide fmax fmin fmod greater greater_equal hypot invert isfinite isinf
     isnan less less_equal log log10 log1p log2 logical_and logical_not logical_or logical_xor maximum minimum mod
     multiply nan_to_num negative not_equal positive power reciprocal remainder rint sign sin sinh sqrt square subtract
     tan tanh true_divide trunc where
 """
 _ONE = """
-    all amax amin any argmax argmin around ascontiguousarray asarray average copy count_nonzero cumprod cumsum
+    all amax amin any argmax argmin argsort around array_split ascontiguousarray asarray average copy
+    count_nonzero cumprod cumsum diff
     expand_dims flip fliplr flipud max mean median min moveaxis nanmax nanmean nanmin nanstd nansum prod ptp ravel
-    reshape roll rot90 round sort squeeze std sum swapaxes transpose var zeros_like ones_like full_like
+    reshape roll rot90 round sort split squeeze std sum swapaxes transpose var zeros_like ones_like full_like
 """
 _JOIN = "array concatenate dstack hstack stack vstack"
-_OWN = "arange broadcast_to dot eye full linspace matmul ones pad percentile quantile repeat take tile zeros"
+_OWN = "arange broadcast_to dot einsum eye full linspace matmul ones pad percentile quantile repeat take tile zeros"
 _METHOD = """
-    all any argmax argmin astype clip copy cumprod cumsum dot flatten max mean min prod ravel repeat reshape round
+    all any argmax argmin argsort astype clip copy cumprod cumsum dot flatten max mean min prod ravel repeat reshape
+    round
     squeeze std sum swapaxes take transpose var
 """
 _NUMBER = "float16 float32 float64 int8 int16 int32 int64 uint8 uint16 uint32 uint64 bool_"
@@ -126,7 +128,7 @@ def bound(name: str, args: Sequence[Any], named: dict[str, Any], budget: Budget)
         size = _size(name, list(args), named)
     _limit(size)
     budget.room(8 * size)
-    numbers = max(size, sum(map(total, args)))
+    numbers = max(size, sum(map(total, args))) * (64 if name == "norm" else 1)
     budget.spend(_ELEMENT * numbers * (4 if name in _SORTED else 1) + _products(name, args))
 
 
@@ -230,11 +232,31 @@ def _matrix(args: list[Any]) -> int:
 
 def _products(name: str, args: Sequence[Any]) -> int:
     """Work of a matrix product; only float32 and float64 have a library for it."""
+    if name == "einsum":
+        return 2 * _contracted(args)[1]
     if name not in ("dot", "matmul") or len(args) < 2:
         return 0
     inner = max(1, (np.shape(args[0]) or (1,))[-1])
     fast = all(isinstance(a, np.ndarray) and a.dtype.kind == "f" and a.itemsize > 2 for a in args[:2])
     return _matrix(list(args)) * inner // (8 if fast else 1) * (1 if fast else 2)
+
+
+def _contracted(args: Sequence[Any]) -> tuple[int, int]:
+    """Elements of what np.einsum gives, and products that are summed up for it.
+
+    Raises:
+        TypeError: the first argument is no text of subscripts, or it fits the others not.
+    """
+    text = str(args[0]).replace(" ", "") if args and isinstance(args[0], str) else ""
+    terms, arrow, out = text.partition("->")
+    parts = terms.split(",")
+    if not text or [len(p) for p in parts] != [np.ndim(a) for a in args[1:]]:
+        raise TypeError("np.einsum takes subscripts such as 'ij,jk->ik' and an array for each of them")
+    sizes = {c: n for p, a in zip(parts, args[1:], strict=True) for c, n in zip(p, np.shape(a), strict=True)}
+    kept = out if arrow else "".join(c for c in sizes if terms.count(c) == 1)
+    if any(c not in sizes for c in kept):
+        raise TypeError(f"np.einsum: {kept!r} holds a subscript that no array has")
+    return math.prod(sizes[c] for c in kept), math.prod(sizes.values())
 
 
 def _padded(args: list[Any], width: Any) -> int:
@@ -283,6 +305,7 @@ _SIZES: dict[str, Callable[[_Arguments], int]] = {
     **dict.fromkeys(("zeros", "ones", "full"), lambda g: _product(g.get(0, "shape"))),
     **dict.fromkeys(("percentile", "quantile"), _quantiles),
     **dict.fromkeys(("dot", "matmul"), lambda g: _matrix(g.args)),
+    "einsum": lambda g: _contracted(g.args)[0],
     "broadcast_to": lambda g: _product(g.get(1, "shape")),
     "eye": _eye,
     "linspace": _linspace,

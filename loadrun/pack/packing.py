@@ -89,6 +89,7 @@ class Packer:
         record: bool = True,
         seen: Callable[[int, Testcase], None] | None = None,
         where: Callable[[int], str] | None = None,
+        inspect: Callable[[str], None] | None = None,
     ) -> DumpResult:
         """Capture and write testcases as they come.
 
@@ -98,6 +99,7 @@ class Packer:
             record: whether provenance and digests are written behind the testcases.
             seen: called with the number and content of every testcase that is written.
             where: says for a message where the inputs of that number come from.
+            inspect: see `loadrun.save`.
 
         Raises:
             LoadRunError: a testcase failed; the message says which one. The target is as it was.
@@ -117,7 +119,9 @@ class Packer:
         bundle = Bundle(graph, is_container=True)
         if record:
             bundle.record = {"record": 1, **self.about, "policy": policy}
-        return save(bundle, target, options, testcases=self._fitting(chain([first], cases), graph))
+        return save(
+            bundle, target, options, testcases=self._fitting(chain([first], cases), graph), inspect=inspect
+        )
 
     def _old(self) -> Iterator[Testcase]:
         """The testcases of the file with what its record says of them."""

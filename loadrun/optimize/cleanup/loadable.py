@@ -1,7 +1,7 @@
 """What keeps MegEngine from loading or compiling a graph, although each operator is well-formed.
 
 - Its loader makes every operator anew and expects one of the type that the file names; making a Reshape or Broadcast
-  to the shape that a value has gives the value itself.
+  to the shape that a value has gives the value itself, as does a join of one part.
 - Its compiler takes an elementwise operator that changes nothing for its input, and fails where that is an input of the
   graph or one of several outputs of an operator: ``x + 0``, ``x * 1``, ``x ** 1``, ``x // 1`` of integers.
 
@@ -61,6 +61,8 @@ def _visit(r: Rewriter, opr: Opr, fixed: Inference) -> Var | None:
         shape, wanted = fixed.shapes.get(opr.inputs[0].id), fixed.values.get(opr.inputs[1].id)
         same = shape is not None and wanted is not None and tuple(wanted.tolist()) == shape
         return given[0] if same or _is_own_shape(*given) else None
+    if opr.type == "Concat" and len(given) == 1:
+        return given[0]
     if opr.type != "Elemwise" or any(r.dtype(v) != opr.outputs[0].dtype for v in given):
         return None
     found = _unchanged(r, opr.get(Elemwise).mode, given)
