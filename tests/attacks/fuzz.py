@@ -1,4 +1,4 @@
-"""Fuzzing what comes from outside: dumps, checkpoints, input files, expressions, specifications, list files.
+"""Fuzzing what comes from outside: dumps, checkpoints, ONNX models, input files, expressions, specifications, lists.
 
     python -m tests.attacks.fuzz [--seconds 60] [--seed 0] [--save DIR] [KIND ...]
 
@@ -23,8 +23,10 @@ import time
 import traceback
 import warnings
 import zipfile
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -32,13 +34,16 @@ import numpy as np
 
 from loadrun.checkpoint import load_checkpoint, save_checkpoint
 from loadrun.dtypes import DType
+from loadrun.dump import load
 from loadrun.errors import LoadRunError
 from loadrun.graph import Graph, Tensor, Var
 from loadrun.inputs.lists import count_cases
 from loadrun.inputs.loading import load_cases
 from loadrun.inputs.transform import Transform
 from loadrun.params import Host2DeviceCopy
+from tests.attacks.bending import bent, bent_message, words
 from tests.attacks.execute import _inside
+from tests.attacks.input_attacks import chunk, png
 from tests.attacks.mutate import Seed, examine
 
 __all__ = ["KEPT", "KINDS", "Kind", "fuzz", "judge"]
@@ -53,7 +58,6 @@ DUMPS = (
     "ops/format/mgbs_testcases_old.mge",
     "ops/format/v2_output_alias.mge",
 )
-EDGES = (0, 1, 2, 127, 128, 255, 256, 65535, 2**31 - 1, 2**31, 2**32 - 1, 2**62, 2**63, 2**64 - 1)
 
 
 class Kind:
@@ -87,62 +91,6 @@ def inputs() -> list[Var]:
 
 
 INPUTS = inputs()
-
-
-# Bytes
-
-
-def bent(rng: random.Random, data: bytes) -> bytes:
-    """A few places changed: a bit, a byte, a number of some width, a piece cut out, doubled or moved."""
-    out = bytearray(data)
-    for _ in range(rng.choice((1, 1, 2, 3, 6))):
-        at = rng.randrange(len(out) + 1)
-        action = rng.randrange(6)
-        if action == 0 and at < len(out):
-            out[at] ^= 1 << rng.randrange(8)
-        elif action == 1 and at < len(out):
-            out[at] = rng.choice((0, 1, 0x7F, 0x80, 0xFF, rng.randrange(256)))
-        elif action == 2:
-            form = rng.choice(("<H", ">H", "<I", ">I", "<Q"))
-            out[at : at + struct.calcsize(form)] = struct.pack(
-                form, rng.choice(EDGES) % 256 ** struct.calcsize(form)
-            )
-        elif action == 3:
-            del out[at : at + rng.randrange(1, 40)]
-        elif action == 4:
-            out[at:at] = out[at : at + rng.randrange(1, 40)]
-        elif len(out) > 1:
-            start = rng.randrange(len(out))
-            out[at:at] = out[start : start + rng.randrange(1, 20)]
-    return bytes(out)
-
-
-def words(rng: random.Random, text: str, vocabulary: list[str]) -> str:
-    """A few words of a text changed, doubled, swapped or left out."""
-    parts = _split(text)
-    for _ in range(rng.choice((1, 1, 2, 3, 5))):
-        at = rng.randrange(len(parts) + 1)
-        action = rng.randrange(4)
-        if action == 0:
-            parts[at:at] = [rng.choice(vocabulary)]
-        elif action == 1 and at < len(parts):
-            parts[at] = rng.choice(vocabulary)
-        elif action == 2:
-            del parts[at : at + rng.randrange(1, 4)]
-        else:
-            start = rng.randrange(len(parts) + 1)
-            parts[at:at] = parts[start : start + rng.randrange(1, 8)]
-    return "".join(parts)
-
-
-def _split(text: str) -> list[str]:
-    found: list[str] = []
-    for char in text:
-        if found and char.isalnum() and found[-1][-1].isalnum():
-            found[-1] += char
-        else:
-            found.append(char)
-    return found
 
 
 # Dumps and checkpoints
@@ -222,8 +170,14 @@ def files() -> list[tuple[str, bytes]]:
         ("a.json", json.dumps(listed).encode()),
         ("a.ppm", b"P6\n# by hand\n2 1\n255\n" + bytes([1, 2, 3, 40, 50, 60])),
     ]
-    pictures = sorted((ROOT / "fixtures").rglob("*.png")) + sorted((ROOT / "fixtures").rglob("*.jpg"))
-    found += [(f"a{p.suffix}", p.read_bytes()) for p in pictures if p.stat().st_size < 20_000][:4]
+    rows = b"".join(b"\0" + bytes(range(15)) for _ in range(4))
+    found.append(("a.png", png(5, 4, chunk(b"IDAT", zlib.compress(rows)))))
+    if find_spec("cv2") is not None:
+        import cv2
+
+        pixels = np.arange(60, dtype="u1").reshape(4, 5, 3)
+        for suffix in (".jpg", ".bmp", ".tiff", ".webp"):
+            found.append((f"a{suffix}", cv2.imencode(suffix, pixels)[1].tobytes()))
     return found
 
 
@@ -441,6 +395,32 @@ def take_list_file(data: bytes) -> None:
         list(load_cases(f"@{folder}/list.txt", INPUTS, warn=lambda text: None))
 
 
+# ONNX
+
+
+_ONNX: list[bytes] = []
+
+
+def onnx_model(rng: random.Random) -> bytes:
+    if not _ONNX:
+        from loadrun.onnx import export
+
+        for name in ("mlp.mge", "scalars.mge"):
+            with tempfile.TemporaryDirectory() as folder:
+                export(load(ROOT / "fixtures" / "nets" / name), f=f"{folder}/m.onnx")
+                _ONNX.append((Path(folder) / "m.onnx").read_bytes())
+    data = rng.choice(_ONNX)
+    for _ in range(rng.choice((1, 1, 2, 3))):
+        data = bent_message(rng, data)
+    return data
+
+
+def take_onnx(data: bytes) -> None:
+    from loadrun.onnx import load_model
+
+    load_model(memoryview(data))
+
+
 KINDS: dict[str, Kind] = {
     "dump": Kind(lambda rng: dump(rng, meaning=False), examine, ".mge"),
     "run": Kind(lambda rng: dump(rng, meaning=True), _inside, ".mge"),
@@ -448,6 +428,7 @@ KINDS: dict[str, Kind] = {
     "file": Kind(data_file, take_data_file, ".data"),
     "expression": Kind(expression, take_expression, ".txt"),
     "specification": Kind(specification, take_specification, ".txt"),
+    "onnx": Kind(onnx_model, take_onnx, ".onnx"),
     "list": Kind(list_file, take_list_file, ".txt"),
 }
 
