@@ -15,6 +15,12 @@ settings.load_profile("explore" if os.environ.get("LOADRUN_EXPLORE") else "same"
 ROOT = Path(__file__).resolve().parent.parent
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--fuzz-seconds", type=float, default=0, metavar="N", help="fuzz every kind of input for N seconds"
+    )
+
+
 @pytest.fixture(scope="session")
 def fixtures() -> Path:
     return ROOT / "fixtures"

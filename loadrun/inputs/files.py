@@ -14,7 +14,8 @@ import re
 import struct
 import zipfile
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -100,7 +101,7 @@ def read_npy(f: BinaryIO, size: int, path: str) -> Array:
     start = 12 if wide else 10
     if length > _MAX_HEADER:
         raise InputError(f"{path} is not a .npy array: its header takes {length} bytes")
-    text = head[start:] + f.read(length - (len(head) - start))
+    text = head[start:] + f.read(max(0, length - (len(head) - start)))
     if len(text) < length:
         raise InputError(f"{path} is not a .npy array: it ends within its header")
     descr, fortran, shape = _header(text[:length], path)
@@ -251,13 +252,28 @@ def _decoded(raw: bytes, kind: str, path: str) -> Array:
     # OpenCV reads its own limit (2**30 pixels, 3 GB) once, when it is imported.
     os.environ.setdefault("OPENCV_IO_MAX_IMAGE_PIXELS", str(MAX_PIXELS))
     cv2 = _cv2(f"{path} is a {kind} image")
-    try:
-        pixels: Array | None = cv2.imdecode(np.frombuffer(raw, np.uint8), cv2.IMREAD_COLOR)
-    except cv2.error as e:
-        raise InputError(f"{path} is a {kind} image that OpenCV refuses: {_cv_reason(e)}") from None
+    with _quiet(cv2):
+        try:
+            pixels: Array | None = cv2.imdecode(np.frombuffer(raw, np.uint8), cv2.IMREAD_COLOR)
+        except cv2.error as e:
+            raise InputError(f"{path} is a {kind} image that OpenCV refuses: {_cv_reason(e)}") from None
     if pixels is None:
         raise InputError(f"{path} is a {kind} image that is damaged or cut off")
     return pixels
+
+
+@contextmanager
+def _quiet(cv2: Any) -> Iterator[None]:
+    """OpenCV logs nothing: it would write to standard error by itself, with bytes of the file."""
+    known = getattr(getattr(cv2, "utils", None), "logging", None)
+    before = known.getLogLevel() if known is not None else 0
+    if known is not None:
+        known.setLogLevel(known.LOG_LEVEL_SILENT)
+    try:
+        yield
+    finally:
+        if known is not None:
+            known.setLogLevel(before)
 
 
 def _cv_reason(e: Exception) -> str:

@@ -70,6 +70,12 @@ def fill_values(fill: Fill, shape: Sequence[int], bits: np.random.PCG64) -> Arra
         raise SpecError(f"{fill} would take {count} elements of the shape {list(shape)}; that is too many")
     if fill.kind in ("zeros", "ones", "full"):
         return np.full(shape, fill.args[0] if fill.kind == "full" else float(fill.kind == "ones"))
+    with np.errstate(over="ignore", invalid="ignore"):
+        return _drawn(fill, shape, bits, count)
+
+
+def _drawn(fill: Fill, shape: Sequence[int], bits: np.random.PCG64, count: int) -> Array:
+    """Random numbers; where float64 does not hold what is asked for they are infinite."""
     raw: Array = bits.random_raw(count) if count else np.zeros(0, np.uint64)
     values: Array
     if fill.kind == "randint":

@@ -159,6 +159,8 @@ def _parse(text: str, where: str) -> InputSpec:
 def _lines(listed: ListFile, case: Located, above: Sequence[str], unfolded: _Unfolded) -> Iterator[Located]:
     """The specifications of a list file; `above` are the list files that led here."""
     path = case.path(listed.path)
+    if "\0" in path:
+        raise _fault(case, f"a path holds no null: {listed.path!r:.80}")
     real = os.path.realpath(path)
     if real in above:
         raise _fault(case, f"the list file {listed.path} takes in itself")

@@ -36,6 +36,7 @@ _LAYOUT = frozenset(
     )
 )
 _LARGEST_CONE = 256
+_CONES = 20_000
 """Operators between expected value and error; MegEngine's have at most 40, in layout-optimized nets."""
 
 
@@ -209,6 +210,8 @@ class Origins:
         self.expected: set[int] = set()
         self.varies: set[int] = set()
         self._root: dict[int, int] = {}
+        # Operators of error graphs that may still be taken out: what many checks share is copied for each.
+        self.budget = _CONES + len(graph.oprs)
         for opr in graph.oprs:
             if opr.type in FORWARDING and opr.inputs:
                 source = id(opr.inputs[0])
@@ -269,6 +272,9 @@ def cone(check: Check, origins: Origins) -> Cone | str:
         if len(inside) > _LARGEST_CONE:
             return f"its error is computed by more than {_LARGEST_CONE} operators"
         stack += var.owner.inputs
+    origins.budget -= len(inside)
+    if origins.budget < 0:
+        return "the error graphs of this file overlap too much to be asked"
     sources = [o for o in inside.values() if o.type == "Host2DeviceCopy"]
     if len(sources) > 1:
         return "its error is computed from several expected values"

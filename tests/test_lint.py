@@ -1,0 +1,134 @@
+"""Promises that code can break: nothing from a file is executed, and no file is opened by a name from a file."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCES = sorted((ROOT / "loadrun").rglob("*.py"))
+RUN = {"eval", "exec", "compile", "__import__", "execfile", "breakpoint", "input"}
+MODULES = {
+    "cPickle",
+    "_pickle",
+    "marshal",
+    "shelve",
+    "dill",
+    "joblib",
+    "code",
+    "codeop",
+    "runpy",
+    "imp",
+    "pdb",
+}
+MODULES |= {"subprocess", "socket", "http", "ftplib", "telnetlib", "xmlrpc", "smtplib", "webbrowser", "pty"}
+CALLS = {
+    *("os.system", "os.popen", "os.execv", "os.execvp", "os.spawnv", "os.startfile", "numpy.load", "np.load"),
+    *(
+        "np.fromfile",
+        "np.memmap",
+        "np.loadtxt",
+        "np.genfromtxt",
+        "numpy.fromfile",
+        "cv2.imread",
+        "torch.load",
+    ),
+    *("onnx.load", "yaml.load", "builtins.eval", "builtins.exec", "importlib.__import__"),
+}
+IMPORTS = {
+    "loadrun/__init__.py": "a room listed there",
+    "loadrun/cli/__init__.py": "a command listed there",
+    "loadrun/lowering/registry.py": "a family listed there",
+    "loadrun/module/__init__.py": "one of two rooms",
+    "loadrun/onnx/__init__.py": "one of its rooms",
+    "loadrun/onnx/writing/__init__.py": "a family listed there",
+    "loadrun/torch/registry.py": "a family listed there",
+    "loadrun/ops/registry.py": "a family of the operator catalog",
+}
+"""Where a module is imported by a name that is computed, and where the name comes from."""
+OPENS = {
+    "loadrun/files.py": "the functions that all others use",
+    "loadrun/cli/__init__.py": "the null device",
+    "loadrun/inputs/lists.py": "a list from a pipe, given in the command line",
+}
+"""Where files are opened otherwise than by `loadrun.files`."""
+OPENING = {"open", "os.open", "os.fdopen", "io.open", "io.FileIO", "codecs.open"}
+OPENING |= {"tempfile.mkstemp", "tempfile.mkdtemp", "tempfile.NamedTemporaryFile"}
+METHODS = {"read_bytes", "read_text", "write_bytes", "write_text"}
+
+
+def dotted(node: ast.AST) -> str:
+    """``a.b.c`` of an expression that is one, else an empty text."""
+    parts: list[str] = []
+    while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
+    return ".".join([node.id, *reversed(parts)]) if isinstance(node, ast.Name) else ""
+
+
+def faults(source: str, path: str) -> Iterator[str]:
+    """What a module does that none may."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            names = [a.name for a in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            names = [node.module or ""] if not node.level else []
+            if names == ["pickle"]:
+                yield f"{path}:{node.lineno} imports from pickle"
+        else:
+            names = []
+        yield from (f"{path}:{node.lineno} imports {n}" for n in names if n.split(".")[0] in MODULES)  # type: ignore[attr-defined]
+        if not isinstance(node, ast.Call):
+            continue
+        name = dotted(node.func)
+        at = f"{path}:{node.lineno}"
+        # Written pickles are data for MegEngine; none is ever read.
+        if name in RUN or name in CALLS or (name.startswith("pickle.") and name != "pickle.dumps"):
+            yield f"{at} calls {name}"
+        computed = not (node.args and isinstance(node.args[0], ast.Constant))
+        if name.split(".")[-1] == "import_module" and computed and path not in IMPORTS:
+            yield f"{at} imports a module by a name that is computed"
+        if name in OPENING and path not in OPENS:
+            yield f"{at} opens a file by {name}"
+        for given in node.keywords:
+            wanted = isinstance(given.value, ast.Constant) and not given.value.value
+            if given.arg in ("allow_pickle", "shell") and not wanted:
+                yield f"{at} gives {given.arg}"
+
+
+@pytest.mark.parametrize("path", [str(p.relative_to(ROOT)) for p in SOURCES])
+def test_promises(path: str) -> None:
+    assert list(faults((ROOT / path).read_text(encoding="utf-8"), path)) == []
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ("eval('1')", "x.py:1 calls eval"),
+        ("pickle.loads(data)", "x.py:1 calls pickle.loads"),
+        ("pickle.Unpickler(f)", "x.py:1 calls pickle.Unpickler"),
+        ("from pickle import loads", "x.py:1 imports from pickle"),
+        ("import marshal", "x.py:1 imports marshal"),
+        ("import urllib\nimport http.client", "x.py:2 imports http.client"),
+        ("np.load(path)", "x.py:1 calls np.load"),
+        ("np.save(path, x, allow_pickle=True)", "x.py:1 gives allow_pickle"),
+        ("run('ls', shell=flag)", "x.py:1 gives shell"),
+        ("open(name)", "x.py:1 opens a file by open"),
+        ("importlib.import_module(name)", "x.py:1 imports a module by a name that is computed"),
+    ],
+)
+def test_the_lint_finds(source: str, found: str) -> None:
+    assert list(faults(source, "x.py")) == [found]
+
+
+def test_reading_a_dump_knows_no_way_to_a_file() -> None:
+    """Of the readers of dumps only the container opens anything, and that is the file it was given."""
+    for path in (ROOT / "loadrun" / "dump").glob("*.py"):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        names = {dotted(n.func).split(".")[-1] for n in ast.walk(tree) if isinstance(n, ast.Call)}
+        opening = names & {"open", "opened", "Path", *METHODS}
+        allowed = {"container.py": {"opened"}, "options.py": {"Path", "read_text"}}
+        assert opening <= allowed.get(path.name, set()), path.name
