@@ -60,21 +60,9 @@ def foretell(
         return [Share(n) for n in sizes]
     first = step.reads[0]
     if kind in _VIEWS:
-        if kind == "ReshapeV1" and first in ragged:
-            return [Share(n) for n in sizes]
-        whole = kind in _STAYS_WHOLE and first not in ragged
-        if kind == "Split" and first in shapes:
-            axis = step.call.opr.get(Axis).axis
-            whole = first not in ragged and prod(shapes[first][: axis % len(shapes[first])]) == 1
-        if kind in ("Split", "CondExecMark"):
-            sources = step.reads if kind == "CondExecMark" else (first,) * len(sizes)
-            return [Share(0, v, whole) for v, _ in zip(sources, sizes, strict=False)]
-        return [Share(0, first, whole)] + [Share(n) for n in sizes[1:]]
-    if kind == "ReduceV2" and first in shapes and shapes.get(step.writes[0]) == shapes[first]:
-        # There is nothing to reduce, so the input is passed on.
-        same_type = step.call.inputs[0] == step.call.outputs[0]
-        if same_type and first not in ragged and step.call.opr.get(Reduce).mode != ReduceMode.SUM_SQR:
-            return [Share(0, first)]
+        return _views(step, shapes, sizes, ragged)
+    if kind == "ReduceV2" and _passes_on(step, shapes, ragged):
+        return [Share(0, first)]
     if kind == "Concat":
         # numpy joins transposed arrays into a transposed one.
         return [Share(n, None, not any(v in ragged for v in step.reads)) for n in sizes]
@@ -82,6 +70,33 @@ def foretell(
     if taken is None:
         return [Share(n) for n in sizes]
     return [Share(0, taken)] + [Share(n) for n in sizes[1:]]
+
+
+def _views(
+    step: Step, shapes: Mapping[int, Shape], sizes: Sequence[int], ragged: Collection[int]
+) -> list[Share]:
+    """The outputs of an operator that gives views."""
+    kind, first = step.call.opr.type, step.reads[0]
+    if kind == "ReshapeV1" and first in ragged:
+        return [Share(n) for n in sizes]
+    whole = kind in _STAYS_WHOLE and first not in ragged
+    if kind == "CondExecMark":
+        return [Share(0, v, whole) for v, _ in zip(step.reads, sizes, strict=False)]
+    if kind == "Split":
+        if first in shapes:
+            axis = step.call.opr.get(Axis).axis
+            whole = first not in ragged and prod(shapes[first][: axis % len(shapes[first])]) == 1
+        return [Share(0, first, whole) for _ in sizes]
+    return [Share(0, first, whole)] + [Share(n) for n in sizes[1:]]
+
+
+def _passes_on(step: Step, shapes: Mapping[int, Shape], ragged: Collection[int]) -> bool:
+    """Whether a reduction has nothing to reduce, so that its input is passed on."""
+    first = step.reads[0]
+    if first not in shapes or shapes.get(step.writes[0]) != shapes[first] or first in ragged:
+        return False
+    same_type = step.call.inputs[0] == step.call.outputs[0]
+    return same_type and step.call.opr.get(Reduce).mode != ReduceMode.SUM_SQR
 
 
 def _written_into(

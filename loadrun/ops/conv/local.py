@@ -17,7 +17,7 @@ from ..registry import Call, Shape, ShapeCall, kernel
 from .fast import conv_fast
 from .geometry import Geometry, geometry
 
-__all__: list[str] = []
+__all__ = ["conv_columns", "conv_geometry"]
 
 _CHUNK = 1 << 21
 """Elements of one block of sampled columns."""
@@ -31,7 +31,7 @@ def _axis_taps(geo: Geometry) -> tuple[Taps, Taps]:
     return one(0), one(1)
 
 
-def _columns(x: Array, geo: Geometry, flip: bool = False) -> Array:
+def conv_columns(x: Array, geo: Geometry, flip: bool = False) -> Array:
     """What every tap of every window sees: [N, C, KH, KW, OH, OW], zero outside the input."""
     kh, kw = geo.kernel
     out = np.zeros((*x.shape[:2], kh, kw, *geo.out), x.dtype)
@@ -103,7 +103,7 @@ def local(c: Call, x: Array, w: Array) -> Array:
     p = c.get(P.Convolution)
     geo = _local_geometry(p, x.shape, w.shape, c.opr.type == "GroupLocalV2")
     n, points, depth = x.shape[0], geo.points, geo.icg * geo.taps
-    cols = _columns(x, geo, flip=p.mode == P.ConvMode.CONVOLUTION)
+    cols = conv_columns(x, geo, flip=p.mode == P.ConvMode.CONVOLUTION)
     left = cols.reshape(n, geo.groups, depth, points).transpose(1, 3, 0, 2)
     right = w.reshape(geo.groups, points, depth, geo.ocg)
     half = x.dtype == np.float16
@@ -155,7 +155,7 @@ def local_share(c: Call, x: Array, w: Array) -> Array:
     geo, (gh, gw) = _share_geometry(c.get(P.LocalShare), x.shape, w.shape)
     n, depth = x.shape[0], geo.icg * geo.taps
     ch, cw = geo.out[0] // gh, geo.out[1] // gw
-    cols = _columns(x, geo).reshape(n, geo.groups, depth, gh, ch, gw, cw)
+    cols = conv_columns(x, geo).reshape(n, geo.groups, depth, gh, ch, gw, cw)
     left = cols.transpose(1, 3, 5, 0, 4, 6, 2).reshape(geo.groups, gh, gw, n * ch * cw, depth)
     out = np.matmul(left, w.reshape(geo.groups, gh, gw, depth, geo.ocg))
     out = out.reshape(geo.groups, gh, gw, n, ch, cw, geo.ocg).transpose(3, 0, 6, 1, 4, 2, 5)
@@ -165,7 +165,8 @@ def local_share(c: Call, x: Array, w: Array) -> Array:
 # Deformable convolution: taps at fractional positions.
 
 
-def _conv_geometry(p: P.Convolution, x: Shape, w: Shape, what: str) -> Geometry:
+def conv_geometry(p: P.Convolution, x: Shape, w: Shape, what: str) -> Geometry:
+    """The geometry of an operator on NCHW images with a filter [OC, IC, FH, FW], with groups one more axis before."""
     _nchw(p, what)
     grouped = p.sparse == P.Sparse.GROUP
     if len(w) != 4 + grouped:
@@ -176,7 +177,7 @@ def _conv_geometry(p: P.Convolution, x: Shape, w: Shape, what: str) -> Geometry:
 
 
 def _deformable(p: P.Convolution, x: Shape, w: Shape, offset: Shape, mask: Shape) -> tuple[Geometry, int]:
-    geo = _conv_geometry(p, x, w, "DeformableConv")
+    geo = conv_geometry(p, x, w, "DeformableConv")
     if p.mode != P.ConvMode.CROSS_CORRELATION:
         raise ValueError("DeformableConv is cross-correlation only")
     if len(offset) != 4 or len(mask) != 4:
@@ -274,7 +275,7 @@ def _bilinear(image: Array, h: Array, w: Array, size: tuple[int, ...]) -> Array:
 
 
 def _region_geometry(p: P.Convolution, x: Shape, w: Shape, rin: Shape, rout: Shape) -> Geometry:
-    geo = _conv_geometry(p, x, w, "RegionRestrictedConvolution")
+    geo = conv_geometry(p, x, w, "RegionRestrictedConvolution")
     if geo.stride != (1, 1):
         raise ValueError(f"RegionRestrictedConvolution has stride 1 only, found {list(geo.stride)}")
     if rin != (x[0], *geo.size) or rout != (x[0], *geo.out):
@@ -301,7 +302,7 @@ def _region_shape(s: ShapeCall) -> Sequence[Shape | None]:
 
 
 def _conv_flops(opr: Opr, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> int:
-    geo = _conv_geometry(opr.get(P.Convolution), inputs[0], inputs[1], opr.type)
+    geo = conv_geometry(opr.get(P.Convolution), inputs[0], inputs[1], opr.type)
     return 2 * inputs[0][0] * geo.channels * geo.points * geo.taps * geo.icg
 
 
@@ -316,8 +317,8 @@ def region_restricted_conv(c: Call, x: Array, w: Array, rin: Array, rout: Array)
     geo = _region_geometry(p, x.shape, w.shape, rin.shape, rout.shape)
     flip = p.mode == P.ConvMode.CONVOLUTION
     n, depth = x.shape[0], geo.icg * geo.taps
-    same = _columns(rin[:, None], geo, flip) == rout[:, None, None, None]
-    cols = np.where(same, _columns(x, geo, flip), x.dtype.type(0))
+    same = conv_columns(rin[:, None], geo, flip) == rout[:, None, None, None]
+    cols = np.where(same, conv_columns(x, geo, flip), x.dtype.type(0))
     left = w.reshape(geo.groups, geo.ocg, depth)
     right = cols.reshape(n, geo.groups, depth, geo.points)
     name = c.inputs[0].name
@@ -353,7 +354,7 @@ def _mask_dtype(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
 
 
 def _mask_geometry(p: P.Convolution, x: Shape, w: Shape, mask: Shape) -> Geometry:
-    geo = _conv_geometry(p, x, w, "MaskConvolution")
+    geo = conv_geometry(p, x, w, "MaskConvolution")
     if mask != geo.out:
         raise ValueError(f"the mask must be {list(geo.out)}, found {list(mask)}")
     return geo

@@ -143,7 +143,7 @@ def _constants(r: Rewriter, opr: Opr, mode: ElemwiseMode, a: Var, b: Var) -> Var
     """Scalar constants that follow each other."""
     dtype = r.dtype(a)
     if mode == M.TRUE_DIV:
-        number = _number(r, b)
+        number = _scalar_value(r, b)
         if number is None or not dtype.is_float or not number or abs(frexp(number)[0]) != 0.5:
             return None
         inverse = 1 / number
@@ -159,24 +159,24 @@ def _constants(r: Rewriter, opr: Opr, mode: ElemwiseMode, a: Var, b: Var) -> Var
     inner, first = _split(r, *x.owner.inputs)
     if inner is None or first is None or not r.single(old) or r.dtype(inner) != dtype:
         return None
-    joined = _joined(mode, first, second, dtype)
+    joined = _constant_of_both(mode, first, second, dtype)
     return None if joined is None else elemwise(r, mode, inner, _scalar(r, joined, dtype))
 
 
 def _split(r: Rewriter, a: Var, b: Var) -> tuple[Var | None, float | None]:
     """The variable and the number among two inputs."""
-    number = _number(r, b)
+    number = _scalar_value(r, b)
     if number is not None:
-        return (None, None) if _number(r, a) is not None else (a, number)
-    number = _number(r, a)
+        return (None, None) if _scalar_value(r, a) is not None else (a, number)
+    number = _scalar_value(r, a)
     return (b, number) if number is not None else (None, None)
 
 
-def _number(r: Rewriter, var: Var) -> float | None:
+def _scalar_value(r: Rewriter, var: Var) -> float | None:
     return r.scalar(var) if r.shape(var) == (1,) and immutable(r, var) else None
 
 
-def _joined(mode: ElemwiseMode, a: float, b: float, dtype: DType) -> float | None:
+def _constant_of_both(mode: ElemwiseMode, a: float, b: float, dtype: DType) -> float | None:
     if not dtype.is_float:
         whole = int(a) + int(b) if mode == M.ADD else int(a) * int(b)
         bits, signed = dtype.bits, dtype.np.kind == "i"

@@ -87,10 +87,10 @@ def _exponent(opr: Opr) -> float | None:
     """The constant exponent of a power."""
     if opr.type == "PowC":
         return opr.get(PowC).exp
-    return _number(opr.inputs[1]) if mode_of(opr) == M.POW else None
+    return _stored_scalar(opr.inputs[1]) if mode_of(opr) == M.POW else None
 
 
-def _number(old: Var) -> float | None:
+def _stored_scalar(old: Var) -> float | None:
     """The value of a stored scalar of the old graph, which may stand further on than what is being visited."""
     if old.owner.type != "ImmutableTensor" or old.owner.tensors[0].shape != (1,):
         return None
@@ -119,11 +119,11 @@ def _parts(r: Rewriter, opr: Opr, family: _Family) -> list[tuple[Var, float]] | 
         return [(opr.inputs[0], -1.0)]
     if mode == M.MUL:
         for x, c in (opr.inputs, opr.inputs[::-1]):
-            number = _number(c)
-            if number is not None and _number(x) is None:
+            number = _stored_scalar(c)
+            if number is not None and _stored_scalar(x) is None:
                 return [(x, number)]
     if mode == M.TRUE_DIV and opr.outputs[0].dtype is not None and opr.outputs[0].dtype.is_float:
-        number = _number(opr.inputs[1])
+        number = _stored_scalar(opr.inputs[1])
         return [(opr.inputs[0], float(np.float32(1) / np.float32(number)))] if number else None
     return None
 

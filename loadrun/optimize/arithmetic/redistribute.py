@@ -42,28 +42,37 @@ def _visit(r: Rewriter, opr: Opr) -> Var | None:
     types = {r.dtype(r.var(v)).name for v in opr.inputs}
     if types not in ({"Float32"}, {"Float16"}):
         return None
-    if opr.type == "Elemwise":
-        if len(opr.inputs) != 2:
-            return None
-        mode = opr.get(Elemwise).mode
-        for x, k in (opr.inputs, opr.inputs[::-1]):
-            if _constant(r, k) and not _constant(r, x):
-                return _joined(r, mode, x, r.var(k)) or (
-                    _distributed(r, x, r.var(k)) if mode == M.MUL else None
-                )
-        return None
-    source = opr.inputs[0]
-    if not _constant(r, opr.inputs[1]) or not r.single(source) or source.owner.type != "Elemwise":
-        return None
-    if r.frozen(source.owner) or len(source.owner.inputs) != 2:
-        return None
-    inner = source.owner.get(Elemwise).mode
-    for x, k in (source.owner.inputs, source.owner.inputs[::-1]):
-        if _constant(r, k) and not _constant(r, x) and r.old_shape(x) == r.old_shape(source) is not None:
-            if opr.type == "ConvolutionV2":
-                return _into_convolution(r, opr, inner, x, r.var(k))
-            return _into_product(r, opr, inner, x, r.var(k))
+    return _elementwise(r, opr) if opr.type == "Elemwise" else _linear(r, opr)
+
+
+def _with_constant(r: Rewriter, opr: Opr) -> tuple[Var, Var] | None:
+    """The variable and the constant that an operator joins."""
+    for x, k in (opr.inputs, opr.inputs[::-1]) if len(opr.inputs) == 2 else ():
+        if _constant(r, k) and not _constant(r, x):
+            return x, k
     return None
+
+
+def _elementwise(r: Rewriter, opr: Opr) -> Var | None:
+    """``f(x, k)``: the constant goes into what gives `x`."""
+    pair, mode = _with_constant(r, opr), opr.get(Elemwise).mode
+    if pair is None:
+        return None
+    x, k = pair[0], r.var(pair[1])
+    return _absorbed(r, mode, x, k) or (_distributed(r, x, k) if mode == M.MUL else None)
+
+
+def _linear(r: Rewriter, opr: Opr) -> Var | None:
+    """A convolution or product of ``f(x, k)``: the constant goes into the weights."""
+    source = opr.inputs[0]
+    inner = source.owner
+    if not _constant(r, opr.inputs[1]) or not r.single(source) or inner.type != "Elemwise" or r.frozen(inner):
+        return None
+    pair = _with_constant(r, inner)
+    if pair is None or r.old_shape(source) is None or r.old_shape(pair[0]) != r.old_shape(source):
+        return None
+    into = _into_convolution if opr.type == "ConvolutionV2" else _into_product
+    return into(r, opr, inner.get(Elemwise).mode, pair[0], r.var(pair[1]))
 
 
 def _constant(r: Rewriter, old: Var) -> bool:
@@ -77,7 +86,7 @@ def _finite(value: Array | None) -> bool:
 # f(g(x, k1), k2) -> f(x, k)
 
 
-def _joined(r: Rewriter, mode: ElemwiseMode, x: Var, k: Var) -> Var | None:
+def _absorbed(r: Rewriter, mode: ElemwiseMode, x: Var, k: Var) -> Var | None:
     """What a constant does to a variable of the old graph, moved into an operator before."""
     inner = x.owner
     if not r.single(x) or r.frozen(inner):
@@ -87,7 +96,7 @@ def _joined(r: Rewriter, mode: ElemwiseMode, x: Var, k: Var) -> Var | None:
             return None
         for first, other in (inner.inputs, inner.inputs[::-1]):
             if _constant(r, other) and not _constant(r, first):
-                return _joined_constants(r, mode, r.var(first), r.var(other), k)
+                return _absorbed_constant(r, mode, r.var(first), r.var(other), k)
         return None
     if mode != M.MUL or not _finite(r.value(k)):
         return None
@@ -96,7 +105,7 @@ def _joined(r: Rewriter, mode: ElemwiseMode, x: Var, k: Var) -> Var | None:
     return _scaled_product(r, inner, k) if inner.type == "MatrixMulV2" else None
 
 
-def _joined_constants(r: Rewriter, mode: ElemwiseMode, x: Var, a: Var, b: Var) -> Var | None:
+def _absorbed_constant(r: Rewriter, mode: ElemwiseMode, x: Var, a: Var, b: Var) -> Var | None:
     first, second = r.shape(a), r.shape(b)
     if first is None or second is None or broadcast([first, second]) not in (first, second):
         return None
@@ -212,7 +221,7 @@ def _distributed(r: Rewriter, total: Var, k: Var) -> Var | None:
         if _constant(r, term):
             found.append(elemwise(r, M.MUL, r.var(term), k))
             continue
-        moved = _joined(r, M.MUL, term, k)
+        moved = _absorbed(r, M.MUL, term, k)
         succeeded += moved is not None
         failed += moved is None
         found.append(moved if moved is not None else elemwise(r, M.MUL, r.var(term), k))

@@ -67,31 +67,43 @@ def fuse_packing(graph: Graph) -> Graph:
 
 def _packed(r: Rewriter, shuffle: Opr) -> Var | None:
     """What is padded to four channels by zeros and packed by a Dimshuffle of the old graph."""
-    var = shuffle.inputs[0]
-    shape = r.old_shape(var)
-    pattern = shuffle.get(Dimshuffle).pattern
-    if shape is None or not r.single(var):
+    padded = _before_packing(r, shuffle)
+    if padded is None:
         return None
-    if pattern == (0, 1, 3, 4, 2) and len(shape) == 5 and shape[2] == 4 and var.owner.type == "ReshapeV1":
-        var = var.owner.inputs[0]
-        plain = r.old_shape(var)
-        if plain is None or len(plain) != 4 or plain[1] != 4 * shape[1] or not r.single(var):
-            return None
-    elif pattern != (0, 2, 3, 1) or len(shape) != 4 or shape[1] != 4:
-        return None
-    join = var.owner
+    join = padded.owner
     if join.type != "Concat" or join.get(Axis).axis != 1 or len(join.inputs) != 2:
         return None
-    zeros = (
-        r.scalar(r.var(join.inputs[1])) if not _is_quantized(join.inputs[1]) else _stored(r, join.inputs[1])
-    )
-    if zeros is None and join.inputs[1].owner.type == "Broadcast":
-        inner = join.inputs[1].owner.inputs[0]
-        zeros = _stored(r, inner) if _is_quantized(inner) else r.scalar(r.var(inner))
-    channels, total = r.old_shape(join.inputs[0]), r.old_shape(join.outputs[0])
-    if zeros != 0 or channels is None or total is None or total[1] != -(-channels[1] // 4) * 4:
+    data, padding = join.inputs
+    channels, total = r.old_shape(data), r.old_shape(padded)
+    if _filling(r, padding) != 0 or channels is None or total is None:
         return None
-    return join.inputs[0]
+    return data if total[1] == -(-channels[1] // 4) * 4 else None
+
+
+def _before_packing(r: Rewriter, shuffle: Opr) -> Var | None:
+    """The images of whole packs that a Dimshuffle, behind a Reshape if there is more than one pack, moves last."""
+    var = shuffle.inputs[0]
+    shape, pattern = r.old_shape(var), shuffle.get(Dimshuffle).pattern
+    if shape is None or not r.single(var):
+        return None
+    if pattern == (0, 2, 3, 1):
+        return var if len(shape) == 4 and shape[1] == 4 else None
+    if pattern != (0, 1, 3, 4, 2) or len(shape) != 5 or shape[2] != 4 or var.owner.type != "ReshapeV1":
+        return None
+    var = var.owner.inputs[0]
+    plain = r.old_shape(var)
+    fits = plain is not None and len(plain) == 4 and plain[1] == 4 * shape[1]
+    return var if fits and r.single(var) else None
+
+
+def _filling(r: Rewriter, old: Var) -> float | None:
+    """The one real number that a constant, or a constant that is broadcast, holds everywhere."""
+    number = _uniform(r, old)
+    return _uniform(r, old.owner.inputs[0]) if number is None and old.owner.type == "Broadcast" else number
+
+
+def _uniform(r: Rewriter, old: Var) -> float | None:
+    return _stored(r, old) if _is_quantized(old) else r.scalar(r.var(old))
 
 
 def _is_quantized(old: Var) -> bool:

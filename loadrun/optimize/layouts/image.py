@@ -22,7 +22,7 @@ from ...params import (
     WarpPerspective,
 )
 from ..rewriter import Rewriter, each
-from .layouts import CONVOLUTIONS, ELEMENTWISE, Layouts, convert_layouts
+from .layouts import CONVOLUTIONS, ELEMENTWISE, Layouts, convert_layouts, fills_packs
 from .reformat import shape_of
 
 __all__ = ["to_nhwcd4"]
@@ -167,15 +167,11 @@ def _convolution(t: _Images, opr: Opr, at: int) -> bool:
     filter_ = _relayout(r, weight, form.relayout(dot=r.dtype(weight).name in _DOT))
     image = t.change(data, _IMAGE)
     rest = given[2:]
-    if not all(t.of(v) == _IMAGE or _whole_packs(r.shape(v)) for v in rest):
+    if not all(t.of(v) == _IMAGE or fills_packs(r.shape(v), 4) for v in rest):
         return False
     inputs = [image, filter_] if at else [filter_, image]
     inputs += [t.change(v, _IMAGE) for v in rest]
     return t.attempt(opr, _IMAGE, inputs, p.replace(format=Format.NHWCD4), *opr.params[1:])
-
-
-def _whole_packs(shape: Shape | None) -> bool:
-    return shape is not None and len(shape) == 4 and shape[1] % 4 == 0
 
 
 def _without_transposition(graph: Graph) -> Graph:

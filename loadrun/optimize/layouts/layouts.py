@@ -8,17 +8,23 @@ from ...errors import EngineError
 from ...graph import Graph, Opr, Var
 from ...ops.catalog import types
 from ...ops.op import Trait
+from ...ops.registry import Shape
 from ...params import Record
 from ..rewriter import Rewriter
 from .reformat import reformat
 
-__all__ = ["CONVOLUTIONS", "ELEMENTWISE", "Layouts", "convert_layouts"]
+__all__ = ["CONVOLUTIONS", "ELEMENTWISE", "Layouts", "convert_layouts", "fills_packs"]
 
 ELEMENTWISE = types(Trait.ELEMENTWISE)
 """Operators to which a layout does not matter."""
 CONVOLUTIONS = frozenset(("ConvolutionV2", "ConvBiasForwardV4"))
 """Those that layout passes convert alike: data, filter, then bias and residual if there are any."""
 PLAIN = "NCHW"
+
+
+def fills_packs(shape: Shape | None, pack: int) -> bool:
+    """Whether a shape is that of plain images (NCHW) whose channels fill packs."""
+    return shape is not None and len(shape) == 4 and shape[1] % pack == 0
 
 
 class Layouts:

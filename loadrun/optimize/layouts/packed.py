@@ -3,6 +3,8 @@ EnableNchw44Dot)."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from ...dtypes import DType
 from ...graph import Graph, Opr, Var
 from ...ops.registry import Shape
@@ -20,13 +22,31 @@ from ...params import (
     Sparse,
 )
 from ..rewriter import Rewriter
-from .layouts import CONVOLUTIONS, ELEMENTWISE, Layouts, convert_layouts
+from .layouts import CONVOLUTIONS, ELEMENTWISE, Layouts, convert_layouts, fills_packs
 from .reformat import reformat
 
 __all__ = ["to_packed"]
 
 _FORMATS = {4: Format.NCHW44, 8: Format.NCHW88}
 _SIMPLE = (NonlineMode.IDENTITY, NonlineMode.RELU, NonlineMode.H_SWISH)
+
+
+@dataclass(frozen=True)
+class _FirstLayer:
+    """What MegEngine's kernel of a first layer takes: nonlinearities, square windows, a single pixel of stride 1."""
+
+    nonlinearities: tuple[NonlineMode, ...] = _SIMPLE
+    windows: tuple[int, ...] = (2, 3, 5, 7)
+    single: bool = False
+
+
+_FIRST_LAYERS = {
+    (8, "Float16", "Float16", "Float16"): _FirstLayer(),
+    (4, "QuantizedS8", "QuantizedS8", "QuantizedS8"): _FirstLayer(single=True),
+    (4, "Float32", "Float32", "Float32"): _FirstLayer(),
+    (4, "Int8", "Int8", "Int16"): _FirstLayer(nonlinearities=(NonlineMode.IDENTITY,)),
+}
+"""By pack and the dtypes of data, filter and result; float32 in packs of 8 takes everything."""
 
 
 def to_packed(graph: Graph, pack: int, *, dot: bool = False) -> Graph:
@@ -111,10 +131,7 @@ class _Packed:
 
     def packable(self, t: Layouts, bias: Var) -> bool:
         """Whether a bias is packed or can be."""
-        shape = t.r.shape(bias)
-        if t.of(bias) == self.layout:
-            return True
-        return shape is not None and len(shape) == 4 and shape[1] % self.pack == 0
+        return t.of(bias) == self.layout or fills_packs(t.r.shape(bias), self.pack)
 
     def weight_layout(
         self, r: Rewriter, opr: Opr, p: Convolution | ConvBias, given: list[Var], weight: Shape
@@ -145,18 +162,13 @@ class _Packed:
             return False
         if len(given) == 3 and r.shape(given[2]) == r.old_shape(opr.outputs[0]):
             return False
-        types = tuple(d.name for d in (r.dtype(given[0]), r.dtype(given[1]), result))
+        types = (r.dtype(given[0]).name, r.dtype(given[1]).name, result.name)
         if self.pack == 8 and types == ("Float32",) * 3:
             return True
         nonlinearity = p.nonlineMode if isinstance(p, ConvBias) else NonlineMode.IDENTITY
-        square = height == width and p.stride_h == p.stride_w and p.stride_h in (1, 2)
-        if not square or nonlinearity not in _SIMPLE:
+        kernel = _FIRST_LAYERS.get((self.pack, *types))
+        if kernel is None or nonlinearity not in kernel.nonlinearities:
             return False
-        if self.pack == 8:
-            return types == ("Float16",) * 3 and height in (2, 3, 5, 7)
-        if types == ("QuantizedS8",) * 3:
-            return height in (2, 3, 5, 7) or (height == 1 and p.stride_h == 1)
-        if types == ("Float32",) * 3:
-            return height in (2, 3, 5, 7)
-        narrow = types == ("Int8", "Int8", "Int16") and nonlinearity == NonlineMode.IDENTITY
-        return narrow and height in (2, 3, 5, 7)
+        if height != width or p.stride_h != p.stride_w or p.stride_h not in (1, 2):
+            return False
+        return height in kernel.windows or (height == p.stride_h == 1 and kernel.single)

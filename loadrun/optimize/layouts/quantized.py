@@ -21,7 +21,7 @@ from ...params import (
     WarpPerspective,
 )
 from ..rewriter import Rewriter
-from .layouts import CONVOLUTIONS, ELEMENTWISE, Layouts, convert_layouts
+from .layouts import CONVOLUTIONS, ELEMENTWISE, Layouts, convert_layouts, fills_packs
 from .reformat import reformat
 
 __all__ = ["to_nchw4"]
@@ -153,29 +153,27 @@ class _Quantized:
             return False
         result = opr.outputs[0].dtype
         plain_result = isinstance(p, ConvBias) and result is not None and result.name == "Float32"
-        layout = self.layout(t, opr, p, weight, given) if not small else _C4
-        if self.wide == _CHWN and not grouped and result is not None and result.name == "QuantizedS8":
-            layout = _CHWN if isinstance(p, ConvBias) else _C4
+        layout = self.layout(t, opr, p, weight, small)
         inputs = self.data_and_filter(t, given, layout, grouped, small)
         for var in given[2:]:
-            shape = r.shape(var)
             if r.dtype(var).name == "Float32":
                 inputs.append(t.plain(var))
-            elif shape is not None and (t.of(var) != "NCHW" or (len(shape) == 4 and shape[1] % 4 == 0)):
+            elif fills_packs(r.shape(var), 4) or (t.of(var) != "NCHW" and r.shape(var) is not None):
                 inputs.append(t.change(var, layout))
             else:
                 return False
         p = p.replace(format=Format.NCHW4_NCHW if plain_result else _FORMAT[layout])
         return t.attempt(opr, "NCHW" if plain_result else layout, inputs, p, *opr.params[1:])
 
-    def layout(
-        self, t: _Layouts4, opr: Opr, p: Convolution | ConvBias, weight: Shape, given: Sequence[Var]
-    ) -> str:
-        """NCHW32 where all is large enough for it, else NCHW4."""
+    def layout(self, t: _Layouts4, opr: Opr, p: Convolution | ConvBias, weight: Shape, small: bool) -> str:
+        """The layout of a convolution: NCHW4, or the wide one where that can be."""
         result, shape = opr.outputs[0].dtype, t.r.old_shape(opr.inputs[0])
-        if self.wide != _C32 or not isinstance(p, ConvBias) or p.sparse == Sparse.GROUP:
+        dense8 = p.sparse != Sparse.GROUP and result is not None and result.name == "QuantizedS8"
+        if not dense8 or not isinstance(p, ConvBias):
             return _C4
-        if result is None or result.name != "QuantizedS8" or shape is None or min(shape[2:]) < 3:
+        if self.wide == _CHWN:
+            return _CHWN
+        if self.wide != _C32 or small or shape is None or min(shape[2:]) < 3:
             return _C4
         return _C32 if weight[0] % 32 == 0 and weight[1] % 32 == 0 else _C4
 
@@ -209,8 +207,7 @@ class _Quantized:
             return False
         inputs = [t.change(given[0], _C4), reformat(r, given[1], "GKCRS", "GKCRSc4")]
         for var in given[2:]:
-            shape = r.shape(var)
-            if t.of(var) == "NCHW" and (shape is None or len(shape) != 4 or shape[1] % 4):
+            if t.of(var) == "NCHW" and not fills_packs(r.shape(var), 4):
                 return False
             inputs.append(t.change(var, _C4))
         return t.attempt(opr, _C4, inputs, p.replace(format=Format.NCHW4), *opr.params[1:])
