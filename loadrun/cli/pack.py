@@ -202,7 +202,12 @@ def main(argv: list[str]) -> int:
     )
     shown = Table()
     result = packer.pack(
-        cases, args.output, dump, record=not args.no_record, seen=shown.add, where=partial(spec, args.input or [])
+        cases,
+        args.output,
+        dump,
+        record=not args.no_record,
+        seen=shown.add,
+        where=partial(spec, args.input or []),
     )
     for text in warned:
         print(f"warning: {clean(text, 500)}", file=sys.stderr)

@@ -54,7 +54,9 @@ def _both(c: Call) -> tuple[Any, ...]:
         def mark(value: Value, ppv: Tensor = ppv, marked: dict[int, Value] = marked) -> Value:
             if id(value) not in marked:
                 stored = value.stored
-                (inside,) = apply("CondExecMark", P.CondExecMark(), inputs=[stored, ppv], n=1, scalar=stored._scalar)
+                (inside,) = apply(
+                    "CondExecMark", P.CondExecMark(), inputs=[stored, ppv], n=1, scalar=stored._scalar
+                )
                 marked[id(value)] = Value(value.kind, inside)
             return marked[id(value)]
 
@@ -153,13 +155,13 @@ def _empty_or(rows: list[Value], body: GraphProto, i: int) -> Value:
 @lower("Scan", foldable=False)
 def _scan(c: Call) -> tuple[Any, ...]:
     body = c.graph("body")
-    given = [v for v in c.inputs[(1 if c.opset < 9 else 0) :]]
+    given = c.inputs[(1 if c.opset < 9 else 0) :]
     values: list[Value] = []
     for v in given:
         if not isinstance(v, Value):
             raise Refused("an input is missing or a sequence")
         values.append(v)
-    scanned = c.int("num_scan_inputs")
+    scanned = c.number("num_scan_inputs")
     if c.opset < 9:
         return _scan_batches(c, body, values, scanned)
     n = len(values) - scanned

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from ... import params as P
 from ...imperative import Tensor
-from ...lowering import arithmetic as a
 from ...imperative import emit as e
+from ...lowering import arithmetic as a
 from ..call import Call, lower
 from .parts import M, cast, const_like, floats
 
@@ -16,10 +16,26 @@ __all__ = ["activation", "celu", "elu", "gelu_tanh", "hard_sigmoid", "relu"]
 _LT = P.ElemwiseMultiTypeMode.LT
 
 _MODES = {
-    **{"Acos": M.ACOS, "Acosh": M.ACOSH, "Asin": M.ASIN, "Asinh": M.ASINH, "Atanh": M.ATANH},
-    **{"Ceil": M.CEIL, "Cos": M.COS, "Cosh": M.COSH, "Erf": M.ERF, "Exp": M.EXP, "Floor": M.FLOOR},
-    **{"Log": M.LOG, "Sigmoid": M.SIGMOID, "Sin": M.SIN, "Sinh": M.SINH, "Softplus": M.SOFTPLUS},
-    **{"Sqrt": M.SQRT, "Tan": M.TAN, "Tanh": M.TANH, "HardSwish": M.H_SWISH},
+    "Acos": M.ACOS,
+    "Acosh": M.ACOSH,
+    "Asin": M.ASIN,
+    "Asinh": M.ASINH,
+    "Atanh": M.ATANH,
+    "Ceil": M.CEIL,
+    "Cos": M.COS,
+    "Cosh": M.COSH,
+    "Erf": M.ERF,
+    "Exp": M.EXP,
+    "Floor": M.FLOOR,
+    "Log": M.LOG,
+    "Sigmoid": M.SIGMOID,
+    "Sin": M.SIN,
+    "Sinh": M.SINH,
+    "Softplus": M.SOFTPLUS,
+    "Sqrt": M.SQRT,
+    "Tan": M.TAN,
+    "Tanh": M.TANH,
+    "HardSwish": M.H_SWISH,
 }
 
 
@@ -67,7 +83,7 @@ def elu(x: Tensor, alpha: float) -> Tensor:
 
 @lower("Elu")
 def _elu(c: Call) -> Tensor:
-    return elu(c.t(0), c.float("alpha", 1.0))
+    return elu(c.t(0), c.real("alpha", 1.0))
 
 
 def celu(x: Tensor, alpha: float) -> Tensor:
@@ -79,22 +95,22 @@ def celu(x: Tensor, alpha: float) -> Tensor:
 
 @lower("Celu")
 def _celu(c: Call) -> Tensor:
-    return celu(c.t(0), c.float("alpha", 1.0))
+    return celu(c.t(0), c.real("alpha", 1.0))
 
 
 @lower("Selu")
 def _selu(c: Call) -> Tensor:
     x = c.t(0)
     old = c.opset < 6
-    alpha = c.float("alpha", 1.6732 if old else 1.67326319217681884765625)
-    gamma = c.float("gamma", 1.0507 if old else 1.05070102214813232421875)
+    alpha = c.real("alpha", 1.6732 if old else 1.67326319217681884765625)
+    gamma = c.real("gamma", 1.0507 if old else 1.05070102214813232421875)
     return e.elem(M.MUL, const_like(gamma, x), elu(x, alpha))
 
 
 @lower("LeakyRelu")
 def _leaky(c: Call) -> Tensor:
     x = c.t(0)
-    return e.elem(M.PRELU, x, const_like(c.float("alpha", 0.01), x))
+    return e.elem(M.PRELU, x, const_like(c.real("alpha", 0.01), x))
 
 
 @lower("PRelu")
@@ -111,7 +127,7 @@ def _prelu(c: Call) -> Tensor:
 @lower("ThresholdedRelu")
 def _thresholded(c: Call) -> Tensor:
     x = c.t(0)
-    alpha = const_like(c.float("alpha", 1.0), x)
+    alpha = const_like(c.real("alpha", 1.0), x)
     return e.with_nan_of(e.elem(M.COND_LT_MOV, alpha, x, x), x)
 
 
@@ -123,7 +139,7 @@ def hard_sigmoid(x: Tensor, alpha: float, beta: float) -> Tensor:
 
 @lower("HardSigmoid")
 def _hard_sigmoid(c: Call) -> Tensor:
-    return hard_sigmoid(c.t(0), c.float("alpha", 0.2), c.float("beta", 0.5))
+    return hard_sigmoid(c.t(0), c.real("alpha", 0.2), c.real("beta", 0.5))
 
 
 @lower("Softsign")
@@ -139,7 +155,7 @@ def softsign(x: Tensor) -> Tensor:
 @lower("Shrink")
 def _shrink(c: Call) -> Tensor:
     x = floats(c.t(0))
-    bound, bias = const_like(c.float("lambd", 0.5), x), const_like(c.float("bias"), x)
+    bound, bias = const_like(c.real("lambd", 0.5), x), const_like(c.real("bias"), x)
     up = e.elem(M.COND_LT_MOV, bound, x, e.elem(M.SUB, x, bias))
     below = e.elem(M.COND_LT_MOV, x, e.elem(M.NEGATE, bound), e.elem(M.ADD, x, bias))
     return e.elem(M.ADD, up, below)
@@ -153,12 +169,12 @@ def _mish(c: Call) -> Tensor:
 
 @lower("Swish")
 def _swish(c: Call) -> Tensor:
-    return swish(c.t(0), c.float("alpha", 1.0))
+    return swish(c.t(0), c.real("alpha", 1.0))
 
 
 @lower("QuickGelu", domain="com.microsoft")
 def _quick_gelu(c: Call) -> Tensor:
-    return swish(c.t(0), c.float("alpha", 1.702))
+    return swish(c.t(0), c.real("alpha", 1.702))
 
 
 def swish(x: Tensor, alpha: float) -> Tensor:
@@ -170,7 +186,7 @@ def swish(x: Tensor, alpha: float) -> Tensor:
 
 @lower("SwiGLU")
 def _swiglu(c: Call) -> Tensor:
-    return e.elem(M.MUL, swish(c.t(0), c.float("alpha", 1.0)), c.t(1))
+    return e.elem(M.MUL, swish(c.t(0), c.real("alpha", 1.0)), c.t(1))
 
 
 def gelu_tanh(x: Tensor) -> Tensor:
