@@ -105,8 +105,8 @@ def _max_with_places(
     n = x.ndim - 2
     widths = _widths(window.pads, beyond)
     sizes = x._tuple_shape[2:]
-    grid = np.arange(int(np.prod(sizes)), dtype=np.int32)
-    grid = grid.reshape(sizes, order="F") if c.number("storage_order") else grid.reshape(sizes)
+    cells = np.arange(int(np.prod(sizes)), dtype=np.int32)
+    grid = cells.reshape(sizes, order="F") if c.number("storage_order") else cells.reshape(sizes)
     grid = np.pad(grid, widths[2:], constant_values=-1)
     padded = pad_with(x, widths, "constant", _lowest(x))
     values, places = [], []
