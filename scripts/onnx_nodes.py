@@ -58,6 +58,12 @@ _BEYOND = frozenset(
     )
     + ("Adagrad", "Adam", "Momentum", "Gradient")
 )
+_ROUNDING = {
+    "test_dft_inverse": "the data hold 1.9e-7 of rounding where the value is 0, which is what comes out",
+    "test_dft_inverse_opset19": "the data hold 1.9e-7 of rounding where the value is 0, which is what comes out",
+    "test_attention_4d_causal_fp16_expanded": "2 of 192 values differ by two last places of float16",
+}
+"""Tests whose own data are rounded more coarsely than their tolerance, each looked at one by one."""
 _NARROW = {"int64": "int32", "float64": "float32", "uint32": "int32", "uint64": "int32"}
 _HELD = {"bfloat16": "float32", "int4": "int8", "int2": "int8", "uint4": "uint8", "uint2": "uint8"}
 GROUPS = ("existing types", "narrowed types", "unrolled", "not expressible")
@@ -117,7 +123,7 @@ class Outcome:
     """What came of a test.
 
     Attributes:
-        kind: "pass", "refused", "random" (nothing to compare), "wrong" or "fault".
+        kind: "pass", "refused", "random" (nothing to compare), "rounding" (see `_ROUNDING`), "wrong" or "fault".
         reason: why it did not pass.
         operators: MegEngine's operators in the graph.
     """
@@ -165,6 +171,8 @@ def attempt(case: Case) -> Outcome:
             for got, expected in zip(result.outputs, outputs, strict=True):
                 assert got.value is not None
                 fault = difference(got.value, np.asarray(expected), case, _kind_of(case, got.name))
+                if fault and case.name in _ROUNDING:
+                    return Outcome("rounding", _ROUNDING[case.name], frozenset(operators))
                 if fault:
                     return Outcome("wrong", f"{got.name}: {fault}", frozenset(operators))
     except UnsupportedError as e:
@@ -253,14 +261,14 @@ def section(found: Sequence[tuple[Case, Outcome]]) -> str:
 
     lines = [BEGIN, "", "## Reading", ""]
     lines.append(
-        f"Measured with `scripts/onnx_nodes.py`: the {len(found)} node tests of onnx {onnx.__version__}, each imported, "
-        "run on the reference engine and compared as ONNX's own runner does (rtol 1e-3, atol 1e-7, shapes exactly). "
-        "Inputs that MegEngine takes as parameters (axes, pads, sizes) are given as `constants`."
+        f"Measured with `scripts/onnx_nodes.py`: the {len(found)} node tests of onnx {onnx.__version__}, each "
+        "imported, run on the reference engine and compared as ONNX's own runner does (rtol 1e-3, atol 1e-7, "
+        "shapes exactly). Inputs that MegEngine takes as parameters (axes, pads, sizes) are given as `constants`."
     )
-    lines += ["", "| tests | all | pass | refused | random | wrong | fault |", "| --- " * 7 + "|"]
+    lines += ["", "| tests | all | pass | refused | random | rounding | wrong | fault |", "| --- " * 8 + "|"]
     for group in (*GROUPS, "all"):
         count = Counter(o.kind for c, o in found if group in ("all", c.group))
-        row = [count[k] for k in ("pass", "refused", "random", "wrong", "fault")]
+        row = [count[k] for k in ("pass", "refused", "random", "rounding", "wrong", "fault")]
         lines.append(f"| {group} | {sum(row)} | {' | '.join(map(str, row))} |")
     lines += [
         "",

@@ -143,11 +143,7 @@ def _lesser(x: Tensor, y: Tensor) -> Tensor:
 
 
 def _extreme(mode: P.ElemwiseMode, x: Tensor, y: Tensor) -> Tensor:
-    """The larger or smaller of two; of a constant and a tensor the tensor stands last, whose NaN MegEngine keeps."""
-    for one, other in ((x, y), (y, x)):
-        value = e.known(one)
-        if value is not None and not np.isnan(value).any():
-            return e.elem(mode, one, other)
+    """The larger or smaller of two; NaN where one is NaN."""
     return a.maximum(x, y) if mode == M.MAX else a.minimum(x, y)
 
 
@@ -264,11 +260,8 @@ def _clip(c: Call) -> Tensor:
         high = const_like(c.real("max"), x) if "max" in c.attributes else None
     else:
         low, high = c.maybe(1), c.maybe(2)
-    for mode, bound in ((M.MAX, low), (M.MIN, high)):
-        if bound is not None:
-            bound = e.reshape(bound, ()) if bound.ndim else bound
-            x = e.elem(mode, bound, x) if e.known(bound) is not None else _extreme(mode, x, bound)
-    return x
+    low, high = (v if v is None else e.reshape(v, ()) for v in (low, high))
+    return a.clipped(x, low, high)
 
 
 # Types

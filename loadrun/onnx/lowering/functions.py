@@ -60,8 +60,10 @@ def _reciprocal(c: Call) -> Tensor:
 
 
 def relu(x: Tensor) -> Tensor:
-    """The larger of 0 and `x`; in this order MegEngine keeps NaN, which its RELU makes 0."""
-    return e.elem(M.MAX, const_like(0, x), x)
+    """The larger of 0 and `x`. MegEngine's RELU makes 0 of NaN: divided by whether x equals itself it is NaN again."""
+    if not x._dtype.is_float:
+        return e.elem(M.MAX, const_like(0, x), x)
+    return e.elem(M.TRUE_DIV, e.elem(M.RELU, x), e.elem(M.EQ, x, x))
 
 
 @lower("Relu")
@@ -71,8 +73,7 @@ def _relu(c: Call) -> Tensor:
 
 def _parts(x: Tensor) -> tuple[Tensor, Tensor]:
     """The positive and the negative part."""
-    zero = const_like(0, x)
-    return e.elem(M.MAX, zero, x), e.elem(M.MIN, zero, x)
+    return relu(x), e.elem(M.MIN, const_like(0, x), x)
 
 
 def elu(x: Tensor, alpha: float) -> Tensor:
@@ -134,7 +135,7 @@ def _thresholded(c: Call) -> Tensor:
 def hard_sigmoid(x: Tensor, alpha: float, beta: float) -> Tensor:
     """alpha * x + beta between 0 and 1."""
     line = e.elem(M.ADD, e.elem(M.MUL, const_like(alpha, x), x), const_like(beta, x))
-    return e.elem(M.MIN, const_like(1, x), e.elem(M.MAX, const_like(0, x), line))
+    return a.clipped(line, const_like(0, x), const_like(1, x))
 
 
 @lower("HardSigmoid")
