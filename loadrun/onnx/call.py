@@ -13,7 +13,8 @@ from .messages import Attribute, GraphProto, TensorProto
 from .values import Items, Refused, Value
 
 if TYPE_CHECKING:
-    from .importing import Importer, Scope
+    from .importing import Importer
+    from .scope import Scope
 
 __all__ = ["LOWERINGS", "Call", "Lowering", "Result", "find", "lower"]
 
@@ -146,7 +147,9 @@ class Call:
         found = value.supposed()
         if found is None:
             name = self.importer.name_of(value)
-            hint = f'constants={{"{name}": ...}}' if name else "constants={...} of the input that it comes from"
+            hint = (
+                f'constants={{"{name}": ...}}' if name else "constants={...} of the input that it comes from"
+            )
             raise Refused(
                 f"its {what} must be known when the model is loaded, but data decide it; give it as {hint}"
             )
@@ -169,12 +172,12 @@ class Call:
     def _get(self, name: str) -> Attribute | None:
         return self.attributes.get(name)
 
-    def int(self, name: str, default: int = 0) -> int:
+    def number(self, name: str, default: int = 0) -> int:
         """An integer attribute."""
         found = self._get(name)
         return default if found is None else found.i
 
-    def float(self, name: str, default: float = 0.0) -> float:
+    def real(self, name: str, default: float = 0.0) -> float:
         """A float attribute."""
         found = self._get(name)
         return default if found is None else found.f
@@ -221,7 +224,7 @@ class Call:
 
     def axis(self, name: str, default: int, rank: int) -> int:
         """An attribute that names an axis, counted from the front."""
-        return front(self.int(name, default), rank)
+        return front(self.number(name, default), rank)
 
     def run_graph(self, graph: GraphProto, inputs: Sequence[Value | Items | None]) -> list[Value | Items]:
         """Lower a subgraph with these inputs; gives its outputs."""

@@ -44,7 +44,7 @@ def compute(call: Call) -> Value | None:
     if call.op in _TO_BOOL:
         kind = BOOL
     if call.op == "Cast":
-        kind = call.int("to")
+        kind = call.number("to")
     return Value.made(kind, result)
 
 
@@ -82,7 +82,7 @@ def _divided(a: Any, b: Any) -> Any:
 
 
 def _modulo(call: Call, given: list[Array]) -> Any:
-    if call.int("fmod"):
+    if call.number("fmod"):
         return None
     a, b = np.broadcast_arrays(*given)
     return _mapped(lambda x, y: x % y if int(y) else None, a, b)
@@ -134,14 +134,14 @@ def _compared(compare: Callable[[Any, Any], bool]) -> Rule:
 def _concat(call: Call, given: list[Array]) -> Any:
     if any(g.ndim == 0 for g in given):
         return None
-    return np.concatenate(given, front(call.int("axis"), given[0].ndim))
+    return np.concatenate(given, front(call.number("axis"), given[0].ndim))
 
 
 def _gather(call: Call, given: list[Array]) -> Any:
     data, at = given
     if data.ndim == 0 or _symbolic(at):
         return None
-    axis = front(call.int("axis"), data.ndim)
+    axis = front(call.number("axis"), data.ndim)
     where = at.astype(np.int64)
     if where.size and (where.max() >= data.shape[axis] or where.min() < -data.shape[axis]):
         return None
@@ -197,7 +197,7 @@ def _reshape(call: Call, given: list[Array]) -> Any:
 
 
 def _cast(call: Call, given: list[Array]) -> Any:
-    to = call.int("to")
+    to = call.number("to")
     if to not in _INTEGERS or call.kind(0) not in (*_INTEGERS, BOOL):
         return None
     if call.kind(0) == BOOL:
@@ -213,14 +213,14 @@ def _reduced(combine: Callable[[Any, Any], Any]) -> Rule:
     def rule(call: Call, given: list[Array]) -> Any:
         data = given[0]
         axes = call.ints("axes") if len(given) == 1 else [int(v) for v in given[1].flat]
-        if data.ndim != 1 or not data.size or (not axes and call.int("noop_with_empty_axes")):
+        if data.ndim != 1 or not data.size or (not axes and call.number("noop_with_empty_axes")):
             return None
         if axes and [front(a, 1) for a in axes] != [0]:
             return None
         total = data[0]
         for v in data[1:]:
             total = combine(total, v)
-        found = np.empty((1,) if call.int("keepdims", 1) else (), object)
+        found = np.empty((1,) if call.number("keepdims", 1) else (), object)
         found[...] = total
         return found
 

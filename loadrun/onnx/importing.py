@@ -17,74 +17,18 @@ from ..optimize import make_loadable, stabilize
 from ..rewrite.copies import subgraph
 from ..testcase import EXPECT
 from . import exact
-from .checks import check
 from .call import Call, Lowering, find
+from .checks import check
 from .messages import Attribute, Function, GraphProto, Model, NodeProto, TensorProto, ValueInfo
+from .scope import Bound, Declared, Scope
 from .tensors import HELD, External, Unheld, array, dense
 from .values import INT64, Items, Refused, Value, checked, graph_type, kind_of
 
-__all__ = ["Declared", "Importer", "Scope"]
+__all__ = ["Importer"]
 
 _MOST_NODES = 100_000
 _DEPTH = 16
-Bound = Value | Items | None
 
-class Scope:
-    """Names and what they stand for; a subgraph's scope lies in the one around it.
-
-    Args:
-        outer: the scope around.
-        mark: called with what is found outside, for a branch that must take it in.
-    """
-
-    def __init__(self, outer: Scope | None = None, mark: Callable[[Value], Value] | None = None) -> None:
-        self.names: dict[str, Bound] = {}
-        self.missing: set[str] = set()
-        self.outer = outer
-        self.mark = mark
-
-    def find(self, name: str) -> tuple[bool, Bound]:
-        """Whether a name is known, and what it stands for; None for what could not be made."""
-        if name in self.names:
-            return True, self.names[name]
-        if name in self.missing:
-            return True, None
-        if self.outer is None:
-            return False, None
-        known, value = self.outer.find(name)
-        if self.mark is not None and isinstance(value, Value) and value.constant() is None:
-            value = self.mark(value)
-        return known, value
-
-class Declared:
-    """An input of the model as it is fed.
-
-    Attributes:
-        name: its name.
-        kind: ONNX's element type.
-        shape: the shape that the graph is made with.
-        symbolic: whether the file leaves a size open.
-    """
-
-    def __init__(self, info: ValueInfo, shape: Sequence[int] | None) -> None:
-        tensor = info.type.tensor if info.type else None
-        if tensor is None:
-            raise Refused("is a sequence, map or optional value, of which MegEngine has none")
-        self.name = info.name
-        self.kind = tensor.elem
-        graph_type(self.kind)
-        dims = tensor.shape.dims if tensor.shape is not None else None
-        self.symbolic = dims is None or any(d.value is None or d.value < 1 or d.param for d in dims)
-        if shape is not None:
-            if dims is not None and len(dims) != len(shape):
-                raise Refused(f"has {len(dims)} axes, input_shapes gives it {list(shape)}")
-            self.shape = tuple(int(n) for n in shape)
-        elif dims is None:
-            raise Refused("has no declared shape; give it as input_shapes")
-        else:
-            self.shape = tuple(1 if d.value is None or d.value < 0 else d.value for d in dims)
-        if len(self.shape) > 7:
-            raise Refused(f"has {len(self.shape)} axes, MegEngine knows 7")
 
 class Importer:
     """Makes a graph of a model.
@@ -460,7 +404,9 @@ class Importer:
     ) -> list[Value | Items]:
         self._initialize(graph, inner)
         if len(inputs) > len(graph.inputs):
-            raise FormatError(f"a subgraph of {call.op} takes {len(graph.inputs)} inputs, given {len(inputs)}")
+            raise FormatError(
+                f"a subgraph of {call.op} takes {len(graph.inputs)} inputs, given {len(inputs)}"
+            )
         for info, value in zip(graph.inputs, inputs, strict=False):
             inner.names[info.name] = value
         self._enter(f"a subgraph of {call.op}")
@@ -469,6 +415,7 @@ class Importer:
         finally:
             self._depth -= 1
         return [self._out(inner, o.name) for o in graph.outputs]  # type: ignore[misc]
+
 
 def _kind(tensor: Tensor, like: Bound) -> int:
     """ONNX's type of a result: that of the input that it follows where the graph's types agree."""
@@ -479,6 +426,7 @@ def _kind(tensor: Tensor, like: Bound) -> int:
             return like.kind
     return kind_of(tensor)
 
+
 def _attributes(node: NodeProto, given: Mapping[str, Attribute]) -> dict[str, Attribute]:
     found = {}
     for a in node.attributes:
@@ -488,6 +436,7 @@ def _attributes(node: NodeProto, given: Mapping[str, Attribute]) -> dict[str, At
         else:
             found[a.name] = a
     return found
+
 
 def _captured(node: NodeProto) -> set[str]:
     """Names that the subgraphs of a node read."""
@@ -500,8 +449,8 @@ def _captured(node: NodeProto) -> set[str]:
             found.update(o.name for o in graph.outputs)
     return found
 
+
 def _title(node: NodeProto) -> str:
     name = node.name or next((o for o in node.outputs if o), "")
     domain = f"{node.domain}." if node.domain not in ("", "ai.onnx") else ""
     return f"{name!r} ({domain}{node.op})"
-

@@ -57,7 +57,7 @@ class Entry(Message):
 
     key: str = ""
     value: str = ""
-    FIELDS = {1: Field("key", str), 2: Field("value", str)}
+    FIELDS: ClassVar[dict[int, Field]] = {1: Field("key", str), 2: Field("value", str)}
 
 
 @dataclass
@@ -76,7 +76,7 @@ class TensorProto(Message):
     uint64s: list[Array] = field(default_factory=list)
     external: list[Entry] = field(default_factory=list)
     location: int = 0
-    FIELDS = {
+    FIELDS: ClassVar[dict[int, Field]] = {
         1: Field("dims", int, True),
         2: Field("data_type", int),
         4: Field("floats", "<f4", True),
@@ -99,7 +99,11 @@ class SparseTensor(Message):
     values: TensorProto | None = None
     indices: TensorProto | None = None
     dims: list[int] = field(default_factory=list)
-    FIELDS = {1: Field("values", TensorProto), 2: Field("indices", TensorProto), 3: Field("dims", int, True)}
+    FIELDS: ClassVar[dict[int, Field]] = {
+        1: Field("values", TensorProto),
+        2: Field("indices", TensorProto),
+        3: Field("dims", int, True),
+    }
 
 
 @dataclass
@@ -108,7 +112,7 @@ class Dimension(Message):
 
     value: int | None = None
     param: str = ""
-    FIELDS = {1: Field("value", int), 2: Field("param", str)}
+    FIELDS: ClassVar[dict[int, Field]] = {1: Field("value", int), 2: Field("param", str)}
 
 
 @dataclass
@@ -116,7 +120,7 @@ class Shape(Message):
     """A declared shape."""
 
     dims: list[Dimension] = field(default_factory=list)
-    FIELDS = {1: Field("dims", Dimension, True)}
+    FIELDS: ClassVar[dict[int, Field]] = {1: Field("dims", Dimension, True)}
 
 
 @dataclass
@@ -125,7 +129,7 @@ class TensorType(Message):
 
     elem: int = 0
     shape: Shape | None = None
-    FIELDS = {1: Field("elem", int), 2: Field("shape", Shape)}
+    FIELDS: ClassVar[dict[int, Field]] = {1: Field("elem", int), 2: Field("shape", Shape)}
 
 
 @dataclass
@@ -144,7 +148,7 @@ class Holder(Message):
     """A sequence, map or optional value of another type."""
 
     of: Type | None = None
-    FIELDS = {1: Field("of", Type)}
+    FIELDS: ClassVar[dict[int, Field]] = {1: Field("of", Type)}
 
 
 @dataclass
@@ -167,7 +171,7 @@ class ValueInfo(Message):
 
     name: str = ""
     type: Type | None = None
-    FIELDS = {1: Field("name", str), 2: Field("type", Type)}
+    FIELDS: ClassVar[dict[int, Field]] = {1: Field("name", str), 2: Field("type", Type)}
 
 
 @dataclass
@@ -201,7 +205,7 @@ class NodeProto(Message):
     attributes: list[Attribute] = field(default_factory=list)
     domain: str = ""
     overload: str = ""
-    FIELDS = {
+    FIELDS: ClassVar[dict[int, Field]] = {
         1: Field("inputs", str, True),
         2: Field("outputs", str, True),
         3: Field("name", str),
@@ -222,7 +226,7 @@ class GraphProto(Message):
     inputs: list[ValueInfo] = field(default_factory=list)
     outputs: list[ValueInfo] = field(default_factory=list)
     sparse: list[SparseTensor] = field(default_factory=list)
-    FIELDS = {
+    FIELDS: ClassVar[dict[int, Field]] = {
         1: Field("nodes", NodeProto, True),
         2: Field("name", str),
         5: Field("initializers", TensorProto, True),
@@ -256,7 +260,7 @@ class OperatorSet(Message):
 
     domain: str = ""
     version: int = 0
-    FIELDS = {1: Field("domain", str), 2: Field("version", int)}
+    FIELDS: ClassVar[dict[int, Field]] = {1: Field("domain", str), 2: Field("version", int)}
 
 
 @dataclass
@@ -272,7 +276,7 @@ class Function(Message):
     domain: str = ""
     defaults: list[Attribute] = field(default_factory=list)
     overload: str = ""
-    FIELDS = {
+    FIELDS: ClassVar[dict[int, Field]] = {
         1: Field("name", str),
         4: Field("inputs", str, True),
         5: Field("outputs", str, True),
@@ -296,7 +300,7 @@ class Model(Message):
     opsets: list[OperatorSet] = field(default_factory=list)
     properties: list[Entry] = field(default_factory=list)
     functions: list[Function] = field(default_factory=list)
-    FIELDS = {
+    FIELDS: ClassVar[dict[int, Field]] = {
         1: Field("ir_version", int),
         2: Field("producer", str),
         3: Field("producer_version", str),

@@ -22,15 +22,51 @@ from .messages import SparseTensor, TensorProto
 __all__ = ["HELD", "NAMES", "External", "Unheld", "array", "dense", "kind_name"]
 
 NAMES = {
-    **{1: "float", 2: "uint8", 3: "int8", 4: "uint16", 5: "int16", 6: "int32", 7: "int64", 8: "string"},
-    **{9: "bool", 10: "float16", 11: "double", 12: "uint32", 13: "uint64", 14: "complex64", 15: "complex128"},
-    **{16: "bfloat16", 17: "float8e4m3fn", 18: "float8e4m3fnuz", 19: "float8e5m2", 20: "float8e5m2fnuz"},
-    **{21: "uint4", 22: "int4", 23: "float4e2m1", 24: "float8e8m0", 25: "uint2", 26: "int2"},
+    1: "float",
+    2: "uint8",
+    3: "int8",
+    4: "uint16",
+    5: "int16",
+    6: "int32",
+    7: "int64",
+    8: "string",
+    9: "bool",
+    10: "float16",
+    11: "double",
+    12: "uint32",
+    13: "uint64",
+    14: "complex64",
+    15: "complex128",
+    16: "bfloat16",
+    17: "float8e4m3fn",
+    18: "float8e4m3fnuz",
+    19: "float8e5m2",
+    20: "float8e5m2fnuz",
+    21: "uint4",
+    22: "int4",
+    23: "float4e2m1",
+    24: "float8e8m0",
+    25: "uint2",
+    26: "int2",
 }
 HELD: dict[int, Any] = {
-    **{1: np.float32, 2: np.uint8, 3: np.int8, 4: np.uint16, 5: np.int16, 6: np.int32, 7: np.int64},
-    **{9: np.bool_, 10: np.float16, 11: np.float64, 12: np.uint32, 13: np.uint64, 16: np.float32},
-    **{21: np.uint8, 22: np.int8, 25: np.uint8, 26: np.int8},
+    1: np.float32,
+    2: np.uint8,
+    3: np.int8,
+    4: np.uint16,
+    5: np.int16,
+    6: np.int32,
+    7: np.int64,
+    9: np.bool_,
+    10: np.float16,
+    11: np.float64,
+    12: np.uint32,
+    13: np.uint64,
+    16: np.float32,
+    21: np.uint8,
+    22: np.int8,
+    25: np.uint8,
+    26: np.int8,
 }
 _BITS = {21: 4, 22: 4, 25: 2, 26: 2}
 _SIGNED = (22, 26)
@@ -96,15 +132,20 @@ class External:
             real = path.resolve(strict=True)
             if real != path or not stat.S_ISREG(real.stat().st_mode):
                 raise FormatError(
-                    f"tensor {tensor!r} names {name!r}, which leads to {real}: expected a plain file in the model's folder"
+                    f"tensor {tensor!r} names {name!r}, which leads to {real}: expected a plain file in "
+                    "the model's folder"
                 )
             with real.open("rb") as f:
                 size = os.fstat(f.fileno()).st_size
-                data = memoryview(mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ)) if size else memoryview(b"")
+                data = (
+                    memoryview(mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ)) if size else memoryview(b"")
+                )
         except (OSError, ValueError, RuntimeError) as e:
             if isinstance(e, FormatError):
                 raise
-            raise FormatError(f"tensor {tensor!r} lies in the file {name!r}, which cannot be read: {e}") from None
+            raise FormatError(
+                f"tensor {tensor!r} lies in the file {name!r}, which cannot be read: {e}"
+            ) from None
         self._open[name] = data
         return data
 

@@ -1,8 +1,8 @@
 """What a name of an ONNX graph stands for while it becomes a graph of MegEngine's operators.
 
-A `Value` is a tensor of the growing graph, a constant in ONNX's own type, or a few sizes that remember their origin. The
-last two stay what they are as long as possible: so int64 arithmetic on shapes is exact, and an axis, a pad or a target
-shape is known where MegEngine's operators want a parameter.
+A `Value` is a tensor of the growing graph, a constant in ONNX's own type, or a few sizes that remember their
+origin. The last two stay what they are as long as possible: so int64 arithmetic on shapes is exact, and an axis, a pad
+or a target shape is known where MegEngine's operators want a parameter.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ __all__ = [
     "DOUBLE",
     "FLOAT",
     "HALF",
+    "INT8",
     "INT32",
     "INT64",
-    "INT8",
-    "UINT16",
     "UINT8",
+    "UINT16",
     "Items",
     "Refused",
     "Value",
@@ -40,14 +40,35 @@ __all__ = [
 FLOAT, UINT8, INT8, UINT16, INT16, INT32, INT64, BOOL, HALF, DOUBLE = 1, 2, 3, 4, 5, 6, 7, 9, 10, 11
 UINT32, UINT64, BF16 = 12, 13, 16
 _GRAPH = {
-    **{FLOAT: "Float32", UINT8: "Uint8", INT8: "Int8", UINT16: "Uint16", INT16: "Int16", INT32: "Int32"},
-    **{INT64: "Int32", BOOL: "Bool", HALF: "Float16", DOUBLE: "Float32", UINT32: "Int32", UINT64: "Int32"},
-    **{BF16: "BFloat16", 21: "Uint8", 22: "Int8", 25: "Uint8", 26: "Int8"},
+    FLOAT: "Float32",
+    UINT8: "Uint8",
+    INT8: "Int8",
+    UINT16: "Uint16",
+    INT16: "Int16",
+    INT32: "Int32",
+    INT64: "Int32",
+    BOOL: "Bool",
+    HALF: "Float16",
+    DOUBLE: "Float32",
+    UINT32: "Int32",
+    UINT64: "Int32",
+    BF16: "BFloat16",
+    21: "Uint8",
+    22: "Int8",
+    25: "Uint8",
+    26: "Int8",
 }
 _COMPUTED = {"BFloat16": "Float32", "Uint16": "Int32"}
 _KINDS = {
-    **{"Float32": FLOAT, "Uint8": UINT8, "Int8": INT8, "Uint16": UINT16, "Int16": INT16, "Int32": INT32},
-    **{"Bool": BOOL, "Float16": HALF, "BFloat16": BF16},
+    "Float32": FLOAT,
+    "Uint8": UINT8,
+    "Int8": INT8,
+    "Uint16": UINT16,
+    "Int16": INT16,
+    "Int32": INT32,
+    "Bool": BOOL,
+    "Float16": HALF,
+    "BFloat16": BF16,
 }
 _EXACT = frozenset((INT32, INT64, BOOL))
 _FEW = 4096

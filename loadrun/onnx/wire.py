@@ -50,7 +50,8 @@ def fields(data: memoryview, base: int = 0) -> Iterator[tuple[int, int, int | me
             size, at = _varint(data, at, base)
             if size > end - at:
                 raise FormatError(
-                    f"a protobuf field of {size} bytes does not fit the {end - at} that are left", offset=where
+                    f"a protobuf field of {size} bytes does not fit the {end - at} that are left",
+                    offset=where,
                 )
             where = base + at
             value, at = data[at : at + size], at + size

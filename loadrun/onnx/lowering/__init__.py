@@ -11,6 +11,7 @@ from . import (  # noqa: F401
     linalg,
     losses,
     norms,
+    padding,
     pooling,
     quantization,
     randomness,

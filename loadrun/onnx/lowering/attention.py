@@ -10,8 +10,8 @@ import numpy as np
 from ... import params as P
 from ...imperative import Tensor
 from ...imperative import emit as e
-from ...imperative.exact_products import product
 from ...imperative.emit import summed
+from ...imperative.exact_products import product
 from ..call import Call, lower
 from ..values import Refused, Value
 from .parts import M, cast, const_like, transposed
@@ -56,7 +56,9 @@ def guarded_softmax(scores: Tensor) -> Tensor:
     return e.elem(M.TRUE_DIV, power, e.elem(M.ADD, total, none))
 
 
-def attended(q: Tensor, k: Tensor, v: Tensor, scale: float, bias: Tensor | None = None, *, guard: bool = True) -> Tensor:
+def attended(
+    q: Tensor, k: Tensor, v: Tensor, scale: float, bias: Tensor | None = None, *, guard: bool = True
+) -> Tensor:
     """softmax(q @ k^T * scale + bias) @ v of float32 (B, H, S, D) tensors with as many heads each."""
     scores = product(e.elem(M.MUL, q, const_like(scale, q)), transposed(k, (0, 1, 3, 2)))
     if bias is not None:
@@ -108,8 +110,8 @@ def _mask_of(c: Call, q: Tensor, k: Tensor, past: int, valid: Tensor | None) -> 
     if valid is not None:
         valid = e.reshape(cast(valid, "int32"), (-1, 1, 1, 1))
         mask.allow(e.compare(_LT, columns, valid))
-    left, right = c.int("left_window_size", -1), c.int("right_window_size", -1)
-    if c.int("is_causal"):
+    left, right = c.number("left_window_size", -1), c.number("right_window_size", -1)
+    if c.number("is_causal"):
         right = 0 if right < 0 else min(right, 0)
     if left < 0 and right < 0:
         return mask.bias
@@ -131,8 +133,8 @@ def _attention(c: Call) -> tuple[Tensor | None, ...]:
     flat = q.ndim == 3
     kind = q._dtype
     if flat:
-        q = heads(q, c.int("q_num_heads"))
-        k, v = (heads(x, c.int("kv_num_heads")) for x in (k, v))
+        q = heads(q, c.number("q_num_heads"))
+        k, v = (heads(x, c.number("kv_num_heads")) for x in (k, v))
     past = 0
     if c.has(4):
         past = c.t(4).shape[2]
@@ -141,17 +143,23 @@ def _attention(c: Call) -> tuple[Tensor | None, ...]:
     group = q._tuple_shape[1] // max(k._tuple_shape[1], 1)
     k, v = (_repeated(cast(x, "float32"), group) for x in (k, v))
     q = cast(q, "float32")
-    scale = c.float("scale", 1.0 / sqrt(q._tuple_shape[3])) if "scale" in c.attributes else 1.0 / sqrt(q._tuple_shape[3])
+    scale = (
+        c.real("scale", 1.0 / sqrt(q._tuple_shape[3]))
+        if "scale" in c.attributes
+        else 1.0 / sqrt(q._tuple_shape[3])
+    )
     root = sqrt(scale)
     scores = product(
         e.elem(M.MUL, q, const_like(root, q)),
         transposed(e.elem(M.MUL, k, const_like(root, k)), (0, 1, 3, 2)),
     )
     shown = [scores]
-    cap = c.float("softcap")
+    cap = c.real("softcap")
     if cap:
         scores = e.elem(
-            M.MUL, const_like(cap, scores), e.elem(M.TANH, e.elem(M.TRUE_DIV, scores, const_like(cap, scores)))
+            M.MUL,
+            const_like(cap, scores),
+            e.elem(M.TANH, e.elem(M.TRUE_DIV, scores, const_like(cap, scores))),
         )
     shown.append(scores)
     valid = c.maybe(6)
@@ -163,7 +171,7 @@ def _attention(c: Call) -> tuple[Tensor | None, ...]:
     shown.append(weights)
     y = product(weights, v)
     y = cast(merged(y) if flat else y, kind)
-    mode = c.int("qk_matmul_output_mode")
+    mode = c.number("qk_matmul_output_mode")
     if mode not in range(4):
         raise Refused(f"qk_matmul_output_mode is {mode}")
     return y, present[0], present[1], cast(shown[mode], kind)
@@ -175,9 +183,9 @@ def _flex(c: Call) -> Tensor:
     kind = c.t(0)._dtype
     group = q._tuple_shape[1] // max(k._tuple_shape[1], 1)
     k, v = _repeated(k, group), _repeated(v, group)
-    scale = c.float("scale") if "scale" in c.attributes else 1.0 / sqrt(q._tuple_shape[3])
+    scale = c.real("scale") if "scale" in c.attributes else 1.0 / sqrt(q._tuple_shape[3])
     scores = e.elem(M.MUL, product(q, transposed(k, (0, 1, 3, 2))), const_like(scale, q))
-    precision = c.int("softmax_precision", 1)
+    precision = c.number("softmax_precision", 1)
     scores = _modified(c, "score_mod", scores, precision)
     weights = _modified(c, "prob_mod", softmax(scores, 3), precision)
     return cast(product(weights, v), kind)
@@ -221,17 +229,17 @@ def _rotary(c: Call) -> Tensor:
     flat = x.ndim == 3
     if flat:
         b, s, f = x.shape
-        count = c.int("num_heads")
+        count = c.number("num_heads")
         x = e.reshape(x, (b, s, count, f // count))
     else:
         x = transposed(x, (0, 2, 1, 3))
-    size = c.int("rotary_embedding_dim") or x._tuple_shape[3]
+    size = c.number("rotary_embedding_dim") or x._tuple_shape[3]
     head = e.subtensor(x, [(3, None, size, None, None)]) if size < x._tuple_shape[3] else x
     if c.has(3):
         at = cast(c.t(3), "int32")
         cos, sin = (e.gather(t, [(0, at)]) for t in (cos, sin))
     cos, sin = (e.add_axes(e.subtensor(t, [(2, None, size // 2, None, None)]), [2]) for t in (cos, sin))
-    y = rotated(head, cos, sin, interleaved=bool(c.int("interleaved")))
+    y = rotated(head, cos, sin, interleaved=bool(c.number("interleaved")))
     if size < x._tuple_shape[3]:
         y = e.concat([y, e.subtensor(x, [(3, size, None, None, None)])], 3)
     return e.reshape(y, c.t(0).shape) if flat else transposed(y, (0, 2, 1, 3))
@@ -244,7 +252,7 @@ def _rotary(c: Call) -> Tensor:
 def _linear(c: Call) -> tuple[Tensor, Tensor]:
     """The recurrent update of (B, H, dk, dv) states, unrolled over time."""
     kind = c.t(0)._dtype
-    n_q, n_kv = c.int("q_num_heads"), c.int("kv_num_heads")
+    n_q, n_kv = c.number("q_num_heads"), c.number("kv_num_heads")
     q, k, v = (cast(c.t(i), "float32") for i in range(3))
     dk = q._tuple_shape[2] // n_q
     dv = v._tuple_shape[2] // n_kv
@@ -252,7 +260,7 @@ def _linear(c: Call) -> tuple[Tensor, Tensor]:
     if steps > 512:
         raise Refused(f"a sequence of {steps} steps; 512 at most are unrolled")
     b = q.shape[0]
-    scale = c.float("scale") or 1.0 / sqrt(dk)
+    scale = c.real("scale") or 1.0 / sqrt(dk)
     state = cast(c.t(3), "float32") if c.has(3) else e.full(const_like(0.0, q), (b, n_kv, dk, dv))
     rule = c.text("update_rule", "gated_delta")
     outs = []
@@ -282,5 +290,3 @@ def _read(q: Tensor, state: Tensor, group: int, scale: float) -> Tensor:
     seen = _repeated(state, group)
     found = e.reduce(e.elem(M.MUL, seen, e.add_axes(q, [3])), P.ReduceMode.SUM, [2])
     return e.elem(M.MUL, const_like(scale, found), found)
-
-

@@ -10,6 +10,7 @@ import numpy as np
 from ... import params as P
 from ...imperative import Tensor, apply, const
 from ...imperative import emit as e
+from ...jit.recording import Recorder
 from ..call import Call, front, lower
 from ..messages import GraphProto
 from ..values import BOOL, INT64, Items, Refused, Value
@@ -54,7 +55,9 @@ def _both(c: Call) -> tuple[Any, ...]:
         def mark(value: Value, ppv: Tensor = ppv, marked: dict[int, Value] = marked) -> Value:
             if id(value) not in marked:
                 stored = value.stored
-                (inside,) = apply("CondExecMark", P.CondExecMark(), inputs=[stored, ppv], n=1, scalar=stored._scalar)
+                (inside,) = apply(
+                    "CondExecMark", P.CondExecMark(), inputs=[stored, ppv], n=1, scalar=stored._scalar
+                )
                 marked[id(value)] = Value(value.kind, inside)
             return marked[id(value)]
 
@@ -73,6 +76,9 @@ def _both(c: Call) -> tuple[Any, ...]:
         (merged,) = apply(
             "CondExecMerge", merge, inputs=[one.stored, other.stored], n=1, scalar=one.stored._scalar
         )
+        if isinstance(merged._session, Recorder) and merged._var is not None:
+            # Data decide which of two shapes it has; while the graph is made the first stands for both.
+            merged._session.found.known.shapes[merged._var.id] = one.stored._sizes()
         results.append(Value(one.kind, merged))
     return tuple(results)
 
@@ -153,13 +159,13 @@ def _empty_or(rows: list[Value], body: GraphProto, i: int) -> Value:
 @lower("Scan", foldable=False)
 def _scan(c: Call) -> tuple[Any, ...]:
     body = c.graph("body")
-    given = [v for v in c.inputs[(1 if c.opset < 9 else 0) :]]
+    given = c.inputs[(1 if c.opset < 9 else 0) :]
     values: list[Value] = []
     for v in given:
         if not isinstance(v, Value):
             raise Refused("an input is missing or a sequence")
         values.append(v)
-    scanned = c.int("num_scan_inputs")
+    scanned = c.number("num_scan_inputs")
     if c.opset < 9:
         return _scan_batches(c, body, values, scanned)
     n = len(values) - scanned

@@ -13,8 +13,8 @@ from ..call import CONTRIB, Call, lower
 from ..values import INT32, Refused, Value
 from .functions import activation
 from .linalg import minus_zero
+from .padding import pad_with
 from .parts import M, cast, const_like, flags, folded
-from .shapes import pad_with
 
 __all__ = ["Window", "convolved", "padding_of", "window_of"]
 
@@ -133,7 +133,7 @@ def _conv(c: Call) -> Tensor:
     x, w = c.t(0), c.t(1)
     window = window_of(c, w._tuple_shape[2:])
     window.pads = padding_of(c, window, x.shape[2:])
-    return _with_bias(convolved(x, w, window, c.int("group", 1)), c.maybe(2))
+    return _with_bias(convolved(x, w, window, c.number("group", 1)), c.maybe(2))
 
 
 @lower("FusedConv", domain=CONTRIB)
@@ -153,12 +153,11 @@ def _fused_conv(c: Call) -> Tensor:
 def _conv_transpose(c: Call) -> Tensor:
     x, w = c.t(0), c.t(1)
     n = x.ndim - 2
-    groups = c.int("group", 1)
+    groups = c.number("group", 1)
     window = window_of(c, w._tuple_shape[2:])
     extra = flags(c.ints("output_padding"), n, 0)
     full = [
-        s * (int(i) - 1) + r
-        for i, s, r in zip(x._tuple_shape[2:], window.strides, window.reach, strict=True)
+        s * (int(i) - 1) + r for i, s, r in zip(x._tuple_shape[2:], window.strides, window.reach, strict=True)
     ]
     pads = _transposed_pads(c, x, window, full, extra)
     if n not in (1, 2, 3):
@@ -216,7 +215,7 @@ def _deform_conv(c: Call) -> Tensor:
         raise Refused("MegEngine's deformable convolution has two axes of space")
     window = window_of(c, w._tuple_shape[2:])
     pads = padding_of(c, window, x.shape[2:])
-    groups = c.int("group", 1)
+    groups = c.number("group", 1)
     if any(a != b for a, b in pads):
         # Padding in front moves positions along; what lies outside counts as zero in both.
         x = pad_with(x, [(0, 0), (0, 0), *pads], "constant")
@@ -242,16 +241,14 @@ def _deform_conv(c: Call) -> Tensor:
 # Integers
 
 
-def exact_convolution(
-    c: Call, x: Tensor, w: Tensor, x_zero: Tensor | None, w_zero: Tensor | None
-) -> Tensor:
+def exact_convolution(c: Call, x: Tensor, w: Tensor, x_zero: Tensor | None, w_zero: Tensor | None) -> Tensor:
     """The int32 convolution of 8-bit tensors without their zero points.
 
     Sums of up to 258 products are exact in float32; longer ones are split by channels, and added as integers.
     """
     window = window_of(c, w._tuple_shape[2:])
     window.pads = padding_of(c, window, x.shape[2:])
-    groups = c.int("group", 1)
+    groups = c.number("group", 1)
     if w_zero is not None and w_zero.ndim == 1 and w_zero._tuple_shape[0] != 1:
         w_zero = e.reshape(w_zero, (-1, *[1] * (w.ndim - 1)))
     a = cast(minus_zero(x, x_zero), "float32")

@@ -28,7 +28,7 @@ def _non_max_suppression(c: Call) -> Value:
         raise Refused(f"{batch} pictures of {classes} classes; {_MOST} at most are unrolled")
     if most <= 0 or not count:
         return Value(INT64, array=np.zeros((0, 3), np.int64))
-    boxes = _corners(boxes, bool(c.int("center_point_box")))
+    boxes = _corners(boxes, bool(c.number("center_point_box")))
     bound = e.reshape(cast(c.t(4), "float32"), (1,)) if c.has(4) else None
     rows = []
     for b in range(batch):

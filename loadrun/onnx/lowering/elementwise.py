@@ -7,10 +7,11 @@ from collections.abc import Callable
 import numpy as np
 
 from ... import params as P
+from ...dtypes import Array
 from ...imperative import Tensor
+from ...imperative import emit as e
 from ...imperative.apply import type_cvt
 from ...lowering import arithmetic as a
-from ...imperative import emit as e
 from ...lowering import logic
 from ..call import Call, front, lower
 from ..tensors import HELD
@@ -26,8 +27,8 @@ _NARROW = ("Int8", "Uint8", "Int16")
 def pair(c: Call) -> tuple[Tensor, Tensor]:
     """Two operands of one type, with the broadcasting of versions before 7 done."""
     x, y = c.t(0), c.t(1)
-    if c.opset < 7 and c.int("broadcast"):
-        at = c.int("axis", x.ndim - y.ndim)
+    if c.opset < 7 and c.number("broadcast"):
+        at = c.number("axis", x.ndim - y.ndim)
         at = front(at, max(x.ndim, 1)) if at < 0 else at
         rest = x.ndim - at - y.ndim
         if rest < 0:
@@ -86,9 +87,9 @@ def _div(c: Call) -> Tensor:
 def _mod(c: Call) -> Tensor:
     x, y = pair(c)
     if x._dtype.is_float:
-        return a.fmod(x, y) if c.int("fmod") else a.remainder(x, y)
+        return a.fmod(x, y) if c.number("fmod") else a.remainder(x, y)
     x, y = widened(x), widened(y)
-    if not c.int("fmod"):
+    if not c.number("fmod"):
         return a.remainder(x, y)
     return e.elem(M.SUB, x, e.elem(M.MUL, truncated(x, y), y))
 
@@ -142,11 +143,7 @@ def _lesser(x: Tensor, y: Tensor) -> Tensor:
 
 
 def _extreme(mode: P.ElemwiseMode, x: Tensor, y: Tensor) -> Tensor:
-    """The larger or smaller of two; of a constant and a tensor the tensor stands last, whose NaN MegEngine keeps."""
-    for one, other in ((x, y), (y, x)):
-        value = e.known(one)
-        if value is not None and not np.isnan(value).any():
-            return e.elem(mode, one, other)
+    """The larger or smaller of two; NaN where one is NaN."""
     return a.maximum(x, y) if mode == M.MAX else a.minimum(x, y)
 
 
@@ -241,7 +238,7 @@ def _isinf(c: Call) -> Tensor:
     x = c.t(0)
     wide = in_float(x)
     up, down = (e.compare(_EQ, wide, const_like(v, wide)) for v in (np.inf, -np.inf))
-    plus, minus = c.int("detect_positive", 1), c.int("detect_negative", 1)
+    plus, minus = c.number("detect_positive", 1), c.number("detect_negative", 1)
     if plus and minus:
         return e.elem(M.OR, up, down)
     if plus:
@@ -259,15 +256,12 @@ def _clip(c: Call) -> Tensor:
     x = c.t(0)
     low = high = None
     if c.opset < 11:
-        low = const_like(c.float("min"), x) if "min" in c.attributes else None
-        high = const_like(c.float("max"), x) if "max" in c.attributes else None
+        low = const_like(c.real("min"), x) if "min" in c.attributes else None
+        high = const_like(c.real("max"), x) if "max" in c.attributes else None
     else:
         low, high = c.maybe(1), c.maybe(2)
-    for mode, bound in ((M.MAX, low), (M.MIN, high)):
-        if bound is not None:
-            bound = e.reshape(bound, ()) if bound.ndim else bound
-            x = e.elem(mode, bound, x) if e.known(bound) is not None else _extreme(mode, x, bound)
-    return x
+    low, high = (v if v is None else e.reshape(v, ()) for v in (low, high))
+    return a.clipped(x, low, high)
 
 
 # Types
@@ -275,7 +269,7 @@ def _clip(c: Call) -> Tensor:
 
 @lower("Cast")
 def _cast(c: Call) -> Value:
-    return converted(c.value(0), c.int("to"))
+    return converted(c.value(0), c.number("to"))
 
 
 @lower("CastLike", foldable=False)
@@ -361,7 +355,9 @@ def _bit_shift(c: Call) -> Tensor:
         if held is None or by is None or not _stays(held, by):
             raise Refused("bits moved up in unsigned 32 and 64-bit integers may leave MegEngine's int32")
     x, y = _broadcasted(x, y)
-    width = const_like({"Uint8": 8, "Int8": 8, "Int16": 16}.get(c.t(0)._dtype.name, 16 if c.kind(0) == 4 else 32), y)
+    width = const_like(
+        {"Uint8": 8, "Int8": 8, "Int16": 16}.get(c.t(0)._dtype.name, 16 if c.kind(0) == 4 else 32), y
+    )
     # A negative number of bits counts as more than there are.
     zero = const_like(0, y)
     inside = e.elem(M.AND, e.compare(_LT, y, width), e.compare(_LEQ, zero, y))
@@ -370,12 +366,10 @@ def _bit_shift(c: Call) -> Tensor:
     return logic.right_shift(x, e.where(inside, y, const_like(31, y)))
 
 
-def _stays(x: np.ndarray, by: np.ndarray) -> bool:  # type: ignore[type-arg]
+def _stays(x: Array, by: Array) -> bool:
     return bool((x.astype(float) * 2.0 ** by.astype(float) < 2.0**31).all())
 
 
 def _broadcasted(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     shape = e.broadcast_shape([x, y])
     return e.broadcast(x, shape), e.broadcast(y, shape)
-
-

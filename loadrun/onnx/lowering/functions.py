@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from ... import params as P
 from ...imperative import Tensor
-from ...lowering import arithmetic as a
 from ...imperative import emit as e
+from ...lowering import arithmetic as a
 from ..call import Call, lower
 from .parts import M, cast, const_like, floats
 
@@ -16,10 +16,26 @@ __all__ = ["activation", "celu", "elu", "gelu_tanh", "hard_sigmoid", "relu"]
 _LT = P.ElemwiseMultiTypeMode.LT
 
 _MODES = {
-    **{"Acos": M.ACOS, "Acosh": M.ACOSH, "Asin": M.ASIN, "Asinh": M.ASINH, "Atanh": M.ATANH},
-    **{"Ceil": M.CEIL, "Cos": M.COS, "Cosh": M.COSH, "Erf": M.ERF, "Exp": M.EXP, "Floor": M.FLOOR},
-    **{"Log": M.LOG, "Sigmoid": M.SIGMOID, "Sin": M.SIN, "Sinh": M.SINH, "Softplus": M.SOFTPLUS},
-    **{"Sqrt": M.SQRT, "Tan": M.TAN, "Tanh": M.TANH, "HardSwish": M.H_SWISH},
+    "Acos": M.ACOS,
+    "Acosh": M.ACOSH,
+    "Asin": M.ASIN,
+    "Asinh": M.ASINH,
+    "Atanh": M.ATANH,
+    "Ceil": M.CEIL,
+    "Cos": M.COS,
+    "Cosh": M.COSH,
+    "Erf": M.ERF,
+    "Exp": M.EXP,
+    "Floor": M.FLOOR,
+    "Log": M.LOG,
+    "Sigmoid": M.SIGMOID,
+    "Sin": M.SIN,
+    "Sinh": M.SINH,
+    "Softplus": M.SOFTPLUS,
+    "Sqrt": M.SQRT,
+    "Tan": M.TAN,
+    "Tanh": M.TANH,
+    "HardSwish": M.H_SWISH,
 }
 
 
@@ -44,8 +60,10 @@ def _reciprocal(c: Call) -> Tensor:
 
 
 def relu(x: Tensor) -> Tensor:
-    """The larger of 0 and `x`; in this order MegEngine keeps NaN, which its RELU makes 0."""
-    return e.elem(M.MAX, const_like(0, x), x)
+    """The larger of 0 and `x`. MegEngine's RELU makes 0 of NaN: divided by whether x equals itself it is NaN again."""
+    if not x._dtype.is_float:
+        return e.elem(M.MAX, const_like(0, x), x)
+    return e.elem(M.TRUE_DIV, e.elem(M.RELU, x), e.elem(M.EQ, x, x))
 
 
 @lower("Relu")
@@ -55,8 +73,7 @@ def _relu(c: Call) -> Tensor:
 
 def _parts(x: Tensor) -> tuple[Tensor, Tensor]:
     """The positive and the negative part."""
-    zero = const_like(0, x)
-    return e.elem(M.MAX, zero, x), e.elem(M.MIN, zero, x)
+    return relu(x), e.elem(M.MIN, const_like(0, x), x)
 
 
 def elu(x: Tensor, alpha: float) -> Tensor:
@@ -67,7 +84,7 @@ def elu(x: Tensor, alpha: float) -> Tensor:
 
 @lower("Elu")
 def _elu(c: Call) -> Tensor:
-    return elu(c.t(0), c.float("alpha", 1.0))
+    return elu(c.t(0), c.real("alpha", 1.0))
 
 
 def celu(x: Tensor, alpha: float) -> Tensor:
@@ -79,22 +96,22 @@ def celu(x: Tensor, alpha: float) -> Tensor:
 
 @lower("Celu")
 def _celu(c: Call) -> Tensor:
-    return celu(c.t(0), c.float("alpha", 1.0))
+    return celu(c.t(0), c.real("alpha", 1.0))
 
 
 @lower("Selu")
 def _selu(c: Call) -> Tensor:
     x = c.t(0)
     old = c.opset < 6
-    alpha = c.float("alpha", 1.6732 if old else 1.67326319217681884765625)
-    gamma = c.float("gamma", 1.0507 if old else 1.05070102214813232421875)
+    alpha = c.real("alpha", 1.6732 if old else 1.67326319217681884765625)
+    gamma = c.real("gamma", 1.0507 if old else 1.05070102214813232421875)
     return e.elem(M.MUL, const_like(gamma, x), elu(x, alpha))
 
 
 @lower("LeakyRelu")
 def _leaky(c: Call) -> Tensor:
     x = c.t(0)
-    return e.elem(M.PRELU, x, const_like(c.float("alpha", 0.01), x))
+    return e.elem(M.PRELU, x, const_like(c.real("alpha", 0.01), x))
 
 
 @lower("PRelu")
@@ -111,19 +128,19 @@ def _prelu(c: Call) -> Tensor:
 @lower("ThresholdedRelu")
 def _thresholded(c: Call) -> Tensor:
     x = c.t(0)
-    alpha = const_like(c.float("alpha", 1.0), x)
+    alpha = const_like(c.real("alpha", 1.0), x)
     return e.with_nan_of(e.elem(M.COND_LT_MOV, alpha, x, x), x)
 
 
 def hard_sigmoid(x: Tensor, alpha: float, beta: float) -> Tensor:
     """alpha * x + beta between 0 and 1."""
     line = e.elem(M.ADD, e.elem(M.MUL, const_like(alpha, x), x), const_like(beta, x))
-    return e.elem(M.MIN, const_like(1, x), e.elem(M.MAX, const_like(0, x), line))
+    return a.clipped(line, const_like(0, x), const_like(1, x))
 
 
 @lower("HardSigmoid")
 def _hard_sigmoid(c: Call) -> Tensor:
-    return hard_sigmoid(c.t(0), c.float("alpha", 0.2), c.float("beta", 0.5))
+    return hard_sigmoid(c.t(0), c.real("alpha", 0.2), c.real("beta", 0.5))
 
 
 @lower("Softsign")
@@ -139,7 +156,7 @@ def softsign(x: Tensor) -> Tensor:
 @lower("Shrink")
 def _shrink(c: Call) -> Tensor:
     x = floats(c.t(0))
-    bound, bias = const_like(c.float("lambd", 0.5), x), const_like(c.float("bias"), x)
+    bound, bias = const_like(c.real("lambd", 0.5), x), const_like(c.real("bias"), x)
     up = e.elem(M.COND_LT_MOV, bound, x, e.elem(M.SUB, x, bias))
     below = e.elem(M.COND_LT_MOV, x, e.elem(M.NEGATE, bound), e.elem(M.ADD, x, bias))
     return e.elem(M.ADD, up, below)
@@ -153,12 +170,12 @@ def _mish(c: Call) -> Tensor:
 
 @lower("Swish")
 def _swish(c: Call) -> Tensor:
-    return swish(c.t(0), c.float("alpha", 1.0))
+    return swish(c.t(0), c.real("alpha", 1.0))
 
 
 @lower("QuickGelu", domain="com.microsoft")
 def _quick_gelu(c: Call) -> Tensor:
-    return swish(c.t(0), c.float("alpha", 1.702))
+    return swish(c.t(0), c.real("alpha", 1.702))
 
 
 def swish(x: Tensor, alpha: float) -> Tensor:
@@ -170,7 +187,7 @@ def swish(x: Tensor, alpha: float) -> Tensor:
 
 @lower("SwiGLU")
 def _swiglu(c: Call) -> Tensor:
-    return e.elem(M.MUL, swish(c.t(0), c.float("alpha", 1.0)), c.t(1))
+    return e.elem(M.MUL, swish(c.t(0), c.real("alpha", 1.0)), c.t(1))
 
 
 def gelu_tanh(x: Tensor) -> Tensor:

@@ -27,7 +27,11 @@ def from_front(index: Tensor, size: int) -> Tensor:
     index = cast(index, "int32")
     value = e.known(index)
     if value is not None and not isinstance(size, Dim):
-        return const(np.where(value < 0, value + int(size), value).astype(np.int32)) if (value < 0).any() else index
+        return (
+            const(np.where(value < 0, value + int(size), value).astype(np.int32))
+            if (value < 0).any()
+            else index
+        )
     if value is not None and not (value < 0).any():
         return index
     below = e.elem(M.COND_LT_MOV, index, const_like(0, index), e.like(size, index))
@@ -37,9 +41,10 @@ def from_front(index: Tensor, size: int) -> Tensor:
 def _checked(c: Call, i: int, size: int) -> None:
     """Refuse constant positions that lie outside."""
     held = c.value(i).constant()
-    if held is not None and held.size and not isinstance(size, Dim):
-        if int(held.max()) >= int(size) or int(held.min()) < -int(size):
-            raise Refused(f"a position lies outside the {int(size)} that there are")
+    if held is None or not held.size or isinstance(size, Dim):
+        return
+    if int(held.max()) >= int(size) or int(held.min()) < -int(size):
+        raise Refused(f"a position lies outside the {int(size)} that there are")
 
 
 @lower("Gather")
@@ -68,15 +73,13 @@ def _gather_elements(c: Call) -> Tensor:
 
 def _batch_ids(shape: Sequence[int], batch: int, rank: int) -> list[Tensor]:
     """Positions along the first axes, which broadcast to `rank` axes."""
-    return [
-        e.reshape(e.arange(shape[b]), [-1 if i == b else 1 for i in range(rank)]) for b in range(batch)
-    ]
+    return [e.reshape(e.arange(shape[b]), [-1 if i == b else 1 for i in range(rank)]) for b in range(batch)]
 
 
 @lower("GatherND")
 def _gather_nd(c: Call) -> Tensor:
     x, at = c.t(0), cast(c.t(1), "int32")
-    batch = c.int("batch_dims")
+    batch = c.number("batch_dims")
     depth = at._tuple_shape[-1]
     rank = at.ndim - 1
     ids = _batch_ids(x.shape, batch, rank)
@@ -131,7 +134,9 @@ def _rounds(at: Tensor) -> list[Tensor]:
     if held is None:
         count = at._tuple_shape[0]
         if count > _MOST_STEPS:
-            raise Refused(f"{count} positions that data decide are combined one by one; {_MOST_STEPS} at most")
+            raise Refused(
+                f"{count} positions that data decide are combined one by one; {_MOST_STEPS} at most"
+            )
         return [const(np.array([i], np.int32)) for i in range(count)]
     seen: dict[int, int] = {}
     rounds: list[list[int]] = []
@@ -228,7 +233,7 @@ def _one_hot(c: Call) -> Tensor:
 @lower("ReverseSequence")
 def _reverse_sequence(c: Call) -> Tensor:
     x, lengths = c.t(0), cast(c.t(1), "int32")
-    batch, time = c.int("batch_axis", 1), c.int("time_axis", 0)
+    batch, time = c.number("batch_axis", 1), c.number("time_axis", 0)
     shape = [1] * x.ndim
     shape[batch] = -1
     length = e.reshape(lengths, shape)
@@ -268,13 +273,13 @@ def _top_k(c: Call) -> tuple[Tensor, Value]:
     axis = c.axis("axis", -1, x.ndim)
     k: int | Tensor
     if c.opset < 10:
-        k = c.int("k")
+        k = c.number("k")
     else:
         known = c.value(1).constant()
         k = int(known.reshape(-1)[0]) if known is not None else c.sizes(1, "k")[0]
     if int(k) > x._tuple_shape[axis]:
         raise Refused(f"k is {int(k)}, the axis has {x._tuple_shape[axis]}")
-    at = sliced(ordered(x, axis, bool(c.int("largest", 1))), axis, 0, k)
+    at = sliced(ordered(x, axis, bool(c.number("largest", 1))), axis, 0, k)
     return along(x, at, axis), Value(INT64, at)
 
 
@@ -332,7 +337,9 @@ def _uniques(c: Call, rows: Tensor, keys: Tensor, back: list[int]) -> tuple[Tens
     """Different rows, where each comes first, which one every row is, and how often each comes."""
     n = keys._tuple_shape[0]
     if keys._tuple_shape[1] > 256:
-        raise Refused(f"rows of {keys._tuple_shape[1]} elements; 256 at most can be sorted one key after another")
+        raise Refused(
+            f"rows of {keys._tuple_shape[1]} elements; 256 at most can be sorted one key after another"
+        )
     # Ordered by the last column first; every order keeps that of equal ones.
     place = e.arange(n)
     for column in range(keys._tuple_shape[1] - 1, -1, -1):
@@ -349,7 +356,7 @@ def _uniques(c: Call, rows: Tensor, keys: Tensor, back: list[int]) -> tuple[Tens
     starts = _places(cast(fresh, "bool"))
     first = e.gather(place, [(0, starts)])
     inverse = e.scatter(place, e.elem(M.SUB, group, const_like(1, group)), [(0, place)])
-    if not c.int("sorted", 1):
+    if not c.number("sorted", 1):
         by = ordered(first, 0, False)
         first = e.gather(first, [(0, by)])
         rank = e.scatter(by, e.arange(by.shape[0]), [(0, by)])
@@ -365,5 +372,3 @@ def _running(x: Tensor) -> Tensor:
     from ...lowering.reductions import cumulated  # for start-up
 
     return cumulated(x, 0)
-
-

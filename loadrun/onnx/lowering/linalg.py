@@ -44,11 +44,11 @@ def _fused_matmul(c: Call) -> Tensor:
     x, y = c.t(0), c.t(1)
     sides = []
     for t, name in ((x, "A"), (y, "B")):
-        if c.int(f"transBatch{name}"):
+        if c.number(f"transBatch{name}"):
             raise Refused(f"it transposes batches (transBatch{name})")
-        sides.append(_turned(t) if c.int(f"trans{name}") and t.ndim > 1 else t)
+        sides.append(_turned(t) if c.number(f"trans{name}") and t.ndim > 1 else t)
     found = matmul(*sides)
-    alpha = c.float("alpha", 1.0)
+    alpha = c.real("alpha", 1.0)
     return found if alpha == 1.0 else e.elem(M.MUL, const_like(alpha, found), found)
 
 
@@ -96,16 +96,16 @@ def _scaled(x: Tensor, factor: float) -> Tensor:
 @lower("Gemm")
 def _gemm(c: Call) -> Tensor:
     bias = c.maybe(2)
-    if bias is not None and c.opset < 7 and not c.int("broadcast"):
+    if bias is not None and c.opset < 7 and not c.number("broadcast"):
         e.broadcast_shape([bias])
     return gemm(
         c.t(0),
         c.t(1),
         bias,
-        alpha=c.float("alpha", 1.0),
-        beta=c.float("beta", 1.0),
-        turn_x=bool(c.int("transA")),
-        turn_y=bool(c.int("transB")),
+        alpha=c.real("alpha", 1.0),
+        beta=c.real("beta", 1.0),
+        turn_x=bool(c.number("transA")),
+        turn_y=bool(c.number("transB")),
     )
 
 
@@ -113,7 +113,7 @@ def _gemm(c: Call) -> Tensor:
 def _fused_gemm(c: Call) -> Tensor:
     found = _gemm(c)
     name = c.text("activation")
-    alpha = c.float("activation_alpha") if "activation_alpha" in c.attributes else None
+    alpha = c.real("activation_alpha") if "activation_alpha" in c.attributes else None
     return activation(name, found, alpha) if name else found
 
 
@@ -176,9 +176,7 @@ def _eliminated(rows: Tensor, n: int) -> tuple[Tensor, Tensor]:
     from ...imperative import apply1  # for start-up
 
     column = e.subtensor(rows, [(2, None, None, None, 0)])
-    at = e.drop_axes(
-        apply1("Argmax", P.Axis(axis=1), inputs=[e.elem(M.ABS, column)], scalar=False), [1]
-    )
+    at = e.drop_axes(apply1("Argmax", P.Axis(axis=1), inputs=[e.elem(M.ABS, column)], scalar=False), [1])
     batch = e.arange(rows.shape[0])
     best = e.gather(rows, [(0, batch), (1, at)])
     pivot = e.subtensor(best, [(1, None, None, None, 0)])

@@ -24,7 +24,7 @@ def _negative_log_likelihood(c: Call, x: Tensor, target: Tensor, weight: Tensor 
     at = cast(target, "int32")
     counted: Tensor | None = None
     if "ignore_index" in c.attributes:
-        ignored = e.compare(_EQ, at, const_like(c.int("ignore_index"), at))
+        ignored = e.compare(_EQ, at, const_like(c.number("ignore_index"), at))
         at = e.where(ignored, const_like(0, at), at)
         counted = cast(e.logical_not(ignored), x._dtype)
     taken = e.drop_axes(along(x, e.add_axes(at, [1]), 1), [1])
@@ -70,17 +70,20 @@ def _cross_entropy(c: Call) -> tuple[Tensor, Tensor]:
 def _dropout(c: Call) -> tuple[Value | Tensor, ...]:
     x = c.value(0)
     training = False
-    ratio = c.float("ratio", 0.5)
+    ratio = c.real("ratio", 0.5)
     if c.opset >= 12:
         ratio = float(c.constant(1, "ratio").item()) if c.has(1) else 0.5
         training = bool(c.constant(2, "training mode").item()) if c.has(2) else False
     elif c.opset < 7:
-        training = not c.int("is_test")
+        training = not c.number("is_test")
     if training and ratio:
-        param = P.Dropout(drop_prob=ratio, seed=c.int("seed"))
+        param = P.Dropout(drop_prob=ratio, seed=c.number("seed"))
         y = apply("Dropout", param, inputs=[x.tensor], n=2, scalar=False)[0]
         if len(c.wanted) > 1 and c.wanted[1]:
             raise Refused("the mask of values that are dropped at random is asked for")
         return (y,)
-    return x, Value(BOOL, e.full(cast(const_like(1, x.tensor), "bool"), x.shape) if x.rank else None,
-                    array=None if x.rank else np.array(True))
+    return x, Value(
+        BOOL,
+        e.full(cast(const_like(1, x.tensor), "bool"), x.shape) if x.rank else None,
+        array=None if x.rank else np.array(True),
+    )

@@ -17,8 +17,8 @@ def weight_of(c: Call) -> Tensor:
 
     B is (N, blocks, bytes of a block), scales (N, blocks), zero points packed like B or none (the middle then).
     """
-    bits, block = c.int("bits", 4), c.int("block_size")
-    k, n = c.int("K"), c.int("N")
+    bits, block = c.number("bits", 4), c.number("block_size")
+    k, n = c.number("K"), c.number("N")
     if bits not in (4, 8) or block < 1 or c.has(4):
         raise Refused(f"weights of {bits} bits, or with a group index, cannot be expressed")
     blocks = -(-k // block)

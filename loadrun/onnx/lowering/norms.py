@@ -10,9 +10,10 @@ from ...imperative import emit as e
 from ...imperative.emit import summed
 from ..call import CONTRIB, Call, lower
 from ..values import FLOAT, Refused, Value
+from .padding import pad_with
 from .parts import M, cast, const_like, folded
 from .reductions import mean
-from .shapes import pad_with, sliced
+from .shapes import sliced
 
 __all__ = ["per_channel", "rms_normalized", "standardized"]
 
@@ -39,15 +40,15 @@ def _batch_norm(c: Call) -> Tensor | tuple[Tensor, ...]:
     x = c.t(0)
     kind = x._dtype
     wide = cast(x, "float32")
-    eps = c.float("epsilon", 1e-5)
+    eps = c.real("epsilon", 1e-5)
     given = [folded(lambda v: cast(v, "float32"), c.t(i)) for i in range(1, 5)]
     rank = max(x.ndim, 2)
-    if c.opset < 9 and not c.int("spatial", 1):
+    if c.opset < 9 and not c.number("spatial", 1):
         given = [e.add_axes(v, [0]) for v in given]
     else:
         given = [per_channel(v, rank) for v in given]
     scale, bias, middle, variance = given
-    training = c.int("training_mode") if c.opset >= 14 else (c.opset < 7 and not c.int("is_test", 1))
+    training = c.number("training_mode") if c.opset >= 14 else (c.opset < 7 and not c.number("is_test", 1))
     if not training:
         factor = folded(
             lambda s, v: e.elem(M.TRUE_DIV, s, e.elem(M.SQRT, e.elem(M.ADD, v, const_like(eps, v)))),
@@ -59,10 +60,12 @@ def _batch_norm(c: Call) -> Tensor | tuple[Tensor, ...]:
     axes = [i for i in range(x.ndim) if i != 1]
     y, now, _ = standardized(wide, axes, eps)
     spread = mean(e.elem(M.SQUARE, e.elem(M.SUB, wide, now)), axes)
-    keep = c.float("momentum", 0.9)
+    keep = c.real("momentum", 0.9)
     running = []
     for i, (old, new) in enumerate(((middle, now), (variance, spread))):
-        mixed = e.elem(M.ADD, e.elem(M.MUL, old, const_like(keep, old)), e.elem(M.MUL, new, const_like(1 - keep, new)))
+        mixed = e.elem(
+            M.ADD, e.elem(M.MUL, old, const_like(keep, old)), e.elem(M.MUL, new, const_like(1 - keep, new))
+        )
         running.append(cast(e.flat(mixed), c.t(3 + i)._dtype))
     return (cast(e.elem(M.ADD, e.elem(M.MUL, y, scale), bias), kind), *running)
 
@@ -71,7 +74,7 @@ def _batch_norm(c: Call) -> Tensor | tuple[Tensor, ...]:
 def _instance_norm(c: Call) -> Tensor:
     x = c.t(0)
     wide = cast(x, "float32")
-    y, _, _ = standardized(wide, range(2, x.ndim), c.float("epsilon", 1e-5))
+    y, _, _ = standardized(wide, range(2, x.ndim), c.real("epsilon", 1e-5))
     scale, bias = (per_channel(cast(c.t(i), "float32"), x.ndim) for i in (1, 2))
     return cast(e.elem(M.ADD, e.elem(M.MUL, y, scale), bias), x._dtype)
 
@@ -79,12 +82,12 @@ def _instance_norm(c: Call) -> Tensor:
 @lower("GroupNormalization")
 def _group_norm(c: Call) -> Tensor:
     x, scale, bias = c.t(0), cast(c.t(1), "float32"), cast(c.t(2), "float32")
-    groups = c.int("num_groups")
+    groups = c.number("num_groups")
     shape = x.shape
     if groups < 1 or int(shape[1]) % groups:
         raise Refused(f"{int(shape[1])} channels in {groups} groups")
     parted = e.reshape(cast(x, "float32"), (shape[0], groups, -1))
-    y, _, _ = standardized(parted, [2], c.float("epsilon", 1e-5))
+    y, _, _ = standardized(parted, [2], c.real("epsilon", 1e-5))
     if c.opset < 21:
         each = [folded(lambda v: e.reshape(v, (1, -1, 1)), v) for v in (scale, bias)]
         y = e.reshape(e.elem(M.ADD, e.elem(M.MUL, y, each[0]), each[1]), shape)
@@ -96,7 +99,7 @@ def _group_norm(c: Call) -> Tensor:
 
 @lower("LayerNormalization")
 def _layer_norm(c: Call) -> tuple[Tensor | Value, ...]:
-    return _layer_normalized(c, c.t(0), c.t(1), c.maybe(2), c.int("axis", -1), c.float("epsilon", 1e-5))
+    return _layer_normalized(c, c.t(0), c.t(1), c.maybe(2), c.number("axis", -1), c.real("epsilon", 1e-5))
 
 
 def _layer_normalized(
@@ -115,7 +118,7 @@ def _skip_layer_norm(c: Call) -> tuple[Tensor | Value | None, ...]:
     total = e.elem(M.ADD, c.t(0), c.t(1))
     if c.has(4):
         total = e.elem(M.ADD, total, c.t(4))
-    found = _layer_normalized(c, total, c.t(2), c.maybe(3), -1, c.float("epsilon", 1e-12))
+    found = _layer_normalized(c, total, c.t(2), c.maybe(3), -1, c.real("epsilon", 1e-12))
     return (*found, total)
 
 
@@ -124,7 +127,7 @@ def _skip_simplified(c: Call) -> tuple[Tensor | None, ...]:
     total = e.elem(M.ADD, c.t(0), c.t(1))
     if c.has(3):
         total = e.elem(M.ADD, total, c.t(3))
-    y = rms_normalized(total, [total.ndim - 1], c.t(2), c.float("epsilon", 1e-12))
+    y = rms_normalized(total, [total.ndim - 1], c.t(2), c.real("epsilon", 1e-12))
     return y, None, None, total
 
 
@@ -140,7 +143,7 @@ def rms_normalized(x: Tensor, axes: list[int], scale: Tensor, eps: float) -> Ten
 def _rms_norm(c: Call) -> Tensor:
     x = c.t(0)
     axis = c.axis("axis", -1, x.ndim)
-    return rms_normalized(x, list(range(axis, x.ndim)), c.t(1), c.float("epsilon", 1e-5))
+    return rms_normalized(x, list(range(axis, x.ndim)), c.t(1), c.real("epsilon", 1e-5))
 
 
 @lower("SimplifiedLayerNormalization")
@@ -154,7 +157,7 @@ def _lp_norm(c: Call) -> Tensor:
     x = c.t(0)
     axis = c.axis("axis", -1, x.ndim)
     wide = cast(x, "float32")
-    if c.int("p", 2) == 1:
+    if c.number("p", 2) == 1:
         size = summed(e.elem(M.ABS, wide), [axis], True)
     else:
         size = e.elem(M.SQRT, summed(e.elem(M.SQUARE, wide), [axis], True))
@@ -177,7 +180,7 @@ def _mean_variance(c: Call) -> Tensor:
 def _lrn(c: Call) -> Tensor:
     """x / (bias + alpha / size * sum of squares of the channels around) ** beta."""
     x = cast(c.t(0), "float32")
-    size = c.int("size")
+    size = c.number("size")
     before = (size - 1) // 2
     widths = [(0, 0)] * x.ndim
     widths[1] = (before, size - 1 - before)
@@ -186,9 +189,7 @@ def _lrn(c: Call) -> Tensor:
     total = sliced(square, 1, 0, n)
     for k in range(1, size):
         total = e.elem(M.ADD, total, sliced(square, 1, k, k + n))
-    scale = e.elem(M.MUL, const_like(c.float("alpha", 1e-4) / size, total), total)
-    base = e.elem(M.ADD, scale, const_like(c.float("bias", 1.0), scale))
-    root = e.elem(M.POW, base, const_like(c.float("beta", 0.75), base))
+    scale = e.elem(M.MUL, const_like(c.real("alpha", 1e-4) / size, total), total)
+    base = e.elem(M.ADD, scale, const_like(c.real("bias", 1.0), scale))
+    root = e.elem(M.POW, base, const_like(c.real("beta", 0.75), base))
     return cast(e.elem(M.TRUE_DIV, x, root), c.t(0)._dtype)
-
-

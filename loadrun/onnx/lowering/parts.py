@@ -12,7 +12,20 @@ from ...imperative import Tensor, const, suspended
 from ...imperative import emit as e
 from ...lowering.arithmetic import maximum
 
-__all__ = ["M", "as_rank", "cast", "const_like", "eps_guard", "flags", "floats", "folded", "half_safe", "in_float", "limits", "transposed"]
+__all__ = [
+    "M",
+    "as_rank",
+    "cast",
+    "const_like",
+    "eps_guard",
+    "flags",
+    "floats",
+    "folded",
+    "half_safe",
+    "in_float",
+    "limits",
+    "transposed",
+]
 
 M = P.ElemwiseMode
 cast = e.cast
@@ -57,8 +70,6 @@ def limits(kind: int) -> tuple[int, int]:
 def eps_guard(x: Tensor, least: float) -> Tensor:
     """At least a small number, so that it can divide."""
     return maximum(x, const_like(least, x))
-
-
 
 
 def folded(func: Callable[..., Tensor], *xs: Tensor) -> Tensor:

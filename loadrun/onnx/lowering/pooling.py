@@ -13,9 +13,10 @@ from ...imperative import emit as e
 from ..call import Call, lower
 from ..values import INT64, Refused, Value
 from .convolution import Window, padding_of, window_of
+from .padding import pad_with
 from .parts import M, cast, const_like
 from .reductions import extreme, mean
-from .shapes import pad_with, product
+from .shapes import product
 
 __all__ = ["averaged", "pooling_window"]
 
@@ -35,7 +36,7 @@ def pooling_window(c: Call, x: Tensor) -> tuple[Window, list[tuple[int, int]]]:
         if room < 0:
             raise Refused(f"a window of {reach} is larger than what it moves over ({size + a + b})")
         steps = room // s
-        if c.int("ceil_mode"):
+        if c.number("ceil_mode"):
             steps = -(-room // s)
             # A window that would begin behind the data and the pads in front is left out.
             if steps * s >= size + a:
@@ -104,8 +105,8 @@ def _max_with_places(
     n = x.ndim - 2
     widths = _widths(window.pads, beyond)
     sizes = x._tuple_shape[2:]
-    order = "F" if c.int("storage_order") else "C"
-    grid = np.arange(int(np.prod(sizes)), dtype=np.int32).reshape(sizes, order=order)
+    cells = np.arange(int(np.prod(sizes)), dtype=np.int32)
+    grid = cells.reshape(sizes, order="F") if c.number("storage_order") else cells.reshape(sizes)
     grid = np.pad(grid, widths[2:], constant_values=-1)
     padded = pad_with(x, widths, "constant", _lowest(x))
     values, places = [], []
@@ -171,14 +172,14 @@ def _summed(x: Tensor, window: Window) -> Tensor:
 def _average_pool(c: Call) -> Tensor:
     x = c.t(0)
     window, beyond = pooling_window(c, x)
-    return averaged(x, window, beyond, include=bool(c.int("count_include_pad")))
+    return averaged(x, window, beyond, include=bool(c.number("count_include_pad")))
 
 
 @lower("LpPool")
 def _lp_pool(c: Call) -> Tensor:
     x = c.t(0)
     window, beyond = pooling_window(c, x)
-    p = c.int("p", 2) if c.opset >= 2 else c.float("p", 2.0)
+    p = c.number("p", 2) if c.opset >= 2 else c.real("p", 2.0)
     wide = pad_with(_power(cast(x, "float32"), p), _widths(window.pads, beyond), "constant")
     return cast(_root(_summed(wide, window), p), x._dtype)
 
@@ -218,7 +219,7 @@ def _global_max(c: Call) -> Tensor:
 @lower("GlobalLpPool")
 def _global_lp(c: Call) -> Tensor:
     x = c.t(0)
-    p = c.int("p", 2) if c.opset >= 2 else c.float("p", 2.0)
+    p = c.number("p", 2) if c.opset >= 2 else c.real("p", 2.0)
     total = e.reduce(_power(cast(x, "float32"), p), P.ReduceMode.SUM, _space(x))
     return cast(e.add_axes(_root(total, p), _space(x)), x._dtype)
 

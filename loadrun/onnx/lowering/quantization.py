@@ -45,7 +45,7 @@ def _spread(v: Tensor, x: Tensor, axis: int, block: int) -> Tensor:
 
 
 def _axis(c: Call, x: Tensor) -> int:
-    return front(c.int("axis", 1), x.ndim) if x.ndim > 1 else 0
+    return front(c.number("axis", 1), x.ndim) if x.ndim > 1 else 0
 
 
 def quantized(x: Tensor, scale: Tensor, zero: Tensor | None, to: int) -> Tensor:
@@ -75,9 +75,9 @@ def dequantized(x: Tensor, scale: Tensor, zero: Tensor | None) -> Tensor:
 @lower("QuantizeLinear", domain=CONTRIB)
 def _quantize(c: Call) -> Value:
     x = c.t(0)
-    kind = c.kind(2) if c.has(2) else c.int("output_dtype") or UINT8
+    kind = c.kind(2) if c.has(2) else c.number("output_dtype") or UINT8
     graph_type(kind)
-    axis, block = _axis(c, x), c.int("block_size")
+    axis, block = _axis(c, x), c.number("block_size")
     scale = _spread(cast(c.t(1), "float32"), x, axis, block)
     zero = None if not c.has(2) else _spread(c.t(2), x, axis, block)
     return Value(kind, quantized(cast(x, "float32"), scale, zero, kind))
@@ -87,8 +87,8 @@ def _quantize(c: Call) -> Value:
 @lower("DequantizeLinear", domain=CONTRIB)
 def _dequantize(c: Call) -> Value:
     x = c.t(0)
-    kind = c.int("output_dtype") or c.kind(1)
-    axis, block = _axis(c, x), c.int("block_size")
+    kind = c.number("output_dtype") or c.kind(1)
+    axis, block = _axis(c, x), c.number("block_size")
     scale = _spread(c.t(1), x, axis, block)
     zero = None if not c.has(2) else _spread(c.t(2), x, axis, block)
     found = dequantized(x, scale, zero)
@@ -163,9 +163,7 @@ def _qlinear_conv(c: Call) -> Value:
 @lower("MatMulIntegerToFloat", domain=CONTRIB)
 def _matmul_to_float(c: Call) -> Value:
     total = exact_product(c.t(0), c.t(1), _zero(c, 4), _zero(c, 5))
-    found = e.elem(
-        M.MUL, cast(total, "float32"), e.elem(M.MUL, _single(c.t(2)), _single(c.t(3)))
-    )
+    found = e.elem(M.MUL, cast(total, "float32"), e.elem(M.MUL, _single(c.t(2)), _single(c.t(3))))
     return Value(FLOAT, e.elem(M.ADD, found, c.t(6)) if c.has(6) else found)
 
 
@@ -196,7 +194,7 @@ def _qlinear_sigmoid(c: Call) -> Value:
 
 @lower("QLinearLeakyRelu", domain=CONTRIB)
 def _qlinear_leaky(c: Call) -> Value:
-    alpha = c.float("alpha", 0.01)
+    alpha = c.real("alpha", 0.01)
     return _through_float(c, 3, lambda x: e.elem(M.PRELU, x, const_like(alpha, x)))
 
 
@@ -209,19 +207,19 @@ def _qlinear_softmax(c: Call) -> Value:
 
 @lower("QLinearGlobalAveragePool", domain=CONTRIB)
 def _qlinear_global(c: Call) -> Value:
-    if c.int("channels_last"):
+    if c.number("channels_last"):
         return _through_float(c, 3, lambda x: mean(x, list(range(1, x.ndim - 1))))
     return _through_float(c, 3, lambda x: mean(x, list(range(2, x.ndim))))
 
 
 @lower("QLinearAveragePool", domain=CONTRIB)
 def _qlinear_average(c: Call) -> Value:
-    if c.int("channels_last"):
+    if c.number("channels_last"):
         raise Refused("its channels are last")
 
     def pool(x: Tensor) -> Tensor:
         window, beyond = pooling_window(c, x)
-        return averaged(x, window, beyond, include=bool(c.int("count_include_pad")))
+        return averaged(x, window, beyond, include=bool(c.number("count_include_pad")))
 
     return _through_float(c, 3, pool)
 
@@ -249,7 +247,7 @@ def _qlinear_concat(c: Call) -> Value:
     parts = []
     for i in range(2, len(c.inputs), 3):
         parts.append(dequantized(c.t(i), _single(c.t(i + 1)), _zero(c, i + 2)))
-    whole = joined(parts, front(c.int("axis"), parts[0].ndim))
+    whole = joined(parts, front(c.number("axis"), parts[0].ndim))
     return Value(kind, quantized(whole, _single(c.t(0)), _zero(c, 1), kind))
 
 

@@ -28,8 +28,10 @@ class _Cell:
         functions: the activations in order.
     """
 
-    def __init__(self, c: Call, direction: int, gates: int, functions: list[Callable[[Tensor], Tensor]]) -> None:
-        self.hidden = c.int("hidden_size") or c.t(2)._tuple_shape[2]
+    def __init__(
+        self, c: Call, direction: int, gates: int, functions: list[Callable[[Tensor], Tensor]]
+    ) -> None:
+        self.hidden = c.number("hidden_size") or c.t(2)._tuple_shape[2]
         self.w, self.r = (_turned(c.t(i), direction) for i in (1, 2))
         self.wb = self.rb = None
         if c.has(3):
@@ -38,7 +40,7 @@ class _Cell:
             self.wb = folded(lambda b: e.subtensor(b, [(0, None, n, None, None)]), whole)
             self.rb = folded(lambda b: e.subtensor(b, [(0, n, None, None, None)]), whole)
         self.functions = functions
-        bound = c.float("clip") if "clip" in c.attributes else None
+        bound = c.real("clip") if "clip" in c.attributes else None
         if bound:
             self.functions = [_bounded(f, bound) for f in functions]
 
@@ -96,7 +98,7 @@ def _recurrent(c: Call) -> tuple[Tensor, ...]:
     }[c.op]
     kind = c.t(0)._dtype
     x = cast(c.t(0), "float32")
-    batch_first = bool(c.int("layout"))
+    batch_first = bool(c.number("layout"))
     if batch_first:
         x = transposed(x, (1, 0, 2))
     direction = c.text("direction", "forward")
@@ -157,7 +159,7 @@ def _rnn(c: Call, cell: _Cell, d: int) -> Step:
 
 def _gru(c: Call, cell: _Cell, d: int) -> Step:
     f, g = cell.functions
-    after = bool(c.int("linear_before_reset"))
+    after = bool(c.number("linear_before_reset"))
 
     def step(given: Tensor, state: list[Tensor]) -> list[Tensor]:
         h = state[0]
@@ -183,7 +185,7 @@ def _lstm(c: Call, cell: _Cell, d: int) -> Step:
     if c.has(7):
         whole = folded(lambda p: e.subtensor(p, [(0, None, None, None, d)]), c.t(7))
         peeps = [folded(lambda p, k=k: cell.part(p, k), whole) for k in range(3)]
-    coupled = bool(c.int("input_forget"))
+    coupled = bool(c.number("input_forget"))
 
     def step(given: Tensor, state: list[Tensor]) -> list[Tensor]:
         h, old = state

@@ -24,7 +24,7 @@ def axes_of(c: Call, rank: int, since: int = 18) -> list[int] | None:
     if c.opset >= since and c.has(1):
         axes = c.integers(1, "axes")
     if not axes:
-        if c.int("noop_with_empty_axes"):
+        if c.number("noop_with_empty_axes"):
             return None
         return list(range(rank))
     return sorted({front(a, rank) for a in axes})
@@ -41,7 +41,7 @@ def _reducer(c: Call) -> tuple[Tensor, list[int] | None]:
 
 
 def _kept(c: Call, y: Tensor, axes: list[int]) -> Tensor:
-    return kept(y, axes, c.int("keepdims", 1))
+    return kept(y, axes, c.number("keepdims", 1))
 
 
 def _sum(x: Tensor, axes: list[int]) -> Tensor:
@@ -85,12 +85,12 @@ def _reduce_prod(c: Call) -> Tensor:
 def extreme(x: Tensor, largest: bool, axes: list[int]) -> Tensor:
     """The largest or smallest value; NaN where one is, and infinity of nothing."""
     if e.is_bool(x):
-        return cast(extreme(cast(x, "int32"), largest, axes), "bool")
+        # Of nothing the largest is False, the smallest True.
+        return cast(extreme(cast(x, "uint8"), largest, axes), "bool")
     if any(x._tuple_shape[a] == 0 for a in axes):
         shape = [n for i, n in enumerate(x.shape) if i not in axes]
         return e.full(const_like(_worst(x, largest), x), shape)
-    found = e.reduce(x, _R.MAX if largest else _R.MIN, axes)
-    return found
+    return e.reduce(x, _R.MAX if largest else _R.MIN, axes)
 
 
 def _worst(x: Tensor, largest: bool) -> float:
@@ -159,7 +159,7 @@ def _reduce_log_sum_exp(c: Call) -> Tensor:
     finite = e.elem(M.MAX, const_like(-3e38, top), e.elem(M.MIN, const_like(3e38, top), top))
     total = e.elem(M.LOG, summed(e.elem(M.EXP, e.elem(M.SUB, wide, finite)), axes, True))
     found = e.elem(M.ADD, total, finite)
-    y = found if c.int("keepdims", 1) else e.drop_axes(found, axes)
+    y = found if c.number("keepdims", 1) else e.drop_axes(found, axes)
     return cast(y, x._dtype)
 
 
@@ -207,7 +207,7 @@ def _softmax(c: Call) -> Tensor:
     x = c.t(0)
     if c.opset >= 13:
         return run(x, c.axis("axis", -1, x.ndim))
-    axis = c.int("axis", 1)
+    axis = c.number("axis", 1)
     rows = flat_to_2d(x, axis + x.ndim if axis < 0 else axis)
     return e.reshape(run(rows, 1), x.shape)
 
@@ -232,13 +232,13 @@ def _position(x: Tensor, axis: int, largest: bool) -> Tensor:
 def _argmax(c: Call) -> Value:
     x = c.t(0)
     axis = c.axis("axis", 0, x.ndim)
-    last = c.int("select_last_index")
+    last = c.number("select_last_index")
     if last and x.ndim:
         x = e.subtensor(x, [(axis, None, None, -1, None)])
     at = _position(x, axis, c.op == "ArgMax")
     if last and x.ndim:
         at = e.elem(M.SUB, e.like(x.shape[axis] - 1, at), at)
-    return Value(INT64, kept(at, [axis], c.int("keepdims", 1) and x.ndim))
+    return Value(INT64, kept(at, [axis], c.number("keepdims", 1) and x.ndim))
 
 
 # Running sums
@@ -248,7 +248,7 @@ def _argmax(c: Call) -> Value:
 def _cumulated(c: Call) -> Tensor:
     x = c.t(0)
     axis = front(int(c.constant(1, "axis").reshape(-1)[0]), x.ndim)
-    exclusive, reverse = bool(c.int("exclusive")), bool(c.int("reverse"))
+    exclusive, reverse = bool(c.number("exclusive")), bool(c.number("reverse"))
     if c.op == "CumSum":
         param = P.Cumsum(axis=axis, exclusive=exclusive, reverse=reverse)
         return apply1("CumsumV1", param, inputs=[x], scalar=False)
@@ -260,5 +260,3 @@ def _cumulated(c: Call) -> Tensor:
         x = e.concat([one, e.subtensor(x, [(axis, None, -1, None, None)])], axis)
     y = scanned(x, axis, lambda p, q: e.elem(M.MUL, p, q))
     return e.subtensor(y, flip) if reverse else y
-
-

@@ -127,7 +127,7 @@ def _sizes(c: Call, shape: Sequence[int], axes: list[int]) -> tuple[list[int], l
         return given, scales
     index = 1 if c.op == "Upsample" or c.opset < 11 else 2
     if c.op == "Upsample" and c.opset < 9:
-        scales = c.floats("scales") or [1.0, 1.0, c.float("height_scale", 1.0), c.float("width_scale", 1.0)]
+        scales = c.floats("scales") or [1.0, 1.0, c.real("height_scale", 1.0), c.real("width_scale", 1.0)]
     else:
         scales = [float(v) for v in c.constant(index, "scales").reshape(-1)]
     if len(scales) != len(n) or any(s <= 0 for s in scales):
@@ -153,7 +153,9 @@ def _resize(c: Call) -> Tensor:
         if out < 1:
             raise Refused(f"axis {a} gets the size {out}")
         plan.append((a, _Axis(int(x.shape[a]), out, s, (roi[i], roi[len(axes) + i]))))
-    plan = [(a, p) for a, p in plan if p.size != p.out or p.scale != 1.0 or coordinates == "tf_crop_and_resize"]
+    plan = [
+        (a, p) for a, p in plan if p.size != p.out or p.scale != 1.0 or coordinates == "tf_crop_and_resize"
+    ]
     if not plan:
         return x
     if mode == "nearest":
@@ -176,8 +178,8 @@ def _by_nearest(c: Call, x: Tensor, plan: list[tuple[int, _Axis]], coordinates: 
 
 
 def _by_weights(c: Call, x: Tensor, plan: list[tuple[int, _Axis]], coordinates: str, mode: str) -> Tensor:
-    antialias, exclude = bool(c.int("antialias")), bool(c.int("exclude_outside"))
-    a_cubic = c.float("cubic_coeff_a", -0.75)
+    antialias, exclude = bool(c.number("antialias")), bool(c.number("exclude_outside"))
+    a_cubic = c.real("cubic_coeff_a", -0.75)
     if _is_native(x, plan, coordinates, mode) and not antialias and not exclude:
         return interpolate(x, size=[plan[0][1].out, plan[1][1].out], mode="bilinear", align_corners=False)
     kind = x._dtype
@@ -212,10 +214,8 @@ def _is_native(x: Tensor, plan: list[tuple[int, _Axis]], coordinates: str, mode:
 def _extrapolated(c: Call, x: Tensor, outside: list[tuple[int, Array]]) -> Tensor:
     if not any(mask.any() for _, mask in outside):
         return x
-    value = const_like(c.float("extrapolation_value"), x)
+    value = const_like(c.real("extrapolation_value"), x)
     for a, mask in outside:
         shape = [-1 if i == a else 1 for i in range(x.ndim)]
         x = e.where(const(mask.reshape(shape)), value, x)
     return x
-
-

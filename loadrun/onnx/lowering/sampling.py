@@ -30,7 +30,7 @@ def _affine_grid(c: Call) -> Tensor:
     n, _, *space = c.integers(1, "size")
     axes = []
     for size in space:
-        if c.int("align_corners"):
+        if c.number("align_corners"):
             axes.append(np.linspace(-1, 1, size) if size > 1 else np.zeros(1))
         else:
             axes.append((2 * np.arange(size) + 1) / size - 1)
@@ -50,7 +50,7 @@ def _grid_sample(c: Call) -> Tensor:
     x, grid = cast(c.t(0), "float32"), cast(c.t(1), "float32")
     mode = {"bilinear": "linear", "bicubic": "cubic"}.get(c.text("mode", "linear"), c.text("mode", "linear"))
     padding = c.text("padding_mode", "zeros")
-    align = bool(c.int("align_corners"))
+    align = bool(c.number("align_corners"))
     if mode not in ("linear", "nearest", "cubic") or padding not in ("zeros", "border", "reflection"):
         raise Refused(f"its mode {mode!r} or padding_mode {padding!r} is unknown")
     n = x.ndim - 2
@@ -101,7 +101,7 @@ def _reflected(p: Tensor, size: int, align: bool) -> Tensor:
 
 def _sampled(x: Tensor, places: list[Tensor], mode: str, padding: str, align: bool) -> Tensor:
     """The weighted sum of the cells around positions of shape (N, ...)."""
-    taps = []
+    taps: list[list[tuple[Tensor, Tensor | None]]] = []
     for i, p in enumerate(places):
         size = x.shape[2 + i]
         if mode == "nearest":
@@ -113,7 +113,7 @@ def _sampled(x: Tensor, places: list[Tensor], mode: str, padding: str, align: bo
             one = e.elem(M.SUB, const_like(1.0, t), t)
             taps.append([(base, one), (e.elem(M.ADD, base, const_like(1.0, t)), t)])
             continue
-        row = []
+        row: list[tuple[Tensor, Tensor | None]] = []
         for k, w in zip((-1, 0, 1, 2), _cubic(t), strict=True):
             at = e.elem(M.ADD, base, const_like(float(k), base))
             row.append((_placed(at, size, padding, align), w))
@@ -121,9 +121,9 @@ def _sampled(x: Tensor, places: list[Tensor], mode: str, padding: str, align: bo
     total: Tensor | None = None
     for chosen in combinations(*taps):
         weight: Tensor | None = None
-        for _, w in chosen:
-            if w is not None:
-                weight = w if weight is None else e.elem(M.MUL, weight, w)
+        for _, factor in chosen:
+            if factor is not None:
+                weight = factor if weight is None else e.elem(M.MUL, weight, factor)
         part = _cell(x, [at for at, _ in chosen], weight, padding)
         total = part if total is None else e.elem(M.ADD, total, part)
     assert total is not None
@@ -178,7 +178,7 @@ def _cell(x: Tensor, at: list[Tensor], weight: Tensor | None, padding: str) -> T
 @lower("MaxRoiPool")
 def _max_roi_pool(c: Call) -> Tensor:
     shape = c.ints("pooled_shape") or [1, 1]
-    return roi_pooling(c.t(0), c.t(1), shape, "max", c.float("spatial_scale", 1.0))
+    return roi_pooling(c.t(0), c.t(1), shape, "max", c.real("spatial_scale", 1.0))
 
 
 @lower("RoiAlign")
@@ -187,9 +187,9 @@ def _roi_align(c: Call) -> Tensor:
     x, rois = cast(c.t(0), "float32"), cast(c.t(1), "float32")
     batch = cast(c.t(2), "int32")
     half = c.opset >= 16 and c.text("coordinate_transformation_mode", "half_pixel") == "half_pixel"
-    out = c.int("output_height", 1), c.int("output_width", 1)
-    scale = c.float("spatial_scale", 1.0)
-    ratio = c.int("sampling_ratio")
+    out = c.number("output_height", 1), c.number("output_width", 1)
+    scale = c.real("spatial_scale", 1.0)
+    ratio = c.number("sampling_ratio")
     if ratio == 0:
         return cast(_adaptive(c, x, half, out, scale), c.t(0)._dtype)
     places = [_bins(rois, i, out[1 - i], scale, half, ratio) for i in (1, 0)]
@@ -250,7 +250,12 @@ def _pooled_points(
         one = e.elem(M.MUL, e.elem(M.SUB, const_like(1.0, t), t), keep)
         # (K, OH, ny, 1, 1) and (K, 1, 1, OW, nx)
         axes = [3, 4] if i == 0 else [1, 2]
-        corners.append([tuple(e.add_axes(v, axes) for v in pair) for pair in ((low, one), (high, e.elem(M.MUL, t, keep)))])
+        corners.append(
+            [
+                tuple(e.add_axes(v, axes) for v in pair)
+                for pair in ((low, one), (high, e.elem(M.MUL, t, keep)))
+            ]
+        )
     which = e.reshape(batch, (-1, 1, 1, 1, 1))
     parts = []
     for (y, wy), (z, wz) in combinations(*corners):

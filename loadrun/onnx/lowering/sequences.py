@@ -61,11 +61,11 @@ def _length(c: Call) -> Value:
 @lower("SplitToSequence", foldable=False)
 def _split(c: Call) -> Items:
     value = c.value(0)
-    axis = front(c.int("axis"), value.rank)
+    axis = front(c.number("axis"), value.rank)
     n = value.numbers[axis]
     if not c.has(1):
         parts = [index_value(value, axis, i) for i in range(n)]
-        if not c.int("keepdims", 1):
+        if not c.number("keepdims", 1):
             return parts
         return [Value(value.kind, e.add_axes(p.tensor, [axis])) for p in parts]
     given = c.constant(1, "sizes of the parts")
@@ -87,9 +87,9 @@ def _concat(c: Call) -> Value:
     items = c.items(0)
     if not items:
         raise Refused("the sequence is empty")
-    if c.int("new_axis"):
-        return _stacked(items, c.int("axis"))
-    return Value(items[0].kind, joined([v.tensor for v in items], front(c.int("axis"), items[0].rank)))
+    if c.number("new_axis"):
+        return _stacked(items, c.number("axis"))
+    return Value(items[0].kind, joined([v.tensor for v in items], front(c.number("axis"), items[0].rank)))
 
 
 @lower("SequenceMap", foldable=False)

@@ -9,9 +9,8 @@ import numpy as np
 
 from ... import params as P
 from ...imperative import Dim, Tensor, apply1, const
-from ...imperative.sizes import shape_tensor
 from ...imperative import emit as e
-from ...lowering.joining import padded
+from ...imperative.sizes import shape_tensor
 from ...lowering.selection import _below
 from ..call import Call, front, lower
 from ..messages import TensorProto
@@ -19,7 +18,7 @@ from ..tensors import HELD, dense
 from ..values import FLOAT, INT64, Refused, Value
 from .parts import M, cast, const_like, transposed
 
-__all__ = ["joined", "pad_with", "product", "sliced"]
+__all__ = ["cut", "joined", "product", "sliced"]
 
 
 def product(sizes: Sequence[Any]) -> Any:
@@ -41,9 +40,9 @@ def _constant(c: Call) -> Value:
     if stored is not None:
         return c.importer.stored(stored)
     if "value_float" in c.attributes:
-        return Value(FLOAT, array=np.array(c.float("value_float"), np.float32))
+        return Value(FLOAT, array=np.array(c.real("value_float"), np.float32))
     if "value_int" in c.attributes:
-        return Value(INT64, array=np.array(c.int("value_int"), np.int64))
+        return Value(INT64, array=np.array(c.number("value_int"), np.int64))
     if "value_floats" in c.attributes:
         return Value(FLOAT, array=np.array(c.floats("value_floats"), np.float32))
     if "value_ints" in c.attributes:
@@ -55,7 +54,7 @@ def _constant(c: Call) -> Value:
 def _shape(c: Call) -> Value:
     shape = list(c.value(0).shape)
     n = len(shape)
-    start, end = c.int("start"), c.int("end", n)
+    start, end = c.number("start"), c.number("end", n)
     start, end = (min(max(v + n if v < 0 else v, 0), n) for v in (start, end))
     return Value.made(INT64, _objects(shape[start:end]))
 
@@ -82,7 +81,7 @@ def _reshape(c: Call) -> Tensor:
     target = c.value(1)
     if target.sizes is None and target.constant() is None:
         return _reshaped_by(c, x)
-    return _reshaped(x, c.sizes(1, "shape"), bool(c.int("allowzero")))
+    return _reshaped(x, c.sizes(1, "shape"), bool(c.number("allowzero")))
 
 
 def _reshaped(x: Tensor, target: Sequence[int], allowzero: bool) -> Tensor:
@@ -122,7 +121,7 @@ def _flatten(c: Call) -> Tensor:
     from .reductions import flat_to_2d  # for start-up
 
     x = c.t(0)
-    axis = c.int("axis", 1)
+    axis = c.number("axis", 1)
     return flat_to_2d(x, axis + x.ndim if axis < 0 else axis)
 
 
@@ -183,12 +182,10 @@ def _split(c: Call) -> tuple[Tensor, ...]:
     x = c.t(0)
     axis = c.axis("axis", 0, x.ndim)
     parts: Sequence[int] | None = c.ints("split")
-    if c.opset >= 13 and c.has(1):
-        parts = c.sizes(1, "split")
-    elif c.opset < 2 and c.has(1):
+    if (c.opset >= 13 and c.has(1)) or (c.opset < 2 and c.has(1)):
         parts = c.sizes(1, "split")
     if parts is None:
-        count = c.int("num_outputs", len(c.wanted)) if c.opset >= 18 else len(c.wanted)
+        count = c.number("num_outputs", len(c.wanted)) if c.opset >= 18 else len(c.wanted)
         n = x.shape[axis]
         each = -(-int(n) // count) if int(n) % count else n // count
         parts = [each] * (count - 1) + [n - each * (count - 1)]
@@ -222,7 +219,7 @@ def _slice(c: Call) -> Tensor:
         steps = c.integers(4, "steps") if c.has(4) else [1] * len(axes)
         starts, ends = _bounds(c, 1), _bounds(c, 2)
     for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
-        x = _cut(x, front(axis, x.ndim), start, end, step)
+        x = cut(x, front(axis, x.ndim), start, end, step)
     return x
 
 
@@ -237,14 +234,16 @@ def _bounds(c: Call, i: int) -> list[Any]:
     return [e.subtensor(whole, [(0, None, None, None, k)]) for k in range(value.numbers[0])]
 
 
-def _cut(x: Tensor, axis: int, start: Any, end: Any, step: int) -> Tensor:
+def cut(x: Tensor, axis: int, start: Any, end: Any, step: int) -> Tensor:
     """One axis of a slice. Bounds beyond the ends are clamped, which MegEngine's kernels do not all do."""
     if step == 0:
         raise Refused("a step is 0")
     size = x.shape[axis]
     n = int(size)
     if isinstance(start, Tensor) or isinstance(end, Tensor):
-        return e.subtensor(x, [(axis, _within(start, size), _within(end, size), None if step == 1 else step, None)])
+        return e.subtensor(
+            x, [(axis, _within(start, size), _within(end, size), None if step == 1 else step, None)]
+        )
     begin = _placed(start, size, n, step)
     stop = _placed(end, size, n, step)
     if step > 0:
@@ -279,7 +278,7 @@ def _placed(bound: Any, size: int, n: int, step: int) -> Any:
         return min(at, n) if not isinstance(size, Dim) else min(at, 2**31 - 1)
     if at < 0:
         return size + at if at >= -n else -1
-    return min(at, n - 1) if not isinstance(size, Dim) or at >= 2**31 - 1 else min(at, n - 1)
+    return min(at, n - 1)
 
 
 def _within(bound: Any, size: int) -> Any:
@@ -338,9 +337,9 @@ def _constant_of_shape(c: Call) -> Value:
 
 @lower("EyeLike", foldable=False)
 def _eye_like(c: Call) -> Value:
-    kind = c.int("dtype", c.kind(0))
+    kind = c.number("dtype", c.kind(0))
     rows, columns = c.value(0).shape
-    k = c.int("k")
+    k = c.number("k")
     if isinstance(rows, Dim) or isinstance(columns, Dim):
         below = e.elem(M.SUB, e.arange(columns), e.reshape(e.arange(rows), (-1, 1)))
         at = e.compare(P.ElemwiseMultiTypeMode.EQ, below, const_like(k, below))
@@ -362,22 +361,22 @@ def _range(c: Call) -> Value:
         if count > 1 << 26:
             raise Refused(f"it would give {count} numbers")
         return Value(kind, array=(start + np.arange(count) * delta).astype(HELD[kind]))
-    start, limit, delta = (c.t(i) for i in range(3))
-    floats = [cast(e.reshape(v, (1,)), "float32") for v in (start, limit, delta)]
-    count = e.elem(M.CEIL, e.elem(M.TRUE_DIV, e.elem(M.SUB, floats[1], floats[0]), floats[2]))
-    number = cast(e.elem(M.MAX, count, const_like(0, count)), "int32")
-    last = e.elem(M.SUB, cast(number, "float32"), const_like(1, count))
+    begin, end, step = (c.t(i) for i in range(3))
+    floats = [cast(e.reshape(v, (1,)), "float32") for v in (begin, end, step)]
+    turns = e.elem(M.CEIL, e.elem(M.TRUE_DIV, e.elem(M.SUB, floats[1], floats[0]), floats[2]))
+    number = cast(e.elem(M.MAX, turns, const_like(0, turns)), "int32")
+    last = e.elem(M.SUB, cast(number, "float32"), const_like(1, turns))
     param = P.Linspace(endpoint=True)
     zero = const(np.float32(0))
     steps = apply1("Linspace", param, inputs=[zero, last, number], scalar=False)
-    steps = cast(steps, start._dtype)
-    return Value(kind, e.elem(M.ADD, e.elem(M.MUL, steps, delta), start))
+    steps = cast(steps, begin._dtype)
+    return Value(kind, e.elem(M.ADD, e.elem(M.MUL, steps, step), begin))
 
 
 @lower("Trilu")
 def _trilu(c: Call) -> Tensor:
     x = c.t(0)
-    return triangle(x, int(c.constant(1, "k").item()) if c.has(1) else 0, bool(c.int("upper", 1)))
+    return triangle(x, int(c.constant(1, "k").item()) if c.has(1) else 0, bool(c.number("upper", 1)))
 
 
 @lower("Trilu", domain="com.microsoft")
@@ -393,88 +392,10 @@ def triangle(x: Tensor, k: int, upper: bool) -> Tensor:
     return e.where(mask, zero, x) if upper else e.where(mask, x, zero)
 
 
-# Padding
-
-
-@lower("Pad")
-def _pad(c: Call) -> Tensor:
-    x = c.t(0)
-    mode = c.text("mode", "constant")
-    if c.opset < 11:
-        pads = c.ints("pads") or c.ints("paddings") or []
-        value = c.float("value")
-    else:
-        pads = c.integers(1, "pads")
-        value = float(c.constant(2, "value").item()) if c.has(2) else 0.0
-    axes = list(range(x.ndim))
-    if c.opset >= 18 and c.has(3):
-        axes = [front(v, x.ndim) for v in c.integers(3, "axes")]
-    widths = [(0, 0)] * x.ndim
-    for i, axis in enumerate(axes):
-        widths[axis] = (pads[i], pads[i + len(axes)])
-    return pad_with(x, widths, mode, value)
-
-
-def pad_with(x: Tensor, widths: Sequence[tuple[int, int]], mode: str, value: float = 0.0) -> Tensor:
-    """Elements added at the ends of axes, or taken away where a width is negative."""
-    for axis, (before, after) in enumerate(widths):
-        if before < 0 or after < 0:
-            x = _cut(x, axis, max(-before, 0), 2**40 if after >= 0 else after, 1)
-    widths = [(max(b, 0), max(a, 0)) for b, a in widths]
-    if not any(b or a for b, a in widths):
-        return x
-    if mode == "wrap":
-        for axis, (before, after) in enumerate(widths):
-            x = _wrapped(x, axis, before, after)
-        return x
-    modes = {
-        "constant": P.PaddingMode.CONSTANT,
-        "edge": P.PaddingMode.REPLICATE,
-        "reflect": P.PaddingMode.REFLECT,
-    }
-    if mode not in modes:
-        raise Refused(f"its mode {mode!r} is unknown")
-    if mode != "constant" or (x._dtype.np.itemsize == 4 and not x._dtype.is_float and abs(value) > 1 << 24):
-        return _by_parts(x, widths, mode, value)
-    if 0 in x._tuple_shape:
-        return e.full(const_like(value, x), [b + n + a for n, (b, a) in zip(x.shape, widths, strict=True)])
-    return padded(x, widths, modes[mode], value)
-
-
-def _wrapped(x: Tensor, axis: int, before: int, after: int) -> Tensor:
-    n = x._tuple_shape[axis]
-    if not before and not after:
-        return x
-    places = np.arange(-before, n + after) % n
-    return e.gather(x, [(axis, const(places.astype(np.int32)))])
-
-
-def _by_parts(x: Tensor, widths: Sequence[tuple[int, int]], mode: str, value: float) -> Tensor:
-    """Padding by indexing each axis, or by joining it with a constant."""
-    for axis, (before, after) in enumerate(widths):
-        n = x._tuple_shape[axis]
-        if not before and not after:
-            continue
-        if mode == "constant":
-            shape = list(x.shape)
-            ends = [e.full(const_like(value, x), [*shape[:axis], w, *shape[axis + 1 :]]) for w in (before, after)]
-            x = joined([ends[0], x, ends[1]], axis)
-            continue
-        at = np.arange(-before, n + after)
-        if mode == "edge":
-            at = np.clip(at, 0, n - 1)
-        else:
-            period = max(2 * (n - 1), 1)
-            at = at % period
-            at = np.where(at >= n, period - at, at)
-        x = e.gather(x, [(axis, const(at.astype(np.int32)))])
-    return x
-
-
 @lower("DepthToSpace")
 def _depth_to_space(c: Call) -> Tensor:
     x = c.t(0)
-    b = c.int("blocksize")
+    b = c.number("blocksize")
     n, d, h, w = x.shape
     if c.text("mode", "DCR") == "DCR":
         y = transposed(e.reshape(x, (n, b, b, d // (b * b), h, w)), (0, 3, 4, 1, 5, 2))
@@ -486,26 +407,8 @@ def _depth_to_space(c: Call) -> Tensor:
 @lower("SpaceToDepth")
 def _space_to_depth(c: Call) -> Tensor:
     x = c.t(0)
-    b = c.int("blocksize")
+    b = c.number("blocksize")
     n, d, h, w = x.shape
-    y = transposed(e.reshape(x, (n, d, h // b, b, w // b, b)), (0, 3, 5, 1, 2, 4))
+    order = (0, 3, 5, 1, 2, 4) if c.text("mode", "DCR") == "DCR" else (0, 1, 3, 5, 2, 4)
+    y = transposed(e.reshape(x, (n, d, h // b, b, w // b, b)), order)
     return e.reshape(y, (n, d * (b * b), h // b, w // b))
-
-
-@lower("CenterCropPad")
-def _center_crop_pad(c: Call) -> Tensor:
-    x = c.t(0)
-    target = c.integers(1, "shape")
-    axes = c.ints("axes")
-    for axis, want in zip(axes if axes is not None else range(x.ndim), target, strict=True):
-        axis = front(axis, x.ndim)
-        n = x._tuple_shape[axis]
-        if want < n:
-            start = (n - want) // 2
-            x = sliced(x, axis, start, start + want)
-        elif want > n:
-            before = (want - n) // 2
-            widths = [(0, 0)] * x.ndim
-            widths[axis] = (before, want - n - before)
-            x = pad_with(x, widths, "constant")
-    return x

@@ -11,8 +11,9 @@ from ..call import Call, front, lower
 from ..tensors import HELD
 from ..values import FLOAT, Refused, Value
 from .linalg import matmul
+from .padding import pad_with
 from .parts import M, cast, transposed
-from .shapes import pad_with, sliced
+from .shapes import sliced
 
 __all__ = ["spectrum"]
 
@@ -68,7 +69,7 @@ def _dft(c: Call) -> Tensor:
         axis = front(int(c.constant(2, "axis").item()) if c.has(2) else -2, x.ndim)
     else:
         axis = c.axis("axis", 1, x.ndim)
-    inverse, half = bool(c.int("inverse")), bool(c.int("onesided"))
+    inverse, half = bool(c.number("inverse")), bool(c.number("onesided"))
     if axis == x.ndim - 1:
         raise Refused("it transforms the axis of real and imaginary parts")
     order = [i for i in range(x.ndim - 1) if i != axis] + [axis, x.ndim - 1]
@@ -102,7 +103,7 @@ def _stft(c: Call) -> Tensor:
     cut = e.gather(x, [(1, const(at.astype(np.int32)))])
     if window is not None:
         cut = e.elem(M.MUL, cut, e.reshape(window, (-1, 1)))
-    bins = length // 2 + 1 if c.int("onesided", 1) else length
+    bins = length // 2 + 1 if c.number("onesided", 1) else length
     return cast(spectrum(cut, bins, inverse=False), c.t(0)._dtype)
 
 
@@ -118,8 +119,8 @@ def _window(c: Call) -> Value:
     n = int(c.constant(0, "size").item())
     if not 0 <= n <= 1 << 24:
         raise Refused(f"a window of {n}")
-    kind = c.int("output_datatype", FLOAT)
-    turns = np.arange(n) * 2 * np.pi / max(n if c.int("periodic", 1) else n - 1, 1)
+    kind = c.number("output_datatype", FLOAT)
+    turns = np.arange(n) * 2 * np.pi / max(n if c.number("periodic", 1) else n - 1, 1)
     a, b, d = _TERMS[c.op]
     return Value(kind, array=(a - b * np.cos(turns) + d * np.cos(2 * turns)).astype(HELD[kind]))
 
@@ -128,7 +129,7 @@ def _window(c: Call) -> Value:
 def _mel(c: Call) -> Value:
     bands, length, rate = (int(c.constant(i, "sizes").item()) for i in range(3))
     low, high = (float(c.constant(i, "edges").item()) for i in (3, 4))
-    kind = c.int("output_datatype", FLOAT)
+    kind = c.number("output_datatype", FLOAT)
     if not 0 < bands <= 1 << 16 or not 0 < length <= 1 << 20:
         raise Refused(f"{bands} bands of a transform of {length}")
     bins = length // 2 + 1

@@ -26,14 +26,16 @@ def _extract(c: Call) -> Tensor:
 @lower("Binarizer", domain=_ML)
 def _binarize(c: Call) -> Tensor:
     x = c.t(0)
-    above = e.compare(P.ElemwiseMultiTypeMode.LT, const_like(c.float("threshold"), x), x)
+    above = e.compare(P.ElemwiseMultiTypeMode.LT, const_like(c.real("threshold"), x), x)
     return cast(above, x._dtype)
 
 
 @lower("Scaler", domain=_ML)
 def _scale(c: Call) -> Value:
     x = cast(c.t(0), "float32")
-    offset, scale = (const(np.array(c.floats(n) or [d], np.float32)) for n, d in (("offset", 0.0), ("scale", 1.0)))
+    offset, scale = (
+        const(np.array(c.floats(n) or [d], np.float32)) for n, d in (("offset", 0.0), ("scale", 1.0))
+    )
     return Value(FLOAT, e.elem(M.MUL, e.elem(M.SUB, x, offset), scale))
 
 
@@ -42,7 +44,7 @@ def _regress(c: Call) -> Value:
     if c.text("post_transform", "NONE") != "NONE":
         raise Refused("its post_transform cannot be expressed")
     x = cast(c.t(0), "float32")
-    targets = c.int("targets", 1)
+    targets = c.number("targets", 1)
     w = np.array(c.floats("coefficients") or [], np.float32).reshape(targets, -1)
     bias = c.floats("intercepts")
     added = const(np.array(bias, np.float32)) if bias else None
@@ -77,7 +79,7 @@ def _encode(c: Call) -> Value:
         whole = c.ints("values_int64s")
         kind = 7 if whole is not None else FLOAT
         table = np.array(whole if whole is not None else c.floats("values_floats"))
-        first = c.int("default_int64", -1) if whole is not None else c.float("default_float", -0.0)
+        first = c.number("default_int64", -1) if whole is not None else c.real("default_float", -0.0)
     if keys.array is None or table is None or keys.array.size > 1024:
         raise Refused("its table cannot be expressed; up to 1024 numbers can")
     y = e.full(const(np.asarray(first), graph_type(kind)), x.shape)

@@ -56,9 +56,9 @@ def _joined(past: Tensor | None, new: Tensor) -> Tensor:
 def _attention(c: Call) -> tuple[Tensor | None, ...]:
     """Projection of the input to queries, keys and values, then attention."""
     x, w = c.t(0), c.t(1)
-    if c.has(4) or c.int("do_rotary"):
+    if c.has(4) or c.number("do_rotary"):
         raise Refused("a past in one tensor, or rotary positions inside it")
-    count = c.int("num_heads")
+    count = c.number("num_heads")
     projected = matmul(x, w)
     if c.has(2):
         projected = e.elem(M.ADD, projected, c.t(2))
@@ -71,12 +71,12 @@ def _attention(c: Call) -> tuple[Tensor | None, ...]:
     q, k, v = (cast(p, "float32") for p in parts)
     bias: Tensor | None = None
     if c.has(3):
-        bias = _key_mask(c.t(3), q, k, c.float("mask_filter_value", -10000.0))
+        bias = _key_mask(c.t(3), q, k, c.real("mask_filter_value", -10000.0))
     if c.has(5):
         bias = _added(bias, cast(c.t(5), "float32"))
-    if c.int("unidirectional"):
+    if c.number("unidirectional"):
         bias = _added(bias, _later(q, k, 0))
-    scale = c.float("scale") or 1.0 / sqrt(q._tuple_shape[3])
+    scale = c.real("scale") or 1.0 / sqrt(q._tuple_shape[3])
     return (cast(merged(attended(q, k, v, scale, bias)), x._dtype),)
 
 
@@ -86,7 +86,7 @@ def _multi_head(c: Call) -> tuple[Tensor, ...]:
     kind = q._dtype
     if q.ndim != 3 or not c.has(1) or not c.has(2):
         raise Refused("packed queries, keys and values")
-    count = c.int("num_heads")
+    count = c.number("num_heads")
     given = [q, c.t(1), c.t(2)]
     if c.has(3):
         at = 0
@@ -102,12 +102,12 @@ def _multi_head(c: Call) -> tuple[Tensor, ...]:
     q, k, v = (cast(x, "float32") for x in split)
     bias: Tensor | None = None
     if c.has(4):
-        bias = _key_mask(c.t(4), q, k, c.float("mask_filter_value", -10000.0))
+        bias = _key_mask(c.t(4), q, k, c.real("mask_filter_value", -10000.0))
     if c.has(5):
         bias = _added(bias, cast(c.t(5), "float32"))
-    if c.int("unidirectional"):
+    if c.number("unidirectional"):
         bias = _added(bias, _later(q, k, k.shape[2] - q.shape[2]))
-    scale = c.float("scale") or 1.0 / sqrt(q._tuple_shape[3])
+    scale = c.real("scale") or 1.0 / sqrt(q._tuple_shape[3])
     return (cast(merged(attended(q, k, v, scale, bias)), kind), *present)
 
 
@@ -116,22 +116,23 @@ def _group_query(c: Call) -> tuple[Tensor, ...]:
     """Causal attention with a cache; the lengths of all sequences of a batch must be equal."""
     q = c.t(0)
     kind = q._dtype
-    count, shared = c.int("num_heads"), c.int("kv_num_heads")
-    if not c.has(1) or c.float("softcap") or c.int("local_window_size", -1) >= 0:
+    count, shared = c.number("num_heads"), c.number("kv_num_heads")
+    if not c.has(1) or c.real("softcap") or c.number("local_window_size", -1) >= 0:
         raise Refused("packed queries, a soft cap, or a local window")
     q, k, v = heads(q, count), heads(c.t(1), shared), heads(c.t(2), shared)
     past = c.t(3).shape[2] if c.has(3) else 0
-    if c.int("do_rotary"):
+    if c.number("do_rotary"):
         at = e.elem(M.ADD, e.arange(q.shape[2]), e.like(past, e.arange(q.shape[2])))
         cos, sin = (e.gather(c.t(i), [(0, at)]) for i in (7, 8))
-        turned = bool(c.int("rotary_interleaved"))
+        turned = bool(c.number("rotary_interleaved"))
         q, k = (rotated(x, cos, sin, interleaved=turned) for x in (q, k))
     k, v = _joined(c.maybe(3), k), _joined(c.maybe(4), v)
     present = k, v
-    wide = [cast(x, "float32") for x in (q, _repeated(k, count // shared), _repeated(v, count // shared))]
-    scale = c.float("scale") or 1.0 / sqrt(q._tuple_shape[3])
+    q = cast(q, "float32")
+    k, v = (cast(_repeated(x, count // shared), "float32") for x in (k, v))
+    scale = c.real("scale") or 1.0 / sqrt(q._tuple_shape[3])
     c.importer.note("GroupQueryAttention was read for sequences that fill their cache")
-    y = attended(*wide, scale, _later(wide[0], wide[1], past))
+    y = attended(q, k, v, scale, _later(q, k, past))
     return (cast(merged(y), kind), *present)
 
 
@@ -140,13 +141,13 @@ def _rotary(c: Call) -> Tensor:
     x, at, cos, sin = c.t(0), cast(c.t(1), "int32"), c.t(2), c.t(3)
     flat = x.ndim == 3
     size = 2 * cos._tuple_shape[1]
-    y = heads(x, c.int("num_heads") or x._tuple_shape[2] // size) if flat else x
+    y = heads(x, c.number("num_heads") or x._tuple_shape[2] // size) if flat else x
     if y._tuple_shape[3] != size:
         raise Refused("only a part of each head is turned")
     if at.ndim == 1:
         at = e.add_axes(e.elem(M.ADD, at, e.arange(y.shape[2])), [0])
     cos, sin = (e.add_axes(e.gather(t, [(0, at)]), [1]) for t in (cos, sin))
-    y = rotated(y, cos, sin, interleaved=bool(c.int("interleaved")))
+    y = rotated(y, cos, sin, interleaved=bool(c.number("interleaved")))
     return merged(y) if flat else y
 
 
@@ -161,7 +162,7 @@ def _embed(c: Call) -> tuple[Tensor | Value | None, ...]:
     total = e.elem(M.ADD, total, at)
     if c.has(1) and c.has(4):
         total = e.elem(M.ADD, total, e.gather(c.t(4), [(0, cast(c.t(1), "int32"))]))
-    y, _, _ = standardized(cast(total, "float32"), [2], c.float("epsilon", 1e-12))
+    y, _, _ = standardized(cast(total, "float32"), [2], c.real("epsilon", 1e-12))
     y = e.elem(M.ADD, e.elem(M.MUL, cast(y, total._dtype), c.t(5)), c.t(6))
     lengths: Value | None = None
     if c.has(7):

@@ -1,0 +1,72 @@
+"""Names of a graph and its subgraphs, and what a model says of its inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from .messages import ValueInfo
+from .values import Items, Refused, Value, graph_type
+
+__all__ = ["Bound", "Declared", "Scope"]
+
+Bound = Value | Items | None
+"""What a name stands for: None for an optional input that is left out."""
+
+
+class Scope:
+    """Names and what they stand for; a subgraph's scope lies in the one around it.
+
+    Args:
+        outer: the scope around.
+        mark: called with what is found outside, for a branch that must take it in.
+    """
+
+    def __init__(self, outer: Scope | None = None, mark: Callable[[Value], Value] | None = None) -> None:
+        self.names: dict[str, Bound] = {}
+        self.missing: set[str] = set()
+        self.outer = outer
+        self.mark = mark
+
+    def find(self, name: str) -> tuple[bool, Bound]:
+        """Whether a name is known, and what it stands for; None for what could not be made."""
+        if name in self.names:
+            return True, self.names[name]
+        if name in self.missing:
+            return True, None
+        if self.outer is None:
+            return False, None
+        known, value = self.outer.find(name)
+        if self.mark is not None and isinstance(value, Value) and value.constant() is None:
+            value = self.mark(value)
+        return known, value
+
+
+class Declared:
+    """An input of the model as it is fed.
+
+    Attributes:
+        name: its name.
+        kind: ONNX's element type.
+        shape: the shape that the graph is made with.
+        symbolic: whether the file leaves a size open.
+    """
+
+    def __init__(self, info: ValueInfo, shape: Sequence[int] | None) -> None:
+        tensor = info.type.tensor if info.type else None
+        if tensor is None:
+            raise Refused("is a sequence, map or optional value, of which MegEngine has none")
+        self.name = info.name
+        self.kind = tensor.elem
+        graph_type(self.kind)
+        dims = tensor.shape.dims if tensor.shape is not None else None
+        self.symbolic = dims is None or any(d.value is None or d.value < 1 or d.param for d in dims)
+        if shape is not None:
+            if dims is not None and len(dims) != len(shape):
+                raise Refused(f"has {len(dims)} axes, input_shapes gives it {list(shape)}")
+            self.shape = tuple(int(n) for n in shape)
+        elif dims is None:
+            raise Refused("has no declared shape; give it as input_shapes")
+        else:
+            self.shape = tuple(1 if d.value is None or d.value < 0 else d.value for d in dims)
+        if len(self.shape) > 7:
+            raise Refused(f"has {len(self.shape)} axes, MegEngine knows 7")

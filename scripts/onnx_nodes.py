@@ -1,0 +1,336 @@
+"""Run ONNX's own node tests through the importer and the reference engine, and write what came out into docs/onnx.md.
+
+Usage: ``python scripts/onnx_nodes.py [--check] [PATTERN]``. Without a pattern the document is written; ``--check`` only
+says whether the numbers in it still hold. Needs the package onnx.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+import time
+import warnings
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import loadrun
+from loadrun.errors import LoadRunError, UnsupportedError
+from loadrun.onnx.messages import GraphProto, Model, read_model
+
+DOCUMENT = Path(__file__).parent.parent / "docs" / "onnx.md"
+BEGIN, END = "<!-- reading: begin -->", "<!-- reading: end -->"
+RTOL, ATOL, BRAIN_RTOL = 1e-3, 1e-7, 2.0**-6
+
+_EXISTING = frozenset((1, 2, 3, 4, 5, 6, 9, 10, 16))
+_NARROWED = frozenset((7, 11, 12, 13, 21, 22, 25, 26))
+_UNROLLED = frozenset(
+    (
+        "Scan",
+        "LinearAttention",
+        "NonMaxSuppression",
+        "CumProd",
+        "Unique",
+        "GRU",
+        "Loop",
+        "Det",
+        "MelWeightMatrix",
+    )
+    + ("RNN", "TreeEnsemble")
+)
+_RANDOM = frozenset(
+    ("Bernoulli", "RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Multinomial")
+)
+_BEYOND = frozenset(
+    (
+        "ImageDecoder",
+        "TfIdfVectorizer",
+        "BitCast",
+        "StringNormalizer",
+        "RegexFullMatch",
+        "StringSplit",
+        "StringConcat",
+    )
+    + ("Adagrad", "Adam", "Momentum", "Gradient")
+)
+_ROUNDING = {
+    "test_dft_inverse": "the data hold 1.9e-7 of rounding where the value is 0, which is what comes out",
+    "test_dft_inverse_opset19": "the data hold 1.9e-7 of rounding where the value is 0, which is what comes out",
+    "test_attention_4d_causal_fp16_expanded": "2 of 192 values differ by two last places of float16",
+}
+"""Tests whose own data are rounded more coarsely than their tolerance, each looked at one by one."""
+_NARROW = {"int64": "int32", "float64": "float32", "uint32": "int32", "uint64": "int32"}
+_HELD = {"bfloat16": "float32", "int4": "int8", "int2": "int8", "uint4": "uint8", "uint2": "uint8"}
+GROUPS = ("existing types", "narrowed types", "unrolled", "not expressible")
+
+
+@dataclass
+class Case:
+    """One test: a model and data sets."""
+
+    name: str
+    data: bytes
+    sets: list[tuple[list[Any], list[Any]]]
+    rtol: float = RTOL
+    atol: float = ATOL
+    model: Model = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.model = read_model(memoryview(self.data))
+
+    @property
+    def graph(self) -> GraphProto:
+        """The model's graph."""
+        assert self.model.graph is not None
+        return self.model.graph
+
+    @property
+    def operator(self) -> str:
+        """The operator that is tested: of expanded functions the one that the name begins with."""
+        node = self.graph.nodes[0]
+        domain = f"{node.domain}." if node.domain not in ("", "ai.onnx") else ""
+        return f"{domain}{node.op}"
+
+    @property
+    def expanded(self) -> bool:
+        """Whether a function's body is tested instead of its operator."""
+        return self.name.endswith(("_expanded", "_expanded_ver18"))
+
+    @property
+    def group(self) -> str:
+        """Which of the document's groups the test belongs to."""
+        ops = {n.op for n in self.graph.nodes}
+        kinds: set[int] = set()
+        for info in (*self.graph.inputs, *self.graph.outputs):
+            tensor = info.type.tensor if info.type is not None else None
+            if tensor is None:
+                return GROUPS[3]
+            kinds.add(tensor.elem)
+        if ops & (_BEYOND | _RANDOM) or not kinds <= _EXISTING | _NARROWED:
+            return GROUPS[3]
+        if ops & _UNROLLED:
+            return GROUPS[2]
+        return GROUPS[1] if kinds & _NARROWED else GROUPS[0]
+
+
+@dataclass
+class Outcome:
+    """What came of a test.
+
+    Attributes:
+        kind: "pass", "refused", "random" (nothing to compare), "rounding" (see `_ROUNDING`), "wrong" or "fault".
+        reason: why it did not pass.
+        operators: MegEngine's operators in the graph.
+    """
+
+    kind: str
+    reason: str = ""
+    operators: frozenset[str] = frozenset()
+
+
+def cases(pattern: str = "") -> Iterator[Case]:
+    """The node tests of the installed onnx package."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from onnx.backend.test.case.node import collect_testcases
+
+        found = collect_testcases(None)
+    for test in found:
+        if re.search(pattern, test.name):
+            sets = [([_plain(v) for v in i], [_plain(v) for v in o]) for i, o in test.data_sets]
+            yield Case(test.name, test.model.SerializeToString(), sets, test.rtol, test.atol)
+
+
+def _plain(value: Any) -> Any:
+    """A value as an array in a type that numpy has; what is no tensor as it is."""
+    from onnx import TensorProto, numpy_helper
+
+    if isinstance(value, TensorProto):
+        value = numpy_helper.to_array(value)
+    if value is None or isinstance(value, (list, dict, str)):
+        return value
+    array = np.asarray(value)
+    return array.astype(_HELD.get(array.dtype.name, array.dtype))
+
+
+def attempt(case: Case) -> Outcome:
+    """Import a test's model, run it and compare the outputs by the rule of ONNX's runner."""
+    operators: set[str] = set()
+    try:
+        for inputs, outputs in case.sets:
+            bundle, feeds = _loaded(case, inputs)
+            operators |= {o.title for o in bundle.graph.oprs if not o.tensors and o.type != "Identity"}
+            if operators & {"UniformRNGV1", "GaussianRNGV1", "Dropout"}:
+                return Outcome("random", "its numbers are random", frozenset(operators))
+            result = loadrun.Runner(bundle).run(feeds)
+            for got, expected in zip(result.outputs, outputs, strict=True):
+                assert got.value is not None
+                fault = difference(got.value, np.asarray(expected), case, _kind_of(case, got.name))
+                if fault and case.name in _ROUNDING:
+                    return Outcome("rounding", _ROUNDING[case.name], frozenset(operators))
+                if fault:
+                    return Outcome("wrong", f"{got.name}: {fault}", frozenset(operators))
+    except UnsupportedError as e:
+        reasons = str(e).split("\n")[1:] or [str(e)]
+        if any("do not fit (" in r for r in reasons):
+            return Outcome("fault", reasons[0].strip())
+        return Outcome("refused", reasons[0].strip())
+    except LoadRunError as e:
+        return Outcome("refused", f"{type(e).__name__}: {e}")
+    except Exception as e:
+        return Outcome("fault", f"{type(e).__name__}: {e}")
+    return Outcome("pass", "", frozenset(operators))
+
+
+def _kind_of(case: Case, name: str) -> int:
+    info = next(o for o in case.graph.outputs if o.name == name)
+    return info.type.tensor.elem if info.type is not None and info.type.tensor is not None else 0
+
+
+def _loaded(case: Case, inputs: Sequence[Any]) -> tuple[loadrun.Bundle, dict[str, Any]]:
+    """The bundle and what to feed it; inputs that must be known are made constants.
+
+    First none, then those of at most one axis except the first (axes, sizes, pads), at last all of them.
+    """
+    names = [i.name for i in case.graph.inputs]
+    given = {
+        n: v
+        for n, v in zip(names, inputs, strict=False)
+        if isinstance(v, np.ndarray) and v.dtype.kind in "biuf"
+    }
+    few = {n: given[n] for n in names[1:] if n in given and given[n].ndim <= 1}
+    error: UnsupportedError | None = None
+    for constants in ({}, few, given):
+        shapes = {n: v.shape for n, v in given.items() if n not in constants}
+        try:
+            bundle = loadrun.load(case.data, input_shapes=shapes, constants=constants)
+        except UnsupportedError as e:
+            if "constants={" not in str(e):
+                raise
+            error = e
+            continue
+        fed = {}
+        for var in bundle.inputs:
+            fed[var.name or ""] = _narrowed(given[var.name or ""], var.owner.tensors[0].dtype.np)
+        return bundle, fed
+    assert error is not None
+    raise error
+
+
+def _narrowed(value: Any, kind: Any) -> Any:
+    if value.dtype.kind in "iu" and value.size and kind == np.int32:
+        low, high = int(value.min()), int(value.max())
+        if low < -(2**31) or high >= 2**31:
+            raise UnsupportedError(f"a value of {high if high >= 2**31 else low} does not fit 32 bits")
+    return value.astype(kind)
+
+
+def difference(got: Any, expected: Any, case: Case, kind: int) -> str:
+    """How two arrays differ by the rule of ONNX's runner; empty where they agree."""
+    want = _NARROW.get(expected.dtype.name, expected.dtype.name)
+    if got.dtype.name != want:
+        return f"{got.dtype}, expected {expected.dtype}"
+    if got.shape != expected.shape:
+        return f"shape {got.shape}, expected {expected.shape}"
+    rtol = max(case.rtol, BRAIN_RTOL) if kind == 16 else case.rtol
+    try:
+        np.testing.assert_allclose(
+            got.astype(np.float64), expected.astype(np.float64), rtol=rtol, atol=case.atol
+        )
+    except AssertionError as e:
+        return " ".join(str(e).split())[:300]
+    return ""
+
+
+# The document
+
+
+def measured(pattern: str = "") -> list[tuple[Case, Outcome]]:
+    """All tests with what came of them."""
+    return [(case, attempt(case)) for case in cases(pattern)]
+
+
+def section(found: Sequence[tuple[Case, Outcome]]) -> str:
+    """The part of the document that the tests decide."""
+    import onnx
+
+    lines = [BEGIN, "", "## Reading", ""]
+    lines.append(
+        f"Measured with `scripts/onnx_nodes.py`: the {len(found)} node tests of onnx {onnx.__version__}, each "
+        "imported, run on the reference engine and compared as ONNX's own runner does (rtol 1e-3, atol 1e-7, "
+        "shapes exactly). Inputs that MegEngine takes as parameters (axes, pads, sizes) are given as `constants`."
+    )
+    lines += ["", "| tests | all | pass | refused | random | rounding | wrong | fault |", "| --- " * 8 + "|"]
+    for group in (*GROUPS, "all"):
+        count = Counter(o.kind for c, o in found if group in ("all", c.group))
+        row = [count[k] for k in ("pass", "refused", "random", "rounding", "wrong", "fault")]
+        lines.append(f"| {group} | {sum(row)} | {' | '.join(map(str, row))} |")
+    lines += [
+        "",
+        "### Operators",
+        "",
+        "| operator | pass | as MegEngine's operators | refused |",
+        "| --- | --- | --- | --- |",
+    ]
+    by: dict[str, list[tuple[Case, Outcome]]] = defaultdict(list)
+    for case, outcome in found:
+        if not case.expanded:
+            by[case.operator].append((case, outcome))
+    for name in sorted(by, key=str.lower):
+        lines.append(_row(name, by[name]))
+    lines += ["", END]
+    return "\n".join(lines)
+
+
+def _row(name: str, found: Sequence[tuple[Case, Outcome]]) -> str:
+    passed = [o for _, o in found if o.kind in ("pass", "random")]
+    common = Counter(op for o in passed for op in o.operators)
+    used = [op for op, _ in common.most_common(8)]
+    reasons = Counter(_short(o.reason) for _, o in found if o.kind not in ("pass", "random"))
+    why = "; ".join(f"{r} ({n})" if n > 1 else r for r, n in reasons.most_common(4))
+    return f"| {name} | {len(passed)} of {len(found)} | {', '.join(used)} | {why} |"
+
+
+def _short(reason: str) -> str:
+    text = re.sub(r"^'[^']*' \([^)]*\): ", "", reason)
+    text = re.sub(r"^(in|out)put '[^']*' ", r"\1put ", text)
+    return text.replace("|", "\\|")[:120]
+
+
+def written(document: str, part: str) -> str:
+    """The document with its part on reading replaced."""
+    if BEGIN in document and END in document:
+        return document[: document.index(BEGIN)] + part + document[document.index(END) + len(END) :]
+    return document.rstrip("\n") + "\n\n" + part + "\n"
+
+
+def main() -> int:
+    """Measure, and write or check the document."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("pattern", nargs="?", default="")
+    parser.add_argument("--check", action="store_true")
+    args = parser.parse_args()
+    start = time.perf_counter()
+    found = measured(args.pattern)
+    count = Counter(o.kind for _, o in found)
+    for case, outcome in found:
+        if outcome.kind in ("wrong", "fault") or (args.pattern and outcome.kind != "pass"):
+            print(f"{outcome.kind}: {case.name}: {outcome.reason}")
+    print(dict(count), f"{time.perf_counter() - start:.0f} s")
+    if not args.pattern:
+        old = DOCUMENT.read_text(encoding="utf-8") if DOCUMENT.exists() else "# ONNX\n"
+        new = written(old, section(found))
+        if args.check:
+            print("the document is up to date" if new == old else "the document must be written anew")
+            return int(new != old)
+        DOCUMENT.write_text(new, encoding="utf-8")
+    return int(bool(count["wrong"] or count["fault"]))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,205 @@
+"""Broken and malicious ONNX files: one error that says what is wrong, never another exception."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+
+import pytest
+
+import loadrun
+from loadrun.errors import FormatError, LoadRunError, UnsupportedError
+from loadrun.onnx.messages import looks_like
+from loadrun.onnx.wire import packed_varints
+
+MODELS = Path(__file__).parent.parent.parent / "fixtures" / "onnx"
+
+
+def number(value: int) -> bytes:
+    value &= (1 << 64) - 1
+    out = bytearray()
+    while value > 127:
+        out.append(value & 127 | 128)
+        value >>= 7
+    return bytes((*out, value))
+
+
+def field(at: int, value: int | str | bytes) -> bytes:
+    """One field of a message: a number, or bytes with their length."""
+    if isinstance(value, int):
+        return number(at << 3) + number(value)
+    data = value.encode() if isinstance(value, str) else value
+    return number(at << 3 | 2) + number(len(data)) + data
+
+
+def node(op: str, inputs: list[str], outputs: list[str], *attributes: bytes, domain: str = "") -> bytes:
+    parts = [field(1, i) for i in inputs] + [field(2, o) for o in outputs] + [field(4, op)]
+    parts += [field(5, a) for a in attributes] + ([field(7, domain)] if domain else [])
+    return field(1, b"".join(parts))
+
+
+def value(name: str, kind: int = 1, shape: tuple[int, ...] = (2,)) -> bytes:
+    dims = b"".join(field(1, field(1, d)) for d in shape)
+    return field(1, name) + field(2, field(1, field(1, kind) + field(2, dims)))
+
+
+def model(*parts: bytes, opset: int = 17, functions: bytes = b"") -> bytes:
+    return field(1, 8) + field(8, field(2, opset)) + field(7, b"".join(parts)) + functions
+
+
+def graph(*nodes: bytes, out: str = "y", shape: tuple[int, ...] = (2,)) -> bytes:
+    return model(*nodes, field(11, value("x", shape=shape)), field(12, value(out)))
+
+
+def test_the_builder_makes_a_model() -> None:
+    data = graph(node("Neg", ["x"], ["y"]))
+    assert looks_like(memoryview(data))
+    (result,) = loadrun.run(loadrun.loads(data))
+    assert result["y"].shape == (2,)
+
+
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        (graph(node("Neg", ["z"], ["y"])), "reads 'z', which nothing before it makes"),
+        (graph(node("Neg", ["b"], ["a"]), node("Neg", ["a"], ["b"]), node("Neg", ["b"], ["y"])), "reads 'b'"),
+        (graph(node("Neg", ["x"], ["y"]), node("Abs", ["x"], ["y"])), "two nodes make 'y'"),
+        (graph(node("Neg", ["x"], ["w"])), "nothing makes the graph's output 'y'"),
+        (model(node("Neg", ["x"], ["y"]), field(11, value("x"))), "has no outputs"),
+        (field(1, 8) + field(7, b"\x0a\xff\x01"), "does not fit"),
+        (field(1, 8) + field(7, field(1, field(1, b"\xff\xfe"))), "not UTF-8"),
+        (field(1, 8) + field(8, field(2, 17)) + number(7 << 3 | 3), "a group"),
+        (field(1, 8) + number(7 << 3 | 2) + b"\xff" * 11, "does not end"),
+    ],
+)
+def test_contradictions(data: bytes, text: str, tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    path.write_bytes(data)
+    with pytest.raises(FormatError, match=text) as caught:
+        loadrun.load(path)
+    assert str(caught.value).startswith(str(path))
+
+
+def test_messages_that_lie_in_each_other() -> None:
+    inner = b""
+    for _ in range(100):
+        # Graph, node, attribute, and so on.
+        inner = field(1, field(5, field(6, inner)))
+    with pytest.raises(FormatError, match="deeper than 64"):
+        loadrun.loads(field(1, 8) + field(7, inner))
+
+
+def test_a_function_that_calls_itself() -> None:
+    own = node("Own", ["a"], ["b"], domain="d")[2:]
+    body = field(1, "Own") + field(4, "a") + field(5, "b") + field(7, own) + field(10, "d")
+    data = graph(node("Own", ["x"], ["y"], domain="d")) + field(25, body)
+    with pytest.raises(FormatError, match="lies in itself"):
+        loadrun.loads(data)
+
+
+@pytest.mark.parametrize("dims", [(1 << 40, 1 << 40), (-3,), (1 << 62,)])
+def test_sizes_that_no_memory_holds(dims: tuple[int, ...]) -> None:
+    weight = b"".join(field(1, d) for d in dims) + field(2, 1) + field(8, "w") + field(9, b"\0" * 8)
+    with pytest.raises(FormatError, match="'w'"):
+        loadrun.loads(graph(node("Add", ["x", "w"], ["y"]), field(5, weight)))
+
+
+def test_inputs_that_no_memory_holds() -> None:
+    data = graph(node("Neg", ["x"], ["y"]), shape=(1 << 40, 1 << 40))
+    with pytest.raises(LoadRunError):
+        loadrun.run(loadrun.loads(data))
+
+
+@pytest.mark.parametrize(
+    ("place", "text"),
+    [
+        ("../secret", "plain name inside the model's folder"),
+        ("/etc/passwd", "plain name inside the model's folder"),
+        ("a/../../secret", "plain name inside the model's folder"),
+        ("C:\\secret", "plain name inside the model's folder"),
+        ("", "plain name inside the model's folder"),
+        ("link", "which leads to"),
+        ("folder", "expected a plain file"),
+        ("missing", "cannot be read"),
+        ("short", "has 4"),
+    ],
+)
+def test_external_data_outside_the_folder(place: str, text: str, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_bytes(b"\0" * 64)
+    folder = tmp_path / "model"
+    (folder / "folder").mkdir(parents=True)
+    (folder / "a").mkdir()
+    (folder / "link").symlink_to(tmp_path / "secret")
+    (folder / "short").write_bytes(b"\0" * 4)
+    outside = field(13, field(1, "location") + field(2, place)) + field(
+        13, field(1, "length") + field(2, "8")
+    )
+    weight = field(1, 2) + field(2, 1) + field(8, "w") + field(14, 1) + outside
+    (folder / "m.onnx").write_bytes(graph(node("Add", ["x", "w"], ["y"]), field(5, weight)))
+    with pytest.raises(FormatError, match=text):
+        loadrun.load(folder / "m.onnx")
+
+
+def test_external_data_inside_the_folder(tmp_path: Path) -> None:
+    (tmp_path / "w.bin").write_bytes(b"\0" * 4 + b"\0\0\x80\x3f" * 2)
+    entries = {"location": "w.bin", "offset": "4", "length": "8"}
+    outside = b"".join(field(13, field(1, k) + field(2, v)) for k, v in entries.items())
+    weight = field(1, 2) + field(2, 1) + field(8, "w") + field(14, 1) + outside
+    (tmp_path / "m.onnx").write_bytes(graph(node("Sub", ["w", "x"], ["y"]), field(5, weight)))
+    (result,) = loadrun.run(tmp_path / "m.onnx")
+    x = loadrun.random_inputs(loadrun.load(tmp_path / "m.onnx"))["x"]
+    assert result["y"].tolist() == (1 - x).tolist()
+
+
+def test_every_unsupported_node_is_named() -> None:
+    data = graph(
+        node("StringSplit", ["x"], ["a"]),
+        node("Wonder", ["x"], ["b"], domain="own"),
+        node("Neg", ["a"], ["c"]),
+        node("Sum", ["b", "c"], ["y"]),
+    )
+    with pytest.raises(UnsupportedError) as caught:
+        loadrun.loads(data)
+    text = str(caught.value)
+    assert "2 parts of the model" in text
+    assert "'a' (StringSplit)" in text
+    assert "'b' (own.Wonder)" in text
+    assert "Neg" not in text
+
+
+def test_integers_beyond_32_bits_are_refused_by_name() -> None:
+    big = field(1, 1) + field(2, 7) + field(8, "big") + field(7, 1 << 40)
+    parts = [
+        node("Add", ["x", "big"], ["y"]),
+        field(5, big),
+        field(11, value("x", 7)),
+        field(12, value("y", 7)),
+    ]
+    with pytest.raises(UnsupportedError, match="big holds 1099511627776"):
+        loadrun.loads(model(*parts))
+
+
+@pytest.mark.parametrize("name", ["control", "quantized", "dynamic"])
+def test_mutated_files(name: str) -> None:
+    whole = (MODELS / name / "model.onnx").read_bytes()
+    random = Random(7)
+    refused = 0
+    for _ in range(120):
+        data = bytearray(whole)
+        for _ in range(random.randint(1, 4)):
+            at = random.randrange(len(data))
+            if random.random() < 0.3:
+                del data[at : at + random.randint(1, 9)]
+            else:
+                data[at] = random.randrange(256)
+        try:
+            loadrun.loads(bytes(data))
+        except LoadRunError:
+            refused += 1
+    assert refused > 20
+
+
+def test_varints_of_several_bytes() -> None:
+    numbers = [0, 1, 127, 128, 300, 2**31, 2**40, -1]
+    data = b"".join(number(n) for n in numbers)
+    assert packed_varints(memoryview(data)).tolist() == numbers

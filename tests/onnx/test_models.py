@@ -1,0 +1,137 @@
+"""Small models with the outputs of ONNX Runtime: loaded, run, packed, compared."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import loadrun
+from loadrun.cli import main
+from loadrun.errors import UsageError
+from loadrun.onnx.messages import TensorProto, parse
+from loadrun.onnx.tensors import array
+
+MODELS = Path(__file__).parent.parent.parent / "fixtures" / "onnx"
+NAMES = sorted(p.name for p in MODELS.iterdir())
+
+
+def stored(path: Path) -> np.ndarray:
+    return array(parse(TensorProto, memoryview(path.read_bytes())))
+
+
+def model(name: str) -> str:
+    return str(MODELS / name / "model.onnx")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_outputs_are_those_of_onnx_runtime(name: str) -> None:
+    results = loadrun.run(model(name))
+    assert len(results) == len(list((MODELS / name).glob("test_data_set_*")))
+    assert [r.verdict.value for r in results] == ["pass"] * len(results)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_wrong_expected_value_fails(name: str) -> None:
+    bundle = loadrun.load(model(name))
+    case = bundle.testcases[0]
+    for key in [k for k in case.arrays if k.endswith(":expect")]:
+        case.arrays[key] = case.arrays[key] + np.ones((), case.arrays[key].dtype)
+        assert loadrun.Runner(bundle).check(case).verdict.value == "fail"
+        case.arrays[key] = case.arrays[key] - np.ones((), case.arrays[key].dtype)
+
+
+def test_values_without_the_checks() -> None:
+    bundle = loadrun.load(model("dynamic"))
+    x = stored(MODELS / "dynamic" / "test_data_set_1" / "input_0.pb")
+    want = stored(MODELS / "dynamic" / "test_data_set_1" / "output_0.pb")
+    (got,) = loadrun.run(bundle, {"x": x})
+    np.testing.assert_allclose(got["y"], want, rtol=1e-5)
+
+
+def test_other_sizes_than_those_of_the_file() -> None:
+    bundle = loadrun.load(model("dynamic"))
+    x = np.ones((7, 3, 4), np.float32)
+    (got,) = loadrun.run(bundle, {"x": x})
+    assert got["y"].shape == (7, 5)
+    np.testing.assert_allclose(got["y"].sum(1), np.ones(7), rtol=1e-6)
+
+
+def test_names_ranks_and_64_bits_at_the_border() -> None:
+    bundle = loadrun.load(model("names"))
+    assert sorted(v.name or "" for v in bundle.inputs) == ["b;c/1", "in:0", "n"]
+    (result,) = loadrun.run(bundle)
+    shapes = {o.name: (o.shape, np.ndim(o.value)) for o in result.outputs}
+    assert shapes == {"out:sum": ((), 0), "most::n": ((), 0), "round": ((4,), 1)}
+    # -7 / 3 is -2 toward zero; halves go to the even number: 0.5, 1.5, 2.5, -0.5.
+    assert int(result["most::n"]) == 2
+    assert result["round"].tolist() == [0, 2, 2, 0]
+
+
+def test_names_with_marks_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    np.save(tmp_path / "a.npy", np.float32([2, 4, 6, 8]))
+    np.save(tmp_path / "n.npy", np.int32([9, 1, 1]))
+    (tmp_path / "m.onnx").write_bytes(Path(model("names")).read_bytes())
+    spec = f"in::0:{tmp_path / 'a.npy'};'b;c/1':[0.5];n:{tmp_path / 'n.npy'}"
+    code = main([str(tmp_path / "m.onnx"), "--input", spec, "--no-check", "--output", str(tmp_path / "out")])
+    assert code == 0, capsys.readouterr()
+    saved = {p.name: np.load(p) for p in (tmp_path / "out").iterdir()}
+    assert 10.0 in [float(v) for v in saved.values() if v.size == 1]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_packed_as_a_dump(name: str, tmp_path: Path) -> None:
+    out = tmp_path / "m.mge"
+    assert main(["pack", model(name), "-o", str(out), "-q"]) == 0
+    before, after = (loadrun.run(p) for p in (model(name), str(out)))
+    assert [r.verdict.value for r in after] == ["pass"] * len(before)
+    for a, b in zip(before, after, strict=True):
+        for o in a.outputs:
+            np.testing.assert_array_equal(np.atleast_1d(b[o.name]), np.atleast_1d(o.value))
+
+
+def test_test_data_from_another_folder(tmp_path: Path) -> None:
+    alone = tmp_path / "m.onnx"
+    shutil.copy(model("convnet"), alone)
+    assert len(loadrun.load(alone).testcases) == 0
+    data = MODELS / "convnet"
+    assert main(["pack", str(alone), "--test-data", str(data), "-o", str(tmp_path / "m.mge"), "-q"]) == 0
+    assert [r.verdict.value for r in loadrun.run(str(tmp_path / "m.mge"))] == ["pass"]
+    one = loadrun.load(alone, test_data=data / "test_data_set_0")
+    assert [r.verdict.value for r in loadrun.run(one)] == ["pass"]
+    with pytest.raises(UsageError, match="neither test_data_set_N folders nor input_0"):
+        loadrun.load(alone, test_data=tmp_path)
+
+
+def test_info_and_verify(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["info", model("convnet")]) == 0
+    assert "ConvolutionV2" in capsys.readouterr().out
+    assert main(["verify", model("convnet")]) == 0
+
+
+def test_bytes_and_input_shapes() -> None:
+    data = Path(model("transformer")).read_bytes()
+    bundle = loadrun.loads(data)
+    assert {v.name: v.owner.tensors[0].shape for v in bundle.inputs} == {"x": (1, 1, 8), "skip": (1, 1, 8)}
+    other = loadrun.load(data, input_shapes={"x": (2, 4, 8), "skip": (2, 4, 8)})
+    assert other.inputs[0].owner.tensors[0].shape == (2, 4, 8)
+    with pytest.raises(loadrun.FormatError, match="no input 'z'; its inputs are x, skip"):
+        loadrun.load(data, input_shapes={"z": (1,)})
+
+
+def test_an_input_as_a_constant() -> None:
+    data = Path(model("control")).read_bytes()
+    whole = loadrun.load(data, input_shapes={"x": (2,)})
+    assert any(o.type == "CondExecMerge" for o in whole.graph.oprs)
+    chosen = loadrun.load(data, input_shapes={"x": (2,)}, constants={"cond": True})
+    assert not any(o.type.startswith("CondExec") for o in chosen.graph.oprs)
+    (result,) = loadrun.run(chosen, {"x": np.float32([2, 3])})
+    assert result["chosen"].tolist() == [4, 9]
+
+
+def test_arguments_for_dumps_are_refused() -> None:
+    dump = MODELS.parent / "nets" / "mlp.mge"
+    with pytest.raises(UsageError, match="are for ONNX models"):
+        loadrun.load(dump, input_shapes={"data": (1,)})
