@@ -18,7 +18,10 @@ __all__ = ["common_shape", "stack"]
 
 def stack(w: Writer, dims: list[Dim]) -> str:
     """Sizes as the int32 vector that MegEngine's graphs compute with."""
-    return w.cast(w.vector(dims), ElemType.INT32)
+    sizes = w.vector(dims)
+    made = w.cast(sizes, ElemType.INT32)
+    w.wide[made] = sizes
+    return made
 
 
 def common_shape(w: Writer, variables: list[Var]) -> list[Dim]:

@@ -110,6 +110,7 @@ class Writer(Emitter):
         self.weights: dict[int, Array] = {}
         self.notes: dict[str, str] = {}
         self.params: set[str] = set()
+        self.wide: dict[str, str] = {}
         self.readers: dict[int, list[Opr]] = {}
         self.merged: dict[int, tuple[Var, ...]] = {}
         self._real: dict[int, str] = {}
@@ -369,7 +370,8 @@ class Writer(Emitter):
         value = self.value(var)
         if value is not None and value.size <= 1024:
             return self.const(value.astype(np.int64))
-        return self.cast(self.name(var), ElemType.INT64)
+        name = self.name(var)
+        return self.wide.get(name) or self.cast(name, ElemType.INT64)
 
     # Sizes
 
@@ -394,6 +396,8 @@ class Writer(Emitter):
         value = self.value(var)
         if value is not None:
             return [int(v) for v in value.reshape(-1)]
+        if var.owner.type == "Concat" and all(self.shape(v) == (1,) for v in var.owner.inputs):
+            return [d for v in var.owner.inputs for d in self.split_dims(v)]
         name, n = self.int64(var), self.fixed(var)[0]
         varying = [k.values.get(var.id) for k in self.known]
         out: list[Dim] = []
@@ -402,5 +406,5 @@ class Writer(Emitter):
             if len(seen) == 1 and all(v is not None for v in varying):
                 out.append(seen.pop())
             else:
-                out.append(self.slice(name, [i], [i + 1], [0]))
+                out.append(name if n == 1 else self.slice(name, [i], [i + 1], [0]))
         return out
