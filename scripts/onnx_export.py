@@ -45,9 +45,21 @@ KNOWN: tuple[tuple[str, float, str], ...] = (
     ("ops/typecvt/*_nan.*", np.inf, SPECIAL),
     ("ops/typecvt/*extreme*", np.inf, SPECIAL),
     ("ops/select/written_arg.*", np.inf, SPECIAL),
-    ("ops/elemwise/mul_int32.*", np.inf, "products of int32 beyond 2^24, which MegEngine's x86 kernels round"),
-    ("ops/elemwise/fuse_add_relu_int32.*", np.inf, "sums of int32 that overflow, as which MegEngine's kernels differ"),
-    ("ops/typecvt/float32_to_float16_rounding.*", 2e-3, "halves between float16 numbers, which ONNX rounds to even"),
+    (
+        "ops/elemwise/mul_int32.*",
+        np.inf,
+        "products of int32 beyond 2^24, which MegEngine's x86 kernels round",
+    ),
+    (
+        "ops/elemwise/fuse_add_relu_int32.*",
+        np.inf,
+        "sums of int32 that overflow, as which MegEngine's kernels differ",
+    ),
+    (
+        "ops/typecvt/float32_to_float16_rounding.*",
+        2e-3,
+        "halves between float16 numbers, which ONNX rounds to even",
+    ),
     ("ops/*float16*", 2e-2, HALF),
     ("ops/conv/written_half.*", 2e-2, HALF),
     ("ops/windows/written_region.*", 2e-2, HALF),
@@ -112,7 +124,9 @@ def judge(path: Path, *, opset: int | None = None) -> Outcome:
         worst = compare_record(made, session, fed, recorded, index(path.parent).get(path.name, {}))
     tolerance = {c.name: c.maxerr for c in bundle.checks}
     for number, case in enumerate(made.source.testcases):
-        got = run_session(session, made.written, {n: a for n, a in case.inputs.items() if n in made.written.inputs})
+        got = run_session(
+            session, made.written, {n: a for n, a in case.inputs.items() if n in made.written.inputs}
+        )
         for output, want in case.expects.items():
             found = difference(got[output], want, tolerance[output])
             if found:
@@ -136,7 +150,11 @@ def difference(got: Array, want: Array, maxerr: float) -> str:
 
 
 def compare_record(
-    made: Exported, session: Any, fed: Mapping[str, Array], recorded: Mapping[str, Array], entry: Mapping[str, Any]
+    made: Exported,
+    session: Any,
+    fed: Mapping[str, Array],
+    recorded: Mapping[str, Array],
+    entry: Mapping[str, Any],
 ) -> str:
     """What differs from the record of a plain dump."""
     got = list(run_session(session, made.written, fed).values())
@@ -159,7 +177,7 @@ def largest_gap(bundle: loadrun.Bundle, made: Exported, session: Any, fed: Mappi
     """The largest error (absolute below 1, relative above) of any finite output from the reference engine's."""
     runner = loadrun.Runner(loadrun.Bundle(made.source.graph))
     worst = 0.0
-    for one in [c.inputs for c in made.source.testcases] or [fed]:
+    for one in [c.inputs for c in made.source.testcases] or [dict(fed)]:
         own = {n: a for n, a in one.items() if n in made.written.inputs}
         got = run_session(session, made.written, own)
         for value, output in zip(got.values(), runner.run(own).outputs, strict=True):
@@ -178,7 +196,7 @@ def quanta(bundle: loadrun.Bundle, made: Exported, session: Any, fed: Mapping[st
         return np.inf
     steps = {n: last_scale(v) for n, v in made.source.outputs.items()}
     runner = loadrun.Runner(loadrun.Bundle(made.source.graph))
-    feeds = [c.inputs for c in made.source.testcases] or [fed]
+    feeds = [c.inputs for c in made.source.testcases] or [dict(fed)]
     worst = 0.0
     for one in feeds:
         own = {n: a for n, a in one.items() if n in made.written.inputs}
@@ -214,8 +232,10 @@ def outcomes(patterns: Iterable[str]) -> list[Outcome]:
         try:
             found.append(judge(path))
         except Exception as e:
-            found.append(Outcome(path.relative_to(FIXTURES).as_posix(), "DIFFERS", f"{type(e).__name__}: {e}"[:300]))
-        if found[-1].verdict in ("DIFFERS", "known") and "-v" in sys.argv or found[-1].verdict == "DIFFERS":
+            found.append(
+                Outcome(path.relative_to(FIXTURES).as_posix(), "DIFFERS", f"{type(e).__name__}: {e}"[:300])
+            )
+        if (found[-1].verdict in ("DIFFERS", "known") and "-v" in sys.argv) or found[-1].verdict == "DIFFERS":
             print(found[-1].verdict, found[-1].name, found[-1].detail, flush=True)
     return found
 
@@ -274,7 +294,9 @@ def row(name: str, found: list[Outcome]) -> str:
     good = sum(o.verdict in ("agrees", "runs", "known") for o in having)
     refused = sum(any(r.startswith((f"{name} ", f"{name}:")) for r in o.reasons) for o in having)
     how = TRANSLATIONS.get(name)
-    text = (how.__doc__ or "").strip().splitlines()[0].rstrip(".") if how is not None else f"not: {reason(name)}"
+    text = (
+        (how.__doc__ or "").strip().splitlines()[0].rstrip(".") if how is not None else f"not: {reason(name)}"
+    )
     if CATALOG[name].category == "io" and how is not None and how.__name__ == "stored":
         text = "a graph input" if name == "Host2DeviceCopy" else "an initializer"
     return f"| {name} | {text} | {good or ''} | {refused or ''} |"

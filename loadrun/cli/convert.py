@@ -25,9 +25,13 @@ def parser() -> Parser:
     )
     p.add_argument("source", metavar="A", help="the file to read")
     p.add_argument("target", metavar="B", help="the file to write")
-    p.add_argument("--format", choices=("FBS_V2", "FBS"), help="version of a .mge file (default that of A, or FBS_V2)")
+    p.add_argument(
+        "--format", choices=("FBS_V2", "FBS"), help="version of a .mge file (default that of A, or FBS_V2)"
+    )
     g = p.add_argument_group("writing ONNX")
-    g.add_argument("--opset", type=int, metavar="N", help="version of the operators, 7 to 26 (default 18 or later)")
+    g.add_argument(
+        "--opset", type=int, metavar="N", help="version of the operators, 7 to 26 (default 18 or later)"
+    )
     g.add_argument(
         "--dynamic",
         action="append",
@@ -36,7 +40,9 @@ def parser() -> Parser:
     )
     g.add_argument("--external-data", action="store_true", help="weights in a file of their own, B.data")
     g.add_argument(
-        "--verify", action="store_true", help="check B with onnx.checker and compare ONNX Runtime with loadrun"
+        "--verify",
+        action="store_true",
+        help="check B with onnx.checker and compare ONNX Runtime with loadrun",
     )
     p.add_argument("-q", "--quiet", action="store_true", help="print no table")
     return p
@@ -73,7 +79,9 @@ def _ending(path: str) -> str:
     """
     found = Path(path).suffix.lower()
     if found not in _ENDINGS:
-        raise UsageError(f"{clean(path, 200)}: the name must end in {' or '.join(_ENDINGS)} to say the format")
+        raise UsageError(
+            f"{clean(path, 200)}: the name must end in {' or '.join(_ENDINGS)} to say the format"
+        )
     return found
 
 

@@ -99,7 +99,9 @@ def is_quantized(written: Written) -> bool:
     return any(n.op_type == "QuantizeLinear" for n in written.model.graph.nodes)
 
 
-def _feeds(written: Written, examples: Mapping[str, Array], sizes: Mapping[str, tuple[int, ...]]) -> dict[str, Array]:
+def _feeds(
+    written: Written, examples: Mapping[str, Array], sizes: Mapping[str, tuple[int, ...]]
+) -> dict[str, Array]:
     """Example values at other sizes: repeated or cut, so that indices stay what they may be."""
     return {n: np.resize(examples[n], shape).astype(examples[n].dtype) for n, shape in sizes.items()}
 

@@ -17,7 +17,8 @@ __all__ = ["write_data_sets"]
 def write_data_sets(folder: Path, source: Source, written: Written) -> int:
     """Write every testcase as ``input_K.pb`` and ``output_K.pb``; returns how many there are.
 
-    Outputs are what the testcases expect; where they expect nothing of an output, what the reference engine gives.
+    Outputs are what the testcases expect; where they expect nothing of an output, or expect it in another layout, what
+    the reference engine gives.
     A testcase of a shape that the model does not take is left out.
     """
     engine: ReferenceEngine | None = None
@@ -26,7 +27,10 @@ def write_data_sets(folder: Path, source: Source, written: Written) -> int:
         inputs = {n: case.inputs[n] for n in written.inputs if n in case.inputs}
         if len(inputs) < len(written.inputs) or not _fits(source, written, inputs):
             continue
-        expects = dict(case.expects)
+        ranks = {v.name: None if v.shape is None else len(v.shape) for v in written.model.graph.outputs}
+        expects = {
+            n: e for n, e in case.expects.items() if n in written.outputs and ranks[written.outputs[n]] in (None, e.ndim)
+        }
         missing = [n for n in written.outputs if n not in expects]
         if missing:
             engine = engine or ReferenceEngine(source.graph, list(source.outputs.values()))

@@ -160,7 +160,7 @@ class ModelMessage:
     metadata: Mapping[str, str] = field(default_factory=dict)
 
 
-Piece = Union[bytes, memoryview]
+Piece = bytes | memoryview
 
 
 class _Message:

@@ -193,10 +193,38 @@ def export(
     >>> made.input_names, made.opset_version, len(file.getvalue()) == len(made.data)
     (['x'], 18, True)
     """
-    _check_options(training, operator_export_type, export_modules_as_functions, custom_opsets, external_data, report, f)
+    _check_options(
+        training, operator_export_type, export_modules_as_functions, custom_opsets, external_data, report, f
+    )
     source = read_source(model, args, kwargs, training == TrainingMode.EVAL)
     if do_constant_folding:
         _fold(source)
+    how = {
+        "opset": opset_version,
+        "export_params": export_params,
+        "weights_are_inputs": keep_initializers_as_inputs,
+        "docs": bool(verbose),
+        "opsets": dict(custom_opsets or {}),
+    }
+    written = _written(source, input_names, output_names, dynamic_axes, dynamic_shapes, how)
+    made = Exported(written, source)
+    _finish(made, f, external_data, verify, export_params)
+    if report and isinstance(f, (str, os.PathLike)):
+        Path(f).with_suffix(".md").write_text(made.report + "\n")
+    if verbose:
+        print(made.report)
+    return made
+
+
+def _written(
+    source: Source,
+    input_names: Sequence[str] | None,
+    output_names: Sequence[str] | None,
+    dynamic_axes: Any,
+    dynamic_shapes: Any,
+    how: Mapping[str, Any],
+) -> Written:
+    """Settle names and sizes, and translate."""
     renamed = _names("input", [i.name for i in source.inputs], input_names)
     ends = _names("output", list(source.outputs), output_names)
     inputs, outputs = dynamic_sizes(source, dynamic_axes, dynamic_shapes, renamed, ends)
@@ -211,21 +239,11 @@ def export(
         inputs,
         {ends[n]: axes for n, axes in outputs.items()},
         others,
-        opset_version,
-        export_params,
-        keep_initializers_as_inputs,
-        bool(verbose),
-        dict(custom_opsets or {}),
+        **how,
     )
     written = write(request)
     written.outputs = {old: written.outputs[new] for old, new in ends.items()}
-    made = Exported(written, source)
-    _finish(made, f, external_data, verify, export_params)
-    if report and isinstance(f, (str, os.PathLike)):
-        Path(f).with_suffix(".md").write_text(made.report + "\n")
-    if verbose:
-        print(made.report)
-    return made
+    return written
 
 
 def _finish(made: Exported, f: Any, external_data: bool, judged: bool, whole: bool) -> None:
@@ -251,7 +269,9 @@ def _check_options(
     if mode not in (TrainingMode.EVAL, TrainingMode.PRESERVE):
         raise UsageError("training is EVAL or PRESERVE: graphs for training are not written")
     if getattr(kind, "value", kind) != OperatorExportTypes.ONNX:
-        raise UsageError("operator_export_type is ONNX: operators without a translation are errors, not foreign nodes")
+        raise UsageError(
+            "operator_export_type is ONNX: operators without a translation are errors, not foreign nodes"
+        )
     if functions:
         raise UsageError("export_modules_as_functions is False: graphs hold no modules")
     for domain, version in (opsets or {}).items():
@@ -318,7 +338,9 @@ def _save_external(written: Written, path: Path) -> None:
             file.write(b"\0" * gap)
             offset += gap
             file.write(raw_bytes(tensor))
-            moved.append(TensorMessage(tensor.name, tensor.elem, tensor.dims, None, (name, offset, tensor.nbytes)))
+            moved.append(
+                TensorMessage(tensor.name, tensor.elem, tensor.dims, None, (name, offset, tensor.nbytes))
+            )
             offset += tensor.nbytes
     graph.initializers = moved
     try:
@@ -335,7 +357,10 @@ def _save_external(written: Written, path: Path) -> None:
 
 def _report(made: Exported) -> str:
     written, graph = made.written, made.written.model.graph
-    lines = [f"ONNX opset {written.opset}, {len(graph.nodes)} nodes, {len(graph.initializers)} stored tensors", ""]
+    lines = [
+        f"ONNX opset {written.opset}, {len(graph.nodes)} nodes, {len(graph.initializers)} stored tensors",
+        "",
+    ]
     rows = [
         (kind, v.name, v.elem.name.lower(), "x".join("?" if n is None else str(n) for n in v.shape or ()))
         for kind, values in (("input", graph.inputs), ("output", graph.outputs))
@@ -351,5 +376,3 @@ def _report(made: Exported) -> str:
         compared = [(v.output, v.sizes, f"{v.error:.3g}", v.quanta) for v in made.verification]
         lines += ["", tabulate(compared, ("verified", "at", "error", "quanta"), "github")]
     return "\n".join(lines)
-
-

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from ..version import __version__
@@ -24,7 +25,12 @@ OLDEST_OPSET, NEWEST_OPSET = 7, 26
 DEFAULT_OPSET = 18
 _STORED = frozenset(
     {
-        *("ImmutableTensor", "SharedDeviceTensor", "VolatileSharedDeviceTensor", "SharedDeviceTensorWithFormat"),
+        *(
+            "ImmutableTensor",
+            "SharedDeviceTensor",
+            "VolatileSharedDeviceTensor",
+            "SharedDeviceTensorWithFormat",
+        ),
         *("MultipleDeviceTensorHolder", "MultipleDeviceTensorWithFormatHolder", "Host2DeviceCopy"),
     }
 )
@@ -218,11 +224,9 @@ class _Plan:
             found.update((v.id, x.shape) for v, x in zip(opr.outputs, values, strict=True) if v.id in unknown)
 
         engine = ReferenceEngine(self.graph, self.ends)
-        try:
+        # Values at random may lie outside what an operator takes; what was seen until then is known.
+        with suppress(LoadRunError):
             engine.run({n: v for n, v in self.example.items() if n in engine.inputs}, see)
-        except LoadRunError:
-            # Values at random may lie outside what an operator takes; what was seen until then is known.
-            pass
         return found
 
 
@@ -264,7 +268,11 @@ class _Walk:
                 lost.add(opr.outputs[0].id)
         for opr in self.oprs:
             self.operators[opr.title] = self.operators.get(opr.title, 0) + (opr.type not in _STORED)
-            if opr.id in self.inside or opr.type in _STORED or all(w.value(v) is not None for v in opr.outputs):
+            if (
+                opr.id in self.inside
+                or opr.type in _STORED
+                or all(w.value(v) is not None for v in opr.outputs)
+            ):
                 continue
             if all(v.id in w.names for v in opr.outputs):
                 continue
@@ -305,7 +313,9 @@ class _Walk:
         if not request.export_params:
             graph.initializers = [t for t in graph.initializers if t.name not in w.params]
         opsets = dict(request.opsets)
-        model = ModelMessage(graph, {"": w.opset, **opsets}, ir_version(w.opset), producer_version=__version__)
+        model = ModelMessage(
+            graph, {"": w.opset, **opsets}, ir_version(w.opset), producer_version=__version__
+        )
         return Written(
             model,
             w.opset,
@@ -386,4 +396,3 @@ def _captured(attributes: Iterable[object]) -> set[str]:
         if isinstance(value, GraphMessage):
             found |= free_names(value)
     return found
-

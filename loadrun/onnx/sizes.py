@@ -90,7 +90,9 @@ def _named_axes(name: str, given: Any, rank: int | None) -> dict[int, str]:
     elif isinstance(given, Sequence) and not isinstance(given, str):
         pairs = [(axis, f"{name}_dynamic_axes_{i + 1}") for i, axis in enumerate(given)]
     else:
-        raise UsageError(f"the dynamic axes of {name!r} are a list of numbers or a dict to names, found {given!r}")
+        raise UsageError(
+            f"the dynamic axes of {name!r} are a list of numbers or a dict to names, found {given!r}"
+        )
     found: dict[int, str] = {}
     for axis, symbol in pairs:
         if not isinstance(axis, int) or isinstance(axis, bool):

@@ -136,7 +136,7 @@ def _of_bundle(bundle: Bundle, positional: tuple[Any, ...], named: Mapping[str, 
         if shape is None:
             raise UsageError(f"the file gives no shape for input {var.name!r}: give example values in args")
         inputs.append(Input(var.name or "", tensor.dtype, tuple(shape)))
-    outputs = {n: v for n, v in zip(_names(bundle, graph), graph.outputs, strict=True)}
+    outputs = dict(zip(_names(bundle, graph), graph.outputs, strict=True))
     return Source(graph, inputs, outputs, examples, cases, True)
 
 
@@ -243,7 +243,9 @@ def _of_trace(
 ) -> Source:
     if traced.recording is None:
         if not positional and not named:
-            raise UsageError("the traced function has not been called yet: call it, or give example values in args")
+            raise UsageError(
+                "the traced function has not been called yet: call it, or give example values in args"
+            )
         traced(*positional, **named)
     recording = traced.recording
     labels = dict(_input_labels(traced, recording, names))

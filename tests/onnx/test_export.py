@@ -115,7 +115,8 @@ def test_a_traced_function() -> None:
     made = export(traced)
     assert made.output_names == ["double", "sum"]
     double, total = run(made, **{made.input_names[0]: np.array([4, 5, 6], "f4")})
-    assert double.tolist() == [8, 10, 12] and total.reshape(-1).tolist() == [15]
+    assert double.tolist() == [8, 10, 12]
+    assert total.reshape(-1).tolist() == [15]
 
 
 def test_numpy_functions() -> None:
@@ -289,7 +290,8 @@ def test_an_opset_without_the_operators_names_them() -> None:
         export(sinh_and_erf, np.ones(2, "f4"), opset_version=8)
     text = str(e.value)
     assert text.startswith("2 operators cannot be written as ONNX:")
-    assert "ONNX's Sinh needs opset 9, asked for is 8" in text and "GELU" not in text.split("\n")[0]
+    assert "ONNX's Sinh needs opset 9, asked for is 8" in text
+    assert "GELU" not in text.split("\n")[0]
     assert "ONNX's Erf needs opset 9" in text
 
 
@@ -311,7 +313,8 @@ def test_without_parameters_weights_are_inputs() -> None:
     made = export(net, IMAGES, export_params=False, verify=True)
     graph = model_of(made).graph
     names = [i.name for i in graph.input]
-    assert names[0] == "x" and "fc.bias" in names
+    assert names[0] == "x"
+    assert "fc.bias" in names
     assert not {"fc.bias", "conv.weight"} & {t.name for t in graph.initializer}
 
 
@@ -320,7 +323,9 @@ def test_initializers_may_be_inputs_too() -> None:
     graph = model_of(made).graph
     assert "fc.bias" in {i.name for i in graph.input} & {t.name for t in graph.initializer}
     plain = run(made, x=IMAGES)[0]
-    changed = run(made, x=IMAGES, **{"fc.bias": np.full((1, 5), 7, "f4").reshape(shape_of(graph, "fc.bias"))})[0]
+    changed = run(
+        made, x=IMAGES, **{"fc.bias": np.full((1, 5), 7, "f4").reshape(shape_of(graph, "fc.bias"))}
+    )[0]
     assert np.abs(changed - plain).min() > 1
 
 
@@ -337,7 +342,8 @@ def test_external_data(tmp_path: Path) -> None:
     outside = [t for t in stored if t.data_location == 1]
     assert len(outside) == 1
     entries = {e.key: e.value for e in outside[0].external_data}
-    assert entries["location"] == "net.onnx.data" and int(entries["offset"]) % 4096 == 0
+    assert entries["location"] == "net.onnx.data"
+    assert int(entries["offset"]) % 4096 == 0
     assert path.stat().st_size < 1000 < (tmp_path / "net.onnx.data").stat().st_size
     want = np.ones((2, 64), "f4") @ WIDE
     np.testing.assert_allclose(run(str(path), x=np.ones((2, 64), "f4"))[0], want, rtol=1e-5)
@@ -370,7 +376,8 @@ def test_training_modes() -> None:
     net = Net()
     net.train()
     made = export(net, IMAGES)
-    assert net.training and net.bn.training
+    assert net.training
+    assert net.bn.training
     net.eval()
     np.testing.assert_allclose(
         run(made, x=IMAGES)[0], net(loadrun.tensor(IMAGES)).numpy(), rtol=1e-4, atol=1e-5
@@ -397,7 +404,8 @@ def test_report_and_verbose(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     made = export(Net(), IMAGES, tmp_path / "net.onnx", report=True, verbose=True, verify=True)
     text = (tmp_path / "net.md").read_text()
     assert text.rstrip("\n") == made.report == capsys.readouterr().out.rstrip("\n")
-    assert "ConvolutionV2" in text and "verified" in text
+    assert "ConvolutionV2" in text
+    assert "verified" in text
     docs = [n.doc_string for n in model_of(made).graph.node]
     assert any("ConvolutionV2" in d for d in docs)
     with pytest.raises(UsageError, match="needs a path"):
@@ -436,7 +444,8 @@ def test_random_outputs_are_not_compared() -> None:
     with pytest.warns(UserWarning, match="draws random numbers"):
         made = export(lambda x: F.dropout(x, 0.5, training=True) * 1, np.ones((40, 50), "f4"), verify=True)
     kept = run(made, **{made.input_names[0]: np.ones((40, 50), "f4")})[0]
-    assert set(np.unique(kept)) == {0.0, 2.0} and 0.4 < (kept > 0).mean() < 0.6
+    assert set(np.unique(kept)) == {0.0, 2.0}
+    assert 0.4 < (kept > 0).mean() < 0.6
 
 
 def test_quantized_graphs_are_qdq() -> None:
@@ -456,7 +465,12 @@ class SumModule(M.Module):
 def test_documented_example_of_dynamic_axes(tmp_path: Path) -> None:
     path = str(tmp_path / "onnx.pb")
     loadrun.onnx.export(
-        SumModule(), (F.ones((2, 2)),), path, input_names=["x"], output_names=["sum"], dynamic_axes={"x": [0, 1], "sum": [0]}
+        SumModule(),
+        (F.ones((2, 2)),),
+        path,
+        input_names=["x"],
+        output_names=["sum"],
+        dynamic_axes={"x": [0, 1], "sum": [0]},
     )
     x = RNG.standard_normal((3, 5)).astype("f4")
     np.testing.assert_allclose(run(path, x=x)[0], x.sum(axis=1), rtol=1e-5, atol=1e-6)

@@ -136,5 +136,6 @@ def test_testcases_are_tensor_messages(tmp_path: Path) -> None:
     folder = tmp_path / "test_data_set_1"
     data = (folder / "input_0.pb").read_bytes()
     assert [v for n, _, v in fields(data) if n == 1] == list(case.inputs["data"].shape)
-    assert one(data, 8) == b"data" and one(data, 9) == case.inputs["data"].tobytes()
+    assert one(data, 8) == b"data"
+    assert one(data, 9) == case.inputs["data"].tobytes()
     assert one((folder / "output_0.pb").read_bytes(), 9) == case.expects["out"].tobytes()

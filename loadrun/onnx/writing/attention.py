@@ -27,7 +27,9 @@ def multi_head_attn(w: Writer, opr: Opr) -> list[str]:
     kind = p.tensor_combination_type
     mask = extra[0] if kind in (Extra.ONLY_MASK, Extra.ALL) else None
     rows = extra[-2:] if kind in (Extra.ONLY_BIASKV, Extra.ALL) else []
-    q, k, v = (_projected(w, w.float(x), weights, side) for x, side in ((query, "q"), (key, "k"), (value, "v")))
+    q, k, v = (
+        _projected(w, w.float(x), weights, side) for x, side in ((query, "q"), (key, "k"), (value, "v"))
+    )
     batch, heads = w.dim(query, 0), int(p.num_heads)
     lengths = w.dim(query, 1), w.dim(key, 1)
     more = bool(rows) + p.add_zero_attn
@@ -47,7 +49,11 @@ def multi_head_attn(w: Writer, opr: Opr) -> list[str]:
     mixed = w.transpose(w.op("MatMul", attn, v), [0, 2, 1, 3])
     width = p.vproj_size or p.v_size * heads
     out = _projected(w, w.reshape(mixed, [batch, lengths[0], int(width)]), weights, "o")
-    whole = w.expand(attn, w.vector([batch, heads, lengths[0], keys])) if not (p.qproj_size or p.kproj_size) else attn
+    whole = (
+        w.expand(attn, w.vector([batch, heads, lengths[0], keys]))
+        if not (p.qproj_size or p.kproj_size)
+        else attn
+    )
     flat = w.reshape(whole, [w.arith("Mul", batch, heads), lengths[0], keys])
     return [w.stored(out, w.dtype(opr.outputs[0])), w.stored(flat, w.dtype(opr.outputs[1]))]
 
@@ -93,7 +99,14 @@ def _by_head(w: Writer, x: str, projected: int, batch: Dim, length: Dim, heads: 
 
 
 def _masked(
-    w: Writer, p: MultiHeadAttn, scores: str, mask: Var | None, batch: Dim, heads: int, queries: Dim, keys: Dim
+    w: Writer,
+    p: MultiHeadAttn,
+    scores: str,
+    mask: Var | None,
+    batch: Dim,
+    heads: int,
+    queries: Dim,
+    keys: Dim,
 ) -> str:
     if p.attn_mask_type not in (Mask.DEFAULT_MASK, Mask.USER_DEFINED_MASK):
         return scores

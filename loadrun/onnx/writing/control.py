@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 
 from ... import params as P
 from ...graph import Opr, Var
-from ..encode import ElemType, GraphMessage, ValueMessage
+from ..encode import ElemType, GraphMessage, NodeMessage, ValueMessage
 from .emitter import Refused
 from .writer import Writer, elem_of, translation
 
@@ -49,7 +50,7 @@ def _intervals(w: Writer, value: str, keys: Sequence[str], eps: float, whole: bo
         less = w.op("Less", value, key)
         below.append(less if whole else w.op("And", less, w.op("Not", _near(w, value, key, eps, whole))))
     flags = [below[0]]
-    flags += [w.op("And", w.op("Not", a), b) for a, b in zip(below, below[1:], strict=False)]
+    flags += [w.op("And", w.op("Not", a), b) for a, b in pairwise(below)]
     flags.append(w.op("Not", below[-1]))
     return [w.cast(f, ElemType.INT32) for f in flags]
 
@@ -141,7 +142,7 @@ def _or_zero(w: Writer, predicate: Var, values: list[Var], shapes: Sequence[Var]
     return w.ops("If", flag, out=len(values), then_branch=first, else_branch=second)
 
 
-def _branch(w: Writer, body: list[object], values: list[Var], names: list[str]) -> GraphMessage:
+def _branch(w: Writer, body: list[NodeMessage], values: list[Var], names: list[str]) -> GraphMessage:
     """A subgraph of nodes that ends in those values."""
     outputs = [ValueMessage(n, elem_of(w.dtype(v)), None) for n, v in zip(names, values, strict=True)]
-    return GraphMessage(w.fresh("branch"), list(body), [], [], outputs)  # type: ignore[arg-type]
+    return GraphMessage(w.fresh("branch"), body, [], [], outputs)

@@ -288,7 +288,9 @@ def _output_padding(w: Writer, opr: Opr, p: Any, plan: Plan) -> list[int]:
         geo = at.geo
         least = [
             (o - 1) * s + (k - 1) * d + 1 - 2 * q
-            for o, s, k, d, q in zip(at.out.plain[2:], geo.stride, geo.kernel, geo.dilate, geo.pad, strict=True)
+            for o, s, k, d, q in zip(
+                at.out.plain[2:], geo.stride, geo.kernel, geo.dilate, geo.pad, strict=True
+            )
         ]
         found.add(tuple(n - m for n, m in zip(at.x.plain[2:], least, strict=True)))
     if len(found) > 1:

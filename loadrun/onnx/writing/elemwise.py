@@ -65,7 +65,9 @@ def _to_s32(w: Writer, x: str, source: DType, target: DType) -> str:
         value = w.cast(x, ElemType.FLOAT)
         if source.zero_point:
             value = w.op("Sub", value, w.f32(source.zero_point))
-        factor = np.float32(source.scale) * factor if source.is_asymmetric else np.float32(source.scale) / unit
+        factor = (
+            np.float32(source.scale) * factor if source.is_asymmetric else np.float32(source.scale) / unit
+        )
     else:
         value = w.dequantize(x, source) if source.is_quantized else _as_float(w, x, source)
     whole = w.round_away(w.op("Mul", value, w.const(factor)))

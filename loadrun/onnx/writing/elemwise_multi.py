@@ -97,4 +97,3 @@ def _fixed_point(w: Writer, opr: Opr, wide: list[str], target: DType) -> str:
     scaled = w.cast(w.cast(multiply_high(w, dtype, total, multiplier), elem), ElemType.INT64)
     out = round_shift(w, scaled, w.name(opr.inputs[3]), target)
     return w.cast(w.op("Max", w.op("Min", out, high), low), elem_of(target))
-

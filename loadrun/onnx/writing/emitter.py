@@ -20,6 +20,8 @@ Dim = int | str
 """A size: a number, or the name of an int64 value of shape [1]."""
 
 SINCE: dict[str, int] = {
+    # Before, their inputs had to have one shape.
+    **dict.fromkeys(("Max", "Min"), 8),
     **dict.fromkeys(("Sinh", "Cosh", "Asinh", "Acosh", "Atanh", "Erf", "Sign", "IsNaN", "Where"), 9),
     **dict.fromkeys(("ConstantOfShape", "OneHot", "EyeLike", "Compress", "NonZero"), 9),
     **dict.fromkeys(("Mod", "IsInf", "QuantizeLinear", "DequantizeLinear", "ConvInteger"), 10),
@@ -122,7 +124,7 @@ class Emitter:
 
     def op(self, kind: str, *inputs: str, **attributes: Attribute) -> str:
         """Append a node of one output; its name."""
-        return self.ops(kind, *inputs, **attributes)[0]
+        return self.ops(kind, *inputs, **attributes)[0]  # type: ignore[arg-type]
 
     def const(self, value: Array | np.generic | float, name: str = "") -> str:
         """A constant; small ones of equal value are stored once."""
@@ -246,7 +248,7 @@ class Emitter:
         """A slice along axes; `steps` default to 1."""
         fixed = all(isinstance(d, int) for d in (*starts, *ends))
         if self.opset < 10 and fixed and (steps is None or all(s == 1 for s in steps)):
-            return self.op("Slice", x, starts=[*starts], ends=[*ends], axes=list(axes))  # type: ignore[list-item]
+            return self.op("Slice", x, starts=[*starts], ends=[*ends], axes=list(axes))  # type: ignore[arg-type]
         self.need(10, "Slice with computed bounds or steps")
         given = [x, self.vector(starts), self.vector(ends), self.ints(*axes)]
         if steps is not None and any(s != 1 for s in steps):
@@ -265,7 +267,7 @@ class Emitter:
                 stored = self.initializers[value].value
                 assert stored is not None
                 number = float(stored.reshape(-1)[0])
-            return self.op("Pad", x, pads=[*pads], mode=mode, value=number)  # type: ignore[list-item]
+            return self.op("Pad", x, pads=[*pads], mode=mode, value=number)  # type: ignore[arg-type]
         return self.op("Pad", x, self.vector(pads), value, mode=mode)
 
     def split(self, x: str, sizes: Sequence[Dim], axis: int) -> list[str]:
@@ -276,7 +278,7 @@ class Emitter:
             return self.ops("Split", x, self.vector(sizes), out=len(sizes), axis=axis)
         if not all(isinstance(n, int) for n in sizes):
             self.need(13, "Split at computed sizes")
-        return self.ops("Split", x, out=len(sizes), axis=axis, split=[*sizes])  # type: ignore[list-item]
+        return self.ops("Split", x, out=len(sizes), axis=axis, split=[*sizes])  # type: ignore[arg-type]
 
     def clip(self, x: str, low: float | None, high: float | None) -> str:
         """A float value held between bounds."""
@@ -345,7 +347,11 @@ class Emitter:
     # The whole
 
     def graph(
-        self, name: str, inputs: list[ValueMessage], outputs: list[ValueMessage], outer: Mapping[str, int] = {}
+        self,
+        name: str,
+        inputs: list[ValueMessage],
+        outputs: list[ValueMessage],
+        outer: Mapping[str, int] = {},
     ) -> GraphMessage:
         """The graph, without what no output depends on."""
         wanted = {v.name for v in outputs} | set(outer)

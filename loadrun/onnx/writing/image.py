@@ -238,4 +238,3 @@ def dct_channel_select(w: Writer, opr: Opr) -> str:
     scaled = w.clip(w.op("Div", out, w.f32(target.scale)), -128, 127)
     packed = w.transpose(w.reshape(scaled, [n, count // 4, 4, oh, ow]), [0, 1, 3, 4, 2])
     return store(w, packed, target)
-

@@ -138,9 +138,7 @@ def _selected(w: Writer, opr: Opr, first: int, kind: str) -> str:
                     parts.append((value, axis, 1))
             else:
                 parts.append((_axis_range(w, x, item, axis)[0], axis, 1))
-    shaped = [
-        w.unsqueeze(v, [*range(begin), *range(begin + own, total)]) for v, begin, own in parts
-    ]
+    shaped = [w.unsqueeze(v, [*range(begin), *range(begin + own, total)]) for v, begin, own in parts]
     return _together(w, shaped)
 
 
@@ -169,7 +167,9 @@ def indexing_multi_axis_vec(w: Writer, opr: Opr) -> str:
         assert index is not None
         cut = _slices(w, w.name(x), items)
         if w.opset < 11:
-            return w.op("Gather", cut, _positive(w, w.int64(index), w.dim(x, vectors[0].axis)), axis=vectors[0].axis)
+            return w.op(
+                "Gather", cut, _positive(w, w.int64(index), w.dim(x, vectors[0].axis)), axis=vectors[0].axis
+            )
         return w.op("Gather", cut, w.int64(index), axis=vectors[0].axis)
     axes = [v.axis for v in vectors]
     if axes == list(range(len(axes))):

@@ -9,7 +9,9 @@ from .writer import Writer, translation
 __all__: list[str] = []
 
 
-@translation("Copy", "Identity", "MarkDynamicVar", "MarkNoBroadcastElemwise", "PersistentOutputStorage", "Sleep")
+@translation(
+    "Copy", "Identity", "MarkDynamicVar", "MarkNoBroadcastElemwise", "PersistentOutputStorage", "Sleep"
+)
 def same(w: Writer, opr: Opr) -> str:
     """The input itself."""
     return w.name(opr.inputs[0])

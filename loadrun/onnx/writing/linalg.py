@@ -24,7 +24,9 @@ def matrix_mul(w: Writer, opr: Opr) -> str:
     if p.format != Format.DEFAULT:
         return _packed(w, opr, p)
     target = w.dtype(opr.outputs[0])
-    return _product(w, _turned(w, a, p.transposeA), _turned(w, b, p.transposeB), w.dtype(a), w.dtype(b), target)
+    return _product(
+        w, _turned(w, a, p.transposeA), _turned(w, b, p.transposeB), w.dtype(a), w.dtype(b), target
+    )
 
 
 def _turned(w: Writer, var: Var, turn: bool) -> str:

@@ -173,4 +173,3 @@ def _flat(w: Writer, var: Var) -> str:
     value = w.value(var)
     assert value is not None
     return w.derived(var, "vector", np.ascontiguousarray(value.reshape(-1).astype(np.float32)))
-

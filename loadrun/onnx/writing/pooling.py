@@ -73,10 +73,10 @@ def _pool(w: Writer, opr: Opr, mode: PoolingMode, fmt: Format, attributes: dict[
     if mode == PoolingMode.MAX:
         value = w.name(x)
         small = dtype.name in ("Int8", "Uint8", "QuantizedS8", "Quantized8Asymm") and w.opset >= 12
-        if not small and not dtype.np.kind == "f":
+        if not small and dtype.np.kind != "f":
             value = w.cast(value, ElemType.FLOAT)
         out = w.op("MaxPool", to_plain(w, value, x, packing), **attributes)
-        if not small and not dtype.np.kind == "f":
+        if not small and dtype.np.kind != "f":
             out = w.cast(out, ElemType.of(dtype.np))
     else:
         out = _average(w, opr, dtype, mode, packing, attributes)
@@ -115,7 +115,9 @@ def _packed(w: Writer, opr: Opr, x: str, packing: Packing) -> str:
     shape = w.shape(opr.outputs[0])
     if len(packing.order) == len(packing.plain):
         return w.transpose(x, [packing.order.index(a) for a in range(len(packing.order))])
-    dims: list[Dim] = [w.dim_of(x, 0) if n is None and i == 0 else -1 if n is None else n for i, n in enumerate(shape)]
+    dims: list[Dim] = [
+        w.dim_of(x, 0) if n is None and i == 0 else -1 if n is None else n for i, n in enumerate(shape)
+    ]
     if sum(d == -1 for d in dims) > 1:
         raise Refused("packed data of which several sizes change")
     return to_packed(w, x, plain_dims(w, dims, packing), packing)

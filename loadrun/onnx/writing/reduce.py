@@ -32,7 +32,8 @@ def _axes(w: Writer, opr: Opr) -> tuple[list[int], int]:
     p, rank = opr.get(Reduce), w.rank(opr.inputs[0])
     if -7 <= p.axis < 7:
         return [axis_of(p.axis, rank)], rank
-    found, ranks = set(), set()
+    found: set[tuple[int, ...]] = set()
+    ranks: set[int] = set()
     for known in w.known:
         shape, target = known.shapes.get(opr.inputs[0].id), known.values.get(opr.inputs[1].id)
         if target is None:
@@ -48,8 +49,8 @@ def _axes(w: Writer, opr: Opr) -> tuple[list[int], int]:
     if len(ranks) > 1:
         raise Refused("the rank of the shape to reduce to changes")
     # An axis of size 1 counts as reduced or not, which makes no difference to its value.
-    longest = sorted(max(found, key=len))
-    return longest, ranks.pop()
+    most = max(len(a) for a in found)
+    return next(sorted(a) for a in found if len(a) == most), ranks.pop()
 
 
 @translation("ReduceV2")

@@ -6,7 +6,7 @@ import numpy as np
 
 from ...dtypes import Array, DType
 from ...graph import Opr
-from ...ops.conv.layout import Packing, input_packing
+from ...ops.conv.layout import input_packing
 from ...ops.image.resize_cv import resize_cv
 from ...params import Format, InterpolationMode, Resize, Resize3D
 from ..encode import ElemType
@@ -16,7 +16,11 @@ from .writer import Writer, elem_of, translation
 
 __all__ = ["store"]
 
-_MODE = {InterpolationMode.NEAREST: "nearest", InterpolationMode.LINEAR: "linear", InterpolationMode.CUBIC: "cubic"}
+_MODE = {
+    InterpolationMode.NEAREST: "nearest",
+    InterpolationMode.LINEAR: "linear",
+    InterpolationMode.CUBIC: "cubic",
+}
 
 
 def store(w: Writer, x: str, dtype: DType) -> str:
@@ -33,9 +37,9 @@ def store(w: Writer, x: str, dtype: DType) -> str:
 @translation("ResizeV2")
 def resize(w: Writer, opr: Opr) -> str:
     """Resize; what OpenCV computes otherwise (area, Lanczos) as products with the matrices of both axes."""
-    p, (x, target) = opr.get(Resize), opr.inputs
+    p, x = opr.get(Resize), opr.inputs[0]
     shape = w.example(x)
-    packing = _packing(p.format, shape)
+    packing = input_packing(p.format, shape)
     dtype, mode = w.dtype(x), p.imode
     if p.format == Format.NHWC:
         like_cv = shape[3] in (1, 3) and dtype.name in ("Float32", "Uint8")
@@ -43,7 +47,10 @@ def resize(w: Writer, opr: Opr) -> str:
             mode = InterpolationMode.LINEAR
         if like_cv and mode != InterpolationMode.NEAREST:
             if dtype.name == "Uint8":
-                w.note(opr, "8-bit images are blended in floats, OpenCV does so in 11-bit fixed point: one step may differ")
+                w.note(
+                    opr,
+                    "8-bit images are blended in floats, OpenCV does so in 11-bit fixed point: one step may differ",
+                )
             fixed = None not in (*w.shape(x)[1:3], *w.shape(opr.outputs[0])[1:3])
             if mode not in _MODE or (mode == InterpolationMode.CUBIC and fixed):
                 return _by_matrices(w, opr, mode)
@@ -51,14 +58,15 @@ def resize(w: Writer, opr: Opr) -> str:
     n, c, _, _ = plain_dims(w, w.dims(x), packing)
     rows, columns = _target_dims(w, opr)
     out = _resize(w, data, [n, c, rows, columns], mode)
-    if p.format == Format.NHWC and dtype.name == "Uint8" and mode == InterpolationMode.LINEAR and shape[3] in (1, 3):
+    if (
+        p.format == Format.NHWC
+        and dtype.name == "Uint8"
+        and mode == InterpolationMode.LINEAR
+        and shape[3] in (1, 3)
+    ):
         out = w.op("Floor", w.op("Add", out, w.f32(1e-4)))
     out = store(w, out, dtype) if dtype.np != np.float32 or dtype.name == "BFloat16" else out
     return to_packed(w, out, [n, c, rows, columns], packing)
-
-
-def _packing(fmt: Format, shape: tuple[int, ...]) -> Packing:
-    return input_packing(fmt, shape)
 
 
 def _target_dims(w: Writer, opr: Opr) -> list[Dim]:

@@ -35,7 +35,11 @@ def gaussian(w: Writer, opr: Opr) -> str:
     """RandomNormalLike."""
     p = opr.get(P.GaussianRNG)
     out = w.op(
-        "RandomNormalLike", _zeros(w, opr.inputs[0]), dtype=int(ElemType.FLOAT), mean=float(p.mean), scale=float(p.std)
+        "RandomNormalLike",
+        _zeros(w, opr.inputs[0]),
+        dtype=int(ElemType.FLOAT),
+        mean=float(p.mean),
+        scale=float(p.std),
     )
     return w.stored(out, w.dtype(opr.outputs[0]))
 

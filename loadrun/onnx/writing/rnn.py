@@ -99,7 +99,9 @@ def stack(w: Writer, opr: Opr) -> list[str]:
             attributes["activation_alpha"] = [1.0] * directions
             attributes["activation_beta"] = [0.0] * directions
         else:
-            attributes["activations"] = ["Relu" if p.nonlineMode == RNNCellNonlineMode.RELU else "Tanh"] * directions
+            attributes["activations"] = [
+                "Relu" if p.nonlineMode == RNNCellNonlineMode.RELU else "Tanh"
+            ] * directions
     layer = w.float(x)
     parts = [_layers_of(w, s, p.num_layers, directions) for s in states]
     last: list[list[str]] = [[] for _ in states]

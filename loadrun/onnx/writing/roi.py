@@ -5,13 +5,22 @@ from __future__ import annotations
 import numpy as np
 
 from ...graph import Opr
-from ...params import BorderMode, DeformablePSROIPooling, NMSKeep, ROIAlign, ROIAlignMode, ROIPooling, ROIPoolingMode
+from ...params import (
+    BorderMode,
+    DeformablePSROIPooling,
+    NMSKeep,
+    ROIAlign,
+    ROIAlignMode,
+    ROIPooling,
+    ROIPoolingMode,
+)
 from ..encode import ElemType
 from .emitter import Refused
 from .sampling import Pixels
 from .writer import Writer, translation
 
 __all__: list[str] = []
+
 
 def _columns(w: Writer, x: str, count: int) -> list[str]:
     """Columns of a matrix [M, count] as vectors [M]."""
@@ -50,7 +59,9 @@ def _centres(w: Writer, p: ROIAlign, start: str, end: str, pooled: int, samples:
     first, last = (w.op("Sub", w.op("Mul", v, scale), offset) for v in (start, end))
     bins = w.op("Div", w.op("Relu", w.op("Sub", last, first)), w.f32(pooled))
     rate = np.float32(1) / np.float32(samples)
-    at = np.arange(pooled, dtype=np.float32)[:, None] + rate * (np.arange(samples, dtype=np.float32) + np.float32(0.5))
+    at = np.arange(pooled, dtype=np.float32)[:, None] + rate * (
+        np.arange(samples, dtype=np.float32) + np.float32(0.5)
+    )
     moved = w.op("Mul", w.unsqueeze(bins, [1, 2]), w.const(at.astype(np.float32)))
     return w.op("Add", w.unsqueeze(first, [1, 2]), moved)
 
@@ -63,13 +74,20 @@ def roi_pooling(w: Writer, opr: Opr) -> list[str]:
     rows, columns = (int(n) for n in w.numbers(size, "the output size"))
     height, width = w.fixed(x, [2, 3])
     image, left, top, right, bottom = _columns(w, w.name(rois), 5)
-    corners = [w.cast(w.round_away(w.op("Mul", v, w.f32(p.scale))), ElemType.INT64) for v in (left, top, right, bottom)]
+    corners = [
+        w.cast(w.round_away(w.op("Mul", v, w.f32(p.scale))), ElemType.INT64)
+        for v in (left, top, right, bottom)
+    ]
     in_row = _members(w, corners[1], corners[3], rows, height)
     in_column = _members(w, corners[0], corners[2], columns, width)
     taken = w.op("Gather", w.name(x), w.cast(image, ElemType.INT64), axis=0)
     if p.mode == ROIPoolingMode.AVERAGE:
         a, b = w.cast(in_row, ElemType.FLOAT), w.cast(in_column, ElemType.FLOAT)
-        total = w.op("MatMul", w.op("MatMul", w.unsqueeze(a, [1]), taken), w.transpose(w.unsqueeze(b, [1]), [0, 1, 3, 2]))
+        total = w.op(
+            "MatMul",
+            w.op("MatMul", w.unsqueeze(a, [1]), taken),
+            w.transpose(w.unsqueeze(b, [1]), [0, 1, 3, 2]),
+        )
         counts = [w.reduce("ReduceSum", v, [2]) for v in (a, b)]
         each = w.op("MatMul", counts[0], w.transpose(counts[1], [0, 2, 1]))
         mean = w.op("Div", total, w.unsqueeze(w.op("Max", each, w.f32(1)), [1]))
@@ -104,7 +122,7 @@ def _members(w: Writer, start: str, end: str, pooled: int, size: int) -> str:
 def deformable_roi_pooling(w: Writer, opr: Opr) -> list[str]:
     """The mean of bilinear samples in bins that are moved, by Gather."""
     p = opr.get(DeformablePSROIPooling)
-    x, rois, trans = opr.inputs
+    x, rois = opr.inputs[:2]
     rows, columns, samples = int(p.pooled_h), int(p.pooled_w), int(p.sample_per_part)
     height, width = w.dims(x)[2:]
     image, *edges = _columns(w, w.name(rois), 5)
@@ -117,10 +135,14 @@ def deformable_roi_pooling(w: Writer, opr: Opr) -> list[str]:
     positions = {}
     for axis, n, other in (("x", columns, 1), ("y", rows, 2)):
         step = w.unsqueeze(w.op("Div", length[axis], w.f32(n)), [1])
-        begin = w.op("Add", w.op("Mul", w.const(np.arange(n, dtype=np.float32)), step), w.unsqueeze(start[axis], [1]))
+        begin = w.op(
+            "Add", w.op("Mul", w.const(np.arange(n, dtype=np.float32)), step), w.unsqueeze(start[axis], [1])
+        )
         begin = w.unsqueeze(begin, [other])
         if not p.no_trans:
-            begin = w.op("Add", begin, w.op("Mul", _shift(w, opr, p, axis), w.unsqueeze(length[axis], [1, 2])))
+            begin = w.op(
+                "Add", begin, w.op("Mul", _shift(w, opr, p, axis), w.unsqueeze(length[axis], [1, 2]))
+            )
         each = w.op("Div", w.unsqueeze(step, [2]), w.f32(samples))
         inner = w.op("Mul", w.const(np.arange(samples, dtype=np.float32)), each)
         # [M, PH or 1, PW or 1, samples]
@@ -193,4 +215,3 @@ def nms_keep(w: Writer, opr: Opr) -> list[str]:
     w.note(opr, "boxes with NaN or corners in another order are judged by ONNX's rules")
     rows = w.op("Concat", *indices, axis=0) if indices else w.const(np.zeros((batch, 0), np.int32))
     return [rows, w.op("Concat", *counts, axis=0)]
-

@@ -31,12 +31,18 @@ class Pixels:
     """
 
     def __init__(
-        self, w: Writer, x: str, dims: Sequence[Dim], border: BorderMode, fill: str = "", elem: ElemType = ElemType.FLOAT
+        self,
+        w: Writer,
+        x: str,
+        dims: Sequence[Dim],
+        border: BorderMode,
+        fill: str = "",
+        elem: ElemType = ElemType.FLOAT,
     ) -> None:
         if border in (BorderMode.TRANSPARENT, BorderMode.ISOLATED):
             raise Refused(f"border mode {border.name}")
         w.need(12, "clamping positions")
-        n, channels, self.height, self.width = dims
+        _, channels, self.height, self.width = dims
         self.w, self.border, self.elem = w, border, elem
         self.area = w.arith("Mul", self.height, self.width)
         self.rows = w.reshape(w.transpose(x, [0, 2, 3, 1]), [-1, channels])

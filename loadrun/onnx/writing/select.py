@@ -127,4 +127,3 @@ def non_zero(w: Writer, opr: Opr) -> str:
     (x,) = opr.inputs
     condition = _condition(w, x, P.CondTake(mode=P.CondTakeMode.NEQ))
     return w.cast(w.op("NonZero", condition), ElemType.INT32)
-

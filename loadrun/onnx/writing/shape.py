@@ -18,7 +18,10 @@ __all__ = ["common_shape", "stack"]
 
 def stack(w: Writer, dims: list[Dim]) -> str:
     """Sizes as the int32 vector that MegEngine's graphs compute with."""
-    return w.cast(w.vector(dims), ElemType.INT32)
+    sizes = w.vector(dims)
+    made = w.cast(sizes, ElemType.INT32)
+    w.wide[made] = sizes
+    return made
 
 
 def common_shape(w: Writer, variables: list[Var]) -> list[Dim]:
@@ -200,10 +203,19 @@ def padding(w: Writer, opr: Opr) -> str:
         fill = c_cast(p.padding_val, dtype.np)
         wide = np.dtype(np.int32) if dtype.np.itemsize == 2 and dtype.np.kind in "iu" else dtype.np
         value = w.const(np.asarray(fill, dtype.np).astype(wide))
-        out = w.pad(w.cast(w.name(x), ElemType.of(wide)) if wide != dtype.np else w.name(x), pads, mode, value)
+        out = w.pad(
+            w.cast(w.name(x), ElemType.of(wide)) if wide != dtype.np else w.name(x), pads, mode, value
+        )
         return w.cast(out, elem_of(dtype)) if wide != dtype.np else out
     elem = elem_of(dtype)
-    if elem in (ElemType.FLOAT, ElemType.INT32, ElemType.INT64, ElemType.FLOAT16, ElemType.INT8, ElemType.UINT8):
+    if elem in (
+        ElemType.FLOAT,
+        ElemType.INT32,
+        ElemType.INT64,
+        ElemType.FLOAT16,
+        ElemType.INT8,
+        ElemType.UINT8,
+    ):
         return w.pad(w.name(x), pads, mode)
     return w.cast(w.pad(w.cast(w.name(x), ElemType.INT32), pads, mode), elem)
 

@@ -147,7 +147,9 @@ def _rounded(w: Writer, x: str) -> str:
     return w.cast(w.op("Round", held), ElemType.INT64)
 
 
-def _fixed_perspective(w: Writer, matrix: str, rows: Dim, columns: Dim, mode: InterpolationMode) -> tuple[str, ...]:
+def _fixed_perspective(
+    w: Writer, matrix: str, rows: Dim, columns: Dim, mode: InterpolationMode
+) -> tuple[str, ...]:
     """Columns and rows of pixels, and their fractions in 1/32 pixel."""
     t = _entries(w, matrix, 9, ElemType.DOUBLE)
     h, v = _grid(w, rows, columns, ElemType.DOUBLE)
@@ -163,7 +165,9 @@ def _fixed_perspective(w: Writer, matrix: str, rows: Dim, columns: Dim, mode: In
     return _parts(w, to_int(*t[0:3]), to_int(*t[3:6]), near)
 
 
-def _fixed_affine(w: Writer, matrix: str, rows: Dim, columns: Dim, mode: InterpolationMode) -> tuple[str, ...]:
+def _fixed_affine(
+    w: Writer, matrix: str, rows: Dim, columns: Dim, mode: InterpolationMode
+) -> tuple[str, ...]:
     t = _entries(w, matrix, 6, ElemType.DOUBLE)
     h, v = _grid(w, rows, columns, ElemType.DOUBLE)
     near = mode == InterpolationMode.NEAREST
@@ -195,7 +199,13 @@ def _parts(w: Writer, x: str, y: str, near: bool) -> tuple[str, ...]:
 
 
 def _fixed(
-    w: Writer, image: _Image, which: str, at: tuple[str, ...], mode: InterpolationMode, border: BorderMode, value: float
+    w: Writer,
+    image: _Image,
+    which: str,
+    at: tuple[str, ...],
+    mode: InterpolationMode,
+    border: BorderMode,
+    value: float,
 ) -> str:
     """Sample at fixed-point positions; a plain image of the input's dtype."""
     columns, rows, column_parts, row_parts = at
@@ -246,7 +256,14 @@ def warp_affine(w: Writer, opr: Opr) -> str:
     h, v = _grid(w, rows, columns, ElemType.FLOAT)
     m = _entries(w, w.float(matrix), 6, ElemType.FLOAT)
     out = _sampled(
-        w, image, which, _linear(w, *m[3:6], v, h), _linear(w, *m[0:3], v, h), p.border_mode, p.border_val, True
+        w,
+        image,
+        which,
+        _linear(w, m[3], m[4], m[5], v, h),
+        _linear(w, m[0], m[1], m[2], v, h),
+        p.border_mode,
+        p.border_val,
+        True,
     )
     return _output(w, store(w, out, image.dtype), image, p.format, n, rows, columns)
 
@@ -272,4 +289,3 @@ def remap(w: Writer, opr: Opr) -> str:
     else:
         raise Refused(f"{p.imode.name} interpolation")
     return _output(w, store(w, out, image.dtype), image, p.format, n, rows, columns)
-

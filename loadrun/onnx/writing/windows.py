@@ -273,14 +273,15 @@ def deformable(w: Writer, opr: Opr) -> str:
 def correlation(w: Writer, opr: Opr) -> str:
     """One product or difference for every displacement, averaged over channels and window."""
     p, (a, b) = opr.get(P.Correlation), opr.inputs
-    plan = correlation_plan(p, w.fixed(a), w.fixed(b))
+    shape = (1, *w.fixed(a, [1, 2, 3]))
+    plan = correlation_plan(p, shape, shape)
     size = 2 * plan.radius + 1
     reach = plan.grid * p.stride2
     # With enough zeros around both, every displacement is a slice.
     margin = max(reach - (p.max_displacement - p.pad_size), 0)
     span = [(n - 1) * p.stride1 + size for n in (plan.height, plan.width)]
     origin = p.max_displacement - p.pad_size + margin
-    after = [max(origin + reach + s - (n + margin), 0) for s, n in zip(span, w.fixed(a)[2:], strict=True)]
+    after = [max(origin + reach + s - (n + margin), 0) for s, n in zip(span, shape[2:], strict=True)]
     pads: list[Dim] = [0, 0, margin, margin, 0, 0, *after]
     first, second = (w.pad(w.float(v), pads) for v in (a, b))
     left = w.slice(first, [origin] * 2, [origin + s for s in span], [2, 3])

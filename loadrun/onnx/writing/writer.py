@@ -31,6 +31,7 @@ Translation = Callable[["Writer", Opr], "str | Sequence[str]"]
 TRANSLATIONS: dict[str, Translation] = {}
 T = TypeVar("T", bound=Translation)
 REASONS = {
+    "AssertEqual": "checks are no part of the model; what they expect becomes test data sets",
     "SVD": "ONNX has no singular value decomposition",
     "MatrixInverse": "ONNX has no inverse of a matrix",
     "GammaRNG": "ONNX has no gamma distribution",
@@ -109,6 +110,7 @@ class Writer(Emitter):
         self.weights: dict[int, Array] = {}
         self.notes: dict[str, str] = {}
         self.params: set[str] = set()
+        self.wide: dict[str, str] = {}
         self.readers: dict[int, list[Opr]] = {}
         self.merged: dict[int, tuple[Var, ...]] = {}
         self._real: dict[int, str] = {}
@@ -177,7 +179,9 @@ class Writer(Emitter):
             return (None,) * len(first)
         if any(s is not None and len(s) != len(first) for s in found):
             raise Refused(f"the rank of {var.label!r} changes with the sizes of the inputs")
-        return tuple(n if len({s[i] for s in found if s is not None}) == 1 else None for i, n in enumerate(first))
+        return tuple(
+            n if len({s[i] for s in found if s is not None}) == 1 else None for i, n in enumerate(first)
+        )
 
     def fixed(self, var: Var, axes: Sequence[int] | None = None) -> tuple[int, ...]:
         """Sizes of a variable (along some axes) that must not change.
@@ -268,7 +272,9 @@ class Writer(Emitter):
         if var.id not in self.names:
             value = self.value(var)
             if value is None:
-                raise Refused(f"it reads output {var.index} of {describe(var.owner)}, which ONNX does not have")
+                raise Refused(
+                    f"it reads output {var.index} of {describe(var.owner)}, which ONNX does not have"
+                )
             is_param = var.owner.type != "ImmutableTensor" and bool(var.owner.tensors)
             plain = not is_param and value.nbytes < 64
             self.names[var.id] = made = self.const(value, "" if plain else var.label)
@@ -325,9 +331,7 @@ class Writer(Emitter):
         if dtype.name == "QuantizedS1":
             one = self.const(np.int8(1)), self.const(np.int8(-1))
             return self.cast(
-                self.where(
-                    self.op("Less", self.f32(0), x), *(self.cast(v, ElemType.INT32) for v in one)
-                ),
+                self.where(self.op("Less", self.f32(0), x), *(self.cast(v, ElemType.INT32) for v in one)),
                 ElemType.INT8,
             )
         scale = np.float32(dtype.scale)
@@ -366,7 +370,8 @@ class Writer(Emitter):
         value = self.value(var)
         if value is not None and value.size <= 1024:
             return self.const(value.astype(np.int64))
-        return self.cast(self.name(var), ElemType.INT64)
+        name = self.name(var)
+        return self.wide.get(name) or self.cast(name, ElemType.INT64)
 
     # Sizes
 
@@ -391,6 +396,8 @@ class Writer(Emitter):
         value = self.value(var)
         if value is not None:
             return [int(v) for v in value.reshape(-1)]
+        if var.owner.type == "Concat" and all(self.shape(v) == (1,) for v in var.owner.inputs):
+            return [d for v in var.owner.inputs for d in self.split_dims(v)]
         name, n = self.int64(var), self.fixed(var)[0]
         varying = [k.values.get(var.id) for k in self.known]
         out: list[Dim] = []
@@ -399,6 +406,5 @@ class Writer(Emitter):
             if len(seen) == 1 and all(v is not None for v in varying):
                 out.append(seen.pop())
             else:
-                out.append(self.slice(name, [i], [i + 1], [0]))
+                out.append(name if n == 1 else self.slice(name, [i], [i + 1], [0]))
         return out
-

@@ -1,0 +1,76 @@
+"""`loadrun convert`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import loadrun
+from loadrun.cli import main
+from loadrun.onnx.check import available
+
+MLP = "fixtures/nets/mlp.mge"
+
+
+def test_to_onnx(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    target = tmp_path / "mlp.onnx"
+    assert main(["convert", MLP, str(target), "--opset", "17"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith(f"{target}: opset 17, ")
+    assert "3 test data sets" in out
+    assert sorted(p.name for p in tmp_path.iterdir()) == [
+        "mlp.onnx",
+        "test_data_set_0",
+        "test_data_set_1",
+        "test_data_set_2",
+    ]
+
+
+def test_what_was_approximated_is_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = "fixtures/ops/sort/topk_nosort_float32_k3.mge"
+    assert main(["convert", path, str(tmp_path / "m.onnx")]) == 0
+    out = capsys.readouterr().out
+    assert "first at" in out
+    assert "TopK: elements come sorted" in out
+    assert main(["convert", path, str(tmp_path / "m.onnx"), "-q"]) == 0
+    assert "first at" not in capsys.readouterr().out
+
+
+def test_between_the_versions_of_mge(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    old, new = tmp_path / "old.mge", tmp_path / "new.mge"
+    assert main(["convert", MLP, str(old), "--format", "FBS"]) == 0
+    assert main(["convert", str(old), str(new), "--format", "FBS_V2"]) == 0
+    assert capsys.readouterr().out.count("3 testcases") == 2
+    assert [loadrun.load(p).graph.format for p in (old, new)] == ["FBS", "FBS_V2"]
+    assert {r.verdict.value for r in loadrun.run(new)} == {"pass"}
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        ([MLP, "b.pt"], "b.pt: the name must end in .mge or .onnx"),
+        (["a.txt", "b.onnx"], "a.txt: the name must end in .mge or .onnx"),
+        ([MLP, "b.mge", "--opset", "17"], "--opset is for writing .onnx files"),
+        (["a.onnx", "b.onnx"], "A is an ONNX model already"),
+        ([MLP, "b.onnx", "--format", "FBS"], "--format is for writing .mge files"),
+        ([MLP, "b.onnx", "--opset", "5"], "opset_version is 7 to 26, found 5"),
+        ([MLP, "b.onnx", "--dynamic", "data"], "--dynamic takes INPUT:AXIS=NAME"),
+        ([MLP, "b.onnx", "--dynamic", "x:0=n"], "names 'x', which is neither an input"),
+        (["fixtures/ops/linalg/matinv_1x1.mge", "b.onnx"], "ONNX has no inverse of a matrix"),
+    ],
+)
+def test_errors(args: list[str], message: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    args = [str(tmp_path / a) if a.startswith("b.") else a for a in args]
+    assert main(["convert", *args]) == 2
+    assert message in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.skipif(not available(), reason="needs onnx and onnxruntime")
+def test_verify(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["convert", MLP, str(tmp_path / "m.onnx"), "--verify", "--dynamic", "data:0=batch"]) == 0
+    out = capsys.readouterr().out
+    assert "verified" in out
+    assert "data [1, 20]" in out
+    assert "data [2, 20]" in out
