@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import threading
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -166,6 +166,9 @@ class Traced(Dumps):
         Raises:
             InputError: sizes that torch took for fixed, or for related to one another, when it exported the module.
         """
+        for key, value, fake in self._inputs(flat):
+            if isinstance(value, torch.Tensor) and isinstance(fake, torch.Tensor):
+                _check_tensor(key, value, fake)
         if not self._symbolic:
             return
         if self._guards is None:
@@ -243,6 +246,12 @@ class Traced(Dumps):
         constant = torch.export.graph_signature.ConstantArgument
         return {s.arg.name: s.arg.value for s in self._user_inputs() if isinstance(s.arg, constant)}
 
+    def _inputs(self, flat: Sequence[Any]) -> Iterator[tuple[str, Any, Any]]:
+        """Name, value and what torch knows of every leaf of a call's arguments."""
+        fakes = {n.name: n.meta.get("val") for n in self.program.graph.nodes if n.op == "placeholder"}
+        for spec, value in zip(self._user_inputs(), flat, strict=True):
+            yield spec.arg.name, value, fakes.get(spec.arg.name)
+
     def _input_keys(self) -> list[str]:
         """Names of the inputs that are values of the graph."""
         constant = torch.export.graph_signature.ConstantArgument
@@ -255,10 +264,9 @@ class Traced(Dumps):
             InputError: an argument that the traced program cannot take.
         """
         found: list[Tensor] = []
-        fakes = {n.name: n.meta.get("val") for n in self.program.graph.nodes if n.op == "placeholder"}
-        for spec, value in zip(self._user_inputs(), flat, strict=True):
-            name = spec.arg.name
-            fake = fakes.get(name)
+        specs = {s.arg.name: s for s in self._user_inputs()}
+        for name, value, fake in self._inputs(flat):
+            spec = specs[name]
             if isinstance(value, torch.Tensor) and isinstance(fake, torch.Tensor):
                 _check_tensor(name, value, fake)
                 try:
@@ -457,6 +465,7 @@ def _check_tensor(name: str, value: torch.Tensor, fake: torch.Tensor) -> None:
     )
     if not fits:
         raise InputError(
-            f"argument {name!r} has the shape {[*value.shape]}, but the module was traced for {[*map(str, fake.shape)]}; "
+            f"argument {name!r} has the shape {[*value.shape]}, but the module was traced for "
+            f"[{', '.join(map(str, fake.shape))}]; "
             "name the sizes that may differ in dynamic_shapes"
         )
