@@ -128,9 +128,9 @@ def read_npy(f: BinaryIO, size: int, path: str) -> Array:
     if dtype.kind == "b":
         values: Array = flat != 0
     else:
-        values = flat.view(dtype).astype(dtype.newbyteorder("="), copy=False).real
-    if values.dtype.itemsize > 8:
-        values = values.astype(np.float64)
+        with np.errstate(all="ignore"):
+            values = flat.view(dtype).astype(dtype.newbyteorder("="), copy=False).real
+            values = values.astype(np.float64) if values.dtype.itemsize > 8 else values
     array = values.reshape(shape[::-1]).T if fortran else values.reshape(shape)
     return array.reshape(1) if array.ndim == 0 else array
 

@@ -151,6 +151,7 @@ class Transform:
             raise self.error(f"this is no expression: {e.msg}", max(0, (e.offset or 1) - 1)) from None
         except (ValueError, MemoryError, RecursionError) as e:
             raise self.error(f"this is no expression: {e or type(e).__name__}") from None
+        self._subscripts: list[ast.AST] = []
         self._check(self._tree, 0)
 
     def __call__(self, data: Array) -> Array:
@@ -241,7 +242,7 @@ class Transform:
     def _check_constant(self, node: ast.Constant) -> None:
         value = node.value
         if isinstance(value, str) and not (
-            value in _STRINGS or _ORDERED.match(value) or _SUBSCRIPTS.match(value)
+            value in _STRINGS or _ORDERED.match(value) or node in self._subscripts
         ):
             self._refuse(node, f"the text {value!r:.40} is neither a number type nor a way of padding")
         if isinstance(value, int) and value.bit_length() > _MAX_BITS:
@@ -260,6 +261,8 @@ class Transform:
         if not isinstance(func, ast.Attribute):
             self._refuse(node, "only numpy functions and array methods can be called")
         self._check_underscore(func)
+        if func.attr == "einsum" and node.args and _is_subscripts(node.args[0]):
+            self._subscripts.append(node.args[0])
         if _is_linalg(func.value):
             if func.attr != "norm":
                 self._refuse(func, f"np.linalg.{func.attr} is not among the numpy functions allowed here")
@@ -388,6 +391,13 @@ def _children(node: ast.AST) -> Iterator[ast.expr]:
             yield inner
 
 
+def _is_subscripts(node: ast.AST) -> bool:
+    """Whether a node is a text such as ``'ij,jk->ik'``."""
+    return (
+        isinstance(node, ast.Constant) and isinstance(node.value, str) and bool(_SUBSCRIPTS.match(node.value))
+    )
+
+
 def _is_linalg(node: ast.AST) -> bool:
     return isinstance(node, ast.Attribute) and node.attr == "linalg" and _is_np(node.value)
 
@@ -422,7 +432,7 @@ def _unary(op: type[ast.unaryop], value: Any, budget: Budget) -> Any:
 
 
 def _binary(op: type[ast.operator], one: Any, two: Any, budget: Budget) -> Any:
-    if op is ast.Mult and isinstance(one, (list, tuple)) and type(two) is int:
+    if op is ast.Mult and isinstance(one, list) and type(two) is int:
         if max(len(one), 1) * two > _MAX_LIST or total(one) * max(two, 0) > MAX_ELEMENTS:
             raise ValueError(f"a list of {len(one) * two} parts is too long")
         return one * two
