@@ -171,6 +171,20 @@ def _sign(e: _Maker, x: Var) -> Var:
     return e(M.SUB, e(M.LT, zero, x), e(M.LT, x, zero))
 
 
+def _clip(e: _Maker, x: Var, low: Var, high: Var) -> Var:
+    """``low`` where x is not above it, else ``min(x, high)``, also where the bounds are in the wrong order."""
+    if _in_order(low, high):
+        return e(M.MIN, e(M.MAX, x, low), high)
+    below, above = e(M.COND_LEQ_MOV, x, low, low), e(M.COND_LT_MOV, low, x, e(M.MIN, x, high))
+    return e(M.ADD, below, above)
+
+
+def _in_order(low: Var, high: Var) -> bool:
+    """Whether both bounds are stored numbers, the lower one not above the other."""
+    held = [v.owner.tensors[0] for v in (low, high) if v.owner.type == "ImmutableTensor"]
+    return len(held) == 2 and bool(np.all(held[0].value() <= held[1].value()))
+
+
 def _asinh(e: _Maker, x: Var) -> Var:
     """``sign(x) log1p(a + a^2 / (1 + sqrt(a^2 + 1)))`` with ``a = |x|``: no digits cancel."""
     one, a = e.number(1), e(M.ABS, x)
@@ -217,7 +231,7 @@ _ELEMWISE: dict[M, Formula] = {
     M.ASINH: _asinh,
     M.ACOSH: _acosh,
     M.ATANH: _atanh,
-    M.CLIP: lambda e, x, low, high: e(M.MIN, e(M.MAX, x, low), high),
+    M.CLIP: _clip,
     M.SIGN: _sign,
     M.HSIGMOID: _hsigmoid,
     M.RELU6: lambda e, x: e(M.MIN, e(M.MAX, x, e.number(0)), e.number(6)),

@@ -11,6 +11,7 @@ import pytest
 
 import loadrun
 from loadrun.graph import Graph, Opr, Var
+from loadrun.imperative import elemwise
 from loadrun.jit import trace
 from loadrun.params import Elemwise, ElemwiseMode, PowC
 from tests.support.guard_cases import MODES, POWERS, ROWS, TENSORS, X, Y
@@ -93,3 +94,12 @@ def test_tensors_give_what_they_give_eagerly(name: str, mode: str) -> None:
         if opr.type == "Elemwise" and any(v.owner in several for v in opr.inputs):
             held = [v.owner.tensors[0].value().tolist() for v in opr.inputs if v.owner.tensors]
             assert held not in ([[0]], [[1]])
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_bounds_in_the_wrong_order_are_kept(mode: str) -> None:
+    def clipped(x: Any, y: Any) -> Any:
+        return elemwise(M.CLIP, x, np.float32(0.5), np.float32(-0.5)) + 0 * y
+
+    bundle = dumped(clipped, True, **MODES[mode])
+    np.testing.assert_allclose(value(bundle), np.where(X <= 0.5, 0.5, np.minimum(X, -0.5)))
