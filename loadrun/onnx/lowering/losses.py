@@ -74,8 +74,6 @@ def _dropout(c: Call) -> tuple[Value | Tensor, ...]:
     if c.opset >= 12:
         ratio = float(c.constant(1, "ratio").item()) if c.has(1) else 0.5
         training = bool(c.constant(2, "training mode").item()) if c.has(2) else False
-    elif c.opset < 7:
-        training = not c.number("is_test")
     if training and ratio:
         param = P.Dropout(drop_prob=ratio, seed=c.number("seed"))
         y = apply("Dropout", param, inputs=[x.tensor], n=2, scalar=False)[0]

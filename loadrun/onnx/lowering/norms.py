@@ -48,7 +48,8 @@ def _batch_norm(c: Call) -> Tensor | tuple[Tensor, ...]:
     else:
         given = [per_channel(v, rank) for v in given]
     scale, bias, middle, variance = given
-    training = c.number("training_mode") if c.opset >= 14 else (c.opset < 7 and not c.number("is_test", 1))
+    # Before version 14 a file says that it is trained by asking for the statistics.
+    training = bool(c.number("training_mode")) if c.opset >= 14 else any(c.wanted[1:])
     if not training:
         factor = folded(
             lambda s, v: e.elem(M.TRUE_DIV, s, e.elem(M.SQRT, e.elem(M.ADD, v, const_like(eps, v)))),

@@ -294,9 +294,19 @@ def _expand(c: Call) -> Tensor:
     x = c.t(0)
     value = c.value(1)
     if value.sizes is None and value.constant() is None and value.supposed() is None:
-        raise Refused("data decide its shape; give it as constants={...}")
+        return _expanded_by(x, c.t(1))
     target = c.sizes(1, "shape")
     return e.broadcast(x, e.broadcast_shape([x, tuple(target)]))
+
+
+def _expanded_by(x: Tensor, target: Tensor) -> Tensor:
+    """Expand to a shape that data decide; only its length is known."""
+    rank = max(x.ndim, target._tuple_shape[0])
+    own = shape_tensor((1,) * (rank - x.ndim) + tuple(x.shape))
+    missing = rank - target._tuple_shape[0]
+    if missing:
+        target = e.concat([const(np.ones(missing, np.int32)), target], 0)
+    return apply1("Broadcast", P.Empty(), inputs=[x._vector(), e.elem(M.MAX, own, target)], scalar=False)
 
 
 @lower("Tile")
