@@ -251,7 +251,7 @@ def _of_trace(
     labels = dict(_input_labels(traced, recording, names))
     positions = [a for a in recording.args if a.startswith("arg_")]
     graph = traced.graph([labels[a] for a in positions])
-    chosen = isinstance(traced._outputs[0], dict)
+    chosen = isinstance(traced.outputs.structure, dict)
     taken = [labels[a] for a in recording.args]
     by_name = {v.name: v for v in graph.inputs}
     values = dict(_example_values(positional, named))

@@ -10,7 +10,7 @@ import numpy as np
 from ... import params as P
 from ...imperative import Tensor, apply, const
 from ...imperative import emit as e
-from ...jit.recording import Recorder
+from ...jit.recorder import TraceRecorder
 from ..call import Call, front, lower
 from ..messages import GraphProto
 from ..values import BOOL, INT64, Items, Refused, Value
@@ -76,7 +76,7 @@ def _both(c: Call) -> tuple[Any, ...]:
         (merged,) = apply(
             "CondExecMerge", merge, inputs=[one.stored, other.stored], n=1, scalar=one.stored._scalar
         )
-        if isinstance(merged._session, Recorder) and merged._var is not None:
+        if isinstance(merged._session, TraceRecorder) and merged._var is not None:
             # Data decide which of two shapes it has; while the graph is made the first stands for both.
             merged._session.found.known.shapes[merged._var.id] = one.stored._sizes()
         results.append(Value(one.kind, merged))
