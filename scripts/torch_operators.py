@@ -66,7 +66,9 @@ def small(sample: Any) -> bool:
     from torch.utils import _pytree as pytree
 
     leaves = pytree.tree_leaves((sample.input, sample.args, sample.kwargs))
-    return all(v.numel() <= LARGEST and v.layout is torch.strided for v in leaves if isinstance(v, torch.Tensor))
+    return all(
+        v.numel() <= LARGEST and v.layout is torch.strided for v in leaves if isinstance(v, torch.Tensor)
+    )
 
 
 def outcome(op: Any, sample: Any) -> tuple[str, str]:

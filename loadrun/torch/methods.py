@@ -187,4 +187,6 @@ def _where(method: Traced, flat: list[Any], tolerance: float) -> str:
                 f"first operator that differs: {name_of_target(node.target)} by {error:.3g}, in {place_of(node)}\n"
                 "likely cause: rounding; raise check_tolerance if the difference is acceptable"
             )
-    return "no single operator of the exported graph differs: the Python code took another path on these inputs"
+    return (
+        "no single operator of the exported graph differs: the Python code took another path on these inputs"
+    )

@@ -373,7 +373,9 @@ class Traced(Dumps):
             s.target for s in self.program.graph_signature.output_specs if s.kind == kinds.BUFFER_MUTATION
         ]
         if changed:
-            self.notes.append(f"the module changes its buffers {', '.join(changed)}; the graph has their first values")
+            self.notes.append(
+                f"the module changes its buffers {', '.join(changed)}; the graph has their first values"
+            )
             warnings.warn(
                 f"the module changes its buffers {', '.join(changed)} in every call, which the graph does not; was "
                 ".eval() forgotten?",
@@ -438,7 +440,9 @@ def _every_size(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         if isinstance(leaf, torch.Tensor):
             # A size of 0 or 1 is fixed, but for that of a batch of one.
             dim = torch.export.Dim
-            return {i: dim.AUTO if n > 1 or (n == 1 and i == 0) else dim.STATIC for i, n in enumerate(leaf.shape)}
+            return {
+                i: dim.AUTO if n > 1 or (n == 1 and i == 0) else dim.STATIC for i, n in enumerate(leaf.shape)
+            }
         return None
 
     shapes = pytree.tree_map(auto, tuple(args))
@@ -471,7 +475,9 @@ def _label(path: Sequence[Any]) -> str:
 
 def _check_tensor(name: str, value: torch.Tensor, fake: torch.Tensor) -> None:
     if value.dtype != fake.dtype:
-        raise InputError(f"argument {name!r} is {value.dtype}, but it was {fake.dtype} when the module was traced")
+        raise InputError(
+            f"argument {name!r} is {value.dtype}, but it was {fake.dtype} when the module was traced"
+        )
     fits = value.ndim == fake.ndim and all(
         not isinstance(n, int) or n == m for n, m in zip(fake.shape, value.shape, strict=True)
     )

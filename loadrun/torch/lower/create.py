@@ -26,7 +26,12 @@ def full(call: Call, shape: Any, value: Any, **_: Any) -> Any:
     return _filled(call, shape, value)
 
 
-@aten("aten.zeros.default", "aten.empty.memory_format", "aten.empty_strided.default", "aten.empty_permuted.default")
+@aten(
+    "aten.zeros.default",
+    "aten.empty.memory_format",
+    "aten.empty_strided.default",
+    "aten.empty_permuted.default",
+)
 def zeros(call: Call, shape: Any, *_: Any, **__: Any) -> Any:
     """Zeros; so is memory that nobody wrote to."""
     return _filled(call, shape, 0)

@@ -63,7 +63,9 @@ def _cubic(size: int, out: int, corners: bool, scale: float | None) -> np.ndarra
     return weights
 
 
-def _antialiased(size: int, out: int, corners: bool, scale: float | None, cubic: bool) -> np.ndarray[Any, Any]:
+def _antialiased(
+    size: int, out: int, corners: bool, scale: float | None, cubic: bool
+) -> np.ndarray[Any, Any]:
     ratio = (size - 1) / (out - 1) if corners and out > 1 else (1 / scale if scale else size / out)
     spread = max(ratio, 1.0)
     reach = (2.0 if cubic else 1.0) * spread
@@ -126,8 +128,12 @@ def _resized(call: Call, x: Any, kind: str, corners: bool, scales: Sequence[floa
 def _off(call: Call, scales: Sequence[float | None]) -> list[bool]:
     """Whether a scale factor says something else than the sizes do."""
     pairs = zip(call.given(0)[2:], call.shape[2:], scales, strict=True)
-    return [s is not None and (not isinstance(a, int) or not isinstance(b, int) or abs(a * s - b) > 1e-9) and
-            not float(s).is_integer() for a, b, s in pairs]
+    return [
+        s is not None
+        and (not isinstance(a, int) or not isinstance(b, int) or abs(a * s - b) > 1e-9)
+        and not float(s).is_integer()
+        for a, b, s in pairs
+    ]
 
 
 def _sizes(call: Call, out: Sequence[Any]) -> list[Any]:
@@ -135,7 +141,11 @@ def _sizes(call: Call, out: Sequence[Any]) -> list[Any]:
     given = call.node.args[1] if len(call.node.args) > 1 else None
     if all(isinstance(n, int) for n in out):
         return [int(n) for n in out]
-    return [call.sizes[i] for i in range(len(out))] if given is not None and hasattr(call, "sizes") else list(out)
+    return (
+        [call.sizes[i] for i in range(len(out))]
+        if given is not None and hasattr(call, "sizes")
+        else list(out)
+    )
 
 
 def _resize(kind: str, corners_given: bool) -> Any:
@@ -151,7 +161,9 @@ def _resize(kind: str, corners_given: bool) -> Any:
     return lowered
 
 
-def _following(call: Call, x: Any, size: Any, kind: str, corners: bool, scales: Sequence[float | None]) -> Any:
+def _following(
+    call: Call, x: Any, size: Any, kind: str, corners: bool, scales: Sequence[float | None]
+) -> Any:
     """Resizing of an image whose size follows the input."""
     if len(call.given(0)) != 4 or kind not in ("linear", "nearest"):
         raise Refused("resizing of this kind needs fixed sizes; make height and width static")
