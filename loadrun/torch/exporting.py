@@ -209,7 +209,6 @@ def refusal(module: Any, problems: list[Problem]) -> UnsupportedError:
         places = [p.place for p in problems if (p.target, p.why) == (target, why) and p.place]
         lines += [f"    in {place}" for place in dict.fromkeys(places)]
     return UnsupportedError(
-        f"{_named(module)} uses {len(counts)} operator{'s' * (len(counts) > 1)} that cannot be lowered to MegEngine's:\n  "
-        + "\n  ".join(lines)
-        + f"\n  way out: {_WAY_OUT}"
+        f"{_named(module)} uses {len(counts)} operator{'s' * (len(counts) > 1)} that cannot be lowered to "
+        "MegEngine's:\n  " + "\n  ".join(lines) + f"\n  way out: {_WAY_OUT}"
     )

@@ -68,7 +68,7 @@ class Traced(Dumps):
     # What dumps look at
 
     @property
-    def recording(self) -> Any:
+    def recording(self) -> Any:  # type: ignore[override]
         """The recorded graph, None before the first call."""
         return None if self._inner is None else self._inner.recording
 
@@ -289,8 +289,8 @@ class Traced(Dumps):
                 found.append(Tensor(np.asarray(int(value), np.int32), name=name))
             elif hasattr(spec.arg, "value") and value != spec.arg.value:
                 raise InputError(
-                    f"argument {name!r} is {value!r}, but it was {spec.arg.value!r} when the module was traced, and what "
-                    "is no tensor is a constant of the graph; trace anew"
+                    f"argument {name!r} is {value!r}, but it was {spec.arg.value!r} when the module was traced, and "
+                    "what is no tensor is a constant of the graph; trace anew"
                 )
         return found
 
@@ -387,7 +387,7 @@ class Traced(Dumps):
 _NARROWED = {torch.int64: "int32", torch.float64: "float32", torch.bfloat16: "float32"}
 
 
-class _Function(torch.nn.Module):
+class _Function(torch.nn.Module):  # type: ignore[misc]
     """A function, or a method of a module, as a module that torch can export."""
 
     def __init__(self, function: Callable[..., Any]) -> None:

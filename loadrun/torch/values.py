@@ -134,6 +134,6 @@ def _cast(x: Tensor, dtype: Any) -> Tensor:
     return e.cast(x, want)
 
 
-def arr(value: Any, dtype: Any = None) -> Array:
+def arr(value: Any, dtype: Any = None) -> Any:
     """The same as `ten`, as an array that computes as ndarrays do."""
     return Array._around(ten(value, dtype))

@@ -193,7 +193,7 @@ def test_torch_cannot_export():
     def branch(x):
         return x + 1 if x.sum() > 0 else x
 
-    with pytest.raises(TraceError, match="torch cannot export the function .*branch"):
+    with pytest.raises(TraceError, match=r"torch cannot export the function .*branch"):
         loadrun.torch.trace(branch, torch.rand(3))
 
 
@@ -206,7 +206,7 @@ def test_custom_operators():
     def model(x):
         return torch.ops.loadrun_test.tripled(x) + 1
 
-    with pytest.raises(UnsupportedError, match="loadrun_test.tripled.default"):
+    with pytest.raises(UnsupportedError, match=r"loadrun_test\.tripled\.default"):
         loadrun.torch.trace(model, torch.rand(2))
 
     @loadrun.torch.aten("loadrun_test.tripled.default")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -36,7 +37,7 @@ def stack(call: Call, xs: Any, dim: int = 0) -> Any:
 def _parts(x: Any, axis: int, places: list[Any]) -> tuple[Any, ...]:
     """Slices between places of an axis."""
     before = (slice(None),) * axis
-    return tuple(arr(x)[(*before, bounds(a, b, 1))] for a, b in zip(places[:-1], places[1:], strict=True))
+    return tuple(arr(x)[tuple([*before, bounds(a, b, 1)])] for a, b in pairwise(places))
 
 
 @aten("aten.split.Tensor", "aten.unsafe_split.Tensor", "aten.split_copy.Tensor")

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..call import Call, axis_of
 from ..registry import Refused, aten
-from ..values import arr, ten
+from ..values import arr
 
 __all__: list[str] = []
 

@@ -106,12 +106,11 @@ def _resized(call: Call, x: Any, kind: str, corners: bool, scales: Sequence[floa
     out = call.shape[2:]
     simple = n == 2 and not corners and kind == "linear" and not any(_off(call, scales))
     if simple and call.dtype == np.float32:
-        size = _sizes(call, out)
-        return vision.interpolate(ten(x), size, mode="bilinear", align_corners=False)
+        return vision.interpolate(ten(x), [int(n) for n in out], mode="bilinear", align_corners=False)
     sizes = call.static(call.given(0)[2:], "resizing of this kind")
     wanted = call.static(out, "resizing of this kind")
     found = arr(x, call.dtype)
-    for axis, (size, want, scale) in enumerate(zip(sizes, wanted, scales, strict=True), 2):
+    for axis, size, want, scale in zip(range(2, 2 + n), sizes, wanted, scales, strict=True):
         if kind.startswith("nearest"):
             found = np.take(found, _nearest(size, want, "exact" in kind, scale), axis=axis)
             continue
@@ -136,25 +135,12 @@ def _off(call: Call, scales: Sequence[float | None]) -> list[bool]:
     ]
 
 
-def _sizes(call: Call, out: Sequence[Any]) -> list[Any]:
-    """The new size as the graph follows it."""
-    given = call.node.args[1] if len(call.node.args) > 1 else None
-    if all(isinstance(n, int) for n in out):
-        return [int(n) for n in out]
-    return (
-        [call.sizes[i] for i in range(len(out))]
-        if given is not None and hasattr(call, "sizes")
-        else list(out)
-    )
-
-
 def _resize(kind: str, corners_given: bool) -> Any:
     def lowered(call: Call, x: Any, size: Any = None, *rest: Any, **_: Any) -> Any:
         corners = bool(rest[0]) if corners_given and rest else False
         n = len(call.given(0)) - 2
         scales = _factors(call, rest[1:] if corners_given else rest, n)
-        following = size is not None and any(not isinstance(v, int) for v in call.shape[2:])
-        if following or (size is None and any(not isinstance(v, int) for v in call.shape[2:])):
+        if any(not isinstance(v, int) for v in call.shape[2:]):
             return _following(call, x, size, kind, corners, scales)
         return _resized(call, x, kind, corners, scales)
 
@@ -230,7 +216,8 @@ def grid_sampler(call: Call, x: Any, grid: Any, mode: int, padding: int, corners
     total: Any = None
     for corner in np.ndindex(*(_taps(mode),) * n):
         weight: Any = None
-        where, inside = [], None
+        inside: Any = None
+        where = []
         for axis, tap in enumerate(corner):
             index, share = _tap(places[axis], tap, mode)
             if mode == 2:
