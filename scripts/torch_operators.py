@@ -66,7 +66,9 @@ def small(sample: Any) -> bool:
     from torch.utils import _pytree as pytree
 
     leaves = pytree.tree_leaves((sample.input, sample.args, sample.kwargs))
-    return all(v.numel() <= LARGEST and v.layout is torch.strided for v in leaves if isinstance(v, torch.Tensor))
+    return all(
+        v.numel() <= LARGEST and v.layout is torch.strided for v in leaves if isinstance(v, torch.Tensor)
+    )
 
 
 def outcome(op: Any, sample: Any) -> tuple[str, str]:
@@ -134,6 +136,7 @@ def measured(job: tuple[int, str]) -> Row:
 
 
 def main() -> int:
+    """Measure, and write the page."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", help="operators whose name contains this; prints every sample")
     parser.add_argument("--exact", help="operators of these names, with commas between them")
@@ -181,9 +184,9 @@ def write(rows: list[Row]) -> None:
         "",
         "## Samples",
         "",
-        f"Of {sum(total.values())} samples of torch's operator database {counted} agree ({total['random']} of them in shape "
-        f"and dtype alone, because they draw random numbers), {total['refused']} are refused with torch's name of the "
-        f"operator, {total['not exported'] + total['torch fails']} are calls that torch itself cannot export or run, "
+        f"Of {sum(total.values())} samples of torch's operator database {counted} agree ({total['random']} of them in "
+        f"shape and dtype alone, because they draw random numbers), {total['refused']} are refused with torch's name of "
+        f"the operator, {total['not exported'] + total['torch fails']} are calls that torch itself cannot export or run, "
         f"{total['wrong']} differ.",
         "",
         "Refused:",

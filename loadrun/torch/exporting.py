@@ -42,7 +42,11 @@ class Problem:
 
 
 def export(
-    module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], dynamic_shapes: Any, follow_one: bool = False
+    module: Any,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    dynamic_shapes: Any,
+    follow_one: bool = False,
 ) -> Any:
     """The exported program of a module, without in-place operators.
 
@@ -182,8 +186,14 @@ def place_of(node: Any) -> str:
         if isinstance(entry, tuple) and not str(entry[0]).startswith("_empty"):
             path, kind = str(entry[0]), str(entry[1]).rpartition(".")[2]
     where = f"{path or 'the module itself'} ({kind})" if kind else ""
-    lines = re.findall(r'File "([^"]+)", line (\d+), in [^\n]*\n\s*([^\n]*)', node.meta.get("stack_trace") or "")
-    own = [f for f in lines if "/torch/" not in f[0] and "/loadrun/" not in f[0] and not f[0].startswith(("torch/", "<"))]
+    lines = re.findall(
+        r'File "([^"]+)", line (\d+), in [^\n]*\n\s*([^\n]*)', node.meta.get("stack_trace") or ""
+    )
+    own = [
+        f
+        for f in lines
+        if "/torch/" not in f[0] and "/loadrun/" not in f[0] and not f[0].startswith(("torch/", "<"))
+    ]
     if not own:
         return where
     file, line, text = own[-1]
@@ -199,7 +209,6 @@ def refusal(module: Any, problems: list[Problem]) -> UnsupportedError:
         places = [p.place for p in problems if (p.target, p.why) == (target, why) and p.place]
         lines += [f"    in {place}" for place in dict.fromkeys(places)]
     return UnsupportedError(
-        f"{_named(module)} uses {len(counts)} operator{'s' * (len(counts) > 1)} that cannot be lowered to MegEngine's:\n  "
-        + "\n  ".join(lines)
-        + f"\n  way out: {_WAY_OUT}"
+        f"{_named(module)} uses {len(counts)} operator{'s' * (len(counts) > 1)} that cannot be lowered to "
+        "MegEngine's:\n  " + "\n  ".join(lines) + f"\n  way out: {_WAY_OUT}"
     )

@@ -98,8 +98,8 @@ def traced_methods(
         outputs = method.record(args, kwargs)
         if strict and isinstance(outputs, (list, dict)):
             raise TraceError(
-                f"{name} returns a {type(outputs).__name__}, which a caller may change, and the trace cannot follow that; "
-                "return a tuple, or pass strict=False"
+                f"{name} returns a {type(outputs).__name__}, which a caller may change, and the trace cannot follow "
+                "that; return a tuple, or pass strict=False"
             )
         methods[name] = method
     for given in (inputs, *(check_inputs or ())) if check_trace else ():
@@ -133,8 +133,8 @@ def _check(
         raise TraceError(f"{name}: the traced graph does not run on these inputs: {error}") from error
     truth, again = method.truth(flat), method.truth(flat)
     for key, want, got, other in zip(method._keys, truth, found, again, strict=True):
-        error = error_between(want, got)
-        if error <= tolerance:
+        far = error_between(want, got)
+        if far <= tolerance:
             continue
         if error_between(want, other) > tolerance:
             why = "torch's own results differ between two calls: it draws random numbers or changes its state"
@@ -143,12 +143,12 @@ def _check(
         if getattr(mod, "training", False):
             why += "; the module is in training mode: was .eval() forgotten?"
         raise TraceError(
-            f"{name}: output {key!r} differs by {error:.3g} (tolerance {tolerance:g}) between torch and the traced "
+            f"{name}: output {key!r} differs by {far:.3g} (tolerance {tolerance:g}) between torch and the traced "
             f"graph\n{why}"
         )
 
 
-class _Watch(torch.fx.Interpreter):
+class _Watch(torch.fx.Interpreter):  # type: ignore[misc]
     """Torch's own values of every node of an exported graph."""
 
     def __init__(self, module: Any) -> None:
@@ -187,4 +187,6 @@ def _where(method: Traced, flat: list[Any], tolerance: float) -> str:
                 f"first operator that differs: {name_of_target(node.target)} by {error:.3g}, in {place_of(node)}\n"
                 "likely cause: rounding; raise check_tolerance if the difference is acceptable"
             )
-    return "no single operator of the exported graph differs: the Python code took another path on these inputs"
+    return (
+        "no single operator of the exported graph differs: the Python code took another path on these inputs"
+    )

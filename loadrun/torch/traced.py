@@ -70,7 +70,7 @@ class Traced(Dumps):
     # What dumps look at
 
     @property
-    def recording(self) -> Any:
+    def recording(self) -> Any:  # type: ignore[override]
         """The recorded graph, None before the first call."""
         return None if self._inner is None else self._inner.recording
 
@@ -277,8 +277,8 @@ class Traced(Dumps):
                 found.append(Tensor(np.asarray(int(value), np.int32), name=name))
             elif hasattr(spec.arg, "value") and value != spec.arg.value:
                 raise InputError(
-                    f"argument {name!r} is {value!r}, but it was {spec.arg.value!r} when the module was traced, and what "
-                    "is no tensor is a constant of the graph; trace anew"
+                    f"argument {name!r} is {value!r}, but it was {spec.arg.value!r} when the module was traced, and "
+                    "what is no tensor is a constant of the graph; trace anew"
                 )
         return found
 
@@ -361,7 +361,9 @@ class Traced(Dumps):
             s.target for s in self.program.graph_signature.output_specs if s.kind == kinds.BUFFER_MUTATION
         ]
         if changed:
-            self.notes.append(f"the module changes its buffers {', '.join(changed)}; the graph has their first values")
+            self.notes.append(
+                f"the module changes its buffers {', '.join(changed)}; the graph has their first values"
+            )
             warnings.warn(
                 f"the module changes its buffers {', '.join(changed)} in every call, which the graph does not; was "
                 ".eval() forgotten?",
@@ -373,7 +375,7 @@ class Traced(Dumps):
 _NARROWED = {torch.int64: "int32", torch.float64: "float32", torch.bfloat16: "float32"}
 
 
-class _Function(torch.nn.Module):
+class _Function(torch.nn.Module):  # type: ignore[misc]
     """A function, or a method of a module, as a module that torch can export."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
@@ -426,7 +428,9 @@ def _every_size(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         if isinstance(leaf, torch.Tensor):
             # A size of 0 or 1 is fixed, but for that of a batch of one.
             dim = torch.export.Dim
-            return {i: dim.AUTO if n > 1 or (n == 1 and i == 0) else dim.STATIC for i, n in enumerate(leaf.shape)}
+            return {
+                i: dim.AUTO if n > 1 or (n == 1 and i == 0) else dim.STATIC for i, n in enumerate(leaf.shape)
+            }
         return None
 
     shapes = pytree.tree_map(auto, tuple(args))
@@ -459,7 +463,9 @@ def _label(path: Sequence[Any]) -> str:
 
 def _check_tensor(name: str, value: torch.Tensor, fake: torch.Tensor) -> None:
     if value.dtype != fake.dtype:
-        raise InputError(f"argument {name!r} is {value.dtype}, but it was {fake.dtype} when the module was traced")
+        raise InputError(
+            f"argument {name!r} is {value.dtype}, but it was {fake.dtype} when the module was traced"
+        )
     fits = value.ndim == fake.ndim and all(
         not isinstance(n, int) or n == m for n, m in zip(fake.shape, value.shape, strict=True)
     )

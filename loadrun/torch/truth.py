@@ -46,7 +46,9 @@ def outputs_of(traced: Traced, flat: Sequence[Any]) -> list[Array]:
         raise EngineError(f"torch: {type(error).__name__}: {str(error).strip()[:300]}") from error
     leaves, spec = pytree.tree_flatten(outputs)
     if len(leaves) != len(traced._user_outputs()):
-        raise EngineError(f"torch returned {spec}, but {traced.program.call_spec.out_spec} when it was traced")
+        raise EngineError(
+            f"torch returned {spec}, but {traced.program.call_spec.out_spec} when it was traced"
+        )
     found = []
     for leaf, held in zip(leaves, traced._user_outputs(), strict=True):
         if hasattr(held.arg, "value"):

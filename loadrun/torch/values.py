@@ -71,7 +71,9 @@ def ndarray(x: torch.Tensor) -> NDArray:
     if found.dtype.kind == "i" and found.dtype.itemsize > want.itemsize and found.size:
         low, high = int(found.min()), int(found.max())
         if low < -INT_MAX - 1 or high > INT_MAX:
-            raise Refused(f"integers from {low} to {high} do not fit int32, the largest integers of MegEngine")
+            raise Refused(
+                f"integers from {low} to {high} do not fit int32, the largest integers of MegEngine"
+            )
     with np.errstate(all="ignore"):
         return np.array(found, want, order="C")
 
@@ -132,6 +134,6 @@ def _cast(x: Tensor, dtype: Any) -> Tensor:
     return e.cast(x, want)
 
 
-def arr(value: Any, dtype: Any = None) -> Array:
+def arr(value: Any, dtype: Any = None) -> Any:
     """The same as `ten`, as an array that computes as ndarrays do."""
     return Array._around(ten(value, dtype))

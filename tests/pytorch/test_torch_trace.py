@@ -40,11 +40,18 @@ def dumped(traced, **options):
 
 def test_dump_holds_torchs_results_at_other_sizes():
     torch.manual_seed(0)
-    net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 2)).eval()
+    net = nn.Sequential(
+        nn.Conv2d(3, 4, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 2)
+    ).eval()
     traced = loadrun.torch.trace(net, torch.rand(2, 3, 8, 8), dynamic_shapes=True)
     x = np.random.default_rng(0).random((5, 3, 9, 7)).astype("f4")
     with pytest.warns(UserWarning, match="has shape"):
-        _, bundle = dumped(traced, arg_names=["image"], output_names=["score"], input_data=["#rand(0,1)", "image:#rand(0,1,5,3,9,7)"])
+        _, bundle = dumped(
+            traced,
+            arg_names=["image"],
+            output_names=["score"],
+            input_data=["#rand(0,1)", "image:#rand(0,1,5,3,9,7)"],
+        )
     assert [r.verdict.value for r in loadrun.run(bundle)] == ["pass", "pass"]
     case = bundle.testcases[1]
     with torch.no_grad():
@@ -111,7 +118,9 @@ def test_fixed_sizes_are_refused_at_other_sizes():
 
 def test_dims_by_name():
     batch = torch.export.Dim("batch", min=2, max=64)
-    traced = loadrun.torch.trace(lambda x, y: x @ y, (torch.rand(3, 4), torch.rand(4, 2)), dynamic_shapes=({0: batch}, None))
+    traced = loadrun.torch.trace(
+        lambda x, y: x @ y, (torch.rand(3, 4), torch.rand(4, 2)), dynamic_shapes=({0: batch}, None)
+    )
     assert traced(torch.rand(7, 4), torch.rand(4, 2)).shape == (7, 2)
     with pytest.raises(InputError, match=r"'y' has the shape"):
         traced(torch.rand(7, 4), torch.rand(4, 3))
@@ -167,7 +176,9 @@ def test_all_unsupported_operators_at_once():
 
 def test_refused_arguments_are_collected():
     net = nn.Sequential(nn.Dropout(0.5), nn.Linear(3, 3), nn.Dropout(0.2))
-    with pytest.raises(UnsupportedError, match=r"(?s)aten.dropout.default.*eval.*in 0 \(Dropout\).*in 2 \(Dropout\)"):
+    with pytest.raises(
+        UnsupportedError, match=r"(?s)aten.dropout.default.*eval.*in 0 \(Dropout\).*in 2 \(Dropout\)"
+    ):
         loadrun.torch.trace(net, torch.rand(2, 3))
 
 
@@ -182,7 +193,7 @@ def test_torch_cannot_export():
     def branch(x):
         return x + 1 if x.sum() > 0 else x
 
-    with pytest.raises(TraceError, match="torch cannot export the function .*branch"):
+    with pytest.raises(TraceError, match=r"torch cannot export the function .*branch"):
         loadrun.torch.trace(branch, torch.rand(3))
 
 
@@ -195,7 +206,7 @@ def test_custom_operators():
     def model(x):
         return torch.ops.loadrun_test.tripled(x) + 1
 
-    with pytest.raises(UnsupportedError, match="loadrun_test.tripled.default"):
+    with pytest.raises(UnsupportedError, match=r"loadrun_test\.tripled\.default"):
         loadrun.torch.trace(model, torch.rand(2))
 
     @loadrun.torch.aten("loadrun_test.tripled.default")
@@ -251,7 +262,11 @@ def test_check_inputs_and_keywords():
 
     with pytest.raises(TraceError, match="returns a list"):
         trace_module(Listed(), {"forward": torch.ones(3)})
-    assert trace_module(Listed(), {"forward": torch.ones(3)}, strict=False)(torch.ones(3))[0].tolist() == [2, 2, 2]
+    assert trace_module(Listed(), {"forward": torch.ones(3)}, strict=False)(torch.ones(3))[0].tolist() == [
+        2,
+        2,
+        2,
+    ]
     with pytest.raises(UsageError, match="has no method 'backwards'"):
         trace_module(Listed(), {"backwards": torch.ones(3)})
 

@@ -30,7 +30,9 @@ class Block(nn.Module):
 class ResNet(nn.Module):
     def __init__(self):
         super().__init__()
-        self.stem = nn.Sequential(nn.Conv2d(3, 8, 7, 2, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(3, 2, 1))
+        self.stem = nn.Sequential(
+            nn.Conv2d(3, 8, 7, 2, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(3, 2, 1)
+        )
         self.layers = nn.Sequential(Block(8, 8), Block(8, 12, 2))
         self.fc = nn.Linear(12, 5)
 
@@ -46,7 +48,9 @@ class Inverted(nn.Module):
         super().__init__()
         self.expand = nn.Conv2d(c, 2 * c, 1)
         self.depthwise = nn.Conv2d(2 * c, 2 * c, 5, 1, 2, groups=2 * c)
-        self.squeeze = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Conv2d(2 * c, c, 1), nn.ReLU(), nn.Conv2d(c, 2 * c, 1))
+        self.squeeze = nn.Sequential(
+            nn.AdaptiveAvgPool2d(1), nn.Conv2d(2 * c, c, 1), nn.ReLU(), nn.Conv2d(c, 2 * c, 1)
+        )
         self.project = nn.Conv2d(2 * c, c, 1)
 
     def forward(self, x):
@@ -258,7 +262,16 @@ class Activations(nn.Module):
     def __init__(self):
         super().__init__()
         self.all = nn.ModuleList(
-            [nn.ELU(), nn.CELU(0.5), nn.SELU(), nn.GELU(), nn.GELU("tanh"), nn.SiLU(), nn.Mish(), nn.Softplus(2)]
+            [
+                nn.ELU(),
+                nn.CELU(0.5),
+                nn.SELU(),
+                nn.GELU(),
+                nn.GELU("tanh"),
+                nn.SiLU(),
+                nn.Mish(),
+                nn.Softplus(2),
+            ]
             + [nn.Hardswish(), nn.Hardsigmoid(), nn.Hardtanh(-0.5, 0.5), nn.Hardshrink(), nn.Softshrink()]
             + [nn.LeakyReLU(0.2), nn.PReLU(4), nn.RReLU(), nn.LogSigmoid(), nn.Tanhshrink(), nn.Softsign()]
             + [nn.Threshold(0.1, 20), nn.GLU(1), nn.Softmin(1), nn.Softmax2d(), nn.LogSoftmax(1)]
@@ -346,7 +359,12 @@ class Fake(nn.Module):
     def forward(self, x):
         x = torch.fake_quantize_per_tensor_affine(x, 0.1, 3, 0, 255)
         w = torch.fake_quantize_per_channel_affine(
-            self.conv.weight, torch.tensor([0.01, 0.02, 0.03]), torch.zeros(3, dtype=torch.int32), 0, -128, 127
+            self.conv.weight,
+            torch.tensor([0.01, 0.02, 0.03]),
+            torch.zeros(3, dtype=torch.int32),
+            0,
+            -128,
+            127,
         )
         return F.conv2d(x, w, self.conv.bias)
 

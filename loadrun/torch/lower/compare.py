@@ -62,7 +62,11 @@ def _logical(function: Callable[..., Any]) -> Callable[..., Any]:
 def _tested(function: Callable[..., Any]) -> Callable[..., Any]:
     def lowered(call: Call, x: Any) -> Any:
         x = arr(x)
-        return function(x) if np.dtype(x.dtype).kind == "f" or function is np.signbit else function(arr(x, "float32"))
+        return (
+            function(x)
+            if np.dtype(x.dtype).kind == "f" or function is np.signbit
+            else function(arr(x, "float32"))
+        )
 
     return lowered
 
@@ -89,7 +93,9 @@ def masked_fill(call: Call, x: Any, mask: Any, value: Any) -> Any:
 
 
 @aten("aten.isclose.default")
-def isclose(call: Call, x: Any, y: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Any:
+def isclose(
+    call: Call, x: Any, y: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
+) -> Any:
     """Where two values are nearly equal."""
     dtype = call.common(0, 1)
     x, y = arr(x, dtype), arr(y, dtype)

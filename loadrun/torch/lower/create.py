@@ -26,7 +26,12 @@ def full(call: Call, shape: Any, value: Any, **_: Any) -> Any:
     return _filled(call, shape, value)
 
 
-@aten("aten.zeros.default", "aten.empty.memory_format", "aten.empty_strided.default", "aten.empty_permuted.default")
+@aten(
+    "aten.zeros.default",
+    "aten.empty.memory_format",
+    "aten.empty_strided.default",
+    "aten.empty_permuted.default",
+)
 def zeros(call: Call, shape: Any, *_: Any, **__: Any) -> Any:
     """Zeros; so is memory that nobody wrote to."""
     return _filled(call, shape, 0)
@@ -112,7 +117,7 @@ def arange(call: Call, start: Any, end: Any = None, step: Any = 1, **_: Any) -> 
         exact = np.arange(count) * by + first
         return ten(arr(exact.astype(call.dtype), call.dtype))
     first, last, by = numbers
-    if type(by) is not int or call.dtype.kind == "f" and not all(isinstance(v, int) for v in numbers):
+    if type(by) is not int or (call.dtype.kind == "f" and not all(isinstance(v, int) for v in numbers)):
         raise Refused("the end or the step of arange is a number that follows the data; use an integer size")
     count = (last - first + (by - 1)) // by if by > 0 else (first - last + (-by - 1)) // -by
     found = arr(e.arange(count))

@@ -86,8 +86,12 @@ def embedding(call: Call, weight: Any, index: Any, *_: Any) -> Any:
     return np.take(arr(weight), arr(index, "int32"), axis=0)
 
 
-@aten("aten.embedding_bag.default", "aten.embedding_bag.padding_idx", "aten._embedding_bag.default",
-      "aten._embedding_bag_forward_only.default")
+@aten(
+    "aten.embedding_bag.default",
+    "aten.embedding_bag.padding_idx",
+    "aten._embedding_bag.default",
+    "aten._embedding_bag_forward_only.default",
+)
 def embedding_bag(
     call: Call,
     weight: Any,
@@ -184,5 +188,7 @@ def col2im(call: Call, x: Any, size: Any, kernel: Any, dilation: Any, padding: A
     n, c, _ = found.shape
     parts = e.reshape(found, (n, c // (kernel[0] * kernel[1]), *kernel, *counts))
     windows = e.permute(parts, (0, 1, 4, 5, 2, 3))
-    y = F.sliding_window_transpose(windows, tuple(area), tuple(kernel), tuple(padding), tuple(stride), tuple(dilation))
+    y = F.sliding_window_transpose(
+        windows, tuple(area), tuple(kernel), tuple(padding), tuple(stride), tuple(dilation)
+    )
     return e.drop_axes(y, [0]) if single else y

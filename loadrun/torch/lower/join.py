@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -36,9 +37,7 @@ def stack(call: Call, xs: Any, dim: int = 0) -> Any:
 def _parts(x: Any, axis: int, places: list[Any]) -> tuple[Any, ...]:
     """Slices between places of an axis."""
     before = (slice(None),) * axis
-    return tuple(
-        arr(x)[(*before, bounds(a, b, 1))] for a, b in zip(places[:-1], places[1:], strict=True)
-    )
+    return tuple(arr(x)[tuple([*before, bounds(a, b, 1)])] for a, b in pairwise(places))
 
 
 @aten("aten.split.Tensor", "aten.unsafe_split.Tensor", "aten.split_copy.Tensor")
@@ -128,7 +127,8 @@ def block_diag(call: Call, xs: Any) -> Any:
         height = call.static(shapes[i], "a block")[0]
         block = ten(arr(x, call.dtype).reshape(shapes[i]))
         parts = [
-            block if i == j else ten(arr(np.zeros((height, width)), call.dtype)) for j, width in enumerate(widths)
+            block if i == j else ten(arr(np.zeros((height, width)), call.dtype))
+            for j, width in enumerate(widths)
         ]
         rows.append(e.concat([p for p, w in zip(parts, widths, strict=True) if w], 1))
     return e.concat(rows, 0)

@@ -26,10 +26,13 @@ def _per_channel(value: Any, call: Call, fill: float) -> Any:
 def _normalized(call: Call, x: Any, weight: Any, bias: Any, mean: Any, variance: Any, eps: float) -> Any:
     """Batch normalization by known statistics: MegEngine's operator for images, else its formula."""
     if mean is None or variance is None:
-        raise Refused("batch normalization by the batch's own statistics; call .eval() on a module that keeps them")
+        raise Refused(
+            "batch normalization by the batch's own statistics; call .eval() on a module that keeps them"
+        )
     if len(call.given(0)) == 4 and call.dtype == np.float32:
         given = [
-            None if v is None else e.reshape(ten(v, "float32"), (1, -1, 1, 1)) for v in (mean, variance, weight, bias)
+            None if v is None else e.reshape(ten(v, "float32"), (1, -1, 1, 1))
+            for v in (mean, variance, weight, bias)
         ]
         return F.batch_norm(ten(x), *given, training=False, eps=eps)
     scale = _per_channel(weight, call, 1) / np.sqrt(_per_channel(variance, call, 1) + np.float32(eps))
@@ -83,7 +86,13 @@ def _group_moments(call: Call, x: Any, axes: tuple[int, ...], eps: float) -> Any
 
 @aten("aten.layer_norm.default")
 def layer_norm(
-    call: Call, x: Any, shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5, cudnn: bool = True
+    call: Call,
+    x: Any,
+    shape: Any,
+    weight: Any = None,
+    bias: Any = None,
+    eps: float = 1e-5,
+    cudnn: bool = True,
 ) -> Any:
     """MegEngine's LayerNorm."""
     if weight is not None and bias is not None and call.dtype.kind == "f" and len(shape) < len(call.given(0)):
@@ -130,7 +139,13 @@ def _grouped(call: Call, x: Any, groups: int, weight: Any, bias: Any, eps: float
 
 @aten("aten.group_norm.default")
 def group_norm(
-    call: Call, x: Any, groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5, cudnn: bool = True
+    call: Call,
+    x: Any,
+    groups: int,
+    weight: Any = None,
+    bias: Any = None,
+    eps: float = 1e-5,
+    cudnn: bool = True,
 ) -> Any:
     """MegEngine's GroupNorm for images, else its formula."""
     return _grouped(call, x, groups, weight, bias, eps)

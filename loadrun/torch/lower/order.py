@@ -8,7 +8,7 @@ import numpy as np
 
 from ..call import Call, axis_of
 from ..registry import Refused, aten
-from ..values import arr, ten
+from ..values import arr
 
 __all__: list[str] = []
 
@@ -111,7 +111,9 @@ def median_dim(call: Call, x: Any, dim: int, keepdim: bool = False) -> Any:
 
 
 @aten("aten.bucketize.Tensor", "aten.searchsorted.Tensor")
-def searchsorted(call: Call, first: Any, second: Any, *, right: bool = False, side: Any = None, **options: Any) -> Any:
+def searchsorted(
+    call: Call, first: Any, second: Any, *, right: bool = False, side: Any = None, **options: Any
+) -> Any:
     """Where values belong among sorted ones."""
     buckets = "bucketize" in str(call.node.target)
     x, borders = (first, second) if buckets else (second, first)
@@ -134,7 +136,9 @@ def searchsorted(call: Call, first: Any, second: Any, *, right: bool = False, si
 
 
 @aten("aten.bucketize.Scalar", "aten.searchsorted.Scalar")
-def searchsorted_scalar(call: Call, first: Any, second: Any, *, right: bool = False, side: Any = None, **_: Any) -> Any:
+def searchsorted_scalar(
+    call: Call, first: Any, second: Any, *, right: bool = False, side: Any = None, **_: Any
+) -> Any:
     """Where a number belongs among sorted ones."""
     value, borders = (first, second) if "bucketize" in str(call.node.target) else (second, first)
     edges = arr(borders)

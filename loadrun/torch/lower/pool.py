@@ -29,7 +29,9 @@ class _Window:
         front, back: padding before and behind each axis; `back` has what ceil_mode adds.
     """
 
-    def __init__(self, call: Call, n: int, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: bool) -> None:
+    def __init__(
+        self, call: Call, n: int, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: bool
+    ) -> None:
         self.n = n
         self.kernel = _many(kernel, n)
         self.stride = _many(stride, n, self.kernel)
@@ -64,7 +66,7 @@ class _Window:
             before = (slice(None),) * (self.outer + axis)
             reach = call.static([n], "pooling with dilation, indices or ceil_mode")[0]
             cuts = [slice(i * d, i * d + (reach - 1) * s + 1, s) for i in range(k)]
-            found = [part[(*before, cut)] for part in found for cut in cuts]
+            found = [part[tuple([*before, cut])] for part in found for cut in cuts]
         return found
 
 
@@ -143,12 +145,17 @@ def max_pool_with_indices(
     places = [padded]
     for axis in range(n):
         cuts = [
-            slice(i * flat.dilation[axis], i * flat.dilation[axis] + (shape[outer + axis] - 1) * flat.stride[axis] + 1,
-                  flat.stride[axis])
+            slice(
+                i * flat.dilation[axis],
+                i * flat.dilation[axis] + (shape[outer + axis] - 1) * flat.stride[axis] + 1,
+                flat.stride[axis],
+            )
             for i in range(flat.kernel[axis])
         ]
         places = [p[(slice(None),) * axis + (cut,)] for p in places for cut in cuts]
-    taps = window.taps(window.padded(arr(x), -np.inf if call.dtype.kind == "f" else np.iinfo(call.dtype).min), call)
+    taps = window.taps(
+        window.padded(arr(x), -np.inf if call.dtype.kind == "f" else np.iinfo(call.dtype).min), call
+    )
     best, where = taps[0], np.zeros_like(arr(taps[0], "int32")) + arr(places[0], "int32")
     for tap, place in zip(taps[1:], places[1:], strict=True):
         better = tap > best
@@ -208,8 +215,13 @@ def _edges(size: int, out: int) -> list[tuple[int, int]]:
     return [(i * size // out, -(-(i + 1) * size // out)) for i in range(out)]
 
 
-@aten("aten.adaptive_avg_pool1d.default", "aten.adaptive_avg_pool2d.default", "aten.adaptive_avg_pool3d.default",
-      "aten._adaptive_avg_pool2d.default", "aten._adaptive_avg_pool3d.default")
+@aten(
+    "aten.adaptive_avg_pool1d.default",
+    "aten.adaptive_avg_pool2d.default",
+    "aten.adaptive_avg_pool3d.default",
+    "aten._adaptive_avg_pool2d.default",
+    "aten._adaptive_avg_pool3d.default",
+)
 def adaptive_avg_pool(call: Call, x: Any, out: Any) -> Any:
     """Means of windows that divide an axis, which overlap where it cannot be divided."""
     n = _dimensions(call)
@@ -234,7 +246,9 @@ def adaptive_avg_pool(call: Call, x: Any, out: Any) -> Any:
     return values
 
 
-@aten("aten.adaptive_max_pool1d.default", "aten.adaptive_max_pool2d.default", "aten.adaptive_max_pool3d.default")
+@aten(
+    "aten.adaptive_max_pool1d.default", "aten.adaptive_max_pool2d.default", "aten.adaptive_max_pool3d.default"
+)
 def adaptive_max_pool(call: Call, x: Any, out: Any) -> Any:
     """Largest values of such windows, and their places in the flattened image."""
     n = _dimensions(call)
@@ -250,7 +264,10 @@ def adaptive_max_pool(call: Call, x: Any, out: Any) -> Any:
     if not indexed:
         for axis, (size, want) in enumerate(zip(lengths, sizes, strict=True), outer):
             before = (slice(None),) * axis
-            parts = [np.max(values[(*before, slice(a, b))], axis=axis, keepdims=True) for a, b in _edges(size, want)]
+            parts = [
+                np.max(values[tuple([*before, slice(a, b)])], axis=axis, keepdims=True)
+                for a, b in _edges(size, want)
+            ]
             values = np.concatenate(parts, axis=axis)
         return values, ten(np.int32(0))
     edges = [_edges(size, want) for size, want in zip(lengths, sizes, strict=True)]
@@ -259,7 +276,7 @@ def adaptive_max_pool(call: Call, x: Any, out: Any) -> Any:
     lead = values.shape[:outer]
     for cell in np.ndindex(*sizes):
         cut = tuple(slice(*edges[a][i]) for a, i in enumerate(cell))
-        part = values[(*[slice(None)] * outer, *cut)].reshape((*lead, -1))
+        part = values[tuple([*[slice(None)] * outer, *cut])].reshape((*lead, -1))
         places = numbers[cut].reshape(-1)
         best.append(np.max(part, axis=-1, keepdims=True))
         where.append(np.take(arr(places, "int32"), np.argmax(part, axis=-1, keepdims=True)))

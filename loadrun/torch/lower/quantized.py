@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..call import Call, axis_of
-from ..registry import aten
+from ..registry import Refused, aten
 from ..values import INT_MAX, arr, ten
 
 __all__: list[str] = []
@@ -32,14 +32,18 @@ def quantize(call: Call, x: Any, scale: Any, zero: Any, low: int, high: int, dty
     return ten(arr(_rounded(x, scale, zero, low, high), "int32"), call.dtype)
 
 
-@aten("quantized_decomposed.dequantize_per_tensor.default", "quantized_decomposed.dequantize_per_tensor.tensor")
+@aten(
+    "quantized_decomposed.dequantize_per_tensor.default", "quantized_decomposed.dequantize_per_tensor.tensor"
+)
 def dequantize(call: Call, x: Any, scale: Any, zero: Any, low: int, high: int, dtype: Any, **_: Any) -> Any:
     """The values of integers."""
     return arr((arr(x, "float32") - arr(zero, "float32")) * arr(scale, "float32"), call.dtype)
 
 
 @aten("quantized_decomposed.quantize_per_channel.default")
-def quantize_channels(call: Call, x: Any, scales: Any, zeros: Any, axis: int, low: int, high: int, dtype: Any) -> Any:
+def quantize_channels(
+    call: Call, x: Any, scales: Any, zeros: Any, axis: int, low: int, high: int, dtype: Any
+) -> Any:
     """The integers of values, with a scale for each channel."""
     found = _rounded(x, _along(scales, call, axis), _along(zeros, call, axis), low, high)
     return ten(arr(found, "int32"), call.dtype)
@@ -65,7 +69,9 @@ def fake_quantize(call: Call, x: Any, scale: Any, zero: Any, low: int, high: int
 
 
 @aten("aten.fake_quantize_per_channel_affine.default")
-def fake_quantize_channels(call: Call, x: Any, scales: Any, zeros: Any, axis: int, low: int, high: int) -> Any:
+def fake_quantize_channels(
+    call: Call, x: Any, scales: Any, zeros: Any, axis: int, low: int, high: int
+) -> Any:
     """The same with a scale for each channel."""
     scale, zero = _along(scales, call, axis), _along(zeros, call, axis)
     return (_rounded(x, scale, zero, low, high) - zero) * scale
@@ -109,3 +115,35 @@ def quantize_tensor_channels(call: Call, x: Any, scales: Any, zeros: Any, axis: 
 def dequantize_tensor(call: Call, x: Any) -> Any:
     """The values of a quantized tensor."""
     return ten(x)
+
+
+@aten("aten._fused_moving_avg_obs_fq_helper_functional.default")
+def observed(
+    call: Call,
+    x: Any,
+    observes: Any,
+    rounds: Any,
+    least: Any,
+    most: Any,
+    scale: Any,
+    zero: Any,
+    average: float,
+    low: int,
+    high: int,
+    axis: int,
+    per_channel: bool = False,
+    symmetric: bool = False,
+) -> Any:
+    """Fake quantization of a module whose observers are off, with the scales that they found."""
+    flags = [ten(v)._value for v in (observes, rounds)]
+    if flags[0] is None or flags[0].any():
+        raise Refused(
+            "an observer that learns scales; call module.apply(torch.ao.quantization.disable_observer)"
+        )
+    if flags[1] is not None and not flags[1].any():
+        found: Any = ten(x)
+    elif per_channel:
+        found = fake_quantize_channels(call, x, scale, zero, axis, low, high)
+    else:
+        found = fake_quantize(call, x, arr(scale).reshape(()), arr(zero).reshape(()), low, high)
+    return found, np.ones_like(arr(x, "bool")), ten(least), ten(most), ten(scale), ten(zero)

@@ -33,7 +33,9 @@ def randint(call: Call, *args: Any, **__: Any) -> Any:
     shape = args[0] if like else args[-1]
     limits = args[1:] if like else args[:-1]
     low, high = (0, limits[0]) if len(limits) == 1 else limits[:2]
-    return ten(np.floor(arr(R.uniform(0, 1, _shape(shape))) * np.float32(high - low)) + np.float32(low), call.dtype)
+    return ten(
+        np.floor(arr(R.uniform(0, 1, _shape(shape))) * np.float32(high - low)) + np.float32(low), call.dtype
+    )
 
 
 @aten("aten.bernoulli.default", "aten.bernoulli.p")

@@ -181,7 +181,9 @@ def _gru_step(fed: Any, h: Any, rest: Sequence[Tensor]) -> Any:
     return new + update * (h - new)
 
 
-def _cell(function: Callable[..., Any], call: Call, x: Any, states: Sequence[Any], weights: Sequence[Any]) -> Any:
+def _cell(
+    function: Callable[..., Any], call: Call, x: Any, states: Sequence[Any], weights: Sequence[Any]
+) -> Any:
     """One step, of a batch or of one vector."""
     single = len(call.given(0)) == 1
     x, *states = (e.add_axes(ten(v), [0]) if single else ten(v) for v in (x, *states))

@@ -190,7 +190,9 @@ def prim_variance(call: Call, x: Any, dims: Any, correction: Any = 1, *, output_
 
 
 @aten("aten.var.default", "aten.std.default", "aten.var.dim", "aten.std.dim")
-def variance_unbiased(call: Call, x: Any, dim: Any = None, unbiased: bool = True, keepdim: bool = False) -> Any:
+def variance_unbiased(
+    call: Call, x: Any, dim: Any = None, unbiased: bool = True, keepdim: bool = False
+) -> Any:
     """The same with the divisor smaller by one, or not."""
     axes, correction = _unbiased(dim, unbiased)
     return variance(call, x, axes, correction, keepdim)
@@ -209,8 +211,15 @@ def logsumexp(call: Call, x: Any, dim: Any, keepdim: bool = False) -> Any:
     return total if keepdim else np.squeeze(total, axis=axes)
 
 
-@aten("aten.linalg_vector_norm.default", "aten.norm.ScalarOpt_dim", "aten.norm.Scalar", "aten.norm.ScalarOpt_dim_dtype")
-def vector_norm(call: Call, x: Any, ord: Any = 2, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
+@aten(
+    "aten.linalg_vector_norm.default",
+    "aten.norm.ScalarOpt_dim",
+    "aten.norm.Scalar",
+    "aten.norm.ScalarOpt_dim_dtype",
+)
+def vector_norm(
+    call: Call, x: Any, ord: Any = 2, dim: Any = None, keepdim: bool = False, dtype: Any = None
+) -> Any:
     """Norm of vectors."""
     ord = 2 if ord is None else ord
     size = np.absolute(arr(x, call.dtype))
@@ -225,7 +234,9 @@ def vector_norm(call: Call, x: Any, ord: Any = 2, dim: Any = None, keepdim: bool
         return _reduced(call, np.sum, size, axes, keepdim)
     if ord == 2:
         return np.sqrt(_reduced(call, np.sum, size * size, axes, keepdim))
-    return np.power(_reduced(call, np.sum, np.power(size, np.float32(ord)), axes, keepdim), np.float32(1 / ord))
+    return np.power(
+        _reduced(call, np.sum, np.power(size, np.float32(ord)), axes, keepdim), np.float32(1 / ord)
+    )
 
 
 def _running(call: Call, function: Callable[..., Any], x: Any, dim: int) -> Any:
@@ -270,9 +281,12 @@ def cumulative_extreme(call: Call, x: Any, dim: int) -> Any:
     if not count:
         return x, arr(x, "int32")
     before = (slice(None),) * axis
-    values, places = [x[(*before, slice(0, 1))]], [np.zeros_like(arr(x[(*before, slice(0, 1))], "int32"))]
+    values, places = (
+        [x[tuple([*before, slice(0, 1)])]],
+        [np.zeros_like(arr(x[tuple([*before, slice(0, 1)])], "int32"))],
+    )
     for i in range(1, count):
-        now = x[(*before, slice(i, i + 1))]
+        now = x[tuple([*before, slice(i, i + 1)])]
         better = now >= values[-1] if largest else now <= values[-1]
         if np.dtype(x.dtype).kind == "f":
             better = better | np.isnan(now)

@@ -63,7 +63,9 @@ def _cubic(size: int, out: int, corners: bool, scale: float | None) -> np.ndarra
     return weights
 
 
-def _antialiased(size: int, out: int, corners: bool, scale: float | None, cubic: bool) -> np.ndarray[Any, Any]:
+def _antialiased(
+    size: int, out: int, corners: bool, scale: float | None, cubic: bool
+) -> np.ndarray[Any, Any]:
     ratio = (size - 1) / (out - 1) if corners and out > 1 else (1 / scale if scale else size / out)
     spread = max(ratio, 1.0)
     reach = (2.0 if cubic else 1.0) * spread
@@ -104,12 +106,11 @@ def _resized(call: Call, x: Any, kind: str, corners: bool, scales: Sequence[floa
     out = call.shape[2:]
     simple = n == 2 and not corners and kind == "linear" and not any(_off(call, scales))
     if simple and call.dtype == np.float32:
-        size = _sizes(call, out)
-        return vision.interpolate(ten(x), size, mode="bilinear", align_corners=False)
+        return vision.interpolate(ten(x), [int(n) for n in out], mode="bilinear", align_corners=False)
     sizes = call.static(call.given(0)[2:], "resizing of this kind")
     wanted = call.static(out, "resizing of this kind")
     found = arr(x, call.dtype)
-    for axis, (size, want, scale) in enumerate(zip(sizes, wanted, scales, strict=True), 2):
+    for axis, size, want, scale in zip(range(2, 2 + n), sizes, wanted, scales, strict=True):
         if kind.startswith("nearest"):
             found = np.take(found, _nearest(size, want, "exact" in kind, scale), axis=axis)
             continue
@@ -126,16 +127,12 @@ def _resized(call: Call, x: Any, kind: str, corners: bool, scales: Sequence[floa
 def _off(call: Call, scales: Sequence[float | None]) -> list[bool]:
     """Whether a scale factor says something else than the sizes do."""
     pairs = zip(call.given(0)[2:], call.shape[2:], scales, strict=True)
-    return [s is not None and (not isinstance(a, int) or not isinstance(b, int) or abs(a * s - b) > 1e-9) and
-            not float(s).is_integer() for a, b, s in pairs]
-
-
-def _sizes(call: Call, out: Sequence[Any]) -> list[Any]:
-    """The new size as the graph follows it."""
-    given = call.node.args[1] if len(call.node.args) > 1 else None
-    if all(isinstance(n, int) for n in out):
-        return [int(n) for n in out]
-    return [call.sizes[i] for i in range(len(out))] if given is not None and hasattr(call, "sizes") else list(out)
+    return [
+        s is not None
+        and (not isinstance(a, int) or not isinstance(b, int) or abs(a * s - b) > 1e-9)
+        and not float(s).is_integer()
+        for a, b, s in pairs
+    ]
 
 
 def _resize(kind: str, corners_given: bool) -> Any:
@@ -143,15 +140,16 @@ def _resize(kind: str, corners_given: bool) -> Any:
         corners = bool(rest[0]) if corners_given and rest else False
         n = len(call.given(0)) - 2
         scales = _factors(call, rest[1:] if corners_given else rest, n)
-        following = size is not None and any(not isinstance(v, int) for v in call.shape[2:])
-        if following or (size is None and any(not isinstance(v, int) for v in call.shape[2:])):
+        if any(not isinstance(v, int) for v in call.shape[2:]):
             return _following(call, x, size, kind, corners, scales)
         return _resized(call, x, kind, corners, scales)
 
     return lowered
 
 
-def _following(call: Call, x: Any, size: Any, kind: str, corners: bool, scales: Sequence[float | None]) -> Any:
+def _following(
+    call: Call, x: Any, size: Any, kind: str, corners: bool, scales: Sequence[float | None]
+) -> Any:
     """Resizing of an image whose size follows the input."""
     if len(call.given(0)) != 4 or kind not in ("linear", "nearest"):
         raise Refused("resizing of this kind needs fixed sizes; make height and width static")
@@ -218,7 +216,8 @@ def grid_sampler(call: Call, x: Any, grid: Any, mode: int, padding: int, corners
     total: Any = None
     for corner in np.ndindex(*(_taps(mode),) * n):
         weight: Any = None
-        where, inside = [], None
+        inside: Any = None
+        where = []
         for axis, tap in enumerate(corner):
             index, share = _tap(places[axis], tap, mode)
             if mode == 2:

@@ -73,8 +73,13 @@ def diagonal_scatter(call: Call, x: Any, source: Any, offset: int = 0, dim1: int
     return np.moveaxis(np.where(mask, spread, found), (ndim - 2, ndim - 1), (one, two))
 
 
-@aten("aten.scatter.src", "aten.scatter.value", "aten.scatter_add.default", "aten.scatter.reduce",
-      "aten.scatter.value_reduce")
+@aten(
+    "aten.scatter.src",
+    "aten.scatter.value",
+    "aten.scatter_add.default",
+    "aten.scatter.reduce",
+    "aten.scatter.value_reduce",
+)
 def scatter(call: Call, x: Any, dim: int, index: Any, source: Any, *, reduce: Any = None) -> Any:
     """Elements replaced, or added to, at indices along an axis."""
     shape = call.given(0)
@@ -82,7 +87,11 @@ def scatter(call: Call, x: Any, dim: int, index: Any, source: Any, *, reduce: An
     if reduce not in (None, "add"):
         raise Refused("scatter with multiply; use index_put or masks")
     if not shape:
-        value = arr(source, call.dtype).reshape((-1,))[:1].reshape(()) if not _number(source) else arr(source, call.dtype)
+        value = (
+            arr(source, call.dtype).reshape((-1,))[:1].reshape(())
+            if not _number(source)
+            else arr(source, call.dtype)
+        )
         return arr(x) + value if add else value
     where = places(call, shape, axis_of(dim, len(shape)), index)
     found = _copied(x, call.dtype)

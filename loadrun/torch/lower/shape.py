@@ -311,7 +311,14 @@ def pad(call: Call, x: Any, widths: Any, mode: Any = "constant", value: Any = No
     """A border."""
     if mode in ("constant", 0):
         return constant_pad_nd(call, x, widths, 0 if value is None else value)
-    names = {"reflect": "reflect", "replicate": "edge", "circular": "wrap", 1: "reflect", 2: "edge", 3: "wrap"}
+    names = {
+        "reflect": "reflect",
+        "replicate": "edge",
+        "circular": "wrap",
+        1: "reflect",
+        2: "edge",
+        3: "wrap",
+    }
     return _bordered(call, x, widths, names[mode])
 
 
