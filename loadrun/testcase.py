@@ -86,6 +86,8 @@ class Bundle:
         is_container: whether the file has the testcase header (even with no testcase).
         trailing: bytes behind this dump that belong to no dump.
         warnings: what MegEngine would only warn of, such as a newer format version.
+        damage: what shows that the file's end is not what was written: rubbish, a broken dump, testcases that the
+            header does not announce.
         record: what loadrun keeps behind the testcases, where MegEngine looks at nothing: the raw bytes as they were
             read, or what is to be written there; see `loadrun.dump.record`.
     """
@@ -97,6 +99,7 @@ class Bundle:
     is_container: bool = False
     trailing: int = 0
     warnings: list[str] = field(default_factory=list)
+    damage: list[str] = field(default_factory=list)
     record: memoryview | Mapping[str, object] | None = None
 
     @property

@@ -15,18 +15,19 @@ from ..dtypes import Array, DType
 from ..dump import load
 from ..dump.options import DumpOptions
 from ..engines import ENGINES
-from ..errors import UsageError
 from ..graph import Graph
 from ..inputs.lists import count_cases, expand
 from ..optimize import optimize_for_inference
 from ..optimize.options import FLAGS, InferenceOptions
 from ..pack.noise import suggest
 from ..pack.packing import Packer
+from ..policy import parse_all
 from ..report.text import dtype_text, shape_text, table
 from ..shown import clean
 from ..testcase import EXPECT, Testcase
 from .groups import EXIT_PASS, Parser, Warnings, progress, seed
 from .inputs import add_input_options, cases_of
+from .limits import add_policy_option, tolerance
 
 __all__ = ["main"]
 
@@ -66,8 +67,11 @@ def parser() -> Parser:
         "--maxerr",
         metavar="[NAME=]X",
         action="append",
-        help="tolerance of the checks, of all outputs or of one (default 1e-4; of existing checks: theirs)",
+        help="tolerance of the checks, of all outputs or of one; may be repeated (default 1e-4, for integers that are "
+        "not named 0; of existing checks: theirs)",
     )
+    add_policy_option(p, "goes into the file's record")
+    p.add_argument("--loosen", action="store_true", help="let existing checks be loosened")
     p.add_argument(
         "--suggest-maxerr",
         action="store_true",
@@ -185,6 +189,8 @@ def main(argv: list[str]) -> int:
         bundle,
         maxerr=maxerr,
         reasons=reasons,
+        policies=parse_all(args.check or ()),
+        loosen=args.loosen,
         silent=args.silent,
         no_assert=args.no_assert,
         replace=args.replace,
@@ -245,31 +251,6 @@ def optimization(args: argparse.Namespace) -> Callable[[Graph], Graph] | None:
     if not (chosen or args.optimize_for_inference):
         return None
     return lambda graph: optimize_for_inference(graph, **flags)[0]
-
-
-def tolerance(given: list[str] | None) -> float | dict[str, float] | None:
-    """What ``--maxerr`` says.
-
-    Raises:
-        UsageError: no number, or a number for all next to one for a name.
-
-    >>> tolerance(["a=0.5", "b:0=1e-3"])
-    {'a': 0.5, 'b:0': 0.001}
-    """
-    if not given:
-        return None
-    found: dict[str, float] = {}
-    for text in given:
-        name, equals, number = text.rpartition("=")
-        try:
-            found[name if equals else ""] = float(number)
-        except ValueError:
-            raise UsageError(f"--maxerr takes a number or NAME=NUMBER, found {text!r}") from None
-    if "" not in found:
-        return found
-    if len(found) > 1:
-        raise UsageError("--maxerr takes one number for all outputs or NAME=NUMBER for some, not both")
-    return found[""]
 
 
 def spec(specs: list[str], index: int) -> str:

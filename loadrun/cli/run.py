@@ -16,12 +16,16 @@ from ..bench import Timing, measure
 from ..dtypes import Array
 from ..dump import load_all
 from ..engines import ENGINES
+from ..errors import UsageError
 from ..inputs.lists import count_cases
+from ..policy import parse_all
 from ..report import text
 from ..runner import FileResult, Result, Runner, random_inputs
 from ..testcase import Bundle
+from ..vacuity import Watch
 from .groups import Parser, Warnings, exit_code, failure, progress, seed
 from .inputs import add_input_options, cases_of, check_input_options
+from .limits import add_policy_option
 from .stream import json_file, show
 
 __all__ = ["main"]
@@ -47,6 +51,11 @@ def parser() -> Parser:
         "--warmup-iter", metavar="N", type=_count, default=1, help="untimed runs before them (default 1)"
     )
     p.add_argument("--json", metavar="FILE", help="write all results as JSON (- for standard output)")
+    add_policy_option(p, "in addition to what the file itself asks")
+    p.add_argument(
+        "--strict", action="store_true", help="a file with a damaged end is an error, not only a warning"
+    )
+    p.add_argument("--save-results", metavar="FILE", help="save values and verdicts for `loadrun judge`")
     p.add_argument("--no-check", action="store_true", help="nothing to compare is wanted: exit with 0, not 3")
     p.add_argument(
         "--seed", type=seed, default=0, help="seed of random inputs and random operators (default 0)"
@@ -71,7 +80,7 @@ def main(argv: list[str]) -> int:
     found: list[FileResult] = []
     with json_file(args.json) as report:
         for path in args.files:
-            for file, bundle in _bundles(path):
+            for file, bundle in _bundles(path, args.strict):
                 found.append(file)
                 if report is not None:
                     report.begin(file)
@@ -102,7 +111,7 @@ def main(argv: list[str]) -> int:
     return code
 
 
-def _bundles(path: str) -> Iterator[tuple[FileResult, Bundle | None]]:
+def _bundles(path: str, strict: bool) -> Iterator[tuple[FileResult, Bundle | None]]:
     """The dumps of a file, or why it cannot be read."""
     start = time.perf_counter()
     try:
@@ -114,13 +123,14 @@ def _bundles(path: str) -> Iterator[tuple[FileResult, Bundle | None]]:
     seconds = time.perf_counter() - start
     for i, bundle in enumerate(bundles):
         name = path if i == 0 else f"{path} (dump {i + 1})"
+        if strict and bundle.damage:
+            yield FileResult(name, message="; ".join(bundle.damage), load_seconds=seconds), None
+            continue
         yield FileResult(name, warnings=_warnings(bundle), load_seconds=seconds), bundle
 
 
 def _warnings(bundle: Bundle) -> list[str]:
-    found = list(bundle.warnings)
-    if bundle.trailing:
-        found.append(f"{bundle.trailing} bytes at the end belong to no dump and are ignored")
+    found = [*bundle.warnings, *bundle.damage]
     if bundle.is_container and not len(bundle.testcases):
         found.append("the file is a testcase file without testcases")
     if len(bundle.testcases) and not bundle.checks:
@@ -130,7 +140,14 @@ def _warnings(bundle: Bundle) -> list[str]:
 
 def _results(bundle: Bundle, args: argparse.Namespace, warnings: Warnings) -> Iterator[Result]:
     """The results of the testcases, of the data that was given, or of a run on random data."""
-    runner = Runner(bundle, args.engine, seed=args.seed)
+    policies = parse_all(args.check or ())
+    unknown = sorted(set(policies) - {"", *bundle.outputs})
+    if unknown:
+        raise UsageError(
+            f"a policy is for the output {unknown[0]!r}; the outputs are {', '.join(bundle.outputs)}"
+        )
+    runner = Runner(bundle, args.engine, seed=args.seed, policies=policies)
+    watch = Watch({}, runner.policies)
     source: Iterator[Result]
     if args.input is not None:
         total = count_cases(args.input)
@@ -142,7 +159,10 @@ def _results(bundle: Bundle, args: argparse.Namespace, warnings: Warnings) -> It
     for result in progress(source, total, "testcase"):
         if args.output is not None:
             _save(result, args.output, Path(bundle.path).stem if len(args.files) > 1 else "")
+        watch.results(result)
         yield result
+    for said in watch.warnings():
+        warnings.add(said)
 
 
 def _time(bundle: Bundle, args: argparse.Namespace, file: FileResult) -> Timing | None:

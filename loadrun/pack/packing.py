@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
@@ -10,13 +11,16 @@ from typing import BinaryIO
 from ..dtypes import Array
 from ..dump import save
 from ..dump.options import DumpOptions, DumpResult
-from ..dump.record import lines
+from ..dump.record import lines, packed_policies
 from ..errors import EngineError, InputError, LoadRunError, UsageError
 from ..graph import Graph, Var
+from ..judging import policy_for
+from ..policy import Policy
 from ..rewrite.checks import set_tolerances
 from ..rewrite.copies import bare, subgraph
 from ..testcase import EXPECT, Bundle, Check, Testcase
-from .capture import Recorder, Warn, checked, provenance, tolerances, warn_nonfinite
+from ..vacuity import Watch
+from .capture import MAXERR, Recorder, Warn, checked, provenance, tolerances, warn_nonfinite
 
 __all__ = ["Packer"]
 
@@ -33,6 +37,8 @@ class Packer:
         engine: name of the engine that computes the outputs.
         seed: seed of the model's random operators.
         reasons: why the outputs have these tolerances, for the record.
+        policies: what outputs must fulfil besides, by name, all others under the empty name; they go into the record.
+        loosen: whether checks may let more through than before.
         finish: changes the graph, checks included, before it is written; ground truth is what the model computed
             before.
         warn: called with what deserves a look.
@@ -52,11 +58,15 @@ class Packer:
         engine: str = "reference",
         seed: int = 0,
         reasons: Mapping[str, str] | None = None,
+        policies: Mapping[str, Policy] | None = None,
+        loosen: bool = False,
         finish: Callable[[Graph], Graph] | None = None,
         warn: Warn,
     ) -> None:
         self.finish = finish
         self.reasons = dict(reasons or {})
+        self.loosen = loosen
+        self.loosened: dict[str, float] = {}
         self.source = bundle
         self.maxerr = maxerr
         self.silent = silent
@@ -70,12 +80,30 @@ class Packer:
         if no_assert and not Bundle(self.model).inputs:
             raise UsageError("the model has no inputs, so without checks there is nothing to pack")
         names = list(Bundle(self.model).outputs)
+        self.policies = self._policies(policies or {}, names)
         if not isinstance(maxerr, Mapping):
             names = names or [""]
         tolerances(maxerr if maxerr is not None else {}, names)
         self.recorder = None if no_assert else Recorder(Bundle(self.model), engine, seed=seed)
         self.about = {"provenance": self.recorder.provenance if self.recorder else provenance("none", seed)}
         self.unchecked: list[str] = []
+        self.watch = Watch({}, self.policies)
+
+    def _policies(self, given: Mapping[str, Policy], names: list[str]) -> dict[str, Policy]:
+        """The policy of every output that has one: what is given, else what the file's record says."""
+        kept, loosened = packed_policies(self.source.record) if self.extends else ({}, {})
+        self.loosened.update(loosened)
+        for name, policy in given.items():
+            if name and name not in names:
+                raise UsageError(
+                    f"a policy is for the output {name!r}; the outputs are {', '.join(map(repr, names))}"
+                )
+            if policy.nan_equal and not self.loosen:
+                raise UsageError(
+                    "nan=equal lets through what MegEngine's check never does; --loosen says that this is wanted"
+                )
+        found = {n: policy_for({**kept, **given}, n) for n in names}
+        return {n: p for n, p in found.items() if p.text}
 
     def pack(
         self,
@@ -109,8 +137,13 @@ class Packer:
         policy: dict[str, dict[str, object]] = {}
         for check in Bundle(graph).checks:
             policy[check.name] = {"maxerr": check.maxerr, "verbose": check.verbose}
+            self.watch.maxerr[check.name] = check.maxerr
             if check.name in self.reasons:
                 policy[check.name]["reason"] = self.reasons[check.name]
+            if check.name in self.policies:
+                policy[check.name]["check"] = self.policies[check.name].text
+            if check.name in self.loosened:
+                policy[check.name]["loosened"] = self.loosened[check.name]
         bundle = Bundle(graph, is_container=True)
         if record:
             bundle.record = {"record": 1, **self.about, "policy": policy}
@@ -169,8 +202,15 @@ class Packer:
         if self.recorder is None:
             return self.model
         if not self.extends:
-            limits: float | Mapping[str, float] = {} if self.maxerr is None else self.maxerr
-            graph = checked(self.model, first, limits, silent=bool(self.silent), warn=self.warn)
+            limits = (
+                self.maxerr
+                if isinstance(self.maxerr, Mapping)
+                else {"": MAXERR if self.maxerr is None else self.maxerr}
+            )
+            # MegEngine sees a tolerance that lets through all that the policy does.
+            covering = {n: p.covering for n, p in self.policies.items()}
+            asked = {n: limit for n, limit in covering.items() if limit is not None and math.isfinite(limit)}
+            graph = checked(self.model, first, {**asked, **limits}, silent=bool(self.silent), warn=self.warn)
             self.unchecked = [
                 n for n in Bundle(graph).outputs if n not in {c.name for c in Bundle(graph).checks}
             ]
@@ -178,13 +218,27 @@ class Packer:
         checks = Bundle(self.model).checks
         if self.maxerr is not None:
             limits = tolerances(self.maxerr, [c.name for c in checks])
-            if isinstance(self.maxerr, Mapping):
+            if isinstance(self.maxerr, Mapping) and "" not in self.maxerr:
                 limits = {n: v for n, v in limits.items() if n in self.maxerr}
             given = {c.opr.id: limits[c.name] for c in checks if c.name in limits}
+            for check in checks:
+                self._loosens(check, limits.get(check.name, check.maxerr))
             set_tolerances(self.model, given, None if self.silent is None else not self.silent)
         elif self.silent is not None:
             set_tolerances(self.model, {}, not self.silent)
         return self.model
+
+    def _loosens(self, check: Check, limit: float) -> None:
+        """Note a tolerance that is greater than before, or refuse it."""
+        if limit <= check.maxerr * (1 + 1e-6):
+            return
+        if not self.loosen:
+            raise UsageError(
+                f"the check of {check.name!r} has a tolerance of {check.maxerr:g}, and {limit:g} would let more "
+                "through; --loosen says that this is wanted"
+            )
+        self.loosened.setdefault(check.name, check.maxerr)
+        self.warn(f"LOOSENED: the tolerance of {check.name!r} was {check.maxerr:g} and is {limit:g}")
 
     def _fitting(self, cases: Iterable[Testcase], graph: Graph) -> Iterator[Testcase]:
         """The testcases without the values that nothing checks."""
@@ -206,6 +260,10 @@ class Packer:
             if seen is not None:
                 seen(i, case)
             yield case
+            for name, value in case.expects.items():
+                self.watch.add(name, value)
+        for text in self.watch.warnings():
+            self.warn(text)
 
 
 def _expect_input(check: Check) -> Var:
