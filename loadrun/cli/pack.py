@@ -15,10 +15,12 @@ from ..dtypes import Array, DType
 from ..dump import load
 from ..dump.options import DumpOptions
 from ..engines import ENGINES
+from ..errors import UsageError
 from ..graph import Graph
 from ..inputs.lists import count_cases, expand
 from ..optimize import optimize_for_inference
 from ..optimize.options import FLAGS, InferenceOptions
+from ..pack.expected import expected_cases
 from ..pack.noise import suggest
 from ..pack.packing import Packer
 from ..policy import parse_all
@@ -62,6 +64,14 @@ def parser() -> Parser:
     p.add_argument("model", metavar="MODEL.mge")
     add_input_options(p, "-d", "--data")
     p.add_argument("-o", "--output", metavar="OUT.mge", required=True, help="the file to write")
+    p.add_argument(
+        "--expect",
+        metavar="SPEC",
+        action="append",
+        help='what the outputs must be, as "NAME:golden.npy", once for each testcase, @FILE or testcases.json of an '
+        "unpacked file; what the model computes "
+        "is expected of outputs that are not named",
+    )
     p.add_argument("--replace", action="store_true", help="drop the testcases that MODEL.mge has")
     p.add_argument(
         "--maxerr",
@@ -199,9 +209,18 @@ def main(argv: list[str]) -> int:
         finish=finish,
         warn=warned.add,
     )
+    if args.expect and args.no_assert:
+        raise UsageError("--expect gives outputs their values, --no-assert packs none")
+    expected = expected_cases(args.expect, bundle, args.seed) if args.expect else ()
     shown = Table()
     result = packer.pack(
-        cases, args.output, dump, record=not args.no_record, seen=shown.add, where=partial(spec, args.input)
+        cases,
+        args.output,
+        dump,
+        expected=expected,
+        record=not args.no_record,
+        seen=shown.add,
+        where=partial(spec, args.input),
     )
     for text in warned:
         print(f"warning: {clean(text, 500)}", file=sys.stderr)

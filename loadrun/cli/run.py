@@ -26,7 +26,7 @@ from ..vacuity import Watch
 from .groups import Parser, Warnings, exit_code, failure, progress, seed
 from .inputs import add_input_options, cases_of, check_input_options
 from .limits import add_policy_option
-from .stream import json_file, show
+from .stream import json_file, results_file, show
 
 __all__ = ["main"]
 
@@ -78,7 +78,7 @@ def main(argv: list[str]) -> int:
     check_input_options(options, args)
     shown = sys.stderr if args.json == "-" else sys.stdout
     found: list[FileResult] = []
-    with json_file(args.json) as report:
+    with json_file(args.json) as report, results_file(args.save_results) as saved:
         for path in args.files:
             for file, bundle in _bundles(path, args.strict):
                 found.append(file)
@@ -87,6 +87,9 @@ def main(argv: list[str]) -> int:
                 warnings = file.warnings = Warnings(file.warnings)
                 results = iter(()) if bundle is None else _results(bundle, args, warnings)
                 out = None if args.quiet else shown
+                if saved is not None:
+                    saved.begin(file.path)
+                    results = saved.passing(results)
                 show(file, results, out, report.add if report is not None else None)
                 timing = None
                 if args.iter and bundle is not None and not file.message:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
 from typing import BinaryIO
 
+from ..compare import compare, passes
 from ..dtypes import Array
 from ..dump import save
 from ..dump.options import DumpOptions, DumpResult
@@ -111,6 +112,7 @@ class Packer:
         target: str | os.PathLike[str] | BinaryIO,
         options: DumpOptions | None = None,
         *,
+        expected: Iterable[Mapping[str, Array]] = (),
         record: bool = True,
         seen: Callable[[int, Testcase], None] | None = None,
         where: Callable[[int], str] | None = None,
@@ -120,6 +122,8 @@ class Packer:
         Args:
             inputs: arrays by input name, a testcase each.
             target, options: see `loadrun.save`.
+            expected: values by output name that the model must give, a mapping for each of `inputs`; what it computes
+                itself is expected of the others.
             record: whether provenance and digests are written behind the testcases.
             seen: called with the number and content of every testcase that is written.
             where: says for a message where the inputs of that number come from.
@@ -127,7 +131,7 @@ class Packer:
         Raises:
             LoadRunError: a testcase failed; the message says which one. The target is as it was.
         """
-        cases = self._numbered(chain(self._old(), self._captured(inputs, where)), seen)
+        cases = self._numbered(chain(self._old(), self._captured(inputs, expected, where)), seen)
         first = next(cases, None)
         if first is None:
             raise InputError("there is no input data to pack")
@@ -161,12 +165,16 @@ class Packer:
                 yield self.recorder.capture(case.inputs)
 
     def _captured(
-        self, inputs: Iterable[Mapping[str, Array]], where: Callable[[int], str] | None
+        self,
+        inputs: Iterable[Mapping[str, Array]],
+        expected: Iterable[Mapping[str, Array]],
+        where: Callable[[int], str] | None,
     ) -> Iterator[Testcase]:
         known = {v.name or "": v.owner.tensors[0] for v in Bundle(self.model).inputs}
         unused = {v.name or "" for v in self.source.inputs} - set(known)
         for name in sorted(unused):
             self.warn(f"nothing is computed from the input {name!r}, so it is left out")
+        truths = iter(expected)
         for i, arrays in enumerate(inputs):
             arrays = {n: a for n, a in arrays.items() if n not in unused}
             if self.recorder is None:
@@ -178,8 +186,40 @@ class Packer:
                 case = self.recorder.capture(arrays)
             except (EngineError, InputError) as e:
                 raise type(e)(f"{place}: {e}") from e
+            if expected:
+                truth = next(truths, None)
+                if truth is None:
+                    raise InputError(
+                        f"{place}: there is no expected value for it; give one for each testcase"
+                    )
+                case = self._given(case, truth, place)
             warn_nonfinite(case, self.warn, f"{place}: ")
             yield self._as_expected(case) if self.extends else case
+
+    def _limits(self) -> Mapping[str, float]:
+        """What was asked for as tolerances, by output name."""
+        wanted = MAXERR if self.maxerr is None else self.maxerr
+        return wanted if isinstance(wanted, Mapping) else {"": wanted}
+
+    def _given(self, case: Testcase, truth: Mapping[str, Array], place: str) -> Testcase:
+        """A testcase that expects given values; where the model computes others, that is said."""
+        arrays, given = dict(case.arrays), []
+        for name, value in truth.items():
+            computed = arrays[name + EXPECT]
+            limits = (
+                self.maxerr
+                if isinstance(self.maxerr, Mapping)
+                else {"": MAXERR if self.maxerr is None else self.maxerr}
+            )
+            limit = limits.get(name, limits.get("", MAXERR))
+            found = compare(value, computed)
+            if not passes(found.max_error, limit):
+                self.warn(
+                    f"{place}: the model does not compute what is expected of {name!r}: {found.explain()}"
+                )
+            arrays[name + EXPECT] = value
+            given.append(name)
+        return Testcase(arrays, case.dtypes, {**case.provenance, "given": sorted(given)})
 
     def _as_expected(self, case: Testcase) -> Testcase:
         """New values in the form that the existing checks expect."""
