@@ -53,7 +53,7 @@ class Score:
 def audit(bundle: Bundle, *, mutants: int = 20, seed: int = 0, engine: str = "reference") -> list[Score]:
     """Try mutants of a file on its own checks.
 
-    Weights are negated, set to zero and permuted, one stored tensor at a time; inputs are moved by one; the inputs of two
+    Weights are negated, set to zero and permuted, one stored tensor at a time; inputs are moved by one; inputs of two
     testcases of equal shapes change places, so that each meets the other's expected values. A mutant counts for an
     output whose value it changes in more than the last bits.
 
