@@ -74,8 +74,9 @@ _ROOMS = frozenset(
         "hub",
         "jit",
         "module",
+        "onnx",
     )
-    + ("quantization", "random", "utils")
+    + ("quantization", "random", "torch", "utils")
 )
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
+from statistics import fmean, median
 
 __all__ = ["Timing", "measure"]
 
@@ -25,9 +26,7 @@ class Timing:
     @property
     def median(self) -> float:
         """The middle sample, or the mean of the two middle ones."""
-        ordered = sorted(self.samples)
-        half = len(ordered) // 2
-        return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
+        return median(self.samples)
 
     @property
     def best(self) -> float:
@@ -37,13 +36,13 @@ class Timing:
     @property
     def mean(self) -> float:
         """The arithmetic mean."""
-        return sum(self.samples) / len(self.samples)
+        return fmean(self.samples)
 
     @property
     def deviation(self) -> float:
         """The median of the absolute distances from the median."""
         middle = self.median
-        return Timing(tuple(abs(s - middle) for s in self.samples)).median
+        return median(abs(s - middle) for s in self.samples)
 
     def percentile(self, p: float) -> float | None:
         """The p-th percentile (0 < p < 100), or None when there are too few samples to tell.
@@ -83,8 +82,3 @@ def measure(
         if enabled:
             gc.enable()
     return Timing(tuple(samples), warmup)
-
-
-def speedup(ours: Sequence[float], theirs: Sequence[float]) -> float:
-    """Ratio of medians: below 1 means that `ours` is faster."""
-    return Timing(tuple(ours)).median / Timing(tuple(theirs)).median

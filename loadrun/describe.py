@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import prod
 
 from .dtypes import nbytes
 from .errors import LoadRunError
@@ -195,10 +196,7 @@ def _dtype(var: Var) -> str:
 
 
 def _elements(shape: tuple[int, ...] | None) -> int:
-    count = 1
-    for n in shape or ():
-        count *= n
-    return count
+    return prod(shape or ())
 
 
 def _version(number: int) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache, cached_property
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -168,9 +169,7 @@ def nbytes(shape: tuple[int, ...], dtype: DType) -> int:
     >>> nbytes((3, 5), DType("QuantizedS4", 0.1))
     9
     """
-    count = 1
-    for n in shape:
-        count *= n
+    count = prod(shape)
     if dtype.bits >= 8:
         return count * (dtype.bits // 8)
     if not shape or not count:

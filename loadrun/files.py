@@ -1,24 +1,94 @@
-"""Writing files that appear when they are complete."""
+"""Files: reading such as stay what they are, writing such as appear when they are complete, names that stay apart."""
 
 from __future__ import annotations
 
 import errno
 import os
+import re
 import shutil
+import stat
 import tempfile
+import time
+import unicodedata
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, BinaryIO
 
-__all__ = ["replacing"]
+__all__ = ["Names", "Watch", "new_folder", "opened", "replacing"]
+
+_PART = ".part"
+_LONGEST = 100
+_STALE = 24 * 3600.0
+"""Seconds without a change after which a temporary belongs to nobody: its process was killed."""
+
+
+def opened(path: str | os.PathLike[str], what: str) -> BinaryIO:
+    """Open a regular file for reading, at once.
+
+    A pipe would block until somebody writes to it and can be read only once, a device may never end.
+
+    Args:
+        path: the file.
+        what: what it is taken for, such as "a model", for the message.
+
+    Raises:
+        OSError: it cannot be opened or is no regular file.
+    """
+    name = os.fspath(path)
+    fd = os.open(name, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    try:
+        mode = os.fstat(fd).st_mode
+        if stat.S_ISDIR(mode):
+            raise IsADirectoryError(errno.EISDIR, f"expected {what}, found a folder", name)
+        if not stat.S_ISREG(mode):
+            raise OSError(
+                errno.EINVAL, f"{what} must be a regular file, no {_sort(mode)}; copy it first", name
+            )
+        return os.fdopen(fd, "rb")
+    except BaseException:
+        os.close(fd)
+        raise
+
+
+def _sort(mode: int) -> str:
+    return "pipe" if stat.S_ISFIFO(mode) else "socket" if stat.S_ISSOCK(mode) else "device"
+
+
+class Watch:
+    """Tells whether a file that is mapped into memory is still as it was.
+
+    A mapped file that is cut short kills the process that reads behind its end. A file that is replaced by another
+    (as loadrun writes files) does no harm: the mapping keeps the old one.
+
+    Args:
+        path: the file.
+        found: its `os.stat_result` when it was opened.
+    """
+
+    def __init__(self, path: str, found: os.stat_result) -> None:
+        self.path = os.path.abspath(path)
+        self.found = found
+
+    def changed(self) -> bool:
+        """Whether size or time of the file are others by now."""
+        try:
+            now = os.stat(self.path)
+        except OSError:
+            return False
+        old = self.found
+        if (now.st_ino, now.st_dev) != (old.st_ino, old.st_dev):
+            return False
+        return (now.st_size, now.st_mtime_ns) != (old.st_size, old.st_mtime_ns)
 
 
 @contextmanager
 def replacing(target: str | os.PathLike[str], *, append: bool = False) -> Iterator[IO[bytes]]:
     """A file to write to that takes the place of `target` when all is written, flushed and closed.
 
-    An error or an interrupt leaves `target` as it was. A link stays a link; a device or a pipe is written to directly.
+    An error or an interrupt leaves `target` as it was. A link is replaced, and what it leads to stays as it is,
+    unless that is a device or a pipe: such is written to directly. A temporary that a killed process left for the same
+    target is removed when it is a day old.
 
     Args:
         target: the file.
@@ -27,7 +97,7 @@ def replacing(target: str | os.PathLike[str], *, append: bool = False) -> Iterat
     Raises:
         OSError: the folder is not there or cannot be written to.
     """
-    path = Path(os.path.realpath(target))
+    path = Path(target)
     if path.is_dir():
         raise IsADirectoryError(
             errno.EISDIR, "expected the name of a file to write, found a folder", str(target)
@@ -38,7 +108,8 @@ def replacing(target: str | os.PathLike[str], *, append: bool = False) -> Iterat
         with path.open("wb") as f:
             yield f
         return
-    fd, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
+    _sweep(path)
+    fd, temporary = tempfile.mkstemp(prefix=_prefix(path), suffix=_PART, dir=path.parent)
     try:
         with os.fdopen(fd, "wb") as f:
             if append and path.exists():
@@ -47,12 +118,89 @@ def replacing(target: str | os.PathLike[str], *, append: bool = False) -> Iterat
             yield f
             f.flush()
             os.fsync(f.fileno())
-        mode = path.stat().st_mode if path.exists() else 0o666 & ~_umask()
+        mode = path.lstat().st_mode if path.exists() and not path.is_symlink() else 0o666 & ~_umask()
         os.chmod(temporary, mode & 0o777)
         os.replace(temporary, path)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
+
+
+@contextmanager
+def new_folder(target: Path) -> Iterator[Path]:
+    """A folder to fill that appears as `target`, which is not there or empty, when all is done."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    _sweep(target)
+    made = Path(tempfile.mkdtemp(prefix=_prefix(target), suffix=_PART, dir=target.parent))
+    try:
+        yield made
+        made.chmod(0o777 & ~_umask())
+        os.replace(made, target)
+    except BaseException:
+        shutil.rmtree(made, ignore_errors=True)
+        raise
+
+
+def _prefix(path: Path) -> str:
+    return f".{path.name[:100]}."
+
+
+def _sweep(path: Path) -> None:
+    """Remove what killed processes left of earlier tries to write the same file or folder."""
+    random = re.compile(re.escape(_prefix(path)) + r"[a-z0-9_]{8}" + re.escape(_PART))
+    with os.scandir(path.parent) as entries:
+        left = [e.path for e in entries if e.name.startswith(".") and random.fullmatch(e.name)]
+    for old in left:
+        try:
+            found = os.lstat(old)
+            if time.time() - found.st_mtime < _STALE:
+                continue
+            if stat.S_ISDIR(found.st_mode):
+                shutil.rmtree(old, ignore_errors=True)
+            elif stat.S_ISREG(found.st_mode):
+                os.unlink(old)
+        except OSError:
+            # Somebody else removed it, or may not be disturbed.
+            continue
+
+
+class Names:
+    """File names for names that come from a file: those that become equal when they are cleaned stay apart.
+
+    Args:
+        plain: letters of ASCII alone, for folders that go elsewhere.
+
+    >>> names = Names()
+    >>> [names.file(n) for n in ("a~", "a__2", "a/", "A_", "")]
+    ['a_', 'a__2', 'a__3', 'A__4', 'value']
+    """
+
+    def __init__(self, *, plain: bool = False) -> None:
+        self._flags = re.A if plain else re.U
+        self._used: set[str] = set()
+        self._count: dict[str, int] = {}
+
+    def file(self, name: str, lead: str = "") -> str:
+        """A name of letters, digits and ``_.+-``, none that was given before, in capitals or not.
+
+        Args:
+            name: what it is to remind of.
+            lead: what it begins with, taken as it is.
+        """
+        stem = re.sub(r"[^\w.+-]", "_", name, flags=self._flags)[:_LONGEST]
+        while len(stem.encode()) > _LONGEST:
+            stem = stem[:-1]
+        stem = found = lead + (stem or "value")
+        while _same(found) in self._used:
+            n = self._count[_same(stem)] = self._count.get(_same(stem), 1) + 1
+            found = f"{stem}_{n}"
+        self._used.add(_same(found))
+        return found
+
+
+def _same(name: str) -> str:
+    """What file systems may take for the same name."""
+    return unicodedata.normalize("NFKC", name).casefold()
 
 
 def _umask() -> int:

@@ -213,7 +213,7 @@ class Graph:
     def inputs(self) -> list[Var]:
         """The graph inputs (Host2DeviceCopy), sorted by name as testcases store them."""
         found = [o.outputs[0] for o in self.oprs if o.type == "Host2DeviceCopy"]
-        return sorted(found, key=lambda v: (v.name or "").encode())
+        return sorted(found, key=lambda v: (v.name or "").encode("utf-8", "surrogateescape"))
 
     def needed(self, targets: Iterable[Var] | None = None) -> list[Opr]:
         """The operators that the targets (default: the outputs) depend on, in execution order."""

@@ -123,6 +123,7 @@ class FileResult:
         testcases: how many results are of testcases, not of a run on given inputs.
         passed, failed: how many checks did.
         errors: how many results have the verdict error.
+        first: number of the first testcase that failed.
 
     >>> import loadrun
     >>> found = FileResult("fixtures/nets/mlp.mge")
@@ -141,6 +142,7 @@ class FileResult:
     passed: int = 0
     failed: int = 0
     errors: int = 0
+    first: int | None = None
     verdicts: set[Verdict] = field(default_factory=set, repr=False)
 
     def add(self, result: Result) -> None:
@@ -150,6 +152,8 @@ class FileResult:
         self.passed += sum(o.verdict is Verdict.PASS for o in result.outputs)
         self.failed += sum(o.verdict is Verdict.FAIL for o in result.outputs)
         self.verdicts.add(result.verdict)
+        if self.first is None and result.verdict is Verdict.FAIL:
+            self.first = result.index
 
     @property
     def verdict(self) -> Verdict:

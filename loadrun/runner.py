@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from .dtypes import Array, DType, dtype_of
@@ -117,11 +117,13 @@ class Runner:
         Raises:
             InputError: the testcase does not fit the graph's inputs.
             EngineError: an operator failed.
+            FormatError: the file changed while it was in use.
         """
         if self._checked is None:
             plan = self._plan()
             self._checked = plan, self._engine(self.bundle.graph, plan.vars)
         plan, engine = self._checked
+        self.bundle.require_unchanged()
         _check_dtypes(engine, testcase)
         start = time.perf_counter()
         values = iter(engine.run(testcase.arrays))
@@ -129,7 +131,8 @@ class Runner:
         outs = [self._judged(c, values) for c in plan.checks]
         outs += [_plain(name, var, next(values)) for name, var in plan.plain]
         outs += [_unread(var, testcase) for var in plan.unread]
-        return Result(index, tuple(outs), Verdict.worst(o.verdict for o in outs), seconds)
+        shown = _at_border(outs, self.bundle.scalars)
+        return Result(index, shown, Verdict.worst(o.verdict for o in outs), seconds)
 
     def _plan(self) -> _Plan:
         graph = self.bundle.graph
@@ -206,16 +209,18 @@ class Runner:
         Raises:
             InputError: an input is missing, unknown, or of another dtype.
             EngineError: an operator failed.
+            FormatError: the file changed while it was in use.
         """
         feeds = random_inputs(self.bundle, self.seed) if inputs is None else fit_inputs(self.bundle, inputs)
         outputs = self.bundle.outputs
+        self.bundle.require_unchanged()
         if self._model is None:
             self._model = self._engine(self.bundle.graph, list(outputs.values()))
         start = time.perf_counter()
         values = self._model.run(feeds)
         seconds = time.perf_counter() - start
         outs = tuple(_plain(n, v, a) for (n, v), a in zip(outputs.items(), values, strict=True))
-        return Result(None, outs, Verdict.NOT_COMPARED, seconds)
+        return Result(None, _at_border(outs, self.bundle.scalars), Verdict.NOT_COMPARED, seconds)
 
     def _engine(self, graph: Graph, targets: Sequence[Var]) -> Engine:
         return make_engine(self.engine_name, graph, targets, seed=self.seed)
@@ -263,6 +268,16 @@ def _unread(var: Var, testcase: Testcase) -> OutputResult:
 
 def _plain(name: str, var: Var, value: Array) -> OutputResult:
     return OutputResult(name, value.shape, var.dtype or dtype_of(value), Verdict.NOT_COMPARED, value=value)
+
+
+def _at_border(outs: Iterable[OutputResult], scalars: frozenset[str]) -> tuple[OutputResult, ...]:
+    """The outputs, those without axes in the model as a scalar again."""
+    return tuple(
+        replace(o, shape=(), value=o.value.reshape(()))
+        if o.name in scalars and o.value is not None and o.value.size == 1
+        else o
+        for o in outs
+    )
 
 
 def _check_dtypes(engine: Engine, testcase: Testcase) -> None:

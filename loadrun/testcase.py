@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from typing import overload
 
 from .dtypes import Array, DType
+from .errors import FormatError
+from .files import Watch
 from .graph import Graph, Opr, Var
 from .params import AssertEqual
 
@@ -52,11 +54,15 @@ class LazyTestcases(Sequence[Testcase]):
     Args:
         read: gives the testcase of a number.
         numbers: which ones there are.
+
+    Attributes:
+        before: called before each is read.
     """
 
     def __init__(self, read: Callable[[int], Testcase], numbers: Sequence[int]) -> None:
         self._read = read
         self._numbers = numbers
+        self.before: Callable[[], None] | None = None
 
     def __len__(self) -> int:
         return len(self._numbers)
@@ -67,11 +73,18 @@ class LazyTestcases(Sequence[Testcase]):
     def __getitem__(self, index: slice) -> LazyTestcases: ...
     def __getitem__(self, index: int | slice) -> Testcase | LazyTestcases:
         if isinstance(index, slice):
-            return LazyTestcases(self._read, self._numbers[index])
-        return self._read(self._numbers[index])
+            part = LazyTestcases(self._read, self._numbers[index])
+            part.before = self.before
+            return part
+        return self._checked(self._numbers[index])
 
     def __iter__(self) -> Iterator[Testcase]:
-        return map(self._read, self._numbers)
+        return map(self._checked, self._numbers)
+
+    def _checked(self, number: int) -> Testcase:
+        if self.before is not None:
+            self.before()
+        return self._read(number)
 
 
 @dataclass(eq=False)
@@ -86,10 +99,13 @@ class Bundle:
         is_container: whether the file has the testcase header (even with no testcase).
         trailing: bytes behind this dump that belong to no dump.
         warnings: what MegEngine would only warn of, such as a newer format version.
-        damage: what shows that the file's end is not what was written: rubbish, a broken dump, testcases that the
+        tail: what shows that the file's end is not what was written: rubbish, a broken dump, testcases that the
             header does not announce.
+        watch: tells whether the file that the weights are views of is still as it was.
+        damage: what is wrong with a record that stands, or should stand, behind the testcases.
         record: what loadrun keeps behind the testcases, where MegEngine looks at nothing: the raw bytes as they were
             read, or what is to be written there; see `loadrun.dump.record`.
+        scalars: inputs and outputs without axes, which the graph holds with one; a .mge file has none.
     """
 
     graph: Graph
@@ -99,8 +115,24 @@ class Bundle:
     is_container: bool = False
     trailing: int = 0
     warnings: list[str] = field(default_factory=list)
-    damage: list[str] = field(default_factory=list)
+    tail: list[str] = field(default_factory=list)
     record: memoryview | Mapping[str, object] | None = None
+    scalars: frozenset[str] = frozenset()
+    watch: Watch | None = None
+    damage: str | None = None
+
+    def require_unchanged(self) -> None:
+        """Check, before mapped weights are read, that the file did not change.
+
+        Raises:
+            FormatError: it did. A mapped file that was cut short would kill the process.
+        """
+        if self.watch is not None and self.watch.changed():
+            raise FormatError(
+                "the file was written to while it was in use; load it again, or with copy=True (--copy) to keep what "
+                "it held",
+                path=self.path,
+            )
 
     @property
     def inputs(self) -> list[Var]:

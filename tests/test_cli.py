@@ -8,12 +8,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import cv2
 import numpy as np
 import pytest
 
 import loadrun
 from loadrun.cli import main
-from loadrun.dtypes import DType
+from loadrun.dtypes import DType, encode
 from loadrun.graph import Graph, Tensor
 from loadrun.params import Elemwise, ElemwiseMode, Host2DeviceCopy
 
@@ -168,3 +169,32 @@ def test_module_entry() -> None:
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     assert "3 passed" in done.stdout
+
+
+def test_a_failure_says_where_to_look(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "bad.mge"
+    bundle = loadrun.load(MLP)
+    weight = next(t for o in bundle.graph.oprs for t in o.tensors if t.data is not None and t.shape != (1,))
+    value = weight.value().copy()
+    value.reshape(-1)[0] += 1
+    weight.data = encode(value, weight.dtype)
+    loadrun.save(bundle, path)
+    assert main([str(path)]) == 1
+    assert f"where it began: loadrun diff {path} --testcase 0 --against" in capsys.readouterr().out
+    assert main([str(path), "--explain"]) == 1
+    out = capsys.readouterr().out
+    assert "testcase 0 beside the same model in float64" in out
+    # The weight is wrong on both sides, so both agree and the file itself is to blame.
+    assert "so the arithmetic holds" in out
+
+
+def test_without_opencv_an_image_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    picture = tmp_path / "cat.png"
+    picture.write_bytes(cv2.imencode(".png", np.zeros((4, 4, 3), np.uint8))[1].tobytes())
+    monkeypatch.setitem(sys.modules, "cv2", None)
+    code = main(["fixtures/nets/resnet_basic.mge", "--input", str(picture)])
+    assert code == 2
+    printed = capsys.readouterr()
+    assert "pip install 'loadrun[images]'" in printed.out + printed.err

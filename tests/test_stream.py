@@ -167,11 +167,14 @@ def test_replacing(tmp_path: Path) -> None:
 
     with pytest.raises(RuntimeError):
         fail()
-    assert target.read_bytes() == b"old"
+    assert (target.read_bytes(), link.is_symlink()) == (b"old", True)
     with replacing(link) as f:
+        f.write(b"other")
+    assert (target.read_bytes(), link.read_bytes(), link.is_symlink()) == (b"old", b"other", False)
+    with replacing(target) as f:
         f.write(b"new")
         assert target.read_bytes() == b"old"
-    assert (target.read_bytes(), link.is_symlink(), target.stat().st_mode & 0o777) == (b"new", True, 0o640)
+    assert (target.read_bytes(), target.stat().st_mode & 0o777) == (b"new", 0o640)
     with replacing(target, append=True) as f:
         f.write(b"er")
     assert target.read_bytes() == b"newer"

@@ -8,17 +8,14 @@ from __future__ import annotations
 
 import os
 import struct
-import tempfile
 from collections import OrderedDict
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
-from typing import Any, BinaryIO
+from typing import IO, Any, BinaryIO
 
 import numpy as np
 
 from ..dtypes import Array, round_bfloat16
 from ..errors import UsageError
+from ..files import replacing
 
 __all__ = ["save_checkpoint"]
 
@@ -48,27 +45,10 @@ def save_checkpoint(state: Any, target: str | os.PathLike[str] | BinaryIO) -> No
     if callable(getattr(state, "state_dict", None)):
         state = state.state_dict()
     if isinstance(target, (str, os.PathLike)):
-        with _replaced(Path(target)) as f:
+        with replacing(target) as f:
             _Emitter(f).file(state)
     else:
         _Emitter(target).file(state)
-
-
-@contextmanager
-def _replaced(path: Path) -> Iterator[BinaryIO]:
-    fd, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
-    try:
-        with os.fdopen(fd, "wb") as f:
-            yield f
-            f.flush()
-            os.fsync(f.fileno())
-        mask = os.umask(0)
-        os.umask(mask)
-        os.chmod(temporary, path.stat().st_mode & 0o777 if path.exists() else 0o666 & ~mask)
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
 
 
 def _is_bfloat16(dtype: np.dtype[Any]) -> bool:
@@ -79,7 +59,7 @@ def _is_bfloat16(dtype: np.dtype[Any]) -> bool:
 class _Emitter:
     """Writes one object; names, dtypes and arrays are remembered, so that they are written once."""
 
-    def __init__(self, f: BinaryIO) -> None:
+    def __init__(self, f: IO[bytes]) -> None:
         self.f = f
         self.memo: dict[Any, int] = {}
         self.alive: list[Any] = []

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..dtypes import Array
+from ..dtypes import Array, DType
+from ..params import DTypeEnum
 
 if TYPE_CHECKING:
     from .machine import Machine
@@ -387,10 +388,18 @@ def _quantized(machine: Machine, dtype: DTypeDraft, metadata: Any) -> dict[str, 
     if not isinstance(mark, dict):
         machine.fail("a dtype holds metadata that MegEngine does not write")
     name, scale, zero = mark.get("name"), mark.get("scale"), mark.get("zero_point")
-    plain = isinstance(name, str) and re.fullmatch(r"Quantized[A-Za-z0-9]{1,20}", name)
+    plain = isinstance(name, str) and _is_stored_as(name, dtype.code, zero)
     if not plain or type(scale) is not float or type(zero) not in (int, type(None)) or dtype.bfloat16:
         machine.fail("a quantized dtype is not as MegEngine writes it: name, scale and zero_point")
     return {"mgb_dtype": {"name": name, "scale": scale} | ({} if zero is None else {"zero_point": zero})}
+
+
+def _is_stored_as(name: str, code: str, zero: object) -> bool:
+    """Whether MegEngine has such a quantized dtype, with a zero point or without, in numbers of that code."""
+    if not name.startswith("Quantized") or name not in DTypeEnum.__members__:
+        return False
+    dtype = DType(name)
+    return dtype.np == np.dtype(code) and dtype.is_asymmetric == (zero is not None)
 
 
 def _build_tensor(machine: Machine, target: StoredTensor, state: Any) -> None:

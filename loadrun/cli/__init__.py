@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import io
 import os
+import signal
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 
 from ..shown import indented
@@ -22,7 +25,9 @@ COMMANDS = {
     "audit": "try what the checks of a file catch",
     "judge": "judge saved results by other tolerances",
     "compare": "what changed between two reports",
+    "diff": "find where two runs first part",
     "verify": "check a packed file against its digests and replay it",
+    "convert": "write a model in another format: .mge, .onnx",
 }
 
 
@@ -47,11 +52,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     elif not args or args[0] in ("-h", "--help", "--version"):
         return _overview(args)
     try:
+        with _ended_by_signals():
+            return _run(name, args)
+    except SystemExit as e:
+        return e.code if isinstance(e.code, int) else EXIT_ERROR
+
+
+def _run(name: str, args: list[str]) -> int:
+    """Run one command; whatever goes wrong becomes a message and an exit code."""
+    try:
         # A literal choice of modules: no name from outside reaches the import.
         command = import_module(f"{__package__}.{name}")
         return int(command.main(args))
-    except SystemExit as e:
-        return e.code if isinstance(e.code, int) else EXIT_ERROR
     except BrokenPipeError:
         # The reader of the output went away (as `head` does); nothing is left to tell it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -63,6 +75,26 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"loadrun: {indented(found.message, 9)}", file=sys.stderr)
         return found.code
     return EXIT_ERROR
+
+
+@contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """A signal to end leaves by the way of exceptions, so that temporaries are removed and outputs stay whole."""
+    ending = [getattr(signal, n) for n in ("SIGTERM", "SIGHUP") if hasattr(signal, n)]
+    ending = [n for n in ending if signal.getsignal(n) is signal.SIG_DFL]
+    if threading.current_thread() is not threading.main_thread():
+        ending = []
+
+    def leave(number: int, frame: object) -> None:
+        raise SystemExit(128 + number)
+
+    for number in ending:
+        signal.signal(number, leave)
+    try:
+        yield
+    finally:
+        for number in ending:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def _overview(args: list[str]) -> int:

@@ -25,6 +25,7 @@ __all__ = [
     "Failure",
     "Parser",
     "Warnings",
+    "add_copy_option",
     "exit_code",
     "failure",
     "progress",
@@ -94,6 +95,15 @@ def failure(e: Exception, *, named: bool = False) -> Failure:
     at = f" at {os.path.basename(place[0].filename)}:{place[0].lineno}" if place else ""
     return Failure(
         f"this is a fault of loadrun, please report it: {type(e).__name__}{at}: {str(e)[:500]}", fault=True
+    )
+
+
+def add_copy_option(p: argparse.ArgumentParser) -> None:
+    """Add ``--copy``."""
+    p.add_argument(
+        "--copy",
+        action="store_true",
+        help="read files into memory at once, for files that others write to meanwhile",
     )
 
 

@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Callable, Iterator
 
 from ..dtypes import Array
+from ..inputs.lists import read_pipes
 from ..testcase import Bundle
 
 __all__ = ["add_input_options", "cases_of", "check_input_options"]
@@ -36,9 +37,15 @@ def add_input_options(p: argparse.ArgumentParser, *flags: str) -> None:
 
 
 def check_input_options(p: argparse.ArgumentParser, args: argparse.Namespace) -> None:
-    """Refuse options that have no effect because no specification was given."""
+    """Refuse options that have no effect because no specification was given, and read lists from pipes, once.
+
+    Raises:
+        SpecError: a pipe cannot be read.
+    """
     if args.input is None and (args.repeat != 1 or args.resize_input or args.input_transform):
         p.error("--repeat, --resize-input and --input-transform say how to load input data; give it")
+    if args.input is not None:
+        args.input = read_pipes(args.input)
 
 
 def cases_of(

@@ -28,7 +28,7 @@ from ..report.text import dtype_text, shape_text, table
 from ..shown import clean
 from ..testcase import EXPECT, Testcase
 from .groups import EXIT_PASS, Parser, Warnings, progress, seed
-from .inputs import add_input_options, cases_of
+from .inputs import add_input_options, cases_of, check_input_options
 from .limits import add_policy_option, tolerance
 
 __all__ = ["main"]
@@ -63,6 +63,11 @@ def parser() -> Parser:
     )
     p.add_argument("model", metavar="MODEL.mge")
     add_input_options(p, "-d", "--data")
+    p.add_argument(
+        "--test-data",
+        metavar="DIR",
+        help="the test data of an ONNX model: DIR holds folders test_data_set_N, or input_0.pb and output_0.pb",
+    )
     p.add_argument("-o", "--output", metavar="OUT.mge", required=True, help="the file to write")
     p.add_argument(
         "--expect",
@@ -179,13 +184,16 @@ def main(argv: list[str]) -> int:
     """Pack; 2 when something fails, and then the output is as it was."""
     options = parser()
     args = options.parse_args(argv)
-    if args.input is None:
+    bundle = load(args.model, test_data=args.test_data)
+    if args.input is None and (args.replace or not len(bundle.testcases)):
         options.error('no data to pack; give it with -d, such as -d "data:cat.jpg" or -d "#rand(0,255)"')
+    check_input_options(options, args)
     dump, finish = dump_options(args), optimization(args)
-    bundle = load(args.model)
     warned = Warnings()
-    total = count_cases(args.input)
-    cases: Iterator[dict[str, Array]] = progress(cases_of(args, bundle, warned.add), total, "testcase")
+    cases: Iterator[dict[str, Array]] = iter(())
+    if args.input is not None:
+        total = count_cases(args.input)
+        cases = progress(cases_of(args, bundle, warned.add), total, "testcase")
     maxerr, reasons = tolerance(args.maxerr), {}
     if args.suggest_maxerr:
         first = next(cases)
@@ -220,7 +228,7 @@ def main(argv: list[str]) -> int:
         expected=expected,
         record=not args.no_record,
         seen=shown.add,
-        where=partial(spec, args.input),
+        where=partial(spec, args.input or []),
     )
     for text in warned:
         print(f"warning: {clean(text, 500)}", file=sys.stderr)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import re
+import shlex
 import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import TextIO
 
 import numpy as np
 
@@ -17,13 +18,15 @@ from ..dtypes import Array
 from ..dump import load_all
 from ..engines import ENGINES
 from ..errors import UsageError
+from ..files import Names, replacing
 from ..inputs.lists import count_cases
 from ..policy import parse_all
 from ..report import text
 from ..runner import FileResult, Result, Runner, random_inputs
+from ..shown import clean
 from ..testcase import Bundle
 from ..vacuity import Watch
-from .groups import Parser, Warnings, exit_code, failure, progress, seed
+from .groups import Parser, Warnings, add_copy_option, exit_code, failure, progress, seed
 from .inputs import add_input_options, cases_of, check_input_options
 from .limits import add_policy_option
 from .stream import json_file, results_file, show
@@ -56,11 +59,17 @@ def parser() -> Parser:
         "--strict", action="store_true", help="a file with a damaged end is an error, not only a warning"
     )
     p.add_argument("--save-results", metavar="FILE", help="save values and verdicts for `loadrun judge`")
+    p.add_argument(
+        "--explain",
+        action="store_true",
+        help="run the first failing testcase beside float64 and say where it parts",
+    )
     p.add_argument("--no-check", action="store_true", help="nothing to compare is wanted: exit with 0, not 3")
     p.add_argument(
         "--seed", type=seed, default=0, help="seed of random inputs and random operators (default 0)"
     )
     p.add_argument("--engine", choices=ENGINES, default="reference", help="what executes the model")
+    add_copy_option(p)
     p.add_argument("-q", "--quiet", action="store_true", help="print the summary line only")
     return p
 
@@ -78,14 +87,15 @@ def main(argv: list[str]) -> int:
     check_input_options(options, args)
     shown = sys.stderr if args.json == "-" else sys.stdout
     found: list[FileResult] = []
+    names = Names()
     with json_file(args.json) as report, results_file(args.save_results) as saved:
         for path in args.files:
-            for file, bundle in _bundles(path, args.strict):
+            for file, bundle in _bundles(path, args.copy, args.strict):
                 found.append(file)
                 if report is not None:
                     report.begin(file)
                 warnings = file.warnings = Warnings(file.warnings)
-                results = iter(()) if bundle is None else _results(bundle, args, warnings)
+                results = iter(()) if bundle is None else _results(bundle, args, warnings, names)
                 out = None if args.quiet else shown
                 if saved is not None:
                     saved.begin(file.path)
@@ -101,6 +111,8 @@ def main(argv: list[str]) -> int:
                             else f"  {text.timing_line(timing)}"
                         )
                         print(said, file=out)
+                if bundle is not None and file.first is not None:
+                    _where(file, bundle, args, out)
                 if report is not None:
                     report.end(file, timing)
                 if out is not None:
@@ -114,11 +126,35 @@ def main(argv: list[str]) -> int:
     return code
 
 
-def _bundles(path: str, strict: bool) -> Iterator[tuple[FileResult, Bundle | None]]:
+def _where(file: FileResult, bundle: Bundle, args: argparse.Namespace, out: TextIO | None) -> None:
+    """Say how to find the operator that is to blame, or find it."""
+    if not args.explain:
+        if out is not None:
+            command = shlex.join(["loadrun", "diff", clean(bundle.path, 500), "--testcase", str(file.first)])
+            print(f"  where it began: {command} --against GOOD (another model, or float64)", file=out)
+        return
+    from ..diff import between  # for start-up cost: a pass needs none of it
+    from ..report.differences import differences
+    from ..rewrite.copies import bare
+
+    assert file.first is not None
+    where = out or sys.stdout
+    print(f"  testcase {file.first} beside the same model in float64:", file=where)
+    found = between(bare(bundle), "float64", bundle.testcases[file.first].inputs, seed=args.seed)
+    print("\n".join(f"  {line}" for text in differences(found) for line in text.splitlines()), file=where)
+    if found.agree:
+        print(
+            "  so the arithmetic holds: the model or the expected values are not those that were packed together; "
+            "compare with the model that it was packed from (loadrun diff --against)",
+            file=where,
+        )
+
+
+def _bundles(path: str, copy: bool, strict: bool) -> Iterator[tuple[FileResult, Bundle | None]]:
     """The dumps of a file, or why it cannot be read."""
     start = time.perf_counter()
     try:
-        bundles = load_all(path)
+        bundles = load_all(path, copy=copy)
     except Exception as e:
         found = failure(e)
         yield FileResult(path, message=found.message, fault=found.fault), None
@@ -126,14 +162,14 @@ def _bundles(path: str, strict: bool) -> Iterator[tuple[FileResult, Bundle | Non
     seconds = time.perf_counter() - start
     for i, bundle in enumerate(bundles):
         name = path if i == 0 else f"{path} (dump {i + 1})"
-        if strict and bundle.damage:
-            yield FileResult(name, message="; ".join(bundle.damage), load_seconds=seconds), None
+        if strict and bundle.tail:
+            yield FileResult(name, message="; ".join(bundle.tail), load_seconds=seconds), None
             continue
         yield FileResult(name, warnings=_warnings(bundle), load_seconds=seconds), bundle
 
 
 def _warnings(bundle: Bundle) -> list[str]:
-    found = [*bundle.warnings, *bundle.damage]
+    found = [*bundle.warnings, *bundle.tail]
     if bundle.is_container and not len(bundle.testcases):
         found.append("the file is a testcase file without testcases")
     if len(bundle.testcases) and not bundle.checks:
@@ -141,7 +177,7 @@ def _warnings(bundle: Bundle) -> list[str]:
     return found
 
 
-def _results(bundle: Bundle, args: argparse.Namespace, warnings: Warnings) -> Iterator[Result]:
+def _results(bundle: Bundle, args: argparse.Namespace, warnings: Warnings, names: Names) -> Iterator[Result]:
     """The results of the testcases, of the data that was given, or of a run on random data."""
     policies = parse_all(args.check or ())
     unknown = sorted(set(policies) - {"", *bundle.outputs})
@@ -161,7 +197,7 @@ def _results(bundle: Bundle, args: argparse.Namespace, warnings: Warnings) -> It
         total, source = 1, iter([runner.run()])
     for result in progress(source, total, "testcase"):
         if args.output is not None:
-            _save(result, args.output, Path(bundle.path).stem if len(args.files) > 1 else "")
+            _save(result, args.output, f"{Path(bundle.path).stem}." if len(args.files) > 1 else "", names)
         watch.results(result)
         yield result
     for said in watch.warnings():
@@ -188,13 +224,10 @@ def _runs(runner: Runner, cases: Iterator[dict[str, Array]], total: int) -> Iter
         yield replace(runner.run(case), index=i if total > 1 else None)
 
 
-def _save(result: Result, folder: Path, stem: str) -> None:
+def _save(result: Result, folder: Path, lead: str, names: Names) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     case = "" if result.index is None else f"{result.index}."
-    used: set[str] = set()
-    for i, out in enumerate(result.outputs):
+    for out in result.outputs:
         if out.value is not None:
-            name = re.sub(r"[^\w.+-]", "_", out.name)[:100] or "output"
-            name = f"{name}_{i}" if name in used else name
-            used.add(name)
-            np.save(folder / f"{stem + '.' if stem else ''}{case}{name}.npy", out.value, allow_pickle=False)
+            with replacing(folder / f"{names.file(out.name, lead + case)}.npy") as f:
+                np.save(f, out.value, allow_pickle=False)

@@ -13,7 +13,7 @@ from ..report.text import summary
 from ..runner import FileResult, Result, Runner, Verdict
 from ..shown import clean
 from ..testcase import Bundle
-from .groups import EXIT_FAIL, Parser, exit_code, failure, progress, seed
+from .groups import EXIT_FAIL, Parser, add_copy_option, exit_code, failure, progress, seed
 from .stream import show
 
 __all__ = ["main"]
@@ -27,11 +27,13 @@ def parser() -> Parser:
     p = Parser(
         prog="loadrun verify",
         description="Compare model and testcases with the digests that `loadrun pack` recorded, then replay them.",
-        epilog="Exit codes as those of `loadrun run`; 1 also where something differs from its digest.",
+        epilog="Exit codes as those of `loadrun run`; 1 also where something differs from its digest, or the "
+        "digests or what stands behind them are damaged.",
     )
     p.add_argument("files", nargs="+", metavar="FILE.mge")
     p.add_argument("--seed", type=seed, default=0, help="seed of random operators (default 0)")
     p.add_argument("--engine", choices=ENGINES, default="reference", help="what executes the model")
+    add_copy_option(p)
     p.add_argument("-q", "--quiet", action="store_true", help="print no table")
     p.add_argument("--no-check", action="store_true", help="nothing to compare is wanted: exit with 0, not 3")
     return p
@@ -44,7 +46,7 @@ def main(argv: list[str]) -> int:
     intact = True
     for path in args.files:
         try:
-            bundles = load_all(path)
+            bundles = load_all(path, copy=args.copy)
         except Exception as e:
             why = failure(e)
             found.append(FileResult(path, message=why.message, fault=why.fault))
@@ -67,6 +69,14 @@ def main(argv: list[str]) -> int:
 def _digests(name: str, bundle: Bundle) -> bool:
     """Say what differs from its digest; whether nothing does."""
     shown = clean(name, 200)
+    if bundle.damage:
+        print(f"{shown}: {bundle.damage}")
+        return False
+    if bundle.trailing and (bundle.is_container or bundle.record is not None):
+        print(
+            f"{shown}: {bundle.trailing} bytes behind it are no part of it; a record that stood there is damaged"
+        )
+        return False
     if not isinstance(bundle.record, memoryview):
         print(f"{shown}: no digests were recorded")
         return True

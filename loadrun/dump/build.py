@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
 import numpy as np
 
@@ -83,10 +84,7 @@ def check_shape(t: Table, shape: tuple[int, ...] | None, what: str) -> tuple[int
         return None
     if len(shape) > MAX_NDIM:
         raise t.buf.error(f"{what} has {len(shape)} axes, the most are {MAX_NDIM}", t.pos)
-    count = 1
-    for n in shape:
-        count *= n or 1
-    if count > _MAX_ELEMENTS:
+    if prod(n or 1 for n in shape) > _MAX_ELEMENTS:
         raise t.buf.error(f"{what} has the shape {list(shape)}, which no memory holds", t.pos)
     return shape
 

@@ -6,16 +6,17 @@ import gc
 import mmap
 import os
 from array import array
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from struct import unpack_from
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
-from ..errors import FormatError
+from ..errors import FormatError, UsageError
+from ..files import Watch, opened
 from ..graph import Graph
 from ..testcase import Bundle, LazyTestcases, Testcase
 from . import v1, v2
 from .history import release
-from .record import record_at
+from .record import record_at, record_damage
 
 __all__ = ["MAGIC", "load", "load_all", "loads"]
 
@@ -34,21 +35,47 @@ _FOREIGN = (
 )
 
 
-def load(source: str | os.PathLike[str] | BinaryIO | bytes) -> Bundle:
-    """Read the first dump of a .mge file.
+def load(
+    source: str | os.PathLike[str] | BinaryIO | bytes,
+    *,
+    copy: bool = False,
+    input_shapes: Mapping[str, Sequence[int]] | None = None,
+    constants: Mapping[str, Any] | None = None,
+    test_data: str | os.PathLike[str] | None = None,
+) -> Bundle:
+    """Read the first dump of a .mge file, or an ONNX model.
 
-    The file is mapped, not read: weights stay views of it until they are used. A pipe, or a file system
-    that cannot map, is read into memory instead. Loading runs no code and opens no other file.
+    The file is mapped, not read: weights stay views of it until they are used. A file system that cannot map is
+    read into memory instead. Loading runs no code. A dump leads to no other file; an ONNX model may hold its weights
+    in files inside its folder, and folders ``test_data_set_N`` beside it are its testcases.
+
+    Whoever cuts a mapped file short while it is read kills the process. A change is noticed before each run and each
+    testcase, but not within them: where others write to the file, take a copy.
 
     Args:
-        source: a path, an open binary file (read to its end) or the bytes themselves.
+        source: the path of a regular file, an open binary file (read to its end) or the bytes themselves.
+        copy: read the file into memory now, so that what happens to it later does not matter.
+        input_shapes: shapes of an ONNX model's inputs by name, where the file leaves sizes open (1 by default).
+        constants: values of an ONNX model's inputs that are to be constants, such as axes and sizes.
+        test_data: a folder of an ONNX model's test data, instead of the folders beside it.
 
     Raises:
-        FormatError: the bytes are no MegEngine dump; the message names the offset and the broken rule.
-            Testcases are read when they are asked for and raise it then.
+        FormatError: the bytes are neither a MegEngine dump nor an ONNX model; the message names the offset and the
+            broken rule. Testcases are read when they are asked for and raise it then.
+        UnsupportedError: an ONNX model holds nodes that cannot be expressed; the text lists all of them.
+        UsageError: one of the last three arguments is given for a dump, or names what the model has not.
         OSError: the file cannot be opened or read.
     """
-    return load_all(source)[0]
+    data, path, watch = _open(source, copy)
+    if _is_onnx(data, path):
+        from ..onnx import load_model  # for start-up cost: a dump needs none of it
+
+        bundle = load_model(data, path, input_shapes=input_shapes, constants=constants, test_data=test_data)
+        bundle.watch = watch
+        return bundle
+    if input_shapes or constants or test_data is not None:
+        raise UsageError(f"{path}: input_shapes, constants and test_data are for ONNX models, this is none")
+    return _load_all(data, path, watch)[0]
 
 
 def loads(data: bytes) -> Bundle:
@@ -56,9 +83,29 @@ def loads(data: bytes) -> Bundle:
     return load_all(data)[0]
 
 
-def load_all(source: str | os.PathLike[str] | BinaryIO | bytes) -> list[Bundle]:
-    """Read all dumps of a file: `trace.dump(append=True)` writes them one behind the other."""
-    data, path = _open(source)
+def load_all(source: str | os.PathLike[str] | BinaryIO | bytes, *, copy: bool = False) -> list[Bundle]:
+    """Read all dumps of a file: `trace.dump(append=True)` writes them one behind the other; see `load`."""
+    data, path, watch = _open(source, copy)
+    if _is_onnx(data, path):
+        from ..onnx import load_model  # for start-up cost: a dump needs none of it
+
+        bundle = load_model(data, path)
+        bundle.watch = watch
+        return [bundle]
+    return _load_all(data, path, watch)
+
+
+def _is_onnx(data: memoryview, path: str) -> bool:
+    """Whether a file is an ONNX model: by its content, or by its name where the content is nothing known."""
+    head = bytes(data[:32])
+    if _kind(data) is not None or any(head.startswith(magic) for magic, _ in _FOREIGN):
+        return False
+    from ..onnx.messages import looks_like  # for start-up cost: a dump needs none of it
+
+    return (path.lower().endswith(".onnx") and len(data) > 0) or looks_like(data)
+
+
+def _load_all(data: memoryview, path: str, watch: Watch | None) -> list[Bundle]:
     try:
         bundles = [_read(data, 0, path)]
         end, surplus = bundles[0].size, 0
@@ -74,7 +121,7 @@ def load_all(source: str | os.PathLike[str] | BinaryIO | bytes) -> list[Bundle]:
                 behind = _read(data, end, path)
             except FormatError as e:
                 # MegEngine ignores whatever follows a graph, so a broken tail is no error.
-                bundles[0].damage.append(f"what stands behind the last dump cannot be read: {e.message}")
+                bundles[0].tail.append(f"what stands behind the last dump cannot be read: {e.message}")
                 break
             end += behind.size
             if _is_testcase_of(bundles[-1], behind.graph):
@@ -82,14 +129,20 @@ def load_all(source: str | os.PathLike[str] | BinaryIO | bytes) -> list[Bundle]:
             else:
                 bundles.append(behind)
         if surplus:
-            bundles[0].damage.append(
+            bundles[0].tail.append(
                 f"the header announces {len(bundles[0].testcases)} testcase(s), {surplus} more stand behind them and "
                 "are not replayed"
             )
         bundles[0].trailing = len(data) - end
         if bundles[0].trailing:
             said = f"{bundles[0].trailing} bytes at the end belong to no dump and are ignored"
-            bundles[0].damage.append(said)
+            bundles[0].tail.append(said)
+        if bundles[-1].record is None:
+            bundles[-1].damage = record_damage(data[end:])
+        for bundle in bundles:
+            bundle.watch = watch
+            if isinstance(bundle.testcases, LazyTestcases):
+                bundle.testcases.before = bundle.require_unchanged
     except FormatError as e:
         e.path = path
         raise
@@ -103,20 +156,22 @@ def _is_testcase_of(bundle: Bundle, graph: Graph) -> bool:
     return bool(graph.outputs) and all(o.tensors and o.type != "Host2DeviceCopy" for o in graph.oprs)
 
 
-def _open(source: str | os.PathLike[str] | BinaryIO | bytes) -> tuple[memoryview, str]:
+def _open(
+    source: str | os.PathLike[str] | BinaryIO | bytes, copy: bool
+) -> tuple[memoryview, str, Watch | None]:
     if isinstance(source, (bytes, bytearray, memoryview)):
-        return memoryview(source).cast("B").toreadonly(), "<bytes>"
+        return memoryview(source).cast("B").toreadonly(), "<bytes>", None
     if not isinstance(source, (str, os.PathLike)):
-        return memoryview(source.read()).toreadonly(), str(getattr(source, "name", "<stream>"))
+        return memoryview(source.read()).toreadonly(), str(getattr(source, "name", "<stream>")), None
     path = os.fspath(source)
-    if os.path.isdir(path):
-        raise IsADirectoryError(f"{path}: expected a .mge file, found a folder")
-    with Path(path).open("rb") as f:
+    with opened(path, "a .mge file") as f:
+        if copy:
+            return memoryview(f.read()).toreadonly(), path, None
         try:
             mapped = mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ)
         except (OSError, ValueError):
-            return memoryview(f.read()).toreadonly(), path
-    return memoryview(mapped), path
+            return memoryview(f.read()).toreadonly(), path, None
+        return memoryview(mapped), path, Watch(path, os.fstat(f.fileno()))
 
 
 def _kind(data: memoryview) -> str | None:
@@ -208,11 +263,8 @@ def _require_kind(data: memoryview, base: int) -> str:
     for magic, what in _FOREIGN:
         if base == 0 and head.startswith(magic[:16]):
             raise FormatError(f"expected a MegEngine dump, found {what}", offset=0)
-    hint = ""
-    if base == 0 and head[:1] == b"\x08" and (b"\x12" in head or b":" in head):
-        hint = "; it looks like an ONNX model, which is not a .mge file whatever its name"
     raise FormatError(
-        f"expected a MegEngine dump (mgbtest0, MGBC, MGBS, or mgv2 at byte 8), found {head!r}{hint}",
+        f"expected a MegEngine dump (mgbtest0, MGBC, MGBS, or mgv2 at byte 8), found {head!r}",
         offset=base,
     )
 

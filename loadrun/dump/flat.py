@@ -149,12 +149,12 @@ class Buffer:
         return cached
 
     def text(self, at: int) -> str:
-        """The string at `at` as text; bytes that are not UTF-8 become backslash escapes."""
+        """The string at `at` as text; what is not UTF-8 becomes lone surrogates, written as those bytes."""
         pos = at + int(_U32.unpack_from(self.data, at)[0])
         cached = self._texts.get(pos)
         if cached is None:
             # Decoded once for all that share it, else one long string could fill the memory.
-            cached = self._texts[pos] = self.string(at).decode("utf-8", "backslashreplace")
+            cached = self._texts[pos] = self.string(at).decode("utf-8", "surrogateescape")
         return cached
 
 

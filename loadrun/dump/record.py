@@ -32,6 +32,7 @@ __all__ = [
     "moved",
     "packed_policies",
     "record_at",
+    "record_damage",
     "tensor_digest",
 ]
 
@@ -46,6 +47,19 @@ def record_at(data: memoryview) -> memoryview | None:
         return None
     (length,) = unpack_from("<Q", data, 8)
     return data[: _HEAD + length] if length <= len(data) - _HEAD else None
+
+
+def record_damage(data: memoryview) -> str | None:
+    """What is wrong where bytes begin as a record does that `record_at` does not take; None where they do not."""
+    head = bytes(data[:8])
+    if not head or not MAGIC.startswith(head):
+        return None
+    if len(data) < _HEAD:
+        return f"the record behind the testcases is cut off within its first {_HEAD} bytes"
+    (length,) = unpack_from("<Q", data, 8)
+    if length <= len(data) - _HEAD:
+        return None
+    return f"the record behind the testcases claims {length} bytes, the file ends after {len(data) - _HEAD}"
 
 
 def lines(record: memoryview) -> Iterator[dict[str, Any]]:

@@ -14,13 +14,15 @@ from math import prod
 from ..dtypes import Array
 from ..graph import Opr
 from ..ops.elemwise.modes import float_step
+from ..ops.elemwise.table import ModeTrait, modes
 from ..ops.infer import Inference
 from ..ops.registry import Call, Finish, Kernel, Shape
-from ..params import ConvBias, Convolution, Elemwise, ElemwiseMode, Format
+from ..params import ConvBias, Convolution, Elemwise, Format
 from .program import Step
 
 __all__ = ["fuse"]
 
+_BY_PLACE = modes(ModeTrait.BY_PLACE)
 _BLOCK, _SCALAR, _CHANNEL, _FULL = "block", "scalar", "channel", "full"
 
 
@@ -148,7 +150,7 @@ def _chain(
             break
         if any(d.name != "Float32" for d in (*s.call.inputs, *s.call.outputs)):
             break
-        if s.call.opr.get(Elemwise).mode in (ElemwiseMode.MAX, ElemwiseMode.MIN):
+        if s.call.opr.get(Elemwise).mode in _BY_PLACE:
             # What they make of NaN depends on the place in the whole array.
             break
         sources = [_source(v, current, shape, known) for v in s.reads]

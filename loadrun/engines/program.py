@@ -6,7 +6,7 @@ into that value's memory.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -29,6 +29,7 @@ __all__ = [
     "run_step",
     "specialize",
     "typed",
+    "walk",
     "whole",
 ]
 
@@ -152,15 +153,21 @@ def execute(
     every: Observer | None = None,
 ) -> None:
     """Run steps in order; `values` gains what they write and loses what dies."""
+    for step in walk(steps, values, rng):
+        if observe is not None and not step.again:
+            observe(step.call.opr, [values[v] for v in step.writes])
+        if every is not None:
+            every(step.call.opr, [values[v] for v in step.writes])
+
+
+def walk(steps: Iterable[Step], values: dict[int, Array], rng: np.random.Generator) -> Iterator[Step]:
+    """Run steps one by one: each comes when it has run, while its outputs are among `values`."""
     # Live variables per piece of memory; fed and constant arrays are absent: never overwritten.
     owners: dict[int, int] = {}
     for step in steps:
         if step.guard is None or (step.guard in values and values[step.guard].any()):
             _execute(step, values, owners, rng)
-            if observe is not None and not step.again:
-                observe(step.call.opr, [values[v] for v in step.writes])
-            if every is not None:
-                every(step.call.opr, [values[v] for v in step.writes])
+            yield step
         for v in step.dying:
             if v not in values:
                 continue

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..dtypes import Array, nbytes
 from ..errors import EngineError, InputError, UsageError
-from ..graph import Graph, Var
+from ..graph import Graph, Opr, Var
 from ..locks import ForkLock
 from ..ops.control import find_branches
 from ..ops.infer import Inference, describe, infer_dtypes, infer_shapes
@@ -17,7 +17,7 @@ from ..ops.numeric.parallel import blas_serial
 from ..ops.registry import Shape, implementation
 from .fuse import fuse
 from .memory import MemoryMeter, memory_limit
-from .program import Observer, Program, Step, execute, make_step, mark_dying, specialize, typed
+from .program import Observer, Program, Step, execute, make_step, mark_dying, specialize, typed, walk
 from .recompute_config import DTRConfig, SublinearMemoryConfig, sublinear_from_environment
 
 if TYPE_CHECKING:
@@ -124,6 +124,30 @@ class ReferenceEngine:
             if v.id not in values:
                 raise EngineError(f"{v.label!r} has no value: it lies in a branch that was not taken")
         return [values[v.id] for v in self.targets]
+
+    def walk(self, feeds: Mapping[str, Array]) -> Iterator[tuple[Opr, list[Array]]]:
+        """Execute once, operator by operator: each comes with its outputs when it has run, those on constants too.
+
+        The arrays hold until the next one is asked for, since later operators may write into their memory.
+
+        Args:
+            feeds: see `run`.
+
+        Raises:
+            InputError: an input is missing or has another dtype.
+            EngineError: an operator failed.
+        """
+        values = self._feed(feeds)
+        todo = [make_step(o, (), self._branches) for o in self._oprs if o.type != "Host2DeviceCopy"]
+        mark_dying(todo, {v.id for v in self.targets})
+        steps = walk(todo, values, np.random.default_rng(self.seed))
+        while True:
+            # What surrounds the caller's code between two steps is the caller's.
+            with np.errstate(all="ignore"), blas_serial():
+                step = next(steps, None)
+            if step is None:
+                return
+            yield step.call.opr, [values[v] for v in step.writes]
 
     def get_profile(self) -> dict[str, Any]:
         """What the last run took, operator by operator, in the structure of MegEngine's profiler.

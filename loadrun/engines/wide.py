@@ -9,7 +9,7 @@ run as they are.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,7 +17,7 @@ import numpy as np
 
 from ..dtypes import Array, DType
 from ..errors import EngineError, InputError, LoadRunError
-from ..graph import Graph, Var
+from ..graph import Graph, Opr, Var
 from ..ops.control import find_branches
 from ..ops.infer import describe, infer_dtypes
 from ..ops.numeric.parallel import blas_serial
@@ -88,25 +88,42 @@ class WideEngine:
             InputError: an input is missing.
             EngineError: an operator failed.
         """
-        self.wide, self.narrow = 0, Counter()
         values: dict[int, Array] = {}
+        for _ in self._walk(feeds, values):
+            pass
+        for var in self.targets:
+            if var.id not in values:
+                raise EngineError(f"{var.label!r} has no value: it lies in a branch that was not taken")
+        return [values[var.id] for var in self.targets]
+
+    def walk(self, feeds: Mapping[str, Array]) -> Iterator[tuple[Opr, list[Array]]]:
+        """Execute once, operator by operator: each comes with its outputs when it has run.
+
+        Raises:
+            InputError: an input is missing.
+            EngineError: an operator failed.
+        """
+        return self._walk(feeds, {})
+
+    def _walk(
+        self, feeds: Mapping[str, Array], values: dict[int, Array]
+    ) -> Iterator[tuple[Opr, list[Array]]]:
+        """`walk`; `values` keeps the targets."""
+        self.wide, self.narrow = 0, Counter()
         for name, var in self._inputs.items():
             tensor = var.owner.tensors[0]
             if name not in feeds and tensor.data is None:
                 raise InputError(f"input {name!r} was not given")
             value = feeds[name] if name in feeds else tensor.value()
             values[var.id] = value.reshape(1) if value.ndim == 0 else value
-        with np.errstate(all="ignore"), blas_serial():
-            rng = np.random.default_rng(self.seed)
-            for step in self._steps:
-                if step.guard is None or (step.guard in values and values[step.guard].any()):
+        rng = np.random.default_rng(self.seed)
+        for step in self._steps:
+            if step.guard is None or (step.guard in values and values[step.guard].any()):
+                with np.errstate(all="ignore"), blas_serial():
                     self._execute(step, values, rng)
-                for v in step.dying:
-                    values.pop(v, None)
-        for var in self.targets:
-            if var.id not in values:
-                raise EngineError(f"{var.label!r} has no value: it lies in a branch that was not taken")
-        return [values[var.id] for var in self.targets]
+                yield step.call.opr, [values[v] for v in step.writes]
+            for v in step.dying:
+                values.pop(v, None)
 
     def _execute(self, step: Step, values: dict[int, Array], rng: np.random.Generator) -> None:
         call = step.call

@@ -9,7 +9,7 @@ import numpy as np
 
 from .. import params as P
 from ..errors import TraceError
-from ..imperative import Dim, Tensor, active, apply1, as_tensor, const, elemwise, shape_tensor
+from ..imperative import Followed, Tensor, active, apply1, as_tensor, const, elemwise, shape_tensor
 from ..imperative.dtypes import graph_dtype
 from .transcendental import cos, sin
 
@@ -51,7 +51,7 @@ def arange(
     """
     if stop is None:
         start, stop = 0, start
-    if any(isinstance(v, (Tensor, Dim)) for v in (start, stop, step)):
+    if any(isinstance(v, (Tensor, Followed)) for v in (start, stop, step)):
         first, last, distance = (as_tensor(v, "float32") for v in (start, stop, step))
         num = elemwise(_M.CEIL, (last - first) / distance)
         return linspace(first, first + distance * (num - 1), num, dtype=dtype)

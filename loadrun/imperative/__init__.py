@@ -2,15 +2,19 @@
 
 from .apply import active, apply, apply1, suspended, type_cvt
 from .convert import as_tensor, const
+from .followed import Dim, Followed, Ratio, Truth, largest, least, place_of, plain_number
 from .promotion import convert, elemwise
-from .sizes import Dim, Shape, shape_tensor
+from .sizes import Shape, shape_tensor
 from .value import Parameter, Tensor, tensor
 
 __all__ = [
     "Dim",
+    "Followed",
     "Parameter",
+    "Ratio",
     "Shape",
     "Tensor",
+    "Truth",
     "active",
     "apply",
     "apply1",
@@ -18,6 +22,10 @@ __all__ = [
     "const",
     "convert",
     "elemwise",
+    "largest",
+    "least",
+    "place_of",
+    "plain_number",
     "shape_tensor",
     "suspended",
     "tensor",

@@ -10,7 +10,8 @@ import numpy as np
 from ..dtypes import Array, DType
 from .apply import tensor_class
 from .dtypes import graph_dtype, narrowed
-from .sizes import Dim, Shape, shape_tensor
+from .followed import Followed
+from .sizes import Shape, shape_tensor
 
 if TYPE_CHECKING:
     from .value import Tensor
@@ -68,9 +69,9 @@ def as_tensor(value: Any, dtype: Any = None, like: Tensor | None = None) -> Tens
         found = value
     elif isinstance(value, Shape):
         found = shape_tensor(value)
-    elif isinstance(value, Dim):
+    elif isinstance(value, Followed):
         inner = value._tensor()
-        found = const(int(value)) if inner is None else inner
+        found = const(value.numpy()) if inner is None else inner
     elif isinstance(value, (list, tuple)):
         found = tensor(value)
         found._const = True

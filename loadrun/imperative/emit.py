@@ -19,7 +19,8 @@ from ..graph import Opr
 from .apply import apply, apply1, type_cvt
 from .convert import const
 from .dtypes import graph_dtype
-from .sizes import Dim, shape_tensor
+from .followed import Dim, Followed, largest, least, place_of
+from .sizes import shape_tensor
 from .value import Tensor
 
 __all__ = [
@@ -153,7 +154,7 @@ def _number(value: float, negative: bool, dtype: DType) -> Tensor:
 
 def like(value: Any, x: Tensor) -> Tensor:
     """A constant array, or a size, in the dtype of `x`."""
-    if isinstance(value, Dim) and (found := value._tensor()) is not None:
+    if isinstance(value, Followed) and (found := value._tensor()) is not None:
         return cast(found, x._dtype)
     return const(np.asarray(value), x._dtype)
 
@@ -237,16 +238,15 @@ def _wider(a: int, b: int) -> int:
         return other if int(chosen) == 1 and isinstance(other, Dim) else chosen
     if _same_size(a, b):
         return a
-    larger = Dim._make(n, (M.MAX, a, b), a._session)
     # A size of 0 wins over 1.
-    return larger * Dim._make(min(n, 1), (M.MIN, a * b, 1), a._session)
+    return largest(a, b) * least(a * b, 1)
 
 
 def _same_size(a: Dim, b: Dim) -> bool:
-    one, other = a._source, b._source
-    if one[0] is not None or other[0] is not None:
+    one, other = place_of(a), place_of(b)
+    if one is None or other is None:
         return a is b
-    return one[1]._var is other[1]._var and one[2] == other[2]
+    return one[0]._var is other[0]._var and one[1] == other[1]
 
 
 def _own_shape(x: Tensor, shape: Sequence[int]) -> bool:

@@ -17,7 +17,8 @@ from .. import params as P
 from ..dtypes import plain
 from .apply import active, apply, apply1, tensor_class
 from .convert import as_tensor, const
-from .sizes import Dim, Shape, product_of, shape_tensor
+from .followed import Dim, largest
+from .sizes import Shape, product_of, shape_tensor
 
 if TYPE_CHECKING:
     from .value import Tensor
@@ -256,11 +257,7 @@ def _at_least(bound: Any, size: int) -> Any:
     if type(bound) is not int or bound >= -size:
         return bound
     # In a trace the size may differ in a later call, and the bound lie within.
-    return (
-        Dim._make(-int(size), (P.ElemwiseMode.MAX, bound, -size), size._session)
-        if isinstance(size, Dim)
-        else 0
-    )
+    return largest(bound, -size) if isinstance(size, Dim) else 0
 
 
 def _positive(step: Any) -> bool:

@@ -12,10 +12,11 @@ from ..graph import Var
 from .apply import Session, active, apply1, register_tensor_class
 from .device import DEFAULT, Device, check_device
 from .dtypes import graph_dtype, narrowed, numpy_dtype
+from .followed import Followed
 from .methods import Methods
 from .qparams import create_qparams
 from .shaping import stack
-from .sizes import Dim, Shape, shape_of
+from .sizes import Shape, shape_of
 
 __all__ = ["Parameter", "Tensor", "tensor"]
 
@@ -79,7 +80,7 @@ class Tensor(Methods):
             whole = stack(parts)
             self._copy_state(whole if dtype is None else whole.astype(dtype))
             return
-        if isinstance(data, Dim) and (scalar := data._tensor()) is not None:
+        if isinstance(data, Followed) and (scalar := data._tensor()) is not None:
             self._copy_state(scalar)
             return
         array = np.asarray(data)

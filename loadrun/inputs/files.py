@@ -11,7 +11,6 @@ import json
 import math
 import os
 import re
-import stat
 import struct
 import zipfile
 import zlib
@@ -22,6 +21,7 @@ import numpy as np
 
 from ..dtypes import Array
 from ..errors import InputError
+from ..files import opened
 from .generation import MAX_BYTES
 from .image_sizes import MAX_PIXELS, check_image, image_kind
 from .json_arrays import json_arrays
@@ -64,14 +64,8 @@ def read_array(path: str, open_image: Callable[[Array], Array]) -> Array:
 
 def _opened(path: str) -> BinaryIO:
     try:
-        f = open(path, "rb")  # noqa: SIM115 - the caller closes it
-        if not stat.S_ISREG(os.fstat(f.fileno()).st_mode):
-            f.close()
-            raise InputError(f"{path} is not a regular file")
-        return f
+        return opened(path, "input data")
     except (OSError, ValueError) as e:
-        if isinstance(e, InputError):
-            raise
         reason = (e.strerror or str(e)) if isinstance(e, OSError) else str(e)
         raise InputError(f"cannot read {path}: {reason}") from None
 
@@ -226,6 +220,22 @@ def read_json(path: str) -> dict[str, Array]:
         raise InputError(f"{path} is no JSON text: {e}") from None
 
 
+def _cv2(why: str) -> Any:
+    """OpenCV, which images alone need.
+
+    Raises:
+        InputError: it is not installed.
+    """
+    try:
+        import cv2  # an optional dependency
+    except ImportError:
+        raise InputError(
+            f"{why}, which OpenCV has to read: install it with `pip install 'loadrun[images]'` (any installed cv2 "
+            "serves, so keep an opencv-python that is there), or give the data as .npy"
+        ) from None
+    return cv2
+
+
 def _decoded(raw: bytes, kind: str, path: str) -> Array:
     """Pixels as uint8 [H, W, 3] in BGR order."""
     try:
@@ -234,8 +244,7 @@ def _decoded(raw: bytes, kind: str, path: str) -> Array:
         raise InputError(f"{path} is a {kind} image that is damaged or cut off: {e}") from None
     # OpenCV reads its own limit (2**30 pixels, 3 GB) once, when it is imported.
     os.environ.setdefault("OPENCV_IO_MAX_IMAGE_PIXELS", str(MAX_PIXELS))
-    import cv2
-
+    cv2 = _cv2(f"{path} is a {kind} image")
     try:
         pixels: Array | None = cv2.imdecode(np.frombuffer(raw, np.uint8), cv2.IMREAD_COLOR)
     except cv2.error as e:
@@ -266,8 +275,7 @@ def image_array(pixels: Array, shape: tuple[int, ...] | None, *, resize: bool) -
     >>> image_array(np.zeros((4, 5, 3), np.uint8), (2, 3, 8, 8), resize=False).shape
     (1, 3, 4, 5)
     """
-    import cv2
-
+    cv2 = _cv2("an image is to be fed")
     axes = pixels.transpose(2, 0, 1)[None].shape if shape is None else shape
     full = (1, *axes) if len(axes) == _CHW else axes
     if len(full) != _BATCHED or (full[1] not in (1, 3) and full[3] not in (1, 3)):

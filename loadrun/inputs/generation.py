@@ -8,6 +8,7 @@ may change with a release or a processor; these cannot.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
 import numpy as np
 
@@ -64,9 +65,7 @@ def fill_values(fill: Fill, shape: Sequence[int], bits: np.random.PCG64) -> Arra
     >>> fill_values(Fill("rand", (0.0, 1.0)), (2,), stream(0))
     array([0.63696169, 0.26978671])
     """
-    count = 1
-    for n in shape:
-        count *= n
+    count = prod(shape)
     if count * 8 > MAX_BYTES:
         raise SpecError(f"{fill} would take {count} elements of the shape {list(shape)}; that is too many")
     if fill.kind in ("zeros", "ones", "full"):

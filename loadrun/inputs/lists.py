@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import os
+import select
+import stat
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
 from ..errors import SpecError
+from ..files import opened
 from ..inputspec import FILLS, InputSpec, ListFile, parse, point
 
-__all__ = ["Located", "count_cases", "expand", "located"]
+__all__ = ["Located", "count_cases", "expand", "located", "read_pipes"]
 
 _MAX_DEPTH = 16
 _MAX_LINE = 2**20
+_MAX_PIPE = 2**24
+_MOST_TIMES = 8
+_MIN_UNFOLDED = 2**18
+"""Bytes that small list files may come to, however they take in one another."""
+_PATIENCE = 10
 
 
 @dataclass(frozen=True)
@@ -59,13 +67,61 @@ def expand(specs: str | Iterable[str]) -> Iterator[Located]:
     given = located(specs)
 
     def cases() -> Iterator[Located]:
+        unfolded = _Unfolded()
         for case in given:
             if case.spec.listed is None:
                 yield case
             else:
-                yield from _lines(case.spec.listed, case, ())
+                yield from _lines(case.spec.listed, case, (), unfolded)
 
     return cases()
+
+
+class _Unfolded:
+    """How much the list files come to, those that take in others counted each time; it is bounded by their size."""
+
+    def __init__(self) -> None:
+        self.sizes: dict[str, int] = {}
+        self.read = 0
+
+    def add(self, real: str, size: int) -> bool:
+        """Count a list file that is about to be read; whether that is still in proportion."""
+        self.sizes[real] = size
+        self.read += size
+        return self.read <= _MIN_UNFOLDED + _MOST_TIMES * sum(self.sizes.values())
+
+
+def read_pipes(specs: list[str]) -> list[str]:
+    """The specifications with the lines of lists that are no regular files in their place: such can be read once only.
+
+    Raises:
+        SpecError: nobody writes to the pipe, or it gives more than a list may have.
+    """
+    found: list[str] = []
+    for text in specs:
+        listed = parse(text).listed if text.lstrip().startswith("@") else None
+        try:
+            pipe = listed is not None and not stat.S_ISREG(os.stat(listed.path).st_mode)
+        except (OSError, ValueError):
+            pipe = False
+        if listed is None or not pipe or os.path.isdir(listed.path):
+            found.append(text)
+            continue
+        with _pipe(listed.path) as f:
+            found += [line for _, line in _text_lines(f, listed.path)]
+    return found
+
+
+def _pipe(path: str) -> BinaryIO:
+    """Open what is no regular file; a pipe without a writer would block without an end."""
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    waiting = select.poll()
+    waiting.register(fd, select.POLLIN)
+    if not waiting.poll(_PATIENCE * 1000):
+        os.close(fd)
+        raise SpecError(f"nobody wrote to the pipe {path} for {_PATIENCE} seconds")
+    os.set_blocking(fd, True)
+    return os.fdopen(fd, "rb")
 
 
 def located(specs: str | Iterable[str]) -> list[Located]:
@@ -100,7 +156,7 @@ def _parse(text: str, where: str) -> InputSpec:
         raise SpecError(f"{where}: {e}" if where else str(e)) from None
 
 
-def _lines(listed: ListFile, case: Located, above: Sequence[str]) -> Iterator[Located]:
+def _lines(listed: ListFile, case: Located, above: Sequence[str], unfolded: _Unfolded) -> Iterator[Located]:
     """The specifications of a list file; `above` are the list files that led here."""
     path = case.path(listed.path)
     real = os.path.realpath(path)
@@ -110,14 +166,19 @@ def _lines(listed: ListFile, case: Located, above: Sequence[str]) -> Iterator[Lo
         raise _fault(case, f"list files are nested more than {_MAX_DEPTH} deep")
     empty = True
     try:
-        with open(path, "rb") as f:
+        with opened(path, "a list file") as f:
+            if not unfolded.add(real, os.fstat(f.fileno()).st_size):
+                raise _fault(
+                    case,
+                    f"list files that take in one another come to more than {_MOST_TIMES} times their size",
+                )
             for number, line in _text_lines(f, path):
                 empty = False
                 here = Located(_line(line, f"{path}:{number}"), f"{path}:{number}", Path(path).parent)
                 if here.spec.listed is None:
                     yield here
                 else:
-                    yield from _lines(here.spec.listed, here, (*above, real))
+                    yield from _lines(here.spec.listed, here, (*above, real), unfolded)
     except (OSError, ValueError) as e:
         if isinstance(e, SpecError):
             raise
@@ -135,9 +196,12 @@ def _fault(case: Located, message: str) -> SpecError:
 
 def _text_lines(file: BinaryIO, path: str) -> Iterator[tuple[int, str]]:
     """Numbered lines without blank ones and comments."""
-    number = 0
+    number = size = 0
     while raw := file.readline(_MAX_LINE + 1):
         number += 1
+        size += len(raw)
+        if size > _MAX_PIPE and not file.seekable():
+            raise SpecError(f"{path}: this pipe gives more than {_MAX_PIPE} bytes")
         if len(raw) > _MAX_LINE:
             raise SpecError(f"{path}:{number}: this line is longer than {_MAX_LINE} bytes")
         try:

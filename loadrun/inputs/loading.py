@@ -23,13 +23,12 @@ from ..dtypes import Array, DType, round_bfloat16
 from ..errors import InputError, SpecError, UsageError
 from ..graph import Tensor, Var
 from ..inputspec import MAX_SEED, Fill, InputSpec, Part, PathSource, Source, Values, point
-from ..testcase import Bundle
 from .files import image_array, members, read_array
 from .generation import MAX_BYTES, fill_shape, fill_values, stream
-from .lists import Located, count_cases, expand, located
+from .lists import Located, count_cases, expand
 from .transform import Transform
 
-__all__ = ["count_cases", "load_cases", "load_inputs", "load_spec"]
+__all__ = ["count_cases", "load_cases", "load_spec"]
 
 _SHOWN_INPUTS = 8
 _NUMBERS = re.compile(r"[-+0-9.eE, ]*[0-9][-+0-9.eE, ]*")
@@ -76,16 +75,6 @@ def load_cases(
     loader = _Loader(inputs, repeat, resize_input, input_transform, seed, warn)
     cases = expand(specs)
     return (loader.load(case, i) for i, case in enumerate(cases))
-
-
-def load_inputs(text: str, bundle: Bundle, *, seed: int = 0) -> dict[str, Array]:
-    """Parse one specification and load its data for the inputs of a model, as `load_cases` does.
-
-    Raises:
-        SpecError: the text is malformed, does not fit the model's inputs, or names a list file.
-        InputError: a file cannot be read or holds something else than what the input takes.
-    """
-    return load_spec(located(text)[0].spec, bundle.inputs, seed=seed)
 
 
 def load_spec(spec: InputSpec, inputs: Sequence[Var], *, seed: int = 0) -> dict[str, Array]:
@@ -141,6 +130,9 @@ class _Loader:
             if not case.where:
                 raise
             raise type(e)(f"{case.where}: {e}") from None
+        except MemoryError:
+            shown = point("this takes more memory than there is", case.spec.text or str(case.spec), 0)
+            raise InputError(f"{case.where}: {shown}" if case.where else shown) from None
         finally:
             self.archives.clear()
 

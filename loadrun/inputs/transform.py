@@ -19,7 +19,7 @@ import numpy as np
 from ..dtypes import Array
 from ..errors import InputError, SpecError
 from ..inputspec import point
-from .transform_sizes import FUNCTIONS, MAX_ELEMENTS, METHODS, NUMBERS, bound, index_bound, total
+from .transform_sizes import FUNCTIONS, MAX_ELEMENTS, METHODS, NUMBERS, Budget, bound, index_bound, total
 
 __all__ = ["Transform"]
 
@@ -93,7 +93,7 @@ _REFUSED = {
     ast.Dict: "dictionaries",
     ast.Set: "sets",
 }
-_FAILURES = (ValueError, TypeError, IndexError, ArithmeticError, AttributeError, MemoryError, RecursionError)
+_FAILURES = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, MemoryError, RecursionError)
 
 
 class Transform:
@@ -123,13 +123,13 @@ class Transform:
             raise SpecError(f"input_transform: an expression has at most {_MAX_TEXT} characters")
         word = self.text.split(" ")[0].rstrip(":")
         if word in keyword.kwlist and word not in ("lambda", "not", "None", "True", "False"):
-            raise self._error(f"{word!r} starts a statement; only one expression is allowed")
+            raise self.error(f"{word!r} starts a statement; only one expression is allowed")
         try:
             self._tree = ast.parse(self.text, mode="eval").body
         except SyntaxError as e:
-            raise self._error(f"this is no expression: {e.msg}", max(0, (e.offset or 1) - 1)) from None
+            raise self.error(f"this is no expression: {e.msg}", max(0, (e.offset or 1) - 1)) from None
         except (ValueError, MemoryError, RecursionError) as e:
-            raise self._error(f"this is no expression: {e or type(e).__name__}") from None
+            raise self.error(f"this is no expression: {e or type(e).__name__}") from None
         self._check(self._tree, 0)
 
     def __call__(self, data: Array) -> Array:
@@ -143,27 +143,29 @@ class Transform:
         """
         with np.errstate(all="ignore"), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            found = self._value(self._tree, data)
+            found = _Evaluation(self, data).value(self._tree)
         if not isinstance(found, np.ndarray):
             shown = "nothing" if found is None else f"a {type(found).__name__}"
-            raise InputError(str(self._error(f"the expression gives {shown}, not an array")))
+            raise InputError(str(self.error(f"the expression gives {shown}, not an array")))
         return np.ascontiguousarray(found)
 
     def __repr__(self) -> str:
         return f"Transform({self.text!r})"
 
-    def _error(self, message: str, at: int = 0) -> SpecError:
+    def error(self, message: str, at: int = 0) -> SpecError:
+        """A message with the expression below it and a caret under one place."""
         return SpecError(point(f"input_transform: {message}", self.text, at))
 
-    def _at(self, node: ast.AST) -> int:
+    def at(self, node: ast.AST) -> int:
+        """Where a node stands in the text."""
         offset = getattr(node, "col_offset", 0)
         return len(self.text.encode()[:offset].decode(errors="ignore"))
 
     def _refuse(self, node: ast.AST, message: str) -> NoReturn:
-        at = self._at(node)
+        at = self.at(node)
         if isinstance(node, ast.Attribute):
             at = len(self.text.encode()[: node.end_col_offset].decode(errors="ignore")) - len(node.attr)
-        raise self._error(message, at)
+        raise self.error(message, at)
 
     # Checking: every node before anything is evaluated.
 
@@ -244,81 +246,94 @@ class Transform:
             if given.arg not in _KEYWORDS:
                 self._refuse(node, f"the argument {given.arg or '**'} is not allowed here")
 
-    # Evaluating: the innermost failing operation gets the caret.
 
-    def _value(self, node: ast.AST, data: Array) -> Any:
+class _Evaluation:
+    """One application of an expression; the innermost failing operation gets the caret."""
+
+    def __init__(self, expression: Transform, data: Array) -> None:
+        self.expression = expression
+        self.data = data
+        self.budget = Budget(data)
+
+    def value(self, node: ast.AST) -> Any:
+        """The value of a node; while its operands are evaluated, those that are there stay alive."""
+        alive = self.budget.alive
         try:
-            found = self._evaluate(node, data)
+            found = self._evaluate(node)
             _sane(found)
+            self.budget.keep(alive, found, new=found is not self.data)
             return found
         except InputError:
             raise
         except _FAILURES as e:
             reason = str(e).strip() or type(e).__name__
-            raise InputError(str(self._error(reason[:200], self._at(node)))) from None
+            raise InputError(str(self.expression.error(reason[:200], self.expression.at(node)))) from None
 
-    def _evaluate(self, node: ast.AST, data: Array) -> Any:
+    def _evaluate(self, node: ast.AST) -> Any:
         if isinstance(node, ast.Constant):
             return node.value
         if isinstance(node, ast.Name):
-            return data
+            return self.data
         if isinstance(node, ast.Attribute):
-            return self._attribute(node, data)
+            return self._attribute(node)
         if isinstance(node, (ast.Tuple, ast.List)):
-            items = [self._value(item, data) for item in node.elts]
+            items = [self.value(item) for item in node.elts]
             return tuple(items) if isinstance(node, ast.Tuple) else items
         if isinstance(node, ast.Slice):
             parts = (node.lower, node.upper, node.step)
-            return slice(*(None if p is None else self._value(p, data) for p in parts))
-        if isinstance(node, ast.UnaryOp):
-            return _UNARY[type(node.op)](_number(self._value(node.operand, data)))
-        if isinstance(node, ast.BinOp):
-            return _binary(type(node.op), self._value(node.left, data), self._value(node.right, data))
-        if isinstance(node, ast.Compare):
-            one, two = self._value(node.left, data), self._value(node.comparators[0], data)
-            bound("where", [one, two], {})
-            return _COMPARE[type(node.ops[0])](one, two)
+            return slice(*(None if p is None else self.value(p) for p in parts))
+        if isinstance(node, (ast.UnaryOp, ast.BinOp, ast.Compare)):
+            return self._operation(node)
         if isinstance(node, ast.BoolOp):
-            return self._logical(node, data)
+            return self._logical(node)
         if isinstance(node, ast.IfExp):
-            return self._value(node.body if self._value(node.test, data) else node.orelse, data)
+            return self.value(node.body if self.value(node.test) else node.orelse)
         if isinstance(node, ast.Subscript):
-            value, index = self._value(node.value, data), self._value(node.slice, data)
+            value, index = self.value(node.value), self.value(node.slice)
             if isinstance(value, (np.ndarray, np.generic)):
-                index_bound(value.shape, index)
+                index_bound(value.shape, index, self.budget)
             return value[index]
         if isinstance(node, ast.Call):
-            return self._call(node, data)
+            return self._call(node)
         raise TypeError(f"{type(node).__name__} is refused")
 
-    def _logical(self, node: ast.BoolOp, data: Array) -> Any:
+    def _operation(self, node: ast.UnaryOp | ast.BinOp | ast.Compare) -> Any:
+        if isinstance(node, ast.UnaryOp):
+            return _unary(type(node.op), self.value(node.operand), self.budget)
+        if isinstance(node, ast.BinOp):
+            return _binary(type(node.op), self.value(node.left), self.value(node.right), self.budget)
+        one, two = self.value(node.left), self.value(node.comparators[0])
+        bound("where", [one, two], {}, self.budget)
+        return _COMPARE[type(node.ops[0])](one, two)
+
+    def _logical(self, node: ast.BoolOp) -> Any:
         found: Any = None
         for item in node.values:
-            found = self._value(item, data)
+            found = self.value(item)
             if bool(found) is isinstance(node.op, ast.Or):
                 break
         return found
 
-    def _attribute(self, node: ast.Attribute, data: Array) -> Any:
+    def _attribute(self, node: ast.Attribute) -> Any:
         if _is_np(node.value):
             return _CONSTANTS[node.attr] if node.attr in _CONSTANTS else getattr(np, node.attr)
-        value = self._value(node.value, data)
+        value = self.value(node.value)
         if not isinstance(value, (np.ndarray, np.generic)):
             raise TypeError(f"a {type(value).__name__} has no .{node.attr}")
         return getattr(value, node.attr)
 
-    def _call(self, node: ast.Call, data: Array) -> Any:
+    def _call(self, node: ast.Call) -> Any:
         func = node.func
         assert isinstance(func, ast.Attribute)
-        args = [self._value(a, data) for a in node.args]
-        named = {k.arg or "": self._value(k.value, data) for k in node.keywords}
+        args = [self.value(a) for a in node.args]
+        named = {k.arg or "": self.value(k.value) for k in node.keywords}
         if _is_np(func.value):
-            bound(func.attr, args, named)
+            bound(func.attr, args, named, self.budget)
             return getattr(np, func.attr)(*args, **named)
-        value = self._value(func.value, data)
+        value = self.value(func.value)
         if not isinstance(value, (np.ndarray, np.generic)):
             raise TypeError(f"a {type(value).__name__} has no .{func.attr}")
-        bound(func.attr, [value, *args], named)
+        bound(func.attr, [value, *args], named, self.budget)
         return getattr(value, func.attr)(*args, **named)
 
 
@@ -360,7 +375,12 @@ def _number(value: Any) -> Any:
     return value
 
 
-def _binary(op: type[ast.operator], one: Any, two: Any) -> Any:
+def _unary(op: type[ast.unaryop], value: Any, budget: Budget) -> Any:
+    bound("where", [value], {}, budget)
+    return _UNARY[op](_number(value))
+
+
+def _binary(op: type[ast.operator], one: Any, two: Any, budget: Budget) -> Any:
     if isinstance(one, np.ndarray) or isinstance(two, np.ndarray):
         one, two = (
             np.array(v) if isinstance(v, (list, tuple)) and total(v) <= _MAX_LIST else v for v in (one, two)
@@ -373,7 +393,7 @@ def _binary(op: type[ast.operator], one: Any, two: Any) -> Any:
             raise ValueError("this number is too large")
         if op is ast.LShift and two > _MAX_BITS:
             raise ValueError("this number is too large")
-    bound("matmul" if op is ast.MatMult else "where", [one, two], {})
+    bound("matmul" if op is ast.MatMult else "where", [one, two], {}, budget)
     return _BINARY[op](one, two)
 
 

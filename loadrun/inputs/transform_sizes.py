@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-__all__ = ["FUNCTIONS", "MAX_ELEMENTS", "METHODS", "NUMBERS", "bound", "index_bound", "total"]
+__all__ = ["FUNCTIONS", "MAX_ELEMENTS", "METHODS", "NUMBERS", "Budget", "bound", "index_bound", "total"]
 
 MAX_ELEMENTS = 2**26
 """No array of an expression is larger."""
-_MAX_WORK = 2**36
+_MAX_ALIVE = 2**30
+"""Bytes of all values that are alive at once, beyond eight times the data."""
+_MAX_WORK = 2**31
+"""Work of all operations together, in about nanoseconds, beyond `_WORK_A_NUMBER` for each number of the data."""
+_WORK_A_NUMBER = 512
+_ELEMENT = 8
+"""Work for an element that is computed or moved."""
+_SORTED = frozenset(["sort", "median", "percentile", "quantile"])
 _MAX_PAD = 2**13
 
 _BROADCAST = """
@@ -52,16 +59,61 @@ def total(value: Any) -> int:
     return int(value.size) if isinstance(value, np.ndarray) else 1
 
 
-def bound(name: str, args: Sequence[Any], named: dict[str, Any]) -> None:
-    """Check that a call's result cannot be too large.
+class Budget:
+    """What one application of an expression may take: bytes of the values alive at once, and work of all operations.
+
+    Args:
+        data: the array that the expression is applied to; both grow with it.
+    """
+
+    def __init__(self, data: np.ndarray[Any, Any]) -> None:
+        self.alive = 0
+        self.most_alive = _MAX_ALIVE + 8 * max(data.nbytes, 8 * data.size)
+        self.work = _MAX_WORK + _WORK_A_NUMBER * data.size
+
+    def spend(self, work: int) -> None:
+        """Pay for an operation before it is done.
+
+        Raises:
+            ValueError: nothing is left.
+        """
+        self.work -= work
+        if self.work < 0:
+            raise ValueError("the expression takes too many operations for the size of the data")
+
+    def room(self, size: int) -> None:
+        """Check that there is room for a result of that many bytes beside the values that are alive.
+
+        Raises:
+            ValueError: there is not.
+        """
+        if self.alive + size > self.most_alive:
+            raise ValueError(
+                f"the values of the expression would take more than {self.most_alive} bytes at once"
+            )
+
+    def keep(self, alive: int, value: Any, *, new: bool) -> None:
+        """A node is evaluated: of what came to `alive` bytes before it, its value alone is added."""
+        self.alive = alive + (_bytes(value) if new else 0)
+
+
+def _bytes(value: Any) -> int:
+    if isinstance(value, (tuple, list)):
+        return 64 + sum(map(_bytes, value))
+    return int(value.nbytes) if isinstance(value, np.ndarray) else 64
+
+
+def bound(name: str, args: Sequence[Any], named: dict[str, Any], budget: Budget) -> None:
+    """Check that a call's result cannot be too large, and pay for it.
 
     Args:
         name: function or method; a method's array is the first argument.
         args: positional arguments.
         named: keyword arguments.
+        budget: what the expression may still take.
 
     Raises:
-        ValueError: it would be, or a size is negative.
+        ValueError: it would be, or the budget does not suffice, or a size is negative.
         TypeError: a size is no whole number, or arrays stand in a list where one array is expected.
     """
     if name not in _JOINED and any(
@@ -73,6 +125,9 @@ def bound(name: str, args: Sequence[Any], named: dict[str, Any]) -> None:
     else:
         size = _size(name, list(args), named)
     _limit(size)
+    budget.room(8 * size)
+    numbers = max(size, sum(map(total, args)))
+    budget.spend(_ELEMENT * numbers * (4 if name in _SORTED else 1) + _products(name, args))
 
 
 def _limit(size: int) -> None:
@@ -85,45 +140,57 @@ def _sized(value: Any) -> bool:
     return isinstance(value, (np.ndarray, list, tuple))
 
 
-def _size(name: str, args: list[Any], named: dict[str, Any]) -> int:
-    def argument(index: int, *names: str, default: Any = None) -> Any:
-        for n in names:
-            if n in named:
-                return named[n]
-        return args[index] if index < len(args) else default
+class _Arguments:
+    """What a function was called with."""
 
-    if name in ("zeros", "ones", "full"):
-        return _product(argument(0, "shape"))
+    def __init__(self, args: list[Any], named: dict[str, Any]) -> None:
+        self.args = args
+        self.named = named
+
+    def get(self, index: int, *names: str, default: Any = None) -> Any:
+        """An argument by its place or its names."""
+        for n in names:
+            if n in self.named:
+                return self.named[n]
+        return self.args[index] if index < len(self.args) else default
+
+    @property
+    def first(self) -> int:
+        """Elements of the first argument."""
+        return total(self.args[0]) if self.args else 0
+
+
+def _size(name: str, args: list[Any], named: dict[str, Any]) -> int:
+    given = _Arguments(args, named)
+    if name in _SIZES:
+        return _SIZES[name](given)
     if name.endswith("_like"):
         if len(args) > 3:
             raise TypeError(f"np.{name} takes at most 3 arguments here")
         return _product(named["shape"]) if "shape" in named else total(args)
-    if name == "broadcast_to":
-        return _product(argument(1, "shape"))
-    if name == "eye":
-        rows = argument(0, "N")
-        return _product([rows, rows if argument(1, "M") is None else argument(1, "M")])
-    if name == "linspace":
-        return _product([argument(2, "num", default=50)]) * max(total(a) for a in args or [0])
-    if name == "arange":
-        return _steps(args, named)
-    if name in ("tile", "repeat"):
-        times = argument(1, "reps", "repeats", default=1)
-        whole = (
-            _product(times)
-            if name == "tile"
-            else max(map(operator.index, np.ravel(times).tolist()), default=0)
-        )
-        return total(args[0]) * max(whole, 0) if args else 0
-    if name == "take":
-        return _taken(args, argument(1, "indices"), argument(2, "axis"))
-    if name in ("percentile", "quantile"):
-        return total(args[0]) * total(argument(1, "q", default=0)) if args else 0
-    if name in ("dot", "matmul"):
-        return _matrix(args)
-    if name == "pad":
-        return _padded(args, argument(1, "pad_width", default=0))
     return sum(map(total, args)) + sum(map(total, named.values()))
+
+
+def _eye(given: _Arguments) -> int:
+    rows, columns = given.get(0, "N"), given.get(1, "M")
+    return _product([rows, rows if columns is None else columns])
+
+
+def _linspace(given: _Arguments) -> int:
+    return _product([given.get(2, "num", default=50)]) * max(total(a) for a in given.args or [0])
+
+
+def _tiled(given: _Arguments) -> int:
+    return _product(given.get(1, "reps", "repeats", default=1)) * given.first
+
+
+def _repeated(given: _Arguments) -> int:
+    times = np.ravel(given.get(1, "reps", "repeats", default=1)).tolist()
+    return given.first * max(max(map(operator.index, times), default=0), 0)
+
+
+def _quantiles(given: _Arguments) -> int:
+    return given.first * total(given.get(1, "q", default=0)) if given.args else 0
 
 
 def _product(shape: Any) -> int:
@@ -158,12 +225,16 @@ def _matrix(args: list[Any]) -> int:
     if not one or not two:
         return total(args[0]) * total(args[1])
     inner = max(1, one[-1])
-    size = (math.prod(one) // inner) * (math.prod(two) // inner)
-    if size * inner > _MAX_WORK:
-        raise ValueError(
-            f"this product takes {size * inner} multiplications; at most {_MAX_WORK} are allowed"
-        )
-    return size
+    return (math.prod(one) // inner) * (math.prod(two) // inner)
+
+
+def _products(name: str, args: Sequence[Any]) -> int:
+    """Work of a matrix product; only float32 and float64 have a library for it."""
+    if name not in ("dot", "matmul") or len(args) < 2:
+        return 0
+    inner = max(1, (np.shape(args[0]) or (1,))[-1])
+    fast = all(isinstance(a, np.ndarray) and a.dtype.kind == "f" and a.itemsize > 2 for a in args[:2])
+    return _matrix(list(args)) * inner // (8 if fast else 1) * (1 if fast else 2)
 
 
 def _padded(args: list[Any], width: Any) -> int:
@@ -174,7 +245,7 @@ def _padded(args: list[Any], width: Any) -> int:
     return math.prod(n + sum(pair) for n, pair in zip(shape, widths, strict=True))
 
 
-def index_bound(shape: tuple[int, ...], index: Any) -> None:
+def index_bound(shape: tuple[int, ...], index: Any, budget: Budget) -> None:
     """Check that indexing an array of that shape by arrays or lists of numbers does not give too much.
 
     Raises:
@@ -198,8 +269,27 @@ def index_bound(shape: tuple[int, ...], index: Any) -> None:
                 kept //= max(1, shape[position])
             position += 1
     if picked:
-        _limit(kept * math.prod(np.broadcast_shapes(*picked)))
+        size = kept * math.prod(np.broadcast_shapes(*picked))
+        _limit(size)
+        budget.room(8 * size)
+        budget.spend(_ELEMENT * size)
 
 
 def _mask(item: Any) -> bool:
     return isinstance(item, np.ndarray) and item.dtype.kind == "b"
+
+
+_SIZES: dict[str, Callable[[_Arguments], int]] = {
+    **dict.fromkeys(("zeros", "ones", "full"), lambda g: _product(g.get(0, "shape"))),
+    **dict.fromkeys(("percentile", "quantile"), _quantiles),
+    **dict.fromkeys(("dot", "matmul"), lambda g: _matrix(g.args)),
+    "broadcast_to": lambda g: _product(g.get(1, "shape")),
+    "eye": _eye,
+    "linspace": _linspace,
+    "arange": lambda g: _steps(g.args, g.named),
+    "tile": _tiled,
+    "repeat": _repeated,
+    "take": lambda g: _taken(g.args, g.get(1, "indices"), g.get(2, "axis")),
+    "pad": lambda g: _padded(g.args, g.get(1, "pad_width", default=0)),
+}
+"""How many elements a function makes, where that is not what it is given."""

@@ -12,7 +12,7 @@ import numpy as np
 from ..dtypes import Array, DType
 from ..engines.reference import ReferenceEngine
 from ..errors import EngineError, TraceError
-from ..graph import Var
+from ..graph import Opr, Var
 from ..imperative.apply import generator
 from ..imperative.source import Place, here, shown
 from ..imperative.value import Tensor
@@ -327,8 +327,7 @@ class Replay:
 
 
 def _called(type: str, params: tuple[Record, ...]) -> str:
-    mode = getattr(params[0], "mode", None) if params else None
-    return str(mode.name) if type in ("Elemwise", "ElemwiseMultiType") and mode is not None else type
+    return Opr(type, params).title
 
 
 def _name(entry: Entry) -> str:

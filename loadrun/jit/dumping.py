@@ -18,6 +18,7 @@ from ..inputs.lists import located
 from ..inputs.loading import load_cases
 from ..ops.registry import implementation
 from ..optimize import make_loadable, optimize_for_inference, stabilize
+from ..pack.capture import Recorder
 from ..pack.packing import Packer
 from ..params import BN, BNFwdMode
 from ..rewrite.copies import subgraph
@@ -34,6 +35,10 @@ class Dumps:
     _fixed: bool
     _outputs: Any
     _options: dict[str, Any]
+
+    def _truth(self, model: Bundle) -> Recorder:
+        """Captures testcases of a model; ground truth is what the recorded graph computes."""
+        return Recorder(model)
 
     def graph(
         self,
@@ -193,7 +198,7 @@ class Dumps:
                 options,
                 input_data=input_data,
                 passes=kwargs if optimize_for_inference else None,
-                packing={"silent": silent, "no_assert": no_assert, "maxerr": maxerr},
+                packing={"silent": silent, "no_assert": no_assert, "maxerr": maxerr, "recorder": self._truth},
                 loading={"repeat": repeat, "resize_input": resize_input, "input_transform": input_transform},
             )
         except SpecError as e:

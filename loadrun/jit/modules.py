@@ -21,6 +21,7 @@ from ..imperative.value import Tensor
 from .checking import check_method, fresh
 from .recording import constant, name_of
 from .structure import leaves
+from .torch_door import is_torch_callable, traced_torch_module
 from .tracing import trace
 
 __all__ = ["LoadedModule", "TracedMethod", "TracedModule", "load_module", "partial_trace", "trace_module"]
@@ -192,7 +193,7 @@ def trace_module(
     """Trace methods of an object on example inputs, and check that the graphs compute what Python does.
 
     Args:
-        mod: any object whose methods compute with numpy, `loadrun.functional` or `loadrun.module`.
+        mod: any object whose methods compute with numpy, `loadrun.functional` or `loadrun.module`; or a torch module.
         inputs: example inputs by method name: a tensor or ndarray, or a tuple of arguments.
         check_trace: run the original and the graph on the example and on `check_inputs`, and compare.
         check_inputs: further inputs of the same form, for instance of other batch sizes.
@@ -221,6 +222,17 @@ def trace_module(
         raise UsageError(
             'inputs maps method names to example inputs, such as {"forward": x}, found '
             f"{type(inputs).__name__} {inputs!r:.60}"
+        )
+    if is_torch_callable(mod):
+        return traced_torch_module(  # type: ignore[no-any-return]
+            mod,
+            inputs,
+            check_trace,
+            check_inputs,
+            check_tolerance,
+            strict,
+            example_inputs_is_kwarg,
+            opt_level,
         )
     methods: dict[str, TracedMethod] = {}
     for name, example in inputs.items():

@@ -16,7 +16,8 @@ from ..errors import TraceError
 from ..graph import Var
 from ..imperative.apply import active, use
 from ..imperative.convert import as_tensor
-from ..imperative.sizes import Dim, Shape
+from ..imperative.followed import Followed
+from ..imperative.sizes import Shape
 from ..imperative.source import shown
 from ..imperative.value import Tensor
 from ..locks import ForkLock
@@ -29,6 +30,7 @@ from .config import GraphOptimizationConfig
 from .dumping import Dumps
 from .recording import Recorder, Recording
 from .structure import leaves, rebuilt
+from .torch_door import is_torch_call, traced_torch
 
 __all__ = ["exclude_from_trace", "is_tracing", "trace"]
 
@@ -91,7 +93,9 @@ class trace(Dumps):
     _owner: Any
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
-        """A trace, or with options alone the decorator that makes one."""
+        """A trace, or with options alone the decorator that makes one; of a torch module what `loadrun.torch` makes."""
+        if args and is_torch_call(args):
+            return traced_torch(*args, **kwargs)
         return super().__new__(cls) if args or "function" in kwargs else functools.partial(cls, **kwargs)
 
     def __init__(
@@ -468,7 +472,7 @@ def _settled(leaf: Any) -> Any:
             f"the function returns the {type(leaf).__name__} {leaf.__qualname__!r}, whose code runs when nothing is "
             "traced any more; return a list, or await the result outside"
         )
-    if isinstance(leaf, Dim):
+    if isinstance(leaf, Followed):
         return as_tensor(leaf)
     if isinstance(leaf, Tensor):
         leaf._settle()

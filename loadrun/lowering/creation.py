@@ -6,12 +6,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
 from .. import params as P
-from ..imperative import Dim, Tensor
+from ..imperative import Dim, Followed, Tensor, plain_number
 from ..imperative import emit as e
 from ..imperative.emit import M, elem
 from ..imperative.source import refused
@@ -141,17 +142,20 @@ def arange(
             "the number of results depends on the data",
             "use sizes (x.shape[0]) or numbers",
         )
-    if not any(isinstance(v, Dim) for v in bounds):
+    if not any(isinstance(v, Followed) for v in bounds):
         return operand(np.arange(first, last, by), narrow(dtype or np.arange(first, last, by).dtype))
-    if not all(isinstance(v, (int, np.integer)) for v in bounds):
-        raise refused("np.arange with sizes of traced arrays takes whole numbers")
-    count = last - first if by == 1 else -((first - last) // by)
-    found = e.arange(count)
+    kind = narrow(dtype or np.arange(*map(plain_number, bounds)).dtype)
+    whole = all(isinstance(v, (int, np.integer)) for v in bounds)
+    if by == 1 and whole:
+        count = last - first
+    else:
+        count = -((first - last) // by) if whole else math.ceil((last - first) / by)
+    found = e.arange(count, "int32" if whole else "float32")
     if by != 1:
         found = elem(M.MUL, found, e.like(by, found))
-    if isinstance(first, Dim) or first:
+    if isinstance(first, Followed) or first:
         found = elem(M.ADD, found, e.like(first, found))
-    return e.cast(found, narrow(dtype or np.int64))
+    return e.cast(found, kind)
 
 
 @lowers("linspace")

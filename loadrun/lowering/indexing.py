@@ -180,7 +180,7 @@ def _bounds(s: slice, size: int, axis: int) -> tuple[e.Index | None, e.Index | N
     if step == 0:
         raise ValueError("slice step cannot be zero")
     begin, end = (
-        v if v is None or isinstance(v, (Dim, Tensor)) else operator.index(v) for v in (s.start, s.stop)
+        v if v is None or isinstance(v, (Tensor, Dim)) else operator.index(v) for v in (s.start, s.stop)
     )
     n = int(size)
     if step > 0:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from .. import params as P
-from ..imperative import Dim, Tensor, apply1
+from ..imperative import Dim, Followed, Tensor, apply1
 from ..imperative import emit as e
 from ..imperative.source import refused
 from .axes import axis_of
@@ -26,7 +26,7 @@ def _tensors(arrays: Sequence[Any], dtype: Any = None) -> list[Tensor]:
     """Tensors of one dtype."""
     parts = [stacked(a) if isinstance(a, (list, tuple)) else a for a in arrays]
     # In a sequence of arrays a Python number is an array of its own.
-    parts = [np.asarray(a) if weak(a) and not isinstance(a, Dim) else a for a in parts]
+    parts = [np.asarray(a) if weak(a) and not isinstance(a, Followed) else a for a in parts]
     want = narrow(common(parts) if dtype is None else dtype)
     return [operand(a, want) for a in parts]
 

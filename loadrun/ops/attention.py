@@ -8,6 +8,7 @@ What MegEngine does nowhere but in cuDNN has no effect here, as on its CPU: `res
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import NamedTuple
 
 import numpy as np
@@ -19,7 +20,7 @@ from .norm import softmax_rows
 from .numeric.half import rounded, stored
 from .registry import Call, Shape, ShapeCall, kernel
 
-__all__: list[str] = []
+__all__ = ["projections"]
 
 Mask = MultiHeadAttnAttnMaskType
 Extra = MultiHeadAttnTensorCombinationType
@@ -66,7 +67,7 @@ def _extras(p: MultiHeadAttn, count: int) -> tuple[int | None, int | None]:
     return mask, bias
 
 
-def _parts(p: MultiHeadAttn) -> list[tuple[str, Shape]]:
+def projections(p: MultiHeadAttn) -> list[tuple[str, Shape]]:
     """Names and shapes of the matrices and biases in the flat weight, in their order."""
     back = p.vproj_size or p.v_size * p.num_heads
     rows = (
@@ -100,8 +101,8 @@ def _sizes(p: MultiHeadAttn, shapes: Sequence[Shape]) -> _Sizes:
     qk = p.qproj_size // heads or p.embeding_size
     key = p.kproj_size // heads or p.k_size
     _require(qk == key, f"a head has {qk} elements of the query, but {key} of the key")
-    found = int(np.prod(weight, dtype=object))
-    want = sum(int(np.prod(s, dtype=object)) for _, s in _parts(p))
+    found = prod(weight)
+    want = sum(prod(s) for _, s in projections(p))
     _require(found == want, f"the weight must have {want} elements, found {found} {list(weight)}")
     value = p.vproj_size // heads or p.v_size
     keys = k[1] + (bias is not None) + p.add_zero_attn
@@ -158,8 +159,8 @@ def _flops(opr: Opr, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> int:
     p = opr.get(MultiHeadAttn)
     z = _sizes(p, inputs)
     lengths = {"wq": z.queries, "wk": inputs[1][1], "wv": inputs[1][1], "wo": z.queries}
-    projections = sum(n[0] * n[1] * lengths[name] for name, n in _parts(p) if name in lengths)
-    return 2 * z.batch * (projections + z.heads * z.queries * z.keys * (z.qk + z.value))
+    projected = sum(n[0] * n[1] * lengths[name] for name, n in projections(p) if name in lengths)
+    return 2 * z.batch * (projected + z.heads * z.queries * z.keys * (z.qk + z.value))
 
 
 def _weights(c: Call, p: MultiHeadAttn, flat: Array) -> dict[str, Array]:
@@ -167,8 +168,8 @@ def _weights(c: Call, p: MultiHeadAttn, flat: Array) -> dict[str, Array]:
     if found is None:
         flat = flat.reshape(-1).astype(np.float32, copy=False)
         found, at = {}, 0
-        for name, shape in _parts(p):
-            size = int(np.prod(shape))
+        for name, shape in projections(p):
+            size = prod(shape)
             found[name] = flat[at : at + size].reshape(shape)
             at += size
         if c.const and c.const[3]:

@@ -149,7 +149,7 @@ _OPS = (
     Op("LocalShareBackwardFilterV1", "backward", "", params=(P.LocalShare, P.ExecutionPolicy), inputs="src diff filter", v2="LocalShareBackwardFilter", retired=("LocalShareBackwardFilter",), cls="LocalShareBackwardFilter"),
     Op("DeformableConvBackwardDataV1", "backward", "", params=(P.Convolution, P.ExecutionPolicy), inputs="src filter offset mask diff", outputs=3, v2="DeformableConvBackwardData", retired=("DeformableConvBackwardData",), cls="DeformableConvBackwardData"),
     Op("DeformableConvBackwardFilterV1", "backward", "", params=(P.Convolution, P.ExecutionPolicy), inputs="src filter offset mask diff", v2="DeformableConvBackwardFilter", retired=("DeformableConvBackwardFilter",), cls="DeformableConvBackwardFilter"),
-    Op("RegionRestrictedConvolutionBackwardData", "backward", "", params=(P.Convolution,), inputs="filter diff rin rout src?"),
+    Op("RegionRestrictedConvolutionBackwardData", "backward", "conv.local", params=(P.Convolution,), inputs="filter diff rin rout src?"),
     Op("RegionRestrictedConvolutionBackwardFilter", "backward", "", params=(P.Convolution,), inputs="src diff rin rout filter"),
     Op("Images2NeibsBackward", "backward", "", params=(P.Images2Neibs,), inputs="diff src"),
     Op("SlidingWindowTransposeBackward", "backward", "", params=(P.SlidingWindowTranspose,), inputs="diff src"),

@@ -7,6 +7,7 @@ Where kernels.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from .. import params as P
 from ..dtypes import Array, DType, plain
 from ..graph import Opr
 from .registry import Call, Shape, ShapeCall, kernel
-from .shape import MAX_NDIM, c_cast, count, first_input, known_value, target_shape
+from .shape import MAX_NDIM, c_cast, first_input, known_value, target_shape
 
 __all__: list[str] = []
 
@@ -154,7 +155,7 @@ def linspace(c: Call, start: Array, stop: Array, num: Array) -> Array:
     if start.shape != (1,) or stop.shape != (1,):
         raise ValueError(f"start and stop must be scalars, found {list(start.shape)}, {list(stop.shape)}")
     shape = target_shape(num)
-    n = count(shape)
+    n = prod(shape)
     first, last = float(start[0]), float(stop[0])
     step = (last - first) / max(n - 1 if c.get(P.Linspace).endpoint else n, 1)
     return (first + np.arange(n) * step).astype(np.float32).reshape(shape)

@@ -7,6 +7,7 @@ float32 and rounded where MegEngine stores them; variances are biased, statistic
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import prod
 
 import numpy as np
 
@@ -51,7 +52,7 @@ def _softmax_shape(s: ShapeCall) -> Sequence[Shape | None]:
 
 
 def _softmax_flops(opr: Opr, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> int:
-    return 5 * int(np.prod(outputs[0], dtype=object))
+    return 5 * prod(outputs[0])
 
 
 @kernel("Softmax", dtype=_softmax_dtype, shape=_softmax_shape, flops=_softmax_flops)
@@ -142,7 +143,7 @@ def _affine_shapes(affine: bool, given: Sequence[Shape | None], want: Shape) -> 
 
 
 def _norm_flops(opr: Opr, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> int:
-    return 8 * int(np.prod(outputs[0], dtype=object))
+    return 8 * prod(outputs[0])
 
 
 def _layer_shape(s: ShapeCall) -> Sequence[Shape | None]:
@@ -158,7 +159,7 @@ def _layer_split(p: LayerNorm, shape: Shape) -> int:
             f"normalized_dim {p.normalized_dim} must be at least 1 and below the {len(shape)} dimensions of the input"
         )
     rest = len(shape) - p.normalized_dim
-    size = int(np.prod(shape[rest:], dtype=object))
+    size = prod(shape[rest:])
     if p.normalized_size != size:
         raise ValueError(
             f"normalized_size is {p.normalized_size}, the last dimensions {list(shape[rest:])} hold {size}"
@@ -178,7 +179,7 @@ def layer_norm(c: Call, x: Array, *affine: Array) -> tuple[Array, Array, Array]:
     _affine_shapes(p.affine, [a.shape for a in affine], x.shape[rest:])
     dtype = c.inputs[0]
     outer = x.shape[:rest]
-    rows = x.reshape(int(np.prod(outer)), -1 if x.size else p.normalized_size)
+    rows = x.reshape(prod(outer), -1 if x.size else p.normalized_size)
     flat = [a.reshape(-1) for a in affine] if p.affine else []
     mean, rstd = (np.empty(len(rows), np.float32) for _ in range(2))
     if dtype.name == "Float32":
@@ -252,7 +253,7 @@ def general_norm(c: Call, x: Array, *affine: Array) -> tuple[Array, Array, Array
     before, normalized, after = _general_split(p, x.shape)
     _affine_shapes(p.affine, [a.shape for a in affine], normalized)
     dtype = c.inputs[0]
-    a, b, n = (int(np.prod(s)) for s in (before, normalized, after))
+    a, b, n = (prod(s) for s in (before, normalized, after))
     cube = x.reshape(a, b, n).astype(np.float32, copy=False)
     mean = (cube.sum(1, dtype=np.float64) / np.float64(b)).astype(np.float32)
     var = np.abs((cube * cube).sum(1, dtype=np.float64) / np.float64(b) - mean * mean)
@@ -384,7 +385,7 @@ def batch_norm(c: Call, x: Array, scale: Array, bias: Array, *running: Array) ->
         y = wide - mean
     else:
         axes = tuple(i for i in range(4) if scale.shape[i] == 1)
-        count = int(np.prod([x.shape[i] for i in axes]))
+        count = prod([x.shape[i] for i in axes])
         mean = rounded(wide.sum(axes, keepdims=True) / np.float32(count), dtype)
         y = wide - mean
         var = np.square(y).sum(axes, keepdims=True) / np.float32(count)
@@ -425,7 +426,7 @@ def _lrn_shape(s: ShapeCall) -> Sequence[Shape | None]:
 
 def _lrn_flops(opr: Opr, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> int:
     window = min(opr.get(LRN).n, 2 * inputs[0][1])
-    return (2 * window + 4) * int(np.prod(outputs[0], dtype=object))
+    return (2 * window + 4) * prod(outputs[0])
 
 
 @kernel("LRN", dtype=_lrn_dtype, shape=_lrn_shape, flops=_lrn_flops)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -278,16 +279,9 @@ def _shape(s: ShapeCall) -> Sequence[Shape | None]:
     return (_replace(shape, axes, [w.out for w in windows]),)
 
 
-def _count(shape: Shape) -> int:
-    n = 1
-    for v in shape:
-        n *= v
-    return n
-
-
 def _flops(opr: Opr, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> int:
     p = opr.get(Pooling)
-    return _count(outputs[0]) * p.window_h * p.window_w
+    return prod(outputs[0]) * p.window_h * p.window_w
 
 
 @kernel("PoolingV1", dtype=_dtype, shape=_shape, flops=_flops)
@@ -348,7 +342,7 @@ def _adaptive_flops(opr: Opr, inputs: Sequence[Shape], outputs: Sequence[Shape])
     for axis in (h, w):
         size, out = inputs[0][axis], outputs[0][axis]
         area *= size - (out - 1) * (size // out)
-    return _count(outputs[0]) * area
+    return prod(outputs[0]) * area
 
 
 @kernel("AdaptivePoolingV1", dtype=_dtype, shape=_adaptive_shape, flops=_adaptive_flops)

@@ -26,6 +26,7 @@ from .catalog import CATALOG
 from .op import Trait
 
 __all__ = [
+    "WITHOUT_KERNEL",
     "Call",
     "DTypeRule",
     "Finish",
@@ -176,6 +177,13 @@ def no_flops(opr: Opr, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> int
     return 0
 
 
+WITHOUT_KERNEL = {
+    "backward": "it computes gradients, which inference does not need",
+    "control_flow": "MegEngine's own open-source code can neither dump nor load it",
+    "training": "it stands for a gradient while a graph is made",
+    "vendor": "it runs only inside its vendor's runtime or a private plug-in",
+}
+"""Why an operator of a category has no kernel."""
 _IMPLS: dict[str, OpImpl] = {}
 K = TypeVar("K", bound=Kernel)
 
@@ -219,9 +227,5 @@ def implementation(name: str) -> OpImpl:
         import_module(f"{__package__}.{op.family}")
         if name in _IMPLS:
             return _IMPLS[name]
-    why = {
-        "vendor": "it runs only inside its vendor's runtime or a private plug-in",
-        "backward": "it computes gradients, which inference does not need",
-        "control_flow": "MegEngine's own open-source code can neither dump nor load it",
-    }.get(op.category, "it has no numpy kernel")
+    why = WITHOUT_KERNEL.get(op.category, "it has no numpy kernel")
     raise UnsupportedError(f"operator {name} cannot be executed: {why}")

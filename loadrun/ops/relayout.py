@@ -14,7 +14,7 @@ from ..graph import Opr
 from ..params import RelayoutMode as M
 from .registry import Call, Shape, ShapeCall, kernel
 
-__all__: list[str] = []
+__all__ = ["RelayoutPlan", "relayout_plan"]
 
 
 @dataclass(frozen=True)
@@ -252,3 +252,68 @@ def relayout(c: Call, x: Array) -> Array:
         parts = result.reshape(n, p.group, channels // p.group, h, w)
         result = parts[:, :, : shape[1] // p.group]
     return _convert(np.ascontiguousarray(result).reshape(shape), source, target)
+
+
+@dataclass(frozen=True)
+class RelayoutPlan:
+    """What a relayout does to a shape, for whoever expresses it in other operators.
+
+    Attributes:
+        groups: how many groups of channels are packed each on its own; they are counted as samples.
+        order: axes in the order in which they are merged; owner, the merged axis of each (-1 for axes of size 1).
+        plain, padded: sizes of the merged axes, before and after padding with `fill`.
+        parts: each padded axis, whole or as packs and their size.
+        target: letters of the result's axes; final, their order among the parts.
+        shape: the result's shape before channels are cut.
+        cut: groups, channels to keep and channels there are, or empty.
+    """
+
+    groups: int
+    order: tuple[int, ...]
+    owner: tuple[int, ...]
+    plain: Shape
+    padded: Shape
+    parts: tuple[Shape, ...]
+    target: str
+    final: tuple[int, ...]
+    shape: Shape
+    fill: int
+    cut: tuple[int, ...]
+
+
+def relayout_plan(p: P.RelayoutFormat, shape: Shape, source: DType, target: DType) -> RelayoutPlan:
+    """The steps of a relayout of data of a shape.
+
+    Raises:
+        ValueError: a shape that does not fit the mode.
+
+    >>> plan = relayout_plan(P.RelayoutFormat(mode=M.NCHW_NCHW4), (1, 6, 2, 2), DType("Int8"), DType("Int8"))
+    >>> plan.padded, plan.parts[1], plan.shape
+    ((1, 8, 2, 2), (2, 4), (1, 2, 2, 2, 4))
+    """
+    want = _target(p, shape)
+    plan, groups = _grouped_plan(p, shape)
+    mode = next(m for m in _MODES[p.mode] if len(m.source) == len(shape))
+    names = [a for a in mode.source if a.isupper()]
+    letters = [mode.source[i].upper() for i in plan.order]
+    owner = tuple(names.index(a) if a in names else -1 for a in letters)
+    packed = {a.upper() for a in mode.target if a.islower()}
+    parts = tuple(
+        (n // mode.pack, mode.pack) if a in packed else (n,) for a, n in zip(names, plan.padded, strict=True)
+    )
+    cut: tuple[int, ...] = ()
+    if p.mode in _CUT and want != plan.shape:
+        cut = (p.group, want[1], plan.shape[1])
+    return RelayoutPlan(
+        groups,
+        plan.order,
+        owner,
+        plan.plain,
+        plan.padded,
+        parts,
+        mode.target,
+        plan.final,
+        plan.shape,
+        _fill(p, source, target),
+        cut,
+    )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import TypeVar
 
 import numpy as np
@@ -16,7 +17,7 @@ from .. import params as P
 from ..dtypes import Array, DType, plain
 from ..graph import Opr
 from .registry import Call, Shape, ShapeCall, kernel, same_shape
-from .shape import count, known_value, target_shape
+from .shape import known_value, target_shape
 
 __all__ = ["Draw", "Stream", "drawing_from"]
 
@@ -126,7 +127,7 @@ def gaussian(c: Call, shape: Array) -> Array:
 
 
 def _paired(a: Shape, b: Shape) -> Shape:
-    if count(a) != count(b):
+    if prod(a) != prod(b):
         raise ValueError(f"the inputs must have as many elements as each other, found {list(a)}, {list(b)}")
     return a
 
@@ -192,9 +193,9 @@ def permutation(c: Call, shape: Array) -> Array:
     """
     want = target_shape(shape)
     dtype = c.outputs[0].np
-    if dtype.kind == "i" and count(want) >= np.iinfo(dtype).max - 1:
-        raise ValueError(f"{count(want)} numbers do not fit into {c.outputs[0]}")
-    return _sample(c, _generator(c).permutation(count(want)), want)
+    if dtype.kind == "i" and prod(want) >= np.iinfo(dtype).max - 1:
+        raise ValueError(f"{prod(want)} numbers do not fit into {c.outputs[0]}")
+    return _sample(c, _generator(c).permutation(prod(want)), want)
 
 
 def _shuffle_dtype(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
@@ -262,7 +263,7 @@ def _dropout_dtype(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
 
 
 def _dropout_shape(s: ShapeCall) -> Sequence[Shape | None]:
-    return (s.shape(0), (count(s.shape(0)),))
+    return (s.shape(0), (prod(s.shape(0)),))
 
 
 @kernel("Dropout", dtype=_dropout_dtype, shape=_dropout_shape)

@@ -7,6 +7,7 @@ computed in float32 and rounded after each operation; matrix products are summed
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import prod
 from typing import NamedTuple
 
 import numpy as np
@@ -95,7 +96,7 @@ def _cell_check(shapes: Sequence[Shape], gates: int) -> None:
             f"weights must be {list(wants[0])} and {list(wants[1])}, found {list(w_ih)} and {list(w_hh)}"
         )
     for b in (b_ih, b_hh):
-        if int(np.prod(b, dtype=object)) != gates * hidden or b[-1:] != (gates * hidden,):
+        if prod(b) != gates * hidden or b[-1:] != (gates * hidden,):
             raise ValueError(f"biases must have {gates * hidden} elements, found {list(b)}")
     if shapes[6:] and shapes[6] != h:
         raise ValueError(
@@ -116,7 +117,7 @@ def _rnn_cell_shape(s: ShapeCall) -> Sequence[Shape | None]:
 
 
 def _cell_flops(opr: Opr, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> int:
-    return 2 * inputs[0][0] * int(np.prod(inputs[1], dtype=object) + np.prod(inputs[4], dtype=object))
+    return 2 * inputs[0][0] * (prod(inputs[1]) + prod(inputs[4]))
 
 
 @kernel("RNNCellForward", dtype=_dtypes, shape=_rnn_cell_shape, flops=_cell_flops)
@@ -172,7 +173,7 @@ def _stack_check(p: RNN | LSTM, shapes: Sequence[Shape], gates: int) -> None:
     rows = directions * (x[2] + p.hidden_size)
     rows += (p.num_layers - 1) * directions * (directions + 1) * p.hidden_size
     rows += 2 * directions * p.num_layers if p.bias else 0
-    found = int(np.prod(weights, dtype=object))
+    found = prod(weights)
     if found != rows * gates * p.hidden_size:
         raise ValueError(
             f"the weights must have {rows * gates * p.hidden_size} elements, found {found} {list(weights)}"
@@ -188,7 +189,7 @@ def _split(p: RNN | LSTM, flat: Array, size: int, gates: int) -> list[_Weights]:
 
     def take(*shape: int) -> Array:
         nonlocal at
-        part = flat[at : at + int(np.prod(shape))].reshape(shape)
+        part = flat[at : at + prod(shape)].reshape(shape)
         at += part.size
         return part
 
@@ -226,7 +227,7 @@ def _run_stack(c: Call, p: RNN | LSTM, gates: int, ins: Sequence[Array], step: S
     last = [np.empty(s.shape, np.float32) for s in states]
     reserve = np.zeros(_reserve_size(p, x.shape, len(states), dtype), x.dtype)
     steps = (len(cells), length, len(states), batch, hidden)
-    kept = reserve[: int(np.prod(steps))].reshape(steps)
+    kept = reserve[: prod(steps)].reshape(steps)
     layer = x.astype(np.float32, copy=False)
     for first in range(0, len(cells), directions):
         out = np.empty((length, batch, directions * hidden), np.float32)
@@ -255,7 +256,7 @@ def _run_stack(c: Call, p: RNN | LSTM, gates: int, ins: Sequence[Array], step: S
 
 
 def _stack_flops(opr: Opr, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> int:
-    return 2 * inputs[0][0] * inputs[0][1] * int(np.prod(inputs[-1], dtype=object))
+    return 2 * inputs[0][0] * inputs[0][1] * prod(inputs[-1])
 
 
 def _rnn_shape(s: ShapeCall) -> Sequence[Shape | None]:

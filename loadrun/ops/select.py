@@ -8,6 +8,7 @@ Their order of NaN is accidental (``std::sort`` on a relation that is no order);
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from .. import params as P
 from ..dtypes import Array, DType, plain
 from ..graph import Opr
 from .registry import Call, FlopsRule, Shape, ShapeCall, kernel
-from .shape import c_cast, count, known_value, scalar
+from .shape import c_cast, known_value, scalar
 
 __all__: list[str] = []
 
@@ -30,12 +31,12 @@ def _value_and_int32(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
 
 
 def _one_an_element(opr: Opr, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> int:
-    return count(inputs[0])
+    return prod(inputs[0])
 
 
 def _sorting(opr: Opr, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> int:
     rows = inputs[0]
-    return count(rows) * max(1, rows[-1].bit_length())
+    return prod(rows) * max(1, rows[-1].bit_length())
 
 
 _ONE: FlopsRule = _one_an_element

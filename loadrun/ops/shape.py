@@ -7,6 +7,7 @@ express them.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -78,14 +79,6 @@ def axis_of(axis: int, ndim: int) -> int:
     if not -ndim <= axis < ndim:
         raise ValueError(f"there is no axis {axis} in a tensor of {ndim} dimensions")
     return axis % ndim
-
-
-def count(shape: Shape) -> int:
-    """Number of elements, as an unbounded integer."""
-    total = 1
-    for n in shape:
-        total *= n
-    return total
 
 
 def first_input(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
@@ -161,15 +154,15 @@ def _reshape_target(opr: Opr, shape: Shape, target: Array) -> Shape:
     else:
         axis = axis_of(axis, target.size)
         given = target_shape(target, axis)
-        rest = count(given[:axis] + given[axis + 1 :])
-        if not rest or count(shape) % rest:
+        rest = prod(given[:axis] + given[axis + 1 :])
+        if not rest or prod(shape) % rest:
             raise ValueError(
                 f"cannot reshape {list(shape)} to {list(given)} with dimension {axis} following from the others"
             )
-        want = (*given[:axis], count(shape) // rest, *given[axis + 1 :])
-    if count(want) != count(shape):
+        want = (*given[:axis], prod(shape) // rest, *given[axis + 1 :])
+    if prod(want) != prod(shape):
         raise ValueError(
-            f"cannot reshape {list(shape)} ({count(shape)} elements) to {list(want)} ({count(want)} elements)"
+            f"cannot reshape {list(shape)} ({prod(shape)} elements) to {list(want)} ({prod(want)} elements)"
         )
     return want
 

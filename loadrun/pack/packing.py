@@ -37,6 +37,7 @@ class Packer:
         replace: drop the testcases that are there.
         engine: name of the engine that computes the outputs.
         seed: seed of the model's random operators.
+        recorder: makes what captures testcases of the model, in place of running it on `engine`.
         reasons: why the outputs have these tolerances, for the record.
         policies: what outputs must fulfil besides, by name, all others under the empty name; they go into the record.
         loosen: whether checks may let more through than before.
@@ -58,6 +59,7 @@ class Packer:
         replace: bool = False,
         engine: str = "reference",
         seed: int = 0,
+        recorder: Callable[[Bundle], Recorder] | None = None,
         reasons: Mapping[str, str] | None = None,
         policies: Mapping[str, Policy] | None = None,
         loosen: bool = False,
@@ -85,7 +87,8 @@ class Packer:
         if not isinstance(maxerr, Mapping):
             names = names or [""]
         tolerances(maxerr if maxerr is not None else {}, names)
-        self.recorder = None if no_assert else Recorder(Bundle(self.model), engine, seed=seed)
+        make = recorder or (lambda model: Recorder(model, engine, seed=seed))
+        self.recorder = None if no_assert else make(Bundle(self.model))
         self.about = {"provenance": self.recorder.provenance if self.recorder else provenance("none", seed)}
         self.unchecked: list[str] = []
         self.watch = Watch({}, self.policies)

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
-import shutil
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +14,9 @@ from ..dtypes import Array, DType
 from ..dump import save
 from ..dump.record import graph_digest, header, lines, tensor_digest
 from ..errors import LoadRunError, UsageError
+from ..files import Names, new_folder
 from ..inputspec import InputSpec, Part, PathSource
+from ..plain import plain
 from ..rewrite.copies import bare
 from ..testcase import EXPECT, Bundle
 
@@ -89,18 +88,10 @@ def unpack(bundle: Bundle, folder: str | os.PathLike[str]) -> list[str]:
     target = Path(folder)
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise UsageError(f"{target} is there already; unpack needs a new or empty folder")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    made = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent))
-    try:
+    with new_folder(target) as made:
         save(bare(bundle), made / "model.mge")
         _testcases(bundle, made)
-        names = sorted(p.name for p in made.iterdir())
-        made.chmod(0o755)
-        os.replace(made, target)
-    except BaseException:
-        shutil.rmtree(made, ignore_errors=True)
-        raise
-    return names
+        return sorted(p.name for p in made.iterdir())
 
 
 def _testcases(bundle: Bundle, folder: Path) -> None:
@@ -112,13 +103,13 @@ def _testcases(bundle: Bundle, folder: Path) -> None:
     }
     with (
         (folder / "testcases.json").open("w", encoding="ascii") as index,
-        (folder / "inputs.txt").open("w", encoding="utf-8") as inputs,
+        (folder / "inputs.txt").open("w", encoding="utf-8", errors="surrogateescape") as inputs,
     ):
-        index.write(json.dumps(about, indent=1)[:-2] + ',\n "testcases": [')
+        index.write(json.dumps(plain(about), indent=1, allow_nan=False)[:-2] + ',\n "testcases": [')
         for i in range(len(bundle.testcases)):
             case = bundle.testcases[i]
             values = _values(case.arrays, case.dtypes, folder, str(i))
-            index.write(("," if i else "") + "\n  " + json.dumps(values))
+            index.write(("," if i else "") + "\n  " + json.dumps(plain(values), allow_nan=False))
             parts = [
                 Part(name, PathSource(str(v["file"])))
                 for name, v in values.items()
@@ -133,11 +124,9 @@ def _values(
 ) -> dict[str, dict[str, object]]:
     (folder / case).mkdir()
     found: dict[str, dict[str, object]] = {}
-    used: set[str] = set()
+    names = Names(plain=True)
     for name, array in arrays.items():
-        stem = re.sub(r"[^\w.+-]", "_", name.replace(EXPECT, ".expect"), flags=re.A)[:100] or "value"
-        file = stem if stem.lower() not in used else f"{stem}_{len(used)}"
-        used.add(file.lower())
+        file = names.file(name.replace(EXPECT, ".expect"))
         np.save(folder / case / f"{file}.npy", array, allow_pickle=False)
         found[name] = {"file": f"{case}/{file}.npy", "dtype": str(dtypes[name]), "shape": list(array.shape)}
     return found

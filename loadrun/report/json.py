@@ -3,39 +3,16 @@
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Mapping, Sequence
-from dataclasses import fields, is_dataclass
 from typing import Any, TextIO
 
 from ..bench import Timing
+from ..plain import plain
 from ..runner import FileResult, OutputResult, Result
 
-__all__ = ["VERSION", "Writer", "dumps", "plain"]
+__all__ = ["VERSION", "Writer", "dumps"]
 
 VERSION = 1
 """Version of the layout; it grows when a field changes its meaning or goes away."""
-
-
-def plain(value: Any) -> Any:
-    """Data that JSON can hold: non-finite floats become the strings "nan", "inf" and "-inf".
-
-    >>> plain({"a": (1, float("nan"))})
-    {'a': [1, 'nan']}
-    """
-    if isinstance(value, (str, bool, int)) or value is None:
-        return value
-    if isinstance(value, float):
-        return value if math.isfinite(value) else str(value)
-    if isinstance(value, Mapping):
-        return {str(k): plain(v) for k, v in value.items()}
-    if isinstance(value, Sequence):
-        return [plain(v) for v in value]
-    if is_dataclass(value):
-        return {f.name: plain(getattr(value, f.name)) for f in fields(value)}
-    if hasattr(value, "item"):
-        return plain(value.item())
-    raise TypeError(f"{type(value).__name__} has no JSON form")
 
 
 def dumps(data: Any) -> str:

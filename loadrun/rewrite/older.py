@@ -21,6 +21,7 @@ from ..params import ElemwiseMode as M
 from ..params import ElemwiseMultiTypeMode as Multi
 from ..params import Record, ReduceMode
 from .copies import subgraph
+from .guards import guarded
 
 __all__ = ["for_older", "newer"]
 
@@ -85,7 +86,7 @@ def for_older(graph: Graph, format: str = "FBS_V2") -> Graph:
             added.priority = opr.priority
         return out
 
-    return subgraph(graph, graph.outputs, everything=True, convert=convert)[0]
+    return guarded(subgraph(graph, graph.outputs, everything=True, convert=convert)[0])
 
 
 def _ranks(graph: Graph) -> dict[int, int]:

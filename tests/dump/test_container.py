@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import io
+import os
 import pickle
 import struct
 from pathlib import Path
@@ -252,7 +253,19 @@ def test_name_that_is_not_utf8(fmt: str) -> None:
     data = dump_bytes(model(), format=fmt)
     broken = data.replace(b"\1\0\0\0y\0", b"\1\0\0\0\xff\0")
     assert broken != data
-    assert loads(broken).graph.outputs[0].name == "\\xff"
+    graph = loads(broken).graph
+    assert ascii(graph.outputs[0].name) == r"'\udcff'"
+    assert dump_bytes(graph, format=fmt) == broken
+
+
+def test_inputs_that_are_not_utf8_keep_the_order_of_their_bytes() -> None:
+    """Testcases store tensors in the order of the names' bytes, and 0xff comes behind every letter."""
+    graph = Graph()
+    for name in ("\udcff", "z", "\udcc3\udcc3", "é"):
+        graph.add("Host2DeviceCopy", Host2DeviceCopy(), names=[name], tensors=[Tensor(F32, (1,), name)])
+    graph.outputs = graph.oprs[0].outputs
+    found = [v.name or "" for v in loads(dump_bytes(graph)).graph.inputs]
+    assert [os.fsencode(n) for n in found] == [b"z", b"\xc3\xa9", b"\xc3\xc3", b"\xff"]
 
 
 @pytest.mark.parametrize("kind", ["SharedDeviceTensorWithFormat", "MultipleDeviceTensorWithFormatHolder"])

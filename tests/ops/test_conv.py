@@ -20,12 +20,12 @@ from loadrun.ops.conv import volume as conv_volume
 from loadrun.ops.conv.finish import Requantize
 from loadrun.ops.conv.geometry import geometry
 from loadrun.ops.conv.layout import filter_packing, from_plain, input_packing, output_packing, to_plain
-from loadrun.ops.conv.plain import conv_plain, deconv_plain
 from loadrun.ops.conv.steps import rounding
 from loadrun.ops.numeric.half import round_half
 from loadrun.ops.numeric.parallel import blas_serial
 from loadrun.ops.registry import Call, ShapeCall, implementation
 from loadrun.params import Format, NonlineMode, Sparse
+from tests.support.conv_plain import conv_plain, deconv_plain
 
 F32, S8 = DType("Float32"), DType("QuantizedS8", 0.5)
 RNG = np.random.default_rng(7)

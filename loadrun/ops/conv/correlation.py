@@ -14,7 +14,7 @@ from ...params import Correlation, FormatV0
 from ..numeric.half import round_half
 from ..registry import Call, Shape, ShapeCall, kernel
 
-__all__: list[str] = []
+__all__ = ["CorrelationPlan", "correlation_plan"]
 
 _LIMIT = 1 << 15
 _KERNEL = 1 << 10
@@ -22,7 +22,9 @@ _KERNEL = 1 << 10
 
 
 @dataclass(frozen=True)
-class _Plan:
+class CorrelationPlan:
+    """Sizes of a correlation: the output's, the kernel's radius, and how many displacements to each side."""
+
     height: int
     width: int
     radius: int
@@ -30,10 +32,19 @@ class _Plan:
 
     @property
     def channels(self) -> int:
+        """Displacements, each of which gives a channel."""
         return (2 * self.grid + 1) ** 2
 
 
-def _plan(p: Correlation, a: Shape, b: Shape) -> _Plan:
+def correlation_plan(p: Correlation, a: Shape, b: Shape) -> CorrelationPlan:
+    """The sizes for two feature maps.
+
+    Raises:
+        ValueError: shapes or parameters that do not fit.
+
+    >>> correlation_plan(Correlation(max_displacement=2, pad_size=2), (1, 3, 8, 8), (1, 3, 8, 8)).channels
+    25
+    """
     if p.format != FormatV0.NCHW:
         raise ValueError(f"correlation takes format NCHW only, found {FormatV0(p.format).name}")
     if len(a) != 4 or a != b:
@@ -56,7 +67,7 @@ def _plan(p: Correlation, a: Shape, b: Shape) -> _Plan:
             f"and kernel {p.kernel_size}"
         )
     height, width = (math.ceil(np.float32(n) / np.float32(p.stride1)) for n in room)
-    return _Plan(height, width, radius, p.max_displacement // p.stride2)
+    return CorrelationPlan(height, width, radius, p.max_displacement // p.stride2)
 
 
 def _dtype(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
@@ -68,7 +79,7 @@ def _dtype(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
 
 def _shape(s: ShapeCall) -> Sequence[Shape | None]:
     a = s.shape(0)
-    plan = _plan(s.get(Correlation), a, s.shape(1))
+    plan = correlation_plan(s.get(Correlation), a, s.shape(1))
     return ((a[0], plan.channels, plan.height, plan.width),)
 
 
@@ -105,7 +116,7 @@ def correlation(c: Call, a: Array, b: Array) -> Array:
     outermost. Semantics of MegEngine's dnn naive Correlation; sums are float32.
     """
     p = c.get(Correlation)
-    plan = _plan(p, a.shape, b.shape)
+    plan = correlation_plan(p, a.shape, b.shape)
     n, channels = a.shape[:2]
     # Positions of all kernel taps, each once; the first tap of output 0 is the origin.
     taps = np.arange(2 * plan.radius + 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 
 from ..registry import Shape
 
@@ -40,18 +41,12 @@ class Geometry:
     @property
     def taps(self) -> int:
         """Filter taps over all spatial axes."""
-        n = 1
-        for k in self.kernel:
-            n *= k
-        return n
+        return prod(self.kernel)
 
     @property
     def points(self) -> int:
         """Output positions of one channel."""
-        n = 1
-        for k in self.out:
-            n *= k
-        return n
+        return prod(self.out)
 
     @property
     def pointwise(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import product
+from math import prod
 
 import numpy as np
 
@@ -83,11 +84,7 @@ def _local_shape(s: ShapeCall) -> Sequence[Shape | None]:
 
 def _per_position(opr: Opr, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> int:
     """A multiply-add per filter element (and spatial cell it serves) and sample."""
-    w = inputs[1]
-    n = 2 * inputs[0][0]
-    for size in w:
-        n *= size
-    return n
+    return 2 * inputs[0][0] * prod(inputs[1])
 
 
 @kernel(
@@ -379,3 +376,60 @@ def mask_conv(c: Call, x: Array, w: Array, mask: Array) -> Array:
     out = conv_fast(x, np.require(filters, np.float32, ["C", "A"]), geo)
     out[:, :, mask == 0] = 0
     return out
+
+
+def _region_backward_geometry(p: P.Convolution, w: Shape, diff: Shape, rin: Shape, rout: Shape) -> Geometry:
+    if len(rin) != 3 or len(diff) != 4:
+        raise ValueError(f"the result has 4 axes and regions 3, found {list(diff)} and {list(rin)}")
+    channels = w[2] * w[0] if p.sparse == P.Sparse.GROUP and len(w) == 5 else w[1]
+    geo = _region_geometry(p, (rin[0], channels, *rin[1:]), w, rin, rout)
+    if diff != (rin[0], geo.channels, *geo.out):
+        raise ValueError(f"the gradient must be {[rin[0], geo.channels, *geo.out]}, found {list(diff)}")
+    return geo
+
+
+def _region_backward_dtype(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
+    w, diff, rin, rout, *_ = inputs
+    return _region_dtype(opr, (diff, w, rin, rout))
+
+
+def _region_backward_shape(s: ShapeCall) -> Sequence[Shape | None]:
+    rin = s.shape(2)
+    geo = _region_backward_geometry(s.get(P.Convolution), s.shape(0), s.shape(1), rin, s.shape(3))
+    return ((rin[0], geo.groups * geo.icg, *geo.size),)
+
+
+def _region_backward_flops(opr: Opr, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> int:
+    geo = _region_backward_geometry(opr.get(P.Convolution), *inputs[:4])
+    return 2 * inputs[1][0] * geo.channels * geo.points * geo.taps * geo.icg
+
+
+@kernel(
+    "RegionRestrictedConvolutionBackwardData",
+    dtype=_region_backward_dtype,
+    shape=_region_backward_shape,
+    flops=_region_backward_flops,
+)
+def region_restricted_backward(
+    c: Call, w: Array, diff: Array, rin: Array, rout: Array, *like: Array
+) -> Array:
+    """The gradient of `region_restricted_conv` by its data: every output spreads to the inputs of its own region.
+
+    Semantics of MegEngine's dnn naive kernel, which fails for float16; here those gradients are summed in float32 and
+    rounded once.
+    """
+    p = c.get(P.Convolution)
+    geo = _region_backward_geometry(p, w.shape, diff.shape, rin.shape, rout.shape)
+    n, kernel_ = len(rin), geo.kernel
+    rows, cols = _axis_taps(geo)
+    out = np.zeros((n, geo.groups, geo.icg, *geo.size), np.float32)
+    given = diff.astype(np.float32, copy=False).reshape(n, geo.groups, geo.ocg, geo.points)
+    taps = w.astype(np.float32, copy=False).reshape(geo.groups, geo.ocg, geo.icg, *kernel_)
+    for (ky, ty, fy), (kx, tx, fx) in product(rows, list(cols)):
+        at = (kernel_[0] - 1 - ky, kernel_[1] - 1 - kx) if p.mode == P.ConvMode.CONVOLUTION else (ky, kx)
+        spread = np.matmul(taps[..., at[0], at[1]].swapaxes(1, 2), given)
+        spread = spread.reshape(n, geo.groups, geo.icg, *geo.out)[..., ty, tx]
+        same = (rin[:, fy, fx] == rout[:, ty, tx])[:, None, None]
+        out[..., fy, fx] += np.where(same, spread, np.float32(0))
+    out = out.reshape(n, -1, *geo.size)
+    return round_half(out) if c.outputs[0].name == "Float16" else out

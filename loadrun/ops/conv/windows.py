@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import product
+from math import prod
 
 import numpy as np
 
@@ -126,10 +127,7 @@ def _transpose_shape(s: ShapeCall) -> Sequence[Shape | None]:
 
 
 def _transpose_flops(opr: Opr, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> int:
-    n = 1
-    for size in inputs[0]:
-        n *= size
-    return n
+    return prod(inputs[0])
 
 
 @kernel("SlidingWindowTranspose", dtype=_plain_dtype, shape=_transpose_shape, flops=_transpose_flops)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -41,25 +41,6 @@ _BOOL: dict[M, _Compare] = {
 }
 
 _INT = "an integer type"
-_FIXED: dict[M, tuple[tuple[str, ...], str]] = {
-    M.FUSE_MUL_ADD3_INT16x32x32x32: (("Int16", "Int32", "Int32"), "Int32"),
-    M.FUSE_MUL_ADD3_IXxF32xF32xI8: ((_INT, "Float32", "Float32"), "Int8"),
-    M.ROUND_SHR_SATURATE_IXxI8xI8: ((_INT, "Int8"), "Int8"),
-    M.ROUND_SHR_SATURATE_IXxI8xI16: ((_INT, "Int8"), "Int16"),
-    M.FUSE_ADD_RMULH_ROUND_SHR_SATURATE_INT16x16x16x8: (
-        ("Int16", "Int16", "Int16", "Int8", "Int8", "Int8"),
-        "Int8",
-    ),
-    M.FUSE_ADD_RMULH_ROUND_SHR_SATURATE_INT32x32x32x8: (
-        ("Int32", "Int32", "Int32", "Int8", "Int8", "Int8"),
-        "Int8",
-    ),
-    M.FUSE_MUL_ADD3_INT16xF32xF32xF32: (("Int16", "Float32", "Float32"), "Float32"),
-    M.MUL_INT16xF32xF32: (("Int16", "Float32"), "Float32"),
-    M.FUSE_MUL_ADD3_UINT8xF32xF32xF32: (("Uint8", "Float32", "Float32"), "Float32"),
-}
-"""Modes of fixed types: the inputs' and the output's."""
-
 _INTEGERS = ("Int8", "Int16", "Int32", "Uint8", "Uint16")
 
 
@@ -74,7 +55,7 @@ def _count(mode: M) -> int:
         return ARITY[_QUANTIZED[mode]]
     if mode in _BOOL:
         return 1 if mode in (M.ISNAN, M.ISINF) else 2
-    return len(_FIXED[mode][0])
+    return len(_FIXED[mode].inputs)
 
 
 def _dtype(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
@@ -83,7 +64,7 @@ def _dtype(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
         raise ValueError(f"{mode.name} takes {_count(mode)} inputs, found {len(inputs)}")
     want = opr.output_dtype
     if mode in _FIXED:
-        names, out = _FIXED[mode]
+        names, out, _ = _FIXED[mode]
         for name, t in zip(names, inputs, strict=True):
             if t.name != name and not (name is _INT and t.name in _INTEGERS):
                 raise ValueError(f"{mode.name} takes {', '.join(names)}, found {', '.join(map(str, inputs))}")
@@ -128,7 +109,7 @@ def elemwise_multi_type(c: Call, *xs: Array) -> Array:
             common = promote(c.inputs)
             xs = tuple(convert(x, t, common) for x, t in zip(xs, c.inputs, strict=True))
         return np.asarray(_BOOL[mode](*xs))
-    result = _fixed(mode, xs, out.np)
+    result = _FIXED[mode].func(*xs, out.np)
     return result if result.shape == shape else np.broadcast_to(result, shape)
 
 
@@ -190,28 +171,6 @@ def _quantized(c: Call, mode: ElemwiseMode, xs: Sequence[Array], shape: Shape) -
     return out
 
 
-def _fixed(mode: M, xs: Sequence[Array], want: np.dtype[Any]) -> Array:
-    if mode is M.FUSE_MUL_ADD3_INT16x32x32x32:
-        x, k, b = xs
-        return np.asarray(x.astype(np.int32) * k + b)
-    if mode is M.FUSE_MUL_ADD3_IXxF32xF32xI8:
-        x, k, b = xs
-        real = np.rint(x.astype(np.float32) * k + b)
-        return np.minimum(np.fmax(real, np.float32(-128)), np.float32(127)).astype(np.int8)
-    if mode in (M.ROUND_SHR_SATURATE_IXxI8xI8, M.ROUND_SHR_SATURATE_IXxI8xI16):
-        return _round_shr(xs[0], xs[1], want)
-    if mode is M.MUL_INT16xF32xF32:
-        return np.asarray(xs[0].astype(np.float32) * xs[1])
-    if mode in (M.FUSE_MUL_ADD3_INT16xF32xF32xF32, M.FUSE_MUL_ADD3_UINT8xF32xF32xF32):
-        x, k, b = xs
-        return np.asarray(x.astype(np.float32) * k + b)
-    x, b, multiplier, shift, low, high = xs
-    total = np.asarray(x + b)
-    scaled = np.empty(broadcast([total.shape, multiplier.shape]), x.dtype)
-    rmulh(scaled, total, multiplier)
-    return np.maximum(np.minimum(_round_shr(scaled, shift, want), high), low)
-
-
 def _round_shr(x: Array, shift: Array, want: np.dtype[Any]) -> Array:
     """``x / 2^shift`` rounded half away from zero, in the arithmetic of the type of `x`, saturated to `want`."""
     k = shift.astype(np.int32) & 31
@@ -222,3 +181,52 @@ def _round_shr(x: Array, shift: Array, want: np.dtype[Any]) -> Array:
     if x.dtype != want:
         result = np.clip(result, info.min, info.max)
     return result.astype(want)
+
+
+def _multiply_add(x: Array, k: Array, b: Array, want: np.dtype[Any]) -> Array:
+    return np.asarray(x.astype(want) * k + b)
+
+
+def _multiply_add_round(x: Array, k: Array, b: Array, want: np.dtype[Any]) -> Array:
+    real = np.rint(x.astype(np.float32) * k + b)
+    return np.minimum(np.fmax(real, np.float32(-128)), np.float32(127)).astype(want)
+
+
+def _multiply(x: Array, k: Array, want: np.dtype[Any]) -> Array:
+    return np.asarray(x.astype(want) * k)
+
+
+def _add_rmulh_round_shr(
+    x: Array, b: Array, multiplier: Array, shift: Array, low: Array, high: Array, want: np.dtype[Any]
+) -> Array:
+    total = np.asarray(x + b)
+    scaled = np.empty(broadcast([total.shape, multiplier.shape]), x.dtype)
+    rmulh(scaled, total, multiplier)
+    return np.maximum(np.minimum(_round_shr(scaled, shift, want), high), low)
+
+
+class _Fixed(NamedTuple):
+    """A mode of fixed types: the inputs' and the output's, and ``func(*inputs, output dtype)``."""
+
+    inputs: tuple[str, ...]
+    output: str
+    func: Callable[..., Array]
+
+
+_AFFINE = ("Float32", "Float32")
+_SHIFTS = ("Int8", "Int8", "Int8")
+_FIXED: dict[M, _Fixed] = {
+    M.FUSE_MUL_ADD3_INT16x32x32x32: _Fixed(("Int16", "Int32", "Int32"), "Int32", _multiply_add),
+    M.FUSE_MUL_ADD3_IXxF32xF32xI8: _Fixed((_INT, *_AFFINE), "Int8", _multiply_add_round),
+    M.ROUND_SHR_SATURATE_IXxI8xI8: _Fixed((_INT, "Int8"), "Int8", _round_shr),
+    M.ROUND_SHR_SATURATE_IXxI8xI16: _Fixed((_INT, "Int8"), "Int16", _round_shr),
+    M.FUSE_ADD_RMULH_ROUND_SHR_SATURATE_INT16x16x16x8: _Fixed(
+        (*("Int16",) * 3, *_SHIFTS), "Int8", _add_rmulh_round_shr
+    ),
+    M.FUSE_ADD_RMULH_ROUND_SHR_SATURATE_INT32x32x32x8: _Fixed(
+        (*("Int32",) * 3, *_SHIFTS), "Int8", _add_rmulh_round_shr
+    ),
+    M.FUSE_MUL_ADD3_INT16xF32xF32xF32: _Fixed(("Int16", *_AFFINE), "Float32", _multiply_add),
+    M.MUL_INT16xF32xF32: _Fixed(("Int16", "Float32"), "Float32", _multiply),
+    M.FUSE_MUL_ADD3_UINT8xF32xF32xF32: _Fixed(("Uint8", *_AFFINE), "Float32", _multiply_add),
+}

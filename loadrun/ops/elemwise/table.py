@@ -31,6 +31,7 @@ class ModeTrait(Flag):
         COMPARES: MegEngine's Python gives Bool, by the mode of ElemwiseMultiType of the same name.
         SORTED: MegEngine sorts its two inputs, which shows where one of them is NaN.
         ASSOCIATIVE: terms of a chain may change places: sums, products, maxima, minima.
+        BY_PLACE: what it makes of NaN depends on the place in the whole array, so that it is not run in blocks.
         SELECTS: of two equal inputs it gives that input.
         REPEATS: doing it twice is doing it once.
         UNDOES: doing it twice is doing nothing.
@@ -50,6 +51,7 @@ class ModeTrait(Flag):
     COMPARES = auto()
     SORTED = auto()
     ASSOCIATIVE = auto()
+    BY_PLACE = auto()
     SELECTS = auto()
     REPEATS = auto()
     UNDOES = auto()
@@ -121,8 +123,8 @@ _ROWS = (
     Row(M.ABS_GRAD, 2, f.abs_grad, f.abs_grad),
     Row(M.ADD, 2, f.of(np.add), f.of(np.add), wide=np.add, neutral=0, traits=T.ASSOCIATIVE | T.FINITE | T.QUANTIZED | T.ONE_PASS | T.VECTOR | T.FROM_S32),
     Row(M.FLOOR_DIV, 2, f.floor_div, i.floor_div, wide=w.floor_div, neutral=1),
-    Row(M.MAX, 2, f.maximum, f.of(np.maximum), narrow=f.maximum_narrow, wide=np.maximum, traits=T.SORTED | T.ASSOCIATIVE | T.SELECTS | T.FINITE | T.QUANTIZED | T.VECTOR),
-    Row(M.MIN, 2, f.minimum, f.of(np.minimum), narrow=f.minimum_narrow, wide=np.minimum, traits=T.SORTED | T.ASSOCIATIVE | T.SELECTS | T.FINITE | T.QUANTIZED | T.VECTOR),
+    Row(M.MAX, 2, f.maximum, f.of(np.maximum), narrow=f.maximum_narrow, wide=np.maximum, traits=T.SORTED | T.BY_PLACE | T.ASSOCIATIVE | T.SELECTS | T.FINITE | T.QUANTIZED | T.VECTOR),
+    Row(M.MIN, 2, f.minimum, f.of(np.minimum), narrow=f.minimum_narrow, wide=np.minimum, traits=T.SORTED | T.BY_PLACE | T.ASSOCIATIVE | T.SELECTS | T.FINITE | T.QUANTIZED | T.VECTOR),
     Row(M.MOD, 2, f.of(np.fmod), i.mod, wide=np.fmod, traits=T.ONE_PASS),
     Row(M.MUL, 2, f.of(np.multiply), i.product, wide=np.multiply, neutral=1, traits=T.ASSOCIATIVE | T.FINITE | T.ONE_PASS | T.VECTOR),
     Row(M.POW, 2, f.power, wide=np.power, neutral=1, traits=T.GIVES_FLOAT | T.HIGH | T.ONE_PASS | T.LIBRARY),

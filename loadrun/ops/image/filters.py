@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from ..registry import Call, Shape, ShapeCall, kernel
 from .color import convert_color, converted_shape
 from .sampling import border_index, store
 
-__all__: list[str] = []
+__all__ = ["blur_kernels", "dct_basis"]
 
 _MAX_KERNEL = 4095
 _SEQUENTIAL = 32
@@ -66,7 +67,7 @@ def _color_shape(s: ShapeCall) -> Sequence[Shape | None]:
 
 
 def _color_flops(opr: Opr, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> int:
-    return 3 * int(np.prod(outputs[0], dtype=object))
+    return 3 * prod(outputs[0])
 
 
 @kernel("CvtColor", dtype=_simple, shape=_color_shape, flops=_color_flops)
@@ -103,9 +104,22 @@ def _gaussian(size: int, sigma: float) -> Array:
     return (w * (1.0 / w.sum(dtype=np.float64))).astype(np.float32)
 
 
+def blur_kernels(p: GaussianBlur) -> tuple[Array, Array]:
+    """The float32 weights of a blur along rows and along columns.
+
+    Raises:
+        ValueError: an even or absurd kernel size, or neither size nor sigma.
+
+    >>> [k.tolist() for k in blur_kernels(GaussianBlur(kernel_height=3, kernel_width=1))]
+    [[1.0], [0.25, 0.5, 0.25]]
+    """
+    sigma_y = p.sigma_y if p.sigma_y > 0 else p.sigma_x
+    return _gaussian(p.kernel_width, p.sigma_x), _gaussian(p.kernel_height, sigma_y)
+
+
 def _blur_flops(opr: Opr, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> int:
     p = opr.get(GaussianBlur)
-    return 2 * (p.kernel_height + p.kernel_width) * int(np.prod(outputs[0], dtype=object))
+    return 2 * (p.kernel_height + p.kernel_width) * prod(outputs[0])
 
 
 @kernel("GaussianBlur", dtype=_simple, shape=_same_image, flops=_blur_flops)
@@ -123,8 +137,7 @@ def gaussian_blur(c: Call, x: Array) -> Array:
     if p.border_mode == BorderMode.ISOLATED:
         raise ValueError("border mode ISOLATED is not supported")
     border = BorderMode.CONSTANT if p.border_mode == BorderMode.TRANSPARENT else p.border_mode
-    sigma_y = p.sigma_y if p.sigma_y > 0 else p.sigma_x
-    kernels = _gaussian(p.kernel_width, p.sigma_x), _gaussian(p.kernel_height, sigma_y)
+    kernels = blur_kernels(p)
     if 0 in x.shape:
         return np.zeros(x.shape, x.dtype)
     if x.dtype == np.float32:
@@ -204,7 +217,7 @@ def _dct_output(p: DctChannelSelect, n: int, oc: int, oh: int, ow: int) -> Shape
 
 
 def _dct_flops(opr: Opr, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> int:
-    return 4 * opr.get(DctChannelSelect).dct_block_size * int(np.prod(inputs[0], dtype=object))
+    return 4 * opr.get(DctChannelSelect).dct_block_size * prod(inputs[0])
 
 
 @kernel("DctChannelSelectV1", dtype=_dct_dtype, shape=_dct_shape, flops=_dct_flops)
@@ -229,7 +242,7 @@ def dct_channel_select(c: Call, x: Array, *mask: Array) -> Array:
     keep = _dct_keep(mask, ch, b * b)
     shape = _dct_output(p, n, ch * b * b if keep is None else len(keep), oh, ow)
     blocks = x.reshape(n, ch, oh, b, ow, b).transpose(0, 1, 2, 4, 3, 5).astype(np.float32)
-    basis = _dct_basis(b)
+    basis = dct_basis(b)
     if b <= _SEQUENTIAL:
         half = sum(basis[:, k, None] * blocks[..., k, None, :] for k in range(b))
         full = sum(half[..., k, None] * basis[:, k] for k in range(b))
@@ -258,7 +271,12 @@ def _dct_keep(mask: Sequence[Array], channels: int, coefficients: int) -> Array 
     return np.repeat(np.arange(channels) * coefficients, sizes) + value
 
 
-def _dct_basis(b: int) -> Array:
+def dct_basis(b: int) -> Array:
+    """The cosine basis of blocks of `b` pixels, float32 [coefficients, pixels]; its rows are orthonormal.
+
+    >>> dct_basis(2).round(3).tolist()
+    [[0.7070000171661377, 0.7070000171661377], [0.7070000171661377, -0.7070000171661377]]
+    """
     one = np.float32(1)
     i, j = np.arange(b, dtype=np.float32)[:, None], np.arange(b, dtype=np.float32)
     angle = (2 * j + one) * i * np.float32(np.pi) / np.float32(2 * b)

@@ -7,6 +7,7 @@ of MegEngine's kernels, whose rounding decides ties.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
 import numpy as np
 
@@ -54,7 +55,7 @@ def _shape(s: ShapeCall) -> Sequence[Shape | None]:
 
 def _flops(opr: Opr, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> int:
     taps = {InterpolationMode.NEAREST: 0, InterpolationMode.CUBIC: 16, InterpolationMode.LANCZOS4: 64}
-    return int(np.prod(outputs[0], dtype=object)) * 2 * taps.get(opr.get(Resize).imode, 4)
+    return prod(outputs[0]) * 2 * taps.get(opr.get(Resize).imode, 4)
 
 
 @kernel("ResizeV2", dtype=_dtype, shape=_shape, flops=_flops)
@@ -171,7 +172,7 @@ def _dtype_3d(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
 
 
 def _flops_3d(opr: Opr, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> int:
-    return int(np.prod(outputs[0], dtype=object)) * 16
+    return prod(outputs[0]) * 16
 
 
 @kernel("Resize3D", dtype=_dtype_3d, shape=_shape_3d, flops=_flops_3d)

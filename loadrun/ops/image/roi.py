@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from math import prod
 
 import numpy as np
 
@@ -65,13 +66,6 @@ def _dtypes(second: str) -> Callable[[Opr, tuple[DType, ...]], Sequence[DType]]:
     return rule
 
 
-def _count(shape: Shape) -> int:
-    n = 1
-    for size in shape:
-        n *= size
-    return n
-
-
 # ROIAlign
 
 
@@ -91,7 +85,7 @@ def _align_shape(s: ShapeCall) -> Sequence[Shape | None]:
 
 def _align_flops(opr: Opr, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> int:
     p = opr.get(ROIAlign)
-    return 10 * _count(outputs[0]) * p.sample_height * p.sample_width
+    return 10 * prod(outputs[0]) * p.sample_height * p.sample_width
 
 
 def _centres(start: Array, end: Array, pooled: int, samples: int) -> Array:
@@ -287,7 +281,7 @@ def _deformable_size(p: DeformablePSROIPooling, x: Shape, rois: Shape, trans: Sh
     if not p.no_trans:
         if trans[1:] != (2, p.pooled_h, p.pooled_w):
             raise ValueError(f"trans must be [M, 2, {p.pooled_h}, {p.pooled_w}], found {list(trans)}")
-        if rois[0] * 2 * p.part_size**2 > _count(trans):
+        if rois[0] * 2 * p.part_size**2 > prod(trans):
             raise ValueError(f"trans {list(trans)} is too small for {rois[0]} regions of {p.part_size} parts")
     return (rois[0], x[1], p.pooled_h, p.pooled_w)
 
@@ -298,7 +292,7 @@ def _deformable_shape(s: ShapeCall) -> Sequence[Shape | None]:
 
 
 def _deformable_flops(opr: Opr, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> int:
-    return 9 * _count(outputs[0]) * opr.get(DeformablePSROIPooling).sample_per_part ** 2
+    return 9 * prod(outputs[0]) * opr.get(DeformablePSROIPooling).sample_per_part ** 2
 
 
 def _shifts(p: DeformablePSROIPooling, trans: Array, m: int) -> tuple[Array, Array]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
 import numpy as np
 
@@ -66,7 +67,7 @@ def _taps(mode: InterpolationMode) -> int:
 
 def _flops(opr: Opr, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> int:
     record = next(p for p in opr.params if isinstance(p, WarpPerspective | WarpAffine | Remap))
-    return 2 * _taps(record.imode) * int(np.prod(outputs[0], dtype=object))
+    return 2 * _taps(record.imode) * prod(outputs[0])
 
 
 def _check_border(mode: BorderMode) -> None:

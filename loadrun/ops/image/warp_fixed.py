@@ -10,7 +10,7 @@ from ...dtypes import Array
 from ...params import BorderMode, InterpolationMode
 from .sampling import border_index, cubic_weights, lanczos_weights
 
-__all__ = ["affine_positions", "perspective_positions", "remap_fixed"]
+__all__ = ["affine_positions", "perspective_positions", "remap_fixed", "weight_tables"]
 
 _BITS = 5
 _SIZE = 1 << _BITS
@@ -98,6 +98,15 @@ def _integer_table(mode: InterpolationMode) -> Array:
     i, j = np.indices((_SIZE, _SIZE))
     w[i, j, k // 2 + at // 2, k // 2 + at % 2] -= error
     return w
+
+
+def weight_tables(mode: InterpolationMode, whole: bool) -> Array:
+    """Weights of all fractions, (32, 32, taps, taps) for (row, column): float32, or int32 in 1/2^15.
+
+    >>> weight_tables(InterpolationMode.LINEAR, False)[8, 0].tolist()
+    [[0.75, 0.0], [0.25, 0.0]]
+    """
+    return (_integer_table if whole else _table)(mode)
 
 
 def remap_fixed(

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from itertools import count
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ import numpy as np
 from ...dtypes import Array
 from ...locks import after_fork
 
-__all__ = ["blas_serial", "blas_threads", "matmul", "parallel", "scratch", "set_threads", "threads"]
+__all__ = ["blas_serial", "blas_threads", "matmul", "parallel", "quota", "scratch", "set_threads", "threads"]
 
 _KEEP = 64 << 20
 """A thread keeps a scratch buffer of at most this many bytes."""
@@ -115,6 +116,8 @@ _local = threading.local()
 def threads() -> int:
     """How many threads `parallel` uses: what `set_threads` said, else the processors this process may use.
 
+    Those are what affinity, the quota of a container (Linux control groups) and OMP_NUM_THREADS leave.
+
     >>> threads() >= 1
     True
     """
@@ -123,10 +126,30 @@ def threads() -> int:
             _pool.size = len(os.sched_getaffinity(0))
         except AttributeError:
             _pool.size = os.cpu_count() or 1
+        _pool.size = min(_pool.size, quota() or _pool.size)
         limit = os.environ.get("OMP_NUM_THREADS", "")
         if limit.isascii() and limit.isdigit() and int(limit) > 0:
             _pool.size = min(_pool.size, int(limit))
     return _pool.size
+
+
+def quota(root: Path = Path("/sys/fs/cgroup")) -> int | None:
+    """How many processors the control group may keep busy, rounded up; None without a limit.
+
+    Args:
+        root: where the control groups are mounted: version 2 says ``quota period`` in ``cpu.max``, version 1 in two
+            files of ``cpu``, where -1 is no limit.
+    """
+    try:
+        words = (root / "cpu.max").read_text().split()
+    except OSError:
+        try:
+            words = [(root / "cpu" / f"cpu.cfs_{w}_us").read_text().strip() for w in ("quota", "period")]
+        except OSError:
+            return None
+    if len(words) != len(("quota", "period")) or not all(w.isdigit() for w in words) or int(words[1]) == 0:
+        return None
+    return max(1, -(-int(words[0]) // int(words[1])))
 
 
 def set_threads(n: int) -> None:
@@ -166,9 +189,7 @@ def parallel(func: Callable[[int], None], n_chunks: int) -> None:
 def scratch(slot: str, shape: tuple[int, ...], dtype: Any = np.float32) -> Array:
     """An uninitialised array that the calling thread may use until it asks for the same slot again."""
     want = np.dtype(dtype)
-    size = want.itemsize
-    for n in shape:
-        size *= n
+    size = want.itemsize * prod(shape)
     if size > _KEEP:
         return np.empty(shape, want)
     held: dict[str, Array] = _local.__dict__.setdefault("held", {})

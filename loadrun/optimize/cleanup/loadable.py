@@ -3,16 +3,19 @@
 - Its loader makes every operator anew and expects one of the type that the file names; making a Reshape or Broadcast
   to the shape that a value has gives the value itself.
 - Its compiler takes an elementwise operator that changes nothing for its input, and fails where that is an input of the
-  graph: ``x + 0``, ``x * 1``, ``x ** 1``, ``x // 1`` of integers, ``log(exp(x))``.
+  graph or one of several outputs of an operator: ``x + 0``, ``x * 1``, ``x ** 1``, ``x // 1`` of integers.
 
-MegEngine's own dumps never hold these, since they were made the same way.
+MegEngine's own dumps never hold these, since they were made the same way. What it would compute otherwise than the
+graph says is kept from it by `loadrun.rewrite.guards`.
 """
 
 from __future__ import annotations
 
 from ...graph import Graph, Opr, Var
+from ...ops.elemwise.table import ROWS
 from ...ops.infer import Inference, follow
 from ...params import Elemwise, ElemwiseMode, OptionalAxisV1
+from ...rewrite.guards import guarded
 from ..arithmetic.identities import immutable
 from ..rewriter import Rewriter
 from .shapes import is_shape_of
@@ -20,7 +23,7 @@ from .shapes import is_shape_of
 __all__ = ["make_loadable"]
 
 M = ElemwiseMode
-_NEUTRAL = {M.ADD: 0, M.MUL: 1, M.POW: 1, M.FLOOR_DIV: 1}
+_NEUTRAL = {mode: ROWS[mode].neutral for mode in (M.ADD, M.MUL, M.POW, M.FLOOR_DIV)}
 
 
 def make_loadable(graph: Graph) -> Graph:
@@ -40,7 +43,7 @@ def make_loadable(graph: Graph) -> Graph:
     r = Rewriter(graph, dedupe=False)
     fixed = _fixed(r)
     r.rewrite(lambda opr: _visit(r, opr, fixed))
-    return r.finish()
+    return guarded(r.finish())
 
 
 def _fixed(r: Rewriter) -> Inference:
@@ -61,7 +64,8 @@ def _visit(r: Rewriter, opr: Opr, fixed: Inference) -> Var | None:
     if opr.type != "Elemwise" or any(r.dtype(v) != opr.outputs[0].dtype for v in given):
         return None
     found = _unchanged(r, opr.get(Elemwise).mode, given)
-    return found if found is not None and found.owner.type == "Host2DeviceCopy" else None
+    alone = found is not None and found.owner.type != "Host2DeviceCopy" and len(found.owner.outputs) == 1
+    return None if alone else found
 
 
 def _is_own_shape(source: Var, target: Var) -> bool:
@@ -83,9 +87,6 @@ def _is_own_shape(source: Var, target: Var) -> bool:
 
 def _unchanged(r: Rewriter, mode: ElemwiseMode, given: list[Var]) -> Var | None:
     """The input that an elementwise operator gives as it is."""
-    if mode == M.LOG:
-        inner = given[0].owner
-        return inner.inputs[0] if inner.type == "Elemwise" and inner.get(Elemwise).mode == M.EXP else None
     if mode not in _NEUTRAL or (mode == M.FLOOR_DIV and r.dtype(given[0]).is_float):
         return None
     for x, other in (given, given[::-1])[: 2 if mode in (M.ADD, M.MUL) else 1]:

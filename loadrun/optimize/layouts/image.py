@@ -22,7 +22,7 @@ from ...params import (
     WarpPerspective,
 )
 from ..rewriter import Rewriter, each
-from .layouts import ELEMENTWISE, Layouts, convert_layouts
+from .layouts import CONVOLUTIONS, ELEMENTWISE, Layouts, convert_layouts
 from .reformat import shape_of
 
 __all__ = ["to_nhwcd4"]
@@ -61,7 +61,7 @@ def _relayout(r: Rewriter, var: Var, mode: RelayoutMode) -> Var:
 
 def _visit(t: Layouts, opr: Opr) -> bool:
     assert isinstance(t, _Images)
-    if opr.type in ("ConvolutionV2", "ConvBiasForwardV4"):
+    if opr.type in CONVOLUTIONS:
         return _convolution(t, opr, 1)
     if opr.type == "ConvolutionBackwardDataV2":
         return _convolution(t, opr, 0)

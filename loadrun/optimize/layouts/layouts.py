@@ -12,10 +12,12 @@ from ...params import Record
 from ..rewriter import Rewriter
 from .reformat import reformat
 
-__all__ = ["ELEMENTWISE", "Layouts", "convert_layouts"]
+__all__ = ["CONVOLUTIONS", "ELEMENTWISE", "Layouts", "convert_layouts"]
 
 ELEMENTWISE = types(Trait.ELEMENTWISE)
 """Operators to which a layout does not matter."""
+CONVOLUTIONS = frozenset(("ConvolutionV2", "ConvBiasForwardV4"))
+"""Those that layout passes convert alike: data, filter, then bias and residual if there are any."""
 PLAIN = "NCHW"
 
 

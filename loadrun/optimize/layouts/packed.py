@@ -20,7 +20,7 @@ from ...params import (
     Sparse,
 )
 from ..rewriter import Rewriter
-from .layouts import ELEMENTWISE, Layouts, convert_layouts
+from .layouts import CONVOLUTIONS, ELEMENTWISE, Layouts, convert_layouts
 from .reformat import reformat
 
 __all__ = ["to_packed"]
@@ -50,7 +50,7 @@ class _Packed:
 
     def visit(self, t: Layouts, opr: Opr) -> bool:
         """Handle one operator; False leaves it plain."""
-        if opr.type in ("ConvolutionV2", "ConvBiasForwardV4"):
+        if opr.type in CONVOLUTIONS:
             return self.convolution(t, opr)
         if opr.type in ELEMENTWISE:
             return self.joined(t, opr)

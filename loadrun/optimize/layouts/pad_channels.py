@@ -31,6 +31,7 @@ from ...params import (
 )
 from ..arithmetic.terms import mode_of
 from ..rewriter import EMPTY, Rewriter
+from .layouts import CONVOLUTIONS
 from .reformat import shape_of
 
 __all__ = ["pad_channels", "whole_packs"]
@@ -92,7 +93,7 @@ class _Pads:
 
     def visit(self, opr: Opr) -> bool:
         """Handle one operator; False lets it read what has the true number of channels."""
-        if opr.type in ("ConvolutionV2", "ConvBiasForwardV4"):
+        if opr.type in CONVOLUTIONS:
             return self.convolution(opr)
         if not any(v.id in self.padded for v in opr.inputs):
             return False

@@ -21,7 +21,7 @@ from ...params import (
     WarpPerspective,
 )
 from ..rewriter import Rewriter
-from .layouts import ELEMENTWISE, Layouts, convert_layouts
+from .layouts import CONVOLUTIONS, ELEMENTWISE, Layouts, convert_layouts
 from .reformat import reformat
 
 __all__ = ["to_nchw4"]
@@ -83,7 +83,7 @@ class _Quantized:
 
     def visit(self, t: _Layouts4, opr: Opr) -> bool:
         """Handle one operator; False leaves it plain."""
-        if opr.type in ("ConvolutionV2", "ConvBiasForwardV4"):
+        if opr.type in CONVOLUTIONS:
             return self.convolution(t, opr)
         if opr.type == "BatchConvBiasForwardV1":
             return self.batch(t, opr)

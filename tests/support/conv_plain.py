@@ -1,6 +1,6 @@
 """The plain convolution: one product per filter tap, summed in a wide type. Slow, for any dtype and rank.
 
-It is the formulation that the fast paths are held against, and it carries what they do not cover.
+It is the formulation that the fast paths are held against.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from itertools import product
 
 import numpy as np
 
-from ...dtypes import Array
-from .geometry import Geometry, tap_range
+from loadrun.dtypes import Array
+from loadrun.ops.conv.geometry import Geometry, tap_range
 
 __all__ = ["conv_plain", "deconv_plain"]
 

@@ -1,0 +1,165 @@
+"""`loadrun diff MODEL --against OTHER`: where two runs first part."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from ..diff import StoredValues, between, extract, read_values, watch
+from ..diff.finding import TOLERANCE
+from ..dtypes import Array
+from ..dump import load, save
+from ..errors import InputError, LoadRunError, UsageError
+from ..files import replacing
+from ..graph import Graph
+from ..report import differences as report
+from ..rewrite.copies import bare
+from ..runner import fit_inputs, random_inputs
+from ..shown import clean
+from ..testcase import Bundle
+from .groups import EXIT_FAIL, EXIT_PASS, Parser, failure, seed
+from .inputs import add_input_options, cases_of, check_input_options
+
+__all__ = ["main"]
+
+
+def parser() -> Parser:
+    """The options of `loadrun diff`."""
+    p = Parser(
+        prog="loadrun diff",
+        description="Run a model beside something else on the same inputs, compare every value on the way, and name "
+        "the operator that is to blame.",
+        epilog="Exit codes: 0 everything that was compared agrees; 1 something does not; 2 a bad file or bad usage; "
+        "70 a fault of loadrun.",
+    )
+    p.add_argument("model", metavar="MODEL", help="the model under suspicion")
+    p.add_argument(
+        "--against",
+        metavar="OTHER",
+        default="float64",
+        help="another model, a folder of load_and_run's --bin_io_dump or of .npy files, an .npz file of values by "
+        "variable name, or float64: the same model in double precision (default)",
+    )
+    add_input_options(p, "--input")
+    p.add_argument(
+        "--testcase", metavar="N", type=_whole, default=0, help="which testcase's inputs to take (default 0)"
+    )
+    p.add_argument(
+        "--tolerance",
+        metavar="X",
+        type=_tolerance,
+        default=TOLERANCE,
+        help=f"how far a value may be off, relative to the greatest value of its tensor (default {TOLERANCE:g})",
+    )
+    p.add_argument("--all", action="store_true", help="show every compared value")
+    p.add_argument("--extract", metavar="FILE", help="write the operator to blame as a testcase of its own")
+    p.add_argument("--json", metavar="FILE", help="write everything as JSON (- for standard output)")
+    p.add_argument("--check-finite", action="store_true", help="name operators that make NaN or infinity")
+    p.add_argument("--range", metavar="X", type=_tolerance, help="name operators that make values beyond X")
+    p.add_argument(
+        "--seed", type=seed, default=0, help="seed of random inputs and random operators (default 0)"
+    )
+    return p
+
+
+def _whole(value: str) -> int:
+    if not value.isdigit():
+        raise argparse.ArgumentTypeError(f"expected a whole number >= 0, found {value!r}")
+    return int(value)
+
+
+def _tolerance(value: str) -> float:
+    try:
+        number = float(value)
+    except ValueError:
+        number = -1.0
+    if not 0 <= number < float("inf"):
+        raise argparse.ArgumentTypeError(f"expected a number >= 0, found {value!r}")
+    return number
+
+
+def main(argv: list[str]) -> int:
+    """Compare; the exit code tells whether everything agrees."""
+    options = parser()
+    args = options.parse_args(argv)
+    check_input_options(options, args)
+    try:
+        return _compare(args)
+    except Exception as e:
+        why = failure(e, named=True)
+        print(f"loadrun diff: {clean(why.message, 2000)}", file=sys.stderr)
+        return why.code
+
+
+def _compare(args: argparse.Namespace) -> int:
+    bundle = load(args.model)
+    graph = bare(bundle)
+    feeds = _feeds(args, bundle)
+    if args.check_finite or args.range is not None:
+        found = watch(graph, feeds, limit=args.range, seed=args.seed)
+        print("\n".join(report.findings(found, args.range)))
+        return EXIT_FAIL if found else EXIT_PASS
+    other = _other(args.against)
+    result = between(graph, other, feeds, tolerance=args.tolerance, seed=args.seed)
+    shown = sys.stderr if args.json == "-" else sys.stdout
+    print(f"{clean(args.model, 200)} against {clean(args.against, 200)}, {_which(args, bundle)}", file=shown)
+    print("\n".join(report.differences(result, everything=args.all)), file=shown)
+    if args.json:
+        _write_json(
+            args.json, json.dumps({"model": args.model, "against": args.against, **report.as_json(result)})
+        )
+    if args.extract and result.roots:
+        if isinstance(other, StoredValues):
+            raise UsageError("--extract needs all inputs of the operator: compare with a model or float64")
+        row = result.roots[0]
+        save(extract(graph, row.opr, other, feeds, seed=args.seed), args.extract)
+        print(f"{clean(args.extract, 200)}: {row.opr.title} {clean(row.var.label, 100)!r} alone", file=shown)
+    return EXIT_PASS if result.agree else EXIT_FAIL
+
+
+def _which(args: argparse.Namespace, bundle: Bundle) -> str:
+    if args.input is not None:
+        return "on the data given"
+    if len(bundle.testcases):
+        return f"testcase {args.testcase}"
+    return f"on random inputs, seed {args.seed}"
+
+
+def _feeds(args: argparse.Namespace, bundle: Bundle) -> Mapping[str, Array]:
+    """The inputs of the run: data that was given, a testcase, or random numbers."""
+    if args.input is not None:
+        case = next(
+            iter(cases_of(args, bundle, lambda text: print(f"warning: {text}", file=sys.stderr))), None
+        )
+        if case is None:
+            raise InputError("--input gives no data")
+        return fit_inputs(bundle, case)
+    count = len(bundle.testcases)
+    if count:
+        if args.testcase >= count:
+            raise InputError(f"{args.model} has testcases 0 to {count - 1}, found --testcase {args.testcase}")
+        return bundle.testcases[args.testcase].inputs
+    return random_inputs(bundle, args.seed)
+
+
+def _other(against: str) -> Graph | StoredValues | str:
+    if against == "float64":
+        return against
+    path = Path(against)
+    if path.is_dir() or path.suffix in (".npz", ".npy"):
+        return read_values(path)
+    return bare(load(against))
+
+
+def _write_json(target: str, text: str) -> None:
+    if target == "-":
+        print(text)
+        return
+    try:
+        with replacing(target) as f:
+            f.write(text.encode() + b"\n")
+    except OSError as e:
+        raise LoadRunError(f"cannot write {target}: {e.strerror or e}") from e

@@ -1,0 +1,25 @@
+"""Where two runs first part: matching the variables of two graphs, running them side by side, taking one operator out.
+
+`between` compares a model with another graph, with itself in float64, or with values from elsewhere; what it returns
+says which operator went wrong first. `extract` makes a testcase of that operator alone.
+"""
+
+from .extracting import extract
+from .finding import Constant, Differences, Row, between
+from .matching import Matching, match
+from .stored import StoredValues, read_values
+from .watching import Finding, watch
+
+__all__ = [
+    "Constant",
+    "Differences",
+    "Finding",
+    "Matching",
+    "Row",
+    "StoredValues",
+    "between",
+    "extract",
+    "match",
+    "read_values",
+    "watch",
+]

@@ -1,0 +1,245 @@
+"""One node as its lowering sees it, and the registry of lowerings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..dtypes import Array
+from ..imperative import Tensor
+from .messages import Attribute, GraphProto, TensorProto
+from .values import Items, Refused, Value
+
+if TYPE_CHECKING:
+    from .importing import Importer, Scope
+
+__all__ = ["LOWERINGS", "Call", "Lowering", "Result", "find", "lower"]
+
+Result = Any
+"""What a lowering gives: a Tensor, a `Value`, a sequence (list of Values wrapped in `Made`), or a tuple of them."""
+Lower = Callable[["Call"], Result]
+CONTRIB = "com.microsoft"
+
+
+class Lowering:
+    """How one operator is lowered.
+
+    Attributes:
+        run: the function.
+        like: which input's type the outputs have, unless they say otherwise.
+        foldable: whether constant inputs give constant outputs.
+    """
+
+    def __init__(self, run: Lower, like: int, foldable: bool) -> None:
+        self.run = run
+        self.like = like
+        self.foldable = foldable
+
+
+LOWERINGS: dict[tuple[str, str], Lowering] = {}
+
+
+def lower(*names: str, domain: str = "", like: int = 0, foldable: bool = True) -> Callable[[Lower], Lower]:
+    """Register the lowering of some operators.
+
+    Args:
+        names: the operators.
+        domain: their domain.
+        like: which input's type the outputs have.
+        foldable: False for what is random or looks at more than its inputs' values.
+    """
+
+    def register(run: Lower) -> Lower:
+        for name in names:
+            LOWERINGS[domain, name] = Lowering(run, like, foldable)
+        return run
+
+    return register
+
+
+def find(domain: str, op: str) -> Lowering | None:
+    """The lowering of an operator, None where there is none."""
+    return LOWERINGS.get(("" if domain == "ai.onnx" else domain, op))
+
+
+class Call:
+    """A node: inputs, attributes, and the version of its operators.
+
+    Attributes:
+        op: the operator.
+        opset: the version of its domain that the file imports.
+        inputs: values, sequences, or None for those left out.
+        wanted: for every output whether somebody reads it.
+    """
+
+    def __init__(
+        self,
+        op: str,
+        opset: int,
+        inputs: Sequence[Value | Items | None],
+        attributes: Mapping[str, Attribute],
+        wanted: Sequence[bool],
+        importer: Importer,
+        scope: Scope,
+    ) -> None:
+        self.op = op
+        self.opset = opset
+        self.inputs = list(inputs)
+        self.attributes = attributes
+        self.wanted = wanted
+        self.importer = importer
+        self.scope = scope
+
+    # Inputs
+
+    def has(self, i: int) -> bool:
+        """Whether an input is given."""
+        return i < len(self.inputs) and self.inputs[i] is not None
+
+    def value(self, i: int) -> Value:
+        """An input that must be there and be a tensor.
+
+        Raises:
+            Refused: it is not.
+        """
+        found = self.inputs[i] if i < len(self.inputs) else None
+        if found is None:
+            raise Refused(f"its input {i} is missing")
+        if isinstance(found, list):
+            raise Refused(f"its input {i} is a sequence, expected a tensor")
+        return found
+
+    def items(self, i: int) -> Items:
+        """An input that must be a sequence."""
+        found = self.inputs[i] if i < len(self.inputs) else None
+        if not isinstance(found, list):
+            raise Refused(f"its input {i} is no sequence")
+        return found
+
+    def t(self, i: int) -> Tensor:
+        """The tensor of an input."""
+        return self.value(i).tensor
+
+    def maybe(self, i: int) -> Tensor | None:
+        """The tensor of an input that may be left out."""
+        return self.t(i) if self.has(i) else None
+
+    def kind(self, i: int) -> int:
+        """ONNX's element type of an input."""
+        return self.value(i).kind
+
+    def constant(self, i: int, what: str) -> Array:
+        """The value of an input that MegEngine takes as a parameter.
+
+        Args:
+            what: what the input is, for the error.
+
+        Raises:
+            Refused: it is not known; the text says how to make it.
+        """
+        value = self.value(i)
+        found = value.constant()
+        if found is not None:
+            return found
+        found = value.supposed()
+        if found is None:
+            name = self.importer.name_of(value)
+            hint = f'constants={{"{name}": ...}}' if name else "constants={...} of the input that it comes from"
+            raise Refused(
+                f"its {what} must be known when the model is loaded, but data decide it; give it as {hint}"
+            )
+        self.importer.note(f"{self.op}'s {what} was taken from the sizes that the model was loaded with")
+        return found
+
+    def integers(self, i: int, what: str) -> list[int]:
+        """The constant integers of an input."""
+        return [int(v) for v in self.constant(i, what).reshape(-1)]
+
+    def sizes(self, i: int, what: str) -> list[int]:
+        """Integers of an input, symbolic where they come from sizes."""
+        value = self.value(i)
+        if value.sizes is not None:
+            return list(value.sizes.reshape(-1))
+        return self.integers(i, what)
+
+    # Attributes
+
+    def _get(self, name: str) -> Attribute | None:
+        return self.attributes.get(name)
+
+    def int(self, name: str, default: int = 0) -> int:
+        """An integer attribute."""
+        found = self._get(name)
+        return default if found is None else found.i
+
+    def float(self, name: str, default: float = 0.0) -> float:
+        """A float attribute."""
+        found = self._get(name)
+        return default if found is None else found.f
+
+    def text(self, name: str, default: str = "") -> str:
+        """A text attribute."""
+        found = self._get(name)
+        return default if found is None else bytes(found.s).decode("utf-8", "replace")
+
+    def ints(self, name: str) -> list[int] | None:
+        """A list of integers, None where it is left out."""
+        found = self._get(name)
+        if found is None:
+            return None
+        return [int(v) for row in found.ints for v in row]
+
+    def floats(self, name: str) -> list[float] | None:
+        """A list of floats, None where it is left out."""
+        found = self._get(name)
+        if found is None:
+            return None
+        return [float(v) for row in found.floats for v in row]
+
+    def texts(self, name: str) -> list[str] | None:
+        """A list of texts, None where it is left out."""
+        found = self._get(name)
+        return None if found is None else [bytes(s).decode("utf-8", "replace") for s in found.strings]
+
+    def tensor(self, name: str) -> TensorProto | None:
+        """A stored tensor, None where it is left out."""
+        found = self._get(name)
+        return None if found is None else found.t
+
+    def graph(self, name: str) -> GraphProto:
+        """A subgraph.
+
+        Raises:
+            Refused: there is none.
+        """
+        found = self._get(name)
+        if found is None or found.g is None:
+            raise Refused(f"its subgraph {name!r} is missing")
+        return found.g
+
+    def axis(self, name: str, default: int, rank: int) -> int:
+        """An attribute that names an axis, counted from the front."""
+        return front(self.int(name, default), rank)
+
+    def run_graph(self, graph: GraphProto, inputs: Sequence[Value | Items | None]) -> list[Value | Items]:
+        """Lower a subgraph with these inputs; gives its outputs."""
+        return self.importer.run_subgraph(graph, inputs, self.scope, self)
+
+
+def front(axis: int, rank: int) -> int:
+    """An axis counted from the front.
+
+    Raises:
+        Refused: there is no such axis.
+    """
+    found = axis + rank if axis < 0 else axis
+    if not 0 <= found < max(rank, 1):
+        raise Refused(f"axis {axis} does not exist in {rank} axes")
+    return found
+
+
+def array_of(numbers: Sequence[int]) -> Array:
+    """Numbers as int32."""
+    return np.array(list(numbers), np.int32)

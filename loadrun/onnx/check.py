@@ -1,0 +1,202 @@
+"""Judging a written model: onnx.checker, then ONNX Runtime against loadrun's reference engine.
+
+Both packages are extras; only what is written here passes through them, never a file from outside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+
+from ..compare import assert_equal_error
+from ..dtypes import Array
+from ..engines.reference import ReferenceEngine
+from ..errors import EngineError, UsageError
+from ..graph import Var
+from ..ops.registry import implementation
+from .encode import ElemType
+from .model import Written
+from .source import Source
+
+__all__ = ["Verification", "available", "check_model", "new_session", "verify"]
+
+_TOLERANCE = {ElemType.FLOAT: 1e-4, ElemType.FLOAT16: 1e-2}
+
+
+@dataclass(frozen=True)
+class Verification:
+    """One output at one set of sizes: MegEngine's error measure, and how many quanta a quantized one is off."""
+
+    sizes: str
+    output: str
+    error: float
+    quanta: int = 0
+
+
+def available() -> bool:
+    """Whether onnx and onnxruntime are installed."""
+    return not _missing()
+
+
+def _missing() -> list[str]:
+    specs = {name: find_spec(name) for name in ("onnx", "onnxruntime")}
+    # A folder of that name on the path is found as a package without a file.
+    return [name for name, spec in specs.items() if spec is None or spec.origin is None]
+
+
+def _require() -> None:
+    missing = _missing()
+    if missing:
+        raise UsageError(f"verify=True needs {' and '.join(missing)}: pip install {' '.join(missing)}")
+
+
+def check_model(data: bytes, path: str | None = None) -> None:
+    """Let onnx.checker judge a model.
+
+    Args:
+        data: the model.
+        path: where it is written, for one whose weights are in another file.
+
+    Raises:
+        EngineError: it finds a fault.
+    """
+    import onnx
+
+    try:
+        onnx.checker.check_model(path or onnx.load_from_string(data), full_check=True)
+    except Exception as e:
+        raise EngineError(f"onnx.checker refuses the model: {e}") from e
+
+
+def new_session(data: bytes | str, *, as_written: bool = False) -> Any:
+    """An ONNX Runtime session on the CPU.
+
+    Args:
+        data: the model, or the path of one whose weights are in another file.
+        as_written: without optimizations. Those of quantized graphs use instructions that saturate on some processors.
+
+    Raises:
+        EngineError: the runtime does not take the model.
+    """
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    if as_written:
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    try:
+        return onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
+    except Exception as e:
+        raise EngineError(f"ONNX Runtime does not take the model: {e}") from e
+
+
+def is_quantized(written: Written) -> bool:
+    """Whether the model has quantized parts."""
+    return any(n.op_type == "QuantizeLinear" for n in written.model.graph.nodes)
+
+
+def _feeds(written: Written, examples: Mapping[str, Array], sizes: Mapping[str, tuple[int, ...]]) -> dict[str, Array]:
+    """Example values at other sizes: repeated or cut, so that indices stay what they may be."""
+    return {n: np.resize(examples[n], shape).astype(examples[n].dtype) for n, shape in sizes.items()}
+
+
+def verify(source: Source, written: Written, data: bytes | str) -> list[Verification]:
+    """Check a model and execute it at the example's sizes and at another.
+
+    Args:
+        data: the model, or its path where weights are in another file.
+
+    Returns:
+        what was compared.
+
+    Raises:
+        EngineError: the checker or the runtime refuses it, or an output differs.
+        UsageError: onnx or onnxruntime is not installed.
+    """
+    _require()
+    whole = data if isinstance(data, bytes) else b""
+    check_model(whole, None if whole else str(data))
+    session = new_session(data, as_written=is_quantized(written))
+    engine = ReferenceEngine(source.graph, list(source.outputs.values()))
+    random = _random_outputs(source)
+    found = []
+    for sizes in _chosen(written.sizes):
+        feeds = _feeds(written, source.examples, sizes)
+        found += _compare(source, written, session, engine, feeds, random)
+    return found
+
+
+def _chosen(sizes: Sequence[Mapping[str, tuple[int, ...]]]) -> list[Mapping[str, tuple[int, ...]]]:
+    """The example's sizes and the smallest other ones."""
+    others = sorted(sizes[1:], key=lambda s: sum(int(np.prod(n)) for n in s.values()))
+    return [sizes[0], *others[:1]]
+
+
+def _random_outputs(source: Source) -> set[str]:
+    """Outputs that differ from run to run."""
+    return {
+        name
+        for name, var in source.outputs.items()
+        if any(implementation(o.type).random for o in source.graph.needed([var]))
+    }
+
+
+def run_session(
+    session: Any, written: Written, feeds: Mapping[str, Array], weights: Mapping[str, Array] | None = None
+) -> dict[str, Array]:
+    """Run a session; outputs by the names that they have in the source.
+
+    Raises:
+        EngineError: the runtime fails.
+    """
+    wanted = {i.name for i in session.get_inputs()}
+    given = {written.inputs[n]: v for n, v in feeds.items() if written.inputs.get(n) in wanted}
+    given |= {n: v for n, v in (weights or {}).items() if n in wanted}
+    try:
+        values = session.run(list(written.outputs.values()), given)
+    except Exception as e:
+        raise EngineError(f"ONNX Runtime fails: {e}") from e
+    return dict(zip(written.outputs, values, strict=True))
+
+
+def _compare(
+    source: Source,
+    written: Written,
+    session: Any,
+    engine: ReferenceEngine,
+    feeds: Mapping[str, Array],
+    random: set[str],
+) -> list[Verification]:
+    sizes = ", ".join(f"{n} {list(v.shape)}" for n, v in feeds.items())
+    weights = {t.name: t.value for t in written.weights if t.value is not None}
+    got = run_session(session, written, feeds, weights)
+    used = {n: v for n, v in feeds.items() if n in engine.inputs}
+    expected = engine.run(used)
+    found = []
+    for (name, var), want in zip(source.outputs.items(), expected, strict=True):
+        value = got[name]
+        if value.shape != want.shape:
+            raise EngineError(
+                f"output {name!r} has shape {list(value.shape)} in ONNX Runtime, {list(want.shape)} here ({sizes})"
+            )
+        if name not in random:
+            found.append(_judge(name, var, want, value, sizes))
+    return found
+
+
+def _judge(name: str, var: Var, want: Array, value: Array, sizes: str) -> Verification:
+    if var.dtype is not None and var.dtype.is_quantized:
+        quanta = int(np.abs(want.astype(np.int64) - value.astype(np.int64)).max(initial=0))
+        if quanta > 1:
+            raise EngineError(f"output {name!r} is {quanta} quanta off in ONNX Runtime ({sizes})")
+        return Verification(sizes, name, 0.0, quanta)
+    same = (want == value) | ((want != want) & (value != value))
+    error = float(assert_equal_error(np.where(same, 0, want), np.where(same, 0, value)))
+    limit = _TOLERANCE.get(ElemType.of(value.dtype), 0.0)
+    if not error <= limit:
+        raise EngineError(f"output {name!r} differs in ONNX Runtime: error {error:.3g} > {limit:g} ({sizes})")
+    return Verification(sizes, name, error)

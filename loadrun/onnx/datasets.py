@@ -1,0 +1,67 @@
+"""Testcases as `test_data_set_N` folders beside a model, as ONNX's own tests have them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ..dtypes import Array
+from ..engines.reference import ReferenceEngine
+from ..files import replacing
+from .encode import TensorMessage, encode_tensor
+from .model import Written
+from .source import Source
+
+__all__ = ["write_data_sets"]
+
+
+def write_data_sets(folder: Path, source: Source, written: Written) -> int:
+    """Write every testcase as ``input_K.pb`` and ``output_K.pb``; returns how many there are.
+
+    Outputs are what the testcases expect; where they expect nothing of an output, what the reference engine gives.
+    A testcase of a shape that the model does not take is left out.
+    """
+    engine: ReferenceEngine | None = None
+    count = 0
+    for case in source.testcases:
+        inputs = {n: case.inputs[n] for n in written.inputs if n in case.inputs}
+        if len(inputs) < len(written.inputs) or not _fits(source, written, inputs):
+            continue
+        expects = dict(case.expects)
+        missing = [n for n in written.outputs if n not in expects]
+        if missing:
+            engine = engine or ReferenceEngine(source.graph, list(source.outputs.values()))
+            used = {n: v for n, v in inputs.items() if n in engine.inputs}
+            computed = dict(zip(source.outputs, engine.run(used), strict=True))
+            expects |= {n: computed[n] for n in missing}
+        target = folder / f"test_data_set_{count}"
+        target.mkdir(parents=True, exist_ok=True)
+        for k, (name, new) in enumerate(written.inputs.items()):
+            _write(target / f"input_{k}.pb", new, inputs[name])
+        for k, (name, new) in enumerate(written.outputs.items()):
+            dtype = source.outputs[name].dtype
+            value = expects[name]
+            if dtype is not None and not dtype.is_quantized and value.dtype != dtype.np:
+                value = value.astype(dtype.np)
+            _write(target / f"output_{k}.pb", new, value)
+        count += 1
+    return count
+
+
+def _fits(source: Source, written: Written, inputs: dict[str, Array]) -> bool:
+    """Whether the model takes values of these shapes."""
+    declared = {v.name: v.shape for v in written.model.graph.inputs}
+    for name, value in inputs.items():
+        shape = declared[written.inputs[name]]
+        if shape is None:
+            continue
+        if len(shape) != value.ndim or any(
+            isinstance(n, int) and n != m for n, m in zip(shape, value.shape, strict=True)
+        ):
+            return False
+    return True
+
+
+def _write(path: Path, name: str, value: Array) -> None:
+    with replacing(path) as file:
+        for piece in encode_tensor(TensorMessage.of(name, value)):
+            file.write(piece)

@@ -1,0 +1,364 @@
+"""Writing ONNX's protobuf messages, without the onnx package.
+
+Each class below is one message; `encode` turns a model into pieces of bytes whose concatenation is the file, so that
+weights are never copied. Fields are written in the order of their numbers, repeated numbers one by one, as the
+messages' own schema (proto2) does. Strings are UTF-8; all integers are little endian base-128 numbers of 64 bits.
+
+Source of the numbers: onnx.proto of ONNX, IR version 10.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Union
+
+import numpy as np
+
+from ..dtypes import Array
+
+__all__ = [
+    "Attribute",
+    "ElemType",
+    "GraphMessage",
+    "ModelMessage",
+    "NodeMessage",
+    "TensorMessage",
+    "ValueMessage",
+    "encode",
+    "encode_tensor",
+]
+
+
+class ElemType(IntEnum):
+    """Numbers of TensorProto.DataType that loadrun writes."""
+
+    FLOAT = 1
+    UINT8 = 2
+    INT8 = 3
+    UINT16 = 4
+    INT16 = 5
+    INT32 = 6
+    INT64 = 7
+    BOOL = 9
+    FLOAT16 = 10
+    DOUBLE = 11
+    COMPLEX64 = 14
+
+    @property
+    def np(self) -> np.dtype[np.generic]:
+        """The numpy dtype of the elements."""
+        return np.dtype(_NUMPY[self])
+
+    @classmethod
+    def of(cls, dtype: np.dtype[np.generic]) -> ElemType:
+        """The number for a numpy dtype.
+
+        Raises:
+            KeyError: ONNX has no such type here.
+        """
+        return _ELEM[np.dtype(dtype).newbyteorder("=").str.lstrip("<>|=")]
+
+
+_NUMPY = {
+    ElemType.FLOAT: "f4",
+    ElemType.UINT8: "u1",
+    ElemType.INT8: "i1",
+    ElemType.UINT16: "u2",
+    ElemType.INT16: "i2",
+    ElemType.INT32: "i4",
+    ElemType.INT64: "i8",
+    ElemType.BOOL: "b1",
+    ElemType.FLOAT16: "f2",
+    ElemType.DOUBLE: "f8",
+    ElemType.COMPLEX64: "c8",
+}
+_ELEM = {text: elem for elem, text in _NUMPY.items()}
+
+
+@dataclass(eq=False)
+class TensorMessage:
+    """A TensorProto: a constant of shape `dims`, or where it stands in another file.
+
+    Attributes:
+        value: the elements; None for one whose bytes are elsewhere.
+        external: location (a file name relative to the model), offset and length in bytes.
+    """
+
+    name: str
+    elem: ElemType
+    dims: tuple[int, ...]
+    value: Array | None = None
+    external: tuple[str, int, int] | None = None
+
+    @classmethod
+    def of(cls, name: str, value: Array) -> TensorMessage:
+        """The message for an array."""
+        value = np.asarray(value)
+        return cls(name, ElemType.of(value.dtype), value.shape, value)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the elements."""
+        return int(np.prod(self.dims, dtype=object)) * self.elem.np.itemsize
+
+
+@dataclass(eq=False)
+class ValueMessage:
+    """A ValueInfoProto; a size is a number, the name of a symbol, or None; `shape` None leaves the rank open."""
+
+    name: str
+    elem: ElemType
+    shape: tuple[int | str | None, ...] | None
+
+
+Attribute = Union[
+    int, float, str, bytes, TensorMessage, "GraphMessage", Sequence[int], Sequence[float], Sequence[str]
+]
+
+
+@dataclass(eq=False)
+class NodeMessage:
+    """A NodeProto."""
+
+    op_type: str
+    inputs: list[str]
+    outputs: list[str]
+    attributes: Mapping[str, Attribute] = field(default_factory=dict)
+    name: str = ""
+    domain: str = ""
+    doc: str = ""
+
+
+@dataclass(eq=False)
+class GraphMessage:
+    """A GraphProto."""
+
+    name: str
+    nodes: list[NodeMessage] = field(default_factory=list)
+    initializers: list[TensorMessage] = field(default_factory=list)
+    inputs: list[ValueMessage] = field(default_factory=list)
+    outputs: list[ValueMessage] = field(default_factory=list)
+    values: list[ValueMessage] = field(default_factory=list)
+    doc: str = ""
+
+
+@dataclass(eq=False)
+class ModelMessage:
+    """A ModelProto; `opsets` gives the version of every domain ("" is ONNX's own)."""
+
+    graph: GraphMessage
+    opsets: Mapping[str, int]
+    ir_version: int
+    producer: str = "loadrun"
+    producer_version: str = ""
+    domain: str = ""
+    model_version: int = 0
+    doc: str = ""
+    metadata: Mapping[str, str] = field(default_factory=dict)
+
+
+Piece = Union[bytes, memoryview]
+
+
+class _Message:
+    """The pieces of one message and how many bytes they are."""
+
+    def __init__(self) -> None:
+        self.pieces: list[Piece] = []
+        self.size = 0
+
+    def raw(self, piece: Piece) -> None:
+        self.pieces.append(piece)
+        self.size += len(piece)
+
+    def number(self, field: int, value: int) -> None:
+        self.raw(_varint(field << 3) + _varint(value))
+
+    def real(self, field: int, value: float) -> None:
+        self.raw(_varint(field << 3 | 5) + struct.pack("<f", value))
+
+    def bytes(self, field: int, value: Piece) -> None:
+        self.raw(_varint(field << 3 | 2) + _varint(len(value)))
+        self.raw(value)
+
+    def text(self, field: int, value: str) -> None:
+        if value:
+            self.bytes(field, value.encode())
+
+    def message(self, field: int, value: _Message) -> None:
+        self.raw(_varint(field << 3 | 2) + _varint(value.size))
+        self.pieces += value.pieces
+        self.size += value.size
+
+
+def _varint(value: int) -> bytes:
+    value &= (1 << 64) - 1
+    if value < 0x80:
+        return bytes((value,))
+    found = bytearray()
+    while value >= 0x80:
+        found.append(value & 0x7F | 0x80)
+        value >>= 7
+    found.append(value)
+    return bytes(found)
+
+
+def encode(model: ModelMessage) -> list[Piece]:
+    """The bytes of a model, in pieces.
+
+    >>> graph = GraphMessage("g", [NodeMessage("Relu", ["x"], ["y"])])
+    >>> b"".join(encode(ModelMessage(graph, {"": 18}, 8, producer="")))
+    b'\\x08\\x08:\\x11\\n\\x0c\\n\\x01x\\x12\\x01y"\\x04Relu\\x12\\x01gB\\x02\\x10\\x12'
+    """
+    m = _Message()
+    m.number(1, model.ir_version)
+    m.text(2, model.producer)
+    m.text(3, model.producer_version)
+    m.text(4, model.domain)
+    if model.model_version:
+        m.number(5, model.model_version)
+    m.text(6, model.doc)
+    m.message(7, _graph(model.graph))
+    for domain, version in model.opsets.items():
+        opset = _Message()
+        opset.text(1, domain)
+        opset.number(2, version)
+        m.message(8, opset)
+    for key, value in model.metadata.items():
+        m.message(14, _entry(key, value))
+    return m.pieces
+
+
+def encode_tensor(tensor: TensorMessage) -> list[Piece]:
+    """The bytes of one TensorProto, as the files of a `test_data_set_N` folder hold it.
+
+    >>> b"".join(encode_tensor(TensorMessage.of("x", np.array([1, 2], "i1"))))
+    b'\\x08\\x02\\x10\\x03B\\x01xJ\\x02\\x01\\x02'
+    """
+    return _tensor(tensor).pieces
+
+
+def _entry(key: str, value: str) -> _Message:
+    m = _Message()
+    m.text(1, key)
+    m.text(2, value)
+    return m
+
+
+def _graph(graph: GraphMessage) -> _Message:
+    m = _Message()
+    for node in graph.nodes:
+        m.message(1, _node(node))
+    m.text(2, graph.name)
+    for tensor in graph.initializers:
+        m.message(5, _tensor(tensor))
+    m.text(10, graph.doc)
+    for number, values in ((11, graph.inputs), (12, graph.outputs), (13, graph.values)):
+        for value in values:
+            m.message(number, _value(value))
+    return m
+
+
+def _node(node: NodeMessage) -> _Message:
+    m = _Message()
+    # An empty name stands for an input or output that is left out, so it is written.
+    for number, names in ((1, node.inputs), (2, node.outputs)):
+        for name in names:
+            m.bytes(number, name.encode())
+    m.text(3, node.name)
+    m.text(4, node.op_type)
+    for name, value in node.attributes.items():
+        m.message(5, _attribute(name, value))
+    m.text(6, node.doc)
+    m.text(7, node.domain)
+    return m
+
+
+def _attribute(name: str, value: Attribute) -> _Message:
+    m = _Message()
+    m.text(1, name)
+    if isinstance(value, (int, np.integer)):
+        m.number(3, int(value))
+        kind = 2
+    elif isinstance(value, (float, np.floating)):
+        m.real(2, float(value))
+        kind = 1
+    elif isinstance(value, (str, bytes)):
+        m.bytes(4, value.encode() if isinstance(value, str) else value)
+        kind = 3
+    elif isinstance(value, TensorMessage):
+        m.message(5, _tensor(value))
+        kind = 4
+    elif isinstance(value, GraphMessage):
+        m.message(6, _graph(value))
+        kind = 5
+    else:
+        kind = _repeated(m, list(value))
+    m.number(20, kind)
+    return m
+
+
+def _repeated(m: _Message, values: list[int | float | str]) -> int:
+    """Write a list of numbers or strings; the attribute's type."""
+    if values and all(isinstance(v, str) for v in values):
+        for v in values:
+            m.bytes(9, str(v).encode())
+        return 8
+    if any(isinstance(v, (float, np.floating)) for v in values):
+        for v in values:
+            m.real(7, float(v))
+        return 6
+    for v in values:
+        m.number(8, int(v))
+    return 7
+
+
+def _tensor(tensor: TensorMessage) -> _Message:
+    m = _Message()
+    for n in tensor.dims:
+        m.number(1, n)
+    m.number(2, int(tensor.elem))
+    m.text(8, tensor.name)
+    if tensor.external is not None:
+        location, offset, length = tensor.external
+        for key, value in (("location", location), ("offset", str(offset)), ("length", str(length))):
+            m.message(13, _entry(key, value))
+        m.number(14, 1)
+    elif tensor.value is not None:
+        m.bytes(9, raw_bytes(tensor))
+    return m
+
+
+def raw_bytes(tensor: TensorMessage) -> memoryview:
+    """The elements of a tensor as a file holds them: little endian, row by row."""
+    assert tensor.value is not None
+    flat = np.ascontiguousarray(tensor.value, tensor.elem.np.newbyteorder("<")).reshape(-1)
+    return memoryview(flat.view(np.uint8))
+
+
+def _value(value: ValueMessage) -> _Message:
+    tensor = _Message()
+    tensor.number(1, int(value.elem))
+    if value.shape is not None:
+        tensor.message(2, _shape(value.shape))
+    kind = _Message()
+    kind.message(1, tensor)
+    m = _Message()
+    m.text(1, value.name)
+    m.message(2, kind)
+    return m
+
+
+def _shape(shape: Iterable[int | str | None]) -> _Message:
+    m = _Message()
+    for n in shape:
+        dim = _Message()
+        if isinstance(n, str):
+            dim.text(2, n)
+        elif n is not None:
+            dim.number(1, n)
+        m.message(1, dim)
+    return m

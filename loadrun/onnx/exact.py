@@ -1,0 +1,280 @@
+"""Arithmetic on a few integers: exact, and symbolic where they are sizes of tensors.
+
+ONNX computes shapes with operators on int64 tensors. Done in Python, on object arrays of ints and `Dim`, they do not
+overflow, and what is constant is known where MegEngine wants a parameter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ..dtypes import Array
+from ..imperative.sizes import Dim
+from .call import Call, front
+from .values import BOOL, INT32, INT64, Value
+
+__all__ = ["compute"]
+
+_INTEGERS = (INT32, INT64)
+Rule = Callable[[Call, list[Array]], Any]
+
+
+def compute(call: Call) -> Value | None:
+    """The result of a node of few integers, None where it is none or there is no rule for it."""
+    rule = _RULES.get(call.op)
+    if rule is None or not call.inputs:
+        return None
+    given = []
+    for value in call.inputs:
+        if value is None:
+            continue
+        found = value.exact() if isinstance(value, Value) else None
+        if found is None:
+            return None
+        given.append(found)
+    if len(given) != len(call.inputs):
+        return None
+    result = rule(call, given)
+    if result is None:
+        return None
+    kind = call.kind(1 if call.op == "Where" else 0)
+    if call.op in _TO_BOOL:
+        kind = BOOL
+    if call.op == "Cast":
+        kind = call.int("to")
+    return Value.made(kind, result)
+
+
+def _symbolic(*arrays: Array) -> bool:
+    return any(isinstance(v, Dim) for a in arrays for v in a.flat)
+
+
+def _pairs(compute: Callable[[Any, Any], Any]) -> Rule:
+    def rule(call: Call, given: list[Array]) -> Any:
+        if call.opset < 7 or len(given) != 2:
+            return None
+        a, b = np.broadcast_arrays(given[0], given[1])
+        return _mapped(compute, a, b)
+
+    return rule
+
+
+def _mapped(compute: Callable[..., Any], *arrays: Array) -> Array | None:
+    found = np.empty(arrays[0].shape, object)
+    flat = [compute(*row) for row in zip(*(a.flat for a in arrays), strict=True)]
+    if any(v is None for v in flat):
+        return None
+    for i, v in enumerate(flat):
+        found.flat[i] = v
+    return found
+
+
+def _divided(a: Any, b: Any) -> Any:
+    if int(b) == 0:
+        return None
+    if isinstance(a, Dim) or isinstance(b, Dim):
+        return a // b if int(a) >= 0 and int(b) > 0 else None
+    quotient = abs(a) // abs(b)
+    return quotient if (a < 0) == (b < 0) else -quotient
+
+
+def _modulo(call: Call, given: list[Array]) -> Any:
+    if call.int("fmod"):
+        return None
+    a, b = np.broadcast_arrays(*given)
+    return _mapped(lambda x, y: x % y if int(y) else None, a, b)
+
+
+def _extreme(largest: bool) -> Rule:
+    def one(a: Any, b: Any) -> Any:
+        if isinstance(a, Dim) or isinstance(b, Dim):
+            # A size is never negative, which decides what exporters ask most.
+            other, size = (b, a) if isinstance(a, Dim) else (a, b)
+            if isinstance(other, Dim) or int(other) > 0:
+                return None
+            return size if largest else other
+        return max(a, b) if largest else min(a, b)
+
+    def rule(call: Call, given: list[Array]) -> Any:
+        found = given[0]
+        for other in given[1:]:
+            a, b = np.broadcast_arrays(found, other)
+            step = _mapped(one, a, b)
+            if step is None:
+                return None
+            found = step
+        return found
+
+    return rule
+
+
+def _compared(compare: Callable[[Any, Any], bool]) -> Rule:
+    def rule(call: Call, given: list[Array]) -> Any:
+        if call.opset < 7:
+            return None
+        a, b = np.broadcast_arrays(given[0], given[1])
+        sure = all(
+            not (isinstance(x, Dim) or isinstance(y, Dim))
+            or (not isinstance(y, Dim) and int(y) < 0)
+            or (not isinstance(x, Dim) and int(x) < 0)
+            for x, y in zip(a.flat, b.flat, strict=True)
+        )
+        if not sure:
+            call.importer.note(
+                f"a comparison of sizes ({call.op}) was decided by the sizes that the model was loaded with"
+            )
+        return _mapped(lambda x, y: bool(compare(int(x), int(y))), a, b)
+
+    return rule
+
+
+def _concat(call: Call, given: list[Array]) -> Any:
+    if any(g.ndim == 0 for g in given):
+        return None
+    return np.concatenate(given, front(call.int("axis"), given[0].ndim))
+
+
+def _gather(call: Call, given: list[Array]) -> Any:
+    data, at = given
+    if data.ndim == 0 or _symbolic(at):
+        return None
+    axis = front(call.int("axis"), data.ndim)
+    where = at.astype(np.int64)
+    if where.size and (where.max() >= data.shape[axis] or where.min() < -data.shape[axis]):
+        return None
+    return np.take(data, where, axis)
+
+
+def _slice(call: Call, given: list[Array]) -> Any:
+    if call.opset < 10 or _symbolic(*given[1:]):
+        return None
+    data = given[0]
+    starts, ends = given[1].astype(object).reshape(-1), given[2].reshape(-1)
+    axes = given[3].reshape(-1) if len(given) > 3 else np.arange(starts.size)
+    steps = given[4].reshape(-1) if len(given) > 4 else np.ones(starts.size, int)
+    index: list[Any] = [slice(None)] * data.ndim
+    for s, e, a, t in zip(starts, ends, axes, steps, strict=True):
+        n = data.shape[front(int(a), data.ndim)]
+        t = int(t)
+        start = _bound(int(s), n, t)
+        stop = _bound(int(e), n, t)
+        index[front(int(a), data.ndim)] = slice(start, None if t < 0 and stop < 0 else stop, t)
+    return data[tuple(index)]
+
+
+def _bound(at: int, size: int, step: int) -> int:
+    at = at + size if at < 0 else at
+    return min(max(at, 0), size) if step > 0 else min(max(at, -1), size - 1)
+
+
+def _squeeze(call: Call, given: list[Array]) -> Any:
+    axes = call.ints("axes") if len(given) == 1 else [int(v) for v in given[1].flat]
+    data = given[0]
+    if axes is None:
+        return data.reshape([n for n in data.shape if n != 1])
+    gone = {front(a, data.ndim) for a in axes}
+    if any(data.shape[a] != 1 for a in gone):
+        return None
+    return data.reshape([n for i, n in enumerate(data.shape) if i not in gone])
+
+
+def _unsqueeze(call: Call, given: list[Array]) -> Any:
+    axes = call.ints("axes") if len(given) == 1 else [int(v) for v in given[1].flat]
+    if axes is None:
+        return None
+    rank = given[0].ndim + len(axes)
+    return np.expand_dims(given[0], tuple(front(a, rank) for a in axes))
+
+
+def _reshape(call: Call, given: list[Array]) -> Any:
+    target = given[1].reshape(-1) if len(given) > 1 else call.ints("shape")
+    if target is None or any(int(v) == 0 for v in target) or (len(given) > 1 and _symbolic(given[1])):
+        return None
+    return given[0].reshape([int(v) for v in target])
+
+
+def _cast(call: Call, given: list[Array]) -> Any:
+    to = call.int("to")
+    if to not in _INTEGERS or call.kind(0) not in (*_INTEGERS, BOOL):
+        return None
+    if call.kind(0) == BOOL:
+        return _mapped(int, given[0])
+    return None if to == INT32 and not _fits(given[0]) else given[0]
+
+
+def _fits(data: Array) -> bool:
+    return all(-(2**31) <= int(v) < 2**31 for v in data.flat)
+
+
+def _reduced(combine: Callable[[Any, Any], Any]) -> Rule:
+    def rule(call: Call, given: list[Array]) -> Any:
+        data = given[0]
+        axes = call.ints("axes") if len(given) == 1 else [int(v) for v in given[1].flat]
+        if data.ndim != 1 or not data.size or (not axes and call.int("noop_with_empty_axes")):
+            return None
+        if axes and [front(a, 1) for a in axes] != [0]:
+            return None
+        total = data[0]
+        for v in data[1:]:
+            total = combine(total, v)
+        found = np.empty((1,) if call.int("keepdims", 1) else (), object)
+        found[...] = total
+        return found
+
+    return rule
+
+
+def _where(call: Call, given: list[Array]) -> Any:
+    mask, a, b = np.broadcast_arrays(*given)
+    return _mapped(lambda m, x, y: x if m else y, mask, a, b)
+
+
+def _range(call: Call, given: list[Array]) -> Any:
+    if _symbolic(*given) or int(given[2].item()) == 0:
+        return None
+    numbers = range(int(given[0].item()), int(given[1].item()), int(given[2].item()))
+    return np.array(list(numbers), object) if len(numbers) <= 4096 else None
+
+
+def _expand(call: Call, given: list[Array]) -> Any:
+    if _symbolic(given[1]):
+        return None
+    shape = np.broadcast_shapes(given[0].shape, [int(v) for v in given[1]])
+    return np.broadcast_to(given[0], shape) if np.prod(shape, initial=1) <= 4096 else None
+
+
+_RULES: dict[str, Rule] = {
+    "Add": _pairs(lambda a, b: a + b),
+    "Sub": _pairs(lambda a, b: a - b),
+    "Mul": _pairs(lambda a, b: a * b),
+    "Div": _pairs(_divided),
+    "Mod": _modulo,
+    "Max": _extreme(True),
+    "Min": _extreme(False),
+    "Neg": lambda c, g: _mapped(lambda v: -v, g[0]),
+    "Identity": lambda c, g: g[0],
+    "Equal": _compared(lambda a, b: a == b),
+    "Less": _compared(lambda a, b: a < b),
+    "LessOrEqual": _compared(lambda a, b: a <= b),
+    "Greater": _compared(lambda a, b: a > b),
+    "GreaterOrEqual": _compared(lambda a, b: a >= b),
+    "And": _pairs(lambda a, b: bool(a and b)),
+    "Or": _pairs(lambda a, b: bool(a or b)),
+    "Not": lambda c, g: _mapped(lambda v: not v, g[0]),
+    "Concat": _concat,
+    "Gather": _gather,
+    "Slice": _slice,
+    "Squeeze": _squeeze,
+    "Unsqueeze": _unsqueeze,
+    "Reshape": _reshape,
+    "Cast": _cast,
+    "ReduceProd": _reduced(lambda a, b: a * b),
+    "ReduceSum": _reduced(lambda a, b: a + b),
+    "Where": _where,
+    "Range": _range,
+    "Expand": _expand,
+}
+_TO_BOOL = frozenset(("Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual", "And", "Or", "Not"))

@@ -1,0 +1,507 @@
+"""From an ONNX graph to a graph of MegEngine's operators: walking the nodes under a recording session."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..dtypes import Array
+from ..errors import FormatError, LoadRunError, UnsupportedError
+from ..graph import Graph, Var
+from ..imperative import Tensor
+from ..imperative.apply import suspended, type_cvt, use
+from ..jit.recording import Recorder
+from ..optimize import make_loadable, stabilize
+from ..rewrite.copies import subgraph
+from ..testcase import EXPECT
+from . import exact
+from .checks import check
+from .call import Call, Lowering, find
+from .messages import Attribute, Function, GraphProto, Model, NodeProto, TensorProto, ValueInfo
+from .tensors import HELD, External, Unheld, array, dense
+from .values import INT64, Items, Refused, Value, checked, graph_type, kind_of
+
+__all__ = ["Declared", "Importer", "Scope"]
+
+_MOST_NODES = 100_000
+_DEPTH = 16
+Bound = Value | Items | None
+
+class Scope:
+    """Names and what they stand for; a subgraph's scope lies in the one around it.
+
+    Args:
+        outer: the scope around.
+        mark: called with what is found outside, for a branch that must take it in.
+    """
+
+    def __init__(self, outer: Scope | None = None, mark: Callable[[Value], Value] | None = None) -> None:
+        self.names: dict[str, Bound] = {}
+        self.missing: set[str] = set()
+        self.outer = outer
+        self.mark = mark
+
+    def find(self, name: str) -> tuple[bool, Bound]:
+        """Whether a name is known, and what it stands for; None for what could not be made."""
+        if name in self.names:
+            return True, self.names[name]
+        if name in self.missing:
+            return True, None
+        if self.outer is None:
+            return False, None
+        known, value = self.outer.find(name)
+        if self.mark is not None and isinstance(value, Value) and value.constant() is None:
+            value = self.mark(value)
+        return known, value
+
+class Declared:
+    """An input of the model as it is fed.
+
+    Attributes:
+        name: its name.
+        kind: ONNX's element type.
+        shape: the shape that the graph is made with.
+        symbolic: whether the file leaves a size open.
+    """
+
+    def __init__(self, info: ValueInfo, shape: Sequence[int] | None) -> None:
+        tensor = info.type.tensor if info.type else None
+        if tensor is None:
+            raise Refused("is a sequence, map or optional value, of which MegEngine has none")
+        self.name = info.name
+        self.kind = tensor.elem
+        graph_type(self.kind)
+        dims = tensor.shape.dims if tensor.shape is not None else None
+        self.symbolic = dims is None or any(d.value is None or d.value < 1 or d.param for d in dims)
+        if shape is not None:
+            if dims is not None and len(dims) != len(shape):
+                raise Refused(f"has {len(dims)} axes, input_shapes gives it {list(shape)}")
+            self.shape = tuple(int(n) for n in shape)
+        elif dims is None:
+            raise Refused("has no declared shape; give it as input_shapes")
+        else:
+            self.shape = tuple(1 if d.value is None or d.value < 0 else d.value for d in dims)
+        if len(self.shape) > 7:
+            raise Refused(f"has {len(self.shape)} axes, MegEngine knows 7")
+
+class Importer:
+    """Makes a graph of a model.
+
+    Args:
+        model: the model.
+        external: where tensors outside the file are.
+        input_shapes: shapes by input name.
+        constants: values of inputs that are to be constants.
+        examples: values of inputs, by which sizes are known that data decide.
+        expected: values of outputs; those that have one get a check.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        external: External,
+        input_shapes: Mapping[str, Sequence[int]],
+        constants: Mapping[str, Any],
+        examples: Mapping[str, Array] | None = None,
+        expected: Mapping[str, Array] | None = None,
+    ) -> None:
+        self.model = model
+        self.external = external
+        self.input_shapes = input_shapes
+        self.constants = constants
+        self.examples = examples or {}
+        self.expected = expected or {}
+        self.problems: dict[str, None] = {}
+        self.notes: dict[str, None] = {}
+        self.inputs: dict[str, Declared] = {}
+        self.outputs: dict[str, Value] = {}
+        self.session = Recorder("lazy", fixed=True, symbolic_shape=True)
+        self.functions = {(f.domain, f.name, f.overload): f for f in model.functions}
+        self._unheld: dict[str, str] = {}
+        self._count = 0
+        self._depth = 0
+        self._opsets = self._imported(model.opsets)
+
+    @staticmethod
+    def _imported(opsets: Iterable[Any]) -> dict[str, int]:
+        return {("" if o.domain == "ai.onnx" else o.domain): o.version for o in opsets}
+
+    def note(self, text: str) -> None:
+        """Remember something that the caller should know."""
+        self.notes.setdefault(text)
+
+    def name_of(self, value: Value) -> str:
+        """The name of the graph input that a value is, if it is one."""
+        return next((n for n in self.inputs if self._top.names.get(n) is value), "")
+
+    # The whole
+
+    def graph(self) -> Graph:
+        """The graph.
+
+        Raises:
+            UnsupportedError: nodes or inputs cannot be expressed; the text lists all of them.
+            FormatError: the graph contradicts itself.
+        """
+        proto = self.model.graph
+        assert proto is not None
+        self._top = scope = Scope()
+        with use(self.session):
+            self._begin(proto, scope)
+            self._nodes(proto.nodes, scope, self._needed(proto), self._opsets, {})
+            found = self._end(proto, scope)
+        if self.problems:
+            lines = "\n".join(f"  {p}" for p in self.problems)
+            raise UnsupportedError(f"{len(self.problems)} parts of the model cannot be expressed:\n{lines}")
+        return self._finish(found)
+
+    def _begin(self, proto: GraphProto, scope: Scope) -> None:
+        self._initialize(proto, scope)
+        for info in proto.inputs:
+            if not info.name or info.name in self.inputs:
+                raise FormatError(f"the graph has an input named {info.name!r} twice or without a name")
+            if info.name in self.constants:
+                elem = info.type.tensor.elem if info.type and info.type.tensor else INT64
+                value = np.asarray(self.constants[info.name])
+                scope.names[info.name] = Value(elem, array=value.astype(HELD.get(elem, value.dtype)))
+                continue
+            if info.name in scope.names or info.name in scope.missing:
+                continue
+            try:
+                self._input(info, scope)
+            except Refused as e:
+                scope.missing.add(info.name)
+                self.problems.setdefault(f"input {info.name!r} {e}")
+        unknown = (set(self.constants) | set(self.input_shapes)) - {i.name for i in proto.inputs}
+        if unknown:
+            names = ", ".join(i.name for i in proto.inputs) or "none"
+            raise FormatError(f"the model has no input {sorted(unknown)[0]!r}; its inputs are {names}")
+
+    def _input(self, info: ValueInfo, scope: Scope) -> None:
+        example = self.examples.get(info.name)
+        shape = self.input_shapes.get(info.name)
+        declared = Declared(info, example.shape if example is not None and shape is None else shape)
+        dtype = graph_type(declared.kind)
+        if example is None or example.shape != declared.shape:
+            try:
+                example = np.broadcast_to(np.ones((), dtype.np), declared.shape)
+            except ValueError:
+                raise Refused(f"has the shape {list(declared.shape)}") from None
+        else:
+            example = checked(example, declared.kind, f"input {info.name!r}")
+        outside = Tensor._of(example.reshape(declared.shape or (1,)), dtype, not declared.shape)
+        made = self.session.argument(info.name, outside)
+        scope.names[info.name] = Value(declared.kind, made)
+        self.inputs[info.name] = declared
+
+    def _initialize(self, proto: GraphProto, scope: Scope) -> None:
+        for tensor in proto.initializers:
+            try:
+                scope.names[tensor.name] = self.stored(tensor)
+            except Unheld as e:
+                scope.missing.add(tensor.name)
+                self._unheld[tensor.name] = str(e)
+        for sparse in proto.sparse:
+            if sparse.values is not None:
+                value = dense(sparse, self.external)
+                scope.names[sparse.values.name] = Value(sparse.values.data_type, array=value)
+
+    def stored(self, tensor: TensorProto) -> Value:
+        """A stored tensor as a constant."""
+        return Value(tensor.data_type, array=array(tensor, self.external), name=tensor.name)
+
+    def _end(self, proto: GraphProto, scope: Scope) -> list[tuple[str, Value]]:
+        found = []
+        for info in proto.outputs:
+            known, value = scope.find(info.name)
+            if not known:
+                raise FormatError(f"nothing makes the graph's output {info.name!r}")
+            if isinstance(value, list):
+                self.problems.setdefault(f"output {info.name!r} is a sequence, of which MegEngine has none")
+            elif value is not None:
+                try:
+                    value.stored  # noqa: B018
+                except LoadRunError as e:
+                    self.problems.setdefault(f"output {info.name!r}: {e}")
+                found.append((info.name, value))
+            elif not self.problems:
+                self.problems.setdefault(f"output {info.name!r} {self._unheld.get(info.name, 'is missing')}")
+        if not proto.outputs:
+            raise FormatError("the graph has no outputs")
+        return found
+
+    def _finish(self, found: list[tuple[str, Value]]) -> Graph:
+        whole = self.session.found.graph
+        ends: list[Var] = []
+        checked_ends: set[int] = set()
+        with use(self.session):
+            for name, value in found:
+                self.outputs[name] = value
+                var = self.session.source(value.stored).var
+                if name in self.expected:
+                    ends.append(self._checked(name, value))
+                    checked_ends.add(len(ends) - 1)
+                    continue
+                taken = any(v is var for v in ends) or var.owner.type == "Host2DeviceCopy"
+                (end,) = whole.add("Identity", inputs=[var]) if taken else (var,)
+                end.name = None
+                ends.append(end)
+        graph = make_loadable(stabilize(subgraph(whole, ends)[0]))
+        for i, (name, _) in enumerate(found):
+            var = graph.outputs[i]
+            if i in checked_ends:
+                continue
+            if var.owner.type == "Host2DeviceCopy" or any(var is o for o in graph.outputs[:i]):
+                (var,) = graph.add("Identity", inputs=[var])
+                graph.outputs[i] = var
+            var.name = name
+        left = {v.name for v in graph.inputs}
+        for name in self.inputs:
+            if name not in left:
+                self.note(f"no output depends on the input {name!r}, so it is left out")
+        return graph
+
+    def _checked(self, name: str, value: Value) -> Var:
+        """An output with the expected value as an input of the graph, compared as ONNX's backend tests do."""
+        held = checked(self.expected[name], value.kind, f"the expected value of {name!r}")
+        scalar = held.ndim == 0
+        outside = Tensor._of(held.reshape(held.shape or (1,)), graph_type(value.kind), scalar)
+        expect = self.session.argument(name + EXPECT, outside)
+        var = check(expect, value.stored, value.kind)._var
+        assert var is not None
+        return var
+
+    # Nodes
+
+    def _needed(self, proto: GraphProto) -> set[int]:
+        """Which nodes the outputs depend on, by their place."""
+        wanted = {o.name for o in proto.outputs}
+        needed = set()
+        for i in range(len(proto.nodes) - 1, -1, -1):
+            node = proto.nodes[i]
+            if wanted.isdisjoint(n for n in node.outputs if n):
+                continue
+            needed.add(i)
+            wanted.update(node.inputs)
+            wanted.update(_captured(node))
+        return needed
+
+    def _nodes(
+        self,
+        nodes: Sequence[NodeProto],
+        scope: Scope,
+        needed: set[int] | None,
+        opsets: Mapping[str, int],
+        given: Mapping[str, Attribute],
+    ) -> None:
+        made: set[str] = set()
+        for i, node in enumerate(nodes):
+            for name in node.outputs:
+                if name and name in made:
+                    raise FormatError(f"two nodes make {name!r}")
+                made.add(name)
+            if needed is None or i in needed:
+                self._node(node, scope, opsets, given)
+
+    def _node(
+        self, node: NodeProto, scope: Scope, opsets: Mapping[str, int], given: Mapping[str, Attribute]
+    ) -> None:
+        self._count += 1
+        if self._count > _MOST_NODES:
+            raise FormatError(f"the model unrolls to more than {_MOST_NODES} nodes")
+        inputs: list[Bound] = []
+        for name in node.inputs:
+            known, value = scope.find(name) if name else (True, None)
+            if not known:
+                raise FormatError(f"node {_title(node)} reads {name!r}, which nothing before it makes")
+            if name and value is None:
+                if name in self._unheld:
+                    self._refuse(node, f"reads {name!r}, which {self._unheld[name]}")
+                scope.missing.update(n for n in node.outputs if n)
+                return
+            inputs.append(value)
+        try:
+            results = self._results(node, inputs, scope, opsets, given)
+        except FormatError:
+            raise
+        except (LoadRunError, Unheld) as e:
+            self._refuse(node, str(e))
+            scope.missing.update(n for n in node.outputs if n)
+            return
+        except RecursionError:
+            raise FormatError("the graph lies too deep in itself") from None
+        except Exception as e:
+            self._refuse(node, f"its inputs do not fit ({type(e).__name__}: {e})")
+            scope.missing.update(n for n in node.outputs if n)
+            return
+        for name, value in zip(node.outputs, results, strict=False):
+            if name:
+                scope.names[name] = value
+                self._name(name, value)
+        for name in node.outputs[len(results) :]:
+            if name:
+                self._refuse(node, f"gives no output {name!r}")
+                scope.missing.add(name)
+
+    def _name(self, name: str, value: Bound) -> None:
+        if isinstance(value, Value) and value._tensor is not None:
+            var = value._tensor._var
+            if var is not None and var.name is None and var.owner.type != "Host2DeviceCopy":
+                var.name = name
+
+    def _refuse(self, node: NodeProto, why: str) -> None:
+        self.problems.setdefault(f"{_title(node)}: {why}")
+
+    def _results(
+        self,
+        node: NodeProto,
+        inputs: list[Bound],
+        scope: Scope,
+        opsets: Mapping[str, int],
+        given: Mapping[str, Attribute],
+    ) -> list[Bound]:
+        attributes = _attributes(node, given)
+        domain = "" if node.domain == "ai.onnx" else node.domain
+        function = self.functions.get((node.domain, node.op, node.overload))
+        if function is not None:
+            return self._inline(function, inputs, attributes)
+        found = find(domain, node.op)
+        if found is None:
+            where = f" of the domain {domain}" if domain else ""
+            raise Refused(f"the operator {node.op}{where} cannot be expressed")
+        wanted = [bool(n) for n in node.outputs]
+        opset = opsets.get(domain, self._opsets.get(domain, 1))
+        call = Call(node.op, opset, inputs, attributes, wanted, self, scope)
+        call.opsets = opsets  # type: ignore[attr-defined]
+        call.given = given  # type: ignore[attr-defined]
+        short = exact.compute(call) if not domain else None
+        if short is not None:
+            return [short]
+        values = [v for v in inputs if v is not None]
+        folds = found.foldable and all(isinstance(v, Value) and v.constant() is not None for v in values)
+        if not folds:
+            return self._settled(found.run(call), call, found)
+        with suspended():
+            return self._settled(found.run(call), call, found)
+
+    def _settled(self, results: Any, call: Call, found: Lowering) -> list[Bound]:
+        """The results as values in the types that the graph has for them."""
+        listed = list(results) if isinstance(results, tuple) else [results]
+        like = call.inputs[found.like] if found.like < len(call.inputs) else None
+        settled: list[Bound] = []
+        for r in listed:
+            if r is None or isinstance(r, list):
+                settled.append(r)
+                continue
+            value = r if isinstance(r, Value) else Value(_kind(r, like), r)
+            if value._tensor is not None and value.array is None:
+                if len(value._tensor._sizes()) > 7:
+                    raise Refused("gives more than MegEngine's 7 axes")
+                want = graph_type(value.kind)
+                if value._tensor._dtype != want:
+                    value = Value(value.kind, type_cvt(value._tensor, want))
+            settled.append(value)
+        return settled
+
+    # What lies in other things
+
+    def _inline(
+        self, function: Function, inputs: list[Bound], attributes: Mapping[str, Attribute]
+    ) -> list[Bound]:
+        if len(inputs) > len(function.inputs):
+            raise FormatError(f"the function {function.name} takes {len(function.inputs)} inputs")
+        inner = Scope()
+        for i, name in enumerate(function.inputs):
+            value = inputs[i] if i < len(inputs) else None
+            inner.names[name] = value
+        given = {a.name: a for a in function.defaults}
+        given.update(attributes)
+        self._enter(function.name)
+        try:
+            opsets = self._imported(function.opsets) or self._opsets
+            self._nodes(function.nodes, inner, None, opsets, given)
+        finally:
+            self._depth -= 1
+        return [self._out(inner, name) for name in function.outputs]
+
+    def _enter(self, what: str) -> None:
+        self._depth += 1
+        if self._depth > _DEPTH:
+            self._depth -= 1
+            raise FormatError(f"{what} lies in itself, or deeper than {_DEPTH}")
+
+    def _out(self, scope: Scope, name: str) -> Bound:
+        known, value = scope.find(name)
+        if not known:
+            raise FormatError(f"nothing makes the output {name!r}")
+        if value is None:
+            raise Refused(f"{name!r} inside it cannot be expressed")
+        return value
+
+    def run_subgraph(
+        self, graph: GraphProto, inputs: Sequence[Bound], scope: Scope, call: Call
+    ) -> list[Value | Items]:
+        """Lower a subgraph in the scope of a node; gives its outputs."""
+        return self._run(graph, inputs, Scope(scope), call)
+
+    def run_branch(self, graph: GraphProto, call: Call, mark: Callable[[Value], Value]) -> list[Value]:
+        """Lower a branch that data choose; everything from outside is marked as belonging to it."""
+        found = []
+        for value in self._run(graph, [], Scope(call.scope, mark), call):
+            if isinstance(value, list):
+                raise Refused("a branch gives a sequence and data choose it")
+            found.append(mark(value) if value.constant() is not None else value)
+        return found
+
+    def _run(
+        self, graph: GraphProto, inputs: Sequence[Bound], inner: Scope, call: Call
+    ) -> list[Value | Items]:
+        self._initialize(graph, inner)
+        if len(inputs) > len(graph.inputs):
+            raise FormatError(f"a subgraph of {call.op} takes {len(graph.inputs)} inputs, given {len(inputs)}")
+        for info, value in zip(graph.inputs, inputs, strict=False):
+            inner.names[info.name] = value
+        self._enter(f"a subgraph of {call.op}")
+        try:
+            self._nodes(graph.nodes, inner, self._needed(graph), call.opsets, call.given)  # type: ignore[attr-defined]
+        finally:
+            self._depth -= 1
+        return [self._out(inner, o.name) for o in graph.outputs]  # type: ignore[misc]
+
+def _kind(tensor: Tensor, like: Bound) -> int:
+    """ONNX's type of a result: that of the input that it follows where the graph's types agree."""
+    if isinstance(like, Value) and tensor._dtype.name != "Bool":
+        own = graph_type(like.kind)
+        small = tensor._dtype.name == "Int32" and own.np.kind in "iu" and own.np.itemsize < 4
+        if small or tensor._dtype in (own, like.tensor._dtype):
+            return like.kind
+    return kind_of(tensor)
+
+def _attributes(node: NodeProto, given: Mapping[str, Attribute]) -> dict[str, Attribute]:
+    found = {}
+    for a in node.attributes:
+        if a.ref:
+            if a.ref in given:
+                found[a.name] = given[a.ref]
+        else:
+            found[a.name] = a
+    return found
+
+def _captured(node: NodeProto) -> set[str]:
+    """Names that the subgraphs of a node read."""
+    found: set[str] = set()
+    for a in node.attributes:
+        for graph in [*([a.g] if a.g is not None else []), *a.graphs]:
+            for inner in graph.nodes:
+                found.update(inner.inputs)
+                found |= _captured(inner)
+            found.update(o.name for o in graph.outputs)
+    return found
+
+def _title(node: NodeProto) -> str:
+    name = node.name or next((o for o in node.outputs if o), "")
+    domain = f"{node.domain}." if node.domain not in ("", "ai.onnx") else ""
+    return f"{name!r} ({domain}{node.op})"
+

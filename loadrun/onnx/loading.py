@@ -1,0 +1,85 @@
+"""From an ONNX file to a `Bundle`: the graph, and the testcases that lie beside it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ..errors import FormatError
+from ..testcase import EXPECT, Bundle
+from . import lowering  # noqa: F401
+from .importing import Importer
+from .messages import Model, read_model
+from .tensors import External
+from .testdata import find_sets, testcases
+
+__all__ = ["load_model"]
+
+
+def load_model(
+    data: memoryview,
+    path: str = "<bytes>",
+    *,
+    input_shapes: Mapping[str, Sequence[int]] | None = None,
+    constants: Mapping[str, Any] | None = None,
+    test_data: str | os.PathLike[str] | None = None,
+) -> Bundle:
+    """Read an ONNX model.
+
+    Args:
+        data: the bytes of the file.
+        path: where they come from; external data and folders ``test_data_set_N`` are looked for beside it.
+        input_shapes: shapes by input name, where the file leaves sizes open or others are wanted.
+        constants: values of inputs that are to be constants of the graph.
+        test_data: a folder of test data sets, or one of them, instead of those beside the model.
+
+    Raises:
+        FormatError: the bytes are no ONNX model, or one that contradicts itself.
+        UnsupportedError: nodes cannot be expressed; the text lists all of them.
+        UsageError: `input_shapes` or `constants` name no input, `test_data` holds no data.
+    """
+    file = Path(path) if path != "<bytes>" and Path(path).is_file() else None
+    try:
+        model = read_model(data)
+        return _bundle(model, path, file, len(data), input_shapes or {}, constants or {}, test_data)
+    except FormatError as e:
+        e.path = e.path or path
+        raise
+
+
+def _bundle(
+    model: Model,
+    path: str,
+    file: Path | None,
+    size: int,
+    input_shapes: Mapping[str, Sequence[int]],
+    constants: Mapping[str, Any],
+    test_data: str | os.PathLike[str] | None,
+) -> Bundle:
+    assert model.graph is not None
+    stored = {t.name for t in model.graph.initializers}
+    names = [i.name for i in model.graph.inputs if i.name not in stored]
+    outputs = [o.name for o in model.graph.outputs]
+    sets = find_sets(file, test_data, names, outputs)
+    examples = sets[0].inputs() if sets else {}
+    expected = sets[0].outputs() if sets else {}
+    if sets and any(n not in examples for n in names):
+        sets, expected = [], {}
+    importer = Importer(
+        model, External(file.parent if file else None), input_shapes, constants, examples, expected
+    )
+    graph = importer.graph()
+    bundle = Bundle(graph, path=path, size=size)
+    bundle.scalars = frozenset(
+        [n for n, d in importer.inputs.items() if not d.shape]
+        + [n for n, v in importer.outputs.items() if not v.rank]
+    )
+    bundle.warnings += list(importer.notes)
+    kinds = {n: d.kind for n, d in importer.inputs.items()}
+    kinds.update((n + EXPECT, importer.outputs[n].kind) for n in expected)
+    fed = {v.name for v in graph.inputs}
+    if sets:
+        bundle.testcases = testcases(sets, {n: k for n, k in kinds.items() if n in fed})
+    return bundle

@@ -1,0 +1,26 @@
+"""Lowerings of ONNX's operators to MegEngine's, one family a file; importing this room registers them."""
+
+from . import (  # noqa: F401
+    attention,
+    control,
+    convolution,
+    detection,
+    elementwise,
+    functions,
+    indexing,
+    linalg,
+    losses,
+    norms,
+    pooling,
+    quantization,
+    randomness,
+    recurrent,
+    reductions,
+    resizing,
+    sampling,
+    sequences,
+    shapes,
+    signal,
+    traditional,
+    transformers,
+)

@@ -1,0 +1,286 @@
+"""Attention and what stands around it: masks, caches, rotary positions, linear attention."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import sqrt
+
+import numpy as np
+
+from ... import params as P
+from ...imperative import Tensor
+from ...imperative import emit as e
+from ...imperative.exact_products import product
+from ...imperative.emit import summed
+from ..call import Call, lower
+from ..values import Refused, Value
+from .parts import M, cast, const_like, transposed
+from .reductions import softmax
+
+__all__ = ["attended", "guarded_softmax", "heads", "merged", "rotated"]
+
+_LT, _LEQ, _EQ = P.ElemwiseMultiTypeMode.LT, P.ElemwiseMultiTypeMode.LEQ, P.ElemwiseMultiTypeMode.EQ
+
+
+def heads(x: Tensor, count: int) -> Tensor:
+    """(B, S, H * D) as (B, H, S, D)."""
+    if count < 1 or x._tuple_shape[2] % count:
+        raise Refused(f"{x._tuple_shape[2]} features in {count} heads")
+    b, s, f = x.shape
+    return transposed(e.reshape(x, (b, s, count, f // count)), (0, 2, 1, 3))
+
+
+def merged(x: Tensor) -> Tensor:
+    """(B, H, S, D) as (B, S, H * D)."""
+    b, h, s, d = x.shape
+    return e.reshape(transposed(x, (0, 2, 1, 3)), (b, s, h * d))
+
+
+def _repeated(x: Tensor, times: int) -> Tensor:
+    """Every head as often as query heads share it."""
+    if times == 1:
+        return x
+    b, h, s, d = x.shape
+    wide = e.broadcast(e.add_axes(x, [2]), (b, h, times, s, d))
+    return e.reshape(wide, (b, h * times, s, d))
+
+
+def guarded_softmax(scores: Tensor) -> Tensor:
+    """Softmax along the last axis; zeros where a whole row is masked."""
+    last = scores.ndim - 1
+    top = e.add_axes(e.reduce(scores, P.ReduceMode.MAX, [last]), [last])
+    finite = e.elem(M.MAX, const_like(-3e38, top), top)
+    power = e.elem(M.EXP, e.elem(M.SUB, scores, finite))
+    total = summed(power, [last], True)
+    none = cast(e.compare(_EQ, total, const_like(0.0, total)), total._dtype)
+    return e.elem(M.TRUE_DIV, power, e.elem(M.ADD, total, none))
+
+
+def attended(q: Tensor, k: Tensor, v: Tensor, scale: float, bias: Tensor | None = None, *, guard: bool = True) -> Tensor:
+    """softmax(q @ k^T * scale + bias) @ v of float32 (B, H, S, D) tensors with as many heads each."""
+    scores = product(e.elem(M.MUL, q, const_like(scale, q)), transposed(k, (0, 1, 3, 2)))
+    if bias is not None:
+        scores = e.elem(M.ADD, scores, bias)
+    weights = guarded_softmax(scores) if bias is not None and guard else softmax(scores, 3)
+    return product(weights, v)
+
+
+class _Mask:
+    """Which keys a query may see: a bias to add to the scores, with -inf where it may not."""
+
+    def __init__(self, like: Tensor) -> None:
+        self.like = like
+        self.bias: Tensor | None = None
+
+    def add(self, bias: Tensor) -> None:
+        self.bias = bias if self.bias is None else e.elem(M.ADD, self.bias, bias)
+
+    def allow(self, allowed: Tensor) -> None:
+        zero, never = const_like(0.0, self.like), const_like(-np.inf, self.like)
+        self.add(e.where(allowed, zero, never))
+
+
+def _given_mask(mask: _Mask, given: Tensor, length: int) -> None:
+    short = int(length) - given._tuple_shape[-1]
+    if short > 0:
+        shape = (*given.shape[:-1], short)
+        if e.is_bool(given):
+            given = cast(given, "uint8")
+            given = cast(e.concat([given, e.full(const_like(0, given), shape)], given.ndim - 1), "bool")
+        else:
+            given = cast(given, "float32")
+            given = e.concat([given, e.full(const_like(-np.inf, given), shape)], given.ndim - 1)
+    if e.is_bool(given):
+        mask.allow(given)
+    else:
+        mask.add(cast(given, "float32"))
+
+
+def _positions(q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+    return e.add_axes(e.arange(q.shape[2]), [1]), e.arange(k.shape[2])
+
+
+def _mask_of(c: Call, q: Tensor, k: Tensor, past: int, valid: Tensor | None) -> Tensor | None:
+    mask = _Mask(q)
+    if c.has(3):
+        _given_mask(mask, c.t(3), k.shape[2])
+    rows, columns = _positions(q, k)
+    if valid is not None:
+        valid = e.reshape(cast(valid, "int32"), (-1, 1, 1, 1))
+        mask.allow(e.compare(_LT, columns, valid))
+    left, right = c.int("left_window_size", -1), c.int("right_window_size", -1)
+    if c.int("is_causal"):
+        right = 0 if right < 0 else min(right, 0)
+    if left < 0 and right < 0:
+        return mask.bias
+    offset = e.like(past, rows)
+    if valid is not None and not c.has(4):
+        offset = e.elem(M.SUB, valid, e.like(q.shape[2], valid))
+    here = e.elem(M.ADD, rows, offset)
+    if right >= 0:
+        limit = e.elem(M.ADD, here, const_like(right, here)) if right else here
+        mask.allow(e.compare(_LEQ, columns, limit))
+    if left >= 0:
+        mask.allow(e.compare(_LEQ, e.elem(M.SUB, here, const_like(left, here)), columns))
+    return mask.bias
+
+
+@lower("Attention")
+def _attention(c: Call) -> tuple[Tensor | None, ...]:
+    q, k, v = c.t(0), c.t(1), c.t(2)
+    flat = q.ndim == 3
+    kind = q._dtype
+    if flat:
+        q = heads(q, c.int("q_num_heads"))
+        k, v = (heads(x, c.int("kv_num_heads")) for x in (k, v))
+    past = 0
+    if c.has(4):
+        past = c.t(4).shape[2]
+        k, v = e.concat([c.t(4), k], 2), e.concat([c.t(5), v], 2)
+    present = k, v
+    group = q._tuple_shape[1] // max(k._tuple_shape[1], 1)
+    k, v = (_repeated(cast(x, "float32"), group) for x in (k, v))
+    q = cast(q, "float32")
+    scale = c.float("scale", 1.0 / sqrt(q._tuple_shape[3])) if "scale" in c.attributes else 1.0 / sqrt(q._tuple_shape[3])
+    root = sqrt(scale)
+    scores = product(
+        e.elem(M.MUL, q, const_like(root, q)),
+        transposed(e.elem(M.MUL, k, const_like(root, k)), (0, 1, 3, 2)),
+    )
+    shown = [scores]
+    cap = c.float("softcap")
+    if cap:
+        scores = e.elem(
+            M.MUL, const_like(cap, scores), e.elem(M.TANH, e.elem(M.TRUE_DIV, scores, const_like(cap, scores)))
+        )
+    shown.append(scores)
+    valid = c.maybe(6)
+    bias = _mask_of(c, q, k, past, valid)
+    if bias is not None:
+        scores = e.elem(M.ADD, scores, bias)
+    shown.append(scores)
+    weights = softmax(scores, 3) if bias is None else guarded_softmax(scores)
+    shown.append(weights)
+    y = product(weights, v)
+    y = cast(merged(y) if flat else y, kind)
+    mode = c.int("qk_matmul_output_mode")
+    if mode not in range(4):
+        raise Refused(f"qk_matmul_output_mode is {mode}")
+    return y, present[0], present[1], cast(shown[mode], kind)
+
+
+@lower("FlexAttention", domain="ai.onnx.preview", foldable=False)
+def _flex(c: Call) -> Tensor:
+    q, k, v = (cast(c.t(i), "float32") for i in range(3))
+    kind = c.t(0)._dtype
+    group = q._tuple_shape[1] // max(k._tuple_shape[1], 1)
+    k, v = _repeated(k, group), _repeated(v, group)
+    scale = c.float("scale") if "scale" in c.attributes else 1.0 / sqrt(q._tuple_shape[3])
+    scores = e.elem(M.MUL, product(q, transposed(k, (0, 1, 3, 2))), const_like(scale, q))
+    precision = c.int("softmax_precision", 1)
+    scores = _modified(c, "score_mod", scores, precision)
+    weights = _modified(c, "prob_mod", softmax(scores, 3), precision)
+    return cast(product(weights, v), kind)
+
+
+def _modified(c: Call, name: str, x: Tensor, precision: int) -> Tensor:
+    if name not in c.attributes:
+        return x
+    from ..values import graph_type
+
+    (found,) = c.run_graph(c.graph(name), [Value(precision, cast(x, graph_type(precision)))])
+    if isinstance(found, list):
+        raise Refused(f"its {name} gives a sequence")
+    return cast(found.tensor, "float32")
+
+
+# Positions
+
+
+def rotated(x: Tensor, cos: Tensor, sin: Tensor, *, interleaved: bool) -> Tensor:
+    """Pairs of features turned by angles: x is (..., D), cos and sin broadcast with (..., D/2)."""
+    axis = x.ndim - 1
+    half = x._tuple_shape[axis] // 2
+    if interleaved:
+        one = e.subtensor(x, [(axis, None, None, 2, None)])
+        two = e.subtensor(x, [(axis, 1, None, 2, None)])
+    else:
+        one = e.subtensor(x, [(axis, None, half, None, None)])
+        two = e.subtensor(x, [(axis, half, None, None, None)])
+    real = e.elem(M.SUB, e.elem(M.MUL, cos, one), e.elem(M.MUL, sin, two))
+    imaginary = e.elem(M.ADD, e.elem(M.MUL, sin, one), e.elem(M.MUL, cos, two))
+    if not interleaved:
+        return e.concat([real, imaginary], axis)
+    pairs = e.concat([e.add_axes(real, [axis + 1]), e.add_axes(imaginary, [axis + 1])], axis + 1)
+    return e.reshape(pairs, x.shape)
+
+
+@lower("RotaryEmbedding")
+def _rotary(c: Call) -> Tensor:
+    x, cos, sin = c.t(0), c.t(1), c.t(2)
+    flat = x.ndim == 3
+    if flat:
+        b, s, f = x.shape
+        count = c.int("num_heads")
+        x = e.reshape(x, (b, s, count, f // count))
+    else:
+        x = transposed(x, (0, 2, 1, 3))
+    size = c.int("rotary_embedding_dim") or x._tuple_shape[3]
+    head = e.subtensor(x, [(3, None, size, None, None)]) if size < x._tuple_shape[3] else x
+    if c.has(3):
+        at = cast(c.t(3), "int32")
+        cos, sin = (e.gather(t, [(0, at)]) for t in (cos, sin))
+    cos, sin = (e.add_axes(e.subtensor(t, [(2, None, size // 2, None, None)]), [2]) for t in (cos, sin))
+    y = rotated(head, cos, sin, interleaved=bool(c.int("interleaved")))
+    if size < x._tuple_shape[3]:
+        y = e.concat([y, e.subtensor(x, [(3, size, None, None, None)])], 3)
+    return e.reshape(y, c.t(0).shape) if flat else transposed(y, (0, 2, 1, 3))
+
+
+# Linear attention
+
+
+@lower("LinearAttention")
+def _linear(c: Call) -> tuple[Tensor, Tensor]:
+    """The recurrent update of (B, H, dk, dv) states, unrolled over time."""
+    kind = c.t(0)._dtype
+    n_q, n_kv = c.int("q_num_heads"), c.int("kv_num_heads")
+    q, k, v = (cast(c.t(i), "float32") for i in range(3))
+    dk = q._tuple_shape[2] // n_q
+    dv = v._tuple_shape[2] // n_kv
+    steps = q._tuple_shape[1]
+    if steps > 512:
+        raise Refused(f"a sequence of {steps} steps; 512 at most are unrolled")
+    b = q.shape[0]
+    scale = c.float("scale") or 1.0 / sqrt(dk)
+    state = cast(c.t(3), "float32") if c.has(3) else e.full(const_like(0.0, q), (b, n_kv, dk, dv))
+    rule = c.text("update_rule", "gated_delta")
+    outs = []
+    for t in range(steps):
+        kt, vt = (_at(x, t, (b, n_kv, -1)) for x in (k, v))
+        if "gated" in rule:
+            gate = e.elem(M.EXP, _at(cast(c.t(4), "float32"), t, (b, n_kv, -1)))
+            state = e.elem(M.MUL, state, e.add_axes(gate, [3]))
+        if "delta" in rule:
+            seen = e.reduce(e.elem(M.MUL, state, e.add_axes(kt, [3])), P.ReduceMode.SUM, [2])
+            rate = _at(cast(c.t(5), "float32"), t, (b, -1, 1))
+            vt = e.elem(M.MUL, rate, e.elem(M.SUB, vt, seen))
+        state = e.elem(M.ADD, state, e.elem(M.MUL, e.add_axes(kt, [3]), e.add_axes(vt, [2])))
+        qt = _at(q, t, (b, n_q, -1))
+        outs.append(_read(qt, state, n_q // n_kv, scale))
+    whole = e.concat([e.add_axes(o, [1]) for o in outs], 1)
+    y = e.reshape(whole, (b, steps, n_q * dv))
+    return cast(y, kind), cast(state, kind if not c.has(3) else c.t(3)._dtype)
+
+
+def _at(x: Tensor, t: int, shape: Sequence[int]) -> Tensor:
+    return e.reshape(e.subtensor(x, [(1, None, None, None, t)]), shape)
+
+
+def _read(q: Tensor, state: Tensor, group: int, scale: float) -> Tensor:
+    """What queries (B, Hq, dk) read from states (B, Hkv, dk, dv): (B, Hq, dv)."""
+    seen = _repeated(state, group)
+    found = e.reduce(e.elem(M.MUL, seen, e.add_axes(q, [3])), P.ReduceMode.SUM, [2])
+    return e.elem(M.MUL, const_like(scale, found), found)
+
+

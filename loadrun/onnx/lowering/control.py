@@ -1,0 +1,214 @@
+"""If, Loop and Scan: branches that are chosen, and bodies that are repeated as often as is known."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ... import params as P
+from ...imperative import Tensor, apply, const
+from ...imperative import emit as e
+from ..call import Call, front, lower
+from ..messages import GraphProto
+from ..values import BOOL, INT64, Items, Refused, Value
+from .parts import cast
+
+__all__ = ["index_value"]
+
+_MOST_TURNS = 4096
+
+
+def _known(value: Value) -> bool | None:
+    """A condition as it is for all inputs, None where data decide it."""
+    held = value.constant()
+    if held is not None and held.size == 1:
+        return bool(held.reshape(-1)[0])
+    return None
+
+
+@lower("If", foldable=False)
+def _if(c: Call) -> tuple[Any, ...]:
+    chosen = _known(c.value(0))
+    if chosen is None:
+        held = c.value(0).supposed()
+        if held is not None and held.size == 1:
+            chosen = bool(held.reshape(-1)[0])
+            c.importer.note("an If was decided by the sizes that the model was loaded with")
+    if chosen is None:
+        return _both(c)
+    return tuple(c.run_graph(c.graph("then_branch" if chosen else "else_branch"), []))
+
+
+def _both(c: Call) -> tuple[Any, ...]:
+    """Both branches by conditional execution: only what belongs to the one that is taken is computed."""
+    pred = cast(e.reshape(c.t(0), (1,)), "int32")
+    keys = [const(np.array([k], np.int32)) for k in (1, 0)]
+    case = P.CondExecPred(mode=P.CondExecPredMode.CASE)
+    taken = apply("CondExecPred", case, inputs=[*keys, pred], n=2, scalar=False)
+    found: list[list[Value]] = []
+    for name, ppv in zip(("then_branch", "else_branch"), taken, strict=True):
+        marked: dict[int, Value] = {}
+
+        def mark(value: Value, ppv: Tensor = ppv, marked: dict[int, Value] = marked) -> Value:
+            if id(value) not in marked:
+                stored = value.stored
+                (inside,) = apply("CondExecMark", P.CondExecMark(), inputs=[stored, ppv], n=1, scalar=stored._scalar)
+                marked[id(value)] = Value(value.kind, inside)
+            return marked[id(value)]
+
+        outs = c.importer.run_branch(c.graph(name), c, mark)
+        found.append(outs)
+    results = []
+    for one, other in zip(*found, strict=True):
+        if one.kind != other.kind or one.stored._dtype != other.stored._dtype:
+            raise Refused("its branches give different types")
+        if one.rank != other.rank:
+            raise Refused(
+                f"its branches give {one.rank} and {other.rank} axes and data choose between them; give the condition "
+                "as constants={...}"
+            )
+        merge = P.CondExecMerge(nr_output=1, mode=P.CondExecMergeMode.EXACT_ONE)
+        (merged,) = apply(
+            "CondExecMerge", merge, inputs=[one.stored, other.stored], n=1, scalar=one.stored._scalar
+        )
+        results.append(Value(one.kind, merged))
+    return tuple(results)
+
+
+def index_value(value: Value, axis: int, i: int) -> Value:
+    """One entry of an axis, which goes."""
+    held = value.constant()
+    if held is not None:
+        return Value(value.kind, array=np.take(held, i, axis))
+    x = value.tensor
+    at = i if i >= 0 else x._tuple_shape[axis] + i
+    return Value(value.kind, e.subtensor(x, [(axis, None, None, None, at)]))
+
+
+def _stacked(values: Sequence[Value], axis: int) -> Value:
+    """Values of one shape along a new axis."""
+    if not values:
+        raise Refused("it has an output of no turns, whose shape is not known")
+    held = [v.constant() for v in values]
+    if all(h is not None for h in held):
+        return Value(values[0].kind, array=np.stack([h for h in held if h is not None], axis))
+    axis = front(axis, values[0].rank + 1)
+    parts = [e.add_axes(v.tensor, [axis]) for v in values]
+    if e.is_bool(parts[0]):
+        return Value(values[0].kind, cast(e.concat([cast(p, "uint8") for p in parts], axis), "bool"))
+    return Value(values[0].kind, e.concat(parts, axis))
+
+
+def _scalar(number: int) -> Value:
+    return Value(INT64, array=np.array(number, np.int64))
+
+
+@lower("Loop", foldable=False)
+def _loop(c: Call) -> tuple[Any, ...]:
+    body = c.graph("body")
+    most = int(c.constant(0, "number of turns").reshape(-1)[0]) if c.has(0) else None
+    going: bool | None = True
+    if c.has(1):
+        going = _known(c.value(1))
+        if going is None:
+            raise Refused("data decide whether it begins; give its condition as constants={...}")
+    state = list(c.inputs[2:])
+    count = len(state)
+    collected: list[list[Value]] = [[] for _ in body.outputs[1 + count :]]
+    turn = 0
+    while going and (most is None or turn < most):
+        if turn >= _MOST_TURNS:
+            raise Refused(f"it takes more than {_MOST_TURNS} turns")
+        outs = c.run_graph(body, [_scalar(turn), Value(BOOL, array=np.array(True)), *state])
+        if isinstance(outs[0], list):
+            raise Refused("its condition is a sequence")
+        going = _known(outs[0])
+        if going is None:
+            raise Refused("data decide when it ends; MegEngine's Loop cannot be stored")
+        state = list(outs[1 : 1 + count])
+        for rows, value in zip(collected, outs[1 + count :], strict=True):
+            if isinstance(value, list):
+                raise Refused("it collects sequences")
+            rows.append(value)
+        turn += 1
+    return (*state, *(_empty_or(rows, body, 1 + count + i) for i, rows in enumerate(collected)))
+
+
+def _empty_or(rows: list[Value], body: GraphProto, i: int) -> Value:
+    """What a loop has collected; of no turns an empty tensor of the declared shape."""
+    if rows:
+        return _stacked(rows, 0)
+    info = body.outputs[i].type
+    tensor = info.tensor if info is not None else None
+    if tensor is None or tensor.shape is None or any(d.value is None for d in tensor.shape.dims):
+        raise Refused("it has an output of no turns, whose shape is not known")
+    shape = [0, *(int(d.value or 0) for d in tensor.shape.dims)]
+    from ..tensors import HELD
+
+    return Value(tensor.elem, array=np.zeros(shape, HELD.get(tensor.elem, np.float32)))
+
+
+@lower("Scan", foldable=False)
+def _scan(c: Call) -> tuple[Any, ...]:
+    body = c.graph("body")
+    given = [v for v in c.inputs[(1 if c.opset < 9 else 0) :]]
+    values: list[Value] = []
+    for v in given:
+        if not isinstance(v, Value):
+            raise Refused("an input is missing or a sequence")
+        values.append(v)
+    scanned = c.int("num_scan_inputs")
+    if c.opset < 9:
+        return _scan_batches(c, body, values, scanned)
+    n = len(values) - scanned
+    in_axes = c.ints("scan_input_axes") or [0] * scanned
+    in_turned = c.ints("scan_input_directions") or [0] * scanned
+    return tuple(_scanned(c, body, values, n, in_axes, in_turned))
+
+
+def _scan_batches(c: Call, body: GraphProto, values: list[Value], scanned: int) -> tuple[Any, ...]:
+    """Version 8: axis 0 is a batch, each entry of which is scanned along its own first axis."""
+    if c.has(0):
+        raise Refused("sequence lengths differ within a batch")
+    batch = values[0].numbers[0]
+    turned = c.ints("directions") or [0] * scanned
+    n = len(values) - scanned
+    rows = [
+        _scanned(c, body, [index_value(v, 0, b) for v in values], n, [0] * scanned, turned)
+        for b in range(batch)
+    ]
+    return tuple(_stacked(column, 0) for column in zip(*rows, strict=True))
+
+
+def _scanned(
+    c: Call, body: GraphProto, values: list[Value], n: int, in_axes: list[int], in_turned: list[int]
+) -> list[Value]:
+    state: list[Value | Items] = list(values[:n])
+    inputs = values[n:]
+    axes = [front(a, v.rank) for a, v in zip(in_axes, inputs, strict=True)]
+    turns = {v.numbers[a] for a, v in zip(axes, inputs, strict=True)}
+    if len(turns) != 1:
+        raise Refused(f"the axes that it scans have the sizes {sorted(turns)}")
+    count = turns.pop()
+    if count > _MOST_TURNS:
+        raise Refused(f"it takes more than {_MOST_TURNS} turns")
+    collected: list[list[Value]] = [[] for _ in body.outputs[n:]]
+    for turn in range(count):
+        parts = [
+            index_value(v, a, count - 1 - turn if back else turn)
+            for v, a, back in zip(inputs, axes, in_turned, strict=True)
+        ]
+        outs = c.run_graph(body, [*state, *parts])
+        state = outs[:n]
+        for rows, value in zip(collected, outs[n:], strict=True):
+            if isinstance(value, list):
+                raise Refused("it collects sequences")
+            rows.append(value)
+    out_axes = c.ints("scan_output_axes") or [0] * len(collected)
+    out_turned = c.ints("scan_output_directions") or [0] * len(collected)
+    found: list[Value] = [v for v in state if isinstance(v, Value)]
+    for rows, axis, back in zip(collected, out_axes, out_turned, strict=True):
+        found.append(_stacked(rows[::-1] if back else rows, axis))
+    return found

@@ -1,0 +1,329 @@
+"""Convolutions over one to three axes, plain, transposed, deformable, of floats and of integers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ...functional.conv import conv1d, conv2d, conv3d, conv_transpose2d, conv_transpose3d, deformable_conv2d
+from ...imperative import Tensor, const
+from ...imperative import emit as e
+from ..call import CONTRIB, Call, lower
+from ..values import INT32, Refused, Value
+from .functions import activation
+from .linalg import minus_zero
+from .parts import M, cast, const_like, flags, folded
+from .shapes import pad_with
+
+__all__ = ["Window", "convolved", "padding_of", "window_of"]
+
+
+class Window:
+    """How a window moves: kernel, strides, dilations, and pads before and after, for each axis of space."""
+
+    def __init__(self, kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]) -> None:
+        self.kernel = list(kernel)
+        self.strides = list(strides)
+        self.dilations = list(dilations)
+        self.pads = [(0, 0)] * len(self.kernel)
+        if any(v < 1 for v in (*self.kernel, *self.strides, *self.dilations)):
+            raise Refused("a kernel, stride or dilation is less than 1")
+
+    @property
+    def reach(self) -> list[int]:
+        """How far a window reaches on each axis."""
+        return [(k - 1) * d + 1 for k, d in zip(self.kernel, self.dilations, strict=True)]
+
+
+def window_of(c: Call, kernel: Sequence[int]) -> Window:
+    """The window of a convolution or pooling, without its pads."""
+    n = len(kernel)
+    found = Window(kernel, flags(c.ints("strides"), n, 1), flags(c.ints("dilations"), n, 1))
+    if len(found.strides) != n or len(found.dilations) != n:
+        raise Refused(f"strides and dilations must name {n} axes")
+    return found
+
+
+def padding_of(c: Call, window: Window, sizes: Sequence[int]) -> list[tuple[int, int]]:
+    """Pads before and after by the attributes ``auto_pad`` and ``pads``."""
+    n = len(window.kernel)
+    auto = c.text("auto_pad", "NOTSET")
+    if auto == "VALID":
+        return [(0, 0)] * n
+    if auto.startswith("SAME"):
+        found = []
+        for size, s, reach in zip(sizes, window.strides, window.reach, strict=True):
+            total = max((-(-int(size) // s) - 1) * s + reach - int(size), 0)
+            less = total // 2
+            found.append((less, total - less) if auto == "SAME_UPPER" else (total - less, less))
+        return found
+    pads = flags(c.ints("pads"), 2 * n, 0)
+    if len(pads) != 2 * n:
+        raise Refused(f"pads must be {2 * n} numbers, found {len(pads)}")
+    return list(zip(pads[:n], pads[n:], strict=True))
+
+
+def _grouped(w: Tensor, groups: int, *, transposed: bool = False) -> Tensor:
+    """A weight with an axis of groups in front, which MegEngine wants where there are several."""
+    if groups == 1:
+        return w
+    n, *rest = w._tuple_shape
+    if groups < 1 or n % groups:
+        raise Refused(f"{n} channels are no multiple of {groups} groups")
+    return folded(lambda v: e.reshape(v, (groups, n // groups, *rest)), w)
+
+
+def convolved(x: Tensor, w: Tensor, window: Window, groups: int) -> Tensor:
+    """A convolution without bias, with its pads."""
+    n = x.ndim - 2
+    if n not in (1, 2, 3) or w.ndim != x.ndim:
+        raise Refused(f"{x.ndim - 2} axes of space; MegEngine convolves over 1 to 3")
+    if x._tuple_shape[1] != w._tuple_shape[1] * groups:
+        raise Refused(
+            f"{x._tuple_shape[1]} channels, but the weight takes {w._tuple_shape[1]} for each of {groups} groups"
+        )
+    pads = window.pads
+    if any(a != b for a, b in pads) or any(a < 0 for a, _ in pads):
+        x = pad_with(x, [(0, 0), (0, 0), *pads], "constant")
+        pads = [(0, 0)] * n
+    before = [a for a, _ in pads]
+    out = [
+        (int(i) + 2 * p - r) // s + 1
+        for i, p, r, s in zip(x._tuple_shape[2:], before, window.reach, window.strides, strict=True)
+    ]
+    if 0 in x._tuple_shape or any(v < 1 for v in out):
+        return e.full(const_like(0, x), (x.shape[0], w._tuple_shape[0], *(max(v, 0) for v in out)))
+    weight = _grouped(w, groups)
+    if n == 1:
+        return conv1d(
+            x,
+            weight,
+            None,
+            window.strides[0],
+            before[0],
+            window.dilations[0],
+            groups,
+            compute_mode="float32" if x._dtype.name == "Float16" else "default",
+        )
+    if n == 2:
+        return conv2d(
+            x,
+            weight,
+            None,
+            window.strides,
+            before,
+            window.dilations,
+            groups,
+            compute_mode="float32" if x._dtype.name == "Float16" else "default",
+        )
+    wide, factor = cast(x, "float32"), cast(weight, "float32")
+    return cast(conv3d(wide, factor, None, window.strides, before, window.dilations, groups), x._dtype)
+
+
+def _with_bias(y: Tensor, bias: Tensor | None) -> Tensor:
+    if bias is None:
+        return y
+    shape = (1, -1, *[1] * (y.ndim - 2))
+    return e.elem(M.ADD, y, folded(lambda b: e.reshape(b, shape), bias))
+
+
+@lower("Conv")
+def _conv(c: Call) -> Tensor:
+    x, w = c.t(0), c.t(1)
+    window = window_of(c, w._tuple_shape[2:])
+    window.pads = padding_of(c, window, x.shape[2:])
+    return _with_bias(convolved(x, w, window, c.int("group", 1)), c.maybe(2))
+
+
+@lower("FusedConv", domain=CONTRIB)
+def _fused_conv(c: Call) -> Tensor:
+    y = _conv(c)
+    if c.has(3):
+        y = e.elem(M.ADD, y, c.t(3))
+    name = c.text("activation")
+    numbers = c.floats("activation_params") or []
+    return activation(name, y, *numbers[:2]) if name else y
+
+
+# Transposed
+
+
+@lower("ConvTranspose")
+def _conv_transpose(c: Call) -> Tensor:
+    x, w = c.t(0), c.t(1)
+    n = x.ndim - 2
+    groups = c.int("group", 1)
+    window = window_of(c, w._tuple_shape[2:])
+    extra = flags(c.ints("output_padding"), n, 0)
+    full = [
+        s * (int(i) - 1) + r
+        for i, s, r in zip(x._tuple_shape[2:], window.strides, window.reach, strict=True)
+    ]
+    pads = _transposed_pads(c, x, window, full, extra)
+    if n not in (1, 2, 3):
+        raise Refused(f"{n} axes of space; MegEngine convolves over 1 to 3")
+    weight = _grouped(w, groups)
+    even = all(a == b and a >= 0 for a, b in pads) and not any(extra)
+    before = [a for a, _ in pads] if even else [0] * n
+    y = _spread(x, weight, window, before, groups)
+    if not even:
+        widths = [(-a, o - b) for (a, b), o in zip(pads, extra, strict=True)]
+        y = pad_with(y, [(0, 0), (0, 0), *widths], "constant")
+    return _with_bias(y, c.maybe(2))
+
+
+def _transposed_pads(
+    c: Call, x: Tensor, window: Window, full: Sequence[int], extra: list[int]
+) -> list[tuple[int, int]]:
+    wanted = c.ints("output_shape")
+    n = len(full)
+    auto = c.text("auto_pad", "NOTSET")
+    if wanted is None and auto.startswith("SAME"):
+        wanted = [int(i) * s for i, s in zip(x._tuple_shape[2:], window.strides, strict=True)]
+    if wanted is None:
+        return padding_of(c, window, full) if auto != "VALID" else [(0, 0)] * n
+    found = []
+    for size, want, o in zip(full, wanted[-n:], extra, strict=True):
+        total = size + o - want
+        half = total // 2
+        found.append((half, total - half) if auto == "SAME_UPPER" else (total - half, half))
+    return found
+
+
+def _spread(x: Tensor, w: Tensor, window: Window, pads: Sequence[int], groups: int) -> Tensor:
+    kind = x._dtype
+    x, w = cast(x, "float32"), cast(w, "float32")
+    s, d = list(window.strides), list(window.dilations)
+    p = list(pads)
+    if len(p) == 1:
+        y = conv_transpose2d(
+            e.add_axes(x, [3]), e.add_axes(w, [w.ndim]), None, (s[0], 1), (p[0], 0), 0, (d[0], 1), groups
+        )
+        return cast(e.drop_axes(y, [3]), kind)
+    if len(p) == 2:
+        return cast(conv_transpose2d(x, w, None, s, p, 0, d, groups), kind)
+    return cast(conv_transpose3d(x, w, None, s, p, 0, d, groups), kind)
+
+
+# Deformable
+
+
+@lower("DeformConv")
+def _deform_conv(c: Call) -> Tensor:
+    x, w, offset = cast(c.t(0), "float32"), cast(c.t(1), "float32"), cast(c.t(2), "float32")
+    if x.ndim != 4:
+        raise Refused("MegEngine's deformable convolution has two axes of space")
+    window = window_of(c, w._tuple_shape[2:])
+    pads = padding_of(c, window, x.shape[2:])
+    groups = c.int("group", 1)
+    if any(a != b for a, b in pads):
+        # Padding in front moves positions along; what lies outside counts as zero in both.
+        x = pad_with(x, [(0, 0), (0, 0), *pads], "constant")
+        pads = [(0, 0)] * 2
+    mask = c.maybe(4)
+    if mask is None:
+        shape = offset.shape
+        mask = e.full(const_like(1.0, offset), (shape[0], shape[1] // 2, *shape[2:]))
+    y = deformable_conv2d(
+        x,
+        _grouped(w, groups),
+        offset,
+        mask,
+        None,
+        window.strides,
+        [a for a, _ in pads],
+        window.dilations,
+        groups,
+    )
+    return _with_bias(cast(y, c.t(0)._dtype), c.maybe(3))
+
+
+# Integers
+
+
+def exact_convolution(
+    c: Call, x: Tensor, w: Tensor, x_zero: Tensor | None, w_zero: Tensor | None
+) -> Tensor:
+    """The int32 convolution of 8-bit tensors without their zero points.
+
+    Sums of up to 258 products are exact in float32; longer ones are split by channels, and added as integers.
+    """
+    window = window_of(c, w._tuple_shape[2:])
+    window.pads = padding_of(c, window, x.shape[2:])
+    groups = c.int("group", 1)
+    if w_zero is not None and w_zero.ndim == 1 and w_zero._tuple_shape[0] != 1:
+        w_zero = e.reshape(w_zero, (-1, *[1] * (w.ndim - 1)))
+    a = cast(minus_zero(x, x_zero), "float32")
+    b = (
+        folded(lambda v: cast(minus_zero(v, None), "float32"), w)
+        if w_zero is None
+        else folded(lambda v, z: cast(minus_zero(v, z), "float32"), w, w_zero)
+    )
+    channels = b._tuple_shape[1]
+    each = int(np.prod(b._tuple_shape[2:]))
+    if each * channels * 255 * 255 < 1 << 24 or groups > 1:
+        if each * channels * 255 * 255 >= 1 << 24:
+            c.importer.note(f"{c.op} of long sums is computed in float32, which may be off by one step")
+        return cast(convolved(a, b, window, groups), "int32")
+    step = max(258 // each, 1)
+    total: Tensor | None = None
+    for start in range(0, channels, step):
+        index = [(1, start, min(start + step, channels), None, None)]
+        part = convolved(e.subtensor(a, index), folded(lambda v, i=index: e.subtensor(v, i), b), window, 1)
+        part = cast(part, "int32")
+        total = part if total is None else e.elem(M.ADD, total, part)
+    assert total is not None
+    return total
+
+
+@lower("ConvInteger")
+def _conv_integer(c: Call) -> Value:
+    return Value(INT32, exact_convolution(c, c.t(0), c.t(1), c.maybe(2), c.maybe(3)))
+
+
+# Windows put back
+
+
+@lower("Col2Im")
+def _col2im(c: Call) -> Tensor:
+    """A transposed convolution with unit filters: every block is written where its window lies."""
+    x = c.t(0)
+    image, block = c.integers(1, "image_shape"), c.integers(2, "block_shape")
+    n = len(image)
+    window = window_of(c, block)
+    pads = flags(c.ints("pads"), 2 * n, 0)
+    area = int(np.prod(block))
+    batch, channels = x.shape[0], x.shape[1] // area
+    steps = [
+        (i + pads[k] + pads[n + k] - window.reach[k]) // window.strides[k] + 1 for k, i in enumerate(image)
+    ]
+    cells = e.reshape(x, (channels * batch, area, *steps))
+    units = np.eye(area, dtype=np.float32).reshape(area, 1, *block)
+    y = _spread(cast(cells, "float32"), const(units), window, [0] * n, 1)
+    widths = []
+    for k, i in enumerate(image):
+        full = (steps[k] - 1) * window.strides[k] + window.reach[k]
+        widths.append((-pads[k], i + pads[k] - full))
+    y = pad_with(y, [(0, 0), (0, 0), *widths], "constant")
+    return cast(e.reshape(y, (batch, channels, *image)), x._dtype)
+
+
+@lower("CausalConvWithState")
+def _causal(c: Call) -> tuple[Tensor, Tensor]:
+    """A depthwise convolution over time that continues where the last call ended."""
+    x, w = c.t(0), c.t(1)
+    k = w._tuple_shape[-1]
+    state = c.maybe(3)
+    if state is None:
+        state = e.full(const_like(0, x), (*x.shape[:-1], k - 1))
+    whole = e.concat([state, x], x.ndim - 1) if k > 1 else x
+    window = Window([k], [1], [1])
+    y = _with_bias(convolved(whole, w, window, x._tuple_shape[1]), c.maybe(2))
+    name = c.text("activation", "none")
+    if name in ("silu", "swish"):
+        y = e.elem(M.SILU, y)
+    elif name not in ("none", ""):
+        y = activation(name, y)
+    late = e.subtensor(whole, [(x.ndim - 1, -(k - 1), None, None, None)]) if k > 1 else state
+    return y, late

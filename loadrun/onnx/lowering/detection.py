@@ -1,0 +1,71 @@
+"""Boxes that overlap."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ... import params as P
+from ...imperative import Tensor, apply, const
+from ...imperative import emit as e
+from ..call import Call, lower
+from ..values import INT64, Refused, Value
+from .indexing import ordered
+from .parts import M, cast, const_like
+
+__all__: list[str] = []
+
+_MOST = 512
+
+
+@lower("NonMaxSuppression", foldable=False)
+def _non_max_suppression(c: Call) -> Value:
+    """For each picture and class the best boxes that do not overlap: rows of picture, class, box."""
+    boxes, scores = cast(c.t(0), "float32"), cast(c.t(1), "float32")
+    most = int(c.constant(2, "number of boxes").reshape(-1)[0]) if c.has(2) else 0
+    overlap = float(c.constant(3, "IoU threshold").reshape(-1)[0]) if c.has(3) else 0.0
+    batch, classes, count = scores._tuple_shape
+    if batch * classes > _MOST:
+        raise Refused(f"{batch} pictures of {classes} classes; {_MOST} at most are unrolled")
+    if most <= 0 or not count:
+        return Value(INT64, array=np.zeros((0, 3), np.int64))
+    boxes = _corners(boxes, bool(c.int("center_point_box")))
+    bound = e.reshape(cast(c.t(4), "float32"), (1,)) if c.has(4) else None
+    rows = []
+    for b in range(batch):
+        own = e.subtensor(boxes, [(0, None, None, None, b)])
+        for k in range(classes):
+            score = e.subtensor(scores, [(0, None, None, None, b), (1, None, None, None, k)])
+            kept = _kept(own, score, overlap, min(most, count))
+            if bound is not None:
+                good = e.compare(P.ElemwiseMultiTypeMode.LT, bound, e.gather(score, [(0, kept)]))
+                kept = e.gather(kept, [(0, e.cond_take(good, good)[1])])
+            rows.append(_labelled(kept, b, k))
+    return Value(INT64, e.concat(rows, 0))
+
+
+def _kept(boxes: Tensor, score: Tensor, overlap: float, most: int) -> Tensor:
+    """Boxes that overlap no better one, best first; of equally good ones the first."""
+    order = ordered(score, 0, True)
+    param = P.NMSKeep(iou_thresh=overlap, max_output=most)
+    lined = e.reshape(e.gather(boxes, [(0, order)]), (1, -1, 4))
+    places, count = apply("NMSKeepMGB", param, inputs=[lined], n=2, scalar=False)
+    first = e.subtensor(places, [(0, None, None, None, 0)])
+    return e.gather(order, [(0, e.subtensor(first, [(0, None, count, None, None)]))])
+
+
+def _labelled(kept: Tensor, b: int, k: int) -> Tensor:
+    zero = e.elem(M.MUL, kept, const_like(0, kept))
+    label = e.elem(M.ADD, e.add_axes(zero, [1]), const(np.array([[b, k]], np.int32)))
+    return e.concat([label, e.add_axes(cast(kept, "int32"), [1])], 1)
+
+
+def _corners(boxes: Tensor, centered: bool) -> Tensor:
+    """Boxes (B, N, 4) with the lesser corner first."""
+    a, b, d, f = (e.subtensor(boxes, [(2, i, i + 1, None, None)]) for i in range(4))
+    if centered:
+        half = const_like(0.5, a)
+        w, h = e.elem(M.MUL, d, half), e.elem(M.MUL, f, half)
+        parts = [e.elem(M.SUB, a, w), e.elem(M.SUB, b, h), e.elem(M.ADD, a, w), e.elem(M.ADD, b, h)]
+    else:
+        parts = [e.elem(M.MIN, a, d), e.elem(M.MIN, b, f), e.elem(M.MAX, a, d), e.elem(M.MAX, b, f)]
+    return e.concat(parts, 2)

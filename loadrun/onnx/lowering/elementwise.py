@@ -1,0 +1,381 @@
+"""Arithmetic, comparisons and logic of elements that broadcast."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from ... import params as P
+from ...imperative import Tensor
+from ...imperative.apply import type_cvt
+from ...lowering import arithmetic as a
+from ...imperative import emit as e
+from ...lowering import logic
+from ..call import Call, front, lower
+from ..tensors import HELD
+from ..values import BF16, BOOL, Refused, Value, graph_type
+from .parts import M, cast, const_like, in_float, limits
+
+__all__ = ["pair", "truncated", "widened"]
+
+_EQ, _LT, _LEQ = P.ElemwiseMultiTypeMode.EQ, P.ElemwiseMultiTypeMode.LT, P.ElemwiseMultiTypeMode.LEQ
+_NARROW = ("Int8", "Uint8", "Int16")
+
+
+def pair(c: Call) -> tuple[Tensor, Tensor]:
+    """Two operands of one type, with the broadcasting of versions before 7 done."""
+    x, y = c.t(0), c.t(1)
+    if c.opset < 7 and c.int("broadcast"):
+        at = c.int("axis", x.ndim - y.ndim)
+        at = front(at, max(x.ndim, 1)) if at < 0 else at
+        rest = x.ndim - at - y.ndim
+        if rest < 0:
+            raise Refused(f"{y.ndim} axes do not fit {x.ndim} at axis {at}")
+        y = e.add_axes(y, range(y.ndim, y.ndim + rest)) if y.ndim else y
+    return x, _same(x, y)
+
+
+def _same(x: Tensor, y: Tensor) -> Tensor:
+    if x._dtype != y._dtype:
+        raise Refused(f"its operands are {x._dtype} and {y._dtype}")
+    return y
+
+
+def widened(x: Tensor) -> Tensor:
+    """Small integers as int32."""
+    return cast(x, "int32") if x._dtype.name in _NARROW else x
+
+
+def truncated(x: Tensor, y: Tensor) -> Tensor:
+    """Quotient of int32 tensors, toward zero."""
+    down = e.elem(M.FLOOR_DIV, x, y)
+    rest = e.elem(M.SUB, x, e.elem(M.MUL, down, y))
+    negative = logic.not_equal(e.compare(_LT, x, const_like(0, x)), e.compare(_LT, y, const_like(0, y)))
+    inexact = e.elem(M.AND, negative, logic.not_equal(rest, const_like(0, rest)))
+    return e.elem(M.ADD, down, cast(inexact, x._dtype))
+
+
+@lower("Add")
+def _add(c: Call) -> Tensor:
+    return e.elem(M.ADD, *pair(c))
+
+
+@lower("Sub")
+def _sub(c: Call) -> Tensor:
+    return e.elem(M.SUB, *pair(c))
+
+
+@lower("Mul")
+def _mul(c: Call) -> Tensor:
+    x, y = pair(c)
+    return e.elem(M.MUL, widened(x), widened(y))
+
+
+@lower("Div")
+def _div(c: Call) -> Tensor:
+    x, y = pair(c)
+    if x._dtype.is_float:
+        return e.elem(M.TRUE_DIV, x, y)
+    if x._dtype.name == "Uint8":
+        return e.elem(M.FLOOR_DIV, cast(x, "int32"), cast(y, "int32"))
+    return truncated(widened(x), widened(y))
+
+
+@lower("Mod")
+def _mod(c: Call) -> Tensor:
+    x, y = pair(c)
+    if x._dtype.is_float:
+        return a.fmod(x, y) if c.int("fmod") else a.remainder(x, y)
+    x, y = widened(x), widened(y)
+    if not c.int("fmod"):
+        return a.remainder(x, y)
+    return e.elem(M.SUB, x, e.elem(M.MUL, truncated(x, y), y))
+
+
+@lower("Pow")
+def _pow(c: Call) -> Tensor:
+    x, y = c.t(0), c.t(1)
+    if c.opset < 7:
+        x, y = pair(c)
+    known = c.value(1).constant()
+    if x._dtype.is_float:
+        y = cast(y, x._dtype)
+        if known is not None:
+            y._const = True
+        return a.power(x, y)
+    whole = known is not None and known.size == 1 and 0 <= float(known.item()) <= 31
+    if whole and known is not None and float(known.item()) == int(known.item()):
+        exponent = np.full((1,) * 0, int(known.item()), np.int32)
+        base = widened(x)
+        shape = e.broadcast_shape([x, y])
+        return e.broadcast(a.integer_power(base, const_like(exponent, base), exponent), shape)
+    return cast(a.rint(e.elem(M.POW, in_float(x), in_float(y))), "int32")
+
+
+def _chain(combine: Callable[[Tensor, Tensor], Tensor]) -> Callable[[Call], Tensor]:
+    def run(c: Call) -> Tensor:
+        found = c.t(0)
+        for i in range(1, len(c.inputs)):
+            found = combine(found, _same(found, c.t(i)))
+        return found
+
+    return run
+
+
+@lower("Max")
+def _max(c: Call) -> Tensor:
+    return _chain(_greater)(c)
+
+
+@lower("Min")
+def _min(c: Call) -> Tensor:
+    return _chain(_lesser)(c)
+
+
+def _greater(x: Tensor, y: Tensor) -> Tensor:
+    return _extreme(M.MAX, x, y)
+
+
+def _lesser(x: Tensor, y: Tensor) -> Tensor:
+    return _extreme(M.MIN, x, y)
+
+
+def _extreme(mode: P.ElemwiseMode, x: Tensor, y: Tensor) -> Tensor:
+    """The larger or smaller of two; of a constant and a tensor the tensor stands last, whose NaN MegEngine keeps."""
+    for one, other in ((x, y), (y, x)):
+        value = e.known(one)
+        if value is not None and not np.isnan(value).any():
+            return e.elem(mode, one, other)
+    return a.maximum(x, y) if mode == M.MAX else a.minimum(x, y)
+
+
+@lower("Sum")
+def _sum(c: Call) -> Tensor:
+    return _chain(lambda x, y: e.elem(M.ADD, x, y))(c)
+
+
+@lower("Mean")
+def _mean(c: Call) -> Tensor:
+    total = _sum(c)
+    return e.elem(M.TRUE_DIV, total, const_like(len(c.inputs), total))
+
+
+@lower("And")
+def _and(c: Call) -> Tensor:
+    return e.elem(M.AND, *pair(c))
+
+
+@lower("Or")
+def _or(c: Call) -> Tensor:
+    return e.elem(M.OR, *pair(c))
+
+
+@lower("Xor")
+def _xor(c: Call) -> Tensor:
+    return e.elem(M.XOR, *pair(c))
+
+
+@lower("Not")
+def _not(c: Call) -> Tensor:
+    return e.logical_not(c.t(0))
+
+
+def _compared(mode: P.ElemwiseMultiTypeMode, *, turned: bool = False) -> Callable[[Call], Tensor]:
+    def run(c: Call) -> Tensor:
+        x, y = pair(c)
+        if e.is_bool(x):
+            x, y = cast(x, "uint8"), cast(y, "uint8")
+        return e.compare(mode, y, x) if turned else e.compare(mode, x, y)
+
+    return run
+
+
+lower("Equal")(_compared(_EQ))
+lower("Less")(_compared(_LT))
+lower("LessOrEqual")(_compared(_LEQ))
+lower("Greater")(_compared(_LT, turned=True))
+lower("GreaterOrEqual")(_compared(_LEQ, turned=True))
+
+
+@lower("Where", like=1)
+def _where(c: Call) -> Tensor:
+    x = c.t(1)
+    return e.where(c.t(0), x, _same(x, c.t(2)))
+
+
+# One operand
+
+
+@lower("Neg")
+def _neg(c: Call) -> Tensor:
+    return e.elem(M.NEGATE, c.t(0))
+
+
+@lower("Abs")
+def _abs(c: Call) -> Tensor:
+    x = c.t(0)
+    return x if x._dtype.name == "Uint8" else e.elem(M.ABS, x)
+
+
+@lower("Sign")
+def _sign(c: Call) -> Tensor:
+    x = c.t(0)
+    zero = const_like(0, x)
+    up, down = (cast(e.compare(_LT, *p), x._dtype) for p in ((zero, x), (x, zero)))
+    return e.with_nan_of(e.elem(M.SUB, up, down), x)
+
+
+@lower("Round")
+def _round(c: Call) -> Tensor:
+    return a.rint(c.t(0))
+
+
+@lower("IsNaN")
+def _isnan(c: Call) -> Tensor:
+    return e.is_nan(c.t(0))
+
+
+@lower("IsInf")
+def _isinf(c: Call) -> Tensor:
+    x = c.t(0)
+    wide = in_float(x)
+    up, down = (e.compare(_EQ, wide, const_like(v, wide)) for v in (np.inf, -np.inf))
+    plus, minus = c.int("detect_positive", 1), c.int("detect_negative", 1)
+    if plus and minus:
+        return e.elem(M.OR, up, down)
+    if plus:
+        return up
+    return down if minus else e.elem(M.AND, up, down)
+
+
+@lower("Identity", foldable=False)
+def _identity(c: Call) -> object:
+    return c.inputs[0]
+
+
+@lower("Clip")
+def _clip(c: Call) -> Tensor:
+    x = c.t(0)
+    low = high = None
+    if c.opset < 11:
+        low = const_like(c.float("min"), x) if "min" in c.attributes else None
+        high = const_like(c.float("max"), x) if "max" in c.attributes else None
+    else:
+        low, high = c.maybe(1), c.maybe(2)
+    for mode, bound in ((M.MAX, low), (M.MIN, high)):
+        if bound is not None:
+            bound = e.reshape(bound, ()) if bound.ndim else bound
+            x = e.elem(mode, bound, x) if e.known(bound) is not None else _extreme(mode, x, bound)
+    return x
+
+
+# Types
+
+
+@lower("Cast")
+def _cast(c: Call) -> Value:
+    return converted(c.value(0), c.int("to"))
+
+
+@lower("CastLike", foldable=False)
+def _cast_like(c: Call) -> Value:
+    return converted(c.value(0), c.kind(1))
+
+
+def converted(value: Value, to: int) -> Value:
+    """A value in another of ONNX's types.
+
+    Raises:
+        Refused: MegEngine has no such type.
+    """
+    want = graph_type(to)
+    if value.kind == to:
+        return value
+    held = value.constant()
+    small = to in (21, 22, 25, 26)
+    if held is not None and not small and to != BF16:
+        with np.errstate(all="ignore"):
+            return Value(to, array=held.astype(HELD[to]), name=value.name)
+    x = value.tensor
+    if to == BOOL:
+        zero = const_like(0, x)
+        return Value(to, x if e.is_bool(x) else logic.not_equal(x, zero))
+    if small:
+        return Value(to, _wrapped(x, to))
+    if want.name == "BFloat16":
+        return Value(to, type_cvt(in_float(x), want))
+    if x._dtype.is_float and want.name in ("Uint8", "Int8", "Int16", "Uint16"):
+        x = cast(x, "int32")
+    return Value(to, type_cvt(x, want))
+
+
+def _wrapped(x: Tensor, to: int) -> Tensor:
+    """Integers of 4 or 2 bits: upper bits are lost."""
+    low, high = limits(to)
+    want = graph_type(to)
+    wide = cast(x, "int32")
+    span = const_like(high - low + 1, wide)
+    shifted = e.elem(M.SUB, wide, const_like(low, wide)) if low else wide
+    rest = a.remainder(shifted, span)
+    return cast(e.elem(M.ADD, rest, const_like(low, rest)) if low else rest, want)
+
+
+# Bits
+
+
+@lower("BitwiseNot")
+def _bitwise_not(c: Call) -> Tensor:
+    _no_wide(c)
+    x = c.t(0)
+    if c.kind(0) == 4:
+        return e.elem(M.SUB, const_like(65535, x), x)
+    return logic.invert(x)
+
+
+def _bitwise(func: Callable[[Tensor, Tensor], Tensor]) -> Callable[[Call], Tensor]:
+    def run(c: Call) -> Tensor:
+        x, y = pair(c)
+        return func(x, y)
+
+    return run
+
+
+lower("BitwiseAnd")(_bitwise(logic.bitwise_and))
+lower("BitwiseOr")(_bitwise(logic.bitwise_or))
+lower("BitwiseXor")(_bitwise(logic.bitwise_xor))
+
+
+def _no_wide(c: Call) -> None:
+    if c.kind(0) in (12, 13):
+        raise Refused("bits of unsigned 32 and 64-bit integers are more than MegEngine's int32 has")
+
+
+@lower("BitShift")
+def _bit_shift(c: Call) -> Tensor:
+    x, y = (cast(v, "int32") for v in pair(c))
+    up = c.text("direction") == "LEFT"
+    if up and c.kind(0) in (12, 13):
+        held = c.value(0).supposed()
+        by = c.value(1).supposed()
+        if held is None or by is None or not _stays(held, by):
+            raise Refused("bits moved up in unsigned 32 and 64-bit integers may leave MegEngine's int32")
+    x, y = _broadcasted(x, y)
+    width = const_like({"Uint8": 8, "Int8": 8, "Int16": 16}.get(c.t(0)._dtype.name, 16 if c.kind(0) == 4 else 32), y)
+    # A negative number of bits counts as more than there are.
+    zero = const_like(0, y)
+    inside = e.elem(M.AND, e.compare(_LT, y, width), e.compare(_LEQ, zero, y))
+    if up:
+        return e.where(inside, logic.left_shift(x, e.where(inside, y, zero)), zero)
+    return logic.right_shift(x, e.where(inside, y, const_like(31, y)))
+
+
+def _stays(x: np.ndarray, by: np.ndarray) -> bool:  # type: ignore[type-arg]
+    return bool((x.astype(float) * 2.0 ** by.astype(float) < 2.0**31).all())
+
+
+def _broadcasted(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    shape = e.broadcast_shape([x, y])
+    return e.broadcast(x, shape), e.broadcast(y, shape)
+
+

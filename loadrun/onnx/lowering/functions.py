@@ -1,0 +1,238 @@
+"""Elementwise functions of one tensor: transcendental ones and activations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ... import params as P
+from ...imperative import Tensor
+from ...lowering import arithmetic as a
+from ...imperative import emit as e
+from ..call import Call, lower
+from .parts import M, cast, const_like, floats
+
+__all__ = ["activation", "celu", "elu", "gelu_tanh", "hard_sigmoid", "relu"]
+
+_LT = P.ElemwiseMultiTypeMode.LT
+
+_MODES = {
+    **{"Acos": M.ACOS, "Acosh": M.ACOSH, "Asin": M.ASIN, "Asinh": M.ASINH, "Atanh": M.ATANH},
+    **{"Ceil": M.CEIL, "Cos": M.COS, "Cosh": M.COSH, "Erf": M.ERF, "Exp": M.EXP, "Floor": M.FLOOR},
+    **{"Log": M.LOG, "Sigmoid": M.SIGMOID, "Sin": M.SIN, "Sinh": M.SINH, "Softplus": M.SOFTPLUS},
+    **{"Sqrt": M.SQRT, "Tan": M.TAN, "Tanh": M.TANH, "HardSwish": M.H_SWISH},
+}
+
+
+def _plain(mode: P.ElemwiseMode) -> Callable[[Call], Tensor]:
+    return lambda c: e.elem(mode, c.t(0))
+
+
+for _name, _mode in _MODES.items():
+    lower(_name)(_plain(_mode))
+
+
+@lower("Atan")
+def _atan(c: Call) -> Tensor:
+    x = c.t(0)
+    return e.elem(M.ATAN2, x, const_like(1, x))
+
+
+@lower("Reciprocal")
+def _reciprocal(c: Call) -> Tensor:
+    x = c.t(0)
+    return e.elem(M.TRUE_DIV, const_like(1, x), x)
+
+
+def relu(x: Tensor) -> Tensor:
+    """The larger of 0 and `x`; in this order MegEngine keeps NaN, which its RELU makes 0."""
+    return e.elem(M.MAX, const_like(0, x), x)
+
+
+@lower("Relu")
+def _relu(c: Call) -> Tensor:
+    return relu(c.t(0))
+
+
+def _parts(x: Tensor) -> tuple[Tensor, Tensor]:
+    """The positive and the negative part."""
+    zero = const_like(0, x)
+    return e.elem(M.MAX, zero, x), e.elem(M.MIN, zero, x)
+
+
+def elu(x: Tensor, alpha: float) -> Tensor:
+    """x, and alpha * (exp(x) - 1) below 0."""
+    up, down = _parts(x)
+    return e.elem(M.ADD, up, e.elem(M.MUL, const_like(alpha, x), e.elem(M.EXPM1, down)))
+
+
+@lower("Elu")
+def _elu(c: Call) -> Tensor:
+    return elu(c.t(0), c.float("alpha", 1.0))
+
+
+def celu(x: Tensor, alpha: float) -> Tensor:
+    """x, and alpha * (exp(x / alpha) - 1) below 0."""
+    up, down = _parts(x)
+    scaled = e.elem(M.EXPM1, e.elem(M.TRUE_DIV, down, const_like(alpha, x)))
+    return e.elem(M.ADD, up, e.elem(M.MUL, const_like(alpha, x), scaled))
+
+
+@lower("Celu")
+def _celu(c: Call) -> Tensor:
+    return celu(c.t(0), c.float("alpha", 1.0))
+
+
+@lower("Selu")
+def _selu(c: Call) -> Tensor:
+    x = c.t(0)
+    old = c.opset < 6
+    alpha = c.float("alpha", 1.6732 if old else 1.67326319217681884765625)
+    gamma = c.float("gamma", 1.0507 if old else 1.05070102214813232421875)
+    return e.elem(M.MUL, const_like(gamma, x), elu(x, alpha))
+
+
+@lower("LeakyRelu")
+def _leaky(c: Call) -> Tensor:
+    x = c.t(0)
+    return e.elem(M.PRELU, x, const_like(c.float("alpha", 0.01), x))
+
+
+@lower("PRelu")
+def _prelu(c: Call) -> Tensor:
+    x, slope = c.t(0), c.t(1)
+    if c.opset < 7 and slope.ndim == 1 and x.ndim > 2 and slope._tuple_shape[0] != 1:
+        slope = e.add_axes(slope, range(1, x.ndim - 1))
+    if x._dtype.is_float:
+        return e.elem(M.PRELU, x, slope)
+    wide, factor = cast(x, "int32"), cast(slope, "int32")
+    return e.where(e.compare(_LT, wide, const_like(0, wide)), e.elem(M.MUL, wide, factor), wide)
+
+
+@lower("ThresholdedRelu")
+def _thresholded(c: Call) -> Tensor:
+    x = c.t(0)
+    alpha = const_like(c.float("alpha", 1.0), x)
+    return e.with_nan_of(e.elem(M.COND_LT_MOV, alpha, x, x), x)
+
+
+def hard_sigmoid(x: Tensor, alpha: float, beta: float) -> Tensor:
+    """alpha * x + beta between 0 and 1."""
+    line = e.elem(M.ADD, e.elem(M.MUL, const_like(alpha, x), x), const_like(beta, x))
+    return e.elem(M.MIN, const_like(1, x), e.elem(M.MAX, const_like(0, x), line))
+
+
+@lower("HardSigmoid")
+def _hard_sigmoid(c: Call) -> Tensor:
+    return hard_sigmoid(c.t(0), c.float("alpha", 0.2), c.float("beta", 0.5))
+
+
+@lower("Softsign")
+def _softsign(c: Call) -> Tensor:
+    return softsign(c.t(0))
+
+
+def softsign(x: Tensor) -> Tensor:
+    """x / (1 + |x|)."""
+    return e.elem(M.TRUE_DIV, x, e.elem(M.ADD, const_like(1, x), e.elem(M.ABS, x)))
+
+
+@lower("Shrink")
+def _shrink(c: Call) -> Tensor:
+    x = floats(c.t(0))
+    bound, bias = const_like(c.float("lambd", 0.5), x), const_like(c.float("bias"), x)
+    up = e.elem(M.COND_LT_MOV, bound, x, e.elem(M.SUB, x, bias))
+    below = e.elem(M.COND_LT_MOV, x, e.elem(M.NEGATE, bound), e.elem(M.ADD, x, bias))
+    return e.elem(M.ADD, up, below)
+
+
+@lower("Mish")
+def _mish(c: Call) -> Tensor:
+    x = c.t(0)
+    return e.elem(M.MUL, x, e.elem(M.TANH, e.elem(M.SOFTPLUS, x)))
+
+
+@lower("Swish")
+def _swish(c: Call) -> Tensor:
+    return swish(c.t(0), c.float("alpha", 1.0))
+
+
+@lower("QuickGelu", domain="com.microsoft")
+def _quick_gelu(c: Call) -> Tensor:
+    return swish(c.t(0), c.float("alpha", 1.702))
+
+
+def swish(x: Tensor, alpha: float) -> Tensor:
+    """x * sigmoid(alpha * x)."""
+    if alpha == 1.0:
+        return e.elem(M.SILU, x)
+    return e.elem(M.MUL, x, e.elem(M.SIGMOID, e.elem(M.MUL, const_like(alpha, x), x)))
+
+
+@lower("SwiGLU")
+def _swiglu(c: Call) -> Tensor:
+    return e.elem(M.MUL, swish(c.t(0), c.float("alpha", 1.0)), c.t(1))
+
+
+def gelu_tanh(x: Tensor) -> Tensor:
+    """The approximation of GELU by a tanh."""
+    cube = e.elem(M.MUL, const_like(0.044715, x), a.power(x, const_like(3.0, x)))
+    inner = e.elem(M.MUL, const_like(0.7978845608028654, x), e.elem(M.ADD, x, cube))
+    half = e.elem(M.MUL, const_like(0.5, x), x)
+    return e.elem(M.MUL, half, e.elem(M.ADD, const_like(1, x), e.elem(M.TANH, inner)))
+
+
+@lower("Gelu")
+def _gelu(c: Call) -> Tensor:
+    return gelu_tanh(c.t(0)) if c.text("approximate") == "tanh" else e.elem(M.GELU, c.t(0))
+
+
+@lower("Gelu", domain="com.microsoft")
+def _gelu_ms(c: Call) -> Tensor:
+    return e.elem(M.GELU, c.t(0))
+
+
+@lower("BiasGelu", domain="com.microsoft")
+def _bias_gelu(c: Call) -> Tensor:
+    return e.elem(M.GELU, e.elem(M.ADD, c.t(0), c.t(1)))
+
+
+@lower("FastGelu", domain="com.microsoft")
+def _fast_gelu(c: Call) -> Tensor:
+    return gelu_tanh(e.elem(M.ADD, c.t(0), c.t(1)) if c.has(1) else c.t(0))
+
+
+def activation(name: str, x: Tensor, alpha: float | None = None, beta: float | None = None) -> Tensor:
+    """An activation by the name that recurrent and fused operators give it.
+
+    Raises:
+        KeyError: there is none of that name.
+    """
+
+    def first(default: float) -> float:
+        return default if alpha is None else alpha
+
+    def second(default: float) -> float:
+        return default if beta is None else beta
+
+    known: dict[str, Callable[[], Tensor]] = {
+        "relu": lambda: relu(x),
+        "tanh": lambda: e.elem(M.TANH, x),
+        "sigmoid": lambda: e.elem(M.SIGMOID, x),
+        "softplus": lambda: e.elem(M.SOFTPLUS, x),
+        "softsign": lambda: softsign(x),
+        "leakyrelu": lambda: e.elem(M.PRELU, x, const_like(first(0.01), x)),
+        "thresholdedrelu": lambda: e.elem(M.COND_LT_MOV, const_like(first(1.0), x), x, x),
+        "elu": lambda: elu(x, first(1.0)),
+        "hardsigmoid": lambda: hard_sigmoid(x, first(0.2), second(0.5)),
+        "hardswish": lambda: e.elem(M.H_SWISH, x),
+        "affine": lambda: e.elem(
+            M.ADD, e.elem(M.MUL, const_like(first(1.0), x), x), const_like(second(0.0), x)
+        ),
+        "scaledtanh": lambda: e.elem(
+            M.MUL, const_like(first(1.0), x), e.elem(M.TANH, e.elem(M.MUL, const_like(second(1.0), x), x))
+        ),
+        "clip": lambda: e.elem(
+            M.MIN, const_like(second(3.4e38), x), e.elem(M.MAX, const_like(first(-3.4e38), x), x)
+        ),
+    }
+    return known[name.lower()]()

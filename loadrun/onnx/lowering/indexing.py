@@ -1,0 +1,369 @@
+"""Elements taken from and put at computed positions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ... import params as P
+from ...imperative import Dim, Tensor, apply, const
+from ...imperative import emit as e
+from ...lowering.selection import along
+from ..call import Call, lower
+from ..values import INT64, Refused, Value
+from .elementwise import _extreme
+from .parts import M, cast, const_like, transposed
+from .shapes import product, sliced
+
+__all__ = ["from_front", "linear", "ordered", "put"]
+
+_EQ, _LT = P.ElemwiseMultiTypeMode.EQ, P.ElemwiseMultiTypeMode.LT
+_MOST_STEPS = 512
+
+
+def from_front(index: Tensor, size: int) -> Tensor:
+    """Positions with those below 0 counted from the end."""
+    index = cast(index, "int32")
+    value = e.known(index)
+    if value is not None and not isinstance(size, Dim):
+        return const(np.where(value < 0, value + int(size), value).astype(np.int32)) if (value < 0).any() else index
+    if value is not None and not (value < 0).any():
+        return index
+    below = e.elem(M.COND_LT_MOV, index, const_like(0, index), e.like(size, index))
+    return e.elem(M.ADD, index, below)
+
+
+def _checked(c: Call, i: int, size: int) -> None:
+    """Refuse constant positions that lie outside."""
+    held = c.value(i).constant()
+    if held is not None and held.size and not isinstance(size, Dim):
+        if int(held.max()) >= int(size) or int(held.min()) < -int(size):
+            raise Refused(f"a position lies outside the {int(size)} that there are")
+
+
+@lower("Gather")
+def _gather(c: Call) -> Tensor:
+    x, at = c.t(0), c.t(1)
+    axis = c.axis("axis", 0, x.ndim)
+    _checked(c, 1, x.shape[axis])
+    held = c.value(1).constant()
+    if held is not None and held.ndim == 0:
+        return e.subtensor(x, [(axis, None, None, None, int(held))])
+    if 0 in at._tuple_shape:
+        return e.full(const_like(0, x), (*x.shape[:axis], *at.shape, *x.shape[axis + 1 :]))
+    return e.gather(x, [(axis, cast(at, "int32"))])
+
+
+@lower("GatherElements")
+def _gather_elements(c: Call) -> Tensor:
+    x, at = c.t(0), c.t(1)
+    axis = c.axis("axis", 0, x.ndim)
+    at = from_front(at, x.shape[axis])
+    for i in range(x.ndim):
+        if i != axis and at._tuple_shape[i] != x._tuple_shape[i]:
+            x = sliced(x, i, 0, at.shape[i])
+    return along(x, at, axis)
+
+
+def _batch_ids(shape: Sequence[int], batch: int, rank: int) -> list[Tensor]:
+    """Positions along the first axes, which broadcast to `rank` axes."""
+    return [
+        e.reshape(e.arange(shape[b]), [-1 if i == b else 1 for i in range(rank)]) for b in range(batch)
+    ]
+
+
+@lower("GatherND")
+def _gather_nd(c: Call) -> Tensor:
+    x, at = c.t(0), cast(c.t(1), "int32")
+    batch = c.int("batch_dims")
+    depth = at._tuple_shape[-1]
+    rank = at.ndim - 1
+    ids = _batch_ids(x.shape, batch, rank)
+    for i in range(depth):
+        part = e.subtensor(at, [(at.ndim - 1, None, None, None, i)])
+        ids.append(from_front(part, x.shape[batch + i]))
+    return e.gather(x, list(enumerate(ids)))
+
+
+# Writing
+
+
+def linear(ids: Sequence[Tensor], sizes: Sequence[int]) -> Tensor:
+    """One position for positions along several axes, counted from the front."""
+    total = ids[0]
+    for index, size in zip(ids[1:], sizes[1:], strict=True):
+        total = e.elem(M.ADD, e.elem(M.MUL, total, e.like(size, total)), index)
+    return total
+
+
+def put(rows: Tensor, at: Tensor, updates: Tensor, how: str) -> Tensor:
+    """Rows replaced by, or combined with, updates.
+
+    Args:
+        rows: (P, ...).
+        at: (M,) int32, which rows.
+        updates: (M, ...).
+        how: ONNX's name of the combination.
+    """
+    if 0 in updates._tuple_shape:
+        return rows
+    if how == "none":
+        return e.scatter(rows, updates, [(0, at)])
+    if how == "add" and rows._dtype.name != "Bool":
+        return e.scatter(rows, updates, [(0, at)], add=True)
+    combine = {
+        "mul": lambda a, b: e.elem(M.MUL, a, b),
+        "max": lambda a, b: _extreme(M.MAX, a, b),
+        "min": lambda a, b: _extreme(M.MIN, a, b),
+    }.get(how)
+    if combine is None:
+        raise Refused(f"its reduction {how!r} cannot be expressed for {rows._dtype}")
+    for chosen in _rounds(at):
+        part, where = e.gather(updates, [(0, chosen)]), e.gather(at, [(0, chosen)])
+        rows = e.scatter(rows, combine(e.gather(rows, [(0, where)]), part), [(0, where)])
+    return rows
+
+
+def _rounds(at: Tensor) -> list[Tensor]:
+    """Which updates are done together: no row twice in one round."""
+    held = e.known(at)
+    if held is None:
+        count = at._tuple_shape[0]
+        if count > _MOST_STEPS:
+            raise Refused(f"{count} positions that data decide are combined one by one; {_MOST_STEPS} at most")
+        return [const(np.array([i], np.int32)) for i in range(count)]
+    seen: dict[int, int] = {}
+    rounds: list[list[int]] = []
+    for i, row in enumerate(held.tolist()):
+        n = seen.get(row, 0)
+        seen[row] = n + 1
+        if n == len(rounds):
+            rounds.append([])
+        rounds[n].append(i)
+    return [const(np.array(r, np.int32)) for r in rounds]
+
+
+@lower("ScatterElements", "Scatter")
+def _scatter_elements(c: Call) -> Tensor:
+    x, at, updates = c.t(0), c.t(1), c.t(2)
+    axis = c.axis("axis", 0, x.ndim)
+    at = from_front(at, x.shape[axis])
+    shape = at.shape
+    ids = []
+    for i in range(x.ndim):
+        if i == axis:
+            ids.append(at)
+        else:
+            one = e.reshape(e.arange(shape[i]), [-1 if k == i else 1 for k in range(x.ndim)])
+            ids.append(one)
+    flat = e.flat(e.broadcast(linear(ids, x.shape), shape))
+    held = all(e.known(i) is not None for i in ids)
+    if held:
+        flat._const = True
+        flat = _settled(flat)
+    done = put(e.flat(x), flat, e.flat(updates), c.text("reduction", "none"))
+    return e.reshape(done, x.shape)
+
+
+def _settled(x: Tensor) -> Tensor:
+    """A tensor that is computed of constants, as one."""
+    if x._session is None:
+        return x
+    return const(np.array(x._session.value(x)))
+
+
+@lower("ScatterND")
+def _scatter_nd(c: Call) -> Tensor:
+    x, at, updates = c.t(0), cast(c.t(1), "int32"), c.t(2)
+    depth = at._tuple_shape[-1]
+    if 0 in at._tuple_shape[:-1]:
+        return x
+    ids = []
+    for i in range(depth):
+        part = e.flat(e.subtensor(at, [(at.ndim - 1, None, None, None, i)]))
+        ids.append(from_front(part, x.shape[i]))
+    row = linear(ids, x.shape[:depth])
+    if c.value(1).constant() is not None:
+        row = _settled(row)
+    rest = x.shape[depth:]
+    rows = e.reshape(x, (product(x.shape[:depth]), *rest))
+    parts = e.reshape(updates, (product(at.shape[:-1]), *rest))
+    done = put(rows, row, parts, c.text("reduction", "none"))
+    return e.reshape(done, x.shape)
+
+
+@lower("TensorScatter")
+def _tensor_scatter(c: Call) -> Tensor:
+    """New entries written into a cache along an axis, from a start for each batch on."""
+    x, updates = c.t(0), c.t(1)
+    axis = c.axis("axis", -2, x.ndim)
+    size, count = x.shape[axis], updates.shape[axis]
+    order = [0, axis, *[i for i in range(1, x.ndim) if i != axis]]
+    back = [order.index(i) for i in range(x.ndim)]
+    cache, new = transposed(x, order), transposed(updates, order)
+    batch = e.reshape(e.arange(x.shape[0]), (-1, 1))
+    steps = e.add_axes(e.arange(count), [0])
+    start = cast(c.t(2), "int32") if c.has(2) else const(np.zeros(1, np.int32))
+    at = e.elem(M.ADD, e.add_axes(start, [1]), steps)
+    if c.text("mode", "linear") == "circular":
+        at = e.elem(M.MOD, at, e.like(size, at))
+    at = e.broadcast(at, (x.shape[0], count))
+    return transposed(e.scatter(cache, new, [(0, batch), (1, at)]), back)
+
+
+@lower("OneHot", like=2)
+def _one_hot(c: Call) -> Tensor:
+    at, values = c.t(0), c.t(2)
+    depth = int(c.constant(1, "depth").reshape(-1)[0])
+    rank = at.ndim + 1
+    axis = c.axis("axis", -1, rank)
+    at = cast(at, "int32")
+    at = e.add_axes(from_front(at, depth), [axis])
+    grid = e.reshape(e.arange(depth), [-1 if i == axis else 1 for i in range(rank)])
+    off, on = (e.subtensor(values, [(0, None, None, None, i)]) for i in (0, 1))
+    return e.where(e.compare(_EQ, at, grid), on, off)
+
+
+@lower("ReverseSequence")
+def _reverse_sequence(c: Call) -> Tensor:
+    x, lengths = c.t(0), cast(c.t(1), "int32")
+    batch, time = c.int("batch_axis", 1), c.int("time_axis", 0)
+    shape = [1] * x.ndim
+    shape[batch] = -1
+    length = e.reshape(lengths, shape)
+    shape[batch], shape[time] = 1, -1
+    step = e.reshape(e.arange(x.shape[time]), shape)
+    turned = e.elem(M.SUB, e.elem(M.SUB, length, const_like(1, length)), step)
+    at = e.where(e.compare(_LT, step, length), turned, step)
+    full = [n if i in (batch, time) else 1 for i, n in enumerate(x.shape)]
+    at = e.broadcast(at, full)
+    ids = []
+    for i in range(x.ndim):
+        place = [-1 if k == i else 1 for k in range(x.ndim)]
+        ids.append((i, at if i == time else e.reshape(e.arange(x.shape[i]), place)))
+    return e.gather(x, ids)
+
+
+# Order
+
+
+def ordered(x: Tensor, axis: int, largest: bool) -> Tensor:
+    """Positions of the elements along an axis in order; equal ones in the order that they have."""
+    order = [i for i in range(x.ndim) if i != axis] + [axis]
+    back = [order.index(i) for i in range(x.ndim)]
+    rows = transposed(x, order)
+    keys = cast(rows, "float32" if x._dtype.is_float else "int32")
+    if largest:
+        keys = e.elem(M.NEGATE, keys)
+    flat = e.reshape(keys, (-1, keys.shape[-1]))
+    param = P.Argsort(order=P.ArgsortOrder.ASCENDING)
+    _, places = apply("Argsort", param, inputs=[flat], n=2, scalar=False)
+    return transposed(e.reshape(places, rows.shape), back)
+
+
+@lower("TopK")
+def _top_k(c: Call) -> tuple[Tensor, Value]:
+    x = c.t(0)
+    axis = c.axis("axis", -1, x.ndim)
+    k: int | Tensor
+    if c.opset < 10:
+        k = c.int("k")
+    else:
+        known = c.value(1).constant()
+        k = int(known.reshape(-1)[0]) if known is not None else c.sizes(1, "k")[0]
+    if int(k) > x._tuple_shape[axis]:
+        raise Refused(f"k is {int(k)}, the axis has {x._tuple_shape[axis]}")
+    at = sliced(ordered(x, axis, bool(c.int("largest", 1))), axis, 0, k)
+    return along(x, at, axis), Value(INT64, at)
+
+
+# Sizes that data decide
+
+
+def _places(mask: Tensor) -> Tensor:
+    """Positions in the vector of all elements where a mask is true."""
+    flat = e.flat(mask)
+    return e.cond_take(flat, flat)[1]
+
+
+@lower("NonZero")
+def _non_zero(c: Call) -> Value:
+    x = c.t(0)
+    if not x.ndim:
+        x = e.reshape(x, (1,))
+    mask = x if e.is_bool(x) else e.logical_not(e.compare(_EQ, x, const_like(0, x)))
+    rest = _places(mask)
+    rows: list[Tensor] = []
+    for n in x.shape[:0:-1]:
+        size = e.like(n, rest)
+        rows.insert(0, e.add_axes(e.elem(M.MOD, rest, size), [0]))
+        rest = e.elem(M.FLOOR_DIV, rest, size)
+    rows.insert(0, e.add_axes(rest, [0]))
+    return Value(INT64, e.concat(rows, 0))
+
+
+@lower("Compress")
+def _compress(c: Call) -> Tensor:
+    x = c.t(0)
+    mask = c.t(1)
+    if "axis" in c.attributes:
+        axis = c.axis("axis", 0, x.ndim)
+    else:
+        x, axis = e.flat(x), 0
+    return e.gather(x, [(axis, _places(mask))])
+
+
+@lower("Unique")
+def _unique(c: Call) -> tuple[Tensor | Value, ...]:
+    x = c.t(0)
+    if "axis" in c.attributes and x.ndim > 1:
+        axis = c.axis("axis", 0, x.ndim)
+        order = [axis, *[i for i in range(x.ndim) if i != axis]]
+        rows = transposed(x, order)
+        keys = e.reshape(rows, (rows.shape[0], -1))
+    else:
+        rows, order = e.flat(x), [0]
+        keys = e.reshape(rows, (-1, 1))
+    return _uniques(c, rows, keys, [order.index(i) for i in range(len(order))])
+
+
+def _uniques(c: Call, rows: Tensor, keys: Tensor, back: list[int]) -> tuple[Tensor | Value, ...]:
+    """Different rows, where each comes first, which one every row is, and how often each comes."""
+    n = keys._tuple_shape[0]
+    if keys._tuple_shape[1] > 256:
+        raise Refused(f"rows of {keys._tuple_shape[1]} elements; 256 at most can be sorted one key after another")
+    # Ordered by the last column first; every order keeps that of equal ones.
+    place = e.arange(n)
+    for column in range(keys._tuple_shape[1] - 1, -1, -1):
+        key = e.subtensor(keys, [(1, None, None, None, column)])
+        now = e.gather(key, [(0, place)])
+        place = e.gather(place, [(0, ordered(now, 0, False))])
+    lined = e.gather(keys, [(0, place)])
+    fresh = const(np.ones(1, np.int32))
+    if n > 1:
+        late, early = sliced(lined, 0, 1, None), sliced(lined, 0, 0, -1)
+        differ = cast(e.logical_not(e.compare(_EQ, late, early)), "int32")
+        fresh = e.concat([fresh, e.reduce(differ, P.ReduceMode.MAX, [1])], 0)
+    group = _running(fresh)
+    starts = _places(cast(fresh, "bool"))
+    first = e.gather(place, [(0, starts)])
+    inverse = e.scatter(place, e.elem(M.SUB, group, const_like(1, group)), [(0, place)])
+    if not c.int("sorted", 1):
+        by = ordered(first, 0, False)
+        first = e.gather(first, [(0, by)])
+        rank = e.scatter(by, e.arange(by.shape[0]), [(0, by)])
+        inverse = e.gather(rank, [(0, inverse)])
+    found = e.gather(rows, [(0, first)])
+    counts = e.compare(_EQ, e.add_axes(inverse, [0]), e.add_axes(e.arange(first.shape[0]), [1]))
+    how_often = e.reduce(cast(counts, "int32"), P.ReduceMode.SUM, [1])
+    others = tuple(Value(INT64, v) for v in (first, inverse, how_often))
+    return (transposed(found, back) if found.ndim > 1 else found, *others)
+
+
+def _running(x: Tensor) -> Tensor:
+    from ...lowering.reductions import cumulated
+
+    return cumulated(x, 0)
+
+

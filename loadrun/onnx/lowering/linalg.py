@@ -1,0 +1,209 @@
+"""Products of matrices and what is made of them."""
+
+from __future__ import annotations
+
+from ... import params as P
+from ...imperative import Tensor
+from ...imperative import emit as e
+from ...imperative.contraction import contracted
+from ...imperative.exact_products import product
+from ..call import CONTRIB, Call, lower
+from ..values import INT32, Refused, Value
+from .functions import activation
+from .parts import M, cast, const_like, folded, transposed
+
+__all__ = ["exact_product", "gemm", "matmul", "minus_zero"]
+
+
+def matmul(x: Tensor, y: Tensor) -> Tensor:
+    """``x @ y`` with numpy's broadcasting; float16 is summed in float32, integers are exact in 32 bits."""
+    if not x.ndim or not y.ndim:
+        raise Refused("a factor is a scalar")
+    inner, other = x._tuple_shape[-1], y._tuple_shape[-2 if y.ndim > 1 else 0]
+    if inner != other:
+        raise Refused(f"shapes {list(x._tuple_shape)} and {list(y._tuple_shape)} do not fit together")
+    if 0 in x._tuple_shape or 0 in y._tuple_shape:
+        return _empty(x, y)
+    return product(x, y)
+
+
+def _empty(x: Tensor, y: Tensor) -> Tensor:
+    lead = e.broadcast_shape([x.shape[:-2], y.shape[:-2]])
+    rows = (x.shape[-2],) if x.ndim > 1 else ()
+    columns = (y.shape[-1],) if y.ndim > 1 else ()
+    return e.full(const_like(0, x), (*lead, *rows, *columns))
+
+
+@lower("MatMul")
+def _matmul(c: Call) -> Tensor:
+    return matmul(c.t(0), c.t(1))
+
+
+@lower("FusedMatMul", "TransposeMatMul", domain=CONTRIB)
+def _fused_matmul(c: Call) -> Tensor:
+    x, y = c.t(0), c.t(1)
+    sides = []
+    for t, name in ((x, "A"), (y, "B")):
+        if c.int(f"transBatch{name}"):
+            raise Refused(f"it transposes batches (transBatch{name})")
+        sides.append(_turned(t) if c.int(f"trans{name}") and t.ndim > 1 else t)
+    found = matmul(*sides)
+    alpha = c.float("alpha", 1.0)
+    return found if alpha == 1.0 else e.elem(M.MUL, const_like(alpha, found), found)
+
+
+def _turned(x: Tensor) -> Tensor:
+    axes = list(range(x.ndim))
+    return transposed(x, [*axes[:-2], axes[-1], axes[-2]])
+
+
+def gemm(
+    x: Tensor,
+    y: Tensor,
+    bias: Tensor | None = None,
+    *,
+    alpha: float = 1.0,
+    beta: float = 1.0,
+    turn_x: bool = False,
+    turn_y: bool = False,
+) -> Tensor:
+    """alpha * x @ y + beta * bias."""
+    if x._dtype.is_float and 0 not in (*x._tuple_shape, *y._tuple_shape):
+        mode = P.MatrixMulComputeMode
+        param = P.MatrixMul(
+            transposeA=turn_x,
+            transposeB=turn_y,
+            compute_mode=mode.FLOAT32 if x._dtype.name == "Float16" else mode.DEFAULT,
+        )
+        from ...imperative import apply1
+
+        found = apply1("MatrixMulV2", param, inputs=[x, y], scalar=False)
+    else:
+        found = matmul(_turned(x) if turn_x else x, _turned(y) if turn_y else y)
+    if alpha != 1.0:
+        found = _scaled(found, alpha)
+    if bias is None or beta == 0.0:
+        return found
+    return e.elem(M.ADD, found, bias if beta == 1.0 else _scaled(bias, beta))
+
+
+def _scaled(x: Tensor, factor: float) -> Tensor:
+    if x._dtype.is_float:
+        return folded(lambda v: e.elem(M.MUL, const_like(factor, v), v), x)
+    return cast(e.elem(M.MUL, const_like(factor, cast(x, "float32")), cast(x, "float32")), x._dtype)
+
+
+@lower("Gemm")
+def _gemm(c: Call) -> Tensor:
+    bias = c.maybe(2)
+    if bias is not None and c.opset < 7 and not c.int("broadcast"):
+        e.broadcast_shape([bias])
+    return gemm(
+        c.t(0),
+        c.t(1),
+        bias,
+        alpha=c.float("alpha", 1.0),
+        beta=c.float("beta", 1.0),
+        turn_x=bool(c.int("transA")),
+        turn_y=bool(c.int("transB")),
+    )
+
+
+@lower("FusedGemm", domain=CONTRIB)
+def _fused_gemm(c: Call) -> Tensor:
+    found = _gemm(c)
+    name = c.text("activation")
+    alpha = c.float("activation_alpha") if "activation_alpha" in c.attributes else None
+    return activation(name, found, alpha) if name else found
+
+
+@lower("Einsum")
+def _einsum(c: Call) -> Tensor:
+    xs = [c.t(i) for i in range(len(c.inputs))]
+    if any(0 in x._tuple_shape for x in xs):
+        raise Refused("an operand is empty")
+    return contracted(c.text("equation"), xs)
+
+
+# Integers with zero points
+
+
+def minus_zero(x: Tensor, zero: Tensor | None) -> Tensor:
+    """Quantized values as int16 numbers counted from their zero point."""
+    wide = cast(x, "int16")
+    return wide if zero is None else e.elem(M.SUB, wide, cast(zero, "int16"))
+
+
+def exact_product(x: Tensor, y: Tensor, x_zero: Tensor | None, y_zero: Tensor | None) -> Tensor:
+    """The int32 product of 8-bit matrices without their zero points; a zero point per row or column is spread.
+
+    Sums stay below 2**24 where at most 258 products are added up, and are then exact in float32; longer ones are
+    multiplied byte by byte.
+    """
+    if x_zero is not None and x_zero.ndim == 1 and x_zero._tuple_shape[0] != 1:
+        x_zero = e.add_axes(x_zero, [1])
+    a, b = minus_zero(x, x_zero), minus_zero(y, y_zero)
+    inner = x._tuple_shape[-1]
+    if inner * 255 * 255 < 1 << 24:
+        return cast(matmul(cast(a, "float32"), cast(b, "float32")), "int32")
+    return cast(matmul(cast(a, "int32"), cast(b, "int32")), "int32")
+
+
+@lower("MatMulInteger")
+def _matmul_integer(c: Call) -> Value:
+    return Value(INT32, exact_product(c.t(0), c.t(1), c.maybe(2), c.maybe(3)))
+
+
+@lower("Det")
+def _det(c: Call) -> Tensor:
+    """Elimination with the largest pivot of each column, unrolled over the size."""
+    x = c.t(0)
+    n = x._tuple_shape[-1]
+    if n != x._tuple_shape[-2] or n > 16:
+        raise Refused(f"matrices of {x._tuple_shape[-2]} x {n}; square ones of up to 16 can be unrolled")
+    lead = x.shape[:-2]
+    rows = e.reshape(cast(x, "float32"), (-1, n, n))
+    total: Tensor | None = None
+    for k in range(n):
+        rows, pivot = _eliminated(rows, n - k)
+        total = pivot if total is None else e.elem(M.MUL, total, pivot)
+    assert total is not None
+    return e.reshape(cast(total, x._dtype), lead)
+
+
+def _eliminated(rows: Tensor, n: int) -> tuple[Tensor, Tensor]:
+    """One row and column less, and the signed pivot: (B, n, n) gives (B, n-1, n-1) and (B,)."""
+    from ...imperative import apply1
+
+    column = e.subtensor(rows, [(2, None, None, None, 0)])
+    at = e.drop_axes(
+        apply1("Argmax", P.Axis(axis=1), inputs=[e.elem(M.ABS, column)], scalar=False), [1]
+    )
+    batch = e.arange(rows.shape[0])
+    best = e.gather(rows, [(0, batch), (1, at)])
+    pivot = e.subtensor(best, [(1, None, None, None, 0)])
+    if n == 1:
+        return rows, pivot
+    one, zero = const_like(1.0, pivot), const_like(0.0, pivot)
+    moved = e.compare(P.ElemwiseMultiTypeMode.LT, const_like(0, at), at)
+    signed = e.where(moved, e.elem(M.NEGATE, pivot), pivot)
+    # The first row goes where the best one was; then the first row is the best and is left out.
+    first = e.subtensor(rows, [(1, None, None, None, 0)])
+    place = e.reshape(e.arange(n), (1, -1, 1))
+    chosen = e.compare(P.ElemwiseMultiTypeMode.EQ, place, e.reshape(at, (-1, 1, 1)))
+    swapped = e.where(chosen, e.add_axes(first, [1]), rows)
+    rest = e.subtensor(swapped, [(1, 1, None, None, None)])
+    nothing = e.compare(P.ElemwiseMultiTypeMode.EQ, pivot, zero)
+    safe = e.where(nothing, one, pivot)
+    head = e.subtensor(rest, [(2, None, 1, None, None)])
+    factor = e.elem(M.TRUE_DIV, head, e.reshape(safe, (-1, 1, 1)))
+    step = e.elem(M.SUB, rest, e.elem(M.MUL, factor, e.add_axes(best, [1])))
+    return e.subtensor(step, [(2, 1, None, None, None)]), signed
+
+
+@lower("Inverse", domain=CONTRIB)
+def _inverse(c: Call) -> Tensor:
+    from ...imperative import apply1
+
+    x = c.t(0)
+    return cast(apply1("MatrixInverse", P.Empty(), inputs=[cast(x, "float32")], scalar=False), x._dtype)

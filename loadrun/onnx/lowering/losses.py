@@ -1,0 +1,86 @@
+"""Losses and dropout."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ... import params as P
+from ...imperative import Tensor, apply
+from ...imperative import emit as e
+from ...lowering.selection import along
+from ..call import Call, lower
+from ..values import BOOL, Refused, Value
+from .parts import M, cast, const_like
+from .reductions import log_softmax
+
+__all__: list[str] = []
+
+_EQ = P.ElemwiseMultiTypeMode.EQ
+
+
+def _negative_log_likelihood(c: Call, x: Tensor, target: Tensor, weight: Tensor | None) -> Tensor:
+    """-weight[t] * x[t] over classes in axis 1, summed, averaged by weight, or as it is."""
+    reduction = c.text("reduction", "mean")
+    at = cast(target, "int32")
+    counted: Tensor | None = None
+    if "ignore_index" in c.attributes:
+        ignored = e.compare(_EQ, at, const_like(c.int("ignore_index"), at))
+        at = e.where(ignored, const_like(0, at), at)
+        counted = cast(e.logical_not(ignored), x._dtype)
+    taken = e.drop_axes(along(x, e.add_axes(at, [1]), 1), [1])
+    loss = e.elem(M.NEGATE, taken)
+    factor = counted
+    if weight is not None:
+        each = e.gather(weight, [(0, at)])
+        factor = each if factor is None else e.elem(M.MUL, factor, each)
+    if factor is not None:
+        # A product would make NaN of an infinite loss that does not count.
+        loss = e.elem(M.MUL, loss, factor)
+        if counted is not None:
+            loss = e.elem(M.COND_LT_MOV, const_like(0, counted), counted, loss)
+    axes = list(range(loss.ndim))
+    if reduction == "none":
+        return loss
+    total = e.reduce(loss, P.ReduceMode.SUM, axes)
+    if reduction == "sum":
+        return total
+    if factor is None:
+        return e.reduce(loss, P.ReduceMode.MEAN, axes)
+    return e.elem(M.TRUE_DIV, total, e.reduce(factor, P.ReduceMode.SUM, axes))
+
+
+@lower("NegativeLogLikelihoodLoss")
+def _nll(c: Call) -> Tensor:
+    x = c.t(0)
+    wide = cast(x, "float32")
+    weight = cast(c.t(2), "float32") if c.has(2) else None
+    return cast(_negative_log_likelihood(c, wide, c.t(1), weight), x._dtype)
+
+
+@lower("SoftmaxCrossEntropyLoss")
+def _cross_entropy(c: Call) -> tuple[Tensor, Tensor]:
+    x = c.t(0)
+    logs = log_softmax(cast(x, "float32"), 1)
+    weight = cast(c.t(2), "float32") if c.has(2) else None
+    loss = _negative_log_likelihood(c, logs, c.t(1), weight)
+    return cast(loss, x._dtype), cast(logs, x._dtype)
+
+
+@lower("Dropout", foldable=False)
+def _dropout(c: Call) -> tuple[Value | Tensor, ...]:
+    x = c.value(0)
+    training = False
+    ratio = c.float("ratio", 0.5)
+    if c.opset >= 12:
+        ratio = float(c.constant(1, "ratio").item()) if c.has(1) else 0.5
+        training = bool(c.constant(2, "training mode").item()) if c.has(2) else False
+    elif c.opset < 7:
+        training = not c.int("is_test")
+    if training and ratio:
+        param = P.Dropout(drop_prob=ratio, seed=c.int("seed"))
+        y = apply("Dropout", param, inputs=[x.tensor], n=2, scalar=False)[0]
+        if len(c.wanted) > 1 and c.wanted[1]:
+            raise Refused("the mask of values that are dropped at random is asked for")
+        return (y,)
+    return x, Value(BOOL, e.full(cast(const_like(1, x.tensor), "bool"), x.shape) if x.rank else None,
+                    array=None if x.rank else np.array(True))

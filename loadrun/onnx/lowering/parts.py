@@ -1,0 +1,76 @@
+"""What several families of lowerings are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ... import params as P
+from ...imperative import Tensor, const, suspended
+from ...imperative import emit as e
+from ...lowering.arithmetic import maximum
+
+__all__ = ["M", "as_rank", "cast", "const_like", "eps_guard", "flags", "floats", "folded", "half_safe", "in_float", "limits", "transposed"]
+
+M = P.ElemwiseMode
+cast = e.cast
+
+
+def const_like(value: Any, x: Tensor) -> Tensor:
+    """A constant scalar in the type of a tensor."""
+    return const(np.asarray(value), x._dtype)
+
+
+def floats(x: Tensor) -> Tensor:
+    """The tensor itself where it is of floats, else as float32."""
+    return x if x._dtype.is_float else cast(x, "float32")
+
+
+def in_float(x: Tensor) -> Tensor:
+    """The tensor as float32."""
+    return cast(x, "float32")
+
+
+def half_safe(x: Tensor, y: Tensor) -> Tensor:
+    """`y` in the type of `x`."""
+    return cast(y, x._dtype)
+
+
+def as_rank(x: Tensor, rank: int) -> Tensor:
+    """The tensor with axes of size 1 in front up to a rank."""
+    return e.add_axes(x, range(rank - x.ndim)) if x.ndim < rank else x
+
+
+def transposed(x: Tensor, axes: Sequence[int]) -> Tensor:
+    """The axes in another order; a scalar as it is."""
+    return x if list(axes) == list(range(x.ndim)) else e.permute(x, axes)
+
+
+def limits(kind: int) -> tuple[int, int]:
+    """Least and greatest number of an ONNX integer type."""
+    small = {21: (0, 15), 22: (-8, 7), 25: (0, 3), 26: (-2, 1), 2: (0, 255), 3: (-128, 127), 4: (0, 65535)}
+    return small.get(kind) or {5: (-32768, 32767)}.get(kind, (-(2**31), 2**31 - 1))
+
+
+def eps_guard(x: Tensor, least: float) -> Tensor:
+    """At least a small number, so that it can divide."""
+    return maximum(x, const_like(least, x))
+
+
+
+
+def folded(func: Callable[..., Tensor], *xs: Tensor) -> Tensor:
+    """What a function gives for tensors; a constant where all of them are constants."""
+    if any(x._session is not None for x in xs):
+        return func(*xs)
+    with suspended():
+        found = func(*xs)
+    found._const = True
+    return found
+
+
+def flags(values: Sequence[Any] | None, count: int, default: int) -> list[int]:
+    """One number for each axis of space."""
+    return [default] * count if values is None else [int(v) for v in values]

@@ -1,0 +1,48 @@
+"""Random numbers: drawn by MegEngine's operators, so that only their distribution is ONNX's."""
+
+from __future__ import annotations
+
+from ... import params as P
+from ...imperative import Tensor, apply1
+from ...imperative.sizes import shape_tensor
+from ...imperative import emit as e
+from ..call import Call, lower
+from ..values import FLOAT, Value, graph_type
+from .parts import M, cast, const_like
+
+__all__: list[str] = []
+
+
+def _uniform(shape: tuple[int, ...], seed: int) -> Tensor:
+    target = shape_tensor(shape or (1,))
+    y = apply1("UniformRNGV1", P.UniformRNG(seed=seed), inputs=[target], scalar=False)
+    return y if shape else e.reshape(y, ())
+
+
+def _seed(c: Call) -> int:
+    return int(abs(c.float("seed")) * 1000) % (1 << 31)
+
+
+@lower("RandomUniform", "RandomUniformLike", "RandomNormal", "RandomNormalLike", foldable=False)
+def _random(c: Call) -> Value:
+    like = c.op.endswith("Like")
+    shape = tuple(c.value(0).shape) if like else tuple(c.ints("shape") or [])
+    kind = c.int("dtype", c.kind(0) if like else FLOAT)
+    if "Normal" in c.op:
+        param = P.GaussianRNG(seed=_seed(c), mean=c.float("mean"), std=c.float("scale", 1.0))
+        y = apply1("GaussianRNGV1", param, inputs=[shape_tensor(shape or (1,))], scalar=False)
+        y = y if shape else e.reshape(y, ())
+    else:
+        low, high = c.float("low"), c.float("high", 1.0)
+        y = _uniform(shape, _seed(c))
+        if (low, high) != (0.0, 1.0):
+            y = e.elem(M.ADD, e.elem(M.MUL, y, const_like(high - low, y)), const_like(low, y))
+    return Value(kind, cast(y, graph_type(kind)))
+
+
+@lower("Bernoulli", foldable=False)
+def _bernoulli(c: Call) -> Value:
+    x = cast(c.t(0), "float32")
+    kind = c.int("dtype", c.kind(0))
+    y = _uniform(tuple(c.value(0).shape), _seed(c))
+    return Value(kind, cast(e.compare(P.ElemwiseMultiTypeMode.LT, y, x), graph_type(kind)))

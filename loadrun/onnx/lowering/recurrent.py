@@ -1,0 +1,202 @@
+"""RNN, GRU and LSTM, unrolled over a sequence whose length is known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from ... import params as P
+from ...imperative import Tensor
+from ...imperative import emit as e
+from ..call import Call, lower
+from ..values import Refused
+from .functions import activation
+from .linalg import matmul
+from .parts import M, cast, const_like, folded, transposed
+
+__all__: list[str] = []
+
+_LT = P.ElemwiseMultiTypeMode.LT
+Step = Callable[[Tensor, "list[Tensor]"], "list[Tensor]"]
+
+
+class _Cell:
+    """One direction of a recurrent operator.
+
+    Attributes:
+        w, r: weights (I, G * H) and (H, G * H), turned for products from the right.
+        wb, rb: biases (G * H), None where there are none.
+        functions: the activations in order.
+    """
+
+    def __init__(self, c: Call, direction: int, gates: int, functions: list[Callable[[Tensor], Tensor]]) -> None:
+        self.hidden = c.int("hidden_size") or c.t(2)._tuple_shape[2]
+        self.w, self.r = (_turned(c.t(i), direction) for i in (1, 2))
+        self.wb = self.rb = None
+        if c.has(3):
+            whole = folded(lambda b: e.subtensor(b, [(0, None, None, None, direction)]), c.t(3))
+            n = gates * self.hidden
+            self.wb = folded(lambda b: e.subtensor(b, [(0, None, n, None, None)]), whole)
+            self.rb = folded(lambda b: e.subtensor(b, [(0, n, None, None, None)]), whole)
+        self.functions = functions
+        bound = c.float("clip") if "clip" in c.attributes else None
+        if bound:
+            self.functions = [_bounded(f, bound) for f in functions]
+
+    def part(self, x: Tensor, i: int) -> Tensor:
+        """One gate's share of (..., G * H)."""
+        h = self.hidden
+        return e.subtensor(x, [(x.ndim - 1, i * h, (i + 1) * h, None, None)])
+
+    def given(self, x: Tensor) -> Tensor:
+        """What the inputs of all steps add to the gates: (T, N, G * H)."""
+        y = matmul(x, self.w)
+        return y if self.wb is None else e.elem(M.ADD, y, self.wb)
+
+    def carried(self, h: Tensor) -> Tensor:
+        """What the state adds: (N, G * H)."""
+        y = matmul(h, self.r)
+        return y if self.rb is None else e.elem(M.ADD, y, self.rb)
+
+
+def _turned(w: Tensor, direction: int) -> Tensor:
+    return folded(lambda v: transposed(e.subtensor(v, [(0, None, None, None, direction)]), (1, 0)), w)
+
+
+def _bounded(f: Callable[[Tensor], Tensor], bound: float) -> Callable[[Tensor], Tensor]:
+    def run(x: Tensor) -> Tensor:
+        return f(e.elem(M.MIN, const_like(bound, x), e.elem(M.MAX, const_like(-bound, x), x)))
+
+    return run
+
+
+def _functions(c: Call, defaults: list[str], directions: int) -> list[list[Callable[[Tensor], Tensor]]]:
+    names = c.texts("activations") or defaults * directions
+    alphas, betas = c.floats("activation_alpha") or [], c.floats("activation_beta") or []
+    with_alpha = {"leakyrelu", "thresholdedrelu", "elu", "hardsigmoid", "affine", "scaledtanh"}
+    with_beta = {"hardsigmoid", "affine", "scaledtanh"}
+    found = []
+    for name in names:
+        alpha = alphas.pop(0) if name.lower() in with_alpha and alphas else None
+        beta = betas.pop(0) if name.lower() in with_beta and betas else None
+        found.append(_named(name, alpha, beta))
+    n = len(defaults)
+    return [found[i * n : (i + 1) * n] for i in range(directions)]
+
+
+def _named(name: str, alpha: float | None, beta: float | None) -> Callable[[Tensor], Tensor]:
+    return lambda x: activation(name, x, alpha, beta)
+
+
+@lower("RNN", "GRU", "LSTM")
+def _recurrent(c: Call) -> tuple[Tensor, ...]:
+    gates, defaults = {
+        "RNN": (1, ["Tanh"]),
+        "GRU": (3, ["Sigmoid", "Tanh"]),
+        "LSTM": (4, ["Sigmoid", "Tanh", "Tanh"]),
+    }[c.op]
+    kind = c.t(0)._dtype
+    x = cast(c.t(0), "float32")
+    batch_first = bool(c.int("layout"))
+    if batch_first:
+        x = transposed(x, (1, 0, 2))
+    direction = c.text("direction", "forward")
+    count = 2 if direction == "bidirectional" else 1
+    if x._tuple_shape[0] > 1024 or not x._tuple_shape[0]:
+        raise Refused(f"a sequence of {x._tuple_shape[0]} steps; 1 to 1024 can be unrolled")
+    outputs, states = [], []
+    for d, functions in enumerate(_functions(c, defaults, count)):
+        cell = _Cell(c, d, gates, functions)
+        step = {"RNN": _rnn, "GRU": _gru, "LSTM": _lstm}[c.op](c, cell, d)
+        backward = direction == "reverse" or d == 1
+        rows, last = _run(c, x, cell, step, d, backward, batch_first)
+        outputs.append(e.add_axes(e.concat([e.add_axes(r, [0]) for r in rows], 0), [1]))
+        states.append([e.add_axes(s, [0]) for s in last])
+    y = e.concat(outputs, 1)
+    lasts = [e.concat(list(s), 0) for s in zip(*states, strict=True)]
+    if batch_first:
+        y = transposed(y, (2, 0, 1, 3))
+        lasts = [transposed(s, (1, 0, 2)) for s in lasts]
+    return tuple(cast(v, kind) for v in (y, *lasts))
+
+
+def _initial(c: Call, i: int, d: int, x: Tensor, cell: _Cell, batch_first: bool) -> Tensor:
+    if not c.has(i):
+        return e.full(const_like(0.0, x), (x.shape[1], cell.hidden))
+    given = cast(c.t(i), "float32")
+    return e.subtensor(given, [(1 if batch_first else 0, None, None, None, d)])
+
+
+def _run(
+    c: Call, x: Tensor, cell: _Cell, step: Step, d: int, backward: bool, batch_first: bool
+) -> tuple[list[Tensor], list[Tensor]]:
+    """Outputs of all steps in order of time, and the last state."""
+    count = x._tuple_shape[0]
+    state = [_initial(c, 5, d, x, cell, batch_first)]
+    if c.op == "LSTM":
+        state.append(_initial(c, 6, d, x, cell, batch_first))
+    lengths = e.add_axes(cast(c.t(4), "int32"), [1]) if c.has(4) else None
+    whole = cell.given(x)
+    rows: list[Tensor] = []
+    for t in range(count - 1, -1, -1) if backward else range(count):
+        new = step(e.subtensor(whole, [(0, None, None, None, t)]), state)
+        row = new[0]
+        if lengths is not None:
+            # Beyond its length a sequence has no output, and its state stays.
+            active = e.compare(_LT, const_like(t, lengths), lengths)
+            new = [e.where(active, n, o) for n, o in zip(new, state, strict=True)]
+            row = e.where(active, row, const_like(0.0, row))
+        state = new
+        rows.append(row)
+    return (rows[::-1] if backward else rows), state
+
+
+def _rnn(c: Call, cell: _Cell, d: int) -> Step:
+    (f,) = cell.functions
+    return lambda given, state: [f(e.elem(M.ADD, given, cell.carried(state[0])))]
+
+
+def _gru(c: Call, cell: _Cell, d: int) -> Step:
+    f, g = cell.functions
+    after = bool(c.int("linear_before_reset"))
+
+    def step(given: Tensor, state: list[Tensor]) -> list[Tensor]:
+        h = state[0]
+        carried = cell.carried(h)
+        z, r = (f(e.elem(M.ADD, cell.part(given, i), cell.part(carried, i))) for i in (0, 1))
+        if after:
+            inner = e.elem(M.MUL, r, cell.part(carried, 2))
+        else:
+            last = folded(lambda w: cell.part(w, 2), cell.r)
+            inner = matmul(e.elem(M.MUL, r, h), last)
+            if cell.rb is not None:
+                inner = e.elem(M.ADD, inner, folded(lambda b: cell.part(b, 2), cell.rb))
+        n = g(e.elem(M.ADD, cell.part(given, 2), inner))
+        old = e.elem(M.MUL, z, h)
+        return [e.elem(M.ADD, e.elem(M.MUL, e.elem(M.SUB, const_like(1.0, z), z), n), old)]
+
+    return step
+
+
+def _lstm(c: Call, cell: _Cell, d: int) -> Step:
+    f, g, h_of = cell.functions
+    peeps: Sequence[Tensor] = []
+    if c.has(7):
+        whole = folded(lambda p: e.subtensor(p, [(0, None, None, None, d)]), c.t(7))
+        peeps = [folded(lambda p, k=k: cell.part(p, k), whole) for k in range(3)]
+    coupled = bool(c.int("input_forget"))
+
+    def step(given: Tensor, state: list[Tensor]) -> list[Tensor]:
+        h, old = state
+        total = e.elem(M.ADD, given, cell.carried(h))
+        i, o, forget, new = (cell.part(total, k) for k in range(4))
+        if peeps:
+            i = e.elem(M.ADD, i, e.elem(M.MUL, peeps[0], old))
+            forget = e.elem(M.ADD, forget, e.elem(M.MUL, peeps[2], old))
+        i = f(i)
+        forget = e.elem(M.SUB, const_like(1.0, i), i) if coupled else f(forget)
+        now = e.elem(M.ADD, e.elem(M.MUL, forget, old), e.elem(M.MUL, i, g(new)))
+        if peeps:
+            o = e.elem(M.ADD, o, e.elem(M.MUL, peeps[1], now))
+        return [e.elem(M.MUL, f(o), h_of(now)), now]
+
+    return step

@@ -1,0 +1,264 @@
+"""Reductions, softmax and what is made of them, positions of extremes, running sums."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ... import params as P
+from ...imperative import Tensor, apply1
+from ...imperative import emit as e
+from ...imperative.emit import kept, summed
+from ...lowering.reductions import element_count, scanned
+from ..call import Call, front, lower
+from ..values import INT64, Value
+from .parts import M, cast, const_like
+
+__all__ = ["axes_of", "flat_to_2d", "log_softmax", "mean", "softmax"]
+
+_R = P.ReduceMode
+
+
+def axes_of(c: Call, rank: int, since: int = 18) -> list[int] | None:
+    """The axes of a reduction, None where nothing is to be reduced."""
+    axes = c.ints("axes")
+    if c.opset >= since and c.has(1):
+        axes = c.integers(1, "axes")
+    if not axes:
+        if c.int("noop_with_empty_axes"):
+            return None
+        return list(range(rank))
+    return sorted({front(a, rank) for a in axes})
+
+
+def mean(x: Tensor, axes: list[int]) -> Tensor:
+    """The mean over axes, which stay; of float16 summed in float32."""
+    return cast(kept(e.reduce(cast(x, "float32"), _R.MEAN, axes), axes, True), x._dtype)
+
+
+def _reducer(c: Call) -> tuple[Tensor, list[int] | None]:
+    x = c.t(0)
+    return x, axes_of(c, x.ndim, 13 if c.op == "ReduceSum" else 18)
+
+
+def _kept(c: Call, y: Tensor, axes: list[int]) -> Tensor:
+    return kept(y, axes, c.int("keepdims", 1))
+
+
+def _sum(x: Tensor, axes: list[int]) -> Tensor:
+    if not axes:
+        return x
+    # MegEngine adds 8-bit integers up in 32 bits only where it is told so.
+    return summed(cast(x, "int32") if x._dtype.name in ("Uint8", "Int8", "Int16") else x, axes)
+
+
+@lower("ReduceSum")
+def _reduce_sum(c: Call) -> Tensor:
+    x, axes = _reducer(c)
+    return x if axes is None else _kept(c, _sum(x, axes), axes)
+
+
+@lower("ReduceMean")
+def _reduce_mean(c: Call) -> Tensor:
+    x, axes = _reducer(c)
+    if axes is None:
+        return x
+    if not axes:
+        return x
+    if x._dtype.is_float:
+        found = e.reduce(cast(x, "float32"), _R.MEAN, axes)
+        return _kept(c, cast(found, x._dtype), axes)
+    total = _sum(cast(x, "int32"), axes)
+    from .elementwise import truncated
+
+    return _kept(c, truncated(total, e.like(element_count(x, axes), total)), axes)
+
+
+@lower("ReduceProd")
+def _reduce_prod(c: Call) -> Tensor:
+    x, axes = _reducer(c)
+    if axes is None:
+        return x
+    wide = cast(x, "int32") if x._dtype.name in ("Uint8", "Int8", "Int16") else x
+    return _kept(c, e.reduce(wide, _R.PRODUCT, axes), axes)
+
+
+def extreme(x: Tensor, largest: bool, axes: list[int]) -> Tensor:
+    """The largest or smallest value; NaN where one is, and infinity of nothing."""
+    if e.is_bool(x):
+        return cast(extreme(cast(x, "int32"), largest, axes), "bool")
+    if any(x._tuple_shape[a] == 0 for a in axes):
+        shape = [n for i, n in enumerate(x.shape) if i not in axes]
+        return e.full(const_like(_worst(x, largest), x), shape)
+    found = e.reduce(x, _R.MAX if largest else _R.MIN, axes)
+    return found
+
+
+def _worst(x: Tensor, largest: bool) -> float:
+    if x._dtype.is_float:
+        return -np.inf if largest else np.inf
+    info = np.iinfo(x._dtype.np)
+    return float(info.min if largest else info.max)
+
+
+@lower("ReduceMax")
+def _reduce_max(c: Call) -> Tensor:
+    x, axes = _reducer(c)
+    return x if axes is None else _kept(c, extreme(x, True, axes), axes)
+
+
+@lower("ReduceMin")
+def _reduce_min(c: Call) -> Tensor:
+    x, axes = _reducer(c)
+    return x if axes is None else _kept(c, extreme(x, False, axes), axes)
+
+
+@lower("ReduceL1")
+def _reduce_l1(c: Call) -> Tensor:
+    x, axes = _reducer(c)
+    y = e.elem(M.ABS, x)
+    return y if axes is None else _kept(c, _sum(y, axes), axes)
+
+
+@lower("ReduceL2")
+def _reduce_l2(c: Call) -> Tensor:
+    x, axes = _reducer(c)
+    wide = cast(x, "float32")
+    if axes is None:
+        return cast(e.elem(M.ABS, wide), x._dtype)
+    found = e.elem(M.SQRT, summed(e.elem(M.SQUARE, wide), axes))
+    return _kept(c, cast(found, x._dtype), axes)
+
+
+@lower("ReduceSumSquare")
+def _reduce_sum_square(c: Call) -> Tensor:
+    x, axes = _reducer(c)
+    wide = cast(x, "int32") if x._dtype.name in ("Uint8", "Int8", "Int16") else x
+    y = e.elem(M.MUL, wide, wide)
+    return y if axes is None else _kept(c, summed(y, axes), axes)
+
+
+@lower("ReduceLogSum")
+def _reduce_log_sum(c: Call) -> Tensor:
+    x, axes = _reducer(c)
+    wide = cast(x, "float32")
+    if axes is None:
+        return e.elem(M.LOG, wide)
+    return _kept(c, cast(e.elem(M.LOG, summed(wide, axes)), x._dtype), axes)
+
+
+@lower("ReduceLogSumExp")
+def _reduce_log_sum_exp(c: Call) -> Tensor:
+    x, axes = _reducer(c)
+    wide = cast(x, "float32")
+    if axes is None:
+        return x
+    if any(x._tuple_shape[a] == 0 for a in axes):
+        return _kept(c, cast(extreme(wide, True, axes), x._dtype), axes)
+    top = kept(e.reduce(wide, _R.MAX, axes), axes, True)
+    # A shift by an infinity would give NaN.
+    finite = e.elem(M.MAX, const_like(-3e38, top), e.elem(M.MIN, const_like(3e38, top), top))
+    total = e.elem(M.LOG, summed(e.elem(M.EXP, e.elem(M.SUB, wide, finite)), axes, True))
+    found = e.elem(M.ADD, total, finite)
+    y = found if c.int("keepdims", 1) else e.drop_axes(found, axes)
+    return cast(y, x._dtype)
+
+
+# Softmax
+
+
+def softmax(x: Tensor, axis: int) -> Tensor:
+    """Softmax along one axis; of float16 computed in float32."""
+    wide = cast(x, "float32")
+    scalar = not wide.ndim
+    found = apply1("Softmax", P.Softmax(axis=axis), inputs=[wide._vector()], scalar=False)
+    return cast(e.reshape(found, ()) if scalar else found, x._dtype)
+
+
+def log_softmax(x: Tensor, axis: int) -> Tensor:
+    """The logarithm of softmax, where it is not small."""
+    wide = cast(x, "float32")
+    top = kept(e.reduce(wide, _R.MAX, [axis]), [axis], True)
+    shifted = e.elem(M.SUB, wide, top)
+    total = e.elem(M.LOG, summed(e.elem(M.EXP, shifted), [axis], True))
+    return cast(e.elem(M.SUB, shifted, total), x._dtype)
+
+
+def flat_to_2d(x: Tensor, axis: int) -> Tensor:
+    """The axes before one, and those from it on, as one each."""
+    if x.ndim == 2 and axis == 1:
+        return x
+    if axis == 0:
+        return e.reshape(x, (1, -1))
+    rows = 1
+    for n in x.shape[:axis]:
+        rows = n * rows
+    return e.reshape(x, (rows, -1)) if 0 not in x._tuple_shape else _empty_2d(x, axis)
+
+
+def _empty_2d(x: Tensor, axis: int) -> Tensor:
+    rows = int(np.prod([int(n) for n in x.shape[:axis]]))
+    columns = int(np.prod([int(n) for n in x.shape[axis:]]))
+    return e.reshape(x, (rows, columns))
+
+
+@lower("Softmax", "LogSoftmax", "Hardmax")
+def _softmax(c: Call) -> Tensor:
+    run = {"Softmax": softmax, "LogSoftmax": log_softmax, "Hardmax": hardmax}[c.op]
+    x = c.t(0)
+    if c.opset >= 13:
+        return run(x, c.axis("axis", -1, x.ndim))
+    axis = c.int("axis", 1)
+    rows = flat_to_2d(x, axis + x.ndim if axis < 0 else axis)
+    return e.reshape(run(rows, 1), x.shape)
+
+
+def hardmax(x: Tensor, axis: int) -> Tensor:
+    """1 at the first of the largest values, else 0."""
+    at = e.add_axes(_position(x, axis, True), [axis])
+    places = e.reshape(e.arange(x.shape[axis]), [-1 if i == axis else 1 for i in range(x.ndim)])
+    return cast(e.compare(P.ElemwiseMultiTypeMode.EQ, at, places), x._dtype)
+
+
+def _position(x: Tensor, axis: int, largest: bool) -> Tensor:
+    if not x.ndim:
+        return const_like(0, cast(x, "int32"))
+    if e.is_bool(x):
+        x = cast(x, "uint8")
+    y = apply1("Argmax" if largest else "Argmin", P.Axis(axis=axis), inputs=[x], scalar=False)
+    return e.drop_axes(y, [axis])
+
+
+@lower("ArgMax", "ArgMin")
+def _argmax(c: Call) -> Value:
+    x = c.t(0)
+    axis = c.axis("axis", 0, x.ndim)
+    last = c.int("select_last_index")
+    if last and x.ndim:
+        x = e.subtensor(x, [(axis, None, None, -1, None)])
+    at = _position(x, axis, c.op == "ArgMax")
+    if last and x.ndim:
+        at = e.elem(M.SUB, e.like(x.shape[axis] - 1, at), at)
+    return Value(INT64, kept(at, [axis], c.int("keepdims", 1) and x.ndim))
+
+
+# Running sums
+
+
+@lower("CumSum", "CumProd")
+def _cumulated(c: Call) -> Tensor:
+    x = c.t(0)
+    axis = front(int(c.constant(1, "axis").reshape(-1)[0]), x.ndim)
+    exclusive, reverse = bool(c.int("exclusive")), bool(c.int("reverse"))
+    if c.op == "CumSum":
+        param = P.Cumsum(axis=axis, exclusive=exclusive, reverse=reverse)
+        return apply1("CumsumV1", param, inputs=[x], scalar=False)
+    flip = [(axis, None, None, -1, None)]
+    if reverse:
+        x = e.subtensor(x, flip)
+    if exclusive:
+        one = e.full(const_like(1, x), [1 if i == axis else n for i, n in enumerate(x.shape)])
+        x = e.concat([one, e.subtensor(x, [(axis, None, -1, None, None)])], axis)
+    y = scanned(x, axis, lambda p, q: e.elem(M.MUL, p, q))
+    return e.subtensor(y, flip) if reverse else y
+
+

@@ -1,0 +1,221 @@
+"""Resize and Upsample: one small matrix of weights for each axis, or MegEngine's own operator where it agrees."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import ceil, floor
+
+import numpy as np
+
+from ...dtypes import Array
+from ...functional.vision import interpolate
+from ...imperative import Tensor, const
+from ...imperative import emit as e
+from ...lowering.arithmetic import rint
+from ..call import Call, front, lower
+from ..values import Refused
+from .linalg import matmul
+from .parts import M, cast, const_like, transposed
+
+__all__: list[str] = []
+
+
+class _Axis:
+    """How one axis is resized.
+
+    Attributes:
+        size: how many there are.
+        out: how many there are to be.
+        scale: by which positions are computed, out / size or as the file says.
+        roi: the part of the axis that ``tf_crop_and_resize`` takes.
+    """
+
+    def __init__(self, size: int, out: int, scale: float, roi: tuple[float, float]) -> None:
+        self.size = size
+        self.out = out
+        self.scale = scale
+        self.roi = roi
+
+    def positions(self, mode: str) -> Array:
+        """Where in the input the output's elements are."""
+        i = np.arange(self.out, dtype=np.float64)
+        n, m, s = self.size, self.out, self.scale
+        whole = n * s
+        if mode == "half_pixel":
+            return (i + 0.5) / s - 0.5
+        if mode == "half_pixel_symmetric":
+            adjustment = m / whole
+            center = n / 2
+            return center * (1 - adjustment) + (i + 0.5) / s - 0.5
+        if mode == "pytorch_half_pixel":
+            return (i + 0.5) / s - 0.5 if m > 1 else np.zeros(m)
+        if mode == "align_corners":
+            return i * (n - 1) / (whole - 1) if whole != 1 else np.zeros(m)
+        if mode == "asymmetric":
+            return i / s
+        if mode == "tf_half_pixel_for_nn":
+            return (i + 0.5) / s
+        if mode == "tf_crop_and_resize":
+            start, end = self.roi
+            if m > 1:
+                return start * (n - 1) + i * (end - start) * (n - 1) / (m - 1)
+            return np.full(m, 0.5 * (start + end) * (n - 1))
+        raise Refused(f"its coordinate_transformation_mode {mode!r} is unknown")
+
+
+def _nearest(at: Array, mode: str) -> Array:
+    if mode == "round_prefer_floor":
+        return np.ceil(at - 0.5)
+    if mode == "round_prefer_ceil":
+        return np.floor(at + 0.5)
+    if mode == "floor":
+        return np.floor(at)
+    if mode == "ceil":
+        return np.ceil(at)
+    raise Refused(f"its nearest_mode {mode!r} is unknown")
+
+
+def _linear_filter(ratio: Array) -> Array:
+    return np.maximum(1 - np.abs(ratio), 0)
+
+
+def _cubic_filter(ratio: Array, a: float) -> Array:
+    x = np.abs(ratio)
+    near = (a + 2) * x**3 - (a + 3) * x**2 + 1
+    far = a * x**3 - 5 * a * x**2 + 8 * a * x - 4 * a
+    return np.where(x <= 1, near, np.where(x < 2, far, 0.0))
+
+
+def _weights(axis: _Axis, at: Array, mode: str, a: float, *, antialias: bool, exclude: bool) -> Array:
+    """Weights (out, size): what is outside the input counts for its edge, or not at all."""
+    stretch = max(1.0 / axis.scale, 1.0) if antialias else 1.0
+    reach = (1 if mode == "linear" else 2) * stretch
+    found = np.zeros((axis.out, axis.size))
+    for row, center in enumerate(at):
+        taps = np.arange(floor(center - reach), ceil(center + reach) + 1)
+        ratio = (taps - center) / stretch
+        w = _linear_filter(ratio) if mode == "linear" else _cubic_filter(ratio, a)
+        inside = (taps >= 0) & (taps < axis.size)
+        if exclude:
+            w = np.where(inside, w, 0.0)
+        total = w.sum()
+        if (antialias or exclude) and total:
+            w = w / total
+        np.add.at(found[row], np.clip(taps, 0, axis.size - 1), w)
+    return found
+
+
+def _applied(x: Tensor, axis: int, weights: Array) -> Tensor:
+    """One axis multiplied by a matrix."""
+    order = [i for i in range(x.ndim) if i != axis] + [axis]
+    back = [order.index(i) for i in range(x.ndim)]
+    turned = const(np.ascontiguousarray(weights.T.astype(np.float32)))
+    return transposed(matmul(transposed(x, order), turned), back)
+
+
+def _sizes(c: Call, shape: Sequence[int], axes: list[int]) -> tuple[list[int], list[float]]:
+    """Output sizes and scales of the resized axes."""
+    n = [int(shape[a]) for a in axes]
+    if c.has(3) and c.value(3).numbers != (0,):
+        given = [int(v) for v in c.sizes(3, "sizes")]
+        policy = c.text("keep_aspect_ratio_policy", "stretch")
+        scales = [w / k for w, k in zip(given, n, strict=True)]
+        if policy != "stretch":
+            same = min(scales) if policy == "not_larger" else max(scales)
+            scales = [same] * len(scales)
+            given = [floor(same * k + 0.5) for k in n]
+        return given, scales
+    index = 1 if c.op == "Upsample" or c.opset < 11 else 2
+    if c.op == "Upsample" and c.opset < 9:
+        scales = c.floats("scales") or [1.0, 1.0, c.float("height_scale", 1.0), c.float("width_scale", 1.0)]
+    else:
+        scales = [float(v) for v in c.constant(index, "scales").reshape(-1)]
+    if len(scales) != len(n) or any(s <= 0 for s in scales):
+        raise Refused(f"{len(scales)} scales for {len(n)} axes")
+    return [floor(k * s) for k, s in zip(n, scales, strict=True)], scales
+
+
+@lower("Resize", "Upsample")
+def _resize(c: Call) -> Tensor:
+    x = c.t(0)
+    old = c.op == "Upsample" or c.opset < 11
+    axes = c.ints("axes")
+    axes = list(range(x.ndim)) if axes is None else [front(a, x.ndim) for a in axes]
+    outs, scales = _sizes(c, x.shape, axes)
+    roi = [0.0] * len(axes) + [1.0] * len(axes)
+    coordinates = "asymmetric" if old else c.text("coordinate_transformation_mode", "half_pixel")
+    if coordinates == "tf_crop_and_resize":
+        roi = [float(v) for v in c.constant(1, "roi").reshape(-1)]
+    mode = c.text("mode", "nearest")
+    mode = {"bilinear": "linear", "bicubic": "cubic"}.get(mode, mode)
+    plan = []
+    for i, (a, out, s) in enumerate(zip(axes, outs, scales, strict=True)):
+        if out < 1:
+            raise Refused(f"axis {a} gets the size {out}")
+        plan.append((a, _Axis(int(x.shape[a]), out, s, (roi[i], roi[len(axes) + i]))))
+    plan = [(a, p) for a, p in plan if p.size != p.out or p.scale != 1.0 or coordinates == "tf_crop_and_resize"]
+    if not plan:
+        return x
+    if mode == "nearest":
+        rule = "floor" if old else c.text("nearest_mode", "round_prefer_floor")
+        return _by_nearest(c, x, plan, coordinates, rule)
+    if mode not in ("linear", "cubic"):
+        raise Refused(f"its mode {mode!r} is unknown")
+    return _by_weights(c, x, plan, coordinates, mode)
+
+
+def _by_nearest(c: Call, x: Tensor, plan: list[tuple[int, _Axis]], coordinates: str, rule: str) -> Tensor:
+    outside = []
+    for a, axis in plan:
+        at = axis.positions(coordinates)
+        if coordinates == "tf_crop_and_resize":
+            outside.append((a, (at < 0) | (at > axis.size - 1)))
+        places = np.clip(_nearest(at, rule), 0, axis.size - 1).astype(np.int32)
+        x = e.gather(x, [(a, const(places))])
+    return _extrapolated(c, x, outside)
+
+
+def _by_weights(c: Call, x: Tensor, plan: list[tuple[int, _Axis]], coordinates: str, mode: str) -> Tensor:
+    antialias, exclude = bool(c.int("antialias")), bool(c.int("exclude_outside"))
+    a_cubic = c.float("cubic_coeff_a", -0.75)
+    if _is_native(x, plan, coordinates, mode) and not antialias and not exclude:
+        return interpolate(x, size=[plan[0][1].out, plan[1][1].out], mode="bilinear", align_corners=False)
+    kind = x._dtype
+    y = cast(x, "float32")
+    outside = []
+    for a, axis in plan:
+        at = axis.positions(coordinates)
+        if coordinates == "tf_crop_and_resize":
+            outside.append((a, (at < 0) | (at > axis.size - 1)))
+            at = np.clip(at, 0, axis.size - 1)
+        y = _applied(y, a, _weights(axis, at, mode, a_cubic, antialias=antialias, exclude=exclude))
+    y = _extrapolated(c, y, outside)
+    if kind.is_float:
+        return cast(y, kind)
+    info = np.iinfo(kind.np)
+    bounded = e.elem(M.MIN, const_like(info.max, y), e.elem(M.MAX, const_like(info.min, y), rint(y)))
+    return cast(cast(bounded, "int32"), kind)
+
+
+def _is_native(x: Tensor, plan: list[tuple[int, _Axis]], coordinates: str, mode: str) -> bool:
+    """Whether MegEngine's ResizeV2 computes the same."""
+    return (
+        x.ndim == 4
+        and [a for a, _ in plan] == [2, 3]
+        and mode == "linear"
+        and x._dtype.name == "Float32"
+        and coordinates in ("half_pixel", "pytorch_half_pixel")
+        and all(p.out > 1 and abs(p.scale * p.size - p.out) < 1e-6 for _, p in plan)
+    )
+
+
+def _extrapolated(c: Call, x: Tensor, outside: list[tuple[int, Array]]) -> Tensor:
+    if not any(mask.any() for _, mask in outside):
+        return x
+    value = const_like(c.float("extrapolation_value"), x)
+    for a, mask in outside:
+        shape = [-1 if i == a else 1 for i in range(x.ndim)]
+        x = e.where(const(mask.reshape(shape)), value, x)
+    return x
+
+

@@ -1,0 +1,511 @@
+"""Constants, shapes, and what moves elements without computing with them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ... import params as P
+from ...imperative import Dim, Tensor, apply1, const
+from ...imperative.sizes import shape_tensor
+from ...imperative import emit as e
+from ...lowering.joining import padded
+from ...lowering.selection import _below
+from ..call import Call, front, lower
+from ..messages import TensorProto
+from ..tensors import HELD, dense
+from ..values import FLOAT, INT64, Refused, Value
+from .parts import M, cast, const_like, transposed
+
+__all__ = ["joined", "pad_with", "product", "sliced"]
+
+
+def product(sizes: Sequence[Any]) -> Any:
+    """The product of sizes, symbolic where one is."""
+    total: Any = 1
+    for n in sizes:
+        total = n * total
+    return total
+
+
+@lower("Constant", foldable=False)
+def _constant(c: Call) -> Value:
+    if "sparse_value" in c.attributes:
+        sparse = c.attributes["sparse_value"].sparse
+        if sparse is None or sparse.values is None:
+            raise Refused("its sparse value is missing")
+        return Value(sparse.values.data_type, array=dense(sparse, c.importer.external))
+    stored = c.tensor("value")
+    if stored is not None:
+        return c.importer.stored(stored)
+    if "value_float" in c.attributes:
+        return Value(FLOAT, array=np.array(c.float("value_float"), np.float32))
+    if "value_int" in c.attributes:
+        return Value(INT64, array=np.array(c.int("value_int"), np.int64))
+    if "value_floats" in c.attributes:
+        return Value(FLOAT, array=np.array(c.floats("value_floats"), np.float32))
+    if "value_ints" in c.attributes:
+        return Value(INT64, array=np.array(c.ints("value_ints"), np.int64))
+    raise Refused("its value is text, of which MegEngine has none")
+
+
+@lower("Shape", foldable=False)
+def _shape(c: Call) -> Value:
+    shape = list(c.value(0).shape)
+    n = len(shape)
+    start, end = c.int("start"), c.int("end", n)
+    start, end = (min(max(v + n if v < 0 else v, 0), n) for v in (start, end))
+    return Value.made(INT64, _objects(shape[start:end]))
+
+
+def _objects(sizes: Sequence[Any]) -> Any:
+    found = np.empty(len(sizes), object)
+    for i, n in enumerate(sizes):
+        found[i] = n
+    return found
+
+
+@lower("Size", foldable=False)
+def _size(c: Call) -> Value:
+    held = np.empty((), object)
+    held[()] = product(c.value(0).shape)
+    return Value.made(INT64, held)
+
+
+@lower("Reshape")
+def _reshape(c: Call) -> Tensor:
+    x = c.t(0)
+    if c.opset < 5:
+        return _reshaped(x, c.ints("shape") or [], False)
+    target = c.value(1)
+    if target.sizes is None and target.constant() is None:
+        return _reshaped_by(c, x)
+    return _reshaped(x, c.sizes(1, "shape"), bool(c.int("allowzero")))
+
+
+def _reshaped(x: Tensor, target: Sequence[int], allowzero: bool) -> Tensor:
+    sizes = list(target)
+    if not allowzero:
+        for i, n in enumerate(sizes):
+            if not isinstance(n, Dim) and n == 0:
+                if i >= x.ndim:
+                    raise Refused(f"the shape {sizes} copies axis {i} of {x.ndim}")
+                sizes[i] = x.shape[i]
+    free = [i for i, n in enumerate(sizes) if not isinstance(n, Dim) and n == -1]
+    if len(free) > 1 or any(int(n) < -1 for n in sizes):
+        raise Refused(f"the shape {[int(n) for n in sizes]} is none")
+    if free and 0 in [int(n) for i, n in enumerate(sizes) if i not in free]:
+        sizes[free[0]] = 0
+    return e.reshape(x, sizes)
+
+
+def _reshaped_by(c: Call, x: Tensor) -> Tensor:
+    """Reshape to sizes that are computed in the graph: where -1 stands is taken from the present ones."""
+    known = c.constant(1, "shape")
+    wanted = [int(v) for v in known]
+    target = c.t(1)
+    parts: list[Any] = []
+    for i, n in enumerate(wanted):
+        if n in (0, -1):
+            parts.append(x.shape[i] if n == 0 else 1)
+        else:
+            parts.append(e.subtensor(target, [(0, None, None, None, i)]))
+    free = [i for i, n in enumerate(wanted) if n == -1]
+    param = P.OptionalAxisV1(axis=free[0] if free else 7)
+    return apply1("ReshapeV1", param, inputs=[x._vector(), shape_tensor(parts)], scalar=False)
+
+
+@lower("Flatten")
+def _flatten(c: Call) -> Tensor:
+    from .reductions import flat_to_2d
+
+    x = c.t(0)
+    axis = c.int("axis", 1)
+    return flat_to_2d(x, axis + x.ndim if axis < 0 else axis)
+
+
+def _axes(c: Call, what: str = "axes") -> list[int] | None:
+    if c.opset >= 13:
+        return c.integers(1, what) if c.has(1) else None
+    return c.ints("axes")
+
+
+@lower("Squeeze")
+def _squeeze(c: Call) -> Tensor:
+    x = c.t(0)
+    axes = _axes(c)
+    if axes is None:
+        gone = [i for i, n in enumerate(x._tuple_shape) if n == 1]
+    else:
+        gone = sorted({front(a, x.ndim) for a in axes})
+        if any(x._tuple_shape[i] != 1 for i in gone):
+            raise Refused(f"axes {gone} of {list(x._tuple_shape)} are not all 1")
+    return e.drop_axes(x, gone)
+
+
+@lower("Unsqueeze")
+def _unsqueeze(c: Call) -> Tensor:
+    x = c.t(0)
+    axes = _axes(c) or []
+    rank = x.ndim + len(axes)
+    return e.add_axes(x, {front(a, rank) for a in axes})
+
+
+@lower("Transpose")
+def _transpose(c: Call) -> Tensor:
+    x = c.t(0)
+    perm = c.ints("perm")
+    axes = perm if perm is not None else list(range(x.ndim))[::-1]
+    if sorted(axes) != list(range(x.ndim)):
+        raise Refused(f"{axes} is no order of {x.ndim} axes")
+    return transposed(x, axes)
+
+
+@lower("Concat")
+def _concat(c: Call) -> Tensor:
+    xs = [c.t(i) for i in range(len(c.inputs))]
+    return joined(xs, c.axis("axis", 1 if c.opset < 4 else 0, xs[0].ndim))
+
+
+def joined(xs: Sequence[Tensor], axis: int) -> Tensor:
+    """Tensors one behind the other; empty ones left out."""
+    full = [x for x in xs if x._tuple_shape[axis] != 0 or isinstance(x.shape[axis], Dim)]
+    xs = full or list(xs[:1])
+    if e.is_bool(xs[0]):
+        return cast(e.concat([cast(x, "uint8") for x in xs], axis), "bool")
+    return e.concat(xs, axis)
+
+
+@lower("Split")
+def _split(c: Call) -> tuple[Tensor, ...]:
+    x = c.t(0)
+    axis = c.axis("axis", 0, x.ndim)
+    parts: Sequence[int] | None = c.ints("split")
+    if c.opset >= 13 and c.has(1):
+        parts = c.sizes(1, "split")
+    elif c.opset < 2 and c.has(1):
+        parts = c.sizes(1, "split")
+    if parts is None:
+        count = c.int("num_outputs", len(c.wanted)) if c.opset >= 18 else len(c.wanted)
+        n = x.shape[axis]
+        each = -(-int(n) // count) if int(n) % count else n // count
+        parts = [each] * (count - 1) + [n - each * (count - 1)]
+    found, at = [], 0
+    for i, n in enumerate(parts):
+        end = None if i == len(parts) - 1 else n + at
+        found.append(sliced(x, axis, at, end))
+        at = n + at
+    return tuple(found)
+
+
+def sliced(x: Tensor, axis: int, start: Any, stop: Any, step: int = 1) -> Tensor:
+    """The part of an axis between two places; None for the end."""
+    if not isinstance(start, (Dim, Tensor)) and start == 0 and stop is None and step == 1:
+        return x
+    plain = isinstance(start, int) and not isinstance(start, Dim) and start == 0
+    begin = None if start is None or (plain and step > 0) else start
+    return e.subtensor(x, [(axis, begin, stop, None if step == 1 else step, None)])
+
+
+@lower("Slice")
+def _slice(c: Call) -> Tensor:
+    x = c.t(0)
+    if c.opset < 10:
+        starts, ends = c.ints("starts") or [], c.ints("ends") or []
+        axes = c.ints("axes") or list(range(len(starts)))
+        steps = [1] * len(starts)
+    else:
+        count = c.value(1).numbers[0]
+        axes = c.integers(3, "axes") if c.has(3) else list(range(count))
+        steps = c.integers(4, "steps") if c.has(4) else [1] * len(axes)
+        starts, ends = _bounds(c, 1), _bounds(c, 2)
+    for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
+        x = _cut(x, front(axis, x.ndim), start, end, step)
+    return x
+
+
+def _bounds(c: Call, i: int) -> list[Any]:
+    value = c.value(i)
+    if value.sizes is not None:
+        return list(value.sizes.reshape(-1))
+    held = value.constant()
+    if held is not None:
+        return [int(v) for v in held.reshape(-1)]
+    whole = value.tensor
+    return [e.subtensor(whole, [(0, None, None, None, k)]) for k in range(value.numbers[0])]
+
+
+def _cut(x: Tensor, axis: int, start: Any, end: Any, step: int) -> Tensor:
+    """One axis of a slice. Bounds beyond the ends are clamped, which MegEngine's kernels do not all do."""
+    if step == 0:
+        raise Refused("a step is 0")
+    size = x.shape[axis]
+    n = int(size)
+    if isinstance(start, Tensor) or isinstance(end, Tensor):
+        return e.subtensor(x, [(axis, _within(start, size), _within(end, size), None if step == 1 else step, None)])
+    begin = _placed(start, size, n, step)
+    stop = _placed(end, size, n, step)
+    if step > 0:
+        if int(begin) >= n and not isinstance(begin, Dim) and not isinstance(size, Dim):
+            begin = stop = n
+        first = None if not isinstance(begin, Dim) and begin == 0 else begin
+        last = None if not isinstance(stop, Dim) and int(stop) >= n and _open(end, n) else stop
+        if first is None and last is None and step == 1:
+            return x
+        if int(n if last is None else last) <= int(first or 0):
+            return e.subtensor(x, [(axis, 0, 0, None, None)])
+        return e.subtensor(x, [(axis, first, last, None if step == 1 else step, None)])
+    first = None if int(begin) >= n - 1 and _open(start, n - 1) else begin
+    last = None if int(stop) < 0 else stop
+    if (n - 1 if first is None else int(first)) <= (-1 if last is None else int(last)):
+        return e.subtensor(x, [(axis, 0, 0, None, None)])
+    return e.subtensor(x, [(axis, first, last, step, None)])
+
+
+def _open(bound: Any, n: int) -> bool:
+    """Whether a bound means the end at any size."""
+    return not isinstance(bound, Dim) and (int(bound) >= n)
+
+
+def _placed(bound: Any, size: int, n: int, step: int) -> Any:
+    if isinstance(bound, Dim):
+        return bound
+    at = int(bound)
+    if step > 0:
+        if at < 0:
+            return size + at if at >= -n else 0
+        return min(at, n) if not isinstance(size, Dim) else min(at, 2**31 - 1)
+    if at < 0:
+        return size + at if at >= -n else -1
+    return min(at, n - 1) if not isinstance(size, Dim) or at >= 2**31 - 1 else min(at, n - 1)
+
+
+def _within(bound: Any, size: int) -> Any:
+    """A bound from the graph, not beyond the ends."""
+    if not isinstance(bound, Tensor):
+        return max(min(int(bound), 2**31 - 1), -(2**31 - 1))
+    top = e.like(size, bound)
+    return e.elem(M.MIN, e.elem(M.MAX, bound, e.elem(M.NEGATE, top)), top)
+
+
+@lower("Expand")
+def _expand(c: Call) -> Tensor:
+    x = c.t(0)
+    value = c.value(1)
+    if value.sizes is None and value.constant() is None and value.supposed() is None:
+        raise Refused("data decide its shape; give it as constants={...}")
+    target = c.sizes(1, "shape")
+    return e.broadcast(x, e.broadcast_shape([x, tuple(target)]))
+
+
+@lower("Tile")
+def _tile(c: Call) -> Tensor:
+    x = c.t(0)
+    if c.opset < 6:
+        axis = int(c.constant(2, "axis").item())
+        repeats = [1] * x.ndim
+        repeats[axis] = int(c.constant(1, "tiles").item())
+        return tiled(x, repeats)
+    return tiled(x, c.sizes(1, "repeats"))
+
+
+def tiled(x: Tensor, repeats: Sequence[int]) -> Tensor:
+    """The tensor repeated along its axes."""
+    for axis, count in enumerate(repeats):
+        if not isinstance(count, Dim) and int(count) == 1:
+            continue
+        shape = x.shape
+        wide = e.add_axes(x, [axis])
+        wide = e.broadcast(wide, (*shape[:axis], count, *shape[axis:]))
+        x = e.reshape(wide, (*shape[:axis], count * shape[axis], *shape[axis + 1 :]))
+    return x
+
+
+@lower("ConstantOfShape", foldable=False)
+def _constant_of_shape(c: Call) -> Value:
+    stored: TensorProto | None = c.tensor("value")
+    one = c.importer.stored(stored) if stored is not None else Value(FLOAT, array=np.zeros(1, np.float32))
+    assert one.array is not None
+    target = c.sizes(0, "shape") if c.value(0).numbers != (0,) else []
+    if not any(isinstance(n, Dim) for n in target):
+        if any(int(n) < 0 for n in target):
+            raise Refused(f"the shape {target} is none")
+        return Value(one.kind, array=np.broadcast_to(one.array.reshape(()), [int(n) for n in target]))
+    return Value(one.kind, e.broadcast(one.tensor, tuple(target)))
+
+
+@lower("EyeLike", foldable=False)
+def _eye_like(c: Call) -> Value:
+    kind = c.int("dtype", c.kind(0))
+    rows, columns = c.value(0).shape
+    k = c.int("k")
+    if isinstance(rows, Dim) or isinstance(columns, Dim):
+        below = e.elem(M.SUB, e.arange(columns), e.reshape(e.arange(rows), (-1, 1)))
+        at = e.compare(P.ElemwiseMultiTypeMode.EQ, below, const_like(k, below))
+        from ..values import graph_type
+
+        return Value(kind, cast(at, graph_type(kind)))
+    return Value(kind, array=np.eye(rows, columns, k, HELD[kind]))
+
+
+@lower("Range", foldable=False)
+def _range(c: Call) -> Value:
+    kind = c.kind(0)
+    given = [c.value(i).constant() for i in range(3)]
+    if all(v is not None for v in given):
+        start, limit, delta = (v.item() for v in given if v is not None)
+        if not delta:
+            raise Refused("its step is 0")
+        count = max(int(np.ceil((limit - start) / delta)), 0)
+        if count > 1 << 26:
+            raise Refused(f"it would give {count} numbers")
+        return Value(kind, array=(start + np.arange(count) * delta).astype(HELD[kind]))
+    start, limit, delta = (c.t(i) for i in range(3))
+    floats = [cast(e.reshape(v, (1,)), "float32") for v in (start, limit, delta)]
+    count = e.elem(M.CEIL, e.elem(M.TRUE_DIV, e.elem(M.SUB, floats[1], floats[0]), floats[2]))
+    number = cast(e.elem(M.MAX, count, const_like(0, count)), "int32")
+    last = e.elem(M.SUB, cast(number, "float32"), const_like(1, count))
+    param = P.Linspace(endpoint=True)
+    zero = const(np.float32(0))
+    steps = apply1("Linspace", param, inputs=[zero, last, number], scalar=False)
+    steps = cast(steps, start._dtype)
+    return Value(kind, e.elem(M.ADD, e.elem(M.MUL, steps, delta), start))
+
+
+@lower("Trilu")
+def _trilu(c: Call) -> Tensor:
+    x = c.t(0)
+    return triangle(x, int(c.constant(1, "k").item()) if c.has(1) else 0, bool(c.int("upper", 1)))
+
+
+@lower("Trilu", domain="com.microsoft")
+def _trilu_ms(c: Call) -> Tensor:
+    return _trilu(c)
+
+
+def triangle(x: Tensor, k: int, upper: bool) -> Tensor:
+    """The upper or lower triangle of matrices, else zeros."""
+    k = max(min(k, 2**30), -(2**30))
+    mask = _below(x, k - 1 if upper else k)
+    zero = const_like(0, x)
+    return e.where(mask, zero, x) if upper else e.where(mask, x, zero)
+
+
+# Padding
+
+
+@lower("Pad")
+def _pad(c: Call) -> Tensor:
+    x = c.t(0)
+    mode = c.text("mode", "constant")
+    if c.opset < 11:
+        pads = c.ints("pads") or c.ints("paddings") or []
+        value = c.float("value")
+    else:
+        pads = c.integers(1, "pads")
+        value = float(c.constant(2, "value").item()) if c.has(2) else 0.0
+    axes = list(range(x.ndim))
+    if c.opset >= 18 and c.has(3):
+        axes = [front(v, x.ndim) for v in c.integers(3, "axes")]
+    widths = [(0, 0)] * x.ndim
+    for i, axis in enumerate(axes):
+        widths[axis] = (pads[i], pads[i + len(axes)])
+    return pad_with(x, widths, mode, value)
+
+
+def pad_with(x: Tensor, widths: Sequence[tuple[int, int]], mode: str, value: float = 0.0) -> Tensor:
+    """Elements added at the ends of axes, or taken away where a width is negative."""
+    for axis, (before, after) in enumerate(widths):
+        if before < 0 or after < 0:
+            x = _cut(x, axis, max(-before, 0), 2**40 if after >= 0 else after, 1)
+    widths = [(max(b, 0), max(a, 0)) for b, a in widths]
+    if not any(b or a for b, a in widths):
+        return x
+    if mode == "wrap":
+        for axis, (before, after) in enumerate(widths):
+            x = _wrapped(x, axis, before, after)
+        return x
+    modes = {
+        "constant": P.PaddingMode.CONSTANT,
+        "edge": P.PaddingMode.REPLICATE,
+        "reflect": P.PaddingMode.REFLECT,
+    }
+    if mode not in modes:
+        raise Refused(f"its mode {mode!r} is unknown")
+    if mode != "constant" or (x._dtype.np.itemsize == 4 and not x._dtype.is_float and abs(value) > 1 << 24):
+        return _by_parts(x, widths, mode, value)
+    if 0 in x._tuple_shape:
+        return e.full(const_like(value, x), [b + n + a for n, (b, a) in zip(x.shape, widths, strict=True)])
+    return padded(x, widths, modes[mode], value)
+
+
+def _wrapped(x: Tensor, axis: int, before: int, after: int) -> Tensor:
+    n = x._tuple_shape[axis]
+    if not before and not after:
+        return x
+    places = np.arange(-before, n + after) % n
+    return e.gather(x, [(axis, const(places.astype(np.int32)))])
+
+
+def _by_parts(x: Tensor, widths: Sequence[tuple[int, int]], mode: str, value: float) -> Tensor:
+    """Padding by indexing each axis, or by joining it with a constant."""
+    for axis, (before, after) in enumerate(widths):
+        n = x._tuple_shape[axis]
+        if not before and not after:
+            continue
+        if mode == "constant":
+            shape = list(x.shape)
+            ends = [e.full(const_like(value, x), [*shape[:axis], w, *shape[axis + 1 :]]) for w in (before, after)]
+            x = joined([ends[0], x, ends[1]], axis)
+            continue
+        at = np.arange(-before, n + after)
+        if mode == "edge":
+            at = np.clip(at, 0, n - 1)
+        else:
+            period = max(2 * (n - 1), 1)
+            at = at % period
+            at = np.where(at >= n, period - at, at)
+        x = e.gather(x, [(axis, const(at.astype(np.int32)))])
+    return x
+
+
+@lower("DepthToSpace")
+def _depth_to_space(c: Call) -> Tensor:
+    x = c.t(0)
+    b = c.int("blocksize")
+    n, d, h, w = x.shape
+    if c.text("mode", "DCR") == "DCR":
+        y = transposed(e.reshape(x, (n, b, b, d // (b * b), h, w)), (0, 3, 4, 1, 5, 2))
+    else:
+        y = transposed(e.reshape(x, (n, d // (b * b), b, b, h, w)), (0, 1, 4, 2, 5, 3))
+    return e.reshape(y, (n, d // (b * b), h * b, w * b))
+
+
+@lower("SpaceToDepth")
+def _space_to_depth(c: Call) -> Tensor:
+    x = c.t(0)
+    b = c.int("blocksize")
+    n, d, h, w = x.shape
+    y = transposed(e.reshape(x, (n, d, h // b, b, w // b, b)), (0, 3, 5, 1, 2, 4))
+    return e.reshape(y, (n, d * (b * b), h // b, w // b))
+
+
+@lower("CenterCropPad")
+def _center_crop_pad(c: Call) -> Tensor:
+    x = c.t(0)
+    target = c.integers(1, "shape")
+    axes = c.ints("axes")
+    for axis, want in zip(axes if axes is not None else range(x.ndim), target, strict=True):
+        axis = front(axis, x.ndim)
+        n = x._tuple_shape[axis]
+        if want < n:
+            start = (n - want) // 2
+            x = sliced(x, axis, start, start + want)
+        elif want > n:
+            before = (want - n) // 2
+            widths = [(0, 0)] * x.ndim
+            widths[axis] = (before, want - n - before)
+            x = pad_with(x, widths, "constant")
+    return x

@@ -1,0 +1,150 @@
+"""Spectra as products with cosines and sines, windows, and mel filters."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...dtypes import Array
+from ...imperative import Tensor, const
+from ...imperative import emit as e
+from ..call import Call, front, lower
+from ..tensors import HELD
+from ..values import FLOAT, Refused, Value
+from .linalg import matmul
+from .parts import M, cast, transposed
+from .shapes import pad_with, sliced
+
+__all__ = ["spectrum"]
+
+
+def _waves(rows: int, columns: int, period: int, sign: float) -> tuple[Array, Array]:
+    angles = 2 * np.pi * (np.outer(np.arange(rows), np.arange(columns)) % period) / period
+    return np.cos(angles).astype(np.float32), (sign * np.sin(angles)).astype(np.float32)
+
+
+def spectrum(x: Tensor, bins: int, *, inverse: bool) -> Tensor:
+    """The transform of the second-last axis: (..., n, 1 or 2) gives (..., bins, 2)."""
+    n, parts = x._tuple_shape[-2:]
+    cos, sin = _waves(n, bins, n, 1.0 if inverse else -1.0)
+    last = x.ndim - 1
+    real = e.subtensor(x, [(last, None, None, None, 0)])
+    a, b = matmul(real, const(cos)), matmul(real, const(sin))
+    if parts == 2:
+        imaginary = e.subtensor(x, [(last, None, None, None, 1)])
+        a = e.elem(M.SUB, a, matmul(imaginary, const(sin)))
+        b = e.elem(M.ADD, b, matmul(imaginary, const(cos)))
+    found = e.concat([e.add_axes(v, [last]) for v in (a, b)], last)
+    return e.elem(M.TRUE_DIV, found, const(np.float32(n))) if inverse else found
+
+
+def _half_inverse(x: Tensor, n: int) -> Tensor:
+    """The real signal (..., n, 1) of half a spectrum (..., n // 2 + 1, 2)."""
+    bins = x._tuple_shape[-2]
+    cos, sin = _waves(bins, n, n, 1.0)
+    weight = np.full((bins, 1), 2.0, np.float32)
+    weight[0] = 1.0
+    if n % 2 == 0 and bins == n // 2 + 1:
+        weight[-1] = 1.0
+    last = x.ndim - 1
+    real, imaginary = (e.subtensor(x, [(last, None, None, None, i)]) for i in (0, 1))
+    y = e.elem(M.SUB, matmul(real, const(cos * weight)), matmul(imaginary, const(sin * weight)))
+    return e.add_axes(e.elem(M.TRUE_DIV, y, const(np.float32(n))), [last])
+
+
+def _fitted(x: Tensor, axis: int, length: int) -> Tensor:
+    """An axis cut or filled with zeros to a length."""
+    n = x._tuple_shape[axis]
+    if n > length:
+        return sliced(x, axis, 0, length)
+    widths = [(0, 0)] * x.ndim
+    widths[axis] = (0, length - n)
+    return pad_with(x, widths, "constant")
+
+
+@lower("DFT")
+def _dft(c: Call) -> Tensor:
+    x = cast(c.t(0), "float32")
+    if c.opset >= 20:
+        axis = front(int(c.constant(2, "axis").item()) if c.has(2) else -2, x.ndim)
+    else:
+        axis = c.axis("axis", 1, x.ndim)
+    inverse, half = bool(c.int("inverse")), bool(c.int("onesided"))
+    if axis == x.ndim - 1:
+        raise Refused("it transforms the axis of real and imaginary parts")
+    order = [i for i in range(x.ndim - 1) if i != axis] + [axis, x.ndim - 1]
+    back = [order.index(i) for i in range(x.ndim)]
+    x = transposed(x, order)
+    at = x.ndim - 2
+    length = int(c.constant(1, "length").item()) if c.has(1) else x._tuple_shape[at]
+    if inverse and half:
+        n = length if c.has(1) else 2 * (x._tuple_shape[at] - 1)
+        y = _half_inverse(_fitted(x, at, n // 2 + 1), n)
+    else:
+        y = spectrum(_fitted(x, at, length), length // 2 + 1 if half else length, inverse=inverse)
+    return cast(transposed(y, back), c.t(0)._dtype)
+
+
+@lower("STFT")
+def _stft(c: Call) -> Tensor:
+    x = cast(c.t(0), "float32")
+    if x.ndim == 2:
+        x = e.add_axes(x, [2])
+    step = int(c.constant(1, "frame step").item())
+    window = cast(c.t(2), "float32") if c.has(2) else None
+    if c.has(3):
+        length = int(c.constant(3, "frame length").item())
+    elif window is not None:
+        length = window._tuple_shape[0]
+    else:
+        raise Refused("neither a window nor a frame length is given")
+    frames = (x._tuple_shape[1] - length) // step + 1
+    at = np.arange(frames)[:, None] * step + np.arange(length)
+    cut = e.gather(x, [(1, const(at.astype(np.int32)))])
+    if window is not None:
+        cut = e.elem(M.MUL, cut, e.reshape(window, (-1, 1)))
+    bins = length // 2 + 1 if c.int("onesided", 1) else length
+    return cast(spectrum(cut, bins, inverse=False), c.t(0)._dtype)
+
+
+_TERMS = {
+    "HannWindow": (0.5, 0.5, 0.0),
+    "HammingWindow": (25 / 46, 21 / 46, 0.0),
+    "BlackmanWindow": (0.42, 0.5, 0.08),
+}
+
+
+@lower(*_TERMS, foldable=False)
+def _window(c: Call) -> Value:
+    n = int(c.constant(0, "size").item())
+    if not 0 <= n <= 1 << 24:
+        raise Refused(f"a window of {n}")
+    kind = c.int("output_datatype", FLOAT)
+    turns = np.arange(n) * 2 * np.pi / max(n if c.int("periodic", 1) else n - 1, 1)
+    a, b, d = _TERMS[c.op]
+    return Value(kind, array=(a - b * np.cos(turns) + d * np.cos(2 * turns)).astype(HELD[kind]))
+
+
+@lower("MelWeightMatrix", foldable=False)
+def _mel(c: Call) -> Value:
+    bands, length, rate = (int(c.constant(i, "sizes").item()) for i in range(3))
+    low, high = (float(c.constant(i, "edges").item()) for i in (3, 4))
+    kind = c.int("output_datatype", FLOAT)
+    if not 0 < bands <= 1 << 16 or not 0 < length <= 1 << 20:
+        raise Refused(f"{bands} bands of a transform of {length}")
+    bins = length // 2 + 1
+    lowest, highest = (2595 * np.log10(1 + f / 700) for f in (low, high))
+    mels = np.arange(bands + 2) * ((highest - lowest) / (bands + 2)) + lowest
+    edges = np.floor((length + 1) * (700 * (10 ** (mels / 2595) - 1)) / rate).astype(int)
+    found = np.zeros((bins, bands))
+    for i in range(bands):
+        left, middle, right = edges[i : i + 3]
+        at = np.arange(bins)
+        if middle == left:
+            found[middle : middle + 1, i] = 1
+        else:
+            rise = (at >= left) & (at <= middle)
+            found[rise, i] = (at[rise] - left) / (middle - left)
+        if right > middle:
+            fall = (at >= middle) & (at < right)
+            found[fall, i] = (right - at[fall]) / (right - middle)
+    return Value(kind, array=found.astype(HELD[kind]))

@@ -1,0 +1,389 @@
+"""Graphs of MegEngine's operators as ONNX models: sizes, the walk over the operators, inputs and outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from .. import __version__
+from ..dtypes import Array, DType
+from ..engines.reference import ReferenceEngine
+from ..errors import LoadRunError, UnsupportedError, UsageError
+from ..graph import Graph, Opr, Var
+from ..ops.control import find_branches
+from ..ops.infer import describe, infer_dtypes, infer_shapes
+from ..ops.registry import Shape
+from .encode import GraphMessage, ModelMessage, TensorMessage, ValueMessage
+from .writing import TRANSLATIONS, load_families
+from .writing.emitter import Refused, free_names
+from .writing.writer import Writer, elem_of
+
+__all__ = ["NEWEST_OPSET", "OLDEST_OPSET", "Request", "Written", "ir_version", "write"]
+
+OLDEST_OPSET, NEWEST_OPSET = 7, 26
+DEFAULT_OPSET = 18
+_STORED = frozenset(
+    {
+        *("ImmutableTensor", "SharedDeviceTensor", "VolatileSharedDeviceTensor", "SharedDeviceTensorWithFormat"),
+        *("MultipleDeviceTensorHolder", "MultipleDeviceTensorWithFormatHolder", "Host2DeviceCopy"),
+    }
+)
+
+
+def ir_version(opset: int) -> int:
+    """The version of the file format that goes with an opset and that today's runtimes read.
+
+    >>> ir_version(7), ir_version(18), ir_version(20), ir_version(23)
+    (8, 8, 9, 10)
+    """
+    return 8 if opset <= 18 else 9 if opset <= 20 else 10
+
+
+@dataclass(eq=False)
+class Written:
+    """An ONNX model and what is known of how it came to be.
+
+    Attributes:
+        model: the model.
+        opset: version of ONNX's operators.
+        inputs: name in the graph and in the model, of every input in order.
+        outputs: the same of every output.
+        approximated: what is not exactly what the operators do, and where that is first the case.
+        operators: how many operators of each type were written.
+        sizes: shapes of the inputs that were found to fit: the example's first.
+        weights: the parameters among the initializers.
+    """
+
+    model: ModelMessage
+    opset: int
+    inputs: dict[str, str]
+    outputs: dict[str, str]
+    approximated: dict[str, str]
+    operators: dict[str, int]
+    sizes: Sequence[Mapping[str, Shape]]
+    weights: list[TensorMessage]
+
+
+@dataclass(eq=False)
+class Request:
+    """What to write, and how.
+
+    Attributes:
+        graph: a graph without checks.
+        inputs: name in the graph, name in the model, dtype and the example's shape of every input in order; inputs
+            that nothing reads may be among them.
+        outputs: the outputs by the names that they get.
+        example: values of inputs, from which ranks follow that depend on values.
+        dynamic: names of sizes that may change, by input name and axis.
+        output_sizes: names of the outputs' sizes, by output name and axis.
+        other_sizes: shapes that are known to fit, by input name.
+        opset: version of ONNX's operators; None takes 18, or the first one later that has all that is needed.
+        export_params: whether the weights' values are stored.
+        weights_are_inputs: whether weights are listed as inputs as well.
+        docs: whether nodes say which operator they come from.
+        opsets: versions of other domains.
+    """
+
+    graph: Graph
+    inputs: Sequence[tuple[str, str, DType, Shape]]
+    outputs: Mapping[str, Var]
+    example: Mapping[str, Array] = field(default_factory=dict)
+    dynamic: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
+    output_sizes: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
+    other_sizes: Sequence[Mapping[str, Shape]] = ()
+    opset: int | None = None
+    export_params: bool = True
+    weights_are_inputs: bool = False
+    docs: bool = False
+    opsets: Mapping[str, int] = field(default_factory=dict)
+
+
+def write(request: Request) -> Written:
+    """Translate a graph.
+
+    Raises:
+        UnsupportedError: operators that cannot be written, all of them.
+        UsageError: an opset that does not exist, or sizes that do not fit.
+    """
+    opset = request.opset
+    if opset is not None and not OLDEST_OPSET <= opset <= NEWEST_OPSET:
+        raise UsageError(
+            f"opset_version is {OLDEST_OPSET} to {NEWEST_OPSET}, found {opset}; older runtimes take 7 to 9, "
+            "today's take all"
+        )
+    load_families()
+    oprs = request.graph.needed(request.outputs.values())
+    infer_dtypes(oprs)
+    plan = _Plan(request, oprs)
+    version = DEFAULT_OPSET if opset is None else opset
+    while True:
+        walk = _Walk(Writer(version, plan.known, plan.observed), request, oprs, plan.sizes)
+        refused = walk.run()
+        newer = max((r.opset for _, r in refused if r.opset), default=0)
+        if not refused:
+            break
+        if opset is None and newer > version and all(r.opset for _, r in refused):
+            version = newer
+            continue
+        raise UnsupportedError(_listed(refused))
+    return walk.finish(plan)
+
+
+def _listed(refused: Sequence[tuple[Opr, Refused]]) -> str:
+    lines = [f"{describe(opr)}: {why}" for opr, why in refused]
+    count = f"{len(lines)} operator{'s' * (len(lines) > 1)}"
+    return f"{count} cannot be written as ONNX:\n" + "\n".join(f"  {line}" for line in lines)
+
+
+# Sizes
+
+
+class _Plan:
+    """What is known of shapes: for the example's sizes, and for other ones where axes are dynamic.
+
+    Attributes:
+        sizes: the inputs' shapes, one dict for each entry of `known`.
+    """
+
+    def __init__(self, request: Request, oprs: list[Opr]) -> None:
+        self.graph, self.oprs = request.graph, oprs
+        self.example, self.dynamic = request.example, request.dynamic
+        self.ends = list(request.outputs.values())
+        self.first = {name: shape for name, _, _, shape in request.inputs}
+        self.sizes = [self.first]
+        self.known = [infer_shapes(self.graph, oprs, self.first)]
+        if any(request.dynamic.values()):
+            self._add_others(request.other_sizes)
+        self.observed = self._observe()
+
+    def _add_others(self, given: Sequence[Mapping[str, Shape]]) -> None:
+        """Infer with other sizes of the dynamic axes: those given, then as many of some more as make sense."""
+        why: LoadRunError | None = None
+        for sizes in given:
+            if {**self.first, **sizes} in self.sizes:
+                continue
+            self.sizes.append({**self.first, **sizes})
+            self.known.append(infer_shapes(self.graph, self.oprs, self.sizes[-1]))
+        changes: tuple[Callable[[int, int], int], ...] = (
+            lambda n, i: 2 * n,
+            lambda n, i: n + 1 + i,
+            lambda n, i: 3 * n + i,
+            lambda n, i: n + 32,
+            lambda n, i: max(n // 2, 1),
+            lambda n, i: max(n - 1 - i, 1),
+        )
+        for change in changes:
+            sizes = self._changed(change)
+            if sizes in self.sizes:
+                continue
+            try:
+                known = infer_shapes(self.graph, self.oprs, sizes)
+            except LoadRunError as e:
+                why = e
+                continue
+            self.sizes.append(sizes)
+            self.known.append(known)
+        self._check(why)
+
+    def _changed(self, change: Callable[[int, int], int]) -> dict[str, Shape]:
+        """The example's shapes with other numbers for the sizes that have names."""
+        numbers: dict[str, int] = {}
+        sizes = dict(self.first)
+        for name, axes in self.dynamic.items():
+            shape = list(self.first[name])
+            for axis, symbol in axes.items():
+                if symbol not in numbers:
+                    numbers[symbol] = change(shape[axis], len(numbers))
+                shape[axis] = numbers[symbol]
+            sizes[name] = tuple(shape)
+        return sizes
+
+    def _check(self, why: LoadRunError | None) -> None:
+        for name, axes in self.dynamic.items():
+            for axis, symbol in axes.items():
+                if len({s[name][axis] for s in self.sizes}) < 2:
+                    raise UsageError(
+                        f"axis {axis} of {name!r} ({symbol}) cannot be dynamic: the model takes no other size. {why}"
+                    )
+
+    def _observe(self) -> dict[int, Shape]:
+        """Shapes that follow from values alone, as one run on the example's values gives them."""
+        shapes = self.known[0].shapes
+        unknown = {v.id for o in self.oprs for v in o.outputs if v.id not in shapes}
+        found: dict[int, Shape] = {}
+        if not unknown or set(self.example) < set(self.first):
+            return found
+
+        def see(opr: Opr, values: Sequence[Array]) -> None:
+            found.update((v.id, x.shape) for v, x in zip(opr.outputs, values, strict=True) if v.id in unknown)
+
+        engine = ReferenceEngine(self.graph, self.ends)
+        try:
+            engine.run({n: v for n, v in self.example.items() if n in engine.inputs}, see)
+        except LoadRunError:
+            # Values at random may lie outside what an operator takes; what was seen until then is known.
+            pass
+        return found
+
+
+# The walk over the operators
+
+
+class _Walk:
+    def __init__(
+        self, writer: Writer, request: Request, oprs: list[Opr], sizes: Sequence[Mapping[str, Shape]]
+    ) -> None:
+        self.w = writer
+        self.sizes = sizes
+        self.request = request
+        self.oprs = oprs
+        branches = find_branches(oprs)
+        self.inside, writer.merged = branches.guard, branches.merged
+        self.inputs: dict[str, str] = {}
+        self.operators: dict[str, int] = {}
+        for opr in oprs:
+            for var in opr.inputs:
+                writer.readers.setdefault(var.id, []).append(opr)
+
+    def run(self) -> list[tuple[Opr, Refused]]:
+        """Write all operators; which ones cannot be, and why."""
+        refused: list[tuple[Opr, Refused]] = []
+        lost: set[int] = set()
+        w = self.w
+        by_name = {o.outputs[0].name or "": o for o in self.oprs if o.type == "Host2DeviceCopy"}
+        for name, new, dtype, _ in self.request.inputs:
+            self.inputs[name] = w.claim(new)
+            opr = by_name.get(name)
+            if opr is None:
+                continue
+            w.names[opr.outputs[0].id] = self.inputs[name]
+            try:
+                elem_of(dtype)
+            except Refused as e:
+                refused.append((opr, e))
+                lost.add(opr.outputs[0].id)
+        for opr in self.oprs:
+            self.operators[opr.title] = self.operators.get(opr.title, 0) + (opr.type not in _STORED)
+            if opr.id in self.inside or opr.type in _STORED or all(w.value(v) is not None for v in opr.outputs):
+                continue
+            if all(v.id in w.names for v in opr.outputs):
+                continue
+            if any(v.id in lost for v in opr.inputs):
+                lost.update(v.id for v in opr.outputs)
+                if opr.type in TRANSLATIONS:
+                    continue
+            w.doc = describe(opr) if self.request.docs else ""
+            try:
+                w.translate(opr)
+            except Refused as e:
+                refused.append((e.opr or opr, e))
+                lost.update(v.id for v in opr.outputs)
+        return refused
+
+    def finish(self, plan: _Plan) -> Written:
+        """The model: outputs under their names, inputs in order."""
+        w, request = self.w, self.request
+        w.doc = ""
+        outputs, named = [], {}
+        for name, var in request.outputs.items():
+            own = named[name] = w.claim(name)
+            try:
+                w.ops("Identity", w.name(var), out=[own])
+            except Refused as e:
+                raise UnsupportedError(f"output {name!r} cannot be written as ONNX: {e}") from None
+            outputs.append(ValueMessage(own, elem_of(w.dtype(var)), self._output_shape(name, var)))
+        inputs = []
+        for name, _, dtype, shape in request.inputs:
+            axes = request.dynamic.get(name, {})
+            sized = tuple(axes.get(i, n) for i, n in enumerate(shape))
+            inputs.append(ValueMessage(self.inputs[name], elem_of(dtype), sized))
+        graph = w.graph("main_graph", inputs, outputs)
+        _merge_ends(graph)
+        weights = [t for t in graph.initializers if t.name in w.params]
+        if request.weights_are_inputs or not request.export_params:
+            graph.inputs += [ValueMessage(t.name, t.elem, t.dims) for t in weights]
+        if not request.export_params:
+            graph.initializers = [t for t in graph.initializers if t.name not in w.params]
+        opsets = dict(request.opsets)
+        model = ModelMessage(graph, {"": w.opset, **opsets}, ir_version(w.opset), producer_version=__version__)
+        return Written(
+            model,
+            w.opset,
+            dict(self.inputs),
+            named,
+            dict(w.notes),
+            {k: n for k, n in sorted(self.operators.items()) if n},
+            plan.sizes,
+            weights,
+        )
+
+    def _output_shape(self, name: str, var: Var) -> tuple[int | str | None, ...] | None:
+        try:
+            shape = self.w.shape(var)
+        except Refused:
+            return None
+        given = self.request.output_sizes.get(name, {})
+        rank = len(shape)
+        symbols = {}
+        for axis, symbol in given.items():
+            if not -rank <= axis < rank:
+                raise UsageError(f"output {name!r} has {rank} axes, dynamic_axes names axis {axis}")
+            if shape[axis] is not None:
+                raise UsageError(
+                    f"axis {axis} of output {name!r} does not change with the inputs' sizes: it is {shape[axis]}"
+                )
+            symbols[axis % rank] = symbol
+        own = self._symbols_of_inputs(var)
+        return tuple(
+            symbols.get(i) or own.get(i) or f"{name}_dim_{i}" if n is None else n for i, n in enumerate(shape)
+        )
+
+    def _symbols_of_inputs(self, var: Var) -> dict[int, str]:
+        """Axes of an output that always have the size of an input's named axis."""
+        shapes = [k.shapes.get(var.id) for k in self.w.known]
+        found: dict[int, str] = {}
+        for name, axes in self.request.dynamic.items():
+            for axis, symbol in axes.items():
+                sizes = [s[name][axis] for s in self.sizes]
+                for i in range(len(shapes[0] or ())):
+                    if [s[i] if s is not None else None for s in shapes] == sizes:
+                        found.setdefault(i, symbol)
+        return found
+
+
+def _merge_ends(graph: GraphMessage) -> None:
+    """Let outputs' names stand at the nodes that make them, where nothing else has a claim to those."""
+    makers = {name: node for node in graph.nodes for name in node.outputs}
+    uses: dict[str, int] = {}
+    for node in graph.nodes:
+        for name in node.inputs:
+            uses[name] = uses.get(name, 0) + 1
+    ends = {v.name for v in graph.outputs}
+    inner = {name for node in graph.nodes for name in _captured(node.attributes.values())}
+    kept, renamed = [], {}
+    for node in graph.nodes:
+        source = node.inputs[0] if node.inputs else ""
+        if (
+            node.op_type == "Identity"
+            and node.outputs[0] in ends
+            and source in makers
+            and source not in ends
+            and source not in renamed
+            and source not in inner
+        ):
+            renamed[source] = node.outputs[0]
+        else:
+            kept.append(node)
+    for node in kept:
+        node.inputs = [renamed.get(n, n) for n in node.inputs]
+        node.outputs = [renamed.get(n, n) for n in node.outputs]
+    graph.nodes = kept
+
+
+def _captured(attributes: Iterable[object]) -> set[str]:
+    found: set[str] = set()
+    for value in attributes:
+        if isinstance(value, GraphMessage):
+            found |= free_names(value)
+    return found
+

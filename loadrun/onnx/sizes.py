@@ -1,0 +1,190 @@
+"""Dynamic axes in the forms of torch.onnx.export, as names of sizes by input and axis."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..errors import UsageError
+from .source import Source
+
+__all__ = ["Dim", "Dynamic", "dynamic_sizes", "sizes_of_testcases"]
+
+Dynamic = dict[str, dict[int, str]]
+"""Names of sizes by input (or output) name and axis."""
+
+
+class Dim:
+    """The name of a size, for `dynamic_shapes`; equal names mean equal sizes.
+
+    `Dim.AUTO` and `Dim.DYNAMIC` give a name of their own, `Dim.STATIC` says that the size is fixed.
+
+    >>> Dim("batch").__name__
+    'batch'
+    """
+
+    AUTO = "__auto__"
+    DYNAMIC = "__dynamic__"
+    STATIC = "__static__"
+
+    def __init__(self, name: str, *, min: int | None = None, max: int | None = None) -> None:
+        if not name.isidentifier():
+            raise UsageError(f"the name of a size is an identifier, found {name!r}")
+        self.__name__ = name
+        self.min, self.max = min, max
+
+
+def dynamic_sizes(
+    source: Source, axes: Any, shapes: Any, renamed: Mapping[str, str], outputs: Mapping[str, str]
+) -> tuple[Dynamic, Dynamic]:
+    """What `dynamic_axes` or `dynamic_shapes` say: names of the inputs' sizes, and of the outputs'.
+
+    Args:
+        renamed, outputs: the names in the model by those in the source; both may be used.
+
+    Raises:
+        UsageError: unknown names, axes that do not exist, both given, or one name for different sizes.
+    """
+    if axes is not None and shapes is not None:
+        raise UsageError("give dynamic_axes or dynamic_shapes, not both")
+    if axes is None and shapes is None:
+        return {}, {}
+    if shapes is not None:
+        inputs = _of_shapes(source, shapes, renamed)
+        ends: Dynamic = {}
+    else:
+        inputs, ends = _of_axes(source, axes, renamed, outputs)
+    _check_equal(source, inputs)
+    return inputs, ends
+
+
+def _of_axes(
+    source: Source, axes: Any, renamed: Mapping[str, str], outputs: Mapping[str, str]
+) -> tuple[Dynamic, Dynamic]:
+    if not isinstance(axes, Mapping):
+        raise UsageError(
+            f"dynamic_axes is a dict from names of inputs and outputs to axes, found {type(axes).__name__}"
+        )
+    ranks = {i.name: len(i.shape) for i in source.inputs}
+    known = {new: old for old, new in renamed.items()} | {i.name: i.name for i in source.inputs}
+    ends = {new: old for old, new in outputs.items()} | {n: n for n in source.outputs}
+    inputs: Dynamic = {}
+    found: Dynamic = {}
+    for name, given in axes.items():
+        if name not in known and name not in ends:
+            raise UsageError(
+                f"dynamic_axes names {name!r}, which is neither an input ({', '.join(renamed.values())}) nor an "
+                f"output ({', '.join(outputs.values())})"
+            )
+        if name in known:
+            old = known[name]
+            inputs[old] = _named_axes(name, given, ranks[old])
+        else:
+            found[ends[name]] = _named_axes(name, given, None)
+    return inputs, found
+
+
+def _named_axes(name: str, given: Any, rank: int | None) -> dict[int, str]:
+    if isinstance(given, Mapping):
+        pairs = list(given.items())
+    elif isinstance(given, Sequence) and not isinstance(given, str):
+        pairs = [(axis, f"{name}_dynamic_axes_{i + 1}") for i, axis in enumerate(given)]
+    else:
+        raise UsageError(f"the dynamic axes of {name!r} are a list of numbers or a dict to names, found {given!r}")
+    found: dict[int, str] = {}
+    for axis, symbol in pairs:
+        if not isinstance(axis, int) or isinstance(axis, bool):
+            raise UsageError(f"an axis of {name!r} is a number, found {axis!r}")
+        if rank is not None and not -rank <= axis < rank:
+            raise UsageError(f"{name!r} has {rank} axes, dynamic_axes names axis {axis}")
+        if not isinstance(symbol, str) or not symbol:
+            raise UsageError(f"the size of axis {axis} of {name!r} needs a name, found {symbol!r}")
+        found[axis % rank if rank is not None else axis] = symbol
+    return found
+
+
+def _of_shapes(source: Source, shapes: Any, renamed: Mapping[str, str]) -> Dynamic:
+    known = {new: old for old, new in renamed.items()} | {i.name: i.name for i in source.inputs}
+    if isinstance(shapes, Mapping):
+        unknown = [n for n in shapes if n not in known]
+        if unknown:
+            raise UsageError(
+                f"dynamic_shapes names {', '.join(map(repr, unknown))}; the inputs are {', '.join(renamed.values())}"
+            )
+        pairs = [(known[n], spec) for n, spec in shapes.items()]
+    else:
+        given = list(shapes)
+        if len(given) > len(source.inputs):
+            raise UsageError(f"dynamic_shapes has {len(given)} entries for {len(source.inputs)} inputs")
+        pairs = [(i.name, spec) for i, spec in zip(source.inputs, given, strict=False)]
+    ranks = {i.name: len(i.shape) for i in source.inputs}
+    return {name: axes for name, spec in pairs if (axes := _spec(name, spec, ranks[name]))}
+
+
+def _spec(name: str, spec: Any, rank: int) -> dict[int, str]:
+    """One input's sizes: None, a dict by axis, or a list with an entry for every axis."""
+    if spec is None:
+        return {}
+    if isinstance(spec, Mapping):
+        pairs = list(spec.items())
+    else:
+        pairs = list(enumerate(spec))
+        if len(pairs) != rank:
+            raise UsageError(f"dynamic_shapes has {len(pairs)} entries for the {rank} axes of {name!r}")
+    found = {}
+    for axis, dim in pairs:
+        if not isinstance(axis, int) or not -rank <= axis < rank:
+            raise UsageError(f"{name!r} has {rank} axes, dynamic_shapes names axis {axis!r}")
+        symbol = _symbol(name, axis % rank, dim)
+        if symbol is not None:
+            found[axis % rank] = symbol
+    return found
+
+
+def _symbol(name: str, axis: int, dim: Any) -> str | None:
+    hint = getattr(getattr(dim, "type", None), "name", None)
+    if dim is None or dim == Dim.STATIC or hint == "STATIC" or isinstance(dim, int):
+        return None
+    if dim in (Dim.AUTO, Dim.DYNAMIC) or hint in ("AUTO", "DYNAMIC"):
+        return f"{name}_dim_{axis}"
+    symbol = dim if isinstance(dim, str) else getattr(dim, "__name__", None)
+    if not isinstance(symbol, str):
+        raise UsageError(f"the size of axis {axis} of {name!r} is a name, a Dim or None, found {dim!r}")
+    return symbol
+
+
+def _check_equal(source: Source, inputs: Dynamic) -> None:
+    sizes: dict[str, tuple[int, str]] = {}
+    for one in source.inputs:
+        for axis, symbol in inputs.get(one.name, {}).items():
+            size, where = sizes.setdefault(symbol, (one.shape[axis], f"axis {axis} of {one.name!r}"))
+            if size != one.shape[axis]:
+                raise UsageError(
+                    f"{symbol!r} names sizes that differ: {size} ({where}) and {one.shape[axis]} "
+                    f"(axis {axis} of {one.name!r})"
+                )
+
+
+def sizes_of_testcases(source: Source) -> tuple[Dynamic, list[dict[str, tuple[int, ...]]]]:
+    """Axes in which a file's testcases differ from each other or from the declared sizes, and the shapes they have.
+
+    Axes whose sizes go together share a name.
+    """
+    cases = [{n: a.shape for n, a in c.inputs.items()} for c in source.testcases]
+    declared = {
+        v.name or "": v.owner.tensors[0].shape
+        for v in source.graph.inputs
+        if v.owner.tensors[0].shape is not None
+    }
+    found: Dynamic = {}
+    names: dict[tuple[int, ...], str] = {}
+    for one in source.inputs:
+        shapes = [one.shape, *(c[one.name] for c in cases if one.name in c)]
+        shapes += [s for s in [declared.get(one.name)] if s is not None]
+        if len({len(s) for s in shapes}) > 1:
+            continue
+        for axis in range(len(one.shape)):
+            seen = tuple(s[axis] for s in shapes)
+            if len(set(seen)) > 1:
+                found.setdefault(one.name, {})[axis] = names.setdefault(seen, f"{one.name}_dim_{axis}")
+    return found, [c for c in [*cases, declared] if set(c) >= {i.name for i in source.inputs}]

@@ -1,0 +1,316 @@
+"""What can be exported, as one thing: a graph, its inputs in order, example values and testcases."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ..dtypes import Array, DType
+from ..errors import UnsupportedError, UsageError
+from ..graph import Graph, Var
+from ..testcase import Bundle, Testcase
+
+__all__ = ["Input", "Source", "read_source"]
+
+
+@dataclass(frozen=True)
+class Input:
+    """One input: its name, dtype and the example's shape."""
+
+    name: str
+    dtype: DType
+    shape: tuple[int, ...]
+
+
+@dataclass(eq=False)
+class Source:
+    """What is exported.
+
+    Attributes:
+        graph: the model without checks.
+        inputs: the inputs in the order in which they are given, those that nothing reads among them.
+        outputs: the outputs by name.
+        examples: example values by input name, where there are any.
+        testcases: testcases that the file has, with expected values by output name.
+        named_outputs: whether the outputs' names were chosen by the model (a file, a dict).
+    """
+
+    graph: Graph
+    inputs: list[Input]
+    outputs: dict[str, Var]
+    examples: dict[str, Array] = field(default_factory=dict)
+    testcases: Sequence[Testcase] = ()
+    named_outputs: bool = False
+
+
+def read_source(model: Any, args: Any, kwargs: Mapping[str, Any] | None, eval_mode: bool) -> Source:
+    """Make a graph of anything that can be exported.
+
+    Args:
+        model: a path, a Bundle, a Graph, a trace, a TracedModule of one method, a module or a function.
+        args: example values in torch's three forms: a tuple, one value, or a tuple that ends in a dict of keyword
+            arguments.
+        kwargs: example keyword arguments.
+        eval_mode: whether a module is traced in eval mode (and put back afterwards).
+
+    Raises:
+        UsageError: examples that do not fit, or something that cannot be exported.
+    """
+    positional, named = _arguments(args, kwargs)
+    if isinstance(model, (str, os.PathLike)):
+        from ..dump import load
+
+        model = load(model)
+    if isinstance(model, Graph):
+        model = Bundle(model)
+    if isinstance(model, Bundle):
+        return _of_bundle(model, positional, named)
+    return _of_callable(model, positional, named, eval_mode)
+
+
+def _arguments(args: Any, kwargs: Mapping[str, Any] | None) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    if args is None:
+        args = ()
+    if not isinstance(args, tuple):
+        args = tuple(args) if isinstance(args, list) else (args,)
+    named = dict(kwargs or {})
+    if args and isinstance(args[-1], dict):
+        extra = args[-1]
+        if not all(isinstance(k, str) for k in extra):
+            return args, named
+        doubled = sorted(set(extra) & set(named))
+        if doubled:
+            raise UsageError(f"{', '.join(doubled)} stand in kwargs and in the dict that ends args")
+        named = {**extra, **named}
+        args = args[:-1]
+    return args, named
+
+
+def _array(value: Any) -> Array:
+    return np.asarray(value.numpy() if hasattr(value, "numpy") else value)
+
+
+# Files
+
+
+def _of_bundle(bundle: Bundle, positional: tuple[Any, ...], named: Mapping[str, Any]) -> Source:
+    from ..rewrite.copies import bare
+    from ..runner import fit_inputs, random_inputs
+
+    graph = bare(bundle)
+    variables = graph.inputs
+    names = [v.name or "" for v in variables]
+    if len(positional) > len(names):
+        raise UsageError(
+            f"args has {len(positional)} values for {len(names)} inputs ({', '.join(names) or 'none'})"
+        )
+    given = dict(zip(names, positional, strict=False))
+    # Inputs that only checks read, or nothing, are no part of the model; values for them are not needed.
+    named = {n: v for n, v in named.items() if n in names or n not in {i.name for i in bundle.inputs}}
+    unknown = sorted(set(named) - set(names))
+    if unknown:
+        raise UsageError(f"the model has no input {', '.join(unknown)}; its inputs are {', '.join(names)}")
+    doubled = sorted(set(given) & set(named))
+    if doubled:
+        raise UsageError(f"{', '.join(doubled)} given twice: by position and by name")
+    examples = {k: _array(v) for k, v in {**given, **named}.items()}
+    cases = bundle.testcases
+    if not examples and len(cases):
+        examples = {k: v for k, v in cases[0].inputs.items() if k in names}
+    alone = Bundle(graph)
+    missing = [v for v in variables if (v.name or "") not in examples]
+    if examples and not missing:
+        examples = fit_inputs(alone, examples)
+    elif not missing or all(v.owner.tensors[0].shape is not None for v in missing):
+        examples = {**random_inputs(alone), **examples}
+    inputs = []
+    for var in variables:
+        tensor = var.owner.tensors[0]
+        value = examples.get(var.name or "")
+        shape = value.shape if value is not None else tensor.shape
+        if shape is None:
+            raise UsageError(f"the file gives no shape for input {var.name!r}: give example values in args")
+        inputs.append(Input(var.name or "", tensor.dtype, tuple(shape)))
+    outputs = {n: v for n, v in zip(_names(bundle, graph), graph.outputs, strict=True)}
+    return Source(graph, inputs, outputs, examples, cases, True)
+
+
+def _names(bundle: Bundle, graph: Graph) -> list[str]:
+    found = list(bundle.outputs) if bundle.checks else []
+    if len(found) == len(graph.outputs):
+        return found
+    return _unique([v.label for v in graph.outputs])
+
+
+def _unique(labels: Sequence[str]) -> list[str]:
+    found: list[str] = []
+    for label in labels:
+        name, n = label, 2
+        while name in found:
+            name, n = f"{label}#{n}", n + 1
+        found.append(name)
+    return found
+
+
+# Functions and modules
+
+
+def _of_callable(model: Any, positional: tuple[Any, ...], named: dict[str, Any], eval_mode: bool) -> Source:
+    from ..jit import trace
+    from ..jit.modules import TracedModule
+
+    if isinstance(model, TracedModule):
+        if len(model.methods) != 1:
+            raise UsageError(
+                f"name the method to export, such as model.{next(iter(model.methods))}: "
+                f"traced are {', '.join(model.methods)}"
+            )
+        model = next(iter(model.methods.values()))
+    if isinstance(model, trace):
+        return _of_trace(model, positional, named)
+    kind = type(model).__mro__
+    if any(k.__module__.partition(".")[0] == "torch" for k in kind if k is not object):
+        raise UsageError(
+            f"{type(model).__name__} is torch's own; export it with torch.onnx.export, which writes the same format"
+        )
+    if not callable(model):
+        raise UsageError(
+            "what can be exported is a path, a Bundle, a trace, a module or a function, "
+            f"found {type(model).__name__}"
+        )
+    if not positional and not named:
+        raise UsageError("args is empty: a function or module is traced with example values")
+    return _traced(model, positional, named, eval_mode)
+
+
+def _traced(model: Any, positional: tuple[Any, ...], named: dict[str, Any], eval_mode: bool) -> Source:
+    from ..imperative.value import Tensor
+    from ..jit import trace
+    from ..jit.structure import leaves
+
+    held = {
+        i: v
+        for i, v in enumerate(positional)
+        if not any(isinstance(x, (Tensor, np.ndarray)) for _, x in leaves(v))
+    }
+    rest = [v for i, v in enumerate(positional) if i not in held]
+
+    def call(*tensors: Any, **keywords: Any) -> Any:
+        left = iter(tensors)
+        values = [held[i] if i in held else next(left) for i in range(len(positional))]
+        return model(*values, **keywords)
+
+    function: Callable[..., Any] = getattr(model, "forward", model)
+    names = _parameter_names(function, len(positional))
+    made = trace(call, symbolic=True, capture_as_const=True)
+    turned = eval_mode and getattr(model, "training", False) and callable(getattr(model, "eval", None))
+    if turned:
+        model.eval()
+    try:
+        made(*rest, **named)
+    finally:
+        if turned:
+            model.train()
+    kept = [n for i, n in enumerate(names) if i not in held]
+    return _of_trace(made, tuple(rest), named, kept)
+
+
+def _parameter_names(function: Callable[..., Any], count: int) -> list[str]:
+    """Names of the first positional parameters."""
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        parameters = []
+    found: list[str] = []
+    for i in range(count):
+        one = parameters[min(i, len(parameters) - 1)] if parameters else None
+        if one is None or one.kind in (one.KEYWORD_ONLY, one.VAR_KEYWORD):
+            found.append(f"arg_{i}")
+        elif one.kind is one.VAR_POSITIONAL:
+            found.append(f"{one.name}_{i - parameters.index(one)}")
+        else:
+            found.append(one.name)
+    return found
+
+
+def _of_trace(
+    traced: Any, positional: tuple[Any, ...], named: Mapping[str, Any], names: Sequence[str] = ()
+) -> Source:
+    if traced.recording is None:
+        if not positional and not named:
+            raise UsageError("the traced function has not been called yet: call it, or give example values in args")
+        traced(*positional, **named)
+    recording = traced.recording
+    labels = dict(_input_labels(traced, recording, names))
+    positions = [a for a in recording.args if a.startswith("arg_")]
+    graph = traced.graph([labels[a] for a in positions])
+    chosen = isinstance(traced._outputs[0], dict)
+    taken = [labels[a] for a in recording.args]
+    by_name = {v.name: v for v in graph.inputs}
+    values = dict(_example_values(positional, named))
+    examples, inputs = {}, []
+    for arg, label in zip(recording.args, taken, strict=True):
+        var = by_name.get(label)
+        source = recording.args[arg]
+        tensor = (var or source).owner.tensors[0]
+        dtype = tensor.dtype
+        value = values.get(arg)
+        shape = tensor.shape
+        if value is not None:
+            value = value.astype(dtype.np, copy=False)
+            value = value.reshape(value.shape or (1,))
+            examples[label] = value
+            shape = value.shape
+        if shape is None:
+            raise UsageError(f"the shape of input {label!r} is not known: give example values in args")
+        inputs.append(Input(label, dtype, tuple(shape)))
+    if not examples:
+        from ..runner import random_inputs
+
+        examples = random_inputs(Bundle(graph))
+    if any(v.owner.tensors[0].data is not None for v in graph.inputs):
+        raise UnsupportedError("an input of the trace carries a value")
+    outputs = dict(zip(_unique([v.label for v in graph.outputs]), graph.outputs, strict=True))
+    return Source(graph, inputs, outputs, examples, (), chosen)
+
+
+def _input_labels(traced: Any, recording: Any, names: Sequence[str]) -> list[tuple[str, str]]:
+    """The names of the inputs by the names that the recording has."""
+    if not names:
+        names = _parameter_names(traced.__wrapped__, 1 + _last_position(recording.args))
+    found = []
+    for arg in recording.args:
+        if arg.startswith("kwarg_"):
+            found.append((arg, arg.removeprefix("kwarg_")))
+            continue
+        number, _, path = arg.removeprefix("arg_").partition("_")
+        base = names[int(number)]
+        found.append((arg, f"{base}_{path}" if path else base))
+    labels = [label for _, label in found]
+    if len(set(labels)) < len(labels):
+        return [(arg, arg.removeprefix("kwarg_")) for arg, _ in found]
+    return found
+
+
+def _last_position(args: Mapping[str, Any]) -> int:
+    return max((int(a.split("_")[1]) for a in args if a.startswith("arg_")), default=-1)
+
+
+def _example_values(positional: tuple[Any, ...], named: Mapping[str, Any]) -> list[tuple[str, Array]]:
+    """Values by the names that a recording gives them."""
+    from ..imperative.value import Tensor
+    from ..jit.structure import leaves
+
+    found = []
+    groups = [(f"arg_{i}", v) for i, v in enumerate(positional)]
+    groups += [(f"kwarg_{k}", v) for k, v in named.items()]
+    for prefix, value in groups:
+        for path, leaf in leaves(value):
+            if isinstance(leaf, (Tensor, np.ndarray)):
+                found.append(("_".join(map(str, (prefix, *path))), _array(leaf)))
+    return found

@@ -1,0 +1,214 @@
+"""The values of stored tensors as numpy arrays, views of the file where its bytes are numpy's.
+
+Types that numpy has not are held in one that it has: bfloat16 in float32, 4-bit and 2-bit integers in 8-bit ones. The
+8-bit and smaller floating-point types and strings are of no use to a graph of MegEngine's operators and are refused.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import stat
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..dtypes import Array
+from ..errors import FormatError
+from .messages import SparseTensor, TensorProto
+
+__all__ = ["HELD", "NAMES", "External", "Unheld", "array", "dense", "kind_name"]
+
+NAMES = {
+    **{1: "float", 2: "uint8", 3: "int8", 4: "uint16", 5: "int16", 6: "int32", 7: "int64", 8: "string"},
+    **{9: "bool", 10: "float16", 11: "double", 12: "uint32", 13: "uint64", 14: "complex64", 15: "complex128"},
+    **{16: "bfloat16", 17: "float8e4m3fn", 18: "float8e4m3fnuz", 19: "float8e5m2", 20: "float8e5m2fnuz"},
+    **{21: "uint4", 22: "int4", 23: "float4e2m1", 24: "float8e8m0", 25: "uint2", 26: "int2"},
+}
+HELD: dict[int, Any] = {
+    **{1: np.float32, 2: np.uint8, 3: np.int8, 4: np.uint16, 5: np.int16, 6: np.int32, 7: np.int64},
+    **{9: np.bool_, 10: np.float16, 11: np.float64, 12: np.uint32, 13: np.uint64, 16: np.float32},
+    **{21: np.uint8, 22: np.int8, 25: np.uint8, 26: np.int8},
+}
+_BITS = {21: 4, 22: 4, 25: 2, 26: 2}
+_SIGNED = (22, 26)
+_INT32S = frozenset((2, 3, 4, 5, 6, 9, 10, 16, 21, 22, 25, 26))
+
+
+class Unheld(Exception):
+    """A stored tensor has a type that no array can hold."""
+
+
+def kind_name(kind: int) -> str:
+    """ONNX's name of an element type."""
+    return NAMES.get(kind, f"type {kind}")
+
+
+class External:
+    """Files beside a model that hold its tensors; nothing outside the model's folder is opened.
+
+    Args:
+        folder: the model's folder, None for a model that is no file.
+    """
+
+    def __init__(self, folder: Path | None) -> None:
+        self.folder = folder
+        self._open: dict[str, memoryview] = {}
+
+    def bytes(self, tensor: TensorProto) -> memoryview:
+        """The bytes of a tensor that lies outside.
+
+        Raises:
+            FormatError: the place is none inside the folder, or the file is too short.
+        """
+        said = {e.key: e.value for e in tensor.external}
+        data = self._file(said.get("location", ""), tensor.name)
+        try:
+            offset = int(said.get("offset", "0") or 0)
+            length = int(said["length"]) if said.get("length") else len(data) - offset
+        except ValueError:
+            raise FormatError(f"tensor {tensor.name!r}: offset and length must be numbers") from None
+        if offset < 0 or length < 0 or offset + length > len(data):
+            raise FormatError(
+                f"tensor {tensor.name!r} lies at byte {offset} for {length} bytes, the file "
+                f"{said.get('location')!r} has {len(data)}"
+            )
+        return data[offset : offset + length]
+
+    def _file(self, name: str, tensor: str) -> memoryview:
+        if name in self._open:
+            return self._open[name]
+        if self.folder is None:
+            raise FormatError(
+                f"tensor {tensor!r} lies in the file {name!r}; load the model by its path, so that its folder is known"
+            )
+        parts = name.replace("\\", "/").split("/")
+        inside = name and "\0" not in name and ".." not in parts and not os.path.isabs(name)
+        if not inside or ":" in parts[0] or parts[0] == "":
+            raise FormatError(
+                f"tensor {tensor!r} names the file {name!r}; expected a plain name inside the model's folder"
+            )
+        folder = self.folder.resolve()
+        path = folder.joinpath(*parts)
+        try:
+            real = path.resolve(strict=True)
+            if real != path or not stat.S_ISREG(real.stat().st_mode):
+                raise FormatError(
+                    f"tensor {tensor!r} names {name!r}, which leads to {real}: expected a plain file in the model's folder"
+                )
+            with real.open("rb") as f:
+                size = os.fstat(f.fileno()).st_size
+                data = memoryview(mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ)) if size else memoryview(b"")
+        except (OSError, ValueError, RuntimeError) as e:
+            if isinstance(e, FormatError):
+                raise
+            raise FormatError(f"tensor {tensor!r} lies in the file {name!r}, which cannot be read: {e}") from None
+        self._open[name] = data
+        return data
+
+
+def array(tensor: TensorProto, external: External | None = None) -> Array:
+    """The value of a stored tensor.
+
+    Raises:
+        FormatError: the bytes do not fit its type and shape.
+        Unheld: it holds strings, complex numbers or floats of 8 bits and less.
+    """
+    kind = tensor.data_type
+    if kind not in HELD:
+        if kind not in NAMES:
+            raise FormatError(f"tensor {tensor.name!r} has the unknown element type {kind}")
+        raise Unheld(f"holds {kind_name(kind)}, which MegEngine has not")
+    if any(d < 0 for d in tensor.dims) or len(tensor.dims) > 64:
+        raise FormatError(f"tensor {tensor.name!r} has the shape {tensor.dims}")
+    count = prod(tensor.dims)
+    raw = tensor.raw
+    if tensor.location == 1:
+        raw = (external or External(None)).bytes(tensor)
+    if raw is not None and (len(raw) or not _listed(tensor, kind)):
+        found = _from_raw(raw, kind, count, tensor.name)
+    else:
+        found = _from_list(_listed(tensor, kind), kind, count)
+    if found.size != count:
+        raise FormatError(
+            f"tensor {tensor.name!r} of shape {tensor.dims} takes {count} elements, found {found.size}"
+        )
+    return found.reshape(tensor.dims)
+
+
+def _listed(tensor: TensorProto, kind: int) -> list[Array]:
+    if kind == 1:
+        return tensor.floats
+    if kind == 7:
+        return tensor.int64s
+    if kind == 11:
+        return tensor.doubles
+    return tensor.int32s if kind in _INT32S else tensor.uint64s
+
+
+def _from_raw(raw: memoryview, kind: int, count: int, name: str) -> Array:
+    if kind in _BITS:
+        return _spread(np.frombuffer(raw, np.uint8), kind, count)
+    stored = np.dtype("<u2") if kind == 16 else np.dtype(HELD[kind]).newbyteorder("<")
+    if len(raw) != count * stored.itemsize:
+        raise FormatError(
+            f"tensor {name!r} takes {count * stored.itemsize} bytes for its shape, found {len(raw)}"
+        )
+    if kind == 9:
+        return np.frombuffer(raw, np.uint8) != 0
+    found = np.frombuffer(raw, stored)
+    return _brain(found) if kind == 16 else found
+
+
+def _from_list(rows: list[Array], kind: int, count: int) -> Array:
+    found = np.concatenate(rows) if rows else np.zeros(0, HELD[kind])
+    if kind in (1, 11):
+        return found
+    if kind in _BITS:
+        return _spread(found.astype(np.uint8), kind, count)
+    if kind in (10, 16):
+        bits = found.astype(np.uint16)
+        return bits.view(np.float16) if kind == 10 else _brain(bits)
+    return found.view(np.uint64) if kind == 13 else found.astype(HELD[kind])
+
+
+def _brain(bits: Array) -> Array:
+    return (bits.astype(np.uint32) << np.uint32(16)).view(np.float32)
+
+
+def _spread(raw: Array, kind: int, count: int) -> Array:
+    """Elements of 4 or 2 bits, the lowest first, one per byte."""
+    bits = _BITS[kind]
+    shifts = np.arange(0, 8, bits, dtype=np.uint8)
+    found = ((raw[:, None] >> shifts) & np.uint8((1 << bits) - 1)).reshape(-1)
+    if -(-count * bits // 8) == raw.size:
+        found = found[:count]
+    if kind in _SIGNED:
+        half = np.int8(1 << (bits - 1))
+        return (found.astype(np.int8) ^ half) - half
+    return found
+
+
+def dense(sparse: SparseTensor, external: External | None = None) -> Array:
+    """The value of a sparse tensor with its zeros.
+
+    Raises:
+        FormatError: an index lies outside, or the parts do not fit each other.
+    """
+    if sparse.values is None or sparse.indices is None:
+        raise FormatError("a sparse tensor has no values or no indices")
+    values, where = array(sparse.values, external).reshape(-1), array(sparse.indices, external)
+    if any(d < 0 for d in sparse.dims) or prod(sparse.dims) > 1 << 28:
+        raise FormatError(f"a sparse tensor has the shape {sparse.dims}")
+    if where.ndim == 2 and where.shape[1] == len(sparse.dims):
+        inside = (where >= 0).all() and (where < np.array(sparse.dims)).all()
+        flat = np.ravel_multi_index(tuple(where.T), sparse.dims) if inside else np.array([-1])
+    else:
+        flat = where.reshape(-1)
+    full = np.zeros(prod(sparse.dims), values.dtype)
+    if flat.size != values.size or (flat.size and (flat.min() < 0 or flat.max() >= full.size)):
+        raise FormatError(f"the {values.size} values of a sparse tensor do not fit its indices")
+    full[flat] = values
+    return full.reshape(sparse.dims)

@@ -1,0 +1,118 @@
+"""Testcases beside an ONNX model: folders ``test_data_set_N`` of stored tensors, in the order of inputs and outputs."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from ..dtypes import Array, DType
+from ..errors import FormatError, InputError, UsageError
+from ..testcase import EXPECT, LazyTestcases, Testcase
+from .messages import TensorProto, parse
+from .tensors import External, Unheld, array
+from .values import Refused, checked, graph_type
+
+__all__ = ["DataSet", "find_sets", "testcases"]
+
+_MOST_BYTES = 1 << 31
+
+
+class DataSet:
+    """One folder of inputs and outputs.
+
+    Args:
+        folder: where the files are.
+        names: names of the model's inputs, without those that have a stored value.
+        outputs: names of its outputs.
+    """
+
+    def __init__(self, folder: Path, names: Sequence[str], outputs: Sequence[str]) -> None:
+        self.folder = folder
+        self._inputs = {n: folder / f"input_{i}.pb" for i, n in enumerate(names)}
+        self._outputs = {n: folder / f"output_{i}.pb" for i, n in enumerate(outputs)}
+
+    def inputs(self) -> dict[str, Array]:
+        """Values by input name; what is no tensor or has no file is left out."""
+        return self._read(self._inputs)
+
+    def outputs(self) -> dict[str, Array]:
+        """Values by output name."""
+        return self._read(self._outputs)
+
+    def _read(self, files: dict[str, Path]) -> dict[str, Array]:
+        found = {}
+        for name, path in files.items():
+            if path.is_file():
+                value = _value(path)
+                if value is not None:
+                    found[name] = value
+        return found
+
+
+def _value(path: Path) -> Array | None:
+    """The tensor in a file, None for strings and the like."""
+    try:
+        if path.stat().st_size > _MOST_BYTES:
+            raise FormatError(f"a value of {path.stat().st_size} bytes is larger than 2 GiB")
+        proto = parse(TensorProto, memoryview(path.read_bytes()))
+        return np.array(array(proto, External(path.parent)))
+    except Unheld:
+        return None
+    except FormatError as e:
+        e.path = str(path)
+        raise
+
+
+def find_sets(
+    model: Path | None, given: str | os.PathLike[str] | None, names: Sequence[str], outputs: Sequence[str]
+) -> list[DataSet]:
+    """The data sets beside a model, or in the folder that is given instead.
+
+    Raises:
+        UsageError: the given folder holds none.
+    """
+    if given is None and model is None:
+        return []
+    root = Path(given) if given is not None else Path(model or "").parent
+    folders = []
+    if root.is_dir():
+        for entry in root.iterdir():
+            number = re.fullmatch(r"test_data_set_(\d+)", entry.name)
+            if number is not None and entry.is_dir():
+                folders.append((int(number.group(1)), entry))
+    found = [f for _, f in sorted(folders)]
+    if given is not None and not found:
+        if not (root / "output_0.pb").is_file() and not (root / "input_0.pb").is_file():
+            raise UsageError(f"{root} holds neither test_data_set_N folders nor input_0.pb")
+        found = [root]
+    return [DataSet(f, names, outputs) for f in found]
+
+
+def testcases(sets: Sequence[DataSet], kinds: dict[str, int]) -> LazyTestcases:
+    """The data sets as testcases of the graph.
+
+    Args:
+        sets: the data sets.
+        kinds: ONNX's types of the graph's inputs and, by name and ``:expect``, of the expected values.
+    """
+
+    def read(i: int) -> Testcase:
+        one = sets[i]
+        whole = {**one.inputs(), **{n + EXPECT: v for n, v in one.outputs().items()}}
+        arrays: dict[str, Array] = {}
+        dtypes: dict[str, DType] = {}
+        for name, kind in kinds.items():
+            if name not in whole:
+                raise InputError(f"{one.folder} holds no value for {name!r}")
+            try:
+                arrays[name] = np.atleast_1d(checked(whole[name], kind, name))
+            except Refused as e:
+                raise InputError(f"{one.folder}: {e}") from e
+            dtypes[name] = graph_type(kind)
+        return Testcase(arrays, dtypes, {"source": one.folder.name})
+
+    return LazyTestcases(read, range(len(sets)))

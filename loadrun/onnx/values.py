@@ -1,0 +1,216 @@
+"""What a name of an ONNX graph stands for while it becomes a graph of MegEngine's operators.
+
+A `Value` is a tensor of the growing graph, a constant in ONNX's own type, or a few sizes that remember their origin. The
+last two stay what they are as long as possible: so int64 arithmetic on shapes is exact, and an axis, a pad or a target
+shape is known where MegEngine's operators want a parameter.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..dtypes import Array, DType, plain
+from ..errors import EngineError
+from ..imperative import Tensor
+from ..imperative.apply import active, type_cvt
+from ..imperative.sizes import Dim, shape_tensor
+from ..jit.recording import Recorder
+from .tensors import HELD, kind_name
+
+__all__ = [
+    "BF16",
+    "BOOL",
+    "DOUBLE",
+    "FLOAT",
+    "HALF",
+    "INT32",
+    "INT64",
+    "INT8",
+    "UINT16",
+    "UINT8",
+    "Items",
+    "Refused",
+    "Value",
+    "graph_type",
+    "kind_of",
+]
+
+FLOAT, UINT8, INT8, UINT16, INT16, INT32, INT64, BOOL, HALF, DOUBLE = 1, 2, 3, 4, 5, 6, 7, 9, 10, 11
+UINT32, UINT64, BF16 = 12, 13, 16
+_GRAPH = {
+    **{FLOAT: "Float32", UINT8: "Uint8", INT8: "Int8", UINT16: "Uint16", INT16: "Int16", INT32: "Int32"},
+    **{INT64: "Int32", BOOL: "Bool", HALF: "Float16", DOUBLE: "Float32", UINT32: "Int32", UINT64: "Int32"},
+    **{BF16: "BFloat16", 21: "Uint8", 22: "Int8", 25: "Uint8", 26: "Int8"},
+}
+_COMPUTED = {"BFloat16": "Float32", "Uint16": "Int32"}
+_KINDS = {
+    **{"Float32": FLOAT, "Uint8": UINT8, "Int8": INT8, "Uint16": UINT16, "Int16": INT16, "Int32": INT32},
+    **{"Bool": BOOL, "Float16": HALF, "BFloat16": BF16},
+}
+_EXACT = frozenset((INT32, INT64, BOOL))
+_FEW = 4096
+_LOWEST, _HIGHEST = -(2**31), 2**31 - 1
+
+
+class Refused(EngineError):
+    """A node cannot be expressed; the text says why."""
+
+
+def graph_type(kind: int) -> DType:
+    """The graph's type for ONNX's.
+
+    Raises:
+        Refused: there is none.
+    """
+    name = _GRAPH.get(kind)
+    if name is None:
+        raise Refused(f"{kind_name(kind)} is no type that MegEngine has")
+    return plain(name)
+
+
+def kind_of(tensor: Tensor) -> int:
+    """ONNX's type for a tensor of the graph."""
+    return _KINDS[tensor._dtype.name]
+
+
+def checked(array: Array, kind: int, name: str) -> Array:
+    """An array in the type that the graph has for it.
+
+    Raises:
+        Refused: an integer does not fit 32 bits.
+    """
+    want = graph_type(kind).np
+    if kind in (INT64, UINT32, UINT64) and array.size and array.dtype.itemsize >= 4:
+        low, high = int(array.min()), int(array.max())
+        if low < _LOWEST or high > _HIGHEST:
+            worst = high if high > _HIGHEST else low
+            raise Refused(f"{name or 'a constant'} holds {worst}, which MegEngine's 32-bit integers cannot")
+    with np.errstate(all="ignore"):
+        return array.astype(want, copy=False)
+
+
+class Value:
+    """A tensor of the graph, a constant, or sizes.
+
+    Args:
+        kind: ONNX's element type.
+        tensor: the tensor.
+        array: the constant.
+        sizes: an object array of ints and `Dim`.
+        name: the name of a stored constant.
+    """
+
+    __slots__ = ("_tensor", "array", "kind", "name", "sizes")
+
+    def __init__(
+        self,
+        kind: int,
+        tensor: Tensor | None = None,
+        *,
+        array: Array | None = None,
+        sizes: Array | None = None,
+        name: str = "",
+    ) -> None:
+        self.kind = kind
+        self.array = array
+        self.name = name
+        self.sizes = sizes
+        self._tensor = tensor
+
+    @classmethod
+    def made(cls, kind: int, sizes: Any) -> Value:
+        """Sizes, which are a constant where none of them is symbolic."""
+        held = np.empty(np.shape(sizes), object)
+        held[...] = sizes
+        if not any(isinstance(v, Dim) for v in held.flat):
+            try:
+                return cls(kind, array=held.astype(HELD[kind]))
+            except OverflowError:
+                raise Refused("integers beyond 64 bits") from None
+        return cls(kind, sizes=held)
+
+    @property
+    def stored(self) -> Tensor:
+        """The tensor in the type that the graph has for this kind."""
+        if self._tensor is None:
+            if self.sizes is not None:
+                flat = shape_tensor(list(self.sizes.reshape(-1)))
+                made = flat.reshape(tuple(self.sizes.shape)) if self.sizes.ndim != 1 else flat
+                self._tensor = type_cvt(made, graph_type(self.kind))
+            else:
+                self._tensor = self._constant_tensor()
+        return self._tensor
+
+    def _constant_tensor(self) -> Tensor:
+        assert self.array is not None
+        held = np.ascontiguousarray(checked(self.array, self.kind, self.name))
+        scalar = self.array.ndim == 0
+        made = Tensor._of(held.reshape(1) if scalar else held, graph_type(self.kind), scalar, const=True)
+        if self.array.size > 1 and self.kind not in (INT64, BOOL):
+            made._name = self.name
+        return made
+
+    @property
+    def tensor(self) -> Tensor:
+        """The tensor in a type that is computed with: bfloat16 as float32, uint16 as int32."""
+        found = self.stored
+        computed = _COMPUTED.get(found._dtype.name)
+        return found if computed is None else type_cvt(found, plain(computed))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The sizes, symbolic where they are."""
+        if self.array is not None:
+            return self.array.shape
+        return self.sizes.shape if self.sizes is not None else self.stored.shape
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """The sizes as plain numbers."""
+        return tuple(int(n) for n in self.shape)
+
+    @property
+    def rank(self) -> int:
+        """The number of axes."""
+        return len(self.shape)
+
+    def constant(self) -> Array | None:
+        """The value, None where it is not the same in every run."""
+        if self.array is None and self.sizes is None and self._tensor is not None:
+            found = self._tensor
+            if found._session is None:
+                held = found._stored()
+                self.array = held.reshape(()) if found._scalar else held
+        return self.array
+
+    def exact(self) -> Array | None:
+        """A few integers as Python has them, None for anything else."""
+        if self.sizes is not None:
+            return self.sizes
+        if self.kind not in _EXACT:
+            return None
+        found = self.constant()
+        if found is None or found.size > _FEW:
+            return None
+        return found.astype(object)
+
+    def supposed(self) -> Array | None:
+        """What the value is for the sizes that the graph was made with, None where data decide it."""
+        found = self.constant()
+        if found is not None:
+            return found
+        if self.sizes is not None:
+            return np.array([int(v) for v in self.sizes.flat], np.int64).reshape(self.sizes.shape)
+        tensor = self.stored
+        session = active()
+        if isinstance(session, Recorder) and tensor._var is not None:
+            known = session.found.known.values.get(tensor._var.id)
+            if known is not None:
+                return known.reshape(()) if tensor._scalar else known
+        return None
+
+
+Items = list[Value]
+"""A sequence of ONNX; resolved while the graph is made."""

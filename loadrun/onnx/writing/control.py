@@ -1,0 +1,147 @@
+"""Conditional execution: a merge becomes If nodes whose subgraphs hold what lies in its branches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ... import params as P
+from ...graph import Opr, Var
+from ..encode import ElemType, GraphMessage, ValueMessage
+from .emitter import Refused
+from .writer import Writer, elem_of, translation
+
+__all__: list[str] = []
+
+_Mode = P.CondExecMergeMode
+
+
+@translation("CondExecPred")
+def pred(w: Writer, opr: Opr) -> list[str]:
+    """Comparisons of the predicate with the keys."""
+    p = opr.get(P.CondExecPred)
+    *keys, given = opr.inputs
+    whole = w.dtype(given).np.kind in "iu"
+    elem = ElemType.INT32 if whole else ElemType.FLOAT
+    value, *others = (w.cast(w.name(v), elem) for v in (given, *keys))
+    if p.mode == P.CondExecPredMode.PIECEWISE:
+        return _intervals(w, value, others, p.eps, whole)
+    flags = [_near(w, value, k, p.eps, whole) for k in others]
+    if p.mode == P.CondExecPredMode.CASE_FALLBACK:
+        taken = flags[0]
+        for flag in flags[1:]:
+            taken = w.op("Or", taken, flag)
+        flags.append(w.op("Not", taken))
+    return [w.cast(f, ElemType.INT32) for f in flags]
+
+
+def _near(w: Writer, value: str, key: str, eps: float, whole: bool) -> str:
+    if whole:
+        return w.op("Equal", value, key)
+    return w.op("Less", w.op("Abs", w.op("Sub", value, key)), w.f32(eps))
+
+
+def _intervals(w: Writer, value: str, keys: Sequence[str], eps: float, whole: bool) -> list[str]:
+    """The interval between neighbouring keys that holds the predicate, its left end included."""
+    below = []
+    for key in keys:
+        less = w.op("Less", value, key)
+        below.append(less if whole else w.op("And", less, w.op("Not", _near(w, value, key, eps, whole))))
+    flags = [below[0]]
+    flags += [w.op("And", w.op("Not", a), b) for a, b in zip(below, below[1:], strict=False)]
+    flags.append(w.op("Not", below[-1]))
+    return [w.cast(f, ElemType.INT32) for f in flags]
+
+
+@translation("CondExecPredLogical")
+def pred_logical(w: Writer, opr: Opr) -> str:
+    """And, Or, Xor of predicates."""
+    name = opr.get(P.CondExecPredLogical).mode.name
+    flags = [w.cast(w.name(v), ElemType.BOOL) for v in opr.inputs]
+    kind = "Or" if name in ("OR", "NOR") else "And" if name in ("AND", "NAND") else "Xor"
+    found = flags[0]
+    for flag in flags[1:]:
+        found = w.op(kind, found, flag)
+    if name.startswith(("NOR", "NAND", "XN")):
+        found = w.op("Not", found)
+    return w.cast(found, ElemType.INT32)
+
+
+@translation("CondExecMark")
+def mark(w: Writer, opr: Opr) -> list[str]:
+    """The inputs, inside the branch that they enter."""
+    return [w.name(v) for v in opr.inputs[:-1]]
+
+
+@translation("CondExecMarkIfNeed")
+def mark_if_need(w: Writer, opr: Opr) -> str:
+    """The second input."""
+    return w.name(opr.inputs[1])
+
+
+@translation("CondExecMerge")
+def merge(w: Writer, opr: Opr) -> list[str]:
+    """If, one in the other where exactly one branch is taken; sums of If where any may be."""
+    p = opr.get(P.CondExecMerge)
+    n = int(p.nr_output)
+    predicates = w.merged.get(opr.id)
+    if predicates is None:
+        raise Refused("a merge whose branches are not known")
+    branches = [opr.inputs[i * n : (i + 1) * n] for i in range(len(predicates))]
+    if p.mode in (_Mode.EXACT_ONE, _Mode.EXACT_ONE_SAME_SHAPE):
+        return _chosen(w, list(zip(predicates, branches, strict=True)))
+    shapes = opr.inputs[n * len(branches) :]
+    total: list[str] = []
+    for i, (predicate, values) in enumerate(zip(predicates, branches, strict=True)):
+        first = p.mode == _Mode.SUM_COND_OUT and len(branches) == 1
+        parts = _chosen(w, [(predicate, values)]) if first else _or_zero(w, predicate, values, shapes, p.mode)
+        total = parts if not i else [_plus(w, a, b, v) for a, b, v in zip(total, parts, values, strict=True)]
+    return total
+
+
+def _plus(w: Writer, a: str, b: str, var: Var) -> str:
+    elem = elem_of(w.dtype(var))
+    if elem in (ElemType.FLOAT, ElemType.INT32, ElemType.FLOAT16):
+        return w.op("Add", a, b)
+    return w.cast(w.op("Add", w.cast(a, ElemType.INT32), w.cast(b, ElemType.INT32)), elem)
+
+
+def _chosen(w: Writer, branches: list[tuple[Var, list[Var]]]) -> list[str]:
+    """The values of the branch that is taken, which is the last one if none of the others is."""
+    predicate, values = branches[0]
+    if len(branches) == 1:
+        w.translate_for(values)
+        return [w.op("Identity", w.name(v)) for v in values]
+    flag = w.cast(w.name(predicate), ElemType.BOOL)
+    with w.subgraph() as body:
+        made = _chosen(w, branches[:1])
+    first = _branch(w, body, values, made)
+    with w.subgraph() as body:
+        made = _chosen(w, branches[1:])
+    second = _branch(w, body, values, made)
+    return w.ops("If", flag, out=len(values), then_branch=first, else_branch=second)
+
+
+def _or_zero(w: Writer, predicate: Var, values: list[Var], shapes: Sequence[Var], mode: _Mode) -> list[str]:
+    """The values of a branch if it is taken, else zeros."""
+    flag = w.cast(w.name(predicate), ElemType.BOOL)
+    with w.subgraph() as body:
+        made = _chosen(w, [(predicate, values)])
+    first = _branch(w, body, values, made)
+    with w.subgraph() as body:
+        zeros = []
+        for i, var in enumerate(values):
+            if mode == _Mode.SUM:
+                shape = w.vector(w.split_dims(shapes[i]))
+            else:
+                shape = w.vector(list(w.fixed(var)))
+            zeros.append(w.expand(w.const(np.zeros((), elem_of(w.dtype(var)).np)), shape))
+    second = _branch(w, body, values, zeros)
+    return w.ops("If", flag, out=len(values), then_branch=first, else_branch=second)
+
+
+def _branch(w: Writer, body: list[object], values: list[Var], names: list[str]) -> GraphMessage:
+    """A subgraph of nodes that ends in those values."""
+    outputs = [ValueMessage(n, elem_of(w.dtype(v)), None) for n, v in zip(names, values, strict=True)]
+    return GraphMessage(w.fresh("branch"), list(body), [], [], outputs)  # type: ignore[arg-type]

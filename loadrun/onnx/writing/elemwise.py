@@ -1,0 +1,323 @@
+"""Elemwise, PowC and TypeCvtV2.
+
+Inputs of several dtypes are converted to the common one, as MegEngine does. Small integers are computed in int32 and
+cut off again: ONNX Runtime has no kernels for them, and what wraps around is the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from ...dtypes import DType
+from ...graph import Opr, Var
+from ...ops.catalog import TypeParam
+from ...params import Elemwise, PowC
+from ...params import ElemwiseMode as M
+from ..encode import ElemType
+from .elemwise_float import SINGLE, compose
+from .emitter import Emitter, Refused
+from .writer import Writer, elem_of, translation
+
+__all__ = ["convert", "multiply_high", "round_shift"]
+
+_BOOL = {M.NOT: "Not", M.AND: "And", M.OR: "Or", M.XOR: "Xor"}
+
+
+def convert(w: Writer, x: str, source: DType, target: DType) -> str:
+    """A value in another data type, by MegEngine's rules (`loadrun.ops.typecvt`).
+
+    Args:
+        x: the value, held as values of `source` are.
+    """
+    if source == target:
+        return x
+    if "Complex64" in (source.name, target.name):
+        raise Refused("complex numbers: ONNX's operators do not take them")
+    if target.is_quantized:
+        if target.name == "QuantizedS32":
+            return _to_s32(w, x, source, target)
+        real = w.dequantize(x, source) if source.is_quantized else _as_float(w, x, source)
+        return w.quantize(real, target, 3 if source.is_quantized else 2)
+    if source.is_quantized:
+        x, source = w.dequantize(x, source), DType("Float32")
+    if source.name == target.name:
+        return x
+    if target.name == "BFloat16":
+        return w.round_bfloat16(_as_float(w, x, source))
+    if source.np == target.np:
+        return x
+    if source.is_float and target.np.kind in "iu" and target.np.itemsize < 4:
+        # Out of range floats wrap by way of int32; ONNX leaves them open.
+        x = w.cast(x, ElemType.INT32)
+    return w.cast(x, elem_of(target))
+
+
+_BY_REAL = ("QuantizedS16", "QuantizedS4", "Quantized4Asymm", "QuantizedS1")
+
+
+def _to_s32(w: Writer, x: str, source: DType, target: DType) -> str:
+    """A value as QuantizedS32, scaled once as MegEngine does; what is too large becomes the lowest number there."""
+    unit = np.float32(target.scale)
+    factor = np.float32(1) / unit
+    if source.is_quantized and source.name not in _BY_REAL:
+        value = w.cast(x, ElemType.FLOAT)
+        if source.zero_point:
+            value = w.op("Sub", value, w.f32(source.zero_point))
+        factor = np.float32(source.scale) * factor if source.is_asymmetric else np.float32(source.scale) / unit
+    else:
+        value = w.dequantize(x, source) if source.is_quantized else _as_float(w, x, source)
+    whole = w.round_away(w.op("Mul", value, w.const(factor)))
+    limit = np.iinfo(np.int32)
+    fits = w.cast(w.clip(whole, float(limit.min), 2147483520.0), ElemType.INT32)
+    wraps = source.name == "Float32" or (source.is_quantized and source.name not in _BY_REAL)
+    large = w.leq(w.f32(2.0**31), whole)
+    return w.where(large, w.const(np.int32(limit.min if wraps else limit.max)), fits)
+
+
+def _as_float(w: Writer, x: str, source: DType) -> str:
+    return x if source.np == np.float32 else w.cast(x, ElemType.FLOAT)
+
+
+@translation("TypeCvtV2")
+def type_cvt(w: Writer, opr: Opr) -> str:
+    """Cast; quantized types by QuantizeLinear and DequantizeLinear."""
+    (x,) = opr.inputs
+    source, target = w.dtype(x), opr.get(TypeParam).dtype
+    if source.is_quantized and not target.is_quantized:
+        return convert(w, w.real(x), DType("Float32"), target)
+    return convert(w, w.name(x), source, target)
+
+
+@translation("Elemwise")
+def elemwise(w: Writer, opr: Opr) -> str:
+    """One ONNX operator, or several."""
+    mode = opr.get(Elemwise).mode
+    dtype = w.dtype(opr.outputs[0])
+    args = [convert(w, w.name(v), w.dtype(v), dtype) for v in opr.inputs]
+    if dtype.name == "Bool":
+        return _bool(w, mode, args)
+    if dtype.is_float:
+        return _float(w, opr, mode, dtype, args)
+    return _integer(w, mode, dtype, args)
+
+
+def _float(w: Writer, opr: Opr, mode: M, dtype: DType, args: list[str]) -> str:
+    if dtype.name == "Float16" and mode not in SINGLE and mode not in (M.MAX, M.MIN):
+        wide = [w.cast(a, ElemType.FLOAT) for a in args]
+        return w.cast(compose(w, mode, *wide), ElemType.FLOAT16)
+    out = compose(w, mode, *args)
+    return w.round_bfloat16(out) if dtype.name == "BFloat16" else out
+
+
+def _bool(w: Writer, mode: M, args: list[str]) -> str:
+    if mode in _BOOL:
+        return w.op(_BOOL[mode], *args)
+    a, b = args
+    if mode is M.EQ:
+        return w.op("Not", w.op("Xor", a, b))
+    if mode is M.LT:
+        return w.op("And", w.op("Not", a), b)
+    if mode is M.LEQ:
+        return w.op("Or", w.op("Not", a), b)
+    raise Refused(f"{mode.name} of Bool")
+
+
+# Integers
+
+
+def _i32(w: Writer, *values: int) -> str:
+    return w.const(np.array(values[0] if len(values) == 1 else values, np.int32))
+
+
+def _integer(w: Writer, mode: M, dtype: DType, args: list[str]) -> str:
+    """A mode on integers: in int32, or in int64 where int32 would not do."""
+    elem = elem_of(dtype)
+    if mode not in _INTEGER:
+        raise Refused(f"{mode.name} of {dtype.name}")
+    narrow = elem is not ElemType.INT32
+    wide = [w.cast(a, ElemType.INT32) for a in args] if narrow else args
+    if mode is M.RMULH:
+        a, b = (w.cast(v, ElemType.INT64) for v in wide)
+        out = w.cast(multiply_high(w, dtype, a, b), ElemType.INT32)
+    elif mode is M.NEGATE and elem in (ElemType.UINT8, ElemType.UINT16):
+        out = w.op("Sub", _i32(w, 0), wide[0])
+    else:
+        out = _INTEGER[mode](w, *wide)
+    return w.cast(out, elem) if narrow else out
+
+
+def _positive(w: Emitter, x: str) -> str:
+    return w.op("Less", _zero(w), x)
+
+
+def _zero(w: Emitter) -> str:
+    return w.const(np.int32(0))
+
+
+def _floor_div(w: Emitter, x: str, y: str) -> str:
+    """ONNX's Div cuts off toward zero: one less where the remainder is not 0 and the signs differ."""
+    w.need(10, "the floor division of integers")
+    rest = w.op("Mod", x, y)
+    return w.op("Div", w.op("Sub", x, rest), y)
+
+
+def _floor_div_wide(w: Emitter, x: str, y: str) -> str:
+    """The floor division in int64: the difference of int32 values may not fit."""
+    return w.cast(_floor_div(w, w.cast(x, ElemType.INT64), w.cast(y, ElemType.INT64)), ElemType.INT32)
+
+
+def _compared(compare: Callable[[Emitter, str, str], str]) -> Callable[..., str]:
+    def apply(w: Emitter, x: str, y: str) -> str:
+        return w.cast(compare(w, x, y), ElemType.INT32)
+
+    return apply
+
+
+def _leq_ints(w: Emitter, x: str, y: str) -> str:
+    return w.op("Not", _less(w, y, x))
+
+
+def _less(w: Emitter, x: str, y: str) -> str:
+    if w.opset < 9:
+        # Less takes integers since opset 9.
+        return w.op("Less", w.cast(x, ElemType.DOUBLE), w.cast(y, ElemType.DOUBLE))
+    return w.op("Less", x, y)
+
+
+def _shift_power(w: Emitter, count: str) -> str:
+    """2 to the power of a shift count, int64; counts are taken modulo 32."""
+    w.need(11, "shifts of integers")
+    k = w.op("Mod", w.cast(count, ElemType.INT64), w.const(np.int64(32)))
+    table = w.const(np.left_shift(np.ones(32, np.int64), np.arange(32)))
+    return w.op("Gather", table, k, axis=0)
+
+
+def _shl(w: Emitter, x: str, y: str) -> str:
+    return w.cast(w.op("Mul", w.cast(x, ElemType.INT64), _shift_power(w, y)), ElemType.INT32)
+
+
+def _shr(w: Emitter, x: str, y: str) -> str:
+    return w.cast(_floor_div(w, w.cast(x, ElemType.INT64), _shift_power(w, y)), ElemType.INT32)
+
+
+def _abs(w: Emitter, x: str) -> str:
+    return w.op("Abs", x)
+
+
+def _max(w: Emitter, x: str, y: str) -> str:
+    return w.where(_less(w, x, y), y, x) if w.opset < 12 else w.op("Max", x, y)
+
+
+def _min(w: Emitter, x: str, y: str) -> str:
+    return w.where(_less(w, y, x), y, x) if w.opset < 12 else w.op("Min", x, y)
+
+
+def _select(condition: Callable[[Emitter, str, str], str]) -> Callable[..., str]:
+    def apply(w: Emitter, x: str, y: str, z: str) -> str:
+        return w.where(condition(w, x, y), z, _zero(w))
+
+    return apply
+
+
+_INTEGER: dict[M, Callable[..., str]] = {
+    M.RELU: lambda w, x: _max(w, x, _zero(w)),
+    M.ABS: _abs,
+    M.NEGATE: lambda w, x: w.op("Neg", x),
+    M.RELU6: lambda w, x: _min(w, _max(w, x, _zero(w)), w.const(np.int32(6))),
+    M.SQUARE: lambda w, x: w.op("Mul", x, x),
+    M.SIGN: lambda w, x: w.op("Sign", x),
+    M.ABS_GRAD: lambda w, x, y: w.where(_positive(w, x), y, w.op("Neg", y)),
+    M.ADD: lambda w, x, y: w.op("Add", x, y),
+    M.SUB: lambda w, x, y: w.op("Sub", x, y),
+    M.MUL: lambda w, x, y: w.op("Mul", x, y),
+    M.FLOOR_DIV: _floor_div_wide,
+    M.MAX: _max,
+    M.MIN: _min,
+    M.MOD: lambda w, x, y: w.op("Mod", x, y),
+    M.SIGMOID_GRAD: lambda w, x, y: w.op("Mul", w.op("Mul", x, w.op("Sub", w.const(np.int32(1)), x)), y),
+    M.TANH_GRAD: lambda w, x, y: w.op("Mul", w.op("Sub", w.const(np.int32(1)), w.op("Mul", x, x)), y),
+    M.SWITCH_GT0: lambda w, x, y: w.where(_positive(w, x), y, _zero(w)),
+    M.LT: _compared(_less),
+    M.LEQ: _compared(_leq_ints),
+    M.EQ: _compared(lambda w, x, y: w.equal(x, y, real=False)),
+    M.FUSE_ADD_RELU: lambda w, x, y: _max(w, w.op("Add", x, y), _zero(w)),
+    M.SHL: _shl,
+    M.SHR: _shr,
+    M.PRELU: lambda w, x, y: w.where(_positive(w, x), x, w.op("Mul", x, y)),
+    M.COND_LEQ_MOV: _select(_leq_ints),
+    M.COND_LT_MOV: _select(_less),
+    M.CLIP: lambda w, x, y, z: w.where(_leq_ints(w, x, y), y, w.where(_leq_ints(w, x, z), x, z)),
+    M.FUSE_MUL_ADD3: lambda w, x, y, z: w.op("Add", w.op("Mul", x, y), z),
+    M.FUSE_MUL_ADD4: lambda w, x, y, z, u: w.op("Add", w.op("Mul", x, y), w.op("Mul", z, u)),
+    M.RMULH: lambda w, x, y: "",
+}
+
+
+def multiply_high(w: Writer, dtype: DType, a: str, b: str) -> str:
+    """High half of the doubled product of int64 values of a narrower type, rounded; int64.
+
+    The one product that overflows saturates.
+    """
+    info = np.iinfo(dtype.np)
+    digits = info.bits - (info.min < 0)
+    total = w.op("Add", w.op("Mul", a, b), w.const(np.int64(1 << (digits - 1))))
+    high = _floor_div(w, total, w.const(np.int64(1 << digits)))
+    low = w.const(np.int64(info.min))
+    both = w.op("And", w.op("Equal", a, low), w.op("Equal", b, low))
+    return w.where(both, w.const(np.int64(info.max)), high)
+
+
+def round_shift(w: Writer, x: str, shift: str, target: DType) -> str:
+    """``x / 2^shift`` rounded half away from zero, saturated; `x` and the result are int64."""
+    power = _shift_power(w, shift)
+    zero = w.const(np.int64(0))
+    quotient = _floor_div(w, x, power)
+    rest = w.op("Sub", x, w.op("Mul", quotient, power))
+    half = _floor_div(w, w.op("Sub", power, w.const(np.int64(1))), w.const(np.int64(2)))
+    threshold = w.op("Add", half, w.cast(w.op("Less", x, zero), ElemType.INT64))
+    result = w.op("Add", quotient, w.cast(w.op("Less", threshold, rest), ElemType.INT64))
+    info = np.iinfo(target.np)
+    low, high = w.const(np.int64(info.min)), w.const(np.int64(info.max))
+    w.need(12, "saturating integers")
+    return w.op("Min", w.op("Max", result, low), high)
+
+
+# Powers
+
+
+@translation("PowC")
+def pow_c(w: Writer, opr: Opr) -> str:
+    """Pow with a constant: whole powers keep the sign of odd ones, others but roots are those of ``abs(x)``."""
+    (x,) = opr.inputs
+    dtype = w.dtype(x)
+    out = _power(w, w.float(x), float(np.float32(opr.get(PowC).exp)))
+    return w.stored(out, dtype)
+
+
+def _power(w: Writer, x: str, exponent: float) -> str:
+    whole = round(exponent) if np.isfinite(exponent) else 0
+    near = abs(exponent - whole) < float(np.finfo(np.float32).eps)
+    if near and whole == 1:
+        return w.op("Identity", x)
+    if near and -4 <= whole < 0:
+        return _power(w, w.op("Div", w.f32(1), x), float(-whole))
+    if near and 0 < whole <= 4:
+        square = w.op("Mul", x, x)
+        return square if whole == 2 else w.op("Mul", square, x if whole == 3 else square)
+    if near and whole % 2:
+        return w.op("Mul", w.op("Sign", x), w.op("Pow", w.op("Abs", x), w.f32(whole)))
+    if abs(exponent - 0.5) < 1e-7:
+        return w.op("Sqrt", x)
+    if abs(exponent + 0.5) < 1e-7:
+        return w.op("Sqrt", w.op("Div", w.f32(1), x))
+    third = abs(abs(exponent) - 1 / 3) < 1e-7
+    base = w.op("Div", w.f32(1), x) if third and exponent < 0 else x
+    out = w.op("Pow", w.op("Abs", base), w.f32(abs(exponent) if third else exponent))
+    return w.op("Mul", w.op("Sign", base), out) if third else out
+
+
+def same_dtype(w: Writer, variables: list[Var], dtype: DType) -> list[str]:
+    """Values converted to one dtype."""
+    return [convert(w, w.name(v), w.dtype(v), dtype) for v in variables]

@@ -1,0 +1,100 @@
+"""ElemwiseMultiType and AffineInt: quantized modes, comparisons to Bool, and fixed-point arithmetic."""
+
+from __future__ import annotations
+
+from ...dtypes import DType
+from ...graph import Opr
+from ...ops.elemwise.modes import promote
+from ...params import ElemwiseMode, ElemwiseMultiType
+from ...params import ElemwiseMultiTypeMode as M
+from ..encode import ElemType
+from .elemwise import convert, multiply_high, round_shift
+from .elemwise_float import compose, stepwise_h_swish
+from .emitter import Refused
+from .writer import Writer, elem_of, translation
+
+__all__: list[str] = []
+
+_BOOL = (M.EQ, M.NEQ, M.LT, M.LEQ, M.ISNAN, M.ISINF)
+_MUL_ADD = (
+    M.FUSE_MUL_ADD3_INT16x32x32x32,
+    M.FUSE_MUL_ADD3_INT16xF32xF32xF32,
+    M.FUSE_MUL_ADD3_UINT8xF32xF32xF32,
+)
+
+
+@translation("AffineInt")
+def affine_int(w: Writer, opr: Opr) -> str:
+    """``x * k + b`` rounded to int8."""
+    return _affine(w, opr)
+
+
+@translation("ElemwiseMultiType")
+def elemwise_multi_type(w: Writer, opr: Opr) -> str:
+    """DequantizeLinear, the mode on real numbers, QuantizeLinear; or a composition in integers."""
+    mode = opr.get(ElemwiseMultiType).mode
+    target = w.dtype(opr.outputs[0])
+    if mode.name.startswith("Q"):
+        args = [w.real(v) for v in opr.inputs]
+        if mode is M.QH_SWISH:
+            return w.quantize(stepwise_h_swish(w, *args), target)
+        if mode is M.QFUSE_ADD_H_SWISH:
+            return w.quantize(stepwise_h_swish(w, w.op("Add", *args)), target)
+        return w.quantize(compose(w, ElemwiseMode[mode.name[1:]], *args), target)
+    if mode in _BOOL:
+        return _compare(w, opr, mode)
+    if mode in _MUL_ADD or mode is M.MUL_INT16xF32xF32:
+        elem = elem_of(target)
+        x, k, *b = (w.cast(w.name(v), elem) if w.dtype(v) != target else w.name(v) for v in opr.inputs)
+        out = w.op("Mul", x, k)
+        return w.op("Add", out, b[0]) if b else out
+    if mode is M.FUSE_MUL_ADD3_IXxF32xF32xI8:
+        return _affine(w, opr)
+    wide = [w.cast(w.name(v), ElemType.INT64) for v in opr.inputs]
+    if mode in (M.ROUND_SHR_SATURATE_IXxI8xI8, M.ROUND_SHR_SATURATE_IXxI8xI16):
+        return w.cast(round_shift(w, wide[0], w.name(opr.inputs[1]), target), elem_of(target))
+    return _fixed_point(w, opr, wide, target)
+
+
+def _affine(w: Writer, opr: Opr) -> str:
+    w.need(11, "rounding halves to even")
+    x, k, b = (w.cast(w.name(v), ElemType.FLOAT) for v in opr.inputs)
+    real = w.op("Round", w.op("Add", w.op("Mul", x, k), b))
+    return w.cast(w.clip(real, -128, 127), ElemType.INT8)
+
+
+def _compare(w: Writer, opr: Opr, mode: M) -> str:
+    types = [w.dtype(v) for v in opr.inputs]
+    if mode in (M.ISNAN, M.ISINF):
+        x = w.float(opr.inputs[0])
+        return w.op("IsNaN" if mode is M.ISNAN else "IsInf", x)
+    common = promote(types)
+    a, b = (convert(w, w.name(v), t, common) for v, t in zip(opr.inputs, types, strict=True))
+    if common.name == "Bool":
+        if mode in (M.EQ, M.NEQ):
+            differ = w.op("Xor", a, b)
+            return differ if mode is M.NEQ else w.op("Not", differ)
+        return w.op("And", w.op("Not", a), b) if mode is M.LT else w.op("Or", w.op("Not", a), b)
+    through = ElemType.FLOAT if common.is_float else ElemType.INT32
+    if elem_of(common) is not through:
+        a, b = w.cast(a, through), w.cast(b, through)
+    if mode is M.LT:
+        return w.op("Less", a, b)
+    if mode is M.LEQ:
+        return w.leq(a, b)
+    same = w.equal(a, b, common.is_float)
+    return same if mode is M.EQ else w.op("Not", same)
+
+
+def _fixed_point(w: Writer, opr: Opr, wide: list[str], target: DType) -> str:
+    """Sum, high half of a product, rounding shift and clamp; `wide` are the inputs as int64."""
+    x, b, multiplier, _, low, high = wide
+    dtype = w.dtype(opr.inputs[0])
+    if dtype.name not in ("Int16", "Int32"):
+        raise Refused(f"fixed-point arithmetic of {dtype.name}")
+    elem = elem_of(dtype)
+    total = w.cast(w.cast(w.op("Add", x, b), elem), ElemType.INT64)
+    scaled = w.cast(w.cast(multiply_high(w, dtype, total, multiplier), elem), ElemType.INT64)
+    out = round_shift(w, scaled, w.name(opr.inputs[3]), target)
+    return w.cast(w.op("Max", w.op("Min", out, high), low), elem_of(target))
+

@@ -1,0 +1,377 @@
+"""Growing an ONNX graph node by node: names, constants, and forms of operators that depend on the opset.
+
+Values go by their names. What changed its form between opsets (axes that became inputs, bounds that were attributes)
+is written here once; the families of operators call these methods and know nothing of opsets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from ...dtypes import Array
+from ...graph import Opr
+from ..encode import Attribute, ElemType, GraphMessage, NodeMessage, TensorMessage, ValueMessage
+
+__all__ = ["Dim", "Emitter", "Refused"]
+
+Dim = int | str
+"""A size: a number, or the name of an int64 value of shape [1]."""
+
+SINCE: dict[str, int] = {
+    **dict.fromkeys(("Sinh", "Cosh", "Asinh", "Acosh", "Atanh", "Erf", "Sign", "IsNaN", "Where"), 9),
+    **dict.fromkeys(("ConstantOfShape", "OneHot", "EyeLike", "Compress", "NonZero"), 9),
+    **dict.fromkeys(("Mod", "IsInf", "QuantizeLinear", "DequantizeLinear", "ConvInteger"), 10),
+    **dict.fromkeys(("MatMulInteger", "NonMaxSuppression"), 10),
+    **dict.fromkeys(("CumSum", "GatherND", "ScatterND", "GatherElements", "ScatterElements"), 11),
+    **dict.fromkeys(("Range", "BitShift", "Round", "Resize"), 11),
+    **dict.fromkeys(("Einsum", "GreaterOrEqual", "LessOrEqual"), 12),
+    **dict.fromkeys(("HardSwish", "Trilu"), 14),
+    **dict.fromkeys(("GridSample", "RoiAlign"), 16),
+    **dict.fromkeys(("LayerNormalization",), 17),
+    **dict.fromkeys(("Col2Im", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "BitwiseNot"), 18),
+    **dict.fromkeys(("DeformConv",), 19),
+}
+"""The first opset (from 7 on) in which an operator is written as loadrun writes it."""
+_AXES_INPUT = {"ReduceSum": 13}
+_SMALL = 256
+END = 2**63 - 1
+"""What Slice takes for "to the end"."""
+
+
+class Refused(Exception):
+    """An operator that cannot be written; the message says why.
+
+    Attributes:
+        opset: the opset that could write it, 0 if none could.
+        opr: the operator that the message is about.
+    """
+
+    def __init__(self, reason: str, opset: int = 0) -> None:
+        super().__init__(reason)
+        self.opset = opset
+        self.opr: Opr | None = None
+
+
+class Emitter:
+    """An ONNX graph that grows.
+
+    Args:
+        opset: version of ONNX's own operators.
+
+    >>> e = Emitter(18)
+    >>> e.op("Add", "x", e.const(np.float32(1)))
+    'Add_1'
+    >>> [(n.op_type, n.inputs) for n in e.nodes]
+    [('Add', ['x', 'const_0'])]
+    """
+
+    def __init__(self, opset: int) -> None:
+        self.opset = opset
+        self.nodes: list[NodeMessage] = []
+        self.initializers: dict[str, TensorMessage] = {}
+        self.taken: set[str] = set()
+        self.doc = ""
+        self._constants: dict[object, str] = {}
+        self._count = 0
+        self._cast: dict[tuple[str, ElemType], str] = {}
+
+    # Names
+
+    def fresh(self, base: str) -> str:
+        """A name that no value has yet."""
+        while True:
+            name = f"{base}_{self._count}"
+            self._count += 1
+            if name not in self.taken:
+                self.taken.add(name)
+                return name
+
+    def claim(self, name: str) -> str:
+        """That name if no value has it yet, else a similar one."""
+        found, n = name, 2
+        while found in self.taken:
+            found, n = f"{name}#{n}", n + 1
+        self.taken.add(found)
+        return found
+
+    # Nodes and constants
+
+    def need(self, opset: int, what: str) -> None:
+        """Refuse what the opset does not have.
+
+        Raises:
+            Refused: the opset is older.
+        """
+        if self.opset < opset:
+            raise Refused(f"{what} needs opset {opset}, asked for is {self.opset}", opset)
+
+    def ops(
+        self, kind: str, *inputs: str, out: int | Sequence[str] = 1, domain: str = "", **attributes: Attribute
+    ) -> list[str]:
+        """Append a node; the names of its outputs."""
+        if not domain:
+            self.need(SINCE.get(kind, 7), f"ONNX's {kind}")
+        outputs = [self.fresh(kind) for _ in range(out)] if isinstance(out, int) else list(out)
+        given = list(inputs)
+        while given and not given[-1]:
+            given.pop()
+        self.nodes.append(NodeMessage(kind, given, outputs, attributes, "", domain, self.doc))
+        return outputs
+
+    def op(self, kind: str, *inputs: str, **attributes: Attribute) -> str:
+        """Append a node of one output; its name."""
+        return self.ops(kind, *inputs, **attributes)[0]
+
+    def const(self, value: Array | np.generic | float, name: str = "") -> str:
+        """A constant; small ones of equal value are stored once."""
+        array = np.asarray(value)
+        key = (array.dtype.str, array.shape, array.tobytes()) if array.nbytes <= _SMALL and not name else None
+        if key is not None and key in self._constants:
+            return self._constants[key]
+        made = self.claim(name) if name else self.fresh("const")
+        self.initializers[made] = TensorMessage.of(made, array)
+        if key is not None:
+            self._constants[key] = made
+        return made
+
+    def f32(self, *values: float) -> str:
+        """A float32 constant: a scalar for one number, else a vector."""
+        return self.const(np.array(values[0] if len(values) == 1 else values, np.float32))
+
+    def ints(self, *values: int) -> str:
+        """An int64 vector."""
+        return self.const(np.array(values, np.int64))
+
+    def is_const(self, name: str) -> bool:
+        """Whether a value is an initializer."""
+        return name in self.initializers
+
+    # Sizes
+
+    def vector(self, dims: Sequence[Dim]) -> str:
+        """An int64 vector of sizes."""
+        if all(isinstance(d, int) for d in dims):
+            return self.ints(*(int(d) for d in dims))
+        parts: list[str] = []
+        run: list[int] = []
+        for d in dims:
+            if isinstance(d, int):
+                run.append(d)
+                continue
+            if run:
+                parts.append(self.ints(*run))
+                run = []
+            parts.append(d)
+        if run:
+            parts.append(self.ints(*run))
+        return parts[0] if len(parts) == 1 else self.op("Concat", *parts, axis=0)
+
+    def dim_of(self, x: str, axis: int) -> str:
+        """One size of a value, as an int64 vector of one number."""
+        return self.op("Gather", self.op("Shape", x), self.ints(axis), axis=0)
+
+    def arith(self, kind: str, a: Dim, b: Dim) -> Dim:
+        """Add, Sub, Mul or Div of two sizes."""
+        if isinstance(a, int) and isinstance(b, int):
+            return {"Add": a + b, "Sub": a - b, "Mul": a * b, "Div": a // b if b else 0}[kind]
+        if kind == "Mul" and 1 in (a, b):
+            return b if a == 1 else a
+        if kind in ("Add", "Sub") and b == 0:
+            return a
+        return self.op(kind, *(self.ints(d) if isinstance(d, int) else d for d in (a, b)))
+
+    def product(self, dims: Sequence[Dim]) -> Dim:
+        """The product of sizes."""
+        total: Dim = 1
+        for d in dims:
+            total = self.arith("Mul", total, d)
+        return total
+
+    def scalar(self, dim: Dim) -> str:
+        """A size as an int64 value of rank 0."""
+        if isinstance(dim, int):
+            return self.const(np.int64(dim))
+        return self.squeeze(dim, [0])
+
+    # Forms that depend on the opset
+
+    def cast(self, x: str, to: ElemType) -> str:
+        """A value in another type."""
+        key = (x, to)
+        if key not in self._cast:
+            self._cast[key] = self.op("Cast", x, to=int(to))
+        return self._cast[key]
+
+    def reshape(self, x: str, dims: Sequence[Dim]) -> str:
+        """A value in another shape; one size may be -1."""
+        if any(d == 0 for d in dims):
+            self.need(14, "Reshape to a size of 0")
+            return self.op("Reshape", x, self.vector(dims), allowzero=1)
+        return self.op("Reshape", x, self.vector(dims))
+
+    def transpose(self, x: str, perm: Sequence[int]) -> str:
+        """A value with its axes in another order."""
+        return x if list(perm) == sorted(perm) else self.op("Transpose", x, perm=list(perm))
+
+    def _axes(self, kind: str, x: str, axes: Sequence[int], since: int, **attributes: Attribute) -> str:
+        if self.opset >= since:
+            return self.op(kind, x, self.ints(*axes), **attributes)
+        return self.op(kind, x, axes=list(axes), **attributes)
+
+    def squeeze(self, x: str, axes: Sequence[int]) -> str:
+        """Without axes of size 1."""
+        return self._axes("Squeeze", x, axes, 13) if axes else x
+
+    def unsqueeze(self, x: str, axes: Sequence[int]) -> str:
+        """With new axes of size 1, counted in the result."""
+        return self._axes("Unsqueeze", x, axes, 13) if axes else x
+
+    def reduce(self, kind: str, x: str, axes: Sequence[int], keepdims: int = 1) -> str:
+        """A reduction over axes."""
+        if self.opset < 11:
+            # Negative axes came with opset 11.
+            assert all(a >= 0 for a in axes)
+        return self._axes(kind, x, axes, _AXES_INPUT.get(kind, 18), keepdims=keepdims)
+
+    def slice(
+        self,
+        x: str,
+        starts: Sequence[Dim],
+        ends: Sequence[Dim],
+        axes: Sequence[int],
+        steps: Sequence[Dim] | None = None,
+    ) -> str:
+        """A slice along axes; `steps` default to 1."""
+        fixed = all(isinstance(d, int) for d in (*starts, *ends))
+        if self.opset < 10 and fixed and (steps is None or all(s == 1 for s in steps)):
+            return self.op("Slice", x, starts=[*starts], ends=[*ends], axes=list(axes))  # type: ignore[list-item]
+        self.need(10, "Slice with computed bounds or steps")
+        given = [x, self.vector(starts), self.vector(ends), self.ints(*axes)]
+        if steps is not None and any(s != 1 for s in steps):
+            given.append(self.vector(steps))
+        return self.op("Slice", *given)
+
+    def pad(self, x: str, pads: Sequence[Dim], mode: str = "constant", value: str = "") -> str:
+        """Elements before (first half of `pads`) and behind every axis; `value` names a constant scalar."""
+        if all(p == 0 for p in pads):
+            return x
+        if self.opset < 11:
+            if not all(isinstance(p, int) for p in pads):
+                self.need(11, "Pad with computed sizes")
+            number = 0.0
+            if value:
+                stored = self.initializers[value].value
+                assert stored is not None
+                number = float(stored.reshape(-1)[0])
+            return self.op("Pad", x, pads=[*pads], mode=mode, value=number)  # type: ignore[list-item]
+        return self.op("Pad", x, self.vector(pads), value, mode=mode)
+
+    def split(self, x: str, sizes: Sequence[Dim], axis: int) -> list[str]:
+        """Cut a value along an axis."""
+        if len(sizes) == 1:
+            return [x]
+        if self.opset >= 13:
+            return self.ops("Split", x, self.vector(sizes), out=len(sizes), axis=axis)
+        if not all(isinstance(n, int) for n in sizes):
+            self.need(13, "Split at computed sizes")
+        return self.ops("Split", x, out=len(sizes), axis=axis, split=[*sizes])  # type: ignore[list-item]
+
+    def clip(self, x: str, low: float | None, high: float | None) -> str:
+        """A float value held between bounds."""
+        if self.opset >= 11:
+            bounds = ["" if v is None else self.f32(v) for v in (low, high)]
+            return self.op("Clip", x, *bounds)
+        given = {k: float(v) for k, v in (("min", low), ("max", high)) if v is not None}
+        return self.op("Clip", x, **given)
+
+    def leq(self, a: str, b: str) -> str:
+        """``a <= b`` as Bool; false where one is NaN."""
+        if self.opset >= 12:
+            return self.op("LessOrEqual", a, b)
+        return self.op("Or", self.op("Less", a, b), self.equal(a, b))
+
+    def equal(self, a: str, b: str, real: bool = True) -> str:
+        """``a == b`` as Bool."""
+        if self.opset < 11 and real:
+            return self.op("Not", self.op("Or", self.op("Less", a, b), self.op("Less", b, a)))
+        return self.op("Equal", a, b)
+
+    def where(self, mask: str, a: str, b: str) -> str:
+        """`a` where the mask is true, else `b`."""
+        return self.op("Where", mask, a, b)
+
+    def expand(self, x: str, shape: str) -> str:
+        """A value repeated to a shape (int64 vector) with which it broadcasts."""
+        self.need(8, "ONNX's Expand")
+        return self.op("Expand", x, shape)
+
+    def range(self, n: Dim) -> str:
+        """The int64 vector 0, 1 ... n - 1."""
+        if isinstance(n, int):
+            return self.const(np.arange(n, dtype=np.int64))
+        return self.op("Range", self.const(np.int64(0)), self.squeeze(n, [0]), self.const(np.int64(1)))
+
+    def softmax(self, x: str, axis: int, rank: int) -> str:
+        """Softmax along one axis."""
+        if self.opset >= 13 or axis % rank == rank - 1:
+            return self.op("Softmax", x, axis=axis if self.opset >= 13 else rank - 1)
+        order = [i for i in range(rank) if i != axis % rank] + [axis % rank]
+        back = [order.index(i) for i in range(rank)]
+        return self.transpose(self.op("Softmax", self.transpose(x, order), axis=rank - 1), back)
+
+    def topk(self, x: str, k: Dim, axis: int, largest: int = 1) -> tuple[str, str]:
+        """The values and int64 indices of the largest or smallest elements, in order."""
+        if self.opset >= 11:
+            values, at = self.ops("TopK", x, self.vector([k]), out=2, axis=axis, largest=largest, sorted=1)
+            return values, at
+        if not largest:
+            self.need(11, "TopK of the smallest elements")
+        if self.opset == 10:
+            values, at = self.ops("TopK", x, self.vector([k]), out=2, axis=axis)
+        else:
+            if not isinstance(k, int):
+                self.need(10, "TopK of a computed number of elements")
+            values, at = self.ops("TopK", x, out=2, axis=axis, k=int(k))
+        return values, at
+
+    def round_away(self, x: str) -> str:
+        """Whole numbers, halves away from zero: ONNX's own Round takes halves to even."""
+        # The float32 below one half, so that 0.49999997 is no half.
+        half = self.f32(float(np.nextafter(np.float32(0.5), np.float32(0))))
+        return self.op("Mul", self.op("Sign", x), self.op("Floor", self.op("Add", self.op("Abs", x), half)))
+
+    # The whole
+
+    def graph(
+        self, name: str, inputs: list[ValueMessage], outputs: list[ValueMessage], outer: Mapping[str, int] = {}
+    ) -> GraphMessage:
+        """The graph, without what no output depends on."""
+        wanted = {v.name for v in outputs} | set(outer)
+        kept: list[NodeMessage] = []
+        for node in reversed(self.nodes):
+            if not wanted.isdisjoint(node.outputs):
+                kept.append(node)
+                wanted.update(node.inputs)
+                for attribute in node.attributes.values():
+                    if isinstance(attribute, GraphMessage):
+                        wanted.update(free_names(attribute))
+        kept.reverse()
+        for i, node in enumerate(kept):
+            node.name = f"{node.op_type}_{i}"
+        stored = [t for n, t in self.initializers.items() if n in wanted]
+        return GraphMessage(name, kept, stored, inputs, outputs)
+
+
+def free_names(graph: GraphMessage) -> set[str]:
+    """Names that a subgraph takes from outside."""
+    found = {v.name for v in graph.outputs}
+    own = {v.name for v in graph.inputs} | {t.name for t in graph.initializers}
+    for node in graph.nodes:
+        found.update(node.inputs)
+        own.update(node.outputs)
+        for attribute in node.attributes.values():
+            if isinstance(attribute, GraphMessage):
+                found.update(free_names(attribute))
+    return found - own

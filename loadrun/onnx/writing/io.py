@@ -1,0 +1,35 @@
+"""Operators that only pass values on."""
+
+from __future__ import annotations
+
+from ...errors import EngineError
+from ...graph import Opr
+from .writer import Writer, translation
+
+__all__: list[str] = []
+
+
+@translation("Copy", "Identity", "MarkDynamicVar", "MarkNoBroadcastElemwise", "PersistentOutputStorage", "Sleep")
+def same(w: Writer, opr: Opr) -> str:
+    """The input itself."""
+    return w.name(opr.inputs[0])
+
+
+@translation("VirtualDep")
+def virtual_dep(w: Writer, opr: Opr) -> str:
+    """The first input: the others only had to be computed."""
+    return w.name(opr.inputs[0])
+
+
+@translation(
+    "ImmutableTensor",
+    "SharedDeviceTensor",
+    "VolatileSharedDeviceTensor",
+    "SharedDeviceTensorWithFormat",
+    "MultipleDeviceTensorHolder",
+    "MultipleDeviceTensorWithFormatHolder",
+    "Host2DeviceCopy",
+)
+def stored(w: Writer, opr: Opr) -> str:
+    """Initializers and graph inputs, which are made when they are first read."""
+    raise EngineError(f"{opr.type} is not written as a node")

@@ -1,0 +1,43 @@
+"""Memory layouts of images: to and from plain (batch, channel, height, width) by Transpose and Reshape."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...graph import Var
+from ...ops.conv.layout import Packing
+from .emitter import Dim, Emitter
+from .writer import Writer
+
+__all__ = ["plain_dims", "to_packed", "to_plain"]
+
+
+def _split(packing: Packing) -> bool:
+    """Whether the layout holds channels in two axes."""
+    return len(packing.order) > len(packing.plain)
+
+
+def plain_dims(e: Emitter, dims: Sequence[Dim], packing: Packing) -> list[Dim]:
+    """Sizes of a packed value as those of the plain one."""
+    moved = [dims[a] for a in packing.order]
+    if not _split(packing):
+        return moved
+    return [moved[0], e.arith("Mul", moved[1], moved[2]), *moved[3:]]
+
+
+def to_plain(w: Writer, x: str, var: Var, packing: Packing) -> str:
+    """A packed value as a plain one.
+
+    Args:
+        x: the value, of the shape of `var`.
+    """
+    out = w.transpose(x, packing.order)
+    return w.reshape(out, plain_dims(w, w.dims(var), packing)) if _split(packing) else out
+
+
+def to_packed(e: Emitter, x: str, dims: Sequence[Dim], packing: Packing) -> str:
+    """A plain value of those sizes in a packed layout."""
+    if _split(packing):
+        pack = packing.shape[packing.order[2]]
+        x = e.reshape(x, [dims[0], e.arith("Div", dims[1], pack), pack, *dims[2:]])
+    return e.transpose(x, [packing.order.index(a) for a in range(len(packing.order))])

@@ -1,0 +1,111 @@
+"""Matrix products."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...dtypes import DType
+from ...graph import Opr, Var
+from ...ops.shape import axis_of
+from ...params import Cross, MatrixMul
+from ...params import MatrixMulFormat as Format
+from ..encode import ElemType
+from .emitter import Refused
+from .writer import Writer, elem_of, translation
+
+__all__: list[str] = []
+
+
+@translation("MatrixMulV2", "BatchedMatrixMulV2")
+def matrix_mul(w: Writer, opr: Opr) -> str:
+    """MatMul; of 8-bit integers MatMulInteger."""
+    p = opr.get(MatrixMul)
+    a, b = opr.inputs
+    if p.format != Format.DEFAULT:
+        return _packed(w, opr, p)
+    target = w.dtype(opr.outputs[0])
+    return _product(w, _turned(w, a, p.transposeA), _turned(w, b, p.transposeB), w.dtype(a), w.dtype(b), target)
+
+
+def _turned(w: Writer, var: Var, turn: bool) -> str:
+    rank = w.rank(var)
+    if not turn:
+        return w.name(var)
+    value = w.value(var)
+    if value is not None:
+        return w.derived(var, "transposed", np.ascontiguousarray(value.swapaxes(-1, -2)))
+    return w.transpose(w.name(var), [*range(rank - 2), rank - 1, rank - 2])
+
+
+def _product(w: Writer, x: str, y: str, a: DType, b: DType, target: DType) -> str:
+    if a.is_float:
+        if a.name == "Float16":
+            return w.op("MatMul", x, y)
+        return w.stored(w.op("MatMul", x, y), target)
+    if a.name == "Int16" or w.opset < 10:
+        return w.cast(w.op("MatMul", *(_whole(w, v, t) for v, t in ((x, a), (y, b)))), elem_of(target))
+    x, first = w.unsigned(x, a)
+    y, second = w.unsigned(y, b)
+    out = w.op("MatMulInteger", x, y, first, second)
+    return out if target.np == np.int32 else w.cast(out, elem_of(target))
+
+
+def _whole(w: Writer, x: str, dtype: DType) -> str:
+    """Stored integers without their zero point, int32."""
+    out = w.cast(x, ElemType.INT32)
+    return w.op("Sub", out, w.const(np.int32(dtype.zero_point))) if dtype.zero_point else out
+
+
+def _packed(w: Writer, opr: Opr, p: MatrixMul) -> str:
+    """A product of packed matrices: unpacked, multiplied, packed again."""
+    a, b = opr.inputs
+    types = w.dtype(a), w.dtype(b), w.dtype(opr.outputs[0])
+    x, y = w.name(a), w.name(b)
+    if p.format == Format.N32K4_DOT:
+        n, k = w.fixed(b)[:2]
+        return _product(w, x, w.reshape(w.transpose(y, [1, 3, 0, 2]), [k * 4, n * 32]), *types)
+    if p.transposeA:
+        x = w.transpose(x, [1, 0, 2, 3])
+    if p.transposeB:
+        y = w.transpose(y, [1, 0, 2])
+    shape_a, shape_b = w.fixed(a), w.fixed(b)
+    pack = shape_a[2]
+    m, k = (shape_a[1], shape_a[0]) if p.transposeA else shape_a[:2]
+    n = shape_b[0] if p.transposeB else shape_b[1]
+    x = w.transpose(x, [0, 2, 1, 3] if p.format == Format.MK4_DOT else [0, 3, 1, 2])
+    x = w.reshape(x, [m * pack, k * pack])
+    y = w.reshape(w.transpose(y, [0, 2, 1]), [k * pack, n])
+    out = _product(w, x, y, *types)
+    return w.transpose(w.reshape(out, [m, pack, n]), [0, 2, 1])
+
+
+@translation("Dot")
+def dot(w: Writer, opr: Opr) -> str:
+    """The sum of products."""
+    a, b = opr.inputs
+    dtype = w.dtype(a)
+    wide = ElemType.FLOAT if dtype.is_float else ElemType.INT32
+    x, y = (w.name(v) if elem_of(dtype) is wide else w.cast(w.name(v), wide) for v in (a, b))
+    out = w.reduce("ReduceSum", w.op("Mul", x, y), [0])
+    if dtype.is_float:
+        return w.stored(out, dtype)
+    return out if elem_of(dtype) is wide else w.cast(out, elem_of(dtype))
+
+
+@translation("Cross")
+def cross(w: Writer, opr: Opr) -> str:
+    """Products of the other two components, one difference for each."""
+    p, (a, b) = opr.get(Cross), opr.inputs
+    rank = w.rank(a)
+    axes = axis_of(p.axisa, rank), axis_of(p.axisb, rank), axis_of(p.axisc, rank)
+    if len(set(axes)) > 1:
+        raise Refused("components along different axes")
+    axis = axes[0]
+    if w.shape(a)[axis] != 3:
+        raise Refused("vectors of other than three components")
+    x = w.split(w.name(a), [1, 1, 1], axis)
+    y = w.split(w.name(b), [1, 1, 1], axis)
+    parts = [
+        w.op("Sub", w.op("Mul", x[i], y[j]), w.op("Mul", x[j], y[i])) for i, j in ((1, 2), (2, 0), (0, 1))
+    ]
+    return w.op("Concat", *parts, axis=axis)

@@ -1,0 +1,121 @@
+"""Pooling as MaxPool and AveragePool."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...dtypes import DType
+from ...graph import Opr
+from ...ops.conv.layout import Packing, input_packing
+from ...ops.pooling import pool_windows
+from ...params import AdaptivePooling, Format, Pooling, PoolingMode
+from ..encode import ElemType
+from .emitter import Dim, Refused
+from .layout import plain_dims, to_packed, to_plain
+from .writer import Writer, elem_of, translation
+
+__all__: list[str] = []
+
+
+@translation("PoolingV1")
+def pooling(w: Writer, opr: Opr) -> str:
+    """MaxPool or AveragePool."""
+    p = opr.get(Pooling)
+    attributes = {
+        "kernel_shape": [p.window_h, p.window_w],
+        "strides": [p.stride_h, p.stride_w],
+        "pads": [p.pad_h, p.pad_w, p.pad_h, p.pad_w],
+    }
+    for known in w.known:
+        shape = known.shapes.get(opr.inputs[0].id)
+        if shape is None:
+            raise Refused("pooling of data of unknown size")
+        if any(one.empty for one in pool_windows(p, shape)[1]):
+            raise Refused("a window that lies wholly in the padding")
+    return _pool(w, opr, p.mode, Format(p.format), attributes)
+
+
+@translation("AdaptivePoolingV1")
+def adaptive_pooling(w: Writer, opr: Opr) -> str:
+    """MaxPool or AveragePool of the windows that follow from the sizes, which must be fixed; or a global one."""
+    p = opr.get(AdaptivePooling)
+    x, want = opr.inputs
+    sizes = w.split_dims(want)
+    axes, windows = pool_windows(p, w.example(x), np.array([int(n) for n in _example(w, want)]))
+    changing = any(w.shape(x)[a] is None for a in axes)
+    if changing and all(n == 1 for n in sizes):
+        if Format(p.format) != Format.NCHW or not w.dtype(x).is_float:
+            raise Refused("adaptive pooling of packed or quantized data whose size changes")
+        return w.op("GlobalMaxPool" if p.mode == PoolingMode.MAX else "GlobalAveragePool", w.name(x))
+    if changing or any(isinstance(n, str) for n in sizes):
+        raise Refused("adaptive pooling needs fixed sizes: its windows follow from them")
+    attributes = {
+        "kernel_shape": [one.window for one in windows],
+        "strides": [one.stride for one in windows],
+        "pads": [0, 0, 0, 0],
+    }
+    mode = p.mode
+    return _pool(w, opr, mode, Format(p.format), attributes)
+
+
+def _example(w: Writer, want: object) -> list[int]:
+    found = w.known[0].values.get(want.id)  # type: ignore[attr-defined]
+    if found is None:
+        raise Refused("the output size of adaptive pooling is known only when the model runs")
+    return [int(n) for n in found.reshape(-1)]
+
+
+def _pool(w: Writer, opr: Opr, mode: PoolingMode, fmt: Format, attributes: dict[str, list[int]]) -> str:
+    x = opr.inputs[0]
+    dtype = w.dtype(x)
+    shape = w.example(x)
+    packing = input_packing(fmt, shape)
+    if mode == PoolingMode.MAX:
+        value = w.name(x)
+        small = dtype.name in ("Int8", "Uint8", "QuantizedS8", "Quantized8Asymm") and w.opset >= 12
+        if not small and not dtype.np.kind == "f":
+            value = w.cast(value, ElemType.FLOAT)
+        out = w.op("MaxPool", to_plain(w, value, x, packing), **attributes)
+        if not small and not dtype.np.kind == "f":
+            out = w.cast(out, ElemType.of(dtype.np))
+    else:
+        out = _average(w, opr, dtype, mode, packing, attributes)
+    return _packed(w, opr, out, packing)
+
+
+def _average(
+    w: Writer,
+    opr: Opr,
+    dtype: DType,
+    mode: PoolingMode,
+    packing: Packing,
+    attributes: dict[str, list[int]],
+) -> str:
+    x = opr.inputs[0]
+    include = int(mode == PoolingMode.AVERAGE)
+    if not dtype.is_quantized:
+        data = to_plain(w, w.float(x), x, packing)
+        out = w.op("AveragePool", data, count_include_pad=include, **attributes)
+        if dtype.name == "Int8":
+            # The plain average is cut toward zero, the other rounded.
+            return w.cast(w.cast(out if include else w.round_away(out), ElemType.INT32), ElemType.INT8)
+        return w.stored(out, dtype)
+    # Averages of integers are halves often: they are rounded before the scale blurs them.
+    whole = w.cast(w.name(x), ElemType.FLOAT)
+    if dtype.zero_point:
+        whole = w.op("Sub", whole, w.f32(dtype.zero_point))
+    out = w.op("AveragePool", to_plain(w, whole, x, packing), count_include_pad=include, **attributes)
+    out = w.round_away(out)
+    if dtype.zero_point:
+        out = w.op("Add", out, w.f32(dtype.zero_point))
+    return w.cast(out, elem_of(dtype))
+
+
+def _packed(w: Writer, opr: Opr, x: str, packing: Packing) -> str:
+    shape = w.shape(opr.outputs[0])
+    if len(packing.order) == len(packing.plain):
+        return w.transpose(x, [packing.order.index(a) for a in range(len(packing.order))])
+    dims: list[Dim] = [w.dim_of(x, 0) if n is None and i == 0 else -1 if n is None else n for i, n in enumerate(shape)]
+    if sum(d == -1 for d in dims) > 1:
+        raise Refused("packed data of which several sizes change")
+    return to_packed(w, x, plain_dims(w, dims, packing), packing)

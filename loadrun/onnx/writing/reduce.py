@@ -1,0 +1,137 @@
+"""Reductions and running sums."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...dtypes import DType
+from ...graph import Opr
+from ...ops.reduce import target_axes
+from ...ops.shape import axis_of
+from ...params import Cumsum, Reduce
+from ...params import ReduceDataType as Kind
+from ...params import ReduceMode as Mode
+from ..encode import ElemType
+from .emitter import Refused
+from .writer import Writer, elem_of, translation
+
+__all__: list[str] = []
+
+_KINDS = {
+    Mode.SUM: "ReduceSum",
+    Mode.SUM_SQR: "ReduceSumSquare",
+    Mode.PRODUCT: "ReduceProd",
+    Mode.MIN: "ReduceMin",
+    Mode.MAX: "ReduceMax",
+    Mode.MEAN: "ReduceMean",
+}
+
+
+def _axes(w: Writer, opr: Opr) -> tuple[list[int], int]:
+    """The axes that are reduced, and the rank of the result."""
+    p, rank = opr.get(Reduce), w.rank(opr.inputs[0])
+    if -7 <= p.axis < 7:
+        return [axis_of(p.axis, rank)], rank
+    found, ranks = set(), set()
+    for known in w.known:
+        shape, target = known.shapes.get(opr.inputs[0].id), known.values.get(opr.inputs[1].id)
+        if target is None:
+            raise Refused("the shape to reduce to is known only when the model runs")
+        want = tuple(int(n) for n in target.reshape(-1))
+        ranks.add(len(want))
+        if want == (1,):
+            found.add(tuple(range(rank)))
+        elif shape is None:
+            raise Refused("what is reduced is known only when the model runs")
+        else:
+            found.add(target_axes(shape, want))
+    if len(ranks) > 1:
+        raise Refused("the rank of the shape to reduce to changes")
+    # An axis of size 1 counts as reduced or not, which makes no difference to its value.
+    longest = sorted(max(found, key=len))
+    return longest, ranks.pop()
+
+
+@translation("ReduceV2")
+def reduce(w: Writer, opr: Opr) -> str:
+    """ReduceSum and its relatives; the axes of a target shape follow from the sizes."""
+    p, x = opr.get(Reduce), opr.inputs[0]
+    axes, rank = _axes(w, opr)
+    source, target = w.dtype(x), w.dtype(opr.outputs[0])
+    value = w.name(x)
+    if axes:
+        if 0 in w.shape(x) and p.mode == Mode.MEAN:
+            w.note(opr, "the mean of nothing is NaN in MegEngine")
+        value = _reduced(w, opr, value, source, target, axes)
+    else:
+        value = _unreduced(w, p.mode, value, source, target)
+    old = w.rank(x)
+    return w.squeeze(value, range(old - rank)) if rank < old else value
+
+
+def _unreduced(w: Writer, mode: Mode, x: str, source: DType, target: DType) -> str:
+    if mode == Mode.SUM_SQR:
+        x = w.op("Mul", x, x)
+    return x if elem_of(source) == elem_of(target) else w.cast(x, elem_of(target))
+
+
+def _reduced(w: Writer, opr: Opr, x: str, source: DType, target: DType, axes: list[int]) -> str:
+    p = opr.get(Reduce)
+    if source.is_quantized:
+        return _quantized(w, p, x, source, target, axes)
+    if source.is_float:
+        if source.np != np.float32:
+            x = w.cast(x, ElemType.FLOAT)
+        return w.stored(w.reduce(_KINDS[p.mode], x, axes), target)
+    if p.data_type != Kind.DEFAULT:
+        return w.stored(w.reduce(_KINDS[p.mode], w.cast(x, ElemType.FLOAT), axes), target)
+    return _integer(w, p, x, source, axes, w.fixed(opr.inputs[0], axes) if p.mode == Mode.MEAN else ())
+
+
+def _integer(w: Writer, p: Reduce, x: str, dtype: DType, axes: list[int], sizes: tuple[int, ...]) -> str:
+    elem = elem_of(dtype)
+    wide = w.cast(x, ElemType.INT32) if elem is not ElemType.INT32 else x
+    if p.mode in (Mode.PRODUCT, Mode.SUM_SQR):
+        # Runtimes compute these in floats; in int64 the low bits, which are those of the wrapped result, are right.
+        out = w.reduce(_KINDS[p.mode], w.cast(wide, ElemType.INT64), axes)
+        return w.cast(w.cast(out, ElemType.INT32), elem)
+    if p.mode != Mode.MEAN:
+        out = w.reduce(_KINDS[p.mode], wide, axes)
+        return out if elem is ElemType.INT32 else w.cast(out, elem)
+    if len(axes) > 1:
+        raise Refused("the mean of integers over several axes, which MegEngine truncates at each")
+    total = w.reduce("ReduceSum", wide, axes)
+    if elem is not ElemType.INT32:
+        total = w.cast(w.cast(total, elem), ElemType.INT32)
+    out = w.op("Div", total, w.const(np.int32(sizes[0])))
+    return out if elem is ElemType.INT32 else w.cast(out, elem)
+
+
+def _quantized(w: Writer, p: Reduce, x: str, source: DType, target: DType, axes: list[int]) -> str:
+    if p.mode in (Mode.MIN, Mode.MAX) and source == target:
+        return w.cast(w.reduce(_KINDS[p.mode], w.cast(x, ElemType.INT32), axes), elem_of(source))
+    if p.mode == Mode.SUM and target.name == "QuantizedS32":
+        whole = w.cast(x, ElemType.INT32)
+        if source.zero_point:
+            whole = w.op("Sub", whole, w.const(np.int32(source.zero_point)))
+        return w.reduce("ReduceSum", whole, axes)
+    if p.mode not in (Mode.SUM, Mode.MEAN):
+        raise Refused(f"Reduce {p.mode.name} of {source.name}")
+    if p.mode == Mode.MEAN and len(axes) > 1:
+        w.notes.setdefault("ReduceV2: quantized means over several axes are rounded once", "")
+    return w.stored(w.reduce(_KINDS[p.mode], w.dequantize(x, source), axes), target)
+
+
+@translation("CumsumV1")
+def cumsum(w: Writer, opr: Opr) -> str:
+    """CumSum."""
+    p, (x,) = opr.get(Cumsum), opr.inputs
+    dtype = w.dtype(x)
+    elem = elem_of(dtype)
+    axis = w.const(np.int64(axis_of(p.axis, w.rank(x))))
+    wide = ElemType.FLOAT if dtype.is_float else ElemType.INT32
+    value = w.name(x) if elem is wide else w.cast(w.name(x), wide)
+    out = w.op("CumSum", value, axis, exclusive=int(p.exclusive), reverse=int(p.reverse))
+    if dtype.is_float:
+        return w.stored(out, dtype)
+    return out if elem is wide else w.cast(out, elem)

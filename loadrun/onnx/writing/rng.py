@@ -1,0 +1,101 @@
+"""Random operators: the same distributions; numbers differ from run to run, as they do in MegEngine."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ... import params as P
+from ...graph import Opr, Var
+from ..encode import ElemType
+from .emitter import Refused
+from .writer import Writer, translation
+
+__all__: list[str] = []
+
+_TINY = float(np.finfo(np.float32).tiny)
+
+
+def _zeros(w: Writer, shape: Var) -> str:
+    return w.expand(w.f32(0), w.vector(w.split_dims(shape)))
+
+
+def _uniform_like(w: Writer, x: str) -> str:
+    """Numbers in (0, 1]: ONNX's lie in [0, 1)."""
+    return w.op("Sub", w.f32(1), w.op("RandomUniformLike", x, dtype=int(ElemType.FLOAT)))
+
+
+@translation("UniformRNGV1")
+def uniform(w: Writer, opr: Opr) -> str:
+    """RandomUniformLike."""
+    return w.stored(_uniform_like(w, _zeros(w, opr.inputs[0])), w.dtype(opr.outputs[0]))
+
+
+@translation("GaussianRNGV1")
+def gaussian(w: Writer, opr: Opr) -> str:
+    """RandomNormalLike."""
+    p = opr.get(P.GaussianRNG)
+    out = w.op(
+        "RandomNormalLike", _zeros(w, opr.inputs[0]), dtype=int(ElemType.FLOAT), mean=float(p.mean), scale=float(p.std)
+    )
+    return w.stored(out, w.dtype(opr.outputs[0]))
+
+
+@translation("ExponentialRNG")
+def exponential(w: Writer, opr: Opr) -> str:
+    """The negative logarithm of RandomUniformLike over the rate."""
+    rate = w.float(opr.inputs[0])
+    drawn = w.op("Neg", w.op("Log", _uniform_like(w, rate)))
+    return w.stored(w.op("Div", drawn, rate), w.dtype(opr.outputs[0]))
+
+
+def _order(w: Writer, n: str) -> str:
+    """The numbers below n (an int64 vector of one) in random order, int64."""
+    keys = w.op("RandomUniformLike", w.expand(w.f32(0), n), dtype=int(ElemType.FLOAT))
+    w.need(10, "a random order")
+    return w.ops("TopK", keys, n, out=2, axis=0)[1]
+
+
+@translation("PermutationRNG")
+def permutation(w: Writer, opr: Opr) -> str:
+    """The order of random keys by TopK."""
+    dims = w.split_dims(opr.inputs[0])
+    total = w.product(dims)
+    out = w.reshape(_order(w, w.vector([total])), dims)
+    return w.cast(out, ElemType.of(w.dtype(opr.outputs[0]).np))
+
+
+@translation("ShuffleRNG")
+def shuffle(w: Writer, opr: Opr) -> list[str]:
+    """Gather in a random order."""
+    (x,) = opr.inputs
+    at = _order(w, w.vector([w.dim(x, 0)]))
+    return [w.op("Gather", w.name(x), at, axis=0), w.cast(at, ElemType.INT32)]
+
+
+@translation("MultinomialRNG")
+def multinomial(w: Writer, opr: Opr) -> str:
+    """Multinomial of logarithms; without replacement the order of exponential keys."""
+    p, (probs,) = opr.get(P.MultinomialRNG), opr.inputs
+    value = w.float(probs)
+    if p.replacement:
+        logs = w.op("Log", w.op("Max", value, w.f32(_TINY)))
+        return w.op("Multinomial", logs, sample_size=int(p.num_samples), dtype=int(ElemType.INT32))
+    if not p.num_samples:
+        raise Refused("no samples")
+    keys = w.op("Div", w.op("Neg", w.op("Log", _uniform_like(w, value))), value)
+    return w.cast(w.topk(keys, int(p.num_samples), 1, largest=0)[1], ElemType.INT32)
+
+
+@translation("Dropout")
+def dropout(w: Writer, opr: Opr) -> list[str]:
+    """The input times a random mask; nothing is dropped where the probability is 0."""
+    (x,) = opr.inputs
+    dtype, prob = w.dtype(x), np.float32(opr.get(P.Dropout).drop_prob)
+    if not prob:
+        ones = w.expand(w.const(np.uint8(1)), w.vector([w.product(w.dims(x))]))
+        return [w.op("Identity", w.name(x)), ones]
+    value = w.float(x)
+    kept = w.op("Not", w.op("Less", _uniform_like(w, value), w.const(prob)))
+    scaled = w.op("Mul", value, w.const(np.float32(1) / (np.float32(1) - prob)))
+    mask = w.reshape(w.cast(kept, ElemType.UINT8), [-1])
+    return [w.stored(w.where(kept, scaled, w.f32(0)), dtype), mask]

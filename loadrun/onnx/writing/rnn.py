@@ -1,0 +1,131 @@
+"""Recurrent nets: cells as matrix products and gates, stacks of layers as ONNX's RNN and LSTM."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...dtypes import Array
+from ...graph import Opr, Var
+from ...params import LSTM, RNN, RNNCell, RNNCellNonlineMode
+from .emitter import Refused
+from .writer import Writer, translation
+
+__all__: list[str] = []
+
+
+def _gates(w: Writer, opr: Opr) -> str:
+    """``x @ w_ih.T + b_ih + h @ w_hh.T + b_hh`` in float32."""
+    x, w_ih, b_ih, h, w_hh, b_hh = opr.inputs[:6]
+    parts = []
+    for value, weight, bias in ((x, w_ih, b_ih), (h, w_hh, b_hh)):
+        flat = w.reshape(w.float(bias), [-1])
+        parts.append(w.op("Gemm", w.float(value), w.float(weight), flat, transB=1))
+    return w.op("Add", *parts)
+
+
+def _activate(w: Writer, x: str, mode: RNNCellNonlineMode) -> str:
+    if mode == RNNCellNonlineMode.IDENTITY:
+        return x
+    return w.op("Relu" if mode == RNNCellNonlineMode.RELU else "Tanh", x)
+
+
+@translation("RNNCellForward")
+def rnn_cell(w: Writer, opr: Opr) -> str:
+    """Two Gemm and an activation."""
+    out = _activate(w, _gates(w, opr), opr.get(RNNCell).nonlineMode)
+    return w.stored(out, w.dtype(opr.outputs[0]))
+
+
+@translation("LSTMCellForward")
+def lstm_cell(w: Writer, opr: Opr) -> list[str]:
+    """Two Gemm, the gates and the new states."""
+    gates = _gates(w, opr)
+    n = w.fixed(opr.inputs[3], [1])[0]
+    i, f, g, o = w.split(gates, [n] * 4, 1)
+    old = w.float(opr.inputs[6])
+    kept = w.op("Mul", w.op("Sigmoid", f), old)
+    cell = w.op("Add", kept, w.op("Mul", w.op("Sigmoid", i), w.op("Tanh", g)))
+    hidden = w.op("Mul", w.op("Sigmoid", o), w.op("Tanh", cell))
+    batch = w.dim(opr.inputs[3], 0)
+    before = w.transpose(w.reshape(gates, [batch, 4, n]), [1, 0, 2])
+    outs = (hidden, cell, w.reshape(before, [batch, 4 * n]))
+    return [w.stored(v, w.dtype(out)) for v, out in zip(outs, opr.outputs, strict=True)]
+
+
+_ORDER = {1: [0], 4: [0, 3, 1, 2]}
+"""MegEngine's gates input, forget, cell, output in ONNX's order input, output, forget, cell."""
+
+
+def _layer_weights(p: RNN | LSTM, flat: Array, size: int, gates: int) -> list[tuple[Array, Array, Array]]:
+    """W, R and B of ONNX for every layer, from MegEngine's flat weights."""
+    directions, hidden = 2 if p.bidirectional else 1, p.hidden_size
+    flat, at = flat.reshape(-1).astype(np.float32), 0
+
+    def take(*shape: int) -> Array:
+        nonlocal at
+        part = flat[at : at + int(np.prod(shape))].reshape(shape)
+        at += part.size
+        return part.reshape(gates, hidden, *shape[1:])[_ORDER[gates]].reshape(shape)
+
+    found = []
+    width = gates * hidden
+    for layer in range(p.num_layers):
+        cells = []
+        for _ in range(directions):
+            of_input = take(width, directions * hidden if layer else size)
+            of_hidden = take(width, hidden)
+            biases = np.concatenate([take(width), take(width)]) if p.bias else np.zeros(2 * width, np.float32)
+            cells.append((of_input, of_hidden, biases))
+        stacked = [np.stack(part) for part in zip(*cells, strict=True)]
+        found.append((stacked[0], stacked[1], stacked[2]))
+    return found
+
+
+@translation("RNNForward", "LSTMForward")
+def stack(w: Writer, opr: Opr) -> list[str]:
+    """One RNN or LSTM for every layer."""
+    is_lstm = opr.type == "LSTMForward"
+    p: RNN | LSTM = opr.get(LSTM) if is_lstm else opr.get(RNN)
+    x, *states, weights = opr.inputs
+    directions, gates = 2 if p.bidirectional else 1, 4 if is_lstm else 1
+    flat = w.constant(weights, "the weights of a recurrent net")
+    size = w.fixed(x, [2])[0]
+    attributes: dict[str, object] = {"hidden_size": int(p.hidden_size)}
+    if directions == 2:
+        attributes["direction"] = "bidirectional"
+    if isinstance(p, RNN):
+        if p.nonlineMode == RNNCellNonlineMode.IDENTITY:
+            attributes["activations"] = ["Affine"] * directions
+            attributes["activation_alpha"] = [1.0] * directions
+            attributes["activation_beta"] = [0.0] * directions
+        else:
+            attributes["activations"] = ["Relu" if p.nonlineMode == RNNCellNonlineMode.RELU else "Tanh"] * directions
+    layer = w.float(x)
+    parts = [_layers_of(w, s, p.num_layers, directions) for s in states]
+    last: list[list[str]] = [[] for _ in states]
+    for number, (of_input, of_hidden, biases) in enumerate(_layer_weights(p, flat, size, gates)):
+        base = f"{weights.label}:{number}"
+        given = [w.const(v, f"{base}{k}") for k, v in zip("WRB", (of_input, of_hidden, biases), strict=True)]
+        out, *ends = w.ops(
+            "LSTM" if is_lstm else "RNN",
+            layer,
+            *given,
+            "",
+            *(part[number] for part in parts),
+            out=1 + len(states),
+            **attributes,  # type: ignore[arg-type]
+        )
+        for held, end in zip(last, ends, strict=True):
+            held.append(end)
+        # [time, directions, batch, hidden] becomes [time, batch, directions * hidden].
+        turned = w.transpose(out, [0, 2, 1, 3])
+        layer = w.reshape(turned, [w.dim(x, 0), w.dim(x, 1), directions * int(p.hidden_size)])
+    outs = [layer, *(h[0] if len(h) == 1 else w.op("Concat", *h, axis=0) for h in last)]
+    return [w.stored(v, w.dtype(o)) for v, o in zip(outs, opr.outputs, strict=False)]
+
+
+def _layers_of(w: Writer, state: Var, layers: int, directions: int) -> list[str]:
+    """The first states of every layer."""
+    if layers < 1:
+        raise Refused("no layers")
+    return w.split(w.float(state), [directions] * layers, 0)

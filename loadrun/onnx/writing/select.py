@@ -1,0 +1,130 @@
+"""Operators that order elements or pick some of them by their values."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ... import params as P
+from ...graph import Opr, Var
+from ...ops.shape import c_cast
+from ..encode import ElemType
+from .emitter import Dim
+from .writer import Writer, elem_of, translation
+
+__all__: list[str] = []
+
+_FULL = (ElemType.FLOAT, ElemType.INT32, ElemType.INT64)
+
+
+def _orderable(w: Writer, var: Var) -> tuple[str, ElemType]:
+    """A value in a type that runtimes order, with the type that it had."""
+    elem = elem_of(w.dtype(var))
+    if elem in _FULL:
+        return w.name(var), elem
+    return w.cast(w.name(var), ElemType.FLOAT if elem is ElemType.FLOAT16 else ElemType.INT32), elem
+
+
+def _back(w: Writer, x: str, elem: ElemType) -> str:
+    return x if elem in _FULL else w.cast(x, elem)
+
+
+@translation("Argmax", "Argmin")
+def argmax(w: Writer, opr: Opr) -> str:
+    """ArgMax and ArgMin: the first of equal elements."""
+    (x,) = opr.inputs
+    value = w.cast(w.name(x), ElemType.FLOAT) if elem_of(w.dtype(x)) is not ElemType.FLOAT else w.name(x)
+    kind = "ArgMax" if opr.type == "Argmax" else "ArgMin"
+    return w.cast(w.op(kind, value, axis=opr.get(P.Axis).axis, keepdims=1), ElemType.INT32)
+
+
+@translation("Argsort")
+def argsort(w: Writer, opr: Opr) -> list[str]:
+    """TopK of all elements; descending ones in MegEngine's order of equal elements, which is from the back."""
+    (x,) = opr.inputs
+    return list(_sorted(w, x, w.dim(x, 1), opr.get(P.Argsort).order == P.ArgsortOrder.ASCENDING))
+
+
+def _sorted(w: Writer, x: Var, k: Dim, ascending: bool) -> tuple[str, str]:
+    """Sorted rows of a matrix and the int32 positions."""
+    value, elem = _orderable(w, x)
+    if ascending:
+        values, at = w.topk(value, k, 1, largest=0)
+        return _back(w, values, elem), w.cast(at, ElemType.INT32)
+    # Equal elements come from the back: the rows are turned, so that TopK meets the last one first.
+    w.need(10, "turning rows")
+    turned = w.slice(value, [-1], [-(2**63) + 1], [1], [-1])
+    values, at = w.topk(turned, k, 1)
+    last = w.arith("Sub", w.dim(x, 1), 1)
+    size = w.const(np.int64(last)) if isinstance(last, int) else last
+    return _back(w, values, elem), w.cast(w.op("Sub", size, at), ElemType.INT32)
+
+
+@translation("TopK")
+def topk(w: Writer, opr: Opr) -> str | list[str]:
+    """TopK; KTH_ONLY takes the last one."""
+    x, k = opr.inputs
+    mode = opr.get(P.TopK).mode
+    number = w.numbers(k, "k")[0]
+    n = w.dim(x, 1)
+    take: Dim
+    if isinstance(n, int):
+        take = min(abs(number), n)
+    elif mode == P.TopKMode.KTH_ONLY or all(abs(number) <= s for s in _sizes(w, x)):
+        take = abs(number)
+    else:
+        w.need(12, "the smaller of two sizes")
+        take = w.op("Min", n, w.ints(abs(number)))
+    values, at = _sorted(w, x, take, number > 0)
+    if mode == P.TopKMode.KTH_ONLY:
+        return w.squeeze(w.slice(values, [-1], [2**63 - 1], [1]), [1])
+    if mode == P.TopKMode.VALUE_IDX_NOSORT:
+        w.note(opr, "elements come sorted, where MegEngine leaves them in no particular order")
+    return [values, at]
+
+
+def _sizes(w: Writer, x: Var) -> list[int]:
+    return [s[1] for s in (k.shapes.get(x.id) for k in w.known) if s is not None]
+
+
+@translation("CondTake")
+def cond_take(w: Writer, opr: Opr) -> list[str]:
+    """Compress of the flat input, and NonZero of the condition."""
+    p = opr.get(P.CondTake)
+    x, mask = opr.inputs
+    flat = w.reshape(_condition(w, mask, p), [-1])
+    values = w.op("Compress", w.reshape(w.name(x), [-1]), flat, axis=0)
+    at = w.reshape(w.op("NonZero", flat), [-1])
+    return [values, w.cast(at, ElemType.INT32)]
+
+
+def _condition(w: Writer, mask: Var, p: P.CondTake) -> str:
+    """Where a mask compares true with the number in the parameters, as Bool."""
+    dtype = w.dtype(mask)
+    if dtype.name == "Bool":
+        number = w.const(np.int32(bool(c_cast(p.val, np.dtype("?")))))
+        value = w.cast(w.name(mask), ElemType.INT32)
+    elif dtype.np.kind in "iu":
+        number = w.const(np.int32(c_cast(p.val, dtype.np)))
+        value = w.cast(w.name(mask), ElemType.INT32) if dtype.np != np.int32 else w.name(mask)
+    else:
+        number, value = w.f32(p.val), w.float(mask)
+        if p.mode in (P.CondTakeMode.EQ, P.CondTakeMode.NEQ):
+            near = w.op("Less", w.op("Abs", w.op("Sub", number, value)), w.f32(p.eps))
+            return near if p.mode == P.CondTakeMode.EQ else w.op("Not", near)
+    if p.mode in (P.CondTakeMode.EQ, P.CondTakeMode.NEQ):
+        same = w.equal(value, number, real=False)
+        return same if p.mode == P.CondTakeMode.EQ else w.op("Not", same)
+    if p.mode == P.CondTakeMode.LT:
+        return w.op("Less", value, number)
+    if p.mode == P.CondTakeMode.GT:
+        return w.op("Greater", value, number)
+    return w.leq(value, number) if p.mode == P.CondTakeMode.LEQ else w.leq(number, value)
+
+
+@translation("NonZero")
+def non_zero(w: Writer, opr: Opr) -> str:
+    """NonZero."""
+    (x,) = opr.inputs
+    condition = _condition(w, x, P.CondTake(mode=P.CondTakeMode.NEQ))
+    return w.cast(w.op("NonZero", condition), ElemType.INT32)
+

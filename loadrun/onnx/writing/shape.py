@@ -1,0 +1,236 @@
+"""Operators that give a tensor another shape, join and cut tensors, and make new ones."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ... import params as P
+from ...dtypes import DType
+from ...graph import Opr, Var
+from ...ops.shape import NO_AXIS, axis_of, c_cast
+from ..encode import ElemType
+from .elemwise import convert
+from .emitter import Dim
+from .writer import Writer, elem_of, translation
+
+__all__ = ["common_shape", "stack"]
+
+
+def stack(w: Writer, dims: list[Dim]) -> str:
+    """Sizes as the int32 vector that MegEngine's graphs compute with."""
+    return w.cast(w.vector(dims), ElemType.INT32)
+
+
+def common_shape(w: Writer, variables: list[Var]) -> list[Dim]:
+    """The shape to which variables broadcast together."""
+    given = [v for v in variables if w.shape(v) != (1,)] or variables[:1]
+    rank = max(w.rank(v) for v in given)
+    out: list[Dim] = []
+    for axis in range(-rank, 0):
+        found: Dim = 1
+        for v in given:
+            if w.rank(v) + axis < 0:
+                continue
+            n = w.dim(v, axis)
+            if n == 1:
+                continue
+            if found == 1 or isinstance(n, int):
+                found = n
+        out.append(found)
+    return out
+
+
+@translation("GetVarShapeV1")
+def get_var_shape(w: Writer, opr: Opr) -> str:
+    """Shape, or one entry of it; of several inputs what they broadcast to."""
+    axis = opr.get(P.OptionalAxisV1).axis
+    dims = common_shape(w, list(opr.inputs))
+    if axis != NO_AXIS:
+        dims = [dims[axis_of(axis, len(dims))]]
+    return stack(w, dims)
+
+
+@translation("ReshapeV1")
+def reshape(w: Writer, opr: Opr) -> str:
+    """Reshape, with -1 at the axis that follows from the others."""
+    x, target = opr.inputs
+    axis = opr.get(P.OptionalAxisV1).axis
+    dims = w.split_dims(target)
+    if axis != NO_AXIS:
+        dims[axis_of(axis, len(dims))] = -1
+    if 0 in dims and -1 in dims:
+        dims = [n if n is not None else -1 for n in w.shape(opr.outputs[0])]
+    return w.reshape(w.name(x), dims)
+
+
+@translation("Broadcast")
+def broadcast(w: Writer, opr: Opr) -> str:
+    """Expand."""
+    x, target = opr.inputs
+    return w.expand(w.name(x), w.vector(w.split_dims(target)))
+
+
+@translation("Dimshuffle")
+def dimshuffle(w: Writer, opr: Opr) -> str:
+    """Transpose, then Squeeze of lost axes and Unsqueeze of new ones."""
+    (x,) = opr.inputs
+    pattern = opr.get(P.Dimshuffle).pattern
+    ndim = w.rank(x)
+    used = [a for a in pattern if a >= 0]
+    lost = [a for a in range(ndim) if a not in used]
+    out = w.transpose(w.name(x), used + lost)
+    out = w.squeeze(out, range(len(used), ndim))
+    return w.unsqueeze(out, [i for i, a in enumerate(pattern) if a < 0])
+
+
+@translation("AxisAddRemove")
+def axis_add_remove(w: Writer, opr: Opr) -> str:
+    """Unsqueeze and Squeeze, one after the other; the only axis of ``[1]`` stays."""
+    (x,) = opr.inputs
+    out, ndim = w.name(x), w.rank(x)
+    for method, axis in opr.get(P.AxisAddRemove).desc:
+        if method == 0:
+            out = w.unsqueeze(out, [axis_of(axis, ndim + 1)])
+            ndim += 1
+        elif ndim > 1:
+            out = w.squeeze(out, [axis_of(axis, ndim)])
+            ndim -= 1
+    return out
+
+
+@translation("Concat")
+def concat(w: Writer, opr: Opr) -> str:
+    """Concat."""
+    dtype = w.dtype(opr.outputs[0])
+    rank = w.rank(opr.inputs[0])
+    parts = [
+        w.name(v) if dtype.is_quantized else convert(w, w.name(v), w.dtype(v), dtype) for v in opr.inputs
+    ]
+    return w.op("Concat", *parts, axis=axis_of(opr.get(P.Axis).axis, rank))
+
+
+@translation("Split")
+def split(w: Writer, opr: Opr) -> list[str]:
+    """Split."""
+    x, *sizes = opr.inputs
+    axis = axis_of(opr.get(P.Axis).axis, w.rank(x))
+    return w.split(w.name(x), [w.split_dims(n)[0] for n in sizes], axis)
+
+
+# Making tensors
+
+
+@translation("Alloc")
+def alloc(w: Writer, opr: Opr) -> str:
+    """Zeros, where MegEngine leaves memory as it is."""
+    dtype = w.dtype(opr.outputs[0])
+    return w.expand(w.const(np.zeros((), elem_of(dtype).np)), w.vector(w.split_dims(opr.inputs[0])))
+
+
+@translation("Linspace")
+def linspace(w: Writer, opr: Opr) -> str:
+    """A Range, scaled and shifted in float64."""
+    start, stop, num = opr.inputs
+    n = w.split_dims(num)[0]
+    low, high = (w.cast(w.float(v), ElemType.DOUBLE) for v in (start, stop))
+    parts = w.arith("Sub", n, 1) if opr.get(P.Linspace).endpoint else n
+    if isinstance(parts, int):
+        divisor = w.const(np.float64(max(parts, 1)))
+    else:
+        w.need(12, "the largest of integers")
+        divisor = w.cast(w.op("Max", parts, w.ints(1)), ElemType.DOUBLE)
+    step = w.op("Div", w.op("Sub", high, low), divisor)
+    counted = w.cast(w.range(n), ElemType.DOUBLE)
+    out = w.cast(w.op("Add", w.op("Mul", counted, step), low), ElemType.FLOAT)
+    return w.stored(out, w.dtype(opr.outputs[0]))
+
+
+@translation("Eye")
+def eye(w: Writer, opr: Opr) -> str:
+    """EyeLike."""
+    p = opr.get(P.Eye)
+    dims = w.split_dims(opr.inputs[0])
+    if len(dims) == 1:
+        dims = [dims[0], dims[0]]
+    dtype = w.dtype(opr.outputs[0])
+    return convert(w, _eye_mask(w, dims, p.k), DType("Bool"), dtype)
+
+
+def _eye_mask(w: Writer, dims: list[Dim], k: int) -> str:
+    """A Bool matrix that is true on diagonal `k`."""
+    rows, columns = (w.unsqueeze(w.range(d), [axis]) for d, axis in zip(dims, (1, 0), strict=True))
+    return w.op("Equal", w.op("Add", rows, w.const(np.int64(k))), columns)
+
+
+@translation("Diag")
+def diag(w: Writer, opr: Opr) -> str:
+    """A vector spread along a diagonal by Where, or the elements of a matrix picked by their indices."""
+    (x,) = opr.inputs
+    k, dtype = opr.get(P.Diag).k, w.dtype(x)
+    first, second = max(-k, 0), max(k, 0)
+    if w.rank(x) == 1:
+        zero = np.zeros((), elem_of(dtype).np)
+        size = w.arith("Add", w.dim(x, 0), abs(k))
+        # Row i of the result holds element i - first at column i + k.
+        column = w.unsqueeze(w.pad(w.name(x), [first, second], value=w.const(zero)), [1])
+        return select(w, _eye_mask(w, [size, size], k), column, w.const(zero), 0, dtype)
+    n: Dim | None = w.shape(opr.outputs[0])[0]
+    if n is None:
+        w.need(12, "the diagonal of a matrix whose size changes")
+        rest = [w.vector([w.arith("Sub", w.dim(x, i), o)]) for i, o in enumerate((first, second))]
+        n = w.op("Min", *rest)
+    counted = w.range(n)
+    at = [w.op("Add", counted, w.const(np.int64(o))) for o in (first, second)]
+    index = w.op("Concat", *(w.unsqueeze(i, [1]) for i in at), axis=1)
+    return w.op("GatherND", w.name(x), index)
+
+
+_PAD = {P.PaddingMode.CONSTANT: "constant", P.PaddingMode.REFLECT: "reflect", P.PaddingMode.REPLICATE: "edge"}
+
+
+@translation("Padding")
+def padding(w: Writer, opr: Opr) -> str:
+    """Pad."""
+    (x,) = opr.inputs
+    p, rank, dtype = opr.get(P.Padding), w.rank(x), w.dtype(x)
+    values = dict(p.pairs())
+    pads = [values[f"{side}_offset_dim{i}"] for side in ("front", "back") for i in range(rank)]
+    mode = _PAD[p.padding_mode]
+    if mode == "constant":
+        fill = c_cast(p.padding_val, dtype.np)
+        wide = np.dtype(np.int32) if dtype.np.itemsize == 2 and dtype.np.kind in "iu" else dtype.np
+        value = w.const(np.asarray(fill, dtype.np).astype(wide))
+        out = w.pad(w.cast(w.name(x), ElemType.of(wide)) if wide != dtype.np else w.name(x), pads, mode, value)
+        return w.cast(out, elem_of(dtype)) if wide != dtype.np else out
+    elem = elem_of(dtype)
+    if elem in (ElemType.FLOAT, ElemType.INT32, ElemType.INT64, ElemType.FLOAT16, ElemType.INT8, ElemType.UINT8):
+        return w.pad(w.name(x), pads, mode)
+    return w.cast(w.pad(w.cast(w.name(x), ElemType.INT32), pads, mode), elem)
+
+
+@translation("MaskedFill")
+def masked_fill(w: Writer, opr: Opr) -> str:
+    """Where; the mask's shape is a prefix of the input's."""
+    x, mask = opr.inputs
+    dtype = w.dtype(x)
+    fill = np.asarray(c_cast(opr.get(P.Fill).value, dtype.np), dtype.np)
+    return select(w, w.name(mask), w.const(fill), w.name(x), w.rank(x) - w.rank(mask), dtype)
+
+
+def select(w: Writer, mask: str, a: str, b: str, trailing: int, dtype: DType) -> str:
+    """Where on a mask that has `trailing` axes less than the values, in a type that ONNX Runtime can select."""
+    if trailing > 0:
+        shape = w.op("Concat", w.op("Shape", mask), w.ints(*(1,) * trailing), axis=0)
+        mask = w.op("Reshape", mask, shape)
+    elem = elem_of(dtype)
+    if elem in (ElemType.FLOAT, ElemType.INT32, ElemType.FLOAT16, ElemType.UINT8):
+        return w.where(mask, a, b)
+    return w.cast(w.where(mask, w.cast(a, ElemType.INT32), w.cast(b, ElemType.INT32)), elem)
+
+
+@translation("Where")
+def where(w: Writer, opr: Opr) -> str:
+    """Where."""
+    mask, x, y = opr.inputs
+    dtype = w.dtype(opr.outputs[0])
+    return select(w, w.name(mask), w.name(x), w.name(y), 0, dtype)

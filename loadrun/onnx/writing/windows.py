@@ -1,0 +1,301 @@
+"""Windows as data: unfolding and folding images, convolutions that look at each position on its own, correlation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ... import params as P
+from ...dtypes import DType
+from ...graph import Opr, Var
+from ...ops.conv.correlation import correlation_plan
+from ...ops.numeric.taps import Taps
+from ...params import Sparse
+from ..encode import ElemType
+from .emitter import Dim, Refused
+from .writer import Writer, elem_of, translation
+
+__all__ = ["unfolded"]
+
+
+def _movable(w: Writer, x: str, dtype: DType) -> tuple[str, ElemType]:
+    """A value in a type that runtimes pad, with its own."""
+    elem = elem_of(dtype)
+    if elem in (ElemType.INT16, ElemType.UINT16):
+        return w.cast(x, ElemType.INT32), elem
+    return x, elem
+
+
+def _sizes(w: Writer, n: Dim, window: int, pad: int, stride: int, dilate: int) -> Dim:
+    """How many windows there are along an axis."""
+    room = w.arith("Add", n, 2 * pad - ((window - 1) * dilate + 1))
+    return w.arith("Add", w.arith("Div", room, stride), 1)
+
+
+def _index(w: Writer, out: Dim, window: int, stride: int, dilate: int) -> str:
+    """Positions [window, out] in the padded axis."""
+    if isinstance(out, int):
+        return w.const(np.arange(window)[:, None] * dilate + np.arange(out, dtype=np.int64) * stride)
+    taps = w.const((np.arange(window, dtype=np.int64) * dilate)[:, None])
+    return w.op("Add", taps, w.op("Mul", w.range(out), w.const(np.int64(stride))))
+
+
+def unfolded(
+    w: Writer,
+    x: str,
+    dims: Sequence[Dim],
+    axes: tuple[int, int],
+    kernel: Sequence[int],
+    pad: Sequence[int],
+    stride: Sequence[int],
+    dilate: Sequence[int],
+    fill: str = "",
+) -> str:
+    """What every tap of every window sees: two axes of `x` become (window, position) pairs; zero outside."""
+    rank = len(dims)
+    if any(pad):
+        pads = [0] * (2 * rank)
+        for axis, p in zip(axes, pad, strict=True):
+            pads[axis] = pads[rank + axis] = p
+        x = w.pad(x, pads, value=fill)
+    # The later axis first, so that the earlier one keeps its number.
+    for axis, size, k, p, s, d in sorted(
+        zip(axes, (dims[a] for a in axes), kernel, pad, stride, dilate, strict=True), reverse=True
+    ):
+        x = w.op("Gather", x, _index(w, _sizes(w, size, k, p, s, d), k, s, d), axis=axis)
+    return x
+
+
+@translation("Images2Neibs")
+def images2neibs(w: Writer, opr: Opr) -> str:
+    """Gather of the windows' rows and columns from the padded image."""
+    p, (x,) = opr.get(P.Images2Neibs), opr.inputs
+    dtype = w.dtype(x)
+    value, elem = _movable(w, w.name(x), dtype)
+    five = w.rank(x) == 5
+    zero = w.const(np.zeros((), ElemType.INT32.np if elem in (ElemType.INT16, ElemType.UINT16) else elem.np))
+    out = unfolded(
+        w,
+        value,
+        w.dims(x),
+        (1, 3) if five else (2, 3),
+        (p.window_h, p.window_w),
+        (p.pad_h, p.pad_w),
+        (p.stride_h, p.stride_w),
+        (p.dilate_h, p.dilate_w),
+        zero,
+    )
+    # [N, KH, OH, C, KW, OW, 4] or [N, C, KH, OH, KW, OW]
+    out = w.transpose(out, [0, 2, 3, 5, 1, 4, 6] if five else [0, 1, 3, 5, 2, 4])
+    return w.cast(out, elem) if elem in (ElemType.INT16, ElemType.UINT16) else out
+
+
+def _spread(size: int, taps: Taps) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
+    """A matrix [size, window * out] that puts every tap of every window at its place."""
+    out = np.zeros((size, taps.window, taps.out), np.float32)
+    for k, to, at in taps:
+        out[range(*at.indices(size)), k, range(*to.indices(taps.out))] = 1
+    return out.reshape(size, -1)
+
+
+@translation("SlidingWindowTranspose")
+def sliding_window_transpose(w: Writer, opr: Opr) -> str:
+    """Products with matrices of zeros and ones that put every tap at its place."""
+    p, (x,) = opr.get(P.SlidingWindowTranspose), opr.inputs
+    dtype = w.dtype(x)
+    n, c, oh, ow = w.dims(x)[:4]
+    if not isinstance(oh, int) or not isinstance(ow, int):
+        raise Refused("windows whose number changes")
+    rows = Taps(p.out_h, oh, p.window_h, p.stride_h, p.pad_h, p.dilate_h)
+    columns = Taps(p.out_w, ow, p.window_w, p.stride_w, p.pad_w, p.dilate_w)
+    wide = ElemType.FLOAT if dtype.is_float else ElemType.INT32
+    value = w.name(x) if elem_of(dtype) is wide else w.cast(w.name(x), wide)
+    # [N, C, KH, OH, KW, OW] as [N, C, KH * OH, KW * OW]
+    flat = w.reshape(w.transpose(value, [0, 1, 4, 2, 5, 3]), [n, c, p.window_h * oh, p.window_w * ow])
+    first, second = (m.astype(wide.np) for m in (_spread(p.out_h, rows), _spread(p.out_w, columns).T))
+    out = w.op("MatMul", w.op("MatMul", w.const(first), flat), w.const(np.ascontiguousarray(second)))
+    if dtype.is_float:
+        return w.stored(out, dtype)
+    return out if elem_of(dtype) is wide else w.cast(out, elem_of(dtype))
+
+
+@translation("MaskPropagate")
+def mask_propagate(w: Writer, opr: Opr) -> str:
+    """The largest of what is not zero in every window, gathered by rows and columns."""
+    p, (x,) = opr.get(P.MaskPropagate), opr.inputs
+    some = w.cast(w.cast(w.name(x), ElemType.BOOL), ElemType.INT32)
+    out = unfolded(
+        w,
+        some,
+        w.dims(x),
+        (0, 1),
+        (p.kernel_h, p.kernel_w),
+        (p.pad_h, p.pad_w),
+        (p.stride_h, p.stride_w),
+        (p.dilate_h, p.dilate_w),
+        w.const(np.int32(0)),
+    )
+    return w.cast(w.reduce("ReduceMax", out, [0, 2], 0), elem_of(w.dtype(x)))
+
+
+# Convolutions by position
+
+
+def _columns(w: Writer, x: Var, p: P.Convolution | P.LocalShare, kernel: Sequence[int], flip: bool) -> str:
+    """[N, C, KH, OH, KW, OW] in float32."""
+    out = unfolded(
+        w,
+        w.float(x),
+        w.dims(x),
+        (2, 3),
+        kernel,
+        (p.pad_h, p.pad_w),
+        (p.stride_h, p.stride_w),
+        (p.dilate_h, p.dilate_w),
+    )
+    return _turned(w, out, (2, 4)) if flip else out
+
+
+def _turned(w: Writer, x: str, axes: tuple[int, int]) -> str:
+    return w.slice(x, [-1, -1], [-(2**63) + 1] * 2, axes, [-1, -1])
+
+
+@translation("LocalV2", "GroupLocalV2")
+def local(w: Writer, opr: Opr) -> str:
+    """Windows times the filter of every position by MatMul."""
+    p, (x, f) = opr.get(P.Convolution), opr.inputs
+    grouped = opr.type == "GroupLocalV2"
+    shape = w.fixed(f)
+    groups, oh, ow, icg, fh, fw, ocg = shape if grouped else (1, *shape)
+    n = w.dim(x, 0)
+    cols = _columns(w, x, p, (fh, fw), p.mode == P.ConvMode.CONVOLUTION)
+    # [N, G, ICG, KH, OH, KW, OW] to [G, OH, OW, N, ICG, KH, KW]
+    parts = w.reshape(cols, [n, groups, icg, fh, oh, fw, ow])
+    left = w.reshape(w.transpose(parts, [1, 4, 6, 0, 2, 3, 5]), [groups, oh * ow, n, icg * fh * fw])
+    right = w.reshape(w.float(f), [groups, oh * ow, icg * fh * fw, ocg])
+    out = w.transpose(w.op("MatMul", left, right), [2, 0, 3, 1])
+    return w.stored(w.reshape(out, [n, groups * ocg, oh, ow]), w.dtype(x))
+
+
+@translation("LocalShareForwardV1")
+def local_share(w: Writer, opr: Opr) -> str:
+    """Windows times the filter of every cell by MatMul."""
+    p, (x, f) = opr.get(P.LocalShare), opr.inputs
+    shape = w.fixed(f)
+    groups, gh, gw, icg, fh, fw, ocg = shape if p.sparse == Sparse.GROUP else (1, *shape)
+    n = w.dim(x, 0)
+    oh, ow = w.fixed(opr.outputs[0], [2, 3])
+    ch, cw = oh // gh, ow // gw
+    cols = _columns(w, x, p, (fh, fw), False)
+    w.need(13, "tensors of nine dimensions")
+    parts = w.reshape(cols, [n, groups, icg, fh, gh, ch, fw, gw, cw])
+    left = w.transpose(parts, [1, 4, 7, 0, 5, 8, 2, 3, 6])
+    left = w.reshape(left, [groups, gh, gw, w.arith("Mul", n, ch * cw), icg * fh * fw])
+    right = w.reshape(w.float(f), [groups, gh, gw, icg * fh * fw, ocg])
+    out = w.reshape(w.op("MatMul", left, right), [groups, gh, gw, n, ch, cw, ocg])
+    out = w.transpose(out, [3, 0, 6, 1, 4, 2, 5])
+    return w.stored(w.reshape(out, [n, groups * ocg, oh, ow]), w.dtype(x))
+
+
+@translation("RegionRestrictedConvolution")
+def region_restricted(w: Writer, opr: Opr) -> str:
+    """Windows with zeros where the region differs, times the filter by MatMul."""
+    p, (x, f, rin, rout) = opr.get(P.Convolution), opr.inputs
+    shape = w.fixed(f)
+    groups, ocg, icg, fh, fw = shape if p.sparse == Sparse.GROUP else (1, *shape)
+    flip = p.mode == P.ConvMode.CONVOLUTION
+    n, _, height, width = w.dims(x)
+    cols = _columns(w, x, p, (fh, fw), flip)
+    regions = w.unsqueeze(w.cast(w.name(rin), ElemType.INT32), [1])
+    geometry = ((fh, fw), (p.pad_h, p.pad_w), (p.stride_h, p.stride_w), (p.dilate_h, p.dilate_w))
+    seen = unfolded(w, regions, [n, 1, height, width], (2, 3), *geometry, w.const(np.int32(0)))
+    if flip:
+        seen = _turned(w, seen, (2, 4))
+    own = w.unsqueeze(w.cast(w.name(rout), ElemType.INT32), [1, 2, 4])
+    cols = w.where(w.op("Equal", seen, own), cols, w.f32(0))
+    oh, ow = w.dims(rout)[1:]
+    points = w.arith("Mul", oh, ow)
+    # [N, C, KH, OH, KW, OW] to [N, C, KH, KW, OH, OW]
+    flat = w.reshape(w.transpose(cols, [0, 1, 2, 4, 3, 5]), [n, groups, icg * fh * fw, points])
+    left = w.reshape(w.float(f), [groups, ocg, icg * fh * fw])
+    out = w.reshape(w.op("MatMul", left, flat), [n, groups * ocg, oh, ow])
+    return w.stored(out, w.dtype(opr.outputs[0]))
+
+
+@translation("MaskConvolutionV2")
+def mask_convolution(w: Writer, opr: Opr) -> str:
+    """Conv, with zeros where the mask is 0."""
+    p, (x, f, mask) = opr.get(P.Convolution), opr.inputs
+    shape = w.fixed(f)
+    groups, ocg, icg, fh, fw = shape if p.sparse == Sparse.GROUP else (1, *shape)
+    weight = w.reshape(w.name(f), [groups * ocg, icg, fh, fw])
+    if p.mode == P.ConvMode.CONVOLUTION:
+        weight = _turned(w, weight, (2, 3))
+    out = w.op(
+        "Conv",
+        w.name(x),
+        weight,
+        kernel_shape=[fh, fw],
+        pads=[p.pad_h, p.pad_w] * 2,
+        strides=[p.stride_h, p.stride_w],
+        dilations=[p.dilate_h, p.dilate_w],
+        group=groups,
+    )
+    return w.where(w.cast(w.name(mask), ElemType.BOOL), out, w.f32(0))
+
+
+@translation("DeformableConvForwardV1")
+def deformable(w: Writer, opr: Opr) -> str:
+    """DeformConv."""
+    p, (x, f, offset, mask) = opr.get(P.Convolution), opr.inputs
+    shape = w.fixed(f)
+    groups, ocg, icg, fh, fw = shape if p.sparse == Sparse.GROUP else (1, *shape)
+    parts = w.fixed(mask, [1])[0] // (fh * fw)
+    weight = w.reshape(w.name(f), [groups * ocg, icg, fh, fw]) if len(shape) == 5 else w.name(f)
+    return w.op(
+        "DeformConv",
+        w.name(x),
+        weight,
+        w.name(offset),
+        "",
+        w.name(mask),
+        kernel_shape=[fh, fw],
+        pads=[p.pad_h, p.pad_w] * 2,
+        strides=[p.stride_h, p.stride_w],
+        dilations=[p.dilate_h, p.dilate_w],
+        group=groups,
+        offset_group=parts,
+    )
+
+
+@translation("CorrelationForward")
+def correlation(w: Writer, opr: Opr) -> str:
+    """One product or difference for every displacement, averaged over channels and window."""
+    p, (a, b) = opr.get(P.Correlation), opr.inputs
+    plan = correlation_plan(p, w.fixed(a), w.fixed(b))
+    size = 2 * plan.radius + 1
+    reach = plan.grid * p.stride2
+    # With enough zeros around both, every displacement is a slice.
+    margin = max(reach - (p.max_displacement - p.pad_size), 0)
+    span = [(n - 1) * p.stride1 + size for n in (plan.height, plan.width)]
+    origin = p.max_displacement - p.pad_size + margin
+    after = [max(origin + reach + s - (n + margin), 0) for s, n in zip(span, w.fixed(a)[2:], strict=True)]
+    pads: list[Dim] = [0, 0, margin, margin, 0, 0, *after]
+    first, second = (w.pad(w.float(v), pads) for v in (a, b))
+    left = w.slice(first, [origin] * 2, [origin + s for s in span], [2, 3])
+    moves = [int(m) * p.stride2 for m in range(-plan.grid, plan.grid + 1)]
+    parts = []
+    for dy in moves:
+        for dx in moves:
+            start = [origin + dy, origin + dx]
+            right = w.slice(second, start, [s + n for s, n in zip(start, span, strict=True)], [2, 3])
+            if p.is_multiply:
+                each = w.op("Mul", left, right)
+            else:
+                each = w.op("Abs", w.op("Sub", left, right))
+            parts.append(w.reduce("ReduceMean", each, [1]))
+    whole = w.op("Concat", *parts, axis=1) if len(parts) > 1 else parts[0]
+    if size > 1 or p.stride1 > 1:
+        whole = w.op("AveragePool", whole, kernel_shape=[size, size], strides=[p.stride1] * 2)
+    return w.stored(whole, w.dtype(a))

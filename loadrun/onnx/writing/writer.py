@@ -1,0 +1,404 @@
+"""What a translation works with: an `Emitter` that knows the variables of a graph of MegEngine's operators.
+
+Dtypes come from `loadrun.ops.infer`. Shapes are inferred for several sets of input sizes, the example's and others in
+which the dynamic axes differ: what is the same in all of them is fixed, the rest is computed in the ONNX graph. The
+same holds for shape arithmetic: values that agree become constants.
+
+Quantized values are held as their stored integers. BFloat16 ones are held as float32 and rounded after every operator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TypeVar
+
+import numpy as np
+
+from ...dtypes import Array, DType
+from ...errors import EngineError
+from ...graph import Opr, Var
+from ...ops.catalog import CATALOG, Op
+from ...ops.infer import Inference, describe
+from ..encode import ElemType, NodeMessage
+from .emitter import Dim, Emitter, Refused
+
+__all__ = ["TRANSLATIONS", "Sizes", "Translation", "Writer", "elem_of", "reason", "translation"]
+
+Sizes = tuple[int | None, ...]
+"""A shape; None where the size depends on what is fed."""
+Translation = Callable[["Writer", Opr], "str | Sequence[str]"]
+TRANSLATIONS: dict[str, Translation] = {}
+T = TypeVar("T", bound=Translation)
+REASONS = {
+    "SVD": "ONNX has no singular value decomposition",
+    "MatrixInverse": "ONNX has no inverse of a matrix",
+    "GammaRNG": "ONNX has no gamma distribution",
+    "BetaRNG": "ONNX has no beta distribution",
+    "PoissonRNG": "ONNX has no Poisson distribution",
+    "NvOf": "it runs only on graphics processors",
+    "AddUpdate": "it changes a weight; ONNX's graphs do not keep state",
+    "VirtualGrad": "it stands for gradients",
+    "CheckNonFinite": "it belongs to training",
+}
+_CATEGORIES = {
+    "backward": "it computes gradients, which belong to training",
+    "training": "it belongs to training",
+    "vendor": "it runs only inside its vendor's runtime or a private plug-in",
+    "control_flow": "MegEngine itself can neither dump nor load it",
+}
+BFLOAT16 = 16
+"""ONNX's number of bfloat16, which only ever stands as the target of a Cast."""
+
+
+def translation(*names: str) -> Callable[[T], T]:
+    """Register how operators of these types are written; the function gives the names of the outputs."""
+
+    def register(func: T) -> T:
+        for name in names:
+            TRANSLATIONS[name] = func
+        return func
+
+    return register
+
+
+def elem_of(dtype: DType) -> ElemType:
+    """The ONNX type in which values of a dtype are held.
+
+    Raises:
+        Refused: ONNX has none.
+
+    >>> elem_of(DType("Float16")).name, elem_of(DType("QuantizedS8", 0.1)).name
+    ('FLOAT16', 'INT8')
+    """
+    if dtype.name == "Complex64":
+        raise Refused("complex numbers: ONNX's operators do not take them")
+    return ElemType.of(dtype.np)
+
+
+def reason(name: str) -> str:
+    """Why operators of a type cannot be written.
+
+    >>> reason("SVD")
+    'ONNX has no singular value decomposition'
+    """
+    op: Op | None = CATALOG.get(name)
+    if name in REASONS:
+        return REASONS[name]
+    if op is not None and op.category in _CATEGORIES:
+        return _CATEGORIES[op.category]
+    return "no composition of ONNX's operators is known for it"
+
+
+class Writer(Emitter):
+    """Emits ONNX for operators of a graph.
+
+    Args:
+        opset: version of ONNX's operators.
+        known: what is inferred, for each set of input sizes; the first is the example's.
+        observed: shapes of variables that inference does not know, as one run gave them.
+    """
+
+    def __init__(
+        self, opset: int, known: Sequence[Inference], observed: dict[int, tuple[int, ...]] | None = None
+    ) -> None:
+        super().__init__(opset)
+        self.known = list(known)
+        self.observed = observed or {}
+        self.names: dict[int, str] = {}
+        self.weights: dict[int, Array] = {}
+        self.notes: dict[str, str] = {}
+        self.params: set[str] = set()
+        self.readers: dict[int, list[Opr]] = {}
+        self.merged: dict[int, tuple[Var, ...]] = {}
+        self._real: dict[int, str] = {}
+        self._dims: dict[tuple[int, int], Dim] = {}
+
+    # Translating
+
+    def translate(self, opr: Opr) -> None:
+        """Write one operator; its outputs get names.
+
+        Raises:
+            Refused: it cannot be written; the error says which operator it is about.
+        """
+        try:
+            made = TRANSLATIONS.get(opr.type)
+            if made is None:
+                raise Refused(reason(opr.type))
+            found = made(self, opr)
+        except Refused as e:
+            if e.opr is None:
+                e.opr = opr
+            raise
+        names = [found] if isinstance(found, str) else list(found)
+        for var, name in zip(opr.outputs, names, strict=False):
+            self.names[var.id] = name
+
+    def translate_for(self, variables: Sequence[Var]) -> None:
+        """Write what variables depend on and what is not written yet."""
+        stack, todo = [v.owner for v in variables], {}
+        while stack:
+            opr = stack.pop()
+            done = all(v.id in self.names or self.value(v) is not None for v in opr.outputs)
+            if done or opr.id in todo:
+                continue
+            todo[opr.id] = opr
+            stack.extend(v.owner for v in opr.inputs)
+        for number in sorted(todo):
+            self.translate(todo[number])
+
+    @contextmanager
+    def subgraph(self) -> Iterator[list[NodeMessage]]:
+        """Collect the nodes that are written inside, which may read all that is known outside."""
+        outer = self.nodes, self.names, self._real, self._dims, self._cast
+        body: list[NodeMessage] = []
+        self.nodes = body
+        self.names, self._real, self._dims = dict(self.names), dict(self._real), dict(self._dims)
+        self._cast = dict(self._cast)
+        try:
+            yield body
+        finally:
+            self.nodes, self.names, self._real, self._dims, self._cast = outer
+
+    # What is known
+
+    def shape(self, var: Var) -> Sizes:
+        """Shape of a variable.
+
+        Raises:
+            Refused: not even its rank is known.
+        """
+        found = [k.shapes.get(var.id) for k in self.known]
+        first = next((s for s in found if s is not None), self.observed.get(var.id))
+        if first is None:
+            raise Refused(f"the rank of {var.label!r} is known only when the model runs")
+        if any(s is None for s in found):
+            return (None,) * len(first)
+        if any(s is not None and len(s) != len(first) for s in found):
+            raise Refused(f"the rank of {var.label!r} changes with the sizes of the inputs")
+        return tuple(n if len({s[i] for s in found if s is not None}) == 1 else None for i, n in enumerate(first))
+
+    def fixed(self, var: Var, axes: Sequence[int] | None = None) -> tuple[int, ...]:
+        """Sizes of a variable (along some axes) that must not change.
+
+        Raises:
+            Refused: one does.
+        """
+        shape = self.shape(var)
+        chosen = [(a, shape[a]) for a in (range(len(shape)) if axes is None else axes)]
+        for axis, n in chosen:
+            if n is None:
+                raise Refused(f"axis {axis} of {var.label!r} must have a fixed size")
+        return tuple(n for _, n in chosen if n is not None)
+
+    def example(self, var: Var) -> tuple[int, ...]:
+        """Shape of a variable with the example's sizes; unknown ones as one run gave them."""
+        found = self.known[0].shapes.get(var.id, self.observed.get(var.id))
+        if found is None:
+            raise Refused(f"the shape of {var.label!r} is known only when the model runs")
+        return found
+
+    def rank(self, var: Var) -> int:
+        """Number of dimensions."""
+        return len(self.shape(var))
+
+    def dtype(self, var: Var) -> DType:
+        """Data type of a variable."""
+        if var.dtype is None:
+            raise EngineError(f"the dtype of {var.label!r} is not inferred yet")
+        return var.dtype
+
+    def value(self, var: Var) -> Array | None:
+        """The value of a variable that is the same in every run and at all sizes, else None."""
+        opr = var.owner
+        if opr.type != "Host2DeviceCopy" and opr.tensors:
+            if var.id not in self.weights:
+                self.weights[var.id] = opr.tensors[var.index].value()
+            return self.weights[var.id]
+        found = [k.values.get(var.id) for k in self.known]
+        first = found[0]
+        if first is None:
+            return None
+        for other in found[1:]:
+            if other is None or other.shape != first.shape or not np.array_equal(other, first):
+                return None
+        return first
+
+    def constant(self, var: Var, what: str) -> Array:
+        """The value of a variable that must be constant.
+
+        Raises:
+            Refused: it is not.
+        """
+        found = self.value(var)
+        if found is None:
+            raise Refused(f"{what} must be constant")
+        return found
+
+    def numbers(self, var: Var, what: str) -> tuple[int, ...]:
+        """Whole numbers in a variable that must be constant."""
+        return tuple(int(v) for v in self.constant(var, what).reshape(-1))
+
+    def note(self, opr: Opr, text: str) -> None:
+        """Say that what is written is not exactly what the operator does."""
+        self.notes.setdefault(f"{opr.title}: {text}", describe(opr))
+
+    # Values
+
+    def unsigned(self, x: str, dtype: DType) -> tuple[str, str]:
+        """Stored 8-bit integers as uint8 with a zero point.
+
+        ONNX Runtime's products of uint8 with int8 saturate on processors without the right instructions; those of
+        uint8 with uint8 never do.
+        """
+        if dtype.np == np.uint8:
+            return x, self.const(np.uint8(dtype.zero_point))
+        stored = self.initializers[x].value if x in self.initializers else None
+        if stored is not None:
+            key = f"{x}:unsigned"
+            if key not in self.initializers:
+                self.const((stored.astype(np.int16) + 128).astype(np.uint8), key)
+            return key, self.const(np.uint8(128))
+        wide = self.op("Add", self.cast(x, ElemType.INT32), self.const(np.int32(128)))
+        return self.cast(wide, ElemType.UINT8), self.const(np.uint8(128))
+
+    def name(self, var: Var) -> str:
+        """The ONNX value of a variable, a new initializer for a constant."""
+        if var.id not in self.names:
+            value = self.value(var)
+            if value is None:
+                raise Refused(f"it reads output {var.index} of {describe(var.owner)}, which ONNX does not have")
+            is_param = var.owner.type != "ImmutableTensor" and bool(var.owner.tensors)
+            plain = not is_param and value.nbytes < 64
+            self.names[var.id] = made = self.const(value, "" if plain else var.label)
+            if is_param:
+                self.params.add(made)
+        return self.names[var.id]
+
+    def derived(self, var: Var, what: str, value: Array) -> str:
+        """A constant made from a weight: stored once, and a weight itself."""
+        key = f"{var.label}:{what}"
+        if key not in self.initializers:
+            self.const(value, key)
+            if var.owner.type != "ImmutableTensor":
+                self.params.add(key)
+        return key
+
+    def real(self, var: Var) -> str:
+        """The numbers that a quantized variable stands for, as float32; other variables as they are."""
+        dtype = self.dtype(var)
+        if not dtype.is_quantized:
+            return self.name(var)
+        if var.id not in self._real:
+            self._real[var.id] = self.dequantize(self.name(var), dtype)
+        return self._real[var.id]
+
+    def float(self, var: Var) -> str:
+        """A variable as float32 numbers."""
+        dtype = self.dtype(var)
+        x = self.real(var)
+        return x if dtype.is_quantized or dtype.np == np.float32 else self.cast(x, ElemType.FLOAT)
+
+    def dequantize(self, x: str, dtype: DType) -> str:
+        """Stored integers as float32 numbers."""
+        scale = self.f32(dtype.scale)
+        if dtype.name == "QuantizedS16" or self.opset < 10:
+            real = self.cast(x, ElemType.FLOAT)
+            if dtype.zero_point:
+                real = self.op("Sub", real, self.f32(dtype.zero_point))
+            return self.op("Mul", real, scale)
+        if dtype.name == "QuantizedS32":
+            return self.op("DequantizeLinear", x, scale)
+        # The zero point says the type where a runtime moves the operator and needs its inverse.
+        return self.op("DequantizeLinear", x, scale, self.const(dtype.np.type(dtype.zero_point)))
+
+    def quantize(self, x: str, dtype: DType, noise: int = 3) -> str:
+        """Float32 numbers as stored integers: halves away from zero, as MegEngine rounds them.
+
+        QuantizeLinear rounds halves to even, so it gets a scale that is a little smaller.
+
+        Args:
+            noise: how much smaller, in units of the last place: as much as what precedes may err.
+        """
+        low, high = dtype.range
+        if dtype.name == "QuantizedS1":
+            one = self.const(np.int8(1)), self.const(np.int8(-1))
+            return self.cast(
+                self.where(
+                    self.op("Less", self.f32(0), x), *(self.cast(v, ElemType.INT32) for v in one)
+                ),
+                ElemType.INT8,
+            )
+        scale = np.float32(dtype.scale)
+        if dtype.name in ("QuantizedS32", "QuantizedS16") or self.opset < 10:
+            top = 2147483520 if dtype.name == "QuantizedS32" else high
+            by = self.op("Div", x, self.const(scale))
+            if dtype.name == "QuantizedS32":
+                by = self.op("Mul", x, self.const(np.float32(1) / scale))
+            whole = self.round_away(by)
+            if dtype.zero_point:
+                whole = self.op("Add", whole, self.f32(dtype.zero_point))
+            return self.cast(self.clip(whole, float(low), float(top)), elem_of(dtype))
+        if dtype.bits < 8:
+            real = ((low - dtype.zero_point) * float(scale), (high - dtype.zero_point) * float(scale))
+            x = self.clip(x, *real)
+        for _ in range(noise):
+            scale = np.nextafter(scale, np.float32(0))
+        zero = self.const(dtype.np.type(dtype.zero_point))
+        return self.op("QuantizeLinear", x, self.const(scale), zero)
+
+    def stored(self, x: str, dtype: DType) -> str:
+        """Float32 numbers in the form in which values of a dtype are held."""
+        if dtype.is_quantized:
+            return self.quantize(x, dtype)
+        if dtype.name == "BFloat16":
+            return self.round_bfloat16(x)
+        return x if dtype.np == np.float32 else self.cast(x, elem_of(dtype))
+
+    def round_bfloat16(self, x: str) -> str:
+        """Float32 numbers rounded to bfloat16."""
+        self.need(13, "rounding to bfloat16")
+        return self.op("Cast", self.op("Cast", x, to=BFLOAT16), to=int(ElemType.FLOAT))
+
+    def int64(self, var: Var) -> str:
+        """An integer variable as int64: shapes, indices, bounds of slices."""
+        value = self.value(var)
+        if value is not None and value.size <= 1024:
+            return self.const(value.astype(np.int64))
+        return self.cast(self.name(var), ElemType.INT64)
+
+    # Sizes
+
+    def dim(self, var: Var, axis: int) -> Dim:
+        """One size of a variable: a number, or a value of the graph."""
+        shape = self.shape(var)
+        axis %= len(shape)
+        n = shape[axis]
+        if n is not None:
+            return n
+        key = (var.id, axis)
+        if key not in self._dims:
+            self._dims[key] = self.dim_of(self.name(var), axis)
+        return self._dims[key]
+
+    def dims(self, var: Var) -> list[Dim]:
+        """All sizes of a variable."""
+        return [self.dim(var, i) for i in range(self.rank(var))]
+
+    def split_dims(self, var: Var) -> list[Dim]:
+        """The numbers of an integer vector (a target shape) one by one."""
+        value = self.value(var)
+        if value is not None:
+            return [int(v) for v in value.reshape(-1)]
+        name, n = self.int64(var), self.fixed(var)[0]
+        varying = [k.values.get(var.id) for k in self.known]
+        out: list[Dim] = []
+        for i in range(n):
+            seen = {int(v[i]) for v in varying if v is not None}
+            if len(seen) == 1 and all(v is not None for v in varying):
+                out.append(seen.pop())
+            else:
+                out.append(self.slice(name, [i], [i + 1], [0]))
+        return out
+

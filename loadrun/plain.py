@@ -1,0 +1,31 @@
+"""Data that JSON can hold, without the NaN and Infinity literals that are no JSON."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+__all__ = ["plain"]
+
+
+def plain(value: Any) -> Any:
+    """Data that JSON can hold: non-finite floats become the strings "nan", "inf" and "-inf".
+
+    >>> plain({"a": (1, float("nan"))})
+    {'a': [1, 'nan']}
+    """
+    if isinstance(value, (str, bool, int)) or value is None:
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if isinstance(value, Mapping):
+        return {str(k): plain(v) for k, v in value.items()}
+    if isinstance(value, Sequence):
+        return [plain(v) for v in value]
+    if is_dataclass(value):
+        return {f.name: plain(getattr(value, f.name)) for f in fields(value)}
+    if hasattr(value, "item"):
+        return plain(value.item())
+    raise TypeError(f"{type(value).__name__} has no JSON form")

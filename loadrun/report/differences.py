@@ -1,0 +1,160 @@
+"""What `loadrun diff` says, as text and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from ..diff import Constant, Differences, Finding, Row
+from ..ops.infer import describe
+from ..shown import clean
+from .text import shape_text, table
+
+__all__ = ["as_json", "differences", "findings"]
+
+
+def differences(found: Differences, *, everything: bool = False, rows: int = 12) -> Iterator[str]:
+    """The lines of a comparison: what was matched, a table, the first difference, and what is to blame."""
+    counted = ", ".join(f"{n} by {how}" for how, n in sorted(found.matched.items()))
+    matched = sum(found.matched.values())
+    yield f"{len(found.rows)} values compared; {matched} of {found.total} variables matched ({counted})"
+    chosen = found.rows if everything else _chosen(found, rows)
+    if chosen:
+        yield ""
+        yield table(
+            [_cells(r, found) for r in chosen],
+            ["operator", "variable", "shape", "relative", "absolute", "matched by", "verdict"],
+            right=(3, 4),
+        )
+    left = sum(not r.agrees for r in found.rows) - sum(not r.agrees for r in chosen)
+    if left > 0:
+        yield f"... and {left} more that do not agree (--all shows them)"
+    yield ""
+    first = found.first
+    if first is None:
+        yield "all of them agree"
+        yield from (_constant(c) for c in found.constants[:rows])
+        return
+    yield f"first to part: {clean(describe(first.opr), 200)}{_worst(first)}"
+    for root in found.roots[:rows]:
+        causes = found.causes(root)
+        why = "its inputs agree, its output does not" if not causes else "it reads what differs"
+        yield f"to blame: {clean(describe(root.opr), 200)}: {why}"
+        for cause in causes:
+            yield f"  {_constant(cause)}"
+        if root.between:
+            names = ", ".join(clean(describe(o), 80) for o in root.between[:5])
+            more = f" and {len(root.between) - 5} more" if len(root.between) > 5 else ""
+            yield f"  or what is before it and has no counterpart: {names}{more}"
+    if len(found.roots) > rows:
+        yield f"... and {len(found.roots) - rows} more operators whose inputs agree"
+    blamed = {c.var.id for r in found.roots for c in found.causes(r)}
+    for constant in found.constants:
+        if constant.var.id not in blamed:
+            yield _constant(constant)
+
+
+def _chosen(found: Differences, rows: int) -> list[Row]:
+    """What a reader needs: the rows around the first difference, the roots, the outputs."""
+    wrong = [i for i, r in enumerate(found.rows) if not r.agrees]
+    if not wrong:
+        return sorted(found.rows, key=_apart, reverse=True)[:3]
+    start = max(wrong[0] - 2, 0)
+    keep = set(range(start, min(start + rows, len(found.rows))))
+    keep |= {i for i, r in enumerate(found.rows) if r.var.id in found.outputs}
+    roots = {r.var.id for r in found.roots[:rows]}
+    keep |= {i for i, r in enumerate(found.rows) if r.var.id in roots}
+    return [found.rows[i] for i in sorted(keep)]
+
+
+def _apart(row: Row) -> float:
+    return float("inf") if row.distance is None else row.distance.relative
+
+
+def _cells(row: Row, found: Differences) -> list[str]:
+    d = row.distance
+    roots = {r.var.id for r in found.roots}
+    verdict = "agrees" if row.agrees else "differs: to blame" if row.var.id in roots else "differs"
+    return [
+        clean(row.opr.title, 40),
+        clean(row.var.label, 40),
+        shape_text(row.shapes[0]),
+        "other size" if d is None else f"{d.relative:.3g}",
+        "" if d is None else f"{d.absolute:.3g}",
+        row.how,
+        verdict,
+    ]
+
+
+def _worst(row: Row) -> str:
+    d = row.distance
+    if d is None:
+        return f": shape {list(row.shapes[0])} against {list(row.shapes[1])}"
+    return f", worst at {list(d.index)}: {d.found:.9g} against {d.expected:.9g}"
+
+
+def _constant(c: Constant) -> str:
+    return (
+        f"constant {clean(c.var.label, 100)!r} differs in {c.count} of {c.size} elements, most at {list(c.index)}: "
+        f"{c.found:.9g} against {c.expected:.9g}"
+    )
+
+
+def findings(found: list[Finding], limit: float | None) -> Iterator[str]:
+    """The lines of `--check-finite` and `--range`: where it began, and where it went unseen."""
+    if not found:
+        yield "all values are finite" + (f" and at most {limit:g} in size" if limit is not None else "")
+        return
+    for f in found:
+        if not (f.origin or f.hidden):
+            continue
+        word = "begins at" if f.origin else "is hidden behind"
+        yield (
+            f"{f.what} {word} {clean(describe(f.var.owner), 200)}: {f.count} of {f.size} elements of "
+            f"{clean(f.var.label, 100)!r}, first at {list(f.index)}: {f.value:.9g}"
+            + ("; no operator that reads it passes it on" if f.hidden else "")
+        )
+
+
+def as_json(found: Differences) -> dict[str, Any]:
+    """The whole comparison as plain values; numbers that JSON does not have are strings."""
+    roots = {r.var.id for r in found.roots}
+    return {
+        "matched": found.matched,
+        "variables": found.total,
+        "agree": found.agree,
+        "first": None if found.first is None else found.first.var.label,
+        "roots": [r.var.label for r in found.roots],
+        "constants": [
+            {
+                "name": c.var.label,
+                "count": c.count,
+                "size": c.size,
+                "index": list(c.index),
+                "found": _number(c.found),
+                "expected": _number(c.expected),
+            }
+            for c in found.constants
+        ],
+        "rows": [
+            {
+                "operator": r.opr.type,
+                "title": r.opr.title,
+                "variable": r.var.label,
+                "against": r.label,
+                "matched_by": r.how,
+                "shape": list(r.shapes[0]),
+                "agrees": r.agrees,
+                "to_blame": r.var.id in roots,
+                "relative": None if r.distance is None else _number(r.distance.relative),
+                "absolute": None if r.distance is None else _number(r.distance.absolute),
+                "error": None if r.distance is None else _number(r.distance.error),
+                "index": None if r.distance is None else list(r.distance.index),
+            }
+            for r in found.rows
+        ],
+    }
+
+
+def _number(x: float) -> float | str:
+    return x if x - x == 0 else str(x)

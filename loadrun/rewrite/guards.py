@@ -1,0 +1,310 @@
+"""What keeps MegEngine's compiler and kernels from computing something else than a graph says.
+
+When MegEngine 1.13 has loaded a graph, it rewrites arithmetic before it runs, by rules for real numbers that do not
+hold for all floats, and its kernels of two inputs have a fault. What would give other values gets an operator between:
+
+- exponents of powers, roots, products and quotients that follow each other are multiplied, so that ``(x * x) ** 0.5``
+  becomes ``x``: ``max(v, v)``, which is v, stands between where a root is drawn (Identity would be removed);
+- ``log(exp(x))``, ``log(1 + x)``, ``exp(x) - 1``, ``x - x``, ``x / x`` are simplified: the same stands between where
+  the graph still has them (`loadrun.optimize.cleanup.stable` does the same to traces, at every level but 0);
+- ``PowC`` with the exponents 0 and 1 cannot be loaded: they are written as ones, and as the base;
+- an operand that is broadcast along the first axes or has gaps in memory is read as if it lay densely where the other
+  is a row: two Reshapes make it dense.
+
+Nothing removes these operators while MegEngine loads and runs a graph; loadrun's optimization may, and puts them back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import prod
+
+import numpy as np
+
+from .. import params as P
+from ..dtypes import DType, encode
+from ..errors import LoadRunError
+from ..graph import Graph, Opr, Tensor, Var
+from ..ops.infer import infer_dtypes, infer_shapes
+from ..params import ElemwiseMode as M
+from .copies import subgraph
+
+__all__ = ["guarded"]
+
+_INT = DType("Int32")
+_CLOSE = 1e-6
+_PRODUCTS = (M.MUL, M.TRUE_DIV)
+_SUMS = frozenset({M.ADD, M.SUB, M.NEGATE, M.FUSE_MUL_ADD3, M.FUSE_MUL_ADD4})
+_FAMILIES = (_SUMS, frozenset(_PRODUCTS), frozenset({M.MAX}), frozenset({M.MIN}))
+_VIEWS = ("AxisAddRemove", "ReshapeV1", "Dimshuffle", "Identity")
+
+
+def guarded(graph: Graph) -> Graph:
+    """A copy of a graph that MegEngine computes as it stands; the graph itself where nothing is to be done.
+
+    >>> from loadrun.dtypes import DType
+    >>> from loadrun.params import Elemwise, Host2DeviceCopy, PowC
+    >>> g = Graph()
+    >>> (x,) = g.add("Host2DeviceCopy", Host2DeviceCopy(), names=["x"],
+    ...              tensors=[Tensor(DType("Float32"), (2, 3), "x")])
+    >>> (square,) = g.add("Elemwise", Elemwise(mode=M.MUL), inputs=[x, x])
+    >>> g.outputs = g.add("PowC", PowC(exp=0.5), inputs=[square], names=["y"])
+    >>> [o.type for o in guarded(g).oprs]
+    ['Host2DeviceCopy', 'Elemwise', 'Elemwise', 'PowC']
+    """
+    plan = _Plan(graph)
+    if not plan.changes:
+        return graph
+    return subgraph(graph, graph.outputs, everything=True, convert=plan.convert)[0]
+
+
+@dataclass
+class _Change:
+    """What happens to an operator: which inputs get an operator of which type between."""
+
+    between: dict[int, str] = field(default_factory=dict)
+    power: int | None = None
+
+
+class _Plan:
+    def __init__(self, graph: Graph) -> None:
+        self.changes: dict[int, _Change] = {}
+        self.made: dict[tuple[int, str], Var] = {}
+        found = [o for o in graph.needed() if o.type in ("Elemwise", "PowC")]
+        if not found:
+            return
+        self.shapes = _shapes(graph)
+        for opr in found:
+            change = _Change()
+            _watch_power(opr, change)
+            _watch_simplified(opr, change)
+            if opr.type == "Elemwise":
+                self._watch_rows(opr, change)
+            if change.between or change.power is not None:
+                self.changes[id(opr)] = change
+
+    def convert(self, made: Graph, opr: Opr, inputs: list[Var]) -> Var | None:
+        """The operator as it is to be, in the copy."""
+        change = self.changes.get(id(opr))
+        if change is None:
+            return None
+        if change.power is not None:
+            out = _trivial_power(made, opr, inputs[0], change.power)
+        else:
+            given = [self._between(made, v, change.between.get(i)) for i, v in enumerate(inputs)]
+            (out,) = made.add(
+                opr.type,
+                *opr.params,
+                inputs=given,
+                output_dtype=opr.output_dtype,
+                comp_node=opr.comp_node[:1],
+            )
+            out.dtype, out.shape, out.format = (
+                opr.outputs[0].dtype,
+                opr.outputs[0].shape,
+                opr.outputs[0].format,
+            )
+        out.name, out.owner.name, out.owner.priority = opr.outputs[0].name, opr.name, opr.priority
+        return out
+
+    def _between(self, made: Graph, x: Var, type: str | None) -> Var:
+        if type is None:
+            return x
+        found = self.made.get((x.id, type))
+        if found is None:
+            found = _dense(made, x) if type == "ReshapeV1" else _same(made, x)
+            found.dtype, found.shape = x.dtype, x.shape
+            self.made[x.id, type] = found
+        return found
+
+    # Rows
+
+    def _watch_rows(self, opr: Opr, change: _Change) -> None:
+        """Copy operands that are no dense blocks where another may be a row."""
+        if len(opr.inputs) < 2:
+            return
+        loose = [i for i, v in enumerate(opr.inputs) if _is_loose(v)]
+        if not loose:
+            return
+        others = [w for v in opr.inputs for w in _terms(v, opr)]
+        for i in loose:
+            if any(w is not opr.inputs[i] and self._may_be_row(w, opr.inputs[i]) for w in others):
+                change.between[i] = "ReshapeV1"
+
+    def _may_be_row(self, var: Var, other: Var) -> bool:
+        """Whether a variable may be repeated along the first axes of another."""
+        if _is_loose(var):
+            return True
+        own, wide = self.shapes.get(var.id), self.shapes.get(other.id)
+        if own is None or wide is None:
+            return True
+        if prod(own) <= 1 or own[-1] == 1:
+            return False
+        return len(own) < len(wide) or any(n == 1 for n in own[:-1])
+
+
+def _same(made: Graph, x: Var) -> Var:
+    return made.add("Elemwise", P.Elemwise(mode=M.MAX), inputs=[x, x], comp_node=x.owner.comp_node[:1])[0]
+
+
+def _dense(made: Graph, x: Var) -> Var:
+    """The same values in a block of their own: MegEngine's Copy keeps gaps, a vector has none."""
+    node = x.owner.comp_node[:1]
+    value = np.ones(1, np.int32)
+    (one,) = made.add("ImmutableTensor", tensors=[Tensor(_INT, (1,), None, encode(value, _INT))])
+    (shape,) = made.add("GetVarShapeV1", P.OptionalAxisV1(), inputs=[x], comp_node=node)
+    (flat,) = made.add("ReshapeV1", P.OptionalAxisV1(axis=0), inputs=[x, one], comp_node=node)
+    one.dtype = shape.dtype = _INT
+    flat.dtype = x.dtype
+    return made.add("ReshapeV1", P.OptionalAxisV1(), inputs=[flat, shape], comp_node=node)[0]
+
+
+def _shapes(graph: Graph) -> dict[int, tuple[int, ...]]:
+    try:
+        infer_dtypes(graph.needed())
+        return {v: s for v, s in infer_shapes(graph, graph.needed()).shapes.items() if s is not None}
+    except LoadRunError:
+        return {}
+
+
+def _mode(opr: Opr) -> M | None:
+    return opr.get(P.Elemwise).mode if opr.type == "Elemwise" else None
+
+
+def _is_loose(var: Var) -> bool:
+    """Whether a value may lie in memory with gaps between its rows, or have one row for all."""
+    opr = var.owner
+    while opr.type in _VIEWS:
+        opr = opr.inputs[0].owner
+    if opr.type == "Subtensor":
+        return any(i.axis != 0 or i.step for i in opr.get(P.IndexDescMaskDump).items)
+    if opr.type == "Split":
+        return True
+    # MegEngine lets a Broadcast change places with the arithmetic of one variable behind it.
+    while opr.type in (*_VIEWS, "Elemwise", "TypeCvtV2", "PowC"):
+        wide = [v for v in opr.inputs if _number(v) is None]
+        if len(wide) != 1 and opr.type == "Elemwise":
+            return False
+        opr = opr.inputs[0].owner if not wide or opr.type in _VIEWS else wide[0].owner
+    return opr.type == "Broadcast"
+
+
+def _terms(var: Var, reader: Opr) -> list[Var]:
+    """The terms that MegEngine may bring together with others when it reorders a chain."""
+    family = next((f for f in _FAMILIES if _mode(reader) in f), frozenset())
+    found, stack = [], [var]
+    while stack:
+        at = stack.pop()
+        found.append(at)
+        if _mode(at.owner) in family:
+            stack.extend(at.owner.inputs)
+    return found
+
+
+# Powers
+
+
+def _number(var: Var) -> float | None:
+    """The value of a stored scalar."""
+    if var.owner.type != "ImmutableTensor" or prod(var.owner.tensors[0].shape or ()) != 1:
+        return None
+    return float(var.owner.tensors[0].value().reshape(-1)[0])
+
+
+def _exponent(opr: Opr) -> float | None:
+    """The constant exponent of a power, None for other operators."""
+    if opr.type == "PowC":
+        return float(opr.get(P.PowC).exp)
+    return _number(opr.inputs[1]) if _mode(opr) == M.POW else None
+
+
+def _is_whole(number: float) -> bool:
+    return bool(np.isfinite(number)) and number == int(number)
+
+
+def _watch_power(opr: Opr, change: _Change) -> None:
+    exponent = _exponent(opr)
+    if opr.type == "PowC" and exponent is not None:
+        close = [n for n in (0, 1) if abs(exponent - n) < _CLOSE]
+        if close:
+            change.power = close[0]
+            return
+    if exponent is not None:
+        if _is_merged(exponent, _behind_broadcast(opr.inputs[0]).owner):
+            change.between[0] = "Elemwise"
+    elif _mode(opr) in _PRODUCTS:
+        _watch_roots(opr, change)
+
+
+def _is_merged(exponent: float, inner: Opr) -> bool:
+    """Whether a power of what an operator gives turns out otherwise when their exponents are joined."""
+    given = _exponent(inner)
+    if given is None:
+        return _mode(inner) == M.POW or (_mode(inner) in _PRODUCTS and not _is_whole(exponent))
+    return not (_is_whole(exponent) and _is_whole(given))
+
+
+def _watch_roots(opr: Opr, change: _Change) -> None:
+    """Keep roots of one variable apart that a product would join."""
+    roots: dict[int, list[int]] = {}
+    bases: set[int] = set()
+    for i, v in enumerate(opr.inputs):
+        for term in _terms(v, opr):
+            exponent = _exponent(term.owner)
+            if exponent is not None and not _is_whole(exponent):
+                base = term.owner.inputs[0].id
+                roots.setdefault(base, []).append(i)
+            elif exponent is not None:
+                bases.add(term.owner.inputs[0].id)
+            else:
+                bases.add(term.id)
+    for base, places in roots.items():
+        if len(places) > 1 or base in bases:
+            change.between.update(dict.fromkeys(places, "Elemwise"))
+
+
+def _behind_broadcast(var: Var) -> Var:
+    while var.owner.type in ("Broadcast", "TypeCvtV2"):
+        var = var.owner.inputs[0]
+    return var
+
+
+def _trivial_power(made: Graph, opr: Opr, x: Var, exponent: int) -> Var:
+    """``x ** 1`` and ``x ** 0``."""
+    dtype = opr.outputs[0].dtype
+    if exponent == 1 or dtype is None:
+        out = made.add("Identity", inputs=[x], comp_node=opr.comp_node[:1])[0]
+    else:
+        value = np.ones(1, dtype.np)
+        (one,) = made.add("ImmutableTensor", tensors=[Tensor(dtype, (1,), None, encode(value, dtype))])
+        (shape,) = made.add("GetVarShapeV1", P.OptionalAxisV1(), inputs=[x])
+        (out,) = made.add("Broadcast", P.Empty(), inputs=[one, shape])
+        one.dtype, shape.dtype = dtype, _INT
+    out.dtype, out.shape = dtype, opr.outputs[0].shape
+    return out
+
+
+# What is simplified when it is loaded
+
+
+def _watch_simplified(opr: Opr, change: _Change) -> None:
+    mode = _mode(opr)
+    if mode == M.LOG:
+        place = 0 if _has_better_log(opr.inputs[0].owner) else None
+    elif mode == M.SUB and _mode(opr.inputs[0].owner) == M.EXP and _number(opr.inputs[1]) == 1:
+        place = 0
+    else:
+        same = mode in (M.SUB, M.TRUE_DIV, M.FLOOR_DIV) and opr.inputs[0] is opr.inputs[1]
+        place = 1 if same else None
+    if place is not None:
+        change.between[place] = "Elemwise"
+
+
+def _has_better_log(inner: Opr) -> bool:
+    modes: Sequence[M | None] = [_mode(v.owner) for v in inner.inputs]
+    if _mode(inner) == M.EXP:
+        return True
+    if _mode(inner) in _PRODUCTS:
+        return M.EXP in modes
+    return _mode(inner) == M.ADD and (modes.count(M.EXP) == 2 or any(_number(v) == 1 for v in inner.inputs))

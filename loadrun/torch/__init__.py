@@ -1,0 +1,74 @@
+"""PyTorch modules in: `trace` records one as MegEngine's operators, self-verifying dumps of it hold torch's results.
+
+torch is imported when the first module is traced, not when this package is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from .extra import need_torch
+from .registry import aten
+
+if TYPE_CHECKING:
+    from .traced import Traced
+
+__all__ = ["aten", "trace", "trace_module"]
+
+
+def trace(
+    module: Callable[..., Any],
+    args: Any = None,
+    kwargs: Mapping[str, Any] | None = None,
+    dynamic_shapes: Any = None,
+    *,
+    opt_level: int = 2,
+) -> Traced:
+    """Record a torch module as a graph of MegEngine's operators.
+
+    The module is exported by `torch.export.export(strict=False)` as it is: call ``.eval()`` first. What the recorded
+    graph computes is compared with what torch computes (`Traced.differences`), and dumps hold torch's results.
+
+    Args:
+        module: a `torch.nn.Module`, a method of one, or a function of torch tensors.
+        args: example arguments, a tuple; one tensor alone stands for itself. None: the first call is the example.
+        kwargs: example keyword arguments.
+        dynamic_shapes: which sizes may differ later, as `torch.export.export` takes it; True lets torch find out for
+            all sizes. None fixes them all.
+        opt_level: how far the graph is simplified, see `loadrun.jit.trace`.
+
+    Raises:
+        UsageError: torch is not installed.
+        TraceError: torch cannot export the module.
+        UnsupportedError: operators have no counterpart; the text names all of them, each with the module's path and
+            the source line.
+
+    >>> import torch
+    >>> net = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.ReLU()).eval()
+    >>> traced = trace(net, torch.ones(2, 4), dynamic_shapes=True)
+    >>> traced(torch.zeros(5, 4)).shape, max(traced.differences.values()) < 1e-6
+    (torch.Size([5, 3]), True)
+    """
+    torch = need_torch()
+    from .traced import Traced
+
+    found = Traced(module, dynamic_shapes, opt_level)
+    if args is not None or kwargs is not None:
+        given = args if isinstance(args, tuple) else () if args is None else (args,)
+        given, named = torch.utils._pytree.tree_map(_as_torch, (given, dict(kwargs or {})))
+        found.record(given, named)
+    return found
+
+
+def _as_torch(value: Any) -> Any:
+    from .traced import _as_torch as convert
+
+    return convert(value)
+
+
+def trace_module(mod: Any, inputs: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
+    """Trace several methods of a torch module; see `loadrun.jit.trace_module`, which this is."""
+    from ..jit import trace_module as traced
+
+    return traced(mod, inputs, *args, **kwargs)

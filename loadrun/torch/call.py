@@ -1,0 +1,90 @@
+"""What a lowering is told of the node that it stands for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from .registry import Refused
+from .values import narrow
+
+__all__ = ["Call", "axes_of", "axis_of"]
+
+
+class Call:
+    """One call in an exported graph.
+
+    Args:
+        node: the node.
+        fakes: its arguments as torch's shape inference sees them: fake tensors, numbers, symbolic sizes.
+        named: its keyword arguments alike.
+
+    Attributes:
+        fake: what torch knows of the result: a fake tensor, or a tuple of them.
+    """
+
+    def __init__(self, node: Any, fakes: Sequence[Any], named: dict[str, Any]) -> None:
+        self.node = node
+        self.fakes = fakes
+        self.named = named
+        self.fake = node.meta.get("val")
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The dtype of the (first) result in the graph."""
+        first = self.fake[0] if isinstance(self.fake, (tuple, list)) else self.fake
+        return narrow(first.dtype)
+
+    @property
+    def shape(self) -> tuple[Any, ...]:
+        """The shape of the (first) result as torch knows it; its sizes may be symbolic."""
+        first = self.fake[0] if isinstance(self.fake, (tuple, list)) else self.fake
+        return tuple(first.shape)
+
+    def common(self, *places: int) -> np.dtype[Any]:
+        """The dtype to which torch promotes these arguments together, all of them by default."""
+        given = [self.fakes[i] for i in places] if places else list(self.fakes)
+        found: Any = given[0]
+        if len(given) == 1:
+            return narrow(found.dtype)
+        kind = torch.result_type(_plain(given[0]), _plain(given[1]))
+        for other in given[2:]:
+            kind = torch.promote_types(kind, torch.result_type(_plain(other), _plain(other)))
+        return narrow(kind)
+
+    def static(self, sizes: Sequence[Any], what: str) -> list[int]:
+        """Sizes that must be numbers, because an operator of MegEngine has them as parameters.
+
+        Raises:
+            Refused: one of them follows an input.
+        """
+        if any(not isinstance(n, int) for n in sizes):
+            raise Refused(f"{what} depends on a dynamic size {[*map(str, sizes)]}; make this axis static")
+        return [int(n) for n in sizes]
+
+    def given(self, place: int) -> tuple[Any, ...]:
+        """The shape of a tensor argument as torch knows it."""
+        return tuple(self.fakes[place].shape)
+
+
+def _plain(value: Any) -> Any:
+    """A symbolic number as one that torch promotes."""
+    if isinstance(value, torch.SymInt):
+        return 1
+    return 1.0 if isinstance(value, torch.SymFloat) else True if isinstance(value, torch.SymBool) else value
+
+
+def axis_of(axis: int, ndim: int) -> int:
+    """An axis counted from the front."""
+    return axis % ndim if ndim else 0
+
+
+def axes_of(axes: Any, ndim: int) -> tuple[int, ...]:
+    """Axes of a reduction, counted from the front: one, several, or all where none is given."""
+    if axes is None or (isinstance(axes, (list, tuple)) and not axes):
+        return tuple(range(ndim))
+    given = axes if isinstance(axes, (list, tuple)) else [axes]
+    return tuple(sorted({axis_of(a, ndim) for a in given})) if ndim else ()

@@ -1,0 +1,205 @@
+"""Exporting a torch module: a functional graph of whole operators, decomposed only where nothing lowers them."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import torch
+import torch.fx.experimental._config
+
+from ..errors import TraceError, UnsupportedError
+from .registry import lowering_of
+
+__all__ = ["Problem", "export", "name_of_target", "place_of", "quiet", "refusal", "submodules", "unsupported"]
+
+# Operators of Python on sizes, and calls that only assert; `sizes` has their meaning.
+_WAY_OUT = (
+    "register a lowering with loadrun.torch.aten(name), write the module with other operators, or compute this part "
+    "outside"
+)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """An operator that cannot be lowered.
+
+    Attributes:
+        target: torch's name of it.
+        why: what about it is not supported, empty where there is no lowering at all.
+        place: module path and source line.
+    """
+
+    target: str
+    why: str
+    place: str
+
+
+def export(
+    module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], dynamic_shapes: Any, follow_one: bool = False
+) -> Any:
+    """The exported program of a module, without in-place operators.
+
+    Args:
+        module, args, kwargs, dynamic_shapes: what `torch.export.export` takes.
+        follow_one: whether a dynamic size may be 1 in the example, which torch else takes for fixed.
+
+    Raises:
+        TraceError: torch cannot export it; the text is torch's own.
+    """
+    with quiet():
+        if follow_one and (program := _following_one(module, args, kwargs, dynamic_shapes)) is not None:
+            return program
+        try:
+            return _exported(module, args, kwargs, dynamic_shapes)
+        except Exception as error:
+            raise TraceError(
+                f"torch cannot export {_named(module)}: {_first_lines(error)}\n  a branch on a value needs torch.cond, "
+                "a call that cannot be traced has to move out of the module"
+            ) from error
+
+
+def _exported(module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], shapes: Any) -> Any:
+    program = torch.export.export(module, args, dict(kwargs), dynamic_shapes=shapes, strict=False)
+    if any(_writes(n) for n in _nodes(program)):
+        program = program.run_decompositions({})
+    return _decomposed(program)
+
+
+def _writes(node: Any) -> bool:
+    """Whether a call writes into a tensor, so that the graph has to be made functional first."""
+    if not isinstance(node.target, torch._ops.OpOverload):
+        return False
+    training = node.args[5:6] if "batch_norm.default" in str(node.target) else ()
+    return node.target._schema.is_mutable or any(training) or "instance_norm" in str(node.target)
+
+
+def _following_one(module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], shapes: Any) -> Any:
+    """The program in which a batch of one is a dynamic size, None where torch cannot make it."""
+    leaves = torch.utils._pytree.tree_leaves((args, dict(kwargs)))
+    if all(x.ndim == 0 or x.shape[0] != 1 for x in leaves if isinstance(x, torch.Tensor)):
+        return None
+    config = torch.fx.experimental._config
+    if not hasattr(config, "backed_size_oblivious"):
+        return None
+    try:
+        with config.patch(backed_size_oblivious=True):
+            return _exported(module, args, kwargs, shapes)
+    except Exception:
+        # The module tells one from many; then it is exported for one.
+        return None
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Without the warnings by which torch speaks of its own insides."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def _first_lines(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {' '.join(lines[:3])[:600]}"
+
+
+def _named(module: Any) -> str:
+    kind = getattr(module, "_loadrun_name", None)
+    return kind if kind is not None else f"the module {type(module).__name__}"
+
+
+def _decomposed(program: Any) -> Any:
+    """The program with those operators decomposed that have no lowering but that torch can express by others."""
+    missing = {n.target for n in _nodes(program) if _is_missing(n)}
+    table = {t: f for t, f in _decompositions().items() if lowering_of(name_of_target(t)) is None}
+    return program.run_decompositions(table) if missing & set(table) else program
+
+
+@cache
+def _decompositions() -> dict[Any, Callable[..., Any]]:
+    """Torch's own decompositions of its operators."""
+    from torch._decomp import decomposition_table
+
+    official = torch.export.default_decompositions()
+    return {**decomposition_table, **{t: official[t] for t in official}}
+
+
+def submodules(program: Any) -> Iterator[Any]:
+    """The program's graph module and those of its branches."""
+    for module in program.graph_module.modules():
+        if isinstance(module, torch.fx.GraphModule):
+            yield module
+
+
+def _nodes(program: Any) -> Iterator[Any]:
+    for module in submodules(program):
+        for node in module.graph.nodes:
+            if node.op == "call_function":
+                yield node
+
+
+def name_of_target(target: Any) -> str:
+    """Torch's name of an operator: ``aten.relu.default``."""
+    if isinstance(target, torch._ops.OpOverload):
+        return str(target)
+    if isinstance(target, torch._ops.HigherOrderOperator):
+        return f"higher_order.{target.name()}"
+    return f"{getattr(target, '__module__', '')}.{getattr(target, '__name__', target)}"
+
+
+def _is_missing(node: Any) -> bool:
+    from .interpret import is_control
+    from .sizes import is_size_operator
+
+    if is_control(node.target):
+        return False
+    return not is_size_operator(node.target) and lowering_of(name_of_target(node.target)) is None
+
+
+def unsupported(program: Any) -> list[Problem]:
+    """Every operator of a program that has no lowering."""
+    found: dict[tuple[Any, ...], Problem] = {}
+    for node in _nodes(program):
+        if _is_missing(node):
+            # What a decomposition is made of tells a user less than the operator that was decomposed.
+            target = name_of_target(node.meta.get("original_aten") or node.target)
+            problem = Problem(target, "", place_of(node))
+            found.setdefault((target, node.meta.get("stack_trace"), problem.place), problem)
+    return list(found.values())
+
+
+def place_of(node: Any) -> str:
+    """Where in the model a node comes from: module path, and the innermost source line that is not torch's own."""
+    stack = node.meta.get("nn_module_stack") or {}
+    path, kind = "", ""
+    for entry in stack.values():
+        if isinstance(entry, tuple) and not str(entry[0]).startswith("_empty"):
+            path, kind = str(entry[0]), str(entry[1]).rpartition(".")[2]
+    where = f"{path or 'the module itself'} ({kind})" if kind else ""
+    lines = re.findall(r'File "([^"]+)", line (\d+), in [^\n]*\n\s*([^\n]*)', node.meta.get("stack_trace") or "")
+    own = [f for f in lines if "/torch/" not in f[0] and "/loadrun/" not in f[0] and not f[0].startswith(("torch/", "<"))]
+    if not own:
+        return where
+    file, line, text = own[-1]
+    return f"{where}{', ' if where else ''}{file}:{line}: {text.strip()}"
+
+
+def refusal(module: Any, problems: list[Problem]) -> UnsupportedError:
+    """The error that names all operators which stand in the way."""
+    counts = Counter((p.target, p.why) for p in problems)
+    lines = []
+    for (target, why), count in counts.items():
+        lines.append(f"{target}{f' ({count} times)' if count > 1 else ''}{f': {why}' if why else ''}")
+        places = [p.place for p in problems if (p.target, p.why) == (target, why) and p.place]
+        lines += [f"    in {place}" for place in dict.fromkeys(places)]
+    return UnsupportedError(
+        f"{_named(module)} uses {len(counts)} operator{'s' * (len(counts) > 1)} that cannot be lowered to MegEngine's:\n  "
+        + "\n  ".join(lines)
+        + f"\n  way out: {_WAY_OUT}"
+    )

@@ -1,0 +1,29 @@
+"""torch itself, which is imported when it is needed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..errors import UsageError
+
+__all__ = ["need_torch"]
+
+
+def need_torch() -> Any:
+    """The torch package.
+
+    Raises:
+        UsageError: it is not installed, or older than 2.5.
+    """
+    try:
+        import torch
+
+        version = torch.__version__
+    except (ImportError, AttributeError) as error:
+        raise UsageError(
+            "tracing a PyTorch module needs the package torch (2.5 or later): pip install 'loadrun[torch]'"
+        ) from error
+    numbers = tuple(int(n) for n in version.split("+")[0].split(".")[:2])
+    if numbers < (2, 5):
+        raise UsageError(f"torch {version} is installed; tracing PyTorch modules needs 2.5 or later")
+    return torch

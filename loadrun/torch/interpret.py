@@ -1,0 +1,227 @@
+"""Reading an exported graph node by node: each becomes what its lowering records."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils import _pytree as pytree
+
+from ..errors import LoadRunError, UnsupportedError
+from ..graph import Var
+from ..imperative import Tensor
+from ..imperative.naming import scope
+from ..lowering.array import Array
+from .call import Call
+from .exporting import Problem, name_of_target, place_of, refusal
+from .registry import Refused, lowering_of
+from .sizes import computed, is_size_operator
+from .values import arr, constant, narrow, ten
+
+__all__ = ["Interpreter", "is_control"]
+
+_WRAPPERS = {
+    "wrap_with_set_grad_enabled",
+    "wrap_with_autocast",
+    "invoke_subgraph",
+    "wrap",
+    "checkpoint",
+    "tag_activation_checkpoint",
+}
+"""Higher-order operators that only call a graph, whose arguments stand last."""
+
+
+def is_control(target: Any) -> bool:
+    """Whether a higher-order operator is one that is followed here."""
+    return isinstance(target, torch._ops.HigherOrderOperator) and (
+        target.name() == "cond" or target.name() in _WRAPPERS
+    )
+
+
+class Interpreter:
+    """Records the operators of an exported program.
+
+    Args:
+        program: an exported program without in-place operators.
+        module: what it was made of, for messages.
+
+    Attributes:
+        variables: what each node gave, by name, as a variable of the recorded graph, and whether it has no axes.
+    """
+
+    def __init__(self, program: Any, module: Any) -> None:
+        self.program = program
+        self.module = module
+        self.constants = _constants(program)
+        self.problems: list[Problem] = []
+        self.variables: dict[str, tuple[Var, bool]] = {}
+
+    def run(self, inputs: Mapping[str, Any]) -> list[Any]:
+        """Record the whole program.
+
+        Args:
+            inputs: a tensor (or number) by placeholder name of each user input.
+
+        Returns:
+            what the output node lists.
+
+        Raises:
+            UnsupportedError: operators cannot be lowered with these arguments; the text names them all.
+        """
+        self.problems = []
+        given = {**{n: t for n, t in self.constants.items() if n not in inputs}, **inputs}
+        graph = self.program.graph_module.graph
+        feeds = [given[n.name] for n in graph.nodes if n.op == "placeholder"]
+        found = self._graph(self.program.graph_module, feeds, top=True)
+        if self.problems:
+            raise refusal(self.module, self.problems)
+        return list(found)
+
+    def _graph(self, module: Any, feeds: Sequence[Any], top: bool = False) -> Any:
+        env: dict[Any, Any] = {}
+        waiting = iter(feeds)
+        for node in module.graph.nodes:
+            if node.op == "placeholder":
+                env[node] = next(waiting)
+            elif node.op == "get_attr":
+                env[node] = _attribute(module, node.target)
+            elif node.op == "output":
+                return _mapped(node.args[0], env)
+            else:
+                env[node] = self._node(node, env)
+            found = env.get(node)
+            if top and isinstance(found, Tensor) and found._var is not None:
+                self.variables[node.name] = found._var, found._scalar
+        return None
+
+    def _node(self, node: Any, env: Mapping[Any, Any]) -> Any:
+        args, kwargs = _mapped(node.args, env), _mapped(dict(node.kwargs), env)
+        name = name_of_target(node.target)
+        try:
+            if isinstance(node.target, torch._ops.HigherOrderOperator):
+                return self._higher(node, name, args, kwargs)
+            if is_size_operator(node.target):
+                return computed(node.target, args, kwargs)
+            lowering = lowering_of(name)
+            if lowering is None:
+                raise Refused("no lowering")
+            call = Call(node, _fakes(node.args), _fakes(dict(node.kwargs)))
+            with _scope_of(node):
+                return _settled(lowering.function(call, *args, **kwargs))
+        except Refused as error:
+            why = str(error)
+        except UnsupportedError:
+            raise
+        except LoadRunError as error:
+            why = str(error).partition("\n")[0]
+        self.problems.append(Problem(name, why, place_of(node)))
+        return _stand_in(node.meta.get("val"))
+
+    def _higher(self, node: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        short = name.removeprefix("higher_order.")
+        if short == "cond":
+            return self._cond(*args, **kwargs)
+        if short in _WRAPPERS:
+            inside = [a for a in args if not isinstance(a, torch.fx.GraphModule)]
+            graph = next(a for a in args if isinstance(a, torch.fx.GraphModule))
+            count = sum(n.op == "placeholder" for n in graph.graph.nodes)
+            return self._graph(graph, inside[len(inside) - count :])
+        raise Refused("this control operator has no counterpart; unroll it, or use torch.cond")
+
+    def _cond(self, condition: Any, yes: Any, no: Any, operands: Sequence[Any] = ()) -> Any:
+        """Both branches, and a choice of their results, which have equal shapes."""
+        a, b = (self._graph(branch, list(operands)) for branch in (yes, no))
+        if not isinstance(condition, Tensor):
+            return a if condition else b
+
+        def chosen(x: Any, y: Any) -> Any:
+            if not isinstance(x, Tensor) and not isinstance(y, Tensor) and x == y:
+                return x
+            return ten(np.where(arr(condition, "bool"), arr(x), arr(y)))
+
+        return type(a)(chosen(x, y) for x, y in zip(a, b, strict=True))
+
+
+def _constants(program: Any) -> dict[str, Any]:
+    """Parameters, buffers and lifted constants by placeholder name."""
+    found: dict[str, Any] = {}
+    for spec in program.graph_signature.input_specs:
+        if spec.target is None:
+            continue
+        held = program.state_dict.get(spec.target)
+        if held is None:
+            held = program.constants.get(spec.target)
+        found[spec.arg.name] = _Later(held, spec.target) if isinstance(held, torch.Tensor) else held
+    return found
+
+
+class _Later:
+    """A constant that is copied when a node first needs it."""
+
+    def __init__(self, value: torch.Tensor, name: str) -> None:
+        self.value = value
+        self.name = name
+        self.made: Tensor | None = None
+
+    def tensor(self) -> Tensor:
+        if self.made is None:
+            self.made = constant(self.value, self.name)
+        return self.made
+
+
+def _mapped(value: Any, env: Mapping[Any, Any]) -> Any:
+    """Arguments with the values of nodes in place of the nodes."""
+
+    def change(leaf: Any) -> Any:
+        if isinstance(leaf, torch.fx.Node):
+            leaf = env[leaf]
+        return leaf.tensor() if isinstance(leaf, _Later) else leaf
+
+    return torch.fx.node.map_aggregate(value, change)
+
+
+def _fakes(value: Any) -> Any:
+    return torch.fx.node.map_aggregate(
+        value, lambda leaf: leaf.meta.get("val") if isinstance(leaf, torch.fx.Node) else leaf
+    )
+
+
+def _attribute(module: Any, target: str) -> Any:
+    found = module
+    for part in target.split("."):
+        found = getattr(found, part)
+    return constant(found, target) if isinstance(found, torch.Tensor) else found
+
+
+def _settled(value: Any) -> Any:
+    """Results as plain tensors."""
+    if isinstance(value, Array):
+        return value._frozen()
+    if isinstance(value, (list, tuple)):
+        return tuple(_settled(v) for v in value)
+    return value
+
+
+def _stand_in(fake: Any) -> Any:
+    """Zeros where an operator failed, so that everything behind it is looked at, too."""
+
+    def zeros(leaf: Any) -> Any:
+        if isinstance(leaf, torch.Tensor):
+            sizes = [n if isinstance(n, int) else n.node.hint or 1 for n in leaf.shape]
+            try:
+                return ten(arr(np.zeros(sizes, narrow(leaf.dtype))))
+            except Refused:
+                return ten(arr(np.zeros(sizes, np.float32)))
+        return leaf if isinstance(leaf, (int, float, bool)) else 1
+
+    return pytree.tree_map(zeros, fake)
+
+
+def _scope_of(node: Any) -> Any:
+    """Operators are named after the module that they come from."""
+    stack = [e for e in (node.meta.get("nn_module_stack") or {}).values() if isinstance(e, tuple)]
+    path = str(stack[-1][0]) if stack else ""
+    return scope(path) if path and not path.startswith("_empty") else nullcontext()

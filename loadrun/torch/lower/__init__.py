@@ -1,0 +1,1 @@
+"""Lowerings of ATen operators, one family a file."""

@@ -1,0 +1,109 @@
+"""Comparisons, logic, and choosing by a condition."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ..call import Call
+from ..registry import aten
+from ..values import INT_MAX, arr, ten
+
+__all__: list[str] = []
+
+_COMPARE: dict[str, Callable[..., Any]] = {
+    "eq": np.equal,
+    "ne": np.not_equal,
+    "lt": np.less,
+    "le": np.less_equal,
+    "gt": np.greater,
+    "ge": np.greater_equal,
+}
+_LOGIC: dict[str, Callable[..., Any]] = {
+    "logical_and": np.logical_and,
+    "logical_or": np.logical_or,
+    "logical_xor": np.logical_xor,
+    "logical_not": np.logical_not,
+}
+_TESTS: dict[str, Callable[..., Any]] = {
+    "isnan": np.isnan,
+    "isinf": np.isinf,
+    "isfinite": np.isfinite,
+    "isposinf": np.isposinf,
+    "isneginf": np.isneginf,
+    "signbit": np.signbit,
+}
+
+
+def _compared(function: Callable[..., Any]) -> Callable[..., Any]:
+    def lowered(call: Call, x: Any, y: Any) -> Any:
+        dtype = call.common(0, 1)
+        return function(arr(x, dtype), arr(_bounded(y, dtype), dtype))
+
+    return lowered
+
+
+def _bounded(value: Any, dtype: np.dtype[Any]) -> Any:
+    """A number beyond int32 as the next one that fits; no narrowed integer lies between them."""
+    if type(value) is int and dtype == np.int32:
+        return max(-INT_MAX - 1, min(INT_MAX, value))
+    return value
+
+
+def _logical(function: Callable[..., Any]) -> Callable[..., Any]:
+    def lowered(call: Call, *xs: Any) -> Any:
+        return function(*(arr(x, "bool") for x in xs))
+
+    return lowered
+
+
+def _tested(function: Callable[..., Any]) -> Callable[..., Any]:
+    def lowered(call: Call, x: Any) -> Any:
+        x = arr(x)
+        return function(x) if np.dtype(x.dtype).kind == "f" or function is np.signbit else function(arr(x, "float32"))
+
+    return lowered
+
+
+for _name, _function in _COMPARE.items():
+    aten(f"aten.{_name}.Tensor", f"aten.{_name}.Scalar")(_compared(_function))
+for _name, _function in _LOGIC.items():
+    aten(f"aten.{_name}.default")(_logical(_function))
+for _name, _function in _TESTS.items():
+    aten(f"aten.{_name}.default")(_tested(_function))
+
+
+@aten("aten.where.self", "aten.where.ScalarSelf", "aten.where.ScalarOther", "aten.where.Scalar")
+def where(call: Call, condition: Any, x: Any, y: Any) -> Any:
+    """One value or another."""
+    return np.where(arr(condition, "bool"), arr(x, call.dtype), arr(y, call.dtype))
+
+
+@aten("aten.masked_fill.Scalar", "aten.masked_fill.Tensor")
+def masked_fill(call: Call, x: Any, mask: Any, value: Any) -> Any:
+    """A value where a mask is true."""
+    x, mask = arr(x, call.dtype), arr(mask, "bool")
+    return np.where(mask, arr(value, call.dtype), x)
+
+
+@aten("aten.isclose.default")
+def isclose(call: Call, x: Any, y: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Any:
+    """Where two values are nearly equal."""
+    dtype = call.common(0, 1)
+    x, y = arr(x, dtype), arr(y, dtype)
+    if dtype.kind != "f":
+        x, y = x.astype("float32"), y.astype("float32")
+    near = np.isfinite(x) & np.isfinite(y) & (np.absolute(x - y) <= atol + np.absolute(rtol * y))
+    found = (x == y) | near
+    return found | (np.isnan(x) & np.isnan(y)) if equal_nan else found
+
+
+@aten("aten.equal.default")
+def equal(call: Call, x: Any, y: Any) -> Any:
+    """Whether all elements are equal."""
+    if call.given(0) != call.given(1):
+        return ten(False)
+    dtype = call.common(0, 1)
+    return np.all(arr(x, dtype) == arr(y, dtype))

@@ -1,0 +1,328 @@
+"""Arithmetic and functions of single elements."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ... import params as P
+from ...lowering import emit as e
+from ..call import Call
+from ..registry import Refused, aten
+from ..values import arr, ten
+
+__all__: list[str] = []
+
+_M = P.ElemwiseMode
+_FLOAT: dict[str, Callable[..., Any]] = {
+    "sin": np.sin,
+    "cos": np.cos,
+    "tan": np.tan,
+    "asin": np.arcsin,
+    "acos": np.arccos,
+    "atan": np.arctan,
+    "sinh": np.sinh,
+    "cosh": np.cosh,
+    "tanh": np.tanh,
+    "asinh": np.arcsinh,
+    "acosh": np.arccosh,
+    "atanh": np.arctanh,
+    "exp": np.exp,
+    "exp2": np.exp2,
+    "expm1": np.expm1,
+    "log": np.log,
+    "log2": np.log2,
+    "log10": np.log10,
+    "log1p": np.log1p,
+    "sqrt": np.sqrt,
+    "deg2rad": np.deg2rad,
+    "rad2deg": np.rad2deg,
+    "sinc": np.sinc,
+}
+_SAME: dict[str, Callable[..., Any]] = {
+    "neg": np.negative,
+    "abs": np.absolute,
+    "sign": np.sign,
+    "sgn": np.sign,
+    "floor": np.floor,
+    "ceil": np.ceil,
+    "trunc": np.trunc,
+    "fix": np.trunc,
+    "round": np.rint,
+    "square": np.square,
+    "positive": np.positive,
+    "bitwise_not": np.invert,
+}
+_BINARY: dict[str, Callable[..., Any]] = {
+    "aten.mul.Tensor": np.multiply,
+    "aten.mul.Scalar": np.multiply,
+    "aten.remainder.Tensor": np.remainder,
+    "aten.remainder.Scalar": np.remainder,
+    "aten.remainder.Scalar_Tensor": np.remainder,
+    "aten.fmod.Tensor": np.fmod,
+    "aten.fmod.Scalar": np.fmod,
+    "aten.atan2.default": np.arctan2,
+    "aten.hypot.default": np.hypot,
+    "aten.maximum.default": np.maximum,
+    "aten.minimum.default": np.minimum,
+    "aten.fmax.default": np.fmax,
+    "aten.fmin.default": np.fmin,
+    "aten.logaddexp.default": np.logaddexp,
+    "aten.logaddexp2.default": np.logaddexp2,
+    "aten.copysign.Tensor": np.copysign,
+    "aten.copysign.Scalar": np.copysign,
+    "aten.heaviside.default": np.heaviside,
+    "aten.bitwise_and.Tensor": np.bitwise_and,
+    "aten.bitwise_and.Scalar": np.bitwise_and,
+    "aten.bitwise_or.Tensor": np.bitwise_or,
+    "aten.bitwise_or.Scalar": np.bitwise_or,
+    "aten.bitwise_xor.Tensor": np.bitwise_xor,
+    "aten.bitwise_xor.Scalar": np.bitwise_xor,
+    "aten.bitwise_left_shift.Tensor": np.left_shift,
+    "aten.bitwise_left_shift.Tensor_Scalar": np.left_shift,
+    "aten.bitwise_right_shift.Tensor": np.right_shift,
+    "aten.bitwise_right_shift.Tensor_Scalar": np.right_shift,
+    "aten.__lshift__.Tensor": np.left_shift,
+    "aten.__lshift__.Scalar": np.left_shift,
+    "aten.__rshift__.Tensor": np.right_shift,
+    "aten.__rshift__.Scalar": np.right_shift,
+}
+
+
+def _unary(function: Callable[..., Any]) -> Callable[..., Any]:
+    def lowered(call: Call, x: Any) -> Any:
+        if call.dtype == np.bool_ and function is not np.invert:
+            return ten(x, call.dtype)
+        return function(arr(x, call.dtype))
+
+    return lowered
+
+
+def _binary(function: Callable[..., Any]) -> Callable[..., Any]:
+    def lowered(call: Call, x: Any, y: Any) -> Any:
+        return function(arr(x, call.dtype), arr(y, call.dtype))
+
+    return lowered
+
+
+for _name, _function in (*_FLOAT.items(), *_SAME.items()):
+    aten(f"aten.{_name}.default")(_unary(_function))
+for _name, _function in _BINARY.items():
+    aten(_name)(_binary(_function))
+
+
+@aten("aten.add.Tensor", "aten.add.Scalar")
+def add(call: Call, x: Any, y: Any, alpha: Any = 1) -> Any:
+    """Sum, of the second operand times `alpha`."""
+    return arr(x, call.dtype) + _scaled(y, alpha, call)
+
+
+@aten("aten.sub.Tensor", "aten.sub.Scalar")
+def sub(call: Call, x: Any, y: Any, alpha: Any = 1) -> Any:
+    """Difference, of the second operand times `alpha`."""
+    return arr(x, call.dtype) - _scaled(y, alpha, call)
+
+
+@aten("aten.rsub.Tensor", "aten.rsub.Scalar")
+def rsub(call: Call, x: Any, y: Any, alpha: Any = 1) -> Any:
+    """Difference with exchanged operands."""
+    return arr(y, call.dtype) - _scaled(x, alpha, call)
+
+
+def _scaled(y: Any, alpha: Any, call: Call) -> Any:
+    y = arr(y, call.dtype)
+    return y if alpha is True or alpha == 1 else y * arr(alpha, call.dtype)
+
+
+@aten("aten.div.Tensor", "aten.div.Scalar", "aten.true_divide.Tensor")
+def div(call: Call, x: Any, y: Any) -> Any:
+    """Quotient; of integers a float."""
+    return arr(x, call.dtype) / arr(y, call.dtype)
+
+
+@aten("aten.div.Tensor_mode", "aten.div.Scalar_mode")
+def div_mode(call: Call, x: Any, y: Any, rounding_mode: Any = None) -> Any:
+    """Quotient, rounded down or towards zero."""
+    x, y = arr(x, call.dtype), arr(y, call.dtype)
+    if rounding_mode is None:
+        return x / y
+    if rounding_mode == "floor":
+        return _floored(x, y)
+    if call.dtype.kind == "f":
+        return np.trunc(x / y)
+    found = x // y
+    rest = x - found * y
+    return found + ((rest != 0) & ((x < 0) != (y < 0))).astype(call.dtype)
+
+
+@aten("aten.floor_divide.default", "aten.floor_divide.Scalar")
+def floor_divide(call: Call, x: Any, y: Any) -> Any:
+    """Quotient, rounded down."""
+    return _floored(arr(x, call.dtype), arr(y, call.dtype))
+
+
+def _floored(x: Any, y: Any) -> Any:
+    if np.dtype(x.dtype).kind != "f":
+        return x // y
+    # Python's floor division of a float by zero is NaN, torch's the quotient.
+    return np.where(y == 0, x / y, x // y)
+
+
+@aten("aten.pow.Tensor_Tensor", "aten.pow.Tensor_Scalar", "aten.pow.Scalar")
+def power(call: Call, x: Any, y: Any) -> Any:
+    """Power; whole constant ones by multiplication."""
+    if isinstance(y, (int, float)) and not isinstance(y, bool):
+        base = arr(x, call.dtype)
+        if y == 2:
+            return base * base
+        if y == 1:
+            return base
+        if y == 0.5:
+            return np.sqrt(base)
+        if y == -1 and call.dtype.kind == "f":
+            return 1 / base
+        if y == 3:
+            return base * base * base
+    return np.power(arr(x, call.dtype), arr(y, call.dtype))
+
+
+@aten("aten.rsqrt.default")
+def rsqrt(call: Call, x: Any) -> Any:
+    """One divided by the square root."""
+    return 1 / np.sqrt(arr(x, call.dtype))
+
+
+@aten("aten.reciprocal.default")
+def reciprocal(call: Call, x: Any) -> Any:
+    """One divided by the number."""
+    return 1 / arr(x, call.dtype)
+
+
+@aten("aten.erf.default", "aten.special_erf.default")
+def erf(call: Call, x: Any) -> Any:
+    """MegEngine's ERF."""
+    return e.elem(_M.ERF, ten(x, call.dtype))
+
+
+@aten("aten.erfc.default", "aten.special_erfc.default")
+def erfc(call: Call, x: Any) -> Any:
+    """MegEngine's ERFC."""
+    return e.elem(_M.ERFC, ten(x, call.dtype))
+
+
+@aten("aten.erfinv.default")
+def erfinv(call: Call, x: Any) -> Any:
+    """MegEngine's ERFINV."""
+    return e.elem(_M.ERFINV, ten(x, call.dtype))
+
+
+@aten("aten.frac.default")
+def frac(call: Call, x: Any) -> Any:
+    """What is left without the whole part."""
+    x = arr(x, call.dtype)
+    return x - np.trunc(x)
+
+
+@aten("aten.round.decimals")
+def round_decimals(call: Call, x: Any, decimals: int = 0) -> Any:
+    """Rounded to decimals, halves to the even digit."""
+    return np.round(arr(x, call.dtype), decimals)
+
+
+@aten("aten.clamp.default", "aten.clamp.Tensor", "aten.clip.default", "aten.clip.Tensor")
+def clamp(call: Call, x: Any, min: Any = None, max: Any = None) -> Any:
+    """Between two bounds; the upper one wins."""
+    found = arr(x, call.dtype)
+    if min is not None:
+        found = np.maximum(found, arr(min, call.dtype))
+    return found if max is None else np.minimum(found, arr(max, call.dtype))
+
+
+@aten("aten.clamp_min.default", "aten.clamp_min.Tensor")
+def clamp_min(call: Call, x: Any, min: Any) -> Any:
+    """At least `min`."""
+    return np.maximum(arr(x, call.dtype), arr(min, call.dtype))
+
+
+@aten("aten.clamp_max.default", "aten.clamp_max.Tensor")
+def clamp_max(call: Call, x: Any, max: Any) -> Any:
+    """At most `max`."""
+    return np.minimum(arr(x, call.dtype), arr(max, call.dtype))
+
+
+@aten("aten.lerp.Scalar", "aten.lerp.Tensor")
+def lerp(call: Call, start: Any, end: Any, weight: Any) -> Any:
+    """Between two values, from the nearer end."""
+    start, end, weight = (arr(v, call.dtype) for v in (start, end, weight))
+    distance = end - start
+    return np.where(np.absolute(weight) < 0.5, start + weight * distance, end - distance * (1 - weight))
+
+
+@aten("aten.addcmul.default")
+def addcmul(call: Call, x: Any, a: Any, b: Any, value: Any = 1) -> Any:
+    """``x + value * a * b``."""
+    product = arr(a, call.dtype) * arr(b, call.dtype)
+    return arr(x, call.dtype) + (product if value == 1 else arr(value, call.dtype) * product)
+
+
+@aten("aten.addcdiv.default")
+def addcdiv(call: Call, x: Any, a: Any, b: Any, value: Any = 1) -> Any:
+    """``x + value * a / b``."""
+    quotient = arr(a, call.dtype) / arr(b, call.dtype)
+    return arr(x, call.dtype) + (quotient if value == 1 else arr(value, call.dtype) * quotient)
+
+
+@aten("aten.xlogy.Tensor", "aten.xlogy.Scalar_Other", "aten.xlogy.Scalar_Self", "aten.special_xlogy.default")
+def xlogy(call: Call, x: Any, y: Any) -> Any:
+    """``x * log(y)``, 0 where x is 0."""
+    x, y = arr(x, call.dtype), arr(y, call.dtype)
+    return np.where((x == 0) & ~np.isnan(y), np.zeros_like(x), x * np.log(np.where(x == 0, np.ones_like(y), y)) + 0 * y)
+
+
+@aten("aten.nan_to_num.default")
+def nan_to_num(call: Call, x: Any, nan: Any = None, posinf: Any = None, neginf: Any = None) -> Any:
+    """NaN and infinities replaced."""
+    x = arr(x, call.dtype)
+    if call.dtype.kind != "f":
+        return x
+    return np.nan_to_num(x, nan=0.0 if nan is None else nan, posinf=posinf, neginf=neginf)
+
+
+@aten(
+    "aten._to_copy.default",
+    "aten.to.dtype",
+    "aten.to.dtype_layout",
+    "aten.to.device",
+    "aten.to.other",
+    "aten.type_as.default",
+    "prims.convert_element_type.default",
+    "aten._to_dense.default",
+    "aten.to_dense.default",
+)
+def to_copy(call: Call, x: Any, *_: Any, **options: Any) -> Any:
+    """The values converted to another dtype."""
+    if options.get("layout") is not None and str(options["layout"]) != "torch.strided":
+        raise Refused(f"layout {options['layout']}; use dense tensors")
+    return ten(x, call.dtype)
+
+
+@aten("aten.real.default", "aten.conj.default", "aten.conj_physical.default", "aten.resolve_conj.default")
+def real(call: Call, x: Any) -> Any:
+    """The value itself, which is real."""
+    return ten(x, call.dtype)
+
+
+@aten("aten.angle.default")
+def angle(call: Call, x: Any) -> Any:
+    """Half a turn for negative numbers, else none."""
+    x = arr(x, call.dtype)
+    return np.where(np.isnan(x), x, np.where(x < 0, np.float32(np.pi), np.float32(0)))
+
+
+@aten("aten.special_ndtr.default")
+def ndtr(call: Call, x: Any) -> Any:
+    """The normal distribution function."""
+    scaled = arr(x, call.dtype) * np.float32(-(0.5**0.5))
+    return 0.5 * arr(e.elem(_M.ERFC, ten(scaled)))

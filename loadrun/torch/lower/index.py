@@ -1,0 +1,188 @@
+"""Reading elements by their places."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ... import functional as F
+from ...lowering import emit as e
+from ..call import Call, axis_of
+from ..registry import Refused, aten
+from ..values import arr, ten
+
+__all__: list[str] = []
+
+
+def subscript(indices: Any, fakes: Any, shape: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Torch's list of indices as a subscript: None is a whole axis, booleans are masks."""
+    found: list[Any] = []
+    for index, fake in zip(indices, fakes, strict=True):
+        if index is None:
+            found.append(slice(None))
+        elif str(fake.dtype) in ("torch.bool", "torch.uint8"):
+            found.append(arr(index, "bool"))
+        else:
+            found.append(arr(index, "int32"))
+    return tuple(found)
+
+
+@aten("aten.index.Tensor", "aten._unsafe_index.Tensor")
+def index(call: Call, x: Any, indices: Any) -> Any:
+    """Indexing by tensors and masks, as numpy does it."""
+    if not call.given(0):
+        raise Refused("indexing a tensor without axes")
+    return arr(x)[subscript(indices, call.fakes[1], call.given(0))]
+
+
+@aten("aten.index_select.default")
+def index_select(call: Call, x: Any, dim: int, index: Any) -> Any:
+    """Slices of an axis by their numbers."""
+    if not call.given(0):
+        return ten(x)
+    places = arr(index, "int32").reshape((-1,))
+    return np.take(arr(x), places, axis=axis_of(dim, len(call.given(0))))
+
+
+@aten("aten.take.default")
+def take(call: Call, x: Any, index: Any) -> Any:
+    """Elements of the flattened tensor."""
+    return np.take(arr(x).reshape((-1,)), arr(index, "int32"))
+
+
+def places(call: Call, shape: tuple[Any, ...], dim: int, index: Any) -> tuple[Any, ...]:
+    """The subscript of what an index along one axis means: every other axis counts up."""
+    index = arr(index, "int32")
+    found: list[Any] = []
+    for axis, n in enumerate(index.shape):
+        if axis == dim:
+            found.append(index)
+            continue
+        column = [1] * len(shape)
+        column[axis] = -1
+        found.append(arr(e.reshape(e.arange(n), column)))
+    return tuple(found)
+
+
+@aten("aten.gather.default", "aten.take_along_dim.default")
+def gather(call: Call, x: Any, dim: Any, index: Any, *, sparse_grad: bool = False) -> Any:
+    """One element for every index along an axis; the index may be smaller."""
+    if "take_along" in str(call.node.target):
+        dim, index = index, dim
+        return np.take_along_axis(arr(x), arr(index, "int32"), axis=dim)
+    shape = call.given(0)
+    if not shape:
+        # The only index that a value without axes has is 0.
+        return e.broadcast(ten(x), ten(index).shape) if call.given(2) else ten(x)
+    if not call.given(2):
+        return arr(x).reshape((-1,))[arr(index, "int32").reshape((1,))].reshape(())
+    return arr(x)[places(call, shape, axis_of(dim, len(shape)), index)]
+
+
+@aten("aten.embedding.default")
+def embedding(call: Call, weight: Any, index: Any, *_: Any) -> Any:
+    """Rows of a table."""
+    return np.take(arr(weight), arr(index, "int32"), axis=0)
+
+
+@aten("aten.embedding_bag.default", "aten.embedding_bag.padding_idx", "aten._embedding_bag.default",
+      "aten._embedding_bag_forward_only.default")
+def embedding_bag(
+    call: Call,
+    weight: Any,
+    index: Any,
+    offsets: Any,
+    scale_grad: bool = False,
+    mode: int = 0,
+    sparse: bool = False,
+    per_sample: Any = None,
+    include_last: bool = False,
+    padding_idx: Any = -1,
+) -> Any:
+    """Sums, means or largest values of rows of a table, by bags."""
+    starts = arr(offsets, "int32")
+    if include_last:
+        starts = starts[:-1]
+    places = arr(index, "int32")
+    rows = np.take(arr(weight), places, axis=0)
+    number = arr(e.arange(places.shape[0]))
+    after = arr(number[None, :] >= starts[:, None], "int32")
+    bag = np.sum(after, axis=0) - 1
+    member = bag[None, :] == arr(e.arange(starts.shape[0]))[:, None]
+    if padding_idx is not None and padding_idx >= 0:
+        member = member & (places != padding_idx)[None, :]
+    counted = arr(member, call.dtype)
+    size = np.sum(counted, axis=1, keepdims=True)
+    if mode == 2:
+        spread = np.where(member[:, :, None], rows[None], np.float32(-np.inf))
+        top = np.max(spread, axis=1)
+        found = np.where(size > 0, top, np.float32(0))
+    else:
+        weights = counted if per_sample is None else counted * arr(per_sample, call.dtype)[None, :]
+        found = np.matmul(weights, rows)
+        found = found / np.maximum(size, np.float32(1)) if mode == 1 else found
+    return found, bag, arr(size[:, 0], "int32"), np.zeros_like(bag)
+
+
+@aten("aten.masked_select.default")
+def masked_select(call: Call, x: Any, mask: Any) -> Any:
+    """Elements where a mask is true, as a vector."""
+    shape = e.broadcast_shape([ten(x), ten(mask)])
+    x, mask = (arr(e.broadcast(ten(v), shape)) if shape else arr(v).reshape((1,)) for v in (x, mask))
+    return arr(x)[arr(mask, "bool")]
+
+
+@aten("aten.nonzero.default", "aten.argwhere.default")
+def nonzero(call: Call, x: Any) -> Any:
+    """The coordinates of what is not zero, one row an element."""
+    if not call.given(0):
+        raise Refused("nonzero of a tensor without axes")
+    return arr(np.argwhere(arr(x, "bool")), "int32")
+
+
+@aten("aten.nonzero_numpy.default")
+def nonzero_numpy(call: Call, x: Any) -> Any:
+    """The same, one vector an axis."""
+    return tuple(np.nonzero(arr(x, "bool")))
+
+
+@aten("aten.one_hot.default")
+def one_hot(call: Call, x: Any, classes: int = -1) -> Any:
+    """A vector with a one at each number's place."""
+    if type(classes) is int and classes == -1:
+        raise Refused("the number of classes is that of the data; give num_classes")
+    return arr(arr(x)[..., None] == arr(e.arange(classes)), call.dtype)
+
+
+@aten("aten.im2col.default")
+def im2col(call: Call, x: Any, kernel: Any, dilation: Any, padding: Any, stride: Any) -> Any:
+    """All windows of images as columns."""
+    found = ten(x)
+    single = len(call.given(0)) == 3
+    if single:
+        found = e.add_axes(found, [0])
+    windows = F.sliding_window(found, tuple(kernel), tuple(padding), tuple(stride), tuple(dilation))
+    n, c, *_ = found.shape
+    columns = e.permute(windows, (0, 1, 4, 5, 2, 3))
+    size = kernel[0] * kernel[1]
+    y = e.reshape(columns, (n, c * size, -1))
+    return e.drop_axes(y, [0]) if single else y
+
+
+@aten("aten.col2im.default")
+def col2im(call: Call, x: Any, size: Any, kernel: Any, dilation: Any, padding: Any, stride: Any) -> Any:
+    """Columns put back into images and added up."""
+    found = ten(x)
+    single = len(call.given(0)) == 2
+    if single:
+        found = e.add_axes(found, [0])
+    area = [int(n) for n in call.static(size, "the size of the images")]
+    counts = [
+        (area[i] + 2 * padding[i] - dilation[i] * (kernel[i] - 1) - 1) // stride[i] + 1 for i in range(2)
+    ]
+    n, c, _ = found.shape
+    parts = e.reshape(found, (n, c // (kernel[0] * kernel[1]), *kernel, *counts))
+    windows = e.permute(parts, (0, 1, 4, 5, 2, 3))
+    y = F.sliding_window_transpose(windows, tuple(area), tuple(kernel), tuple(padding), tuple(stride), tuple(dilation))
+    return e.drop_axes(y, [0]) if single else y

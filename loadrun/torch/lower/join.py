@@ -1,0 +1,134 @@
+"""Joining and splitting tensors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...lowering import emit as e
+from ..call import Call, axis_of
+from ..registry import aten
+from ..sizes import as_size
+from ..values import arr, ten
+from .shape import bounds
+
+__all__: list[str] = []
+
+
+@aten("aten.cat.default", "aten.concat.default", "aten.concatenate.default")
+def cat(call: Call, xs: Any, dim: int = 0) -> Any:
+    """Tensors joined along an axis; empty vectors among them do not count."""
+    fakes = call.fakes[0] if call.fakes else call.named["tensors"]
+    kept = [x for x, f in zip(xs, fakes, strict=True) if tuple(f.shape) != (0,)]
+    if not kept:
+        return ten(xs[0], call.dtype)
+    return e.concat([ten(x, call.dtype) for x in kept], axis_of(dim, len(call.shape)))
+
+
+@aten("aten.stack.default")
+def stack(call: Call, xs: Any, dim: int = 0) -> Any:
+    """Tensors joined along a new axis."""
+    axis = axis_of(dim, len(call.shape))
+    return e.concat([e.add_axes(ten(x, call.dtype), [axis]) for x in xs], axis)
+
+
+def _parts(x: Any, axis: int, places: list[Any]) -> tuple[Any, ...]:
+    """Slices between places of an axis."""
+    before = (slice(None),) * axis
+    return tuple(
+        arr(x)[(*before, bounds(a, b, 1))] for a, b in zip(places[:-1], places[1:], strict=True)
+    )
+
+
+@aten("aten.split.Tensor", "aten.unsafe_split.Tensor", "aten.split_copy.Tensor")
+def split(call: Call, x: Any, size: Any, dim: int = 0) -> Any:
+    """Parts of a size."""
+    axis = axis_of(dim, len(call.given(0)))
+    count = len(call.fake)
+    places = [as_size(size) * i for i in range(count)]
+    return _parts(x, axis, [*places, ten(x).shape[axis]])
+
+
+@aten(
+    "aten.split_with_sizes.default",
+    "aten.split.sizes",
+    "aten.unsafe_split_with_sizes.default",
+    "aten.split_with_sizes_copy.default",
+)
+def split_with_sizes(call: Call, x: Any, sizes: Any, dim: int = 0) -> Any:
+    """Parts of several sizes."""
+    places: list[Any] = [0]
+    for n in sizes:
+        places.append(places[-1] + as_size(n))
+    return _parts(x, axis_of(dim, len(call.given(0))), places)
+
+
+@aten("aten.chunk.default", "aten.unsafe_chunk.default")
+def chunk(call: Call, x: Any, chunks: int, dim: int = 0) -> Any:
+    """At most so many parts of one size, the last one smaller."""
+    axis = axis_of(dim, len(call.given(0)))
+    total = ten(x).shape[axis]
+    size = (total + (chunks - 1)) // chunks
+    return _parts(x, axis, [size * i for i in range(len(call.fake))] + [total])
+
+
+@aten("aten.tensor_split.sections", "aten.tensor_split.indices")
+def tensor_split(call: Call, x: Any, where: Any, dim: int = 0) -> Any:
+    """Parts between places, or so many nearly equal ones."""
+    axis = axis_of(dim, len(call.given(0)))
+    if isinstance(where, (list, tuple)):
+        return _parts(x, axis, [None, *where, None])
+    total = call.static(call.given(0)[axis : axis + 1], "the axis that is split")[0]
+    short, more = divmod(total, where)
+    sizes = [short + 1] * more + [short] * (where - more)
+    return _parts(x, axis, [0, *(int(n) for n in np.cumsum(sizes))])
+
+
+@aten("aten.unbind.int", "aten.unbind_copy.int")
+def unbind(call: Call, x: Any, dim: int = 0) -> Any:
+    """The slices of an axis."""
+    axis = axis_of(dim, len(call.given(0)))
+    return tuple(arr(x)[(slice(None),) * axis + (i,)] for i in range(len(call.fake)))
+
+
+@aten("aten.meshgrid.default", "aten.meshgrid.indexing")
+def meshgrid(call: Call, xs: Any, indexing: str = "ij") -> Any:
+    """Coordinates of a grid."""
+    found = np.meshgrid(*(e.reshape(ten(x), (-1,)) for x in map(arr, xs)), indexing=indexing)  # type: ignore[call-overload]
+    return tuple(found)
+
+
+@aten("aten.broadcast_tensors.default")
+def broadcast_tensors(call: Call, xs: Any) -> Any:
+    """Tensors repeated up to a common shape."""
+    found = [ten(x) for x in xs]
+    shape = e.broadcast_shape(found)
+    return tuple(e.broadcast(x, shape) if shape else x for x in found)
+
+
+@aten("aten.repeat_interleave.self_int")
+def repeat_interleave(call: Call, x: Any, repeats: Any, dim: Any = None, output_size: Any = None) -> Any:
+    """Every element several times."""
+    found = arr(x)
+    if dim is None:
+        found, dim = found.reshape((-1,)), 0
+    return np.repeat(found, int(repeats), axis=dim)
+
+
+@aten("aten.block_diag.default")
+def block_diag(call: Call, xs: Any) -> Any:
+    """Matrices along a diagonal."""
+    rows = []
+    fakes = call.fakes[0]
+    shapes = [tuple(f.shape) for f in fakes]
+    shapes = [(1,) * (2 - len(s)) + s for s in shapes]
+    widths = [call.static(s, "a block")[1] for s in shapes]
+    for i, x in enumerate(xs):
+        height = call.static(shapes[i], "a block")[0]
+        block = ten(arr(x, call.dtype).reshape(shapes[i]))
+        parts = [
+            block if i == j else ten(arr(np.zeros((height, width)), call.dtype)) for j, width in enumerate(widths)
+        ]
+        rows.append(e.concat([p for p, w in zip(parts, widths, strict=True) if w], 1))
+    return e.concat(rows, 0)

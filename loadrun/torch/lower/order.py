@@ -1,0 +1,163 @@
+"""Sorting, ranking, searching, counting."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..call import Call, axis_of
+from ..registry import Refused, aten
+from ..values import arr, ten
+
+__all__: list[str] = []
+
+
+def _order(x: Any, axis: int, descending: bool) -> Any:
+    """The places that sort; equal elements keep their order, NaN counts as the largest."""
+    x = arr(x, "int32") if x.dtype in (np.bool_, np.int8, np.uint8, np.int16) else x
+    if not descending:
+        return np.argsort(x, axis=axis, kind="stable")
+    if np.dtype(x.dtype).kind != "f":
+        return np.argsort(-x - 1, axis=axis, kind="stable")
+    nan = np.isnan(x)
+    return np.argsort(np.where(nan, np.float32(-np.inf), -x), axis=axis, kind="stable")
+
+
+def _sorted(call: Call, x: Any, dim: int, descending: bool) -> tuple[Any, Any]:
+    x = arr(x)
+    if not call.given(0):
+        return x, np.zeros_like(arr(x, "int32"))
+    axis = axis_of(dim, len(call.given(0)))
+    order = arr(_order(x, axis, descending), "int32")
+    return np.take_along_axis(x, order, axis=axis), order
+
+
+@aten("aten.sort.default", "aten.sort.stable")
+def sort(call: Call, x: Any, dim: Any = -1, descending: bool = False, **options: Any) -> Any:
+    """Sorted, and the places that sort."""
+    if "dim" in options or "stable" in str(call.node.target):
+        # The stable form has a flag before the axis.
+        given = call.node.args[1:]
+        dim = options.get("dim", given[1] if len(given) > 1 else -1)
+        descending = options.get("descending", given[2] if len(given) > 2 else False)
+    if call.node.kwargs.get("stable") is not None and "stable" in str(call.node.target):
+        given = call.node.args[1:]
+        dim = call.node.kwargs.get("dim", given[0] if given else -1)
+        descending = call.node.kwargs.get("descending", given[1] if len(given) > 1 else False)
+    return _sorted(call, x, dim, descending)
+
+
+@aten("aten.argsort.default", "aten.argsort.stable")
+def argsort(call: Call, x: Any, dim: int = -1, descending: bool = False, stable: bool = False) -> Any:
+    """The places that sort."""
+    return _sorted(call, x, dim, descending)[1]
+
+
+@aten("aten.msort.default")
+def msort(call: Call, x: Any) -> Any:
+    """Sorted along the first axis."""
+    return _sorted(call, x, 0, False)[0]
+
+
+@aten("aten.topk.default")
+def topk(call: Call, x: Any, k: Any, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
+    """The largest or smallest values and their places."""
+    values, places = _sorted(call, x, dim, largest)
+    if not call.given(0):
+        return values, places
+    axis = axis_of(dim, len(call.given(0)))
+    cut = (slice(None),) * axis + (slice(0, k),)
+    return values[cut], places[cut]
+
+
+@aten("aten.kthvalue.default")
+def kthvalue(call: Call, x: Any, k: int, dim: int = -1, keepdim: bool = False) -> Any:
+    """The k-th smallest value and its place."""
+    return _picked(call, x, dim, keepdim, k - 1)
+
+
+def _picked(call: Call, x: Any, dim: int, keepdim: bool, place: Any) -> Any:
+    values, places = _sorted(call, x, dim, False)
+    if not call.given(0):
+        return values, places
+    axis = axis_of(dim, len(call.given(0)))
+    cut = (slice(None),) * axis + (slice(place, place + 1),)
+    found = values[cut], places[cut]
+    return found if keepdim else tuple(np.squeeze(v, axis=axis) for v in found)
+
+
+@aten("aten.median.default", "aten.nanmedian.default")
+def median(call: Call, x: Any) -> Any:
+    """The lower middle value of all; NaN where there is one."""
+    flat = arr(x).reshape((-1,))
+    count = flat.shape[0]
+    ranked = np.take_along_axis(flat, arr(_order(flat, 0, False), "int32"), axis=0)
+    if np.dtype(flat.dtype).kind != "f":
+        return ranked[(count - 1) // 2]
+    if "nan" in str(call.node.target):
+        kept = np.sum(arr(~np.isnan(flat), "int32"))
+        return np.take(ranked, np.maximum((kept - 1) // 2, 0))
+    return np.where(np.any(np.isnan(flat)), np.float32(np.nan), ranked[(count - 1) // 2])
+
+
+@aten("aten.median.dim")
+def median_dim(call: Call, x: Any, dim: int, keepdim: bool = False) -> Any:
+    """The lower middle values and their places."""
+    if not call.given(0):
+        return _sorted(call, x, 0, False)
+    size = arr(x).shape[axis_of(dim, len(call.given(0)))]
+    return _picked(call, x, dim, keepdim, (size - 1) // 2)
+
+
+@aten("aten.bucketize.Tensor", "aten.searchsorted.Tensor")
+def searchsorted(call: Call, first: Any, second: Any, *, right: bool = False, side: Any = None, **options: Any) -> Any:
+    """Where values belong among sorted ones."""
+    buckets = "bucketize" in str(call.node.target)
+    x, borders = (first, second) if buckets else (second, first)
+    at, edge = (0, 1) if buckets else (1, 0)
+    dtype = call.common(0, 1)
+    if options.get("sorter") is not None:
+        raise Refused("a sorter; sort the boundaries first")
+    x, borders = arr(x, dtype), arr(borders, dtype)
+    after = right or side == "right"
+    if len(call.given(edge)) == 1:
+        values = x[..., None]
+        spread = borders
+    else:
+        values, spread = x[..., :, None], borders[..., None, :]
+    del at
+    counted = values >= spread if after else values > spread
+    if dtype.kind == "f":
+        counted = counted | np.isnan(values)
+    return arr(np.sum(arr(counted, "int32"), axis=-1), call.dtype)
+
+
+@aten("aten.bucketize.Scalar", "aten.searchsorted.Scalar")
+def searchsorted_scalar(call: Call, first: Any, second: Any, *, right: bool = False, side: Any = None, **_: Any) -> Any:
+    """Where a number belongs among sorted ones."""
+    value, borders = (first, second) if "bucketize" in str(call.node.target) else (second, first)
+    edges = arr(borders)
+    counted = edges <= value if right or side == "right" else edges < value
+    return arr(np.sum(arr(counted, "int32")), call.dtype)
+
+
+@aten("aten.bincount.default")
+def bincount(call: Call, x: Any, weights: Any = None, minlength: int = 0) -> Any:
+    """How often each number occurs; needs a length that is known."""
+    raise Refused("the length of its result depends on the data; use one_hot(x, classes).sum(0)")
+
+
+@aten("aten.histc.default")
+def histc(call: Call, x: Any, bins: int = 100, min: Any = 0, max: Any = 0) -> Any:
+    """How many values lie in equal bins."""
+    flat = arr(x).reshape((-1,))
+    if np.dtype(flat.dtype).kind != "f":
+        flat = flat.astype("float32")
+    if min == max == 0:
+        raise Refused("the bounds of the bins are those of the data; give min and max")
+    place = np.floor((flat - np.float32(min)) * np.float32(bins / (max - min)))
+    place = np.where(flat == np.float32(max), np.full_like(place, bins - 1), place)
+    inside = (flat >= np.float32(min)) & (flat <= np.float32(max))
+    hit = (place[:, None] == np.arange(bins, dtype=np.float32)) & inside[:, None]
+    return arr(np.sum(arr(hit, "int32"), axis=0), call.dtype)

@@ -1,0 +1,285 @@
+"""Pooling of one, two and three dimensions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ... import functional as F
+from ...lowering import emit as e
+from ..call import Call
+from ..registry import Refused, aten
+from ..values import arr, ten
+
+__all__: list[str] = []
+
+
+def _many(value: Any, n: int, default: Sequence[int] = ()) -> list[int]:
+    given = list(value) if isinstance(value, (list, tuple)) else [value]
+    given = given or list(default)
+    return [int(v) for v in (given * n if len(given) == 1 else given)]
+
+
+class _Window:
+    """Where the windows of a pooling lie.
+
+    Attributes:
+        front, back: padding before and behind each axis; `back` has what ceil_mode adds.
+    """
+
+    def __init__(self, call: Call, n: int, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: bool) -> None:
+        self.n = n
+        self.kernel = _many(kernel, n)
+        self.stride = _many(stride, n, self.kernel)
+        self.front = _many(padding, n)
+        self.dilation = _many(dilation, n)
+        self.back = list(self.front)
+        self.outer = len(call.given(0)) - n
+        out = call.shape[self.outer :]
+        if ceil:
+            sizes = call.static(call.given(0)[self.outer :], "pooling with ceil_mode=True")
+            for i, (size, want) in enumerate(zip(sizes, out, strict=True)):
+                reach = (want - 1) * self.stride[i] + self.dilation[i] * (self.kernel[i] - 1) + 1
+                self.back[i] = max(reach - size - self.front[i], self.front[i])
+
+    @property
+    def plain(self) -> bool:
+        """Whether MegEngine's pooling has these windows."""
+        return self.back == self.front and set(self.dilation) == {1}
+
+    def padded(self, x: Any, value: float) -> Any:
+        """The input with all padding as elements."""
+        widths = list(zip(self.front, self.back, strict=True))
+        if not any(map(any, widths)):
+            return x
+        return np.pad(x, [(0, 0)] * self.outer + widths, constant_values=value)
+
+    def taps(self, x: Any, call: Call) -> list[Any]:
+        """For every place in a window the elements that lie there, all windows beside one another."""
+        out = call.shape[self.outer :]
+        found = [x]
+        for axis, (k, s, d, n) in enumerate(zip(self.kernel, self.stride, self.dilation, out, strict=True)):
+            before = (slice(None),) * (self.outer + axis)
+            reach = call.static([n], "pooling with dilation, indices or ceil_mode")[0]
+            cuts = [slice(i * d, i * d + (reach - 1) * s + 1, s) for i in range(k)]
+            found = [part[(*before, cut)] for part in found for cut in cuts]
+        return found
+
+
+def _as_images(x: Any, n: int, outer: int) -> tuple[Any, Any]:
+    """The input as (N, C, H, W), for pooling over one or two axes, and its leading sizes."""
+    found = ten(x)
+    lead = found.shape[:outer]
+    if n == 1:
+        found = e.add_axes(found, [outer + 1])
+    if outer == 1:
+        found = e.add_axes(found, [0])
+    return found, lead
+
+
+def _from_images(y: Any, n: int, outer: int) -> Any:
+    if outer == 1:
+        y = e.drop_axes(y, [0])
+    return e.drop_axes(y, [outer + 1]) if n == 1 else y
+
+
+def _wide(values: Sequence[int], n: int, fill: int) -> list[int]:
+    return [*values, fill] if n == 1 else list(values)
+
+
+def _max_pooled(call: Call, x: Any, window: _Window) -> Any:
+    floating = call.dtype.kind == "f"
+    if window.n < 3 and window.plain and floating:
+        found, _ = _as_images(x, window.n, window.outer)
+        n = window.n
+        y = F.max_pool2d(
+            found, _wide(window.kernel, n, 1), _wide(window.stride, n, 1), _wide(window.front, n, 0)
+        )
+        return _from_images(y, n, window.outer)
+    lowest = -np.inf if floating else np.iinfo(call.dtype).min
+    taps = window.taps(window.padded(arr(x), lowest), call)
+    best = taps[0]
+    for tap in taps[1:]:
+        best = np.maximum(best, tap)
+    return best
+
+
+@aten("aten.max_pool1d.default", "aten.max_pool2d.default", "aten.max_pool3d.default")
+def max_pool(
+    call: Call, x: Any, kernel: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1, ceil: bool = False
+) -> Any:
+    """Largest values of windows."""
+    n = _dimensions(call)
+    return _max_pooled(call, x, _Window(call, n, kernel, stride, padding, dilation, ceil))
+
+
+def _dimensions(call: Call) -> int:
+    name = str(call.node.target)
+    return next(n for n in (1, 2, 3) if f"{n}d" in name)
+
+
+@aten(
+    "aten.max_pool1d_with_indices.default",
+    "aten.max_pool2d_with_indices.default",
+    "aten.max_pool3d_with_indices.default",
+)
+def max_pool_with_indices(
+    call: Call, x: Any, kernel: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1, ceil: bool = False
+) -> Any:
+    """Largest values of windows, and their places in the flattened image."""
+    n = _dimensions(call)
+    window = _Window(call, n, kernel, stride, padding, dilation, ceil)
+    users = call.node.users
+    if not any(u.args[1:] == (1,) for u in users):
+        return _max_pooled(call, x, window), ten(np.int32(0))
+    sizes = call.static(call.given(0)[window.outer :], "pooling with indices")
+    numbers = np.arange(int(np.prod(sizes)), dtype=np.int32).reshape(sizes)
+    flat = _Window(call, n, kernel, stride, padding, dilation, ceil)
+    flat.outer = 0
+    shape, outer = call.shape, window.outer
+    padded = np.pad(numbers, list(zip(flat.front, flat.back, strict=True)))
+    places = [padded]
+    for axis in range(n):
+        cuts = [
+            slice(i * flat.dilation[axis], i * flat.dilation[axis] + (shape[outer + axis] - 1) * flat.stride[axis] + 1,
+                  flat.stride[axis])
+            for i in range(flat.kernel[axis])
+        ]
+        places = [p[(slice(None),) * axis + (cut,)] for p in places for cut in cuts]
+    taps = window.taps(window.padded(arr(x), -np.inf if call.dtype.kind == "f" else np.iinfo(call.dtype).min), call)
+    best, where = taps[0], np.zeros_like(arr(taps[0], "int32")) + arr(places[0], "int32")
+    for tap, place in zip(taps[1:], places[1:], strict=True):
+        better = tap > best
+        if call.dtype.kind == "f":
+            better = better | np.isnan(tap)
+        best, where = np.where(better, tap, best), np.where(better, arr(place, "int32"), where)
+    return best, where
+
+
+@aten("aten.avg_pool1d.default", "aten.avg_pool2d.default", "aten.avg_pool3d.default")
+def avg_pool(
+    call: Call,
+    x: Any,
+    kernel: Any,
+    stride: Any = (),
+    padding: Any = 0,
+    ceil: bool = False,
+    count_include_pad: bool = True,
+    divisor: Any = None,
+) -> Any:
+    """Means of windows."""
+    if call.dtype.kind != "f":
+        raise Refused("average pooling of integers; convert to float32 first")
+    n = _dimensions(call)
+    window = _Window(call, n, kernel, stride, padding, 1, ceil)
+    if n < 3 and window.plain and divisor is None:
+        found, _ = _as_images(x, n, window.outer)
+        mode = "average" if count_include_pad else "average_count_exclude_padding"
+        y = F.avg_pool2d(
+            found, _wide(window.kernel, n, 1), _wide(window.stride, n, 1), _wide(window.front, n, 0), mode
+        )
+        return _from_images(y, n, window.outer)
+    taps = window.taps(window.padded(arr(x), 0), call)
+    total = taps[0]
+    for tap in taps[1:]:
+        total = total + tap
+    if divisor is not None:
+        return total / np.float32(divisor)
+    sizes = call.static(call.given(0)[window.outer :], "average pooling over a border")
+    return total / arr(_counts(window, sizes, call.shape[window.outer :], count_include_pad), call.dtype)
+
+
+def _counts(window: _Window, sizes: Sequence[int], out: Sequence[int], padded: bool) -> Any:
+    """How many elements every window has; what ceil_mode adds never counts."""
+    found: Any = np.ones((), np.float32)
+    for i, (size, n) in enumerate(zip(sizes, out, strict=True)):
+        starts = np.arange(n) * window.stride[i] - window.front[i]
+        ends = np.minimum(starts + window.kernel[i], size + window.front[i])
+        if not padded:
+            starts, ends = np.maximum(starts, 0), np.minimum(ends, size)
+        found = found[..., None] * (ends - starts).astype(np.float32)
+    return found
+
+
+def _edges(size: int, out: int) -> list[tuple[int, int]]:
+    """Begin and end of torch's adaptive windows."""
+    return [(i * size // out, -(-(i + 1) * size // out)) for i in range(out)]
+
+
+@aten("aten.adaptive_avg_pool1d.default", "aten.adaptive_avg_pool2d.default", "aten.adaptive_avg_pool3d.default",
+      "aten._adaptive_avg_pool2d.default", "aten._adaptive_avg_pool3d.default")
+def adaptive_avg_pool(call: Call, x: Any, out: Any) -> Any:
+    """Means of windows that divide an axis, which overlap where it cannot be divided."""
+    n = _dimensions(call)
+    shape = call.given(0)
+    outer = len(shape) - n
+    wanted = call.shape[outer:]
+    values = arr(x, call.dtype)
+    if all(isinstance(w, int) and w == 1 for w in wanted):
+        return np.mean(values, axis=tuple(range(outer, len(shape))), keepdims=True)
+    for axis, (size, want) in enumerate(zip(shape[outer:], wanted, strict=True), outer):
+        if size is want or (isinstance(size, int) and size == want):
+            continue
+        if isinstance(want, int) and want == 1:
+            values = np.mean(values, axis=axis, keepdims=True)
+            continue
+        fixed, count = call.static([size, want], "adaptive pooling to more than one element")
+        weights = np.zeros((fixed, count), np.float32)
+        for i, (a, b) in enumerate(_edges(fixed, count)):
+            weights[a:b, i] = 1 / (b - a)
+        last = len(shape) - 1
+        values = np.moveaxis(np.matmul(np.moveaxis(values, axis, last), arr(weights, call.dtype)), last, axis)
+    return values
+
+
+@aten("aten.adaptive_max_pool1d.default", "aten.adaptive_max_pool2d.default", "aten.adaptive_max_pool3d.default")
+def adaptive_max_pool(call: Call, x: Any, out: Any) -> Any:
+    """Largest values of such windows, and their places in the flattened image."""
+    n = _dimensions(call)
+    shape = call.given(0)
+    outer = len(shape) - n
+    values = arr(x)
+    indexed = any(u.args[1:] == (1,) for u in call.node.users)
+    sizes = call.shape[outer:]
+    if not indexed and all(isinstance(s, int) and s == 1 for s in sizes):
+        return np.max(values, axis=tuple(range(outer, len(shape))), keepdims=True), ten(np.int32(0))
+    lengths = call.static(shape[outer:], "adaptive pooling to more than one element")
+    rank = len(shape) - outer
+    if not indexed:
+        for axis, (size, want) in enumerate(zip(lengths, sizes, strict=True), outer):
+            before = (slice(None),) * axis
+            parts = [np.max(values[(*before, slice(a, b))], axis=axis, keepdims=True) for a, b in _edges(size, want)]
+            values = np.concatenate(parts, axis=axis)
+        return values, ten(np.int32(0))
+    edges = [_edges(size, want) for size, want in zip(lengths, sizes, strict=True)]
+    numbers = np.arange(int(np.prod(lengths)), dtype=np.int32).reshape(lengths)
+    best, where = [], []
+    lead = values.shape[:outer]
+    for cell in np.ndindex(*sizes):
+        cut = tuple(slice(*edges[a][i]) for a, i in enumerate(cell))
+        part = values[(*[slice(None)] * outer, *cut)].reshape((*lead, -1))
+        places = numbers[cut].reshape(-1)
+        best.append(np.max(part, axis=-1, keepdims=True))
+        where.append(np.take(arr(places, "int32"), np.argmax(part, axis=-1, keepdims=True)))
+    joined = [np.concatenate(v, axis=outer).reshape((*lead, *sizes)) for v in (best, where)]
+    assert rank == n
+    return joined[0], arr(joined[1], "int32")
+
+
+@aten("aten.max_unpool2d.default", "aten.max_unpool3d.default")
+def max_unpool(call: Call, x: Any, indices: Any, output_size: Any, *_: Any) -> Any:
+    """Values put back to the places that they had before pooling."""
+    n = _dimensions(call)
+    shape = call.shape
+    outer = len(shape) - n
+    sizes = call.static(shape[outer:], "unpooling")
+    rows = call.static(shape[:outer], "unpooling")
+    size = int(np.prod(sizes))
+    lead = int(np.prod(rows))
+    flat = arr(x).reshape((lead, -1))
+    places = arr(indices, "int32").reshape((lead, -1))
+    target = np.zeros_like(flat[:, :1]) + arr(np.zeros((1, size)), call.dtype)
+    np.put_along_axis(target, places, flat, axis=1)
+    return target.reshape(shape)

@@ -1,0 +1,111 @@
+"""Quantization: integers with a scale, and floats that were rounded to such."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..call import Call, axis_of
+from ..registry import aten
+from ..values import INT_MAX, arr, ten
+
+__all__: list[str] = []
+
+
+def _rounded(x: Any, scale: Any, zero: Any, low: Any, high: Any) -> Any:
+    """The integer of a value, as a float: halves go to the even one."""
+    inverse = 1 / arr(scale, "float32")
+    found = np.rint(arr(x, "float32") * inverse) + arr(zero, "float32")
+    return np.clip(found, np.float32(low), np.float32(high))
+
+
+def _along(value: Any, call: Call, axis: int) -> Any:
+    shape = [1] * len(call.given(0))
+    shape[axis_of(axis, len(shape))] = -1
+    return arr(value, "float32").reshape(tuple(shape))
+
+
+@aten("quantized_decomposed.quantize_per_tensor.default", "quantized_decomposed.quantize_per_tensor.tensor")
+def quantize(call: Call, x: Any, scale: Any, zero: Any, low: int, high: int, dtype: Any) -> Any:
+    """The integers of values."""
+    return ten(arr(_rounded(x, scale, zero, low, high), "int32"), call.dtype)
+
+
+@aten("quantized_decomposed.dequantize_per_tensor.default", "quantized_decomposed.dequantize_per_tensor.tensor")
+def dequantize(call: Call, x: Any, scale: Any, zero: Any, low: int, high: int, dtype: Any, **_: Any) -> Any:
+    """The values of integers."""
+    return arr((arr(x, "float32") - arr(zero, "float32")) * arr(scale, "float32"), call.dtype)
+
+
+@aten("quantized_decomposed.quantize_per_channel.default")
+def quantize_channels(call: Call, x: Any, scales: Any, zeros: Any, axis: int, low: int, high: int, dtype: Any) -> Any:
+    """The integers of values, with a scale for each channel."""
+    found = _rounded(x, _along(scales, call, axis), _along(zeros, call, axis), low, high)
+    return ten(arr(found, "int32"), call.dtype)
+
+
+@aten("quantized_decomposed.dequantize_per_channel.default")
+def dequantize_channels(
+    call: Call, x: Any, scales: Any, zeros: Any, axis: int, low: int, high: int, dtype: Any, **_: Any
+) -> Any:
+    """The values of integers, with a scale for each channel."""
+    zero = 0 if zeros is None else _along(zeros, call, axis)
+    return (arr(x, "float32") - zero) * _along(scales, call, axis)
+
+
+@aten(
+    "aten.fake_quantize_per_tensor_affine.default",
+    "aten.fake_quantize_per_tensor_affine.tensor_qparams",
+)
+def fake_quantize(call: Call, x: Any, scale: Any, zero: Any, low: int, high: int) -> Any:
+    """Floats rounded to what integers with a scale can hold."""
+    found = _rounded(x, scale, zero, low, high)
+    return (found - arr(zero, "float32")) * arr(scale, "float32")
+
+
+@aten("aten.fake_quantize_per_channel_affine.default")
+def fake_quantize_channels(call: Call, x: Any, scales: Any, zeros: Any, axis: int, low: int, high: int) -> Any:
+    """The same with a scale for each channel."""
+    scale, zero = _along(scales, call, axis), _along(zeros, call, axis)
+    return (_rounded(x, scale, zero, low, high) - zero) * scale
+
+
+@aten("quantized_decomposed.choose_qparams.tensor", "quantized_decomposed.choose_qparams_symmetric.tensor")
+def choose(call: Call, x: Any, low: int, high: int, eps: float, dtype: Any) -> Any:
+    """Scale and zero point that hold all values of a tensor."""
+    x = arr(x, "float32")
+    least = np.minimum(np.min(x), np.float32(0))
+    most = np.maximum(np.max(x), np.float32(0))
+    if "symmetric" in str(call.node.target):
+        most = np.maximum(-least, most)
+        least = -most
+    scale = np.maximum((most - least) / np.float32(high - low), np.float32(eps))
+    zero = np.clip(np.float32(low) - np.rint(least / scale), np.float32(low), np.float32(high))
+    if "symmetric" in str(call.node.target):
+        zero = np.zeros_like(zero) + np.float32((low + high + 1) // 2)
+    return scale, arr(zero, "int32")
+
+
+_LIMITS = {"torch.qint8": (-128, 127), "torch.quint8": (0, 255), "torch.qint32": (-INT_MAX - 1, INT_MAX)}
+
+
+@aten(
+    "aten.quantize_per_tensor.default",
+    "aten.quantize_per_tensor.tensor_qparams",
+)
+def quantize_tensor(call: Call, x: Any, scale: Any, zero: Any, dtype: Any) -> Any:
+    """A quantized tensor: the values that it stands for."""
+    return fake_quantize(call, x, scale, zero, *_LIMITS[str(dtype)])
+
+
+@aten("aten.quantize_per_channel.default")
+def quantize_tensor_channels(call: Call, x: Any, scales: Any, zeros: Any, axis: int, dtype: Any) -> Any:
+    """The same with a scale for each channel."""
+    return fake_quantize_channels(call, x, scales, zeros, axis, *_LIMITS[str(dtype)])
+
+
+@aten("aten.dequantize.self")
+def dequantize_tensor(call: Call, x: Any) -> Any:
+    """The values of a quantized tensor."""
+    return ten(x)

@@ -1,0 +1,233 @@
+"""Recurrent layers: LSTM and RNN as MegEngine's operators, GRU step by step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ... import functional as F
+from ... import params as P
+from ...imperative import Tensor, apply
+from ...lowering import emit as e
+from ..call import Call
+from ..registry import Refused, aten
+from ..values import arr, ten
+
+__all__: list[str] = []
+
+_Weights = Sequence[Sequence[Any]]
+
+
+def _cells(params: Sequence[Any], biased: bool, layers: int, both: bool) -> list[list[Tensor]]:
+    """The weights of every layer and direction: input, hidden, and the two biases where there are any."""
+    count = layers * (2 if both else 1)
+    each = len(params) // count
+    if each > (4 if biased else 2):
+        raise Refused("proj_size, which MegEngine's CPU has not; use a linear layer behind the states")
+    return [[ten(p) for p in params[i * each : (i + 1) * each]] for i in range(count)]
+
+
+def _flat(cells: _Weights) -> Tensor:
+    """All weights side by side, as MegEngine's operators take them."""
+    return e.concat([e.flat(w) for cell in cells for w in cell], 0)
+
+
+def _turned(x: Any) -> Any:
+    return e.permute(ten(x), (1, 0, 2))
+
+
+def _checked(dropout: float, train: bool) -> None:
+    if train and dropout:
+        raise Refused("dropout between layers in training; call .eval() first")
+
+
+@aten("aten.lstm.input")
+def lstm(
+    call: Call,
+    x: Any,
+    states: Any,
+    params: Any,
+    biased: bool,
+    layers: int,
+    dropout: float,
+    train: bool,
+    both: bool,
+    batch_first: bool,
+) -> Any:
+    """MegEngine's LSTM."""
+    _checked(dropout, train)
+    x = ten(x)
+    single = len(call.given(0)) == 2
+    h, c = (ten(s) for s in states)
+    if single:
+        x, h, c = (e.add_axes(v, [1]) for v in (x, h, c))
+    elif batch_first:
+        x = _turned(x)
+    cells = _cells(params, biased, layers, both)
+    hidden = int(cells[0][1]._tuple_shape[1])
+    param = P.LSTM(
+        num_layers=layers,
+        bidirectional=both,
+        bias=biased,
+        hidden_size=hidden,
+        proj_size=0,
+        dropout=0.0,
+        fwd_mode=P.BNFwdMode.INFERENCE,
+    )
+    y, h, c, _ = apply("LSTMForward", param, inputs=[x, h, c, _flat(cells)], n=4)
+    return _given_back(y, (h, c), single, batch_first)
+
+
+def _given_back(y: Tensor, states: Sequence[Tensor], single: bool, batch_first: bool) -> Any:
+    if single:
+        return (e.drop_axes(y, [1]), *(e.drop_axes(s, [1]) for s in states))
+    return (_turned(y) if batch_first else y, *states)
+
+
+@aten("aten.rnn_tanh.input", "aten.rnn_relu.input")
+def rnn(
+    call: Call,
+    x: Any,
+    state: Any,
+    params: Any,
+    biased: bool,
+    layers: int,
+    dropout: float,
+    train: bool,
+    both: bool,
+    batch_first: bool,
+) -> Any:
+    """MegEngine's RNN."""
+    _checked(dropout, train)
+    x, h = ten(x), ten(state)
+    single = len(call.given(0)) == 2
+    if single:
+        x, h = e.add_axes(x, [1]), e.add_axes(h, [1])
+    elif batch_first:
+        x = _turned(x)
+    cells = _cells(params, biased, layers, both)
+    kind = P.RNNCellNonlineMode.TANH if "tanh" in str(call.node.target) else P.RNNCellNonlineMode.RELU
+    param = P.RNN(
+        num_layers=layers,
+        bidirectional=both,
+        bias=biased,
+        hidden_size=int(cells[0][1]._tuple_shape[1]),
+        dropout=0.0,
+        nonlineMode=kind,
+        fwd_mode=P.BNFwdMode.INFERENCE,
+    )
+    y, h, _ = apply("RNNForward", param, inputs=[x, h, _flat(cells)], n=3)
+    return _given_back(y, (h,), single, batch_first)
+
+
+@aten("aten.gru.input")
+def gru(
+    call: Call,
+    x: Any,
+    state: Any,
+    params: Any,
+    biased: bool,
+    layers: int,
+    dropout: float,
+    train: bool,
+    both: bool,
+    batch_first: bool,
+) -> Any:
+    """A gated recurrent unit: MegEngine has none, so that its steps stand one by one in the graph."""
+    _checked(dropout, train)
+    x, h = ten(x), ten(state)
+    single = len(call.given(0)) == 2
+    if single:
+        x, h = e.add_axes(x, [1]), e.add_axes(h, [1])
+    elif batch_first:
+        x = _turned(x)
+    shape = call.given(0)
+    places = shape[1:2] if batch_first and not single else shape[:1]
+    length = call.static(places, "the number of steps of a GRU")[0]
+    cells = _cells(params, biased, layers, both)
+    directions = 2 if both else 1
+    layer, last = arr(x), []
+    for first in range(0, len(cells), directions):
+        outs = []
+        for d in range(directions):
+            order = range(length - 1, -1, -1) if d else range(length)
+            found = _gru_run(layer, arr(h)[first + d], cells[first + d], order)
+            last.append(e.add_axes(ten(found[order[-1]]), [0]))
+            outs.append(e.concat([e.add_axes(ten(found[t]), [0]) for t in range(length)], 0))
+        layer = arr(e.concat(outs, 2))
+    return _given_back(ten(layer), (e.concat(last, 0),), single, batch_first)
+
+
+def _gru_run(x: Any, h: Any, cell: Sequence[Tensor], order: Sequence[int]) -> dict[int, Any]:
+    """The state at every step."""
+    weight, *rest = cell
+    fed = arr(F.linear(ten(x), weight, rest[1] if len(rest) > 1 else None))
+    found = {}
+    for t in order:
+        h = _gru_step(fed[t], h, rest)
+        found[t] = h
+    return found
+
+
+def _gru_step(fed: Any, h: Any, rest: Sequence[Tensor]) -> Any:
+    """A new state from the input's gates (N, 3 * hidden): reset, update, new."""
+    gates = arr(F.linear(ten(h), rest[0], rest[2] if len(rest) > 1 else None))
+    n = int(rest[0]._tuple_shape[1])
+    joint = arr(F.sigmoid(ten(fed[..., : 2 * n] + gates[..., : 2 * n])))
+    reset, update = joint[..., :n], joint[..., n:]
+    new = np.tanh(fed[..., 2 * n :] + reset * gates[..., 2 * n :])
+    return new + update * (h - new)
+
+
+def _cell(function: Callable[..., Any], call: Call, x: Any, states: Sequence[Any], weights: Sequence[Any]) -> Any:
+    """One step, of a batch or of one vector."""
+    single = len(call.given(0)) == 1
+    x, *states = (e.add_axes(ten(v), [0]) if single else ten(v) for v in (x, *states))
+    found = function(x, states, [None if w is None else ten(w) for w in weights])
+    return tuple(e.drop_axes(v, [0]) if single else v for v in found)
+
+
+def _biases(weights: Sequence[Any], gates: int) -> list[Tensor]:
+    size = gates * int(weights[1]._tuple_shape[1])
+    return [w if w is not None else ten(arr(np.zeros(size, np.float32))) for w in weights[2:]]
+
+
+@aten("aten.lstm_cell.default")
+def lstm_cell(
+    call: Call, x: Any, states: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None
+) -> Any:
+    """MegEngine's LSTM cell."""
+
+    def step(x: Tensor, states: Sequence[Tensor], weights: Sequence[Any]) -> Any:
+        biases = _biases(weights, 4)
+        inputs = [x, weights[0], biases[0], states[0], weights[1], biases[1], states[1]]
+        return apply("LSTMCellForward", P.Empty(), inputs=inputs, n=3)[:2]
+
+    return _cell(step, call, x, states, (w_ih, w_hh, b_ih, b_hh))
+
+
+@aten("aten.rnn_tanh_cell.default", "aten.rnn_relu_cell.default")
+def rnn_cell(call: Call, x: Any, state: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None) -> Any:
+    """MegEngine's RNN cell."""
+    kind = P.RNNCellNonlineMode.TANH if "tanh" in str(call.node.target) else P.RNNCellNonlineMode.RELU
+
+    def step(x: Tensor, states: Sequence[Tensor], weights: Sequence[Any]) -> Any:
+        biases = _biases(weights, 1)
+        inputs = [x, weights[0], biases[0], states[0], weights[1], biases[1]]
+        return apply("RNNCellForward", P.RNNCell(nonlineMode=kind), inputs=inputs)
+
+    return _cell(step, call, x, (state,), (w_ih, w_hh, b_ih, b_hh))[0]
+
+
+@aten("aten.gru_cell.default")
+def gru_cell(call: Call, x: Any, state: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None) -> Any:
+    """One step of a GRU."""
+
+    def step(x: Tensor, states: Sequence[Tensor], weights: Sequence[Any]) -> Any:
+        biases = _biases(weights, 3)
+        fed = arr(F.linear(x, weights[0], biases[0]))
+        return (ten(_gru_step(fed, arr(states[0]), [weights[1], biases[0], biases[1]])),)
+
+    return _cell(step, call, x, (state,), (w_ih, w_hh, b_ih, b_hh))[0]

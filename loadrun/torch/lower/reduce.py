@@ -1,0 +1,281 @@
+"""Reductions and running results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ..call import Call, axes_of, axis_of
+from ..registry import Refused, aten
+from ..values import arr, ten
+
+__all__: list[str] = []
+
+
+def _reduced(call: Call, function: Callable[..., Any], x: Any, axes: tuple[int, ...], keepdim: bool) -> Any:
+    """A reduction over axes; of a value without axes the value itself as a vector of one."""
+    if not call.given(0):
+        return function(x.reshape((1,)), axis=0)
+    return function(x, axis=axes, keepdims=keepdim) if axes else x
+
+
+@aten("aten.sum.default", "aten.sum.dim_IntList")
+def sum(call: Call, x: Any, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
+    """Sum."""
+    return _reduced(call, np.sum, arr(x, call.dtype), axes_of(dim, len(call.given(0))), keepdim)
+
+
+@aten("aten.mean.default", "aten.mean.dim")
+def mean(call: Call, x: Any, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
+    """Mean."""
+    return _reduced(call, np.mean, arr(x, call.dtype), axes_of(dim, len(call.given(0))), keepdim)
+
+
+@aten("aten.nansum.default")
+def nansum(call: Call, x: Any, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
+    """Sum of what is a number."""
+    x = arr(x, call.dtype)
+    if call.dtype.kind == "f":
+        x = np.where(np.isnan(x), np.zeros_like(x), x)
+    return _reduced(call, np.sum, x, axes_of(dim, len(call.given(0))), keepdim)
+
+
+@aten("aten.prod.default", "aten.prod.dim_int")
+def prod(call: Call, x: Any, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
+    """Product."""
+    return _reduced(call, np.prod, arr(x, call.dtype), axes_of(dim, len(call.given(0))), keepdim)
+
+
+@aten("aten.amax.default")
+def amax(call: Call, x: Any, dim: Any = None, keepdim: bool = False) -> Any:
+    """Largest value; NaN where there is one."""
+    return _reduced(call, _max, arr(x), axes_of(dim, len(call.given(0))), keepdim)
+
+
+@aten("aten.amin.default")
+def amin(call: Call, x: Any, dim: Any = None, keepdim: bool = False) -> Any:
+    """Smallest value; NaN where there is one."""
+    return _reduced(call, _min, arr(x), axes_of(dim, len(call.given(0))), keepdim)
+
+
+def _max(x: Any, **options: Any) -> Any:
+    return np.any(x, **options) if x.dtype == np.bool_ else np.max(x, **options)
+
+
+def _min(x: Any, **options: Any) -> Any:
+    return np.all(x, **options) if x.dtype == np.bool_ else np.min(x, **options)
+
+
+@aten("aten.max.default")
+def max(call: Call, x: Any) -> Any:
+    """Largest value of all."""
+    return amax(call, x)
+
+
+@aten("aten.min.default")
+def min(call: Call, x: Any) -> Any:
+    """Smallest value of all."""
+    return amin(call, x)
+
+
+@aten("aten.max.dim")
+def max_dim(call: Call, x: Any, dim: int, keepdim: bool = False) -> Any:
+    """Largest values and their first places."""
+    return _extreme(call, _max, np.argmax, x, dim, keepdim)
+
+
+@aten("aten.min.dim")
+def min_dim(call: Call, x: Any, dim: int, keepdim: bool = False) -> Any:
+    """Smallest values and their first places."""
+    return _extreme(call, _min, np.argmin, x, dim, keepdim)
+
+
+def _extreme(
+    call: Call, value: Callable[..., Any], place: Callable[..., Any], x: Any, dim: int, keepdim: bool
+) -> Any:
+    x = arr(x)
+    if not call.given(0):
+        return x, np.zeros_like(arr(x, "int32"))
+    axis = axis_of(dim, len(call.given(0)))
+    where = place(arr(x, "int32") if x.dtype == np.bool_ else x, axis=axis, keepdims=keepdim)
+    return value(x, axis=axis, keepdims=keepdim), arr(where, "int32")
+
+
+@aten("aten.aminmax.default")
+def aminmax(call: Call, x: Any, dim: Any = None, keepdim: bool = False) -> Any:
+    """Smallest and largest value."""
+    return amin(call, x, dim, keepdim), amax(call, x, dim, keepdim)
+
+
+@aten("aten.argmax.default")
+def argmax(call: Call, x: Any, dim: Any = None, keepdim: bool = False) -> Any:
+    """First place of the largest value."""
+    return _place(call, np.argmax, x, dim, keepdim)
+
+
+@aten("aten.argmin.default")
+def argmin(call: Call, x: Any, dim: Any = None, keepdim: bool = False) -> Any:
+    """First place of the smallest value."""
+    return _place(call, np.argmin, x, dim, keepdim)
+
+
+def _place(call: Call, function: Callable[..., Any], x: Any, dim: Any, keepdim: bool) -> Any:
+    x = arr(x)
+    x = arr(x, "int32") if x.dtype == np.bool_ else x
+    ndim = len(call.given(0))
+    if not ndim:
+        return np.zeros_like(arr(x, "int32"))
+    if dim is None:
+        found = arr(function(x.reshape((-1,)), axis=0), "int32")
+        return found.reshape((1,) * ndim) if keepdim else found
+    return arr(function(x, axis=axis_of(dim, ndim), keepdims=keepdim), "int32")
+
+
+@aten("aten.any.default", "aten.any.dim", "aten.any.dims")
+def any(call: Call, x: Any, dim: Any = None, keepdim: bool = False) -> Any:
+    """Whether one value is true."""
+    return arr(_reduced(call, np.any, arr(x, "bool"), axes_of(dim, len(call.given(0))), keepdim), call.dtype)
+
+
+@aten("aten.all.default", "aten.all.dim", "aten.all.dims")
+def all(call: Call, x: Any, dim: Any = None, keepdim: bool = False) -> Any:
+    """Whether all values are true."""
+    return arr(_reduced(call, np.all, arr(x, "bool"), axes_of(dim, len(call.given(0))), keepdim), call.dtype)
+
+
+@aten("aten.count_nonzero.default", "aten.count_nonzero.dim_IntList")
+def count_nonzero(call: Call, x: Any, dim: Any = None) -> Any:
+    """How many values are not zero."""
+    return _reduced(call, np.sum, arr(arr(x, "bool"), "int32"), axes_of(dim, len(call.given(0))), False)
+
+
+def _moments(call: Call, x: Any, dim: Any, correction: Any, keepdim: bool) -> tuple[Any, Any]:
+    """Mean and variance, whose divisor is smaller by the correction but not below 0."""
+    x = arr(x, call.dtype)
+    ndim = len(call.given(0))
+    axes = axes_of(dim, ndim)
+    correction = 1 if correction is None else correction
+    if not ndim:
+        x, axes = x.reshape((1,)), (0,)
+    middle = np.mean(x, axis=axes, keepdims=True)
+    total = np.sum(np.square(x - middle), axis=axes, keepdims=keepdim and ndim > 0)
+    count: Any = 1
+    for axis in axes:
+        count = count * x.shape[axis]
+    divisor = arr(count, "float32") - np.float32(correction)
+    variance = total / np.maximum(divisor, np.float32(0)).astype(call.dtype)
+    plain = np.mean(x, axis=axes, keepdims=keepdim and ndim > 0)
+    return plain, variance
+
+
+def _unbiased(dim: Any, unbiased: Any) -> tuple[Any, int]:
+    return (None, int(dim)) if isinstance(dim, bool) else (dim, int(unbiased))
+
+
+@aten("aten.var.correction", "aten.std.correction", "aten.var_mean.correction", "aten.std_mean.correction")
+def variance(call: Call, x: Any, dim: Any = None, correction: Any = None, keepdim: bool = False) -> Any:
+    """Variance or standard deviation, perhaps with the mean."""
+    middle, found = _moments(call, x, dim, correction, keepdim)
+    name = str(call.node.target)
+    found = np.sqrt(found) if ".std" in name else found
+    return (found, middle) if "_mean" in name else found
+
+
+@aten("prims.var.default")
+def prim_variance(call: Call, x: Any, dims: Any, correction: Any = 1, *, output_dtype: Any = None) -> Any:
+    """Variance over axes that go."""
+    return _moments(call, x, dims, correction, False)[1]
+
+
+@aten("aten.var.default", "aten.std.default", "aten.var.dim", "aten.std.dim")
+def variance_unbiased(call: Call, x: Any, dim: Any = None, unbiased: bool = True, keepdim: bool = False) -> Any:
+    """The same with the divisor smaller by one, or not."""
+    axes, correction = _unbiased(dim, unbiased)
+    return variance(call, x, axes, correction, keepdim)
+
+
+@aten("aten.logsumexp.default")
+def logsumexp(call: Call, x: Any, dim: Any, keepdim: bool = False) -> Any:
+    """Logarithm of the sum of exponentials, without overflow."""
+    x = arr(x, call.dtype)
+    if not call.given(0):
+        return x
+    axes = axes_of(dim, len(call.given(0)))
+    top = np.max(x, axis=axes, keepdims=True)
+    top = np.where(np.isinf(top), np.zeros_like(top), top)
+    total = np.log(np.sum(np.exp(x - top), axis=axes, keepdims=True)) + top
+    return total if keepdim else np.squeeze(total, axis=axes)
+
+
+@aten("aten.linalg_vector_norm.default", "aten.norm.ScalarOpt_dim", "aten.norm.Scalar", "aten.norm.ScalarOpt_dim_dtype")
+def vector_norm(call: Call, x: Any, ord: Any = 2, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
+    """Norm of vectors."""
+    ord = 2 if ord is None else ord
+    size = np.absolute(arr(x, call.dtype))
+    axes = axes_of(dim, len(call.given(0)))
+    if ord == float("inf"):
+        return _reduced(call, np.max, size, axes, keepdim)
+    if ord == float("-inf"):
+        return _reduced(call, np.min, size, axes, keepdim)
+    if ord == 0:
+        return _reduced(call, np.sum, (size != 0).astype(call.dtype), axes, keepdim)
+    if ord == 1:
+        return _reduced(call, np.sum, size, axes, keepdim)
+    if ord == 2:
+        return np.sqrt(_reduced(call, np.sum, size * size, axes, keepdim))
+    return np.power(_reduced(call, np.sum, np.power(size, np.float32(ord)), axes, keepdim), np.float32(1 / ord))
+
+
+def _running(call: Call, function: Callable[..., Any], x: Any, dim: int) -> Any:
+    return function(x, axis=axis_of(dim, len(call.given(0)))) if call.given(0) else x
+
+
+@aten("aten.cumsum.default")
+def cumsum(call: Call, x: Any, dim: int, dtype: Any = None) -> Any:
+    """Running sum."""
+    return _running(call, np.cumsum, arr(x, call.dtype), dim)
+
+
+@aten("aten.cumprod.default")
+def cumprod(call: Call, x: Any, dim: int, dtype: Any = None) -> Any:
+    """Running product."""
+    return _running(call, np.cumprod, arr(x, call.dtype), dim)
+
+
+@aten("aten.logcumsumexp.default")
+def logcumsumexp(call: Call, x: Any, dim: int) -> Any:
+    """Logarithm of the running sum of exponentials."""
+    x = arr(x, call.dtype)
+    if not call.given(0):
+        return x
+    axis = axis_of(dim, len(call.given(0)))
+    top = np.max(x, axis=axis, keepdims=True)
+    return np.log(np.cumsum(np.exp(x - top), axis=axis)) + top
+
+
+@aten("aten.cummax.default", "aten.cummin.default")
+def cumulative_extreme(call: Call, x: Any, dim: int) -> Any:
+    """Running extreme values and their last places."""
+    x = arr(x)
+    shape = call.given(0)
+    if not shape:
+        return x, np.zeros_like(arr(x, "int32"))
+    axis = axis_of(dim, len(shape))
+    largest = "cummax" in str(call.node.target)
+    count = call.static(shape[axis : axis + 1], "the axis of a running extreme")[0]
+    if x.dtype == np.bool_:
+        raise Refused("running extremes of booleans; convert to int32 first")
+    if not count:
+        return x, arr(x, "int32")
+    before = (slice(None),) * axis
+    values, places = [x[(*before, slice(0, 1))]], [np.zeros_like(arr(x[(*before, slice(0, 1))], "int32"))]
+    for i in range(1, count):
+        now = x[(*before, slice(i, i + 1))]
+        better = now >= values[-1] if largest else now <= values[-1]
+        if np.dtype(x.dtype).kind == "f":
+            better = better | np.isnan(now)
+        values.append(np.where(better, now, values[-1]))
+        places.append(np.where(better, np.full_like(places[-1], i), places[-1]))
+    return np.concatenate(values, axis=axis), ten(np.concatenate(places, axis=axis), "int32")

@@ -1,0 +1,271 @@
+"""Resampling: resizing, grids, affine maps."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ...functional import vision
+from ...lowering import emit as e
+from ..call import Call
+from ..registry import Refused, aten
+from ..values import arr, ten
+
+__all__: list[str] = []
+
+
+def _blended(x: Any, axis: int, weights: np.ndarray[Any, Any]) -> Any:
+    """An axis replaced by weighted sums of its elements; weights are (new size, old size)."""
+    last = len(x.shape) - 1
+    moved = np.moveaxis(x, axis, last)
+    return np.moveaxis(np.matmul(moved, arr(np.ascontiguousarray(weights.T, np.float32))), last, axis)
+
+
+def _positions(size: int, out: int, corners: bool, scale: float | None) -> np.ndarray[Any, Any]:
+    """Where the new elements lie among the old ones."""
+    places = np.arange(out, dtype=np.float64)
+    if corners:
+        return places * ((size - 1) / (out - 1) if out > 1 else 0.0)
+    ratio = 1 / scale if scale else size / out
+    return (places + 0.5) * ratio - 0.5
+
+
+def _linear(size: int, out: int, corners: bool, scale: float | None) -> np.ndarray[Any, Any]:
+    places = np.maximum(_positions(size, out, corners, scale), 0)
+    low = np.minimum(np.floor(places).astype(int), size - 1)
+    share = places - low
+    weights = np.zeros((out, size))
+    rows = np.arange(out)
+    np.add.at(weights, (rows, low), 1 - share)
+    np.add.at(weights, (rows, np.minimum(low + 1, size - 1)), share)
+    return weights
+
+
+def _cubic_taps(share: np.ndarray[Any, Any], a: float) -> list[np.ndarray[Any, Any]]:
+    def near(x: Any) -> Any:
+        return ((a + 2) * x - (a + 3)) * x * x + 1
+
+    def far(x: Any) -> Any:
+        return ((a * x - 5 * a) * x + 8 * a) * x - 4 * a
+
+    return [far(share + 1), near(share), near(1 - share), far(2 - share)]
+
+
+def _cubic(size: int, out: int, corners: bool, scale: float | None) -> np.ndarray[Any, Any]:
+    places = _positions(size, out, corners, scale)
+    low = np.floor(places).astype(int)
+    weights = np.zeros((out, size))
+    for i, tap in enumerate(_cubic_taps(places - low, -0.75)):
+        np.add.at(weights, (np.arange(out), np.clip(low - 1 + i, 0, size - 1)), tap)
+    return weights
+
+
+def _antialiased(size: int, out: int, corners: bool, scale: float | None, cubic: bool) -> np.ndarray[Any, Any]:
+    ratio = (size - 1) / (out - 1) if corners and out > 1 else (1 / scale if scale else size / out)
+    spread = max(ratio, 1.0)
+    reach = (2.0 if cubic else 1.0) * spread
+    weights = np.zeros((out, size))
+    for i in range(out):
+        centre = ratio * (i + 0.5)
+        first, last = max(int(centre - reach + 0.5), 0), min(int(centre + reach + 0.5), size)
+        places = np.abs((np.arange(first, last) - centre + 0.5) / spread)
+        if cubic:
+            a = -0.5
+            inner = ((a + 2) * places - (a + 3)) * places * places + 1
+            outer = ((a * places - 5 * a) * places + 8 * a) * places - 4 * a
+            values = np.where(places < 1, inner, np.where(places < 2, outer, 0))
+        else:
+            values = np.maximum(1 - places, 0)
+        weights[i, first:last] = values / values.sum()
+    return weights
+
+
+def _nearest(size: int, out: int, exact: bool, scale: float | None) -> np.ndarray[Any, Any]:
+    """The old element of each new one, in torch's single precision."""
+    ratio = np.float32(1 / scale) if scale else np.float32(size) / np.float32(out)
+    places = np.arange(out, dtype=np.float32)
+    found = np.floor((places + np.float32(0.5)) * ratio if exact else places * ratio)
+    return np.minimum(found.astype(np.int32), size - 1)
+
+
+def _factors(call: Call, rest: Sequence[Any], n: int) -> list[float | None]:
+    """The scale factors that were given; torch uses them in place of the ratio of sizes."""
+    given = [v for v in rest if v is not None]
+    if len(given) == 1 and isinstance(given[0], (list, tuple)):
+        given = list(given[0])
+    return [float(v) for v in given] if len(given) == n else [None] * n
+
+
+def _resized(call: Call, x: Any, kind: str, corners: bool, scales: Sequence[float | None]) -> Any:
+    n = len(call.given(0)) - 2
+    out = call.shape[2:]
+    simple = n == 2 and not corners and kind == "linear" and not any(_off(call, scales))
+    if simple and call.dtype == np.float32:
+        size = _sizes(call, out)
+        return vision.interpolate(ten(x), size, mode="bilinear", align_corners=False)
+    sizes = call.static(call.given(0)[2:], "resizing of this kind")
+    wanted = call.static(out, "resizing of this kind")
+    found = arr(x, call.dtype)
+    for axis, (size, want, scale) in enumerate(zip(sizes, wanted, scales, strict=True), 2):
+        if kind.startswith("nearest"):
+            found = np.take(found, _nearest(size, want, "exact" in kind, scale), axis=axis)
+            continue
+        if size == want and (scale is None or scale == 1):
+            continue
+        if "aa" in kind:
+            weights = _antialiased(size, want, corners, scale, "cubic" in kind)
+        else:
+            weights = (_cubic if kind == "cubic" else _linear)(size, want, corners, scale)
+        found = _blended(found, axis, weights)
+    return found
+
+
+def _off(call: Call, scales: Sequence[float | None]) -> list[bool]:
+    """Whether a scale factor says something else than the sizes do."""
+    pairs = zip(call.given(0)[2:], call.shape[2:], scales, strict=True)
+    return [s is not None and (not isinstance(a, int) or not isinstance(b, int) or abs(a * s - b) > 1e-9) and
+            not float(s).is_integer() for a, b, s in pairs]
+
+
+def _sizes(call: Call, out: Sequence[Any]) -> list[Any]:
+    """The new size as the graph follows it."""
+    given = call.node.args[1] if len(call.node.args) > 1 else None
+    if all(isinstance(n, int) for n in out):
+        return [int(n) for n in out]
+    return [call.sizes[i] for i in range(len(out))] if given is not None and hasattr(call, "sizes") else list(out)
+
+
+def _resize(kind: str, corners_given: bool) -> Any:
+    def lowered(call: Call, x: Any, size: Any = None, *rest: Any, **_: Any) -> Any:
+        corners = bool(rest[0]) if corners_given and rest else False
+        n = len(call.given(0)) - 2
+        scales = _factors(call, rest[1:] if corners_given else rest, n)
+        following = size is not None and any(not isinstance(v, int) for v in call.shape[2:])
+        if following or (size is None and any(not isinstance(v, int) for v in call.shape[2:])):
+            return _following(call, x, size, kind, corners, scales)
+        return _resized(call, x, kind, corners, scales)
+
+    return lowered
+
+
+def _following(call: Call, x: Any, size: Any, kind: str, corners: bool, scales: Sequence[float | None]) -> Any:
+    """Resizing of an image whose size follows the input."""
+    if len(call.given(0)) != 4 or kind not in ("linear", "nearest"):
+        raise Refused("resizing of this kind needs fixed sizes; make height and width static")
+    if size is None:
+        if any(s is None or not float(s).is_integer() for s in scales):
+            raise Refused("a fractional scale factor needs fixed sizes; give whole factors or a size")
+        shape = ten(x).shape
+        size = [n * int(s) for n, s in zip(shape[2:], (s for s in scales if s), strict=True)]
+        if kind == "nearest":
+            found = arr(x)
+            for axis, s in enumerate(scales, 2):
+                found = np.repeat(found, int(s or 1), axis=axis)
+            return found
+    if kind == "nearest":
+        raise Refused("nearest resizing to a size that follows the input; give a whole scale factor")
+    return vision.interpolate(ten(x), list(size), mode="bilinear", align_corners=corners)
+
+
+for _name, _kind, _corners in (
+    ("upsample_linear1d", "linear", True),
+    ("upsample_bilinear2d", "linear", True),
+    ("upsample_trilinear3d", "linear", True),
+    ("upsample_bicubic2d", "cubic", True),
+    ("_upsample_bilinear2d_aa", "aa", True),
+    ("_upsample_bicubic2d_aa", "aa cubic", True),
+    ("upsample_nearest1d", "nearest", False),
+    ("upsample_nearest2d", "nearest", False),
+    ("upsample_nearest3d", "nearest", False),
+    ("_upsample_nearest_exact1d", "nearest exact", False),
+    ("_upsample_nearest_exact2d", "nearest exact", False),
+    ("_upsample_nearest_exact3d", "nearest exact", False),
+):
+    aten(f"aten.{_name}.vec", f"aten.{_name}.default")(_resize(_kind, _corners))
+
+
+@aten("aten.affine_grid_generator.default")
+def affine_grid(call: Call, theta: Any, size: Any, align_corners: bool) -> Any:
+    """The grid of an affine map."""
+    lengths = call.static(list(size)[2:], "the size of a grid")
+    axes = []
+    for n in lengths[::-1]:
+        line = np.linspace(-1, 1, n) if n > 1 else np.zeros(1)
+        axes.append(line if align_corners or n <= 0 else line * (n - 1) / n)
+    grids = np.meshgrid(*axes[::-1], indexing="ij")[::-1]
+    flat = np.stack([*(g.reshape(-1) for g in grids), np.ones(math.prod(lengths))], -1).astype(np.float32)
+    found = np.matmul(arr(flat, call.dtype), np.swapaxes(arr(theta, call.dtype), 1, 2))
+    return e.reshape(ten(found), (ten(theta).shape[0], *lengths, len(lengths)))
+
+
+@aten("aten.grid_sampler.default", "aten.grid_sampler_2d.default", "aten.grid_sampler_3d.default")
+def grid_sampler(call: Call, x: Any, grid: Any, mode: int, padding: int, corners: bool) -> Any:
+    """Elements at the places that a grid names: linear, nearest or cubic."""
+    n = len(call.given(0)) - 2
+    if n == 3 and mode == 2:
+        raise Refused("cubic sampling of volumes")
+    sizes = call.static(call.given(0)[2:], "the image that a grid samples")
+    values, grid = arr(x, call.dtype), arr(grid, call.dtype)
+    places = [_unnormalized(grid[..., n - 1 - i], sizes[i], corners) for i in range(n)]
+    if mode != 2:
+        places = [_inside(p, size, padding, corners) for p, size in zip(places, sizes, strict=True)]
+    batch = values.shape[0]
+    numbers = arr(e.reshape(e.arange(batch), (-1, *[1] * n)))
+    moved = np.moveaxis(values, 1, -1)
+    total: Any = None
+    for corner in np.ndindex(*(_taps(mode),) * n):
+        weight: Any = None
+        where, inside = [], None
+        for axis, tap in enumerate(corner):
+            index, share = _tap(places[axis], tap, mode)
+            if mode == 2:
+                index = _inside(index, sizes[axis], padding, corners)
+            within = (index >= 0) & (index <= sizes[axis] - 1)
+            inside = within if inside is None else inside & within
+            where.append(arr(np.clip(index, 0, sizes[axis] - 1), "int32"))
+            weight = share if weight is None or share is None else weight * share
+        part = moved[(numbers, *where)]
+        part = np.where(inside[..., None], part, np.float32(0))
+        part = part if weight is None else part * weight[..., None]
+        total = part if total is None else total + part
+    return np.moveaxis(total, -1, 1)
+
+
+def _taps(mode: int) -> int:
+    return {0: 2, 1: 1, 2: 4}[mode]
+
+
+def _tap(place: Any, tap: int, mode: int) -> tuple[Any, Any]:
+    """The element of a tap, and its weight."""
+    if mode == 1:
+        return np.rint(place), None
+    low = np.floor(place)
+    share = place - low
+    if mode == 0:
+        return low + tap, (share if tap else 1 - share)
+    return low + (tap - 1), _cubic_taps(share, -0.75)[tap]
+
+
+def _unnormalized(place: Any, size: int, corners: bool) -> Any:
+    if corners:
+        return (place + 1) * np.float32((size - 1) / 2)
+    return ((place + 1) * np.float32(size) - 1) * np.float32(0.5)
+
+
+def _inside(place: Any, size: int, padding: int, corners: bool) -> Any:
+    """Places beyond the border: as they are, at the border, or mirrored."""
+    if padding == 0:
+        return place
+    if padding == 2:
+        low, span = (0.0, size - 1.0) if corners else (-0.5, float(size))
+        if span == 0:
+            return np.zeros_like(place)
+        away = np.absolute(place - np.float32(low))
+        rest = np.fmod(away, np.float32(span))
+        turns = np.floor(away / np.float32(span))
+        even = np.fmod(turns, np.float32(2)) == 0
+        place = np.where(even, rest + np.float32(low), np.float32(span + low) - rest)
+    return np.clip(place, np.float32(0), np.float32(size - 1))

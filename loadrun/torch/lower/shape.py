@@ -1,0 +1,364 @@
+"""Shapes: views, which are copies here, and what moves elements without looking at them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...lowering import emit as e
+from ..call import Call, axes_of, axis_of
+from ..registry import Refused, aten
+from ..sizes import as_size
+from ..values import INT_MAX, arr, ten
+
+__all__: list[str] = []
+
+
+@aten("aten.view.default", "aten.reshape.default", "aten._unsafe_view.default", "aten._reshape_copy.default")
+def view(call: Call, x: Any, shape: Any) -> Any:
+    """The values in another shape."""
+    return e.reshape(ten(x), [as_size(n) for n in shape])
+
+
+@aten("aten.view_as.default", "aten.reshape_as.default")
+def view_as(call: Call, x: Any, other: Any) -> Any:
+    """The values in another tensor's shape."""
+    return e.reshape(ten(x), ten(other).shape)
+
+
+@aten(
+    "aten.clone.default",
+    "aten.contiguous.default",
+    "aten.detach.default",
+    "aten.alias.default",
+    "aten.lift_fresh_copy.default",
+    "aten.lift_fresh.default",
+    "aten.view.dtype",
+    "aten.detach_copy.default",
+    "aten.positive.default",
+    "aten._conj.default",
+    "aten.dropout.default",
+    "aten.feature_dropout.default",
+    "aten.alpha_dropout.default",
+    "aten.feature_alpha_dropout.default",
+    "aten.native_dropout.default",
+)
+def same(call: Call, x: Any, *args: Any, **kwargs: Any) -> Any:
+    """The value itself; dropout drops nothing outside of training."""
+    name = str(call.node.target)
+    if "dropout" in name:
+        rate, training = (*args, kwargs.get("p", 0), kwargs.get("train", False))[:2]
+        if training and rate:
+            raise Refused("it drops at random in training; call .eval() first")
+        return (ten(x), np.ones_like(arr(x, "bool"))) if "native" in name else ten(x)
+    if ten(x)._dtype.np != call.dtype:
+        raise Refused("the bits of one dtype are read as another; convert with .to(dtype)")
+    return ten(x)
+
+
+@aten("aten.permute.default")
+def permute(call: Call, x: Any, dims: Any) -> Any:
+    """The axes in another order."""
+    ndim = len(call.given(0))
+    return e.permute(ten(x), [axis_of(d, ndim) for d in dims])
+
+
+@aten("aten.transpose.int", "aten.swapaxes.default", "aten.swapdims.default")
+def transpose(call: Call, x: Any, a: int, b: int) -> Any:
+    """Two axes exchanged."""
+    ndim = len(call.given(0))
+    return np.swapaxes(arr(x), axis_of(a, ndim), axis_of(b, ndim)) if ndim else ten(x)
+
+
+@aten("aten.t.default", "aten.numpy_T.default", "aten.mT.default", "aten.adjoint.default")
+def turned(call: Call, x: Any) -> Any:
+    """A transposed matrix."""
+    ndim = len(call.given(0))
+    return ten(x) if ndim < 2 else np.swapaxes(arr(x), ndim - 2, ndim - 1)
+
+
+@aten("aten.movedim.int", "aten.movedim.intlist", "aten.moveaxis.int", "aten.moveaxis.intlist")
+def movedim(call: Call, x: Any, source: Any, target: Any) -> Any:
+    """Axes moved to other places."""
+    return np.moveaxis(arr(x), source, target)
+
+
+@aten("aten.unsqueeze.default")
+def unsqueeze(call: Call, x: Any, dim: int) -> Any:
+    """A new axis of size 1."""
+    return e.add_axes(ten(x), [axis_of(dim, len(call.given(0)) + 1)])
+
+
+@aten("aten.squeeze.default", "aten.squeeze.dim", "aten.squeeze.dims")
+def squeeze(call: Call, x: Any, dim: Any = None) -> Any:
+    """Without axes of size 1."""
+    shape = call.given(0)
+    wanted = axes_of(dim, len(shape)) if dim is not None and dim != [] else range(len(shape))
+    if dim == []:
+        wanted = ()
+    axes = [a for a in wanted if isinstance(shape[a], int) and shape[a] == 1]
+    return e.drop_axes(ten(x), axes)
+
+
+@aten("aten.flatten.using_ints")
+def flatten(call: Call, x: Any, start: int = 0, end: int = -1) -> Any:
+    """Axes joined to one."""
+    shape = ten(x).shape
+    if not shape:
+        return e.reshape(ten(x), (1,))
+    first, last = axis_of(start, len(shape)), axis_of(end, len(shape))
+    size: Any = 1
+    for n in shape[first : last + 1]:
+        size = size * n
+    return e.reshape(ten(x), (*shape[:first], size, *shape[last + 1 :]))
+
+
+@aten("aten.unflatten.int")
+def unflatten(call: Call, x: Any, dim: int, sizes: Any) -> Any:
+    """One axis split into several."""
+    shape = ten(x).shape
+    axis = axis_of(dim, len(shape))
+    return e.reshape(ten(x), (*shape[:axis], *map(as_size, sizes), *shape[axis + 1 :]))
+
+
+@aten("aten.expand.default", "aten.broadcast_to.default", "aten.expand_copy.default")
+def expand(call: Call, x: Any, shape: Any, implicit: bool = False) -> Any:
+    """Repeated up to a shape; -1 keeps a size."""
+    found = ten(x)
+    now = found.shape
+    missing = len(shape) - len(now)
+    target = [now[i - missing] if type(n) is int and n == -1 else as_size(n) for i, n in enumerate(shape)]
+    return e.broadcast(found, target) if target else found
+
+
+@aten("aten.expand_as.default")
+def expand_as(call: Call, x: Any, other: Any) -> Any:
+    """Repeated up to another tensor's shape."""
+    shape = ten(other).shape
+    return e.broadcast(ten(x), shape) if shape else ten(x)
+
+
+@aten("aten.repeat.default", "aten.tile.default")
+def repeat(call: Call, x: Any, repeats: Any) -> Any:
+    """The whole repeated along axes."""
+    found = arr(x)
+    counts = [as_size(n) for n in repeats]
+    shape = found.shape
+    if len(counts) < len(shape):
+        counts = [1] * (len(shape) - len(counts)) + counts
+    if all(isinstance(n, int) and type(n) is int and n == 1 for n in counts):
+        return e.reshape(ten(x), ([1] * (len(counts) - len(shape)) + list(shape)))
+    own = [1] * (len(counts) - len(shape)) + list(shape)
+    if not own:
+        return ten(x)
+    mixed = [n for pair in zip([1] * len(own), own, strict=True) for n in pair]
+    wide = [n for pair in zip(counts, own, strict=True) for n in pair]
+    if len(mixed) <= 7:
+        spread = e.broadcast(e.reshape(ten(x), mixed), wide)
+        return e.reshape(spread, [a * b for a, b in zip(counts, own, strict=True)])
+    return np.tile(found, call.static(counts, "how often something is repeated"))
+
+
+@aten("aten.slice.Tensor", "aten.slice_copy.Tensor")
+def slice_(call: Call, x: Any, dim: int = 0, start: Any = None, end: Any = None, step: Any = 1) -> Any:
+    """A slice of one axis."""
+    axis = axis_of(dim, len(call.given(0)))
+    return arr(x)[(slice(None),) * axis + (bounds(start, end, step),)]
+
+
+def bounds(start: Any, end: Any, step: Any) -> slice:
+    """A slice, without bounds that stand for none."""
+    start, end = as_size(start), as_size(end)
+    first = None if start is None or (type(start) is int and start <= -INT_MAX) else start
+    last = None if end is None or (type(end) is int and end >= INT_MAX) else end
+    return slice(first, last, None if step == 1 else step)
+
+
+@aten("aten.select.int", "aten.select_copy.int")
+def select(call: Call, x: Any, dim: int, index: Any) -> Any:
+    """One slice of an axis, without the axis."""
+    axis = axis_of(dim, len(call.given(0)))
+    return arr(x)[(slice(None),) * axis + (as_size(index),)]
+
+
+@aten("aten.narrow.default")
+def narrow(call: Call, x: Any, dim: int, start: Any, length: Any) -> Any:
+    """A slice given by its length."""
+    start = as_size(start)
+    return slice_(call, x, dim, start, start + as_size(length))
+
+
+@aten("aten.flip.default")
+def flip(call: Call, x: Any, dims: Any) -> Any:
+    """Axes reversed."""
+    return np.flip(arr(x), axes_of(dims, len(call.given(0)))) if dims else ten(x)
+
+
+@aten("aten.roll.default")
+def roll(call: Call, x: Any, shifts: Any, dims: Any = ()) -> Any:
+    """Elements moved along axes in a circle."""
+    many = list(shifts) if isinstance(shifts, (list, tuple)) else [shifts]
+    if not dims:
+        return np.roll(arr(x), many[0])
+    axes = [axis_of(d, len(call.given(0))) for d in dims]
+    if not axes or not call.given(0):
+        return ten(x)
+    return np.roll(arr(x), tuple(map(int, many)), tuple(axes))
+
+
+@aten("aten.rot90.default")
+def rot90(call: Call, x: Any, k: int = 1, dims: Any = (0, 1)) -> Any:
+    """Turned by right angles."""
+    return np.rot90(arr(x), k, tuple(dims))
+
+
+@aten("aten.diagonal.default", "aten.diagonal_copy.default", "aten.linalg_diagonal.default")
+def diagonal(call: Call, x: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
+    """A diagonal, which becomes the last axis."""
+    return np.diagonal(arr(x), offset, dim1, dim2)
+
+
+@aten("aten.tril.default", "aten.triu.default")
+def triangle(call: Call, x: Any, diagonal: int = 0) -> Any:
+    """Zero above or below a diagonal."""
+    return (np.tril if "tril" in str(call.node.target) else np.triu)(arr(x), diagonal)
+
+
+@aten("aten.pixel_shuffle.default")
+def pixel_shuffle(call: Call, x: Any, r: int) -> Any:
+    """Blocks of channels spread over height and width."""
+    *high, c, h, w = ten(x).shape
+    parts = e.reshape(ten(x), (*_joined(high), c // (r * r), r, r, h, w))
+    n = len(_joined(high))
+    order = (*range(n), n, n + 3, n + 1, n + 4, n + 2)
+    return e.reshape(e.permute(parts, order), (*high, c // (r * r), h * r, w * r))
+
+
+@aten("aten.pixel_unshuffle.default")
+def pixel_unshuffle(call: Call, x: Any, r: int) -> Any:
+    """Blocks of height and width put into channels."""
+    *high, c, h, w = ten(x).shape
+    parts = e.reshape(ten(x), (*_joined(high), c, h // r, r, w // r, r))
+    n = len(_joined(high))
+    order = (*range(n), n, n + 2, n + 4, n + 1, n + 3)
+    return e.reshape(e.permute(parts, order), (*high, c * r * r, h // r, w // r))
+
+
+def _joined(high: list[Any]) -> list[Any]:
+    """Leading sizes as at most one, because a graph has seven axes at most."""
+    if len(high) < 2:
+        return high
+    size: Any = 1
+    for n in high:
+        size = size * n
+    return [size]
+
+
+@aten("aten.channel_shuffle.default", "aten.native_channel_shuffle.default")
+def channel_shuffle(call: Call, x: Any, groups: int) -> Any:
+    """Channels of groups interleaved."""
+    n, c, *rest = ten(x).shape
+    size: Any = 1
+    for length in rest:
+        size = size * length
+    parts = e.permute(e.reshape(ten(x), (n, groups, c // groups, size)), (0, 2, 1, 3))
+    return e.reshape(parts, (n, c, *rest))
+
+
+@aten("aten.constant_pad_nd.default")
+def constant_pad_nd(call: Call, x: Any, pad: Any, value: Any = 0) -> Any:
+    """A border of one value; negative widths cut."""
+    widths = call.static(pad, "the width of a border")
+    ndim = len(call.given(0))
+    pairs = [(0, 0)] * (ndim - len(widths) // 2) + list(zip(widths[-2::-2], widths[::-2], strict=True))
+    cut = tuple(slice(-min(a, 0) or None, min(b, 0) or None) for a, b in pairs)
+    found = arr(x)[cut] if any(s != slice(None) for s in cut) else arr(x)
+    grown = [(max(a, 0), max(b, 0)) for a, b in pairs]
+    if not any(a or b for a, b in grown):
+        return found
+    return np.pad(found, grown, constant_values=value)
+
+
+def _bordered(call: Call, x: Any, pad: Any, mode: str) -> Any:
+    widths = call.static(pad, "the width of a border")
+    pairs = list(zip(widths[-2::-2], widths[::-2], strict=True))
+    if any(n < 0 for pair in pairs for n in pair):
+        raise Refused("a border of negative width; cut with a slice")
+    return np.pad(arr(x), [(0, 0)] * (len(call.given(0)) - len(pairs)) + pairs, mode=mode)  # type: ignore[call-overload]
+
+
+@aten("aten.reflection_pad1d.default", "aten.reflection_pad2d.default", "aten.reflection_pad3d.default")
+def reflection_pad(call: Call, x: Any, pad: Any) -> Any:
+    """A border that mirrors the content, without the outermost elements."""
+    return _bordered(call, x, pad, "reflect")
+
+
+@aten("aten.replication_pad1d.default", "aten.replication_pad2d.default", "aten.replication_pad3d.default")
+def replication_pad(call: Call, x: Any, pad: Any) -> Any:
+    """A border of the outermost elements."""
+    return _bordered(call, x, pad, "edge")
+
+
+@aten("aten._pad_circular.default")
+def circular_pad(call: Call, x: Any, pad: Any) -> Any:
+    """A border that goes on at the other end."""
+    return _bordered(call, x, pad, "wrap")
+
+
+@aten("aten.pad.default", "aten._pad_enum.default")
+def pad(call: Call, x: Any, widths: Any, mode: Any = "constant", value: Any = None) -> Any:
+    """A border."""
+    if mode in ("constant", 0):
+        return constant_pad_nd(call, x, widths, 0 if value is None else value)
+    names = {"reflect": "reflect", "replicate": "edge", "circular": "wrap", 1: "reflect", 2: "edge", 3: "wrap"}
+    return _bordered(call, x, widths, names[mode])
+
+
+@aten("aten.unfold.default")
+def unfold(call: Call, x: Any, dim: int, size: int, step: int) -> Any:
+    """Windows of an axis, along a new last axis."""
+    shape = call.given(0)
+    if not shape:
+        return e.reshape(ten(x), (size,))
+    axis = axis_of(dim, len(shape))
+    count = call.static(shape[axis : axis + 1], "the axis that is unfolded")[0]
+    starts = np.arange(0, count - size + 1, step)[:, None] + np.arange(size)
+    return np.moveaxis(np.take(arr(x), starts, axis=axis), axis + 1, -1)
+
+
+@aten("aten.as_strided.default", "aten.as_strided_copy.default")
+def as_strided(call: Call, x: Any, size: Any, stride: Any, offset: Any = None) -> Any:
+    """Elements picked from the memory of a contiguous tensor."""
+    shape = call.static(size, "a strided view")
+    steps = call.static(stride, "a strided view")
+    fake = call.fakes[0]
+    held = fake.untyped_storage().nbytes() // fake.element_size()
+    if not fake.is_contiguous() or fake.storage_offset() or held != fake.numel():
+        raise Refused("a strided view of what is a part of a larger tensor already; use indexing")
+    places = np.array(int(offset or 0))
+    for n, step in zip(shape, steps, strict=True):
+        places = places[..., None] + np.arange(n) * step
+    return np.take(arr(x).reshape((-1,)), places.astype(np.int32))
+
+
+@aten("aten.sym_size.int", "aten.size.int")
+def sym_size(call: Call, x: Any, dim: int) -> Any:
+    """A size, which the graph follows."""
+    return ten(x).shape[dim]
+
+
+@aten("aten.sym_numel.default", "aten.numel.default")
+def sym_numel(call: Call, x: Any) -> Any:
+    """How many elements there are."""
+    total: Any = 1
+    for n in ten(x).shape:
+        total = total * n
+    return total
+
+
+@aten("aten._local_scalar_dense.default", "aten.item.default")
+def item(call: Call, x: Any) -> Any:
+    """A value that Python reads, which the graph follows as a size."""
+    found = ten(x)
+    return as_size(found) if found._dtype.np.kind in "iu" else e.reshape(found, ())

@@ -1,0 +1,190 @@
+"""Several methods of one torch module, traced and checked: what `torch.jit.trace_module` does."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from ..errors import InputError, TraceError, UsageError
+from ..jit.checking import error_between
+from ..jit.modules import TracedModule, _call_form
+from .exporting import name_of_target, place_of
+from .traced import Traced, _as_torch, as_module, owner_of
+from .values import ndarray
+
+__all__ = ["traced_method", "traced_methods"]
+
+_HARMLESS = frozenset(
+    (
+        "symbolic",
+        "capture_as_const",
+        "record_only",
+        "sublinear_memory_config",
+        "dtr_config",
+        "profiling",
+        "graph_opt_config",
+        "without_host",
+        "imperative",
+        "optimize",
+    )
+)
+_CHECKING = ("check_trace", "check_inputs", "check_tolerance", "strict", "example_inputs_is_kwarg")
+
+
+def traced_method(
+    module: Callable[..., Any], example: Any, symbolic: bool, opt_level: int, options: Mapping[str, Any]
+) -> Any:
+    """One method, with the arguments of `torch.jit.trace`.
+
+    Raises:
+        TypeError: an option that neither `loadrun.jit.trace` nor `torch.jit.trace` has.
+    """
+    unknown = set(options) - _HARMLESS - {*_CHECKING, "example_kwarg_inputs"}
+    if unknown:
+        raise TypeError(f"trace of a torch module takes no {', '.join(sorted(unknown))}")
+    if example is None and "example_kwarg_inputs" not in options:
+        return Traced(module, True if symbolic else None, opt_level)
+    name = getattr(module, "__name__", "forward") if not isinstance(module, torch.nn.Module) else "forward"
+    owner = owner_of(module)
+    if not isinstance(owner, torch.nn.Module):
+        owner, name = as_module(module), "forward"
+    given: dict[str, Any] = {k: options[k] for k in _CHECKING if k in options}
+    if "example_kwarg_inputs" in options:
+        example, given["example_inputs_is_kwarg"] = options["example_kwarg_inputs"], True
+    if given.get("check_inputs") is not None:
+        given["check_inputs"] = [{name: v} for v in given["check_inputs"]]
+    found = traced_methods(
+        owner,
+        {name: example},
+        given.get("check_trace", True),
+        given.get("check_inputs"),
+        given.get("check_tolerance", 1e-5),
+        given.get("strict", True),
+        given.get("example_inputs_is_kwarg", False),
+        opt_level,
+        symbolic,
+    )
+    return found.methods[name]
+
+
+def traced_methods(
+    mod: Any,
+    inputs: Mapping[str, Any],
+    check_trace: bool,
+    check_inputs: Iterable[Mapping[str, Any]] | None,
+    tolerance: float,
+    strict: bool,
+    by_keyword: bool,
+    opt_level: int,
+    symbolic: bool = True,
+) -> TracedModule:
+    """Trace methods of a torch module, and check them on these and on further inputs.
+
+    Raises:
+        UsageError: there is no such method.
+        TraceError: a method cannot be exported, or its graph computes something else than torch does.
+    """
+    methods: dict[str, Any] = {}
+    for name, example in inputs.items():
+        function = getattr(mod, name, None)
+        if not callable(function):
+            raise UsageError(f"{type(mod).__name__} has no method {name!r}")
+        args, kwargs = _arguments(name, example, by_keyword)
+        method = Traced(function, True if symbolic else None, opt_level)
+        outputs = method.record(args, kwargs)
+        if strict and isinstance(outputs, (list, dict)):
+            raise TraceError(
+                f"{name} returns a {type(outputs).__name__}, which a caller may change, and the trace cannot follow that; "
+                "return a tuple, or pass strict=False"
+            )
+        methods[name] = method
+    for given in (inputs, *(check_inputs or ())) if check_trace else ():
+        for name, example in given.items():
+            if name not in methods:
+                raise UsageError(f"check_inputs names {name!r}, which is not traced")
+            args, kwargs = _arguments(name, example, by_keyword)
+            _check(mod, name, methods[name], args, kwargs, tolerance)
+    return TracedModule(mod, methods)
+
+
+def _arguments(name: str, example: Any, by_keyword: bool) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    args, kwargs = _call_form(name, example, by_keyword)
+    converted: tuple[tuple[Any, ...], dict[str, Any]] = pytree.tree_map(_as_torch, (args, kwargs))
+    return converted
+
+
+def _check(
+    mod: Any, name: str, method: Traced, args: tuple[Any, ...], kwargs: Mapping[str, Any], tolerance: float
+) -> None:
+    """Compare a method's graph with torch.
+
+    Raises:
+        TraceError: they differ; the text says how much, where it began and why that is likely so.
+    """
+    try:
+        flat = method._flat(args, kwargs)
+        method.check(flat)
+        found = method._run(flat)
+    except InputError as error:
+        raise TraceError(f"{name}: the traced graph does not run on these inputs: {error}") from error
+    truth, again = method.truth(flat), method.truth(flat)
+    for key, want, got, other in zip(method._keys, truth, found, again, strict=True):
+        error = error_between(want, got)
+        if error <= tolerance:
+            continue
+        if error_between(want, other) > tolerance:
+            why = "torch's own results differ between two calls: it draws random numbers or changes its state"
+        else:
+            why = _where(method, flat, tolerance)
+        if getattr(mod, "training", False):
+            why += "; the module is in training mode: was .eval() forgotten?"
+        raise TraceError(
+            f"{name}: output {key!r} differs by {error:.3g} (tolerance {tolerance:g}) between torch and the traced "
+            f"graph\n{why}"
+        )
+
+
+class _Watch(torch.fx.Interpreter):
+    """Torch's own values of every node of an exported graph."""
+
+    def __init__(self, module: Any) -> None:
+        super().__init__(module)
+        self.seen: dict[str, Any] = {}
+
+    def run_node(self, n: Any) -> Any:
+        """Run a node and keep what it gave."""
+        found = self.seen[n.name] = super().run_node(n)
+        return found
+
+
+def _where(method: Traced, flat: list[Any], tolerance: float) -> str:
+    """The first node of the exported graph whose value differs."""
+    program = method.program
+    users = iter(copy.deepcopy(flat))
+    feeds = []
+    for spec in program.graph_signature.input_specs:
+        if spec.target is None:
+            feeds.append(next(users))
+        else:
+            held = program.state_dict.get(spec.target)
+            feeds.append(held if held is not None else program.constants[spec.target])
+    watch = _Watch(program.graph_module)
+    with torch.no_grad():
+        watch.run(*feeds)
+    values = method.values_of(flat)
+    for node in program.graph_module.graph.nodes:
+        got = values.get(node.name)
+        want = watch.seen.get(node.name)
+        if node.op != "call_function" or got is None or not isinstance(want, torch.Tensor):
+            continue
+        error = error_between(ndarray(want), got)
+        if error > tolerance:
+            return (
+                f"first operator that differs: {name_of_target(node.target)} by {error:.3g}, in {place_of(node)}\n"
+                "likely cause: rounding; raise check_tolerance if the difference is acceptable"
+            )
+    return "no single operator of the exported graph differs: the Python code took another path on these inputs"

@@ -1,0 +1,107 @@
+"""Which lowering stands for which operator of torch's exported graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from typing import Any, TypeVar
+
+__all__ = ["FAMILIES", "Lowering", "Refused", "aten", "lowering_of", "lowerings"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+FAMILIES = (
+    "conv",
+    "norm",
+    "pool",
+    "attention",
+    "recurrent",
+    "activation",
+    "elementwise",
+    "compare",
+    "reduce",
+    "order",
+    "shape",
+    "join",
+    "index",
+    "scatter",
+    "create",
+    "resample",
+    "linalg",
+    "quantized",
+    "random",
+)
+
+
+class Refused(Exception):
+    """An operator that is lowered, but not with these arguments; the text says why and what to do instead."""
+
+
+@dataclass(frozen=True)
+class Lowering:
+    """One row of the table of lowerings.
+
+    Attributes:
+        function: takes the `Call` and the operator's arguments, with tensors in place of torch's.
+        family: the file that it stands in, or "yours" for one that a user registered.
+    """
+
+    function: Callable[..., Any]
+    family: str
+
+
+_TABLE: dict[str, Lowering] = {}
+
+
+def aten(*targets: str) -> Callable[[F], F]:
+    """Register a lowering for operators by torch's names, overload included.
+
+    The function gets a `Call` (what is known of the node) and then the operator's own arguments; tensors among them
+    are loadrun's, sizes that follow the input are ints that remember where they come from. It computes with
+    `loadrun.functional` or numpy and returns a tensor, or a tuple where the operator returns one. A lowering of a
+    custom operator is registered in the same way.
+
+    Args:
+        targets: such as ``"aten.relu.default"`` or ``"mylib.scale.default"``.
+
+    >>> @aten("mylib.doubled.default")
+    ... def doubled(call, x):
+    ...     return x * 2
+    >>> lowering_of("mylib.doubled.default").family
+    'yours'
+    """
+
+    def register(func: F) -> F:
+        room, _, family = func.__module__.rpartition(".")
+        family = family if room == f"{__package__}.lower" else "yours"
+        for target in targets:
+            _TABLE[target] = Lowering(func, family)
+        return func
+
+    return register
+
+
+@cache
+def _load() -> None:
+    own = dict(_TABLE)
+    for family in FAMILIES:
+        import_module(f".lower.{family}", __package__)
+    # What a user registered before the first trace stays.
+    _TABLE.update(own)
+
+
+def lowering_of(target: str) -> Lowering | None:
+    """The lowering of an operator, None where there is none."""
+    found = _TABLE.get(target)
+    if found is None:
+        _load()
+        found = _TABLE.get(target)
+    return found
+
+
+def lowerings() -> Iterator[tuple[str, Lowering]]:
+    """All operators that are lowered, with their lowerings, in the order of the families."""
+    _load()
+    order = {f: i for i, f in enumerate((*FAMILIES, "yours"))}
+    yield from sorted(_TABLE.items(), key=lambda row: (order[row[1].family], row[0]))

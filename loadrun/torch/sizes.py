@@ -1,0 +1,207 @@
+"""Python's arithmetic on sizes, which exported graphs hold as calls, and the assertions about them."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+
+from .. import params as P
+from ..imperative import Tensor
+from ..imperative.apply import active
+from ..imperative.sizes import Dim
+from .registry import Refused
+from .values import arr, ten
+
+__all__ = ["as_size", "computed", "is_size_operator"]
+
+_M = P.ElemwiseMode
+
+
+def as_size(value: Any) -> Any:
+    """A 0-d integer tensor as a size that the graph follows; numbers stay."""
+    if not isinstance(value, Tensor):
+        return value
+    session = active()
+    found = ten(value, "int32")
+    number = int(found._stored().reshape(-1)[0])
+    return number if session is None else Dim._make(number, (_M.ADD, found, 0), session)
+
+
+def _extreme(mode: P.ElemwiseMode, choose: Callable[[int, int], int]) -> Callable[[Any, Any], Any]:
+    def apply(a: Any, b: Any) -> Any:
+        if isinstance(a, Tensor) or isinstance(b, Tensor):
+            return (np.maximum if mode == _M.MAX else np.minimum)(*_floats(a, b))
+        for x in (a, b):
+            if isinstance(x, Dim):
+                return Dim._make(choose(int(a), int(b)), (mode, a, b), x._session)
+        return choose(a, b)
+
+    return apply
+
+
+def _floats(*values: Any) -> list[Any]:
+    return [arr(v, "float32") for v in values]
+
+
+def _followed(*values: Any) -> bool:
+    return any(isinstance(v, (Dim, Tensor)) for v in values)
+
+
+def _real(function: Callable[..., Any], plain: Callable[..., Any]) -> Callable[..., Any]:
+    """An operation whose result is no integer: a 0-d float tensor where it follows a size."""
+
+    def apply(*values: Any) -> Any:
+        return function(*_floats(*values)) if _followed(*values) else plain(*values)
+
+    return apply
+
+
+def _whole(function: Callable[..., Any], plain: Callable[..., Any]) -> Callable[..., Any]:
+    """Rounding to a size."""
+
+    def apply(value: Any) -> Any:
+        if isinstance(value, Dim) or not isinstance(value, Tensor):
+            return value if isinstance(value, Dim) else plain(value)
+        return as_size(function(arr(value, "float32")))
+
+    return apply
+
+
+def _either(plain: Callable[..., Any]) -> Callable[..., Any]:
+    """Arithmetic that sizes do themselves, and 0-d float tensors as arrays."""
+
+    def apply(*values: Any) -> Any:
+        if any(isinstance(v, Tensor) for v in values):
+            return plain(*_floats(*values))
+        if any(isinstance(v, float) for v in values) and _followed(*values):
+            return plain(*_floats(*values))
+        return plain(*values)
+
+    return apply
+
+
+def _power(base: Any, exponent: Any) -> Any:
+    if isinstance(base, Dim) and type(exponent) is int and exponent >= 1:
+        found = base
+        for _ in range(exponent - 1):
+            found = found * base
+        return found
+    return _real(np.power, pow)(base, exponent)
+
+
+def _total(values: Any) -> Any:
+    found = values[0]
+    for value in values[1:]:
+        found = _either(operator.add)(found, value)
+    return found
+
+
+def _compared(plain: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """A comparison of sizes: the traced answer where both are numbers, else a value of the graph."""
+
+    def apply(a: Any, b: Any) -> Any:
+        if _followed(a, b):
+            return plain(*_floats(a, b))
+        return plain(a, b)
+
+    return apply
+
+
+def _flag(plain: Callable[..., Any], traced: Callable[..., Any]) -> Callable[..., Any]:
+    def apply(*values: Any) -> Any:
+        if any(isinstance(v, Tensor) for v in values):
+            return traced(*[arr(v, "bool") for v in values])
+        return plain(*values)
+
+    return apply
+
+
+def _nothing(*_: Any, **__: Any) -> None:
+    """Assertions hold no values."""
+
+
+def _choice(condition: Any, a: Any, b: Any) -> Any:
+    if not isinstance(condition, Tensor):
+        return a if condition else b
+    return np.where(arr(condition, "bool"), *_floats(a, b))
+
+
+_OPERATORS: dict[Any, Callable[..., Any]] = {
+    operator.add: _either(operator.add),
+    operator.sub: _either(operator.sub),
+    operator.mul: _either(operator.mul),
+    operator.floordiv: _either(operator.floordiv),
+    operator.mod: _either(operator.mod),
+    operator.neg: _either(operator.neg),
+    operator.pos: lambda x: x,
+    operator.abs: _either(abs),
+    operator.truediv: _real(np.true_divide, operator.truediv),
+    operator.pow: _power,
+    pow: _power,
+    operator.eq: _compared(operator.eq),
+    operator.ne: _compared(operator.ne),
+    operator.lt: _compared(operator.lt),
+    operator.le: _compared(operator.le),
+    operator.gt: _compared(operator.gt),
+    operator.ge: _compared(operator.ge),
+    operator.and_: _flag(operator.and_, np.logical_and),
+    operator.or_: _flag(operator.or_, np.logical_or),
+    math.floor: _whole(np.floor, math.floor),
+    math.ceil: _whole(np.ceil, math.ceil),
+    math.trunc: _whole(np.trunc, math.trunc),
+    round: _whole(np.rint, round),
+    torch.sym_max: _extreme(_M.MAX, max),
+    torch.sym_min: _extreme(_M.MIN, min),
+    torch.sym_float: lambda x: arr(x, "float32") if _followed(x) else float(x),
+    torch.sym_int: _whole(np.trunc, int),
+    torch.sym_not: _flag(operator.not_, np.logical_not),
+    torch.sym_ite: _choice,
+    torch._sym_sqrt: _real(np.sqrt, math.sqrt),
+}
+_BY_NAME = {
+    "sym_sum": _total,
+    "_assert_scalar": _nothing,
+    "_assert_async": _nothing,
+    "_assert_tensor_metadata": _nothing,
+    "sym_constrain_range": _nothing,
+    "sym_constrain_range_for_size": _nothing,
+    "_functional_assert_scalar": _nothing,
+    "_functional_assert_async": _nothing,
+    "_check": _nothing,
+}
+
+
+def _short(target: Any) -> str:
+    if isinstance(target, torch._ops.OpOverload):
+        return target._schema.name.partition("::")[2]
+    return getattr(target, "__name__", "")
+
+
+def is_size_operator(target: Any) -> bool:
+    """Whether a call is Python's arithmetic on sizes, picks one of several results, or only asserts."""
+    if target is operator.getitem or _short(target) in _BY_NAME:
+        return True
+    try:
+        return target in _OPERATORS
+    except TypeError:
+        return False
+
+
+def computed(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What such a call gives.
+
+    Raises:
+        Refused: it does not take a size that follows the input.
+    """
+    if target is operator.getitem:
+        return args[0][args[1]]
+    function = _OPERATORS.get(target) or _BY_NAME[_short(target)]
+    try:
+        return function(*args, **kwargs)
+    except TypeError as error:
+        raise Refused(f"arithmetic on sizes: {error}") from error

@@ -1,0 +1,106 @@
+"""Ground truth by torch: what a testcase expects is what the module itself computes."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch.utils import _pytree as pytree
+
+from ..dtypes import Array
+from ..errors import EngineError
+from ..jit.checking import error_between
+from ..jit.dumping import _input_names
+from ..pack.capture import Recorder
+from ..testcase import EXPECT, Bundle, Testcase
+from .exporting import quiet
+from .registry import Refused
+from .values import ndarray, of_numpy
+
+if TYPE_CHECKING:
+    from .traced import Traced
+
+__all__ = ["TorchRecorder", "outputs_of"]
+
+
+def outputs_of(traced: Traced, flat: Sequence[Any]) -> list[Array]:
+    """Torch's results for the leaves of a call's arguments, as arrays of the graph's dtypes.
+
+    Raises:
+        EngineError: the module failed, or returned another structure than when it was traced.
+    """
+    function = traced.module
+    given = [copy.deepcopy(v) for v in flat]
+    if any(s.kind.name == "BUFFER_MUTATION" for s in traced.program.graph_signature.output_specs):
+        # A call that changes buffers must not show in the next one.
+        owner = copy.deepcopy(traced.original)
+        function = owner if function is traced.original else getattr(owner, function.__name__)
+    args, kwargs = pytree.tree_unflatten(given, traced.program.call_spec.in_spec)
+    try:
+        with torch.no_grad(), quiet():
+            outputs = function(*args, **kwargs)
+    except Exception as error:
+        raise EngineError(f"torch: {type(error).__name__}: {str(error).strip()[:300]}") from error
+    leaves, spec = pytree.tree_flatten(outputs)
+    if len(leaves) != len(traced._user_outputs()):
+        raise EngineError(f"torch returned {spec}, but {traced.program.call_spec.out_spec} when it was traced")
+    found = []
+    for leaf, held in zip(leaves, traced._user_outputs(), strict=True):
+        if hasattr(held.arg, "value"):
+            continue
+        try:
+            found.append(ndarray(leaf if isinstance(leaf, torch.Tensor) else torch.as_tensor(leaf)))
+        except Refused as error:
+            raise EngineError(f"torch's result: {error}") from error
+    return found
+
+
+class TorchRecorder(Recorder):
+    """Captures testcases whose expected values are torch's, and keeps how far the reference engine is off."""
+
+    def __init__(self, model: Bundle, traced: Traced) -> None:
+        super().__init__(model)
+        self.traced = traced
+        self.provenance["engine"] = "torch"
+        self.provenance["torch"] = str(torch.__version__)
+        self.names = _input_names(traced.recording, traced._names)
+
+    def capture(self, inputs: Mapping[str, Array]) -> Testcase:
+        """Run the module, and the model beside it."""
+        flat = self._arguments(inputs)
+        self.traced.check(flat)
+        case = super().capture(inputs)
+        truth = self.traced.truth(flat)
+        arrays = dict(case.arrays)
+        errors: dict[str, float] = {}
+        for (key, name), value in zip(self._outputs(), truth, strict=True):
+            held = arrays[name + EXPECT]
+            stored = np.asarray(value).astype(held.dtype).reshape(value.shape or (1,))
+            errors[name] = error_between(stored, held)
+            self.traced.differences[key] = max(errors[name], self.traced.differences.get(key, 0.0))
+            arrays[name + EXPECT] = stored
+        about = {**case.provenance, "reference_error": {k: float(f"{v:.3g}") for k, v in errors.items()}}
+        return Testcase(arrays, case.dtypes, about)
+
+    def _outputs(self) -> list[tuple[str, str]]:
+        """Names of the outputs as the trace has them, and as the model has them."""
+        return list(zip(self.traced._keys, self.bundle.outputs, strict=True))
+
+    def _arguments(self, inputs: Mapping[str, Array]) -> list[Any]:
+        """The leaves of the module's arguments for a testcase; inputs that nothing reads are the example's."""
+        fakes = {n.name: n.meta.get("val") for n in self.traced.program.graph.nodes if n.op == "placeholder"}
+        flat = []
+        places = {key: f"arg_{i}" for i, key in enumerate(self.traced._input_keys())}
+        for spec, example in zip(self.traced._user_inputs(), self.traced._example, strict=True):
+            fake = fakes.get(spec.arg.name)
+            value = inputs.get(self.names.get(places.get(spec.arg.name, ""), ""))
+            if value is None:
+                flat.append(example)
+            elif isinstance(fake, torch.Tensor):
+                flat.append(of_numpy(value.reshape(()) if fake.ndim == 0 else value, fake.dtype))
+            else:
+                flat.append(int(value.reshape(-1)[0]))
+        return flat

@@ -1,0 +1,137 @@
+"""Values of torch as loadrun's: dtypes narrowed, tensors shared, and what lowerings compute with."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import numpy as np
+import torch
+
+from ..dtypes import Array as NDArray
+from ..dtypes import plain
+from ..imperative import Tensor, const
+from ..imperative.dtypes import graph_dtype
+from ..imperative.sizes import Dim
+from ..lowering import emit as e
+from ..lowering.array import Array
+from .registry import Refused
+
+__all__ = ["INT_MAX", "arr", "constant", "narrow", "ndarray", "of_numpy", "plain_number", "ten"]
+
+INT_MAX = 2**31 - 1
+_NARROW = {
+    torch.float64: "float32",
+    torch.bfloat16: "float32",
+    torch.float32: "float32",
+    torch.float16: "float16",
+    torch.int64: "int32",
+    torch.int32: "int32",
+    torch.int16: "int16",
+    torch.int8: "int8",
+    torch.uint8: "uint8",
+    torch.bool: "bool",
+    # A quantized tensor is the floats that it stands for.
+    torch.qint8: "float32",
+    torch.quint8: "float32",
+    torch.qint32: "float32",
+}
+
+
+def narrow(dtype: torch.dtype) -> np.dtype[Any]:
+    """The dtype of the graph that stands for one of torch.
+
+    Raises:
+        Refused: there is none (complex numbers, 8-bit floats, unsigned integers of more than 8 bits).
+
+    >>> import torch
+    >>> narrow(torch.int64), narrow(torch.float64)
+    (dtype('int32'), dtype('float32'))
+    """
+    found = _NARROW.get(dtype)
+    if found is None:
+        raise Refused(
+            f"{dtype} has no operators in MegEngine; compute in float32, float16, int32, int16, int8, uint8 or bool"
+        )
+    return np.dtype(found)
+
+
+def ndarray(x: torch.Tensor) -> NDArray:
+    """The values of a torch tensor as an ndarray of the graph's dtype, in memory of their own.
+
+    Raises:
+        Refused: an integer does not fit the narrower dtype.
+    """
+    want = narrow(x.dtype)
+    x = x.detach().cpu().resolve_conj().resolve_neg()
+    if x.layout is not torch.strided:
+        raise Refused(f"a tensor of layout {x.layout}; make it dense with .to_dense()")
+    if x.dtype is torch.bfloat16:
+        x = x.float()
+    found: NDArray = x.contiguous().numpy()
+    if found.dtype.kind == "i" and found.dtype.itemsize > want.itemsize and found.size:
+        low, high = int(found.min()), int(found.max())
+        if low < -INT_MAX - 1 or high > INT_MAX:
+            raise Refused(f"integers from {low} to {high} do not fit int32, the largest integers of MegEngine")
+    with np.errstate(all="ignore"):
+        return np.array(found, want, order="C")
+
+
+def constant(x: torch.Tensor, name: str = "") -> Tensor:
+    """A torch tensor as a constant of the graph."""
+    value = ndarray(x)
+    scalar = value.ndim == 0
+    found = Tensor._of(value.reshape(1) if scalar else value, graph_dtype(value.dtype), scalar, const=True)
+    found._name = name
+    return found
+
+
+def of_numpy(value: NDArray, dtype: torch.dtype) -> torch.Tensor:
+    """An ndarray of the graph as a torch tensor of the dtype that the torch program has there."""
+    return torch.from_numpy(np.array(value, order="C")).to(dtype)
+
+
+def plain_number(value: Any) -> Any:
+    """A Python number as the graph can hold it.
+
+    Raises:
+        Refused: an integer beyond int32, or a complex number.
+    """
+    if isinstance(value, complex):
+        raise Refused("complex numbers have no operators in MegEngine")
+    if type(value) is int and not -INT_MAX - 1 <= value <= INT_MAX:
+        raise Refused(f"the integer {value} does not fit int32, the largest integers of MegEngine")
+    return value
+
+
+def ten(value: Any, dtype: Any = None) -> Tensor:
+    """A plain tensor of whatever an operator takes, converted to a dtype."""
+    if isinstance(value, Array):
+        value = value._frozen()
+    if isinstance(value, Tensor):
+        return value if dtype is None else _cast(value, dtype)
+    if isinstance(value, Dim):
+        found = value._tensor()
+        if found is not None:
+            return found if dtype is None else _cast(found, dtype)
+        value = int(value)
+    value = plain_number(value)
+    if dtype is None:
+        dtype = "bool" if isinstance(value, bool) else "int32" if isinstance(value, int) else "float32"
+    kind = np.dtype(dtype)
+    with np.errstate(all="ignore"):
+        return const(np.asarray(value).astype(kind), kind)
+
+
+def _cast(x: Tensor, dtype: Any) -> Tensor:
+    want = graph_dtype(dtype)
+    if want.name == "Bool" and x._dtype.name != "Bool":
+        # Conversion to bool is a comparison in torch, so that 0.5 and NaN are true.
+        return cast(Tensor, (Array._around(x) != 0)._frozen())
+    if x._dtype.is_float and want.name in ("Int8", "Int16", "Uint8"):
+        x = e.cast(x, plain("Int32"))
+    return e.cast(x, want)
+
+
+def arr(value: Any, dtype: Any = None) -> Array:
+    """The same as `ten`, as an array that computes as ndarrays do."""
+    return Array._around(ten(value, dtype))

@@ -1,0 +1,325 @@
+"""Files that change, are cut, are no files, or have names that are made to deceive."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import loadrun
+from loadrun.bench import Timing
+from loadrun.cli import main
+from loadrun.dtypes import DType
+from loadrun.errors import FormatError
+from loadrun.files import replacing
+from loadrun.graph import Graph, Tensor
+from loadrun.params import AssertEqual, Elemwise, ElemwiseMode, Host2DeviceCopy
+from loadrun.runner import _targets
+from tests.support.small_models import unary
+
+MLP = "fixtures/nets/mlp.mge"
+DECEIVING = "a\x1b[31mb\u202egpj.exe\x07\r\n"
+
+
+def copied(folder: Path) -> Path:
+    path = folder / "m.mge"
+    path.write_bytes(Path(MLP).read_bytes())
+    return path
+
+
+# Changes
+
+
+def test_a_file_that_is_cut_while_it_is_in_use(tmp_path: Path) -> None:
+    """Reading behind the end of a mapped file kills a process; here it is a verdict."""
+    path = copied(tmp_path)
+    runner, kept = loadrun.Runner(path), loadrun.Runner(loadrun.load(path, copy=True))
+    assert runner.replay_one(0).verdict.value == "pass"
+    os.truncate(path, 0)
+    result = runner.replay_one(1)
+    assert result.verdict.value == "error"
+    assert "m.mge: the file was written to while it was in use; load it again" in (result.message or "")
+    with pytest.raises(FormatError, match="was written to"):
+        runner.run({"data": np.zeros((1, 20), "f4")})
+    with pytest.raises(FormatError, match="was written to"):
+        list(runner.bundle.testcases[1:])
+    assert [r.verdict.value for r in kept.replay()] == ["pass"] * 3
+
+
+def test_a_file_that_is_written_to_or_replaced(tmp_path: Path) -> None:
+    path = copied(tmp_path)
+    runner = loadrun.Runner(path)
+    with replacing(path) as f:
+        f.write(b"another")
+    assert [r.verdict.value for r in runner.replay()] == ["pass"] * 3, "the mapping keeps the replaced file"
+    path.unlink()
+    assert runner.replay_one(0).verdict.value == "pass"
+    runner = loadrun.Runner(copied(tmp_path))
+    os.utime(path, ns=(1, 1))
+    assert runner.replay_one(0).verdict.value == "error"
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="the platform has no named pipes")
+@pytest.mark.parametrize("command", ["run", "info", "verify", "unpack", "pack"])
+def test_a_pipe_as_model(command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    os.mkfifo(tmp_path / "p")
+    for path, what in ((tmp_path / "p", "pipe"), (Path("/dev/zero"), "device")):
+        more = {"unpack": ["-o", str(tmp_path / "o")], "pack": ["-d", "#ones", "-o", str(tmp_path / "o")]}
+        assert main([command, str(path), *more.get(command, [])]) == 2
+        said = capsys.readouterr()
+        assert f"a .mge file must be a regular file, no {what}" in said.out + said.err
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="the platform has no named pipes")
+def test_a_list_from_a_pipe(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It is read once, though its testcases are counted, run and timed."""
+    os.mkfifo(tmp_path / "p")
+    writer = threading.Thread(target=(tmp_path / "p").write_text, args=("# two\n#ones\n\ndata:#zeros\n",))
+    writer.start()
+    assert main([MLP, "--input", f"@{tmp_path / 'p'}", "--no-check", "--iter", "1"]) == 0
+    writer.join()
+    assert "2 testcases" in capsys.readouterr().out
+
+
+# Verifying
+
+
+@pytest.fixture
+def packed(tmp_path: Path) -> Path:
+    path = tmp_path / "packed.mge"
+    assert main(["pack", MLP, "-d", "#rand(0,1)", "-o", str(path), "-q"]) == 0
+    return path
+
+
+@pytest.mark.parametrize(
+    ("cut", "said"),
+    [(1, "claims"), (20, "claims"), (-3, "3 bytes behind it are no part of it")],
+)
+def test_verify_finds_what_was_cut_or_added(
+    cut: int, said: str, packed: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = packed.read_bytes()
+    assert main(["verify", str(packed), "-q"]) == 0
+    packed.write_bytes(data[:-cut] if cut > 0 else data + b"abc")
+    assert main(["verify", str(packed), "-q"]) == 1
+    assert said in capsys.readouterr().out
+
+
+def test_verify_at_every_cut_behind_the_testcases(packed: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Only where nothing of the record is left can nobody tell that there was one."""
+    data = packed.read_bytes()
+    start = loadrun.load(packed).size
+    assert start < len(data)
+    for end in [*range(start + 1, start + 18), *range(start + 18, len(data), 397), len(data) - 1]:
+        packed.write_bytes(data[:end])
+        assert main(["verify", str(packed), "-q"]) == 1, end
+    packed.write_bytes(data[:start])
+    assert main(["verify", str(packed), "-q"]) == 0
+    assert "no digests were recorded" in capsys.readouterr().out
+
+
+# Names
+
+
+def named(*outputs: str) -> Graph:
+    graph = unary()
+    graph.outputs = []
+    for name in outputs:
+        mode = Elemwise(mode=ElemwiseMode.NEGATE)
+        graph.outputs += graph.add("Elemwise", mode, inputs=graph.oprs[0].outputs, names=[name])
+    return graph
+
+
+def test_outputs_whose_names_become_equal(tmp_path: Path) -> None:
+    names = ["a~", "a__2", "a/", "A_", "é", "é"]
+    loadrun.save(named(*names), tmp_path / "m.mge")
+    argv = [str(tmp_path / "m.mge"), "--input", "#ones", "--no-check", "--output", str(tmp_path / "out")]
+    assert main(argv) == 0
+    assert len(os.listdir(tmp_path / "out")) == len(names)
+    packed = str(tmp_path / "p.mge")
+    assert main(["pack", str(tmp_path / "m.mge"), "-d", "#ones", "-o", packed, "-q"]) == 0
+    assert main(["unpack", packed, "-o", str(tmp_path / "u")]) == 0
+    about = json.loads((tmp_path / "u" / "testcases.json").read_text())
+    files = [v["file"].lower() for v in about["testcases"][0].values()]
+    assert len(set(files)) == len(names) + 1
+
+
+def test_files_of_one_name(tmp_path: Path) -> None:
+    """Two models called m.mge, and the dumps of one file, keep their outputs apart."""
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        loadrun.save(unary(), tmp_path / folder / "m.mge")
+    both = tmp_path / "b" / "m.mge"
+    both.write_bytes(both.read_bytes() * 2)
+    paths = [str(tmp_path / folder / "m.mge") for folder in ("a", "b")]
+    assert main([*paths, "--input", "#ones", "--no-check", "--output", str(tmp_path / "out")]) == 0
+    assert sorted(os.listdir(tmp_path / "out")) == ["m.y.npy", "m.y_2.npy", "m.y_3.npy"]
+
+
+def test_outputs_do_not_follow_links(tmp_path: Path) -> None:
+    precious, out = tmp_path / "precious", tmp_path / "out"
+    precious.write_text("precious")
+    out.mkdir()
+    loadrun.save(unary(), tmp_path / "m.mge")
+    for name in ("y.npy", "r.json", "o.mge"):
+        (out / name).symlink_to(precious)
+    model = str(tmp_path / "m.mge")
+    common = ["--input", "#ones", "--no-check", "--output", str(out), "--json", str(out / "r.json")]
+    assert main([model, *common]) == 0
+    assert main(["pack", model, "-d", "#ones", "-o", str(out / "o.mge")]) == 0
+    assert precious.read_text() == "precious"
+    assert np.load(out / "y.npy").shape == (2, 3)
+
+
+def test_nothing_from_a_file_commands_the_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Names of inputs, outputs and files, on both streams, in tables and messages, of every command."""
+    graph = named(DECEIVING)
+    graph.oprs[0].tensors[0].name = graph.oprs[0].outputs[0].name = DECEIVING
+    graph.oprs[1].name = DECEIVING
+    path = tmp_path / f"{DECEIVING}.mge"
+    loadrun.save(graph, path)
+    packed = str(tmp_path / "p.mge")
+    codes = [
+        main([str(path), "--input", "#full(1e300)", "--no-check", "--output", str(tmp_path / DECEIVING)]),
+        main([str(path), "--input", "x:#ones"]),
+        main(["info", str(path), str(tmp_path / f"none{DECEIVING}")]),
+        main(["info", "--json", str(path)]),
+        main(["pack", str(path), "-d", "#ones", "-o", packed]),
+        main(["verify", packed]),
+        main(["unpack", packed, "-o", str(tmp_path / f"u{DECEIVING}")]),
+        main(["unpack", packed, "-o", str(tmp_path / f"u{DECEIVING}")]),
+        main([packed, "--json", str(tmp_path / DECEIVING)]),
+        main([packed, f"--{DECEIVING}"]),
+    ]
+    assert codes == [0, 2, 2, 0, 0, 0, 0, 2, 2, 2]
+    said = capsys.readouterr()
+    for line in (said.out + said.err).split("\n"):
+        assert line.isprintable(), ascii(line)
+
+
+def test_a_terminal_of_another_encoding(tmp_path: Path) -> None:
+    loadrun.save(named("输出"), tmp_path / "m.mge")
+    command = [sys.executable, "-m", "loadrun", str(tmp_path / "m.mge"), "--input", "#ones"]
+    done = subprocess.run(
+        command, capture_output=True, env={**os.environ, "PYTHONIOENCODING": "ascii"}, check=False
+    )
+    assert done.returncode == 3, done.stderr
+    assert rb"\u8f93\u51fa" in done.stdout
+
+
+def test_json_without_literals_that_are_none(tmp_path: Path) -> None:
+    graph = Graph()
+    for name in ("y:expect", "x"):
+        graph.add(
+            "Host2DeviceCopy", Host2DeviceCopy(), tensors=[Tensor(DType("Float32"), (1,), name)], names=[name]
+        )
+    (y,) = graph.add("Identity", inputs=graph.oprs[1].outputs, names=["y"])
+    checked = [*graph.oprs[0].outputs, y, y]
+    graph.outputs = graph.add("AssertEqual", AssertEqual(maxerr=float("nan")), inputs=checked)
+    one = np.ones(1, "f4")
+    f32 = DType("Float32")
+    case = loadrun.Testcase({"x": one, "y:expect": one}, {"x": f32, "y:expect": f32})
+    loadrun.save(loadrun.Bundle(graph, [case]), tmp_path / "m.mge")
+    assert main(["unpack", str(tmp_path / "m.mge"), "-o", str(tmp_path / "u")]) == 0
+
+    def refuse(text: str) -> float:
+        raise AssertionError(text)
+
+    about = json.loads((tmp_path / "u" / "testcases.json").read_text(), parse_constant=refuse)
+    assert about["checks"][0]["maxerr"] == "nan"
+
+
+# Ends
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGTERM") or os.name == "nt", reason="signals of POSIX")
+def test_a_signal_leaves_no_temporaries(tmp_path: Path) -> None:
+    lines = tmp_path / "list.txt"
+    lines.write_text("#rand(0,1)\n" * 20_000)
+    target = tmp_path / "out"
+    target.mkdir()
+    (target / "o.mge").write_bytes(b"old")
+    command = [sys.executable, "-m", "loadrun", "pack", MLP, "-d", f"@{lines}", "-o", str(target / "o.mge")]
+    child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    for _ in range(600):
+        if len(os.listdir(target)) > 1:
+            break
+        time.sleep(0.05)
+    child.terminate()
+    assert child.wait(30) == 128 + signal.SIGTERM
+    assert os.listdir(target) == ["o.mge"]
+    assert (target / "o.mge").read_bytes() == b"old"
+
+
+def test_what_a_killed_process_left_goes_after_a_day(tmp_path: Path) -> None:
+    """A process that is killed removes nothing; the next one that writes the same file does."""
+    names = [".t.abcdefgh.part", ".t.12345678.part", ".t.other.part", ".u.abcdefgh.part"]
+    for i, name in enumerate(names):
+        (tmp_path / name).write_bytes(b"half")
+        if i != 1:
+            os.utime(tmp_path / name, (time.time() - 2 * 86400,) * 2)
+    with replacing(tmp_path / "t") as f:
+        f.write(b"whole")
+    assert sorted(os.listdir(tmp_path)) == sorted([*names[1:], "t"])
+
+
+# Time and the last net
+
+
+def test_times_of_many_runs() -> None:
+    samples = tuple((i * 7919 % 100_003) / 1e6 for i in range(100_000))
+    start = time.process_time()
+    found = Timing(samples)
+    assert found.deviation == pytest.approx(0.025, rel=0.01)
+    assert time.process_time() - start < 2
+
+
+def test_many_checks_behind_a_long_chain() -> None:
+    """8,000 checks whose errors lie behind the same 8,000 operators: one walk each was 64 million steps."""
+    graph = unary()
+    for _ in range(8000):
+        graph.add("Identity", inputs=graph.oprs[-1].outputs)
+    end = graph.oprs[-1].outputs[0]
+    (far,) = graph.add("Identity", inputs=graph.oprs[0].outputs)
+    first, second = graph.oprs[0].outputs[0], graph.oprs[1].outputs[0]
+    graph.outputs = []
+    for i in range(8000):
+        expect = far if i % 2 else first
+        graph.outputs += graph.add("AssertEqual", AssertEqual(maxerr=1.0), inputs=[expect, second, end])
+    bundle = loadrun.Bundle(graph)
+    start = time.process_time()
+    found = _targets(bundle)
+    assert time.process_time() - start < 5
+    assert found.err_in_graph == [i % 2 == 0 for i in range(8000)]
+
+
+def test_what_nobody_foresaw(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is a verdict of its file, and the next file is still run."""
+    from loadrun.cli import run
+
+    real = run.Runner
+
+    def broken(bundle: loadrun.Bundle, *args: object, **named: object) -> loadrun.Runner:
+        if "mlp" in bundle.path:
+            raise KeyError("an impossible key")
+        return real(bundle, *args, **named)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(run, "Runner", broken)
+    assert main([MLP, "fixtures/nets/scalars.mge", "--json", str(tmp_path / "r.json")]) == 70
+    said = capsys.readouterr().out
+    assert "error: this is a fault of loadrun, please report it: KeyError at test_file_attacks.py:" in said
+    report = json.loads((tmp_path / "r.json").read_text())
+    assert [f["verdict"] for f in report["files"]] == ["error", "pass"]
+    assert report["exit_code"] == 70

@@ -1,0 +1,205 @@
+"""`loadrun diff` names what was broken on purpose."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from random import Random
+
+import numpy as np
+import pytest
+
+import loadrun
+from loadrun.cli import main
+from loadrun.diff import between, extract, match, read_values, watch
+from loadrun.graph import Graph
+from loadrun.optimize import optimize_for_inference
+from loadrun.rewrite.copies import bare
+from loadrun.testing import GraphBuilder
+from tests.support.broken_models import broken, copied, model, weight_changed
+
+SHARED = {"gpt-weight_changed-32"}
+"""Models in which the weight is read on two ways, so that others beside the guilty operator get inputs that agree."""
+HIDDEN = {"detector_rcnn-weight_changed-86"}
+"""Models in which what was broken has no effect on any value: the differing constant alone tells."""
+
+
+@pytest.mark.slow
+def test_the_guilty_operator_is_named() -> None:
+    seen = 0
+    for title, bad, good, feeds, opr in broken(100):
+        found = between(bad, good, feeds)
+        seen += 1
+        if title in HIDDEN:
+            assert found.agree, title
+            assert found.constants, title
+            continue
+        assert found.roots[0].opr is opr, title
+        if title not in SHARED:
+            assert {r.opr.id for r in found.roots} == {opr.id}, title
+    assert seen >= 50
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "passes",
+    [
+        {},
+        {"enable_fuse_conv_bias_nonlinearity": True},
+        {"enable_nchw44": True, "enable_fuse_conv_bias_nonlinearity": True},
+    ],
+    ids=["default", "fused", "nchw44"],
+)
+@pytest.mark.parametrize("name", ["resnet_basic", "vgg", "unet", "mobilenet_v3", "bert"])
+def test_the_guilty_operator_of_an_optimized_graph(name: str, passes: dict[str, bool]) -> None:
+    good, feeds = model(name, named=False)
+    bad = optimize_for_inference(copied(good), **passes)[0]
+    assert between(bad, good, feeds).agree
+    opr = weight_changed(bad, Random(0))
+    root = between(bad, good, feeds).roots[0]
+    assert opr is root.opr or opr in root.between
+
+
+def three(mode: str = "TANH", weight: float = 2.0) -> Graph:
+    """y = abs(MODE(x * weight)), by hand."""
+    b = GraphBuilder()
+    x = b.input("x", 3)
+    scaled = b.elemwise("MUL", x, b.const([1.0, weight, 3.0]), name="scaled")
+    return b.done(b.elemwise("ABS", b.elemwise(mode, scaled, name="bent"), name="y"))
+
+
+X = {"x": np.array([0.5, 1.0, -1.0], "f4")}
+
+
+def test_a_changed_weight() -> None:
+    found = between(three(weight=2.5), three(), X)
+    assert [r.var.name for r in found.rows] == ["scaled", "bent", "y"]
+    assert [r.agrees for r in found.rows] == [False, False, False]
+    (root,) = found.roots
+    assert root.var.name == "scaled"
+    (constant,) = found.causes(root)
+    assert (constant.count, constant.size, constant.index) == (1, 3, (1,))
+    assert (constant.found, constant.expected) == (2.5, 2.0)
+    first = found.first
+    assert first is not None
+    assert first.distance is not None
+    assert first.distance.index == (1,)
+    # 2.5 against 2, relative to the greatest of 0.5, 2 and 3.
+    assert first.distance.relative == pytest.approx(0.5 / 3)
+
+
+def test_a_replaced_operator() -> None:
+    found = between(three("SIGMOID"), three(), X)
+    assert [r.var.name for r in found.roots] == ["bent"]
+    assert found.rows[0].agrees
+    assert not found.constants
+
+
+def test_a_graph_agrees_with_itself_in_double_precision() -> None:
+    graph, feeds = model("resnet_basic", named=True)
+    found = between(graph, "float64", feeds)
+    assert found.agree
+    worst = max(r.distance.relative for r in found.rows if r.distance is not None)
+    assert 0 < worst < 1e-5
+
+
+def test_unrelated_models_are_refused() -> None:
+    b = GraphBuilder()
+    other = b.done(b.elemwise("EXP", b.input("z", 2)), b.const([1.0]))
+    with pytest.raises(loadrun.LoadRunError, match="nothing of the two models can be matched"):
+        between(three(), other, {**X, "z": np.zeros(2, "f4")})
+
+
+def test_matching_by_structure_without_names() -> None:
+    graph, _ = model("mlp", named=False)
+    other, _ = model("mlp", named=True)
+    found = match(graph, other)
+    assert len(found.pairs) == len([*graph.vars()])
+
+
+def test_an_extracted_operator_fails_by_itself(tmp_path: Path) -> None:
+    bad, good = three(weight=2.5), three()
+    root = between(bad, good, X).roots[0]
+    path = tmp_path / "alone.mge"
+    loadrun.save(extract(bad, root.opr, good, X), path)
+    (result,) = loadrun.run(path)
+    assert result.verdict.value == "fail"
+    bundle = loadrun.load(path)
+    assert [o.type for o in bare(bundle).oprs if o.inputs] == ["Elemwise"]
+    np.testing.assert_allclose(bundle.testcases[0].expects["scaled"], [0.5, 2.0, -3.0])
+    # The same operator with the right weight passes.
+    loadrun.save(extract(good, good.oprs[2], good, X), path)
+    assert loadrun.run(path)[0].verdict.value == "pass"
+
+
+def test_stored_values(tmp_path: Path) -> None:
+    good = {"scaled": np.array([0.5, 2.0, -3.0], "f4"), "y": np.abs(np.tanh([0.5, 2.0, -3.0])).astype("f4")}
+    np.savez(tmp_path / "values.npz", **good)
+    found = between(three(), read_values(tmp_path / "values.npz"), X)
+    assert found.agree
+    assert len(found.rows) == 2
+    folder = tmp_path / "values"
+    folder.mkdir()
+    np.save(folder / "scaled.npy", good["scaled"] + np.float32(1))
+    found = between(three(), read_values(folder), X)
+    assert [r.var.name for r in found.roots] == ["scaled"]
+
+
+def test_files_of_bin_io_dump(tmp_path: Path) -> None:
+    """The layout that load_and_run writes: three numbers, seven sizes, a text, the values."""
+    folder = tmp_path / "bio"
+    folder.mkdir()
+    for number, name, value in ((10, "scaled", [0.5, 2.0, -3.0]), (16, "bent", np.tanh([0.5, 2.0, -3.0]))):
+        text = f"var={{id:{number}, layout:{{3(1) Float32}}, owner:x{{Elemwise}}, name:{name}, slot:0, CompNode}}"
+        head = np.array([len(text), 0, 7, 3, 0, 0, 0, 0, 0, 0], "<u4").tobytes()
+        (folder / f"{number:06x}").write_bytes(head + text.encode() + np.asarray(value, "<f4").tobytes())
+    stored = read_values(folder)
+    assert stored.names() == ["scaled", "bent"]
+    assert between(three(), stored, X).agree
+    assert not between(three("SIGMOID"), stored, X).agree
+    (folder / "00000a").write_bytes(b"short")
+    with pytest.raises(loadrun.FormatError, match="too few"):
+        read_values(folder)
+
+
+def test_where_nan_begins_and_where_it_is_hidden() -> None:
+    b = GraphBuilder()
+    x = b.input("x", 2)
+    log = b.elemwise("LOG", x, name="log")
+    doubled = b.elemwise("ADD", log, log, name="doubled")
+    graph = b.done(b.elemwise("LT", doubled, b.const(0.0), name="low"))
+    found = watch(graph, {"x": np.array([1.0, -1.0], "f4")})
+    assert [(f.var.name, f.what, f.origin, f.hidden) for f in found] == [
+        ("log", "NaN", True, False),
+        ("doubled", "NaN", False, True),
+    ]
+    assert found[0].index == (1,)
+    assert watch(graph, {"x": np.array([1.0, 2.0], "f4")}) == []
+    beyond = watch(graph, {"x": np.array([1.0, 2.0], "f4")}, limit=1.5)
+    assert [(f.var.name, f.what) for f in beyond] == [("x", "out of range")]
+
+
+def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    good, bad = tmp_path / "good.mge", tmp_path / "bad.mge"
+    loadrun.save(three(), good)
+    loadrun.save(three(weight=2.5), bad)
+    np.save(tmp_path / "x.npy", X["x"])
+    data = ["--input", f"x:{tmp_path / 'x.npy'}"]
+    alone = tmp_path / "alone.mge"
+    assert main(["diff", str(bad), "--against", str(good), *data, "--extract", str(alone)]) == 1
+    out = capsys.readouterr().out
+    assert "first to part: Elemwise 'scaled' (operator 2), worst at [1]: 2.5 against 2" in out
+    assert "differs in 1 of 3 elements, most at [1]: 2.5 against 2" in out
+    assert main([str(alone), "-q"]) == 1
+    capsys.readouterr()
+    assert main(["diff", str(good), *data, "--json", "-"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["agree"] is True
+    assert len(report["rows"]) == 3
+    assert main(["diff", str(good), *data, "--range", "1.5"]) == 1
+    assert "out of range begins at" in capsys.readouterr().out
+    assert main(["diff", str(good), *data, "--check-finite"]) == 0
+    assert main(["diff", str(good), "--against", str(tmp_path / "none.mge"), *data]) == 2
+    assert "none.mge: No such file" in capsys.readouterr().err
+    assert main(["diff", "fixtures/nets/mlp.mge", "--testcase", "9"]) == 2
+    assert "has testcases 0 to" in capsys.readouterr().err

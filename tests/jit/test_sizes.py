@@ -1,0 +1,108 @@
+"""Arithmetic on sizes follows them in a dump: traced at one shape, run at others, against numpy at those."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import loadrun
+import loadrun.functional as F
+from loadrun.imperative import Dim, Ratio, Truth
+from loadrun.jit import trace
+
+BOTH = (
+    lambda x: x * (x.shape[1] / 4) + 1.0 / x.shape[0],
+    lambda x: x * x.shape[1] ** -0.5 - x.shape[1] / 2,
+    lambda x: x * (0.5 * x.shape[1]) + 2.0 ** x.shape[0] - 7.5 // x.shape[0] + 9.5 % x.shape[0],
+    lambda x: x * abs(x.shape[0] - x.shape[1]) + abs(x.shape[0] - x.shape[1] / 2),
+    lambda x: x * (x.shape[1] > 5) + (x.shape[1] != 4) - (x.shape[0] <= 3.5) + (x.shape[0] == 2),
+    lambda x: x + (x.shape[1] << 1) + (1 << x.shape[0]) + (x.shape[1] >> 1) + ~x.shape[1],
+    lambda x: x + (-x.shape[1]) % 8 + (-x.shape[1] * 1.5) % 4 + x.shape[1] % -3,
+    lambda x: x + divmod(x.shape[1], 3)[1] + divmod(x.shape[1], 2.5)[0] + 7 % x.shape[1],
+    lambda x: x[:, : math.ceil(x.shape[1] / 2)] + math.floor(x.shape[1] * 0.3) + math.trunc(-x.shape[1] / 2),
+    lambda x: x + round(x.shape[1] / 2) + round(x.shape[1] / 3, 2) + round(x.shape[1]),
+    lambda x: x + x.shape[1] ** 2 + 2 ** x.shape[1] + x.shape[1] ** x.shape[0] + x.shape[1] ** 1.5,
+    lambda x: x / math.prod(x.shape) + sum(x.shape) / 8,
+    lambda x: x + 1 * ((x.shape[1] > 5) & (x.shape[0] < 4)) + 2 * ((x.shape[1] > 5) ^ (x.shape[0] < 4)),
+)
+NUMPY = (
+    lambda x: x / np.sqrt(x.shape[-1]) + np.log(x.shape[1]) + np.floor(x.shape[1] / 2),
+    lambda x: x * np.float32(2) / x.shape[1] + np.float64(3) * x.shape[1] - np.int32(3) // x.shape[0],
+    lambda x: x + np.maximum(x.shape[1], 5) + np.minimum(x.shape[1], 5.5) + np.abs(x.shape[0] - 3),
+    lambda x: np.full((2,), x.shape[1] / 3, like=x) + np.array([x.shape[1] / 3, x.shape[0] ** 0.5], like=x),
+    lambda x: np.where(x > x.shape[1] / 8, x, x.shape[0] / 3) + np.arange(x.shape[1] / 1, like=x) * 0.5,
+    lambda x: (x > 0) * (x.shape[1] > 4),
+)
+MEGENGINE = (
+    (lambda x: x / F.sqrt(x.shape[1] / 2.0), lambda x: x / np.sqrt(x.shape[1] / 2)),
+    (lambda x: F.full(x.shape, x.shape[1] / 3), lambda x: np.full(x.shape, x.shape[1] / 3)),
+    (lambda x: x + F.arange(x.shape[1] / 1), lambda x: x + np.arange(x.shape[1])),
+    (lambda x: x * (x.shape[1] >= 6), lambda x: x * (x.shape[1] >= 6)),
+)
+CASES = [
+    *((f, f, False) for f in (*BOTH, *NUMPY)),
+    *((f, f, True) for f in BOTH),
+    *((*pair, True) for pair in MEGENGINE),
+]
+
+
+def array(*shape: int) -> Any:
+    return np.random.default_rng(0).normal(size=shape).astype(np.float32)
+
+
+@pytest.mark.parametrize("optimize", [True, False])
+@pytest.mark.parametrize(("f", "expected", "tensors"), CASES)
+def test_a_dump_follows_arithmetic_on_sizes(
+    f: Callable[..., Any], expected: Callable[..., Any], tensors: bool, optimize: bool
+) -> None:
+    t = trace(f, symbolic=True, capture_as_const=True)
+    t(loadrun.tensor(array(2, 4)) if tensors else array(2, 4))
+    file = io.BytesIO()
+    t.dump(file, arg_names=["x"], output_names=["y"], optimize_for_inference=optimize)
+    model = loadrun.loads(file.getvalue())
+    for x in (array(2, 4), array(2, 9), array(5, 6)):
+        got = loadrun.run(model, {"x": x})[0].outputs[0].value
+        want = expected(x)
+        assert got.shape == want.shape
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+
+
+def test_followed_numbers_behave_as_python_s_own() -> None:
+    seen: list[Any] = []
+
+    def f(x: Any) -> Any:
+        n = x.shape[0]
+        half, more = n / 2, n > 2
+        seen.append((type(n), type(half), type(more)))
+        assert isinstance(n, int)
+        assert isinstance(half, float)
+        assert isinstance(more, bool)
+        assert (n, half, more) == (3, 1.5, True)
+        assert (repr(n), f"{half:.2f}", str(more), f"{n:03d}") == ("3", "1.50", "True", "003")
+        assert {3: "three"}[n] == "three"
+        assert [*range(n)] == [0, 1, 2]
+        assert [1, 2, 3, 4][n] == 4
+        assert n != "3"
+        assert n is not None
+        assert pickle.loads(pickle.dumps((n, half, more))) == (3, 1.5, True)
+        assert json.dumps({"n": int(n), "half": float(half)}) == '{"n": 3, "half": 1.5}'
+        assert np.asarray([n, n]).dtype == np.int64
+        assert np.asarray(half).dtype == np.float64
+        assert (n.bit_length(), half.is_integer(), complex(half)) == (2, False, 1.5 + 0j)
+        assert (max(n, 2), sorted([n, 1]), math.sqrt(n + 1)) == (3, [1, 3], 2.0)
+        assert np.ones(2).reshape(n - 1).shape == (2,)
+        with pytest.raises(ZeroDivisionError):
+            n / (n - 3)
+        with pytest.raises(TypeError):
+            n + "1"
+        return x * n
+
+    trace(f, symbolic=True)(np.ones(3, np.float32))
+    assert seen == [(Dim, Ratio, Truth)]

@@ -1,0 +1,60 @@
+"""Programs that MegEngine's compiler or kernels would take for others, and what keeps them apart in a dump."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+import loadrun.functional as F
+
+X, Y = np.random.default_rng(0).normal(size=(2, 3, 4)).astype(np.float32)
+Case = tuple[Callable[..., Any], str]
+
+POWERS: dict[str, Callable[..., Any]] = {
+    "root of a product": lambda x, y: np.sqrt(x * x),
+    "inverse root of a square": lambda x, y: 1 / np.sqrt(x**2),
+    "power of a square": lambda x, y: (x**2) ** 1.5,
+    "fourth root": lambda x, y: (x**4) ** 0.25,
+    "cube roots": lambda x, y: np.cbrt(np.cbrt(x)),
+    "sixth root": lambda x, y: (x**6) ** (1 / 6),
+    "root of products": lambda x, y: np.sqrt((x * y) * (x * y)),
+    "root of constants": lambda x, y: ((x * -2) * (x * -3)) ** 0.5,
+    "root of a quotient": lambda x, y: np.hypot(x, y) * np.sqrt((x / y) ** 2),
+    "power of roots": lambda x, y: np.sqrt(x * x) ** 3,
+    "variable exponent": lambda x, y: (x ** np.full_like(y, 2)) ** 0.5,
+    "roots in a quotient": lambda x, y: np.sqrt((x - y) ** 2) / np.sqrt(y * y),
+    "negative powers": lambda x, y: (x**-2) ** 0.5,
+    "two roots of one": lambda x, y: np.power(x, 0.5) * np.power(x, 0.5),
+    "nothing and one": lambda x, y: x**0 + y**1,
+}
+ROWS: dict[str, Callable[..., Any]] = {
+    "broadcast and row": lambda x, y: np.broadcast_to(x[:1], (3, 4)) + x[1],
+    "meshgrid": lambda x, y: np.meshgrid(x[0], y[:, 0])[0] * y[0],
+    "filled and row": lambda x, y: np.ones_like(x) * x[0, 0] + y[0],
+    "slice and row": lambda x, y: x[:, 1:] * y[0, 1:],
+    "split and row": lambda x, y: np.split(x, 2, axis=1)[0] + y[0, :2],
+    "backwards and row": lambda x, y: x[:, ::-1] * y[:1],
+    "chain": lambda x, y: x[:, 1:] + y[:, 1:] * y[0, 1:] + x[0, :3],
+    "behind arithmetic": lambda x, y: (np.broadcast_to(x[0], (3, 4)) * 2 + 1) / y[1],
+    "tiled": lambda x, y: np.tile(x[0], (3, 1)) * y[0],
+}
+TENSORS: dict[str, Callable[..., Any]] = {
+    "powers": lambda x, y: F.pow(F.pow(x, 2), 0.5) * F.pow(F.pow(y, 2.0), 1.5),
+    "to the power of nothing": lambda x, y: F.pow(x, 0),
+    "slice and row": lambda x, y: x[:, 1:] * y[0, 1:],
+    "split and row": lambda x, y: F.split(x, 2, axis=1)[0] + y[0, :2],
+    "broadcast and row": lambda x, y: F.broadcast_to(x[:1], (3, 4)) + x[1],
+    "split times one": lambda x, y: F.split(x, 2, axis=1)[0] * 1,
+    "top plus nothing": lambda x, y: F.topk(x, 2)[0] + 0,
+    "order over one": lambda x, y: F.argsort(x)[1] // 1,
+    "layer norm to the power of one": lambda x, y: F.layer_norm(x, (4,), False) ** 1,
+    "taken times one": lambda x, y: F.cond_take(y > 0, x)[0] * 1.0,
+    "singular values times one": lambda x, y: F.svd(x)[1] * 1,
+}
+MODES: dict[str, dict[str, Any]] = {
+    "default": {},
+    "as it is": {"optimize_for_inference": False},
+    "unchanged": {"no_change_graph": True},
+}
