@@ -11,6 +11,7 @@ from .testcase import Bundle, Testcase
 from .version import __version__
 
 if TYPE_CHECKING:
+    from .against import check
     from .checkpoint import load_checkpoint, save_checkpoint
     from .imperative import Parameter, Tensor, tensor
     from .jit import trace, trace_module
@@ -31,6 +32,7 @@ __all__ = [
     "UnsupportedError",
     "Verdict",
     "__version__",
+    "check",
     "load",
     "load_all",
     "load_checkpoint",
@@ -47,6 +49,7 @@ __all__ = [
 # Where the names of the tracing side live; they are imported when they are first asked for.
 _LATER = {
     "Parameter": "imperative",
+    "check": "against",
     "Tensor": "imperative",
     "get_default_device": "imperative.device",
     "get_device_count": "imperative.device",

@@ -16,8 +16,10 @@ from .policy import Policy
 from .results import OutputResult, Verdict
 from .rewrite.checks import Formula
 
-__all__ = ["Question", "blind", "judge", "policy_for"]
+__all__ = ["ABSURD", "Question", "blind", "judge", "policy_for"]
 
+ABSURD = "its tolerance"
+"""What the reasons begin with that are about a tolerance, not about the file's check itself."""
 _LOOSER = 4
 """An error graph may measure that much less than MegEngine's formula; one that measures less does not compare."""
 _PLACES = 8
@@ -99,6 +101,8 @@ def judge(
         get,
         expect,
         loosened=looser,
+        by_file=own is not None and question.formula in (Formula.NARROW, Formula.OTHER),
+        file_maxerr=question.maxerr if tolerance != question.maxerr else None,
     )
     if own is not None and own.size != 1:
         shape = "x".join(map(str, own.shape))
@@ -158,14 +162,14 @@ def _wrapped(question: Question, own: Array | None, tolerance: float) -> tuple[s
 def _absurd(tolerance: float, found: Comparison, expect: Array) -> str | None:
     """Why a tolerance lets everything pass: the negated value has an error of 2 at most."""
     if not math.isfinite(tolerance):
-        return f"its tolerance is {tolerance:g}"
+        return f"{ABSURD} is {tolerance:g}"
     if tolerance < 2:
         return None
     with np.errstate(all="ignore"):
         largest = float(np.abs(expect.astype(np.float64)).max())
     if largest > tolerance:
         return None
-    return f"its tolerance of {tolerance:g} lets zeros and the negated values pass"
+    return f"{ABSURD} of {tolerance:g} lets zeros and the negated values pass"
 
 
 def blind(errors: Callable[[Array], Array], expect: Array, dtype: DType, maxerr: float) -> str | None:

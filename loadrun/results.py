@@ -55,6 +55,8 @@ class OutputResult:
         reason: why a check compared nothing, where there is one that did not.
         notes: what deserves a look beside the verdict: why a policy failed, integers that drifted within a tolerance.
         loosened: the file's own tolerance where a greater one was asked for.
+        by_file: whether `error` is what the file's own operators measured.
+        file_maxerr: the tolerance of the file's check where another one was held against the error.
     """
 
     name: str
@@ -69,6 +71,8 @@ class OutputResult:
     reason: str | None = None
     notes: tuple[str, ...] = ()
     loosened: float | None = None
+    by_file: bool = False
+    file_maxerr: float | None = None
 
     @property
     def real(self) -> Array | None:

@@ -99,6 +99,8 @@ class Bundle:
         is_container: whether the file has the testcase header (even with no testcase).
         trailing: bytes behind this dump that belong to no dump.
         warnings: what MegEngine would only warn of, such as a newer format version.
+        tail: what shows that the file's end is not what was written: rubbish, a broken dump, testcases that the
+            header does not announce.
         watch: tells whether the file that the weights are views of is still as it was.
         damage: what is wrong with a record that stands, or should stand, behind the testcases.
         record: what loadrun keeps behind the testcases, where MegEngine looks at nothing: the raw bytes as they were
@@ -113,6 +115,7 @@ class Bundle:
     is_container: bool = False
     trailing: int = 0
     warnings: list[str] = field(default_factory=list)
+    tail: list[str] = field(default_factory=list)
     record: memoryview | Mapping[str, object] | None = None
     scalars: frozenset[str] = frozenset()
     watch: Watch | None = None

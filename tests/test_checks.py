@@ -320,3 +320,25 @@ def test_converted_expected_value_is_still_one() -> None:
     g.outputs = g.add("AssertEqual", AssertEqual(maxerr=1e-2), inputs=[wide, y, standard(g, wide, y)])
     bundle = Bundle(g, [Testcase({"x": -RIGHT, "y:expect": RIGHT.astype("f2")})])
     assert loadrun.run(bundle)[0].verdict is Verdict.PASS
+
+
+@pytest.mark.parametrize("what", ["fewer", "rubbish", "broken dump"])
+def test_damaged_end(what: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = bytearray(Path("fixtures/nets/mlp.mge").read_bytes())
+    said = {
+        "fewer": "the header announces 1 testcase(s), 2 more stand behind them and are not replayed",
+        "rubbish": "7 bytes at the end belong to no dump and are ignored",
+        "broken dump": "what stands behind the last dump cannot be read: ",
+    }[what]
+    if what == "fewer":
+        data[8:12] = (1).to_bytes(4, "little")
+    else:
+        data += b"rubbish" if what == "rubbish" else data[:200]
+    path = tmp_path / "d.mge"
+    path.write_bytes(data)
+    assert main([str(path)]) == 0
+    shown = capsys.readouterr().out
+    assert f"warning: {said}" in shown
+    assert "1 file, " in shown
+    assert main([str(path), "--strict"]) == 2
+    assert said in capsys.readouterr().out

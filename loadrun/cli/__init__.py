@@ -22,6 +22,9 @@ COMMANDS = {
     "info": "describe a model",
     "pack": "embed input data and outputs in a model",
     "unpack": "take a packed file apart",
+    "audit": "try what the checks of a file catch",
+    "judge": "judge saved results by other tolerances",
+    "compare": "what changed between two reports",
     "diff": "find where two runs first part",
     "verify": "check a packed file against its digests and replay it",
     "convert": "write a model in another format: .mge, .onnx",
@@ -102,7 +105,7 @@ def _overview(args: list[str]) -> int:
         "usage: loadrun [run] MODEL.mge [MODEL.mge ...] [options]\n       loadrun info MODEL.mge [options]\n"
     )
     for name, what in COMMANDS.items():
-        print(f"  {name:6} {what}")
+        print(f"  {name:7} {what}")
     print("\n`loadrun COMMAND --help` lists the options.")
     print(
         "Exit codes: 0 all checks passed, 1 a check failed, 2 bad file or usage, 3 nothing was compared, "

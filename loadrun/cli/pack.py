@@ -20,8 +20,10 @@ from ..graph import Graph
 from ..inputs.lists import count_cases, expand
 from ..optimize import optimize_for_inference
 from ..optimize.options import FLAGS, InferenceOptions
+from ..pack.expected import expected_cases
 from ..pack.noise import suggest
 from ..pack.packing import Packer
+from ..policy import parse_all
 from ..report.text import dtype_text, shape_text, table
 from ..results import Verdict
 from ..rewrite.copies import bare
@@ -30,6 +32,7 @@ from ..shown import clean
 from ..testcase import EXPECT, Testcase
 from .groups import EXIT_FAIL, EXIT_PASS, Parser, Warnings, progress, seed
 from .inputs import add_input_options, cases_of, check_input_options
+from .limits import add_policy_option, tolerance
 
 __all__ = ["main"]
 
@@ -69,13 +72,24 @@ def parser() -> Parser:
         help="the test data of an ONNX model: DIR holds folders test_data_set_N, or input_0.pb and output_0.pb",
     )
     p.add_argument("-o", "--output", metavar="OUT.mge", required=True, help="the file to write")
+    p.add_argument(
+        "--expect",
+        metavar="SPEC",
+        action="append",
+        help='what the outputs must be, as "NAME:golden.npy", once for each testcase, @FILE or testcases.json of an '
+        "unpacked file; what the model computes "
+        "is expected of outputs that are not named",
+    )
     p.add_argument("--replace", action="store_true", help="drop the testcases that MODEL.mge has")
     p.add_argument(
         "--maxerr",
         metavar="[NAME=]X",
         action="append",
-        help="tolerance of the checks, of all outputs or of one (default 1e-4; of existing checks: theirs)",
+        help="tolerance of the checks, of all outputs or of one; may be repeated (default 1e-4, for integers that are "
+        "not named 0; of existing checks: theirs)",
     )
+    add_policy_option(p, "goes into the file's record")
+    p.add_argument("--loosen", action="store_true", help="let existing checks be loosened")
     p.add_argument(
         "--suggest-maxerr",
         action="store_true",
@@ -197,6 +211,8 @@ def main(argv: list[str]) -> int:
         bundle,
         maxerr=maxerr,
         reasons=reasons,
+        policies=parse_all(args.check or ()),
+        loosen=args.loosen,
         silent=args.silent,
         no_assert=args.no_assert,
         replace=args.replace,
@@ -205,11 +221,15 @@ def main(argv: list[str]) -> int:
         finish=finish,
         warn=warned.add,
     )
+    if args.expect and args.no_assert:
+        raise UsageError("--expect gives outputs their values, --no-assert packs none")
+    expected = expected_cases(args.expect, bundle, args.seed) if args.expect else ()
     shown, broken = Table(), Replay(args.engine, args.seed)
     result = packer.pack(
         cases,
         args.output,
         dump,
+        expected=expected,
         record=not args.no_record,
         seen=shown.add,
         where=partial(spec, args.input or []),
@@ -265,31 +285,6 @@ def optimization(args: argparse.Namespace) -> Callable[[Graph], Graph] | None:
     if not (chosen or args.optimize_for_inference):
         return None
     return lambda graph: optimize_for_inference(graph, **flags)[0]
-
-
-def tolerance(given: list[str] | None) -> float | dict[str, float] | None:
-    """What ``--maxerr`` says.
-
-    Raises:
-        UsageError: no number, or a number for all next to one for a name.
-
-    >>> tolerance(["a=0.5", "b:0=1e-3"])
-    {'a': 0.5, 'b:0': 0.001}
-    """
-    if not given:
-        return None
-    found: dict[str, float] = {}
-    for text in given:
-        name, equals, number = text.rpartition("=")
-        try:
-            found[name if equals else ""] = float(number)
-        except ValueError:
-            raise UsageError(f"--maxerr takes a number or NAME=NUMBER, found {text!r}") from None
-    if "" not in found:
-        return found
-    if len(found) > 1:
-        raise UsageError("--maxerr takes one number for all outputs or NAME=NUMBER for some, not both")
-    return found[""]
 
 
 def spec(specs: list[str], index: int) -> str:

@@ -17,15 +17,19 @@ from ..bench import Timing, measure
 from ..dtypes import Array
 from ..dump import load_all
 from ..engines import ENGINES
+from ..errors import UsageError
 from ..files import Names, replacing
 from ..inputs.lists import count_cases
+from ..policy import parse_all
 from ..report import text
 from ..runner import FileResult, Result, Runner, random_inputs
 from ..shown import clean
 from ..testcase import Bundle
+from ..vacuity import Watch
 from .groups import Parser, Warnings, add_copy_option, exit_code, failure, progress, seed
 from .inputs import add_input_options, cases_of, check_input_options
-from .stream import json_file, show
+from .limits import add_policy_option
+from .stream import json_file, results_file, show
 
 __all__ = ["main"]
 
@@ -50,6 +54,11 @@ def parser() -> Parser:
         "--warmup-iter", metavar="N", type=_count, default=1, help="untimed runs before them (default 1)"
     )
     p.add_argument("--json", metavar="FILE", help="write all results as JSON (- for standard output)")
+    add_policy_option(p, "in addition to what the file itself asks")
+    p.add_argument(
+        "--strict", action="store_true", help="a file with a damaged end is an error, not only a warning"
+    )
+    p.add_argument("--save-results", metavar="FILE", help="save values and verdicts for `loadrun judge`")
     p.add_argument(
         "--explain",
         action="store_true",
@@ -79,15 +88,18 @@ def main(argv: list[str]) -> int:
     shown = sys.stderr if args.json == "-" else sys.stdout
     found: list[FileResult] = []
     names = Names()
-    with json_file(args.json) as report:
+    with json_file(args.json) as report, results_file(args.save_results) as saved:
         for path in args.files:
-            for file, bundle in _bundles(path, args.copy):
+            for file, bundle in _bundles(path, args.copy, args.strict):
                 found.append(file)
                 if report is not None:
                     report.begin(file)
                 warnings = file.warnings = Warnings(file.warnings)
                 results = iter(()) if bundle is None else _results(bundle, args, warnings, names)
                 out = None if args.quiet else shown
+                if saved is not None:
+                    saved.begin(file.path)
+                    results = saved.passing(results)
                 show(file, results, out, report.add if report is not None else None)
                 timing = None
                 if args.iter and bundle is not None and not file.message:
@@ -138,7 +150,7 @@ def _where(file: FileResult, bundle: Bundle, args: argparse.Namespace, out: Text
         )
 
 
-def _bundles(path: str, copy: bool) -> Iterator[tuple[FileResult, Bundle | None]]:
+def _bundles(path: str, copy: bool, strict: bool) -> Iterator[tuple[FileResult, Bundle | None]]:
     """The dumps of a file, or why it cannot be read."""
     start = time.perf_counter()
     try:
@@ -150,13 +162,14 @@ def _bundles(path: str, copy: bool) -> Iterator[tuple[FileResult, Bundle | None]
     seconds = time.perf_counter() - start
     for i, bundle in enumerate(bundles):
         name = path if i == 0 else f"{path} (dump {i + 1})"
+        if strict and bundle.tail:
+            yield FileResult(name, message="; ".join(bundle.tail), load_seconds=seconds), None
+            continue
         yield FileResult(name, warnings=_warnings(bundle), load_seconds=seconds), bundle
 
 
 def _warnings(bundle: Bundle) -> list[str]:
-    found = list(bundle.warnings)
-    if bundle.trailing:
-        found.append(f"{bundle.trailing} bytes at the end belong to no dump and are ignored")
+    found = [*bundle.warnings, *bundle.tail]
     if bundle.is_container and not len(bundle.testcases):
         found.append("the file is a testcase file without testcases")
     if len(bundle.testcases) and not bundle.checks:
@@ -166,7 +179,14 @@ def _warnings(bundle: Bundle) -> list[str]:
 
 def _results(bundle: Bundle, args: argparse.Namespace, warnings: Warnings, names: Names) -> Iterator[Result]:
     """The results of the testcases, of the data that was given, or of a run on random data."""
-    runner = Runner(bundle, args.engine, seed=args.seed)
+    policies = parse_all(args.check or ())
+    unknown = sorted(set(policies) - {"", *bundle.outputs})
+    if unknown:
+        raise UsageError(
+            f"a policy is for the output {unknown[0]!r}; the outputs are {', '.join(bundle.outputs)}"
+        )
+    runner = Runner(bundle, args.engine, seed=args.seed, policies=policies)
+    watch = Watch({}, runner.policies)
     source: Iterator[Result]
     if args.input is not None:
         total = count_cases(args.input)
@@ -178,7 +198,10 @@ def _results(bundle: Bundle, args: argparse.Namespace, warnings: Warnings, names
     for result in progress(source, total, "testcase"):
         if args.output is not None:
             _save(result, args.output, f"{Path(bundle.path).stem}." if len(args.files) > 1 else "", names)
+        watch.results(result)
         yield result
+    for said in watch.warnings():
+        warnings.add(said)
 
 
 def _time(bundle: Bundle, args: argparse.Namespace, file: FileResult) -> Timing | None:

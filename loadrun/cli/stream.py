@@ -14,11 +14,12 @@ from ..files import replacing
 from ..report import json as json_report
 from ..report import text
 from ..runner import FileResult, Result
+from ..saved import ResultWriter
 from ..shown import clean
 from ..version import __version__
 from .groups import failure
 
-__all__ = ["json_file", "show"]
+__all__ = ["json_file", "results_file", "show"]
 
 _ROWS = 200
 _SECONDS = 1.0
@@ -113,3 +114,15 @@ def json_file(target: str | None) -> Iterator[json_report.Writer | None]:
             file = io.TextIOWrapper(raw, encoding="ascii", newline="\n")
             yield json_report.Writer(file, __version__)
             file.detach()
+
+
+@contextmanager
+def results_file(target: str | None) -> Iterator[ResultWriter | None]:
+    """Results with their values to write, to a file that appears when it is complete."""
+    if target is None:
+        yield None
+        return
+    with replacing(target) as raw:
+        writer = ResultWriter(raw)
+        yield writer
+        writer.close()

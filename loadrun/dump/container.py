@@ -115,7 +115,7 @@ def _looks_like_onnx(data: memoryview) -> bool:
 def _load_all(data: memoryview, path: str, watch: Watch | None) -> list[Bundle]:
     try:
         bundles = [_read(data, 0, path)]
-        end = bundles[0].size
+        end, surplus = bundles[0].size, 0
         while end < len(data):
             found = record_at(data[end:])
             if found is not None and bundles[-1].record is None:
@@ -125,12 +125,25 @@ def _load_all(data: memoryview, path: str, watch: Watch | None) -> list[Bundle]:
             if _kind(data[end:]) is None:
                 break
             try:
-                bundles.append(_read(data, end, path))
-            except FormatError:
-                # MegEngine ignores whatever follows a graph, so a broken tail is only counted.
+                behind = _read(data, end, path)
+            except FormatError as e:
+                # MegEngine ignores whatever follows a graph, so a broken tail is no error.
+                bundles[0].tail.append(f"what stands behind the last dump cannot be read: {e.message}")
                 break
-            end += bundles[-1].size
+            end += behind.size
+            if _is_testcase_of(bundles[-1], behind.graph):
+                surplus += 1
+            else:
+                bundles.append(behind)
+        if surplus:
+            bundles[0].tail.append(
+                f"the header announces {len(bundles[0].testcases)} testcase(s), {surplus} more stand behind them and "
+                "are not replayed"
+            )
         bundles[0].trailing = len(data) - end
+        if bundles[0].trailing:
+            said = f"{bundles[0].trailing} bytes at the end belong to no dump and are ignored"
+            bundles[0].tail.append(said)
         if bundles[-1].record is None:
             bundles[-1].damage = record_damage(data[end:])
         for bundle in bundles:
@@ -141,6 +154,13 @@ def _load_all(data: memoryview, path: str, watch: Watch | None) -> list[Bundle]:
         e.path = path
         raise
     return bundles
+
+
+def _is_testcase_of(bundle: Bundle, graph: Graph) -> bool:
+    """Whether a graph is a further testcase of what precedes it: stored tensors alone, one for each input."""
+    if not bundle.is_container or bundle.record is not None or len(graph.outputs) != len(bundle.graph.inputs):
+        return False
+    return bool(graph.outputs) and all(o.tensors and o.type != "Host2DeviceCopy" for o in graph.oprs)
 
 
 def _open(

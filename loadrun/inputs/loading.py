@@ -84,6 +84,11 @@ def load_spec(spec: InputSpec, inputs: Sequence[Var], *, seed: int = 0) -> dict[
     return _Loader(inputs, 1, False, None, seed, None).load(Located(spec), 0)
 
 
+def load_located(case: Located, inputs: Sequence[Var], *, seed: int = 0) -> dict[str, Array]:
+    """Load the data of a specification whose paths start from its list file's folder."""
+    return _Loader(inputs, 1, False, None, seed, None).load(case, 0)
+
+
 @dataclass
 class _Given:
     """Data before the cast; `generated` data is neither repeated nor transformed."""

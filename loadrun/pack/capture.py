@@ -7,7 +7,7 @@ import os
 import platform
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 
 import numpy as np
@@ -69,7 +69,8 @@ def embed(
     Args:
         model: the model; checks that it has are replaced.
         cases: what `capture` returned, at least one.
-        maxerr: tolerance of the checks: one, or by output name (`MAXERR` for the others).
+        maxerr: tolerance of the checks: one, or by output name, that of all others under the empty name (or `MAXERR`).
+            Integers and booleans must be equal unless they are named.
         silent: whether MegEngine keeps quiet about the errors that it finds.
         no_assert: embed inputs alone.
         warn: called with what deserves a look; default `warnings.warn`.
@@ -163,7 +164,7 @@ def checked(
     graph, known = subgraph(model, model.outputs)
     outputs = {n: known[v.id] for n, v in Bundle(model).outputs.items()}
     infer_dtypes(graph.needed())
-    limits = tolerances(maxerr, list(outputs))
+    limits = tolerances(maxerr, list(outputs), exact=[n for n, v in outputs.items() if _exact(v)])
     found: list[Var] = []
     for name, var in outputs.items():
         value = first.arrays.get(name + EXPECT)
@@ -179,23 +180,39 @@ def checked(
     return graph
 
 
-def tolerances(maxerr: float | Mapping[str, float], names: Sequence[str]) -> dict[str, float]:
+def tolerances(
+    maxerr: float | Mapping[str, float], names: Sequence[str], *, exact: Collection[str] = ()
+) -> dict[str, float]:
     """The tolerance of every output.
+
+    Args:
+        maxerr: one, or by name; under the empty name that of all outputs which are not named.
+        names: the outputs.
+        exact: those that must be equal unless they are named.
 
     Raises:
         UsageError: one is negative or not finite, or there is no such output.
 
     >>> tolerances({"a": 0.5}, ["a", "b"])
     {'a': 0.5, 'b': 0.0001}
+    >>> tolerances({"": 0.01, "b": 1}, ["a", "b", "ids"], exact=["b", "ids"])
+    {'a': 0.01, 'b': 1.0, 'ids': 0.0}
     """
-    given = dict(maxerr) if isinstance(maxerr, Mapping) else dict.fromkeys(names, maxerr)
+    given = dict(maxerr) if isinstance(maxerr, Mapping) else {"": maxerr}
     for name, value in given.items():
-        if name not in names:
+        if name and name not in names:
             shown = ", ".join(map(repr, names)) or "none"
             raise UsageError(f"maxerr names the output {name!r}; the outputs are {shown}")
         if not math.isfinite(value) or value < 0 or value > 3.4e38:
-            raise UsageError(f"maxerr must be a finite number >= 0, found {value} for the output {name!r}")
-    return {n: float(given.get(n, MAXERR)) for n in names}
+            where = name or next(iter(names), "")
+            raise UsageError(f"maxerr must be a finite number >= 0, found {value} for the output {where!r}")
+    rest = given.get("", MAXERR)
+    return {n: float(given[n] if n and n in given else 0.0 if n in exact else rest) for n in names}
+
+
+def _exact(var: Var) -> bool:
+    """Whether values of an output are integers or booleans, not numbers that stand for others."""
+    return var.dtype is not None and not var.dtype.is_quantized and var.dtype.np.kind in "iub"
 
 
 def warn_nonfinite(case: Testcase, warn: Warn | None = None, where: str = "") -> None:

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
 from typing import BinaryIO
 
+from ..compare import compare, passes
 from ..dtypes import Array
 from ..dump import save
 from ..dump.options import DumpOptions, DumpResult
-from ..dump.record import lines
+from ..dump.record import lines, packed_policies
 from ..errors import EngineError, InputError, LoadRunError, UsageError
 from ..graph import Graph, Var
+from ..judging import policy_for
+from ..policy import Policy
 from ..rewrite.checks import set_tolerances
 from ..rewrite.copies import bare, subgraph
 from ..testcase import EXPECT, Bundle, Check, Testcase
-from .capture import Recorder, Warn, checked, provenance, tolerances, warn_nonfinite
+from ..vacuity import Watch
+from .capture import MAXERR, Recorder, Warn, checked, provenance, tolerances, warn_nonfinite
 
 __all__ = ["Packer"]
 
@@ -34,6 +39,8 @@ class Packer:
         seed: seed of the model's random operators.
         recorder: makes what captures testcases of the model, in place of running it on `engine`.
         reasons: why the outputs have these tolerances, for the record.
+        policies: what outputs must fulfil besides, by name, all others under the empty name; they go into the record.
+        loosen: whether checks may let more through than before.
         finish: changes the graph, checks included, before it is written; ground truth is what the model computed
             before.
         warn: called with what deserves a look.
@@ -54,11 +61,15 @@ class Packer:
         seed: int = 0,
         recorder: Callable[[Bundle], Recorder] | None = None,
         reasons: Mapping[str, str] | None = None,
+        policies: Mapping[str, Policy] | None = None,
+        loosen: bool = False,
         finish: Callable[[Graph], Graph] | None = None,
         warn: Warn,
     ) -> None:
         self.finish = finish
         self.reasons = dict(reasons or {})
+        self.loosen = loosen
+        self.loosened: dict[str, float] = {}
         self.source = bundle
         self.maxerr = maxerr
         self.silent = silent
@@ -72,6 +83,7 @@ class Packer:
         if no_assert and not Bundle(self.model).inputs:
             raise UsageError("the model has no inputs, so without checks there is nothing to pack")
         names = list(Bundle(self.model).outputs)
+        self.policies = self._policies(policies or {}, names)
         if not isinstance(maxerr, Mapping):
             names = names or [""]
         tolerances(maxerr if maxerr is not None else {}, names)
@@ -79,6 +91,23 @@ class Packer:
         self.recorder = None if no_assert else make(Bundle(self.model))
         self.about = {"provenance": self.recorder.provenance if self.recorder else provenance("none", seed)}
         self.unchecked: list[str] = []
+        self.watch = Watch({}, self.policies)
+
+    def _policies(self, given: Mapping[str, Policy], names: list[str]) -> dict[str, Policy]:
+        """The policy of every output that has one: what is given, else what the file's record says."""
+        kept, loosened = packed_policies(self.source.record) if self.extends else ({}, {})
+        self.loosened.update(loosened)
+        for name, policy in given.items():
+            if name and name not in names:
+                raise UsageError(
+                    f"a policy is for the output {name!r}; the outputs are {', '.join(map(repr, names))}"
+                )
+            if policy.nan_equal and not self.loosen:
+                raise UsageError(
+                    "nan=equal lets through what MegEngine's check never does; --loosen says that this is wanted"
+                )
+        found = {n: policy_for({**kept, **given}, n) for n in names}
+        return {n: p for n, p in found.items() if p.text}
 
     def pack(
         self,
@@ -86,6 +115,7 @@ class Packer:
         target: str | os.PathLike[str] | BinaryIO,
         options: DumpOptions | None = None,
         *,
+        expected: Iterable[Mapping[str, Array]] = (),
         record: bool = True,
         seen: Callable[[int, Testcase], None] | None = None,
         where: Callable[[int], str] | None = None,
@@ -96,6 +126,8 @@ class Packer:
         Args:
             inputs: arrays by input name, a testcase each.
             target, options: see `loadrun.save`.
+            expected: values by output name that the model must give, a mapping for each of `inputs`; what it computes
+                itself is expected of the others.
             record: whether provenance and digests are written behind the testcases.
             seen: called with the number and content of every testcase that is written.
             where: says for a message where the inputs of that number come from.
@@ -104,7 +136,7 @@ class Packer:
         Raises:
             LoadRunError: a testcase failed; the message says which one. The target is as it was.
         """
-        cases = self._numbered(chain(self._old(), self._captured(inputs, where)), seen)
+        cases = self._numbered(chain(self._old(), self._captured(inputs, expected, where)), seen)
         first = next(cases, None)
         if first is None:
             raise InputError("there is no input data to pack")
@@ -114,8 +146,13 @@ class Packer:
         policy: dict[str, dict[str, object]] = {}
         for check in Bundle(graph).checks:
             policy[check.name] = {"maxerr": check.maxerr, "verbose": check.verbose}
+            self.watch.maxerr[check.name] = check.maxerr
             if check.name in self.reasons:
                 policy[check.name]["reason"] = self.reasons[check.name]
+            if check.name in self.policies:
+                policy[check.name]["check"] = self.policies[check.name].text
+            if check.name in self.loosened:
+                policy[check.name]["loosened"] = self.loosened[check.name]
         bundle = Bundle(graph, is_container=True)
         if record:
             bundle.record = {"record": 1, **self.about, "policy": policy}
@@ -135,12 +172,16 @@ class Packer:
                 yield self.recorder.capture(case.inputs)
 
     def _captured(
-        self, inputs: Iterable[Mapping[str, Array]], where: Callable[[int], str] | None
+        self,
+        inputs: Iterable[Mapping[str, Array]],
+        expected: Iterable[Mapping[str, Array]],
+        where: Callable[[int], str] | None,
     ) -> Iterator[Testcase]:
         known = {v.name or "": v.owner.tensors[0] for v in Bundle(self.model).inputs}
         unused = {v.name or "" for v in self.source.inputs} - set(known)
         for name in sorted(unused):
             self.warn(f"nothing is computed from the input {name!r}, so it is left out")
+        truths = iter(expected)
         for i, arrays in enumerate(inputs):
             arrays = {n: a for n, a in arrays.items() if n not in unused}
             if self.recorder is None:
@@ -152,8 +193,40 @@ class Packer:
                 case = self.recorder.capture(arrays)
             except (EngineError, InputError) as e:
                 raise type(e)(f"{place}: {e}") from e
+            if expected:
+                truth = next(truths, None)
+                if truth is None:
+                    raise InputError(
+                        f"{place}: there is no expected value for it; give one for each testcase"
+                    )
+                case = self._given(case, truth, place)
             warn_nonfinite(case, self.warn, f"{place}: ")
             yield self._as_expected(case) if self.extends else case
+
+    def _limits(self) -> Mapping[str, float]:
+        """What was asked for as tolerances, by output name."""
+        wanted = MAXERR if self.maxerr is None else self.maxerr
+        return wanted if isinstance(wanted, Mapping) else {"": wanted}
+
+    def _given(self, case: Testcase, truth: Mapping[str, Array], place: str) -> Testcase:
+        """A testcase that expects given values; where the model computes others, that is said."""
+        arrays, given = dict(case.arrays), []
+        for name, value in truth.items():
+            computed = arrays[name + EXPECT]
+            limits = (
+                self.maxerr
+                if isinstance(self.maxerr, Mapping)
+                else {"": MAXERR if self.maxerr is None else self.maxerr}
+            )
+            limit = limits.get(name, limits.get("", MAXERR))
+            found = compare(value, computed)
+            if not passes(found.max_error, limit):
+                self.warn(
+                    f"{place}: the model does not compute what is expected of {name!r}: {found.explain()}"
+                )
+            arrays[name + EXPECT] = value
+            given.append(name)
+        return Testcase(arrays, case.dtypes, {**case.provenance, "given": sorted(given)})
 
     def _as_expected(self, case: Testcase) -> Testcase:
         """New values in the form that the existing checks expect."""
@@ -176,8 +249,15 @@ class Packer:
         if self.recorder is None:
             return self.model
         if not self.extends:
-            limits: float | Mapping[str, float] = {} if self.maxerr is None else self.maxerr
-            graph = checked(self.model, first, limits, silent=bool(self.silent), warn=self.warn)
+            limits = (
+                self.maxerr
+                if isinstance(self.maxerr, Mapping)
+                else {"": MAXERR if self.maxerr is None else self.maxerr}
+            )
+            # MegEngine sees a tolerance that lets through all that the policy does.
+            covering = {n: p.covering for n, p in self.policies.items()}
+            asked = {n: limit for n, limit in covering.items() if limit is not None and math.isfinite(limit)}
+            graph = checked(self.model, first, {**asked, **limits}, silent=bool(self.silent), warn=self.warn)
             self.unchecked = [
                 n for n in Bundle(graph).outputs if n not in {c.name for c in Bundle(graph).checks}
             ]
@@ -185,13 +265,27 @@ class Packer:
         checks = Bundle(self.model).checks
         if self.maxerr is not None:
             limits = tolerances(self.maxerr, [c.name for c in checks])
-            if isinstance(self.maxerr, Mapping):
+            if isinstance(self.maxerr, Mapping) and "" not in self.maxerr:
                 limits = {n: v for n, v in limits.items() if n in self.maxerr}
             given = {c.opr.id: limits[c.name] for c in checks if c.name in limits}
+            for check in checks:
+                self._loosens(check, limits.get(check.name, check.maxerr))
             set_tolerances(self.model, given, None if self.silent is None else not self.silent)
         elif self.silent is not None:
             set_tolerances(self.model, {}, not self.silent)
         return self.model
+
+    def _loosens(self, check: Check, limit: float) -> None:
+        """Note a tolerance that is greater than before, or refuse it."""
+        if limit <= check.maxerr * (1 + 1e-6):
+            return
+        if not self.loosen:
+            raise UsageError(
+                f"the check of {check.name!r} has a tolerance of {check.maxerr:g}, and {limit:g} would let more "
+                "through; --loosen says that this is wanted"
+            )
+        self.loosened.setdefault(check.name, check.maxerr)
+        self.warn(f"LOOSENED: the tolerance of {check.name!r} was {check.maxerr:g} and is {limit:g}")
 
     def _fitting(self, cases: Iterable[Testcase], graph: Graph) -> Iterator[Testcase]:
         """The testcases without the values that nothing checks."""
@@ -213,6 +307,10 @@ class Packer:
             if seen is not None:
                 seen(i, case)
             yield case
+            for name, value in case.expects.items():
+                self.watch.add(name, value)
+        for text in self.watch.warnings():
+            self.warn(text)
 
 
 def _expect_input(check: Check) -> Var:

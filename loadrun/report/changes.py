@@ -1,0 +1,118 @@
+"""What changed between two JSON reports: newly failing, mended, greater errors, slower runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import FormatError
+
+__all__ = ["Change", "changes", "same_checks"]
+
+_ORDER = ("newly failing", "missing", "mended", "new", "greater error", "slower")
+Key = tuple[str, str, str]
+
+
+@dataclass(frozen=True)
+class Change:
+    """One difference.
+
+    Attributes:
+        kind: newly failing, missing, mended, new, greater error or slower.
+        file, testcase, output: where; no output for what concerns the whole testcase.
+        before, now: verdict, error or milliseconds in words.
+    """
+
+    kind: str
+    file: str
+    testcase: str
+    output: str
+    before: str
+    now: str
+
+    @property
+    def bad(self) -> bool:
+        """Whether something holds no longer."""
+        return self.kind in ("newly failing", "missing")
+
+
+def changes(old: Any, new: Any, *, growth: float = 2.0, slower: float = 1.5) -> list[Change]:
+    """Compare two reports that `loadrun --json` wrote.
+
+    Args:
+        old, new: the parsed reports.
+        growth: how many times an error must be greater to be told.
+        slower: how many times longer a testcase must take to be told, and a millisecond at least.
+
+    Returns:
+        the changes, worst kind first.
+
+    Raises:
+        FormatError: one is no such report.
+
+    >>> def report(verdict, error):
+    ...     out = {"name": "y", "verdict": verdict, "max_error": error}
+    ...     case = {"testcase": 0, "verdict": verdict, "seconds": 0.1, "outputs": [out]}
+    ...     return {"files": [{"file": "m.mge", "testcases": [case]}]}
+    >>> [c.kind for c in changes(report("pass", 0.0), report("fail", 1.0))]
+    ['newly failing']
+    """
+    before, now = _Report(old), _Report(new)
+    found = [*_verdicts(before, now, growth), *_times(before, now, slower)]
+    return sorted(found, key=lambda c: _ORDER.index(c.kind))
+
+
+def same_checks(old: Any, new: Any) -> int:
+    """How many outputs both reports tell of."""
+    return len(_Report(old).outputs.keys() & _Report(new).outputs.keys())
+
+
+class _Report:
+    """Verdict and error of every output, seconds of every testcase."""
+
+    def __init__(self, data: Any) -> None:
+        self.outputs: dict[Key, tuple[str, float | None]] = {}
+        self.seconds: dict[Key, float] = {}
+        try:
+            for file in data["files"]:
+                for case in file["testcases"]:
+                    key = str(file["file"]), "-" if case["testcase"] is None else str(case["testcase"])
+                    self.seconds[key + ("",)] = float(case["seconds"])
+                    if case["verdict"] == "error":
+                        self.outputs[key + ("",)] = "error", None
+                    for out in case["outputs"]:
+                        error = None if out["max_error"] is None else float(out["max_error"])
+                        self.outputs[key + (str(out["name"]),)] = str(out["verdict"]), error
+                if file.get("verdict") == "error" and not file["testcases"]:
+                    self.outputs[str(file["file"]), "-", ""] = "error", None
+        except (KeyError, TypeError, ValueError) as e:
+            raise FormatError(
+                f"this is no report that `loadrun --json` wrote: {type(e).__name__} {e}"
+            ) from None
+
+
+def _verdicts(before: _Report, now: _Report, growth: float) -> Iterator[Change]:
+    for key, (was, old_error) in before.outputs.items():
+        if key not in now.outputs:
+            yield Change("missing", *key, was, "-")
+            continue
+        verdict, error = now.outputs[key]
+        held, holds = was in ("pass", "not compared"), verdict == "pass" or verdict == was
+        if held and not holds:
+            yield Change("newly failing", *key, was, verdict)
+        elif was in ("fail", "error") and verdict == "pass":
+            yield Change("mended", *key, was, verdict)
+        elif error is not None and old_error is not None and error > growth * max(old_error, 1e-12):
+            yield Change("greater error", *key, f"{old_error:.4g}", f"{error:.4g}")
+    for key in now.outputs.keys() - before.outputs.keys():
+        yield Change(
+            "newly failing" if now.outputs[key][0] == "error" else "new", *key, "-", now.outputs[key][0]
+        )
+
+
+def _times(before: _Report, now: _Report, slower: float) -> Iterator[Change]:
+    for key, seconds in before.seconds.items():
+        later = now.seconds.get(key)
+        if later is not None and later > slower * seconds and later - seconds > 1e-3:
+            yield Change("slower", *key, f"{seconds * 1e3:.2f} ms", f"{later * 1e3:.2f} ms")

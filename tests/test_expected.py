@@ -1,0 +1,219 @@
+"""Expected values from anywhere, judged anywhere: given values, any function, saved results, two reports."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import loadrun
+from loadrun import FormatError, InputError, Verdict
+from loadrun.cli import main
+from loadrun.saved import judge_saved, read_saved
+
+MLP = "fixtures/nets/mlp.mge"
+MANY = "fixtures/nets/many_inputs_outputs.mge"
+
+
+@pytest.fixture
+def golden(tmp_path: Path) -> Path:
+    """What MegEngine recorded for testcase 1, moved by 0.5 in one place."""
+    case = loadrun.load(MLP).testcases[1]
+    value = case.expects["out"].copy()
+    np.save(tmp_path / "x.npy", case.inputs["data"])
+    np.save(tmp_path / "golden.npy", value)
+    value[2, 3] += 0.5
+    np.save(tmp_path / "other.npy", value)
+    return tmp_path
+
+
+def test_given_values_are_expected(golden: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    argv = ["pack", MLP, "--replace", "-d", str(golden / "x.npy"), "-o", str(golden / "p.mge"), "-q"]
+    assert main([*argv, "--expect", f"out:{golden / 'golden.npy'}"]) == 0
+    assert capsys.readouterr().err == ""
+    bundle = loadrun.load(golden / "p.mge")
+    np.testing.assert_array_equal(bundle.testcases[0].expects["out"], np.load(golden / "golden.npy"))
+    assert main(["verify", str(golden / "p.mge"), "-q"]) == 0
+    assert main([*argv, "--expect", str(golden / "other.npy")]) == 0
+    assert "the model does not compute what is expected of 'out'" in capsys.readouterr().err
+    (result,) = loadrun.run(golden / "p.mge")
+    assert result.verdict is Verdict.FAIL
+    assert result.outputs[0].comparison is not None
+    assert result.outputs[0].comparison.worst_index == (2, 3)
+
+
+@pytest.mark.parametrize(
+    ("expect", "said"),
+    [
+        (["z:golden.npy"], "a value is expected of 'z'; the outputs are 'out'"),
+        (["out:none.npy"], "none.npy"),
+        (["out:golden.npy", "--no-assert"], "--no-assert packs none"),
+        (["out:golden.npy", "-d", "#ones"], "there is no expected value for it"),
+    ],
+)
+def test_given_values_that_do_not_fit(
+    expect: list[str],
+    said: str,
+    golden: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    mlp = str(Path(MLP).resolve())
+    monkeypatch.chdir(golden)
+    assert main(["pack", mlp, "--replace", "-d", "x.npy", "-o", "p.mge", "--expect", *expect]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_unpacked_values_are_packed_again(tmp_path: Path) -> None:
+    assert main(["unpack", MANY, "-o", str(tmp_path / "u")]) == 0
+    argv = ["-d", f"@{tmp_path / 'u/inputs.txt'}", "--expect", str(tmp_path / "u/testcases.json")]
+    assert main(["pack", str(tmp_path / "u/model.mge"), *argv, "-o", str(tmp_path / "p.mge"), "-q"]) == 0
+    old, new = loadrun.load(MANY), loadrun.load(tmp_path / "p.mge")
+    assert len(old.testcases) == len(new.testcases)
+    for one, other in zip(old.testcases, new.testcases, strict=True):
+        for name, value in one.expects.items():
+            np.testing.assert_array_equal(other.expects[name], value)
+    assert main([str(tmp_path / "p.mge"), "-q"]) == 0
+
+
+def test_any_function_is_judged() -> None:
+    runner = loadrun.Runner(MLP)
+
+    def right(data: np.ndarray) -> Any:
+        return runner.run({"data": data})["out"].astype("f8")
+
+    def mapped(x: np.ndarray) -> Any:
+        return {"out": right(x)}
+
+    def wrong(data: np.ndarray) -> Any:
+        return [right(data) + 0.01]
+
+    assert [r.verdict for r in loadrun.check(right, MLP)] == [Verdict.PASS] * 3
+    assert [r.verdict for r in loadrun.check(mapped, MLP)] == [Verdict.PASS] * 3
+    found = loadrun.check(wrong, MLP)
+    assert [r.verdict for r in found] == [Verdict.FAIL] * 3
+    assert found[0].outputs[0].error == pytest.approx(0.01, rel=1e-3)
+    assert [o.loosened for r in loadrun.check(wrong, MLP, maxerr=0.1) for o in r.outputs] == [
+        pytest.approx(1e-5)
+    ] * 3
+
+
+def test_functions_that_do_not_fit() -> None:
+    (first, *_) = loadrun.check(lambda data: 1 / 0, MLP)
+    assert (first.verdict, first.message) == (
+        Verdict.ERROR,
+        "the function failed: ZeroDivisionError: division by zero",
+    )
+    (first, *_) = loadrun.check(lambda data: (data, data), MLP)
+    assert first.message is not None
+    assert "returned 2 values, the outputs are out" in first.message
+    (first, *_) = loadrun.check(lambda data: {}, MLP)
+    assert (first.verdict, first.outputs[0].notes) == (
+        Verdict.FAIL,
+        ("the function returned no such output",),
+    )
+    with pytest.raises(InputError, match="no testcases"):
+        loadrun.check(lambda data: data, loadrun.Bundle(loadrun.load(MLP).graph))
+
+
+def test_torch_module_is_judged() -> None:
+    torch = pytest.importorskip("torch", reason="needs PyTorch")
+    runner = loadrun.Runner(MLP)
+
+    class Net(torch.nn.Module):  # type: ignore[misc,name-defined]
+        def forward(self, data: Any) -> Any:
+            return torch.from_numpy(runner.run({"data": data.numpy()})["out"])
+
+    assert [r.verdict for r in loadrun.check(Net(), MLP)] == [Verdict.PASS] * 3
+
+
+def test_session_is_judged() -> None:
+    class Named:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+    class Session:
+        def get_inputs(self) -> list[Named]:
+            return [Named("data")]
+
+        def get_outputs(self) -> list[Named]:
+            return [Named("out")]
+
+        def run(self, names: None, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
+            return [loadrun.Runner(MLP).run(feeds)["out"]]
+
+    assert [r.verdict for r in loadrun.check(Session(), MLP)] == [Verdict.PASS] * 3  # type: ignore[arg-type]
+
+
+def test_saved_results_are_judged_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    saved = tmp_path / "r.zip"
+    assert main([MLP, MANY, "--save-results", str(saved), "-q"]) == 0
+    assert main(["judge", str(saved), "-q"]) == 0
+    assert main(["judge", str(saved), "--maxerr", "1e-12", "-q"]) == 1
+    assert main(["judge", str(saved), "--check", "best: exact", "--check", "chosen: exact", "-q"]) == 2
+    capsys.readouterr()
+    assert main(["judge", str(saved), "--maxerr", "0.5"]) == 0
+    assert "LOOSENED: the tolerance was 1e-05" in capsys.readouterr().out
+    files = read_saved(saved)
+    assert [(f.path, len(f)) for f in files] == [(MLP, 3), (MANY, 2)]
+    again = [o for r in judge_saved(files[0]) for o in r.outputs]
+    ran = [o for r in loadrun.run(MLP) for o in r.outputs]
+    assert [(o.verdict, o.error, o.maxerr) for o in again] == [(o.verdict, o.error, o.maxerr) for o in ran]
+
+
+def test_what_is_no_archive_of_results(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"PK no")
+    with pytest.raises((FormatError, InputError)):
+        read_saved(tmp_path / "a")
+    with zipfile.ZipFile(tmp_path / "b", "w") as z:
+        z.writestr("format", "loadrun results 1")
+        z.writestr("0/file.json", '"m"')
+        z.writestr("0/0.json", '{"outputs": [{}]}')
+    with pytest.raises(FormatError, match="holds no results"):
+        read_saved(tmp_path / "b")
+
+
+def report(path: Path, outputs: dict[str, tuple[str, float | None]], seconds: float = 0.01) -> str:
+    outs = [{"name": n, "verdict": v, "max_error": e} for n, (v, e) in outputs.items()]
+    case = {"testcase": 0, "verdict": "pass", "seconds": seconds, "outputs": outs}
+    path.write_text(json.dumps({"files": [{"file": "m.mge", "verdict": "pass", "testcases": [case]}]}))
+    return str(path)
+
+
+def test_two_reports(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = {
+        "a": ("pass", 1e-6),
+        "b": ("fail", 1.0),
+        "c": ("pass", 1e-6),
+        "d": ("pass", 0.0),
+        "e": ("pass", 0.0),
+    }
+    now = {
+        "a": ("fail", 1.0),
+        "b": ("pass", 0.0),
+        "c": ("pass", 5e-6),
+        "d": ("pass", 0.0),
+        "f": ("pass", 0.0),
+    }
+    old = report(tmp_path / "old.json", before)
+    new = report(tmp_path / "new.json", now, seconds=0.1)
+    assert main(["compare", old, new]) == 1
+    rows = [line.split("  ")[0] for line in capsys.readouterr().out.splitlines()[2:8]]
+    assert rows == ["newly failing", "missing", "mended", "new", "greater error", "slower"]
+    assert main(["compare", old, old]) == 0
+    assert main(["compare", new, report(tmp_path / "x.json", {})]) == 1
+    empty = report(tmp_path / "y.json", {})
+    assert main(["compare", empty, empty]) == 3
+    (tmp_path / "z.json").write_text("[")
+    assert main(["compare", old, str(tmp_path / "z.json")]) == 2
+
+
+def test_reports_of_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("a", "b"):
+        assert main([MLP, "-q", "--json", str(tmp_path / f"{name}.json")]) == 0
+    assert main(["compare", str(tmp_path / "a.json"), str(tmp_path / "b.json"), "--slower", "1000"]) == 0
+    assert "3 outputs in both reports, 0 changes" in capsys.readouterr().out

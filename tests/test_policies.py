@@ -1,0 +1,230 @@
+"""Policies: what outputs must fulfil besides MegEngine's check, when a file is packed and when it is judged."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import loadrun
+from loadrun import Bundle, Testcase, Verdict
+from loadrun.cli import main
+from loadrun.compare import compare
+from loadrun.dtypes import DType
+from loadrun.errors import UsageError
+from loadrun.graph import Graph, Tensor
+from loadrun.judging import Question, judge
+from loadrun.pack.capture import capture, embed
+from loadrun.params import Elemwise, ElemwiseMode, Host2DeviceCopy
+from loadrun.policy import parse, parse_all
+from loadrun.vacuity import Watch
+
+F32, I32 = DType("Float32"), DType("Int32")
+
+
+def model(path: Path, dtype: DType = F32) -> Path:
+    """``y = x + x``."""
+    g = Graph()
+    tensor = Tensor(dtype, (1, 3), "x")
+    (x,) = g.add("Host2DeviceCopy", Host2DeviceCopy(), tensors=[tensor], names=["x"])
+    g.outputs = g.add("Elemwise", Elemwise(mode=ElemwiseMode.ADD), inputs=[x, x], names=["y"])
+    loadrun.save(g, path)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("terms", "expect", "got", "broken"),
+    [
+        ("exact", [1, 2], [1, 2], []),
+        ("exact", [1, 2], [1, 2.5], ["exact does not hold: 1 of 2 values differ"]),
+        ("exact, nan=equal", [1, np.nan], [1, np.nan], []),
+        ("rtol=1e-3", [1000, 1], [1001, 1], []),
+        ("rtol=1e-3", [1000, 1], [1001.5, 1], ["rtol=0.001 does not hold for 1 of 2 values"]),
+        ("rtol=1e-3, atol=1e-2", [1000, 0], [1001, 0.01], []),
+        ("atol=1e-2", [1000, 0], [1000.5, 0], ["atol=0.01 does not hold for 1 of 2 values"]),
+        ("rtol=0.1, nan=equal", [np.nan, 1], [np.nan, 1.05], []),
+        ("rtol=0.1", [np.nan, 1], [np.nan, 1], ["rtol=0.1 does not hold for 1 of 2 values"]),
+        # cos of (1, 0) and (1, 1) is 1/sqrt(2)
+        ("cosine>=0.8", [1, 0], [1, 1], ["cosine>=0.8 does not hold: cosine is 0.707107"]),
+        ("cosine>=0.7", [1, 0], [1, 1], []),
+        ("top1=1", [1, 0], [0.9, 0.3], []),
+        ("top1=1", [1, 0], [0.3, 0.9], ["top1>=1 does not hold: top1 is 0"]),
+        # 10 log10(100 / 1) = 20 dB
+        ("snr>=19.9", [10, 0], [9, 0], []),
+        ("snr>=20.1", [10, 0], [9, 0], ["snr>=20.1 does not hold: snr is 20"]),
+        ("max_abs<=0.4", [10, 0], [9.5, 0], ["max_abs<=0.4 does not hold: max_abs is 0.5"]),
+        ("ulp<=1", [1, 2], [np.nextafter(np.float32(1), np.float32(2)), 2], []),
+        (
+            "off_by<=1",
+            [1, 2],
+            [1, 2],
+            ["off_by<=1 does not hold: values of this dtype and shape have no off_by"],
+        ),
+    ],
+)
+def test_terms(terms: str, expect: list[float], got: list[float], broken: list[str]) -> None:
+    e, g = np.array(expect, "f4"), np.array(got, "f4")
+    assert parse(terms).violations(compare(e, g), e, g) == broken
+
+
+@pytest.mark.parametrize(
+    "text", ["", "equal", "rtol>=1", "cosine<=1", "rtol=x", "rtol=nan", "rtol=-1", "nan=1", "top1", "exact=1"]
+)
+def test_terms_that_mean_nothing(text: str) -> None:
+    with pytest.raises(UsageError):
+        parse(text)
+
+
+def test_names_of_policies() -> None:
+    found = parse_all(["b:0: exact", "rtol=1"])
+    assert (found["b:0"].exact, found[""].rtol) == (True, 1.0)
+    with pytest.raises(UsageError, match="two policies for the output 'a'"):
+        parse_all(["a: exact", "a: rtol=1"])
+
+
+def test_covering_tolerance_lets_through_what_the_policy_does() -> None:
+    """The worst values that rtol and atol allow, at several sizes, are within it by MegEngine's measure."""
+    policy = parse("rtol=1e-2, atol=1e-3")
+    assert policy.covering is not None
+    for size in (0.0, 0.5, 1.0, 3.0, 1e4):
+        for sign in (1, -1):
+            e = np.array([size])
+            g = e + sign * (1e-3 + 1e-2 * size)
+            error = abs(e - g) / np.maximum(1, np.minimum(abs(e), abs(g)))
+            assert float(error[0]) <= policy.covering
+
+
+def test_policy_is_only_stricter() -> None:
+    e, g = np.array([1.0, 2], "f4"), np.array([1.0, 2.1], "f4")
+    strict = Question("y", F32, 0.2, policy=parse("exact"))
+    assert judge(strict, e, g).verdict is Verdict.FAIL
+    loose = Question("y", F32, 1e-4, policy=parse("maxerr=1"))
+    assert judge(loose, e, g).verdict is Verdict.FAIL
+    asked = judge(Question("y", F32, 1e-4, policy=parse("maxerr=1"), loosen=True), e, g)
+    assert (asked.verdict, asked.loosened) == (Verdict.PASS, 1e-4)
+
+
+def test_packed_policies_are_kept_and_judged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source, out = model(tmp_path / "m.mge"), tmp_path / "p.mge"
+    assert (
+        main(["pack", str(source), "-d", "[[1,2,3]]", "--check", "y: rtol=1e-3, top1=1", "-o", str(out)]) == 0
+    )
+    bundle = loadrun.load(out)
+    # MegEngine sees a tolerance that covers the policy: 1e-3 / (1 - 1e-3).
+    assert bundle.checks[0].maxerr == pytest.approx(1e-3 / 0.999, rel=1e-4)
+    bundle.testcases = [
+        Testcase({"x": np.array([[1, 2, 3]], "f4"), "y:expect": np.array([[2, 4, v]], "f4")})
+        for v in (6, 6.0059, 6.0065)
+    ]
+    found = [r.outputs[0] for r in loadrun.run(bundle)]
+    assert [o.verdict for o in found] == [Verdict.PASS, Verdict.PASS, Verdict.FAIL]
+    again = tmp_path / "q.mge"
+    assert main(["pack", str(out), "-d", "[[3,2,1]]", "-o", str(again), "-q"]) == 0
+    assert loadrun.Runner(again).policies["y"].text == "rtol=1e-3, top1=1"
+    assert main(["pack", str(source), "-d", "#ones", "--check", "z: exact", "-o", str(out)]) == 2
+    assert "a policy is for the output 'z'; the outputs are 'y'" in capsys.readouterr().err
+
+
+def test_default_and_exceptions(tmp_path: Path) -> None:
+    g = Graph()
+    (x,) = g.add("Host2DeviceCopy", Host2DeviceCopy(), tensors=[Tensor(F32, (1, 3), "x")], names=["x"])
+    a = g.add("Elemwise", Elemwise(mode=ElemwiseMode.ADD), inputs=[x, x], names=["a"])
+    b = g.add("Elemwise", Elemwise(mode=ElemwiseMode.MUL), inputs=[x, x], names=["b"])
+    g.outputs = [*a, *b]
+    loadrun.save(g, tmp_path / "m.mge")
+    argv = ["pack", str(tmp_path / "m.mge"), "-d", "#rand(1,2)", "-o", str(tmp_path / "p.mge"), "-q"]
+    assert main([*argv, "--maxerr", "1e-6", "--maxerr", "b=1e-3"]) == 0
+    assert {c.name: c.maxerr for c in loadrun.load(tmp_path / "p.mge").checks} == {
+        "a": float(np.float32(1e-6)),
+        "b": float(np.float32(1e-3)),
+    }
+
+
+def test_integers_are_packed_exactly(tmp_path: Path) -> None:
+    bundle = loadrun.load(model(tmp_path / "m.mge", I32))
+    case = capture(bundle, {"x": np.array([[25000, 1, 2]], "i4")})
+    for maxerr, limit in ((1e-4, 0.0), ({"y": 1e-3}, 1e-3)):
+        assert embed(bundle, [case], maxerr).checks[0].maxerr == limit
+    made = embed(bundle, [case])
+    made.testcases = [Testcase({**case.arrays, "y:expect": np.array([[50004, 2, 4]], "i4")}, case.dtypes)]
+    (result,) = loadrun.run(made)
+    assert result.verdict is Verdict.FAIL
+    assert result["y"].dtype == np.int32
+
+
+def test_loosening_asks_for_the_word(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    packed = tmp_path / "p.mge"
+    assert main(["pack", str(model(tmp_path / "m.mge")), "-d", "[[1,2,3]]", "-o", str(packed), "-q"]) == 0
+    argv = ["pack", str(packed), "-d", "[[3,2,1]]", "--maxerr", "0.1", "-o", str(packed), "-q"]
+    assert main(argv) == 2
+    assert "has a tolerance of 0.0001, and 0.1 would let more through; --loosen" in capsys.readouterr().err
+    assert main([*argv, "--loosen"]) == 0
+    assert "LOOSENED: the tolerance of 'y' was 0.0001 and is 0.1" in capsys.readouterr().err
+    assert main([str(packed)]) == 0
+    shown = capsys.readouterr().out
+    assert "pass LOOSENED" in shown
+    assert "LOOSENED: the tolerance was 0.0001" in shown
+    assert main(["pack", str(packed), "-d", "[[3,2,1]]", "--maxerr", "0.01", "-o", str(packed), "-q"]) == 0
+
+
+def test_nan_that_agrees(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    argv = [
+        "pack",
+        str(model(tmp_path / "m.mge")),
+        "-d",
+        str(tmp_path / "x.npy"),
+        "-o",
+        str(tmp_path / "p.mge"),
+    ]
+    np.save(tmp_path / "x.npy", np.array([[1, np.nan, 3]], "f4"))
+    assert main([*argv, "--check", "y: nan=equal"]) == 2
+    assert "--loosen" in capsys.readouterr().err
+    assert main([*argv, "--check", "y: nan=equal", "--loosen"]) == 0
+    assert main([str(tmp_path / "p.mge")]) == 0
+    assert "pass LOOSENED" in capsys.readouterr().out
+    bundle = loadrun.load(tmp_path / "p.mge")
+    case = bundle.testcases[0]
+    bundle.testcases = [Testcase({**case.arrays, "y:expect": np.array([[2, 4, 6]], "f4")}, case.dtypes)]
+    assert loadrun.run(bundle)[0].verdict is Verdict.FAIL
+
+
+def test_policy_at_a_run(tmp_path: Path) -> None:
+    packed = tmp_path / "p.mge"
+    assert main(["pack", str(model(tmp_path / "m.mge")), "-d", "[[1,2,3]]", "-o", str(packed), "-q"]) == 0
+    bundle = loadrun.load(packed)
+    near = {**bundle.testcases[0].arrays, "y:expect": np.array([[2, 4, 6.00001]], "f4")}
+    loadrun.save(bundle, packed, testcases=[Testcase(near, bundle.testcases[0].dtypes)])
+    assert main([str(packed), "-q"]) == 0
+    assert main([str(packed), "-q", "--check", "y: exact"]) == 1
+    assert main([str(packed), "-q", "--check", "z: exact"]) == 2
+
+
+def test_impostors() -> None:
+    """Zeros, the mean and the other testcase are all within 0.1 of these values, and none of them of the others."""
+    watch = Watch({"small": 0.1, "large": 0.1, "ids": 0.0})
+    for values in ([0.01, 0.02, 0.05], [0.03, -0.04, 0.0]):
+        watch.add("small", np.array(values, "f4"))
+        watch.add("large", np.array(values, "f4") * 100)
+        watch.add("ids", np.array([7, 7, 7], "i4"))
+    assert watch.warnings() == [
+        "the check of 'ids' could not fail on these testcases: another testcase's output would pass as well "
+        "(tolerance 0)",
+        "the check of 'small' could not fail on these testcases: zeros, the mean everywhere and another testcase's "
+        "output would pass as well (tolerance 0.1)",
+    ]
+
+
+def test_softmax_over_many_classes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Probabilities of 1/20000 are below the tolerance, so a net of negated weights would pass."""
+    rng = np.random.default_rng(0)
+    rows = 1 + rng.random((2, 20_000), dtype="f4")
+    probabilities = rows / rows.sum(1, keepdims=True)
+    g = Graph()
+    (x,) = g.add("Host2DeviceCopy", Host2DeviceCopy(), tensors=[Tensor(F32, (1, 20_000), "x")], names=["x"])
+    g.outputs = g.add("Elemwise", Elemwise(mode=ElemwiseMode.ABS), inputs=[x], names=["prob"])
+    bundle = Bundle(g)
+    made = embed(bundle, [capture(bundle, {"x": row[None]}) for row in probabilities], warn=print)
+    loadrun.save(made, tmp_path / "p.mge")
+    assert main([str(tmp_path / "p.mge")]) == 0
+    assert "the check of 'prob' could not fail on these testcases: zeros, the mean" in capsys.readouterr().out
