@@ -228,3 +228,53 @@ def test_softmax_over_many_classes(tmp_path: Path, capsys: pytest.CaptureFixture
     loadrun.save(made, tmp_path / "p.mge")
     assert main([str(tmp_path / "p.mge")]) == 0
     assert "the check of 'prob' could not fail on these testcases: zeros, the mean" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (
+            np.array([[1e300, 1, 2]]),
+            "input 'x': 1 numbers are beyond the range of Float32 and become infinity",
+        ),
+        (np.array([[16777217, 1, 2]]), "input 'x': 1 whole numbers have more digits than Float32 holds"),
+        (np.array([[np.nan, 1, 2]], "f4"), "input 'x' holds NaN or infinity"),
+    ],
+)
+def test_data_that_deserves_a_word(
+    value: np.ndarray, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    np.save(tmp_path / "x.npy", value)
+    argv = [
+        "pack",
+        str(model(tmp_path / "m.mge")),
+        "-d",
+        str(tmp_path / "x.npy"),
+        "-o",
+        str(tmp_path / "p.mge"),
+    ]
+    assert main(argv) == 0
+    assert said in capsys.readouterr().err
+
+
+def test_output_of_one_value(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    g = Graph()
+    (x,) = g.add("Host2DeviceCopy", Host2DeviceCopy(), tensors=[Tensor(F32, (2,), "x")], names=["x"])
+    g.outputs = g.add("Elemwise", Elemwise(mode=ElemwiseMode.SUB), inputs=[x, x], names=["y"])
+    loadrun.save(g, tmp_path / "m.mge")
+    for data, said in (("[3,4]", True), ("[3,3]", False)):
+        assert main(["pack", str(tmp_path / "m.mge"), "-d", data, "-o", str(tmp_path / "p.mge")]) == 0
+        assert ("output 'y' is 0 everywhere" in capsys.readouterr().err) is said
+
+
+def test_hidden_nan_of_a_weight(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """RELU of NaN is 0 in MegEngine."""
+    g = Graph()
+    (x,) = g.add("Host2DeviceCopy", Host2DeviceCopy(), tensors=[Tensor(F32, (2,), "x")], names=["x"])
+    data = np.array([np.nan, 2], "f4")
+    (w,) = g.add("SharedDeviceTensor", tensors=[Tensor(F32, (2,), "w", data.view(np.uint8))], names=["w"])
+    (t,) = g.add("Elemwise", Elemwise(mode=ElemwiseMode.MUL), inputs=[x, w])
+    g.outputs = g.add("Elemwise", Elemwise(mode=ElemwiseMode.RELU), inputs=[t], names=["y"])
+    loadrun.save(g, tmp_path / "m.mge")
+    assert main(["pack", str(tmp_path / "m.mge"), "-d", "[3,4]", "-o", str(tmp_path / "p.mge")]) == 0
+    assert "weight 'w' holds NaN or infinity; a later operator hides that" in capsys.readouterr().err

@@ -284,7 +284,22 @@ class _Loader:
         _check_rank(array, tensor)
         if tensor.shape is not None and array.shape[1:] != tensor.shape[1:]:
             self.warn(f"input {_name(name)} has shape {_shape(tensor)}, its data {list(array.shape)}")
-        return cast(array, tensor.dtype)
+        found = cast(array, tensor.dtype)
+        if said := _lost(array, found, tensor.dtype):
+            self.warn(f"input {_name(name)}: {said}")
+        return found
+
+
+def _lost(array: Array, found: Array, dtype: DType) -> str:
+    """What a cast to a float type loses beyond the last digits of fractions; empty for nothing."""
+    if found.dtype.kind != "f" or array.dtype.kind not in "iuf":
+        return ""
+    if array.dtype.kind == "f":
+        far = int(np.count_nonzero(np.isinf(found) & np.isfinite(array)))
+        return f"{far} numbers are beyond the range of {dtype} and become infinity" if far else ""
+    with np.errstate(all="ignore"):
+        other = int(np.count_nonzero(found.astype(np.float64) != array.astype(np.float64)))
+    return f"{other} whole numbers have more digits than {dtype} holds and are rounded" if other else ""
 
 
 def cast(array: Array, dtype: DType) -> Array:

@@ -230,6 +230,51 @@ def warn_nonfinite(case: Testcase, warn: Warn | None = None, where: str = "") ->
             warn(f"{where}output {name!r} holds {what}, so its check fails")
 
 
+def warn_hidden(case: Testcase, weights: Sequence[str], warn: Warn, where: str = "") -> None:
+    """Warn of data that says less than it seems to: NaN that does not reach an output, outputs of one value.
+
+    Args:
+        case: a captured testcase.
+        weights: names of stored tensors that hold NaN or infinity.
+        warn: called with each sentence.
+        where: says which testcase it is.
+    """
+    finite = all(np.isfinite(v).all() for v in case.expects.values() if v.dtype.kind == "f")
+    for name, value in case.inputs.items():
+        if value.dtype.kind == "f" and not np.isfinite(value).all():
+            hidden = "; a later operator hides that" if finite and case.expects else ""
+            warn(f"{where}input {name!r} holds NaN or infinity{hidden}")
+    if finite and case.expects:
+        for name in weights:
+            warn(f"weight {name!r} holds NaN or infinity; a later operator hides that")
+    if not any(_varied(v) for v in case.inputs.values()):
+        return
+    for name, value in case.expects.items():
+        if (
+            value.size > 1
+            and value.dtype.kind in "iubf"
+            and not _varied(value)
+            and value.flat[0] == value.flat[0]
+        ):
+            warn(f"{where}output {name!r} is {value.flat[0]:g} everywhere")
+
+
+def _varied(value: Array) -> bool:
+    """Whether an array holds different numbers."""
+    return bool(value.size) and bool((value != value.flat[0]).any())
+
+
+def nonfinite_weights(model: Graph) -> list[str]:
+    """Names of the stored tensors of a model that hold NaN or infinity."""
+    found = []
+    for opr in model.oprs:
+        for i, tensor in enumerate(opr.tensors):
+            stored = opr.type != "Host2DeviceCopy" and tensor.data is not None and tensor.dtype.is_float
+            if stored and not np.isfinite(tensor.value()).all():
+                found.append(tensor.name or opr.outputs[min(i, len(opr.outputs) - 1)].label)
+    return found
+
+
 def _restrict(case: Testcase, names: Sequence[str]) -> Testcase:
     """The values for these graph inputs, in that order."""
     for name in names:

@@ -21,7 +21,17 @@ from ..rewrite.checks import set_tolerances
 from ..rewrite.copies import bare, subgraph
 from ..testcase import EXPECT, Bundle, Check, Testcase
 from ..vacuity import Watch
-from .capture import MAXERR, Recorder, Warn, checked, provenance, tolerances, warn_nonfinite
+from .capture import (
+    MAXERR,
+    Recorder,
+    Warn,
+    checked,
+    nonfinite_weights,
+    provenance,
+    tolerances,
+    warn_hidden,
+    warn_nonfinite,
+)
 
 __all__ = ["Packer"]
 
@@ -182,6 +192,7 @@ class Packer:
         for name in sorted(unused):
             self.warn(f"nothing is computed from the input {name!r}, so it is left out")
         truths = iter(expected)
+        weights = nonfinite_weights(self.model) if self.recorder is not None else []
         for i, arrays in enumerate(inputs):
             arrays = {n: a for n, a in arrays.items() if n not in unused}
             if self.recorder is None:
@@ -201,6 +212,7 @@ class Packer:
                     )
                 case = self._given(case, truth, place)
             warn_nonfinite(case, self.warn, f"{place}: ")
+            warn_hidden(case, weights, self.warn, f"{place}: ")
             yield self._as_expected(case) if self.extends else case
 
     def _limits(self) -> Mapping[str, float]:
