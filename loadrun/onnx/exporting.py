@@ -90,13 +90,17 @@ class Exported:
         Raises:
             UsageError: it is 2 GiB or more; save it with `external_data`.
         """
+        return b"".join(self._pieces())
+
+    def _pieces(self) -> list[bytes | memoryview]:
+        """The serialized model in pieces, weights as they lie in memory."""
         pieces = encode(self.written.model)
         size = sum(map(len, pieces))
         if size > _LIMIT:
             raise UsageError(
                 f"the model takes {size} bytes, a protobuf message at most {_LIMIT}: use external_data=True"
             )
-        return b"".join(pieces)
+        return pieces
 
     @property
     def report(self) -> str:
@@ -115,15 +119,15 @@ class Exported:
         if not isinstance(f, (str, os.PathLike)):
             if external_data:
                 raise UsageError("external_data=True needs a path: the weights are written beside it")
-            f.write(self.data)
+            f.writelines(self._pieces())
             return
         path = Path(f)
         if external_data:
             _save_external(self.written, path)
             return
-        data = self.data
+        pieces = self._pieces()
         with replacing(path) as file:
-            file.write(data)
+            file.writelines(pieces)
 
 
 def export(

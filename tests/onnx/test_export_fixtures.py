@@ -60,7 +60,8 @@ def test_what_is_refused_is_said_operator_by_operator() -> None:
         export("fixtures/ops/linalg/matinv_1x1.mge")
     first, second = str(e.value).splitlines()
     assert first == "1 operator cannot be written as ONNX:"
-    assert second.strip().startswith("MatrixInverse") and second.endswith("ONNX has no inverse of a matrix")
+    assert second.strip().startswith("MatrixInverse")
+    assert second.endswith("ONNX has no inverse of a matrix")
 
 
 def test_every_operator_is_written_or_has_a_reason() -> None:
@@ -88,7 +89,9 @@ def test_sizes_that_the_testcases_do_not_have() -> None:
     (name,) = made.input_names
     declared = made.written.model.graph.inputs[0].shape
     assert declared is not None
-    shape = tuple(5 if isinstance(n, str) and i == 0 else made.source.inputs[0].shape[i] for i, n in enumerate(declared))
+    shape = tuple(
+        5 if isinstance(n, str) and i == 0 else made.source.inputs[0].shape[i] for i, n in enumerate(declared)
+    )
     x = np.random.default_rng(0).standard_normal(shape).astype("f4")
     session = new_session(made.data)
     got = run_session(session, made.written, {name: x})

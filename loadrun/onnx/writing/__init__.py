@@ -13,7 +13,18 @@ from .writer import TRANSLATIONS, Translation, Writer, reason, translation
 __all__ = ["TRANSLATIONS", "Translation", "Writer", "load_families", "reason", "translation"]
 
 _FAMILIES = (
-    *("io", "elemwise", "elemwise_multi", "shape", "indexing", "reduce", "linalg", "conv", "pooling"),
+    *(
+        "io",
+        "following",
+        "elemwise",
+        "elemwise_multi",
+        "shape",
+        "indexing",
+        "reduce",
+        "linalg",
+        "conv",
+        "pooling",
+    ),
     *("quantization", "norm", "select", "relayout", "rnn", "resize", "warp", "roi", "windows"),
     *("image", "attention", "rng", "control"),
 )

@@ -78,6 +78,7 @@ class Emitter:
         self._constants: dict[object, str] = {}
         self._count = 0
         self._cast: dict[tuple[str, ElemType], str] = {}
+        self._sized: dict[tuple[object, ...], str] = {}
 
     # Names
 
@@ -168,7 +169,12 @@ class Emitter:
             parts.append(d)
         if run:
             parts.append(self.ints(*run))
-        return parts[0] if len(parts) == 1 else self.op("Concat", *parts, axis=0)
+        if len(parts) == 1:
+            return parts[0]
+        key = ("Concat", *parts)
+        if key not in self._sized:
+            self._sized[key] = self.op("Concat", *parts, axis=0)
+        return self._sized[key]
 
     def dim_of(self, x: str, axis: int) -> str:
         """One size of a value, as an int64 vector of one number."""
@@ -182,7 +188,10 @@ class Emitter:
             return b if a == 1 else a
         if kind in ("Add", "Sub") and b == 0:
             return a
-        return self.op(kind, *(self.ints(d) if isinstance(d, int) else d for d in (a, b)))
+        key = (kind, a, b)
+        if key not in self._sized:
+            self._sized[key] = self.op(kind, *(self.ints(d) if isinstance(d, int) else d for d in (a, b)))
+        return self._sized[key]
 
     def product(self, dims: Sequence[Dim]) -> Dim:
         """The product of sizes."""

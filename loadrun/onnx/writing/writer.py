@@ -91,6 +91,21 @@ def reason(name: str) -> str:
     return "no composition of ONNX's operators is known for it"
 
 
+def followed_sizes(w: Writer, opr: Opr) -> list[Dim] | None:
+    """The numbers in a vector of sizes, each by itself, where they are known so; None for other values.
+
+    Runtimes and importers follow such arithmetic best when it does not go through vectors.
+    """
+    rule = SIZE_RULES.get(opr.type)
+    if rule is None or len(opr.outputs) != 1 or w.dtype(opr.outputs[0]).name != "Int32":
+        return None
+    return rule(w, opr)
+
+
+SIZE_RULES: dict[str, Callable[[Writer, Opr], list[Dim] | None]] = {}
+"""How vectors of sizes come out of operators, by operator type; filled by `loadrun.onnx.writing.following`."""
+
+
 class Writer(Emitter):
     """Emits ONNX for operators of a graph.
 
@@ -111,6 +126,7 @@ class Writer(Emitter):
         self.notes: dict[str, str] = {}
         self.params: set[str] = set()
         self.wide: dict[str, str] = {}
+        self.vectors: dict[int, list[Dim]] = {}
         self.readers: dict[int, list[Opr]] = {}
         self.merged: dict[int, tuple[Var, ...]] = {}
         self._real: dict[int, str] = {}
@@ -129,6 +145,7 @@ class Writer(Emitter):
             if made is None:
                 raise Refused(reason(opr.type))
             found = made(self, opr)
+            sizes = followed_sizes(self, opr)
         except Refused as e:
             if e.opr is None:
                 e.opr = opr
@@ -136,6 +153,8 @@ class Writer(Emitter):
         names = [found] if isinstance(found, str) else list(found)
         for var, name in zip(opr.outputs, names, strict=False):
             self.names[var.id] = name
+        if sizes is not None:
+            self.vectors[opr.outputs[0].id] = sizes
 
     def translate_for(self, variables: Sequence[Var]) -> None:
         """Write what variables depend on and what is not written yet."""
@@ -153,15 +172,15 @@ class Writer(Emitter):
     @contextmanager
     def subgraph(self) -> Iterator[list[NodeMessage]]:
         """Collect the nodes that are written inside, which may read all that is known outside."""
-        outer = self.nodes, self.names, self._real, self._dims, self._cast
+        outer = self.nodes, self.names, self._real, self._dims, self._cast, self._sized, self.vectors
         body: list[NodeMessage] = []
         self.nodes = body
         self.names, self._real, self._dims = dict(self.names), dict(self._real), dict(self._dims)
-        self._cast = dict(self._cast)
+        self._cast, self._sized, self.vectors = dict(self._cast), dict(self._sized), dict(self.vectors)
         try:
             yield body
         finally:
-            self.nodes, self.names, self._real, self._dims, self._cast = outer
+            self.nodes, self.names, self._real, self._dims, self._cast, self._sized, self.vectors = outer
 
     # What is known
 
@@ -396,8 +415,8 @@ class Writer(Emitter):
         value = self.value(var)
         if value is not None:
             return [int(v) for v in value.reshape(-1)]
-        if var.owner.type == "Concat" and all(self.shape(v) == (1,) for v in var.owner.inputs):
-            return [d for v in var.owner.inputs for d in self.split_dims(v)]
+        if var.id in self.vectors:
+            return list(self.vectors[var.id])
         name, n = self.int64(var), self.fixed(var)[0]
         varying = [k.values.get(var.id) for k in self.known]
         out: list[Dim] = []

@@ -1,0 +1,120 @@
+"""Vectors of sizes, number by number: what a graph of MegEngine's operators computes of shapes.
+
+`SIZE_RULES` holds a function for every operator that shape arithmetic is made of; it gives the numbers of the result
+one by one, or None where it is no such arithmetic.
+"""
+
+from __future__ import annotations
+
+from ... import params as P
+from ...graph import Opr, Var
+from ...ops.shape import NO_AXIS, axis_of
+from .emitter import Dim
+from .shape import common_shape
+from .writer import SIZE_RULES, Writer
+
+__all__: list[str] = []
+
+
+def _known(w: Writer, var: Var) -> list[Dim] | None:
+    """The numbers of a vector that is constant or followed."""
+    value = w.value(var)
+    if value is not None and value.ndim == 1 and value.dtype.kind in "iu":
+        return [int(v) for v in value]
+    return w.vectors.get(var.id)
+
+
+def _never_negative(w: Writer, var: Var) -> bool:
+    """Whether a value is at least 0 at all sizes that were tried."""
+    values = [k.values.get(var.id) for k in w.known]
+    return all(v is not None and (v >= 0).all() for v in values)
+
+
+def _get_var_shape(w: Writer, opr: Opr) -> list[Dim] | None:
+    axis = opr.get(P.OptionalAxisV1).axis
+    dims = common_shape(w, list(opr.inputs))
+    return dims if axis == NO_AXIS else [dims[axis_of(axis, len(dims))]]
+
+
+def _concat(w: Writer, opr: Opr) -> list[Dim] | None:
+    found: list[Dim] = []
+    for var in opr.inputs:
+        part = _known(w, var)
+        if part is None:
+            return None
+        found += part
+    return found
+
+
+def _subtensor(w: Writer, opr: Opr) -> list[Dim] | None:
+    whole = _known(w, opr.inputs[0])
+    items = opr.get(P.IndexDescMaskDump).items
+    if whole is None or len(items) != 1:
+        return None
+    numbers = [w.value(v) for v in opr.inputs[1:]]
+    given = [int(v.reshape(-1)[0]) for v in numbers if v is not None]
+    if len(given) != len(numbers):
+        return None
+    item, rest = items[0], iter(given)
+    begin, end, step, index = (
+        next(rest) if on else None for on in (item.begin, item.end, item.step, item.idx)
+    )
+    return [whole[index]] if index is not None else whole[slice(begin, end, step)]
+
+
+def _product(w: Writer, opr: Opr) -> list[Dim] | None:
+    whole = _known(w, opr.inputs[0])
+    if whole is None or w.shape(opr.outputs[0]) != (1,):
+        return None
+    mode = opr.get(P.Reduce).mode
+    if mode == P.ReduceMode.PRODUCT:
+        return [w.product(whole)]
+    if mode != P.ReduceMode.SUM:
+        return None
+    total: Dim = 0
+    for n in whole:
+        total = w.arith("Add", n, total) if total == 0 else w.arith("Add", total, n)
+    return [total]
+
+
+_ARITHMETIC = {
+    P.ElemwiseMode.ADD: "Add",
+    P.ElemwiseMode.SUB: "Sub",
+    P.ElemwiseMode.MUL: "Mul",
+    P.ElemwiseMode.FLOOR_DIV: "Div",
+}
+
+
+def _elemwise(w: Writer, opr: Opr) -> list[Dim] | None:
+    kind = _ARITHMETIC.get(opr.get(P.Elemwise).mode)
+    if kind is None or len(opr.inputs) != 2:
+        return None
+    parts = [_known(w, v) for v in opr.inputs]
+    if parts[0] is None or parts[1] is None or {len(p) for p in parts if p is not None} != {1}:
+        return None
+    if kind == "Div" and not all(_never_negative(w, v) for v in opr.inputs):
+        return None
+    return [w.arith(kind, parts[0][0], parts[1][0])]
+
+
+def _same(w: Writer, opr: Opr) -> list[Dim] | None:
+    """Operators that leave one number, or a vector, as it is."""
+    found = _known(w, opr.inputs[0])
+    if found is None or w.rank(opr.outputs[0]) != 1 or w.shape(opr.outputs[0]) != (len(found),):
+        return None
+    return found
+
+
+SIZE_RULES.update(
+    {
+        "GetVarShapeV1": _get_var_shape,
+        "Concat": _concat,
+        "Subtensor": _subtensor,
+        "ReduceV2": _product,
+        "Elemwise": _elemwise,
+        "ReshapeV1": _same,
+        "AxisAddRemove": _same,
+        "Identity": _same,
+        "Copy": _same,
+    }
+)
