@@ -29,7 +29,9 @@ def write_data_sets(folder: Path, source: Source, written: Written) -> int:
             continue
         ranks = {v.name: None if v.shape is None else len(v.shape) for v in written.model.graph.outputs}
         expects = {
-            n: e for n, e in case.expects.items() if n in written.outputs and ranks[written.outputs[n]] in (None, e.ndim)
+            n: e
+            for n, e in case.expects.items()
+            if n in written.outputs and ranks[written.outputs[n]] in (None, e.ndim)
         }
         missing = [n for n in written.outputs if n not in expects]
         if missing:

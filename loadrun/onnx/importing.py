@@ -177,7 +177,7 @@ class Importer:
         return found
 
     def _finish(self, found: list[tuple[str, Value]]) -> Graph:
-        whole = self.session.found.graph
+        whole = self.session.recording.graph
         ends: list[Var] = []
         checked_ends: set[int] = set()
         with use(self.session):

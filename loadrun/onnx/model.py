@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from ..version import __version__
 from ..dtypes import Array, DType
 from ..engines.reference import ReferenceEngine
 from ..errors import LoadRunError, UnsupportedError, UsageError
@@ -14,6 +13,7 @@ from ..graph import Graph, Opr, Var
 from ..ops.control import find_branches
 from ..ops.infer import describe, infer_dtypes, infer_shapes
 from ..ops.registry import Shape
+from ..version import __version__
 from .encode import GraphMessage, ModelMessage, TensorMessage, ValueMessage
 from .writing import TRANSLATIONS, load_families
 from .writing.emitter import Refused, free_names
