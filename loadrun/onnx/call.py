@@ -73,6 +73,8 @@ class Call:
         opset: the version of its domain that the file imports.
         inputs: values, sequences, or None for those left out.
         wanted: for every output whether somebody reads it.
+        opsets: versions by domain, for its subgraphs.
+        given: attributes of the function around, for its subgraphs.
     """
 
     def __init__(
@@ -92,6 +94,8 @@ class Call:
         self.wanted = wanted
         self.importer = importer
         self.scope = scope
+        self.opsets: Mapping[str, int] = {}
+        self.given: Mapping[str, Attribute] = {}
 
     # Inputs
 

@@ -14,7 +14,7 @@ import numpy as np
 from ..dtypes import Array
 from ..imperative.sizes import Dim
 from .call import Call, front
-from .values import BOOL, INT32, INT64, Value
+from .values import BOOL, INT32, INT64, Value, objects
 
 __all__ = ["compute"]
 
@@ -63,13 +63,10 @@ def _pairs(compute: Callable[[Any, Any], Any]) -> Rule:
 
 
 def _mapped(compute: Callable[..., Any], *arrays: Array) -> Array | None:
-    found = np.empty(arrays[0].shape, object)
     flat = [compute(*row) for row in zip(*(a.flat for a in arrays), strict=True)]
     if any(v is None for v in flat):
         return None
-    for i, v in enumerate(flat):
-        found.flat[i] = v
-    return found
+    return objects(flat).reshape(arrays[0].shape)
 
 
 def _divided(a: Any, b: Any) -> Any:
@@ -220,9 +217,7 @@ def _reduced(combine: Callable[[Any, Any], Any]) -> Rule:
         total = data[0]
         for v in data[1:]:
             total = combine(total, v)
-        found = np.empty((1,) if call.number("keepdims", 1) else (), object)
-        found[...] = total
-        return found
+        return objects([total]).reshape((1,) if call.number("keepdims", 1) else ())
 
     return rule
 

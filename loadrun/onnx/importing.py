@@ -177,7 +177,7 @@ class Importer:
         return found
 
     def _finish(self, found: list[tuple[str, Value]]) -> Graph:
-        whole = self.session.found.graph
+        whole = self.session.recording.graph
         ends: list[Var] = []
         checked_ends: set[int] = set()
         with use(self.session):
@@ -318,8 +318,8 @@ class Importer:
         wanted = [bool(n) for n in node.outputs]
         opset = opsets.get(domain, self._opsets.get(domain, 1))
         call = Call(node.op, opset, inputs, attributes, wanted, self, scope)
-        call.opsets = opsets  # type: ignore[attr-defined]
-        call.given = given  # type: ignore[attr-defined]
+        call.opsets = opsets
+        call.given = given
         short = exact.compute(call) if not domain else None
         if short is not None:
             return [short]
@@ -411,7 +411,7 @@ class Importer:
             inner.names[info.name] = value
         self._enter(f"a subgraph of {call.op}")
         try:
-            self._nodes(graph.nodes, inner, self._needed(graph), call.opsets, call.given)  # type: ignore[attr-defined]
+            self._nodes(graph.nodes, inner, self._needed(graph), call.opsets, call.given)
         finally:
             self._depth -= 1
         return [self._out(inner, o.name) for o in graph.outputs]  # type: ignore[misc]

@@ -7,6 +7,7 @@ or a target shape is known where MegEngine's operators want a parameter.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -35,6 +36,7 @@ __all__ = [
     "Value",
     "graph_type",
     "kind_of",
+    "objects",
 ]
 
 FLOAT, UINT8, INT8, UINT16, INT16, INT32, INT64, BOOL, HALF, DOUBLE = 1, 2, 3, 4, 5, 6, 7, 9, 10, 11
@@ -77,6 +79,15 @@ _LOWEST, _HIGHEST = -(2**31), 2**31 - 1
 
 class Refused(EngineError):
     """A node cannot be expressed; the text says why."""
+
+
+def objects(values: Iterable[Any]) -> Array:
+    """A vector of objects as they are: numpy would make plain numbers of sizes that it is given as a whole."""
+    listed = list(values)
+    found = np.empty(len(listed), object)
+    for i, v in enumerate(listed):
+        found[i] = v
+    return found
 
 
 def graph_type(kind: int) -> DType:
@@ -143,8 +154,7 @@ class Value:
     @classmethod
     def made(cls, kind: int, sizes: Any) -> Value:
         """Sizes, which are a constant where none of them is symbolic."""
-        held = np.empty(np.shape(sizes), object)
-        held[...] = sizes
+        held = sizes if isinstance(sizes, np.ndarray) else objects([sizes]).reshape(())
         if not any(isinstance(v, Dim) for v in held.flat):
             try:
                 return cls(kind, array=held.astype(HELD[kind]))
@@ -227,7 +237,7 @@ class Value:
         tensor = self.stored
         session = active()
         if isinstance(session, TraceRecorder) and tensor._var is not None:
-            known = session.found.known.values.get(tensor._var.id)
+            known = session.recording.known.values.get(tensor._var.id)
             if known is not None:
                 return known.reshape(()) if tensor._scalar else known
         return None

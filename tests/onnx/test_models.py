@@ -135,3 +135,10 @@ def test_arguments_for_dumps_are_refused() -> None:
     dump = MODELS.parent / "nets" / "mlp.mge"
     with pytest.raises(UsageError, match="are for ONNX models"):
         loadrun.load(dump, input_shapes={"data": (1,)})
+
+
+def test_data_of_other_sizes_are_left_out() -> None:
+    bundle = loadrun.load(model("dynamic"), input_shapes={"x": (2, 3, 4)})
+    assert len(bundle.testcases) == 0
+    assert not bundle.checks
+    assert len(loadrun.load(model("dynamic"), input_shapes={"x": (1, 3, 4)}).testcases) == 2

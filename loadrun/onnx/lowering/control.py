@@ -78,7 +78,7 @@ def _both(c: Call) -> tuple[Any, ...]:
         )
         if isinstance(merged._session, TraceRecorder) and merged._var is not None:
             # Data decide which of two shapes it has; while the graph is made the first stands for both.
-            merged._session.found.known.shapes[merged._var.id] = one.stored._sizes()
+            merged._session.recording.known.shapes[merged._var.id] = one.stored._sizes()
         results.append(Value(one.kind, merged))
     return tuple(results)
 

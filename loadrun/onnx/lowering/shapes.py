@@ -15,7 +15,7 @@ from ...lowering.selection import _below
 from ..call import Call, front, lower
 from ..messages import TensorProto
 from ..tensors import HELD, dense
-from ..values import FLOAT, INT64, Refused, Value
+from ..values import FLOAT, INT64, Refused, Value, objects
 from .parts import M, cast, const_like, transposed
 
 __all__ = ["cut", "joined", "product", "sliced"]
@@ -56,21 +56,12 @@ def _shape(c: Call) -> Value:
     n = len(shape)
     start, end = c.number("start"), c.number("end", n)
     start, end = (min(max(v + n if v < 0 else v, 0), n) for v in (start, end))
-    return Value.made(INT64, _objects(shape[start:end]))
-
-
-def _objects(sizes: Sequence[Any]) -> Any:
-    found = np.empty(len(sizes), object)
-    for i, n in enumerate(sizes):
-        found[i] = n
-    return found
+    return Value.made(INT64, objects(shape[start:end]))
 
 
 @lower("Size", foldable=False)
 def _size(c: Call) -> Value:
-    held = np.empty((), object)
-    held[()] = product(c.value(0).shape)
-    return Value.made(INT64, held)
+    return Value.made(INT64, product(c.value(0).shape))
 
 
 @lower("Reshape")
