@@ -184,10 +184,10 @@ def write(rows: list[Row]) -> None:
         "",
         "## Samples",
         "",
-        f"Of {sum(total.values())} samples of torch's operator database {counted} agree ({total['random']} of them in "
-        f"shape and dtype alone, because they draw random numbers), {total['refused']} are refused with torch's name of "
-        f"the operator, {total['not exported'] + total['torch fails']} are calls that torch itself cannot export or run, "
-        f"{total['wrong']} differ.",
+        f"Of {sum(total.values())} samples of {len(rows)} entries of torch's operator database {counted} agree "
+        f"({total['random']} of them in shape and dtype alone, because they draw random numbers), {total['refused']} "
+        f"are refused with torch's name of the operator, {total['not exported'] + total['torch fails']} are calls that "
+        f"torch itself cannot export or run, {total['wrong'] + total['traceback']} differ.",
         "",
         "Refused:",
         "",

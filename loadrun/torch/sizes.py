@@ -10,16 +10,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from .. import params as P
-from ..imperative import Tensor
-from ..imperative.apply import active
-from ..imperative.sizes import Dim
+from ..imperative import Dim, Followed, Tensor, active, largest, least
 from .registry import Refused
 from .values import arr, ten
 
 __all__ = ["as_size", "computed", "is_size_operator"]
-
-_M = P.ElemwiseMode
 
 
 def as_size(value: Any) -> Any:
@@ -29,17 +24,20 @@ def as_size(value: Any) -> Any:
     session = active()
     found = ten(value, "int32")
     number = int(found._stored().reshape(-1)[0])
-    return number if session is None else Dim._make(number, (_M.ADD, found, 0), session)
+    return number if session is None else Dim(number, (_itself, found), session)
 
 
-def _extreme(mode: P.ElemwiseMode, choose: Callable[[int, int], int]) -> Callable[[Any, Any], Any]:
+def _itself(x: Tensor) -> Tensor:
+    return x
+
+
+def _extreme(choose: Callable[..., Any]) -> Callable[[Any, Any], Any]:
     def apply(a: Any, b: Any) -> Any:
         if isinstance(a, Tensor) or isinstance(b, Tensor):
-            return (np.maximum if mode == _M.MAX else np.minimum)(*_floats(a, b))
-        for x in (a, b):
-            if isinstance(x, Dim):
-                return Dim._make(choose(int(a), int(b)), (mode, a, b), x._session)
-        return choose(a, b)
+            return (np.maximum if choose is max else np.minimum)(*_floats(a, b))
+        if not _followed(a, b):
+            return choose(a, b)
+        return largest(a, b) if choose is max else least(a, b)
 
     return apply
 
@@ -49,7 +47,7 @@ def _floats(*values: Any) -> list[Any]:
 
 
 def _followed(*values: Any) -> bool:
-    return any(isinstance(v, (Dim, Tensor)) for v in values)
+    return any(isinstance(v, (Followed, Tensor)) for v in values)
 
 
 def _real(function: Callable[..., Any], plain: Callable[..., Any]) -> Callable[..., Any]:
@@ -155,8 +153,8 @@ _OPERATORS: dict[Any, Callable[..., Any]] = {
     math.ceil: _whole(np.ceil, math.ceil),
     math.trunc: _whole(np.trunc, math.trunc),
     round: _whole(np.rint, round),
-    torch.sym_max: _extreme(_M.MAX, max),
-    torch.sym_min: _extreme(_M.MIN, min),
+    torch.sym_max: _extreme(max),
+    torch.sym_min: _extreme(min),
     torch.sym_float: lambda x: arr(x, "float32") if _followed(x) else float(x),
     torch.sym_int: _whole(np.trunc, int),
     torch.sym_not: _flag(operator.not_, np.logical_not),

@@ -16,8 +16,7 @@ from torch.utils import _pytree as pytree
 from ..dtypes import Array
 from ..errors import InputError, TraceError, TraceWarning
 from ..graph import Graph
-from ..imperative import Tensor
-from ..imperative.sizes import Dim
+from ..imperative import Followed, Tensor
 from ..jit.checking import error_between
 from ..jit.dumping import Dumps
 from ..jit.evaluate import Evaluator
@@ -56,7 +55,9 @@ class Traced(Dumps):
         self.notes: list[str] = []
         self.differences: dict[str, float] = {}
         self._dynamic = dynamic_shapes
-        self.options = TraceOptions(symbolic=True, capture_as_const=True, without_host=True, opt_level=opt_level)
+        self.options = TraceOptions(
+            symbolic=True, capture_as_const=True, without_host=True, opt_level=opt_level
+        )
         self._inner: Any = None
         self._example: list[Any] = []
         self._keys: list[str] = []
@@ -70,7 +71,7 @@ class Traced(Dumps):
     # What dumps look at
 
     @property
-    def recording(self) -> Any:  # type: ignore[override]
+    def recording(self) -> Any:
         """The recorded graph, None before the first call."""
         return None if self._inner is None else self._inner.recording
 
@@ -308,7 +309,7 @@ class Traced(Dumps):
         kept = []
         for spec, value in zip(specs, found, strict=True):
             if spec.kind == kinds.USER_OUTPUT and not _is_constant(spec):
-                kept.append(value if isinstance(value, (Tensor, Dim)) else Tensor(np.asarray(value)))
+                kept.append(value if isinstance(value, (Tensor, Followed)) else Tensor(np.asarray(value)))
         return kept
 
     def _rebuilt(self, outputs: Sequence[Array]) -> Any:

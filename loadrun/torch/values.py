@@ -9,10 +9,9 @@ import torch
 
 from ..dtypes import Array as NDArray
 from ..dtypes import plain
-from ..imperative import Tensor, const
-from ..imperative.dtypes import graph_dtype
-from ..imperative.sizes import Dim
+from ..imperative import Followed, Tensor, const
 from ..imperative import emit as e
+from ..imperative.dtypes import graph_dtype
 from ..lowering.array import Array
 from .registry import Refused
 
@@ -111,11 +110,11 @@ def ten(value: Any, dtype: Any = None) -> Tensor:
         value = value._frozen()
     if isinstance(value, Tensor):
         return value if dtype is None else _cast(value, dtype)
-    if isinstance(value, Dim):
+    if isinstance(value, Followed):
         found = value._tensor()
         if found is not None:
             return found if dtype is None else _cast(found, dtype)
-        value = int(value)
+        value = value._value
     value = plain_number(value)
     if dtype is None:
         dtype = "bool" if isinstance(value, bool) else "int32" if isinstance(value, int) else "float32"

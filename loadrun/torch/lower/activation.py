@@ -131,7 +131,7 @@ def glu(call: Call, x: Any, dim: int = -1) -> Any:
     half = call.static(call.given(0)[axis : axis + 1], "the axis that is halved")[0] // 2
     x = arr(x, call.dtype)
     before = (slice(None),) * axis
-    first, second = x[tuple([*before, slice(0, half)])], x[tuple([*before, slice(half, 2 * half)])]
+    first, second = x[before + (slice(0, half),)], x[before + (slice(half, 2 * half),)]
     return first * arr(F.sigmoid(ten(second)))
 
 

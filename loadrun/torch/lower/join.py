@@ -37,7 +37,7 @@ def stack(call: Call, xs: Any, dim: int = 0) -> Any:
 def _parts(x: Any, axis: int, places: list[Any]) -> tuple[Any, ...]:
     """Slices between places of an axis."""
     before = (slice(None),) * axis
-    return tuple(arr(x)[tuple([*before, bounds(a, b, 1)])] for a, b in pairwise(places))
+    return tuple(arr(x)[before + (bounds(a, b, 1),)] for a, b in pairwise(places))
 
 
 @aten("aten.split.Tensor", "aten.unsafe_split.Tensor", "aten.split_copy.Tensor")

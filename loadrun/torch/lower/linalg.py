@@ -145,7 +145,7 @@ def cross(call: Call, a: Any, b: Any, dim: Any = -1) -> Any:
     a, b = (arr(e.broadcast(ten(v), shape)) for v in (a, b))
     axis = dim % len(shape)
     before = (slice(None),) * axis
-    (a0, a1, a2), (b0, b1, b2) = ([v[tuple([*before, slice(i, i + 1)])] for i in range(3)] for v in (a, b))
+    (a0, a1, a2), (b0, b1, b2) = ([v[before + (slice(i, i + 1),)] for i in range(3)] for v in (a, b))
     return np.concatenate([a1 * b2 - a2 * b1, a2 * b0 - a0 * b2, a0 * b1 - a1 * b0], axis=axis)
 
 

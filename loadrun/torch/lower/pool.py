@@ -66,7 +66,7 @@ class _Window:
             before = (slice(None),) * (self.outer + axis)
             reach = call.static([n], "pooling with dilation, indices or ceil_mode")[0]
             cuts = [slice(i * d, i * d + (reach - 1) * s + 1, s) for i in range(k)]
-            found = [part[tuple([*before, cut])] for part in found for cut in cuts]
+            found = [part[before + (cut,)] for part in found for cut in cuts]
         return found
 
 
@@ -265,7 +265,7 @@ def adaptive_max_pool(call: Call, x: Any, out: Any) -> Any:
         for axis, (size, want) in enumerate(zip(lengths, sizes, strict=True), outer):
             before = (slice(None),) * axis
             parts = [
-                np.max(values[tuple([*before, slice(a, b)])], axis=axis, keepdims=True)
+                np.max(values[before + (slice(a, b),)], axis=axis, keepdims=True)
                 for a, b in _edges(size, want)
             ]
             values = np.concatenate(parts, axis=axis)
@@ -276,7 +276,7 @@ def adaptive_max_pool(call: Call, x: Any, out: Any) -> Any:
     lead = values.shape[:outer]
     for cell in np.ndindex(*sizes):
         cut = tuple(slice(*edges[a][i]) for a, i in enumerate(cell))
-        part = values[tuple([*[slice(None)] * outer, *cut])].reshape((*lead, -1))
+        part = values[(slice(None),) * outer + cut].reshape((*lead, -1))
         places = numbers[cut].reshape(-1)
         best.append(np.max(part, axis=-1, keepdims=True))
         where.append(np.take(arr(places, "int32"), np.argmax(part, axis=-1, keepdims=True)))

@@ -282,11 +282,11 @@ def cumulative_extreme(call: Call, x: Any, dim: int) -> Any:
         return x, arr(x, "int32")
     before = (slice(None),) * axis
     values, places = (
-        [x[tuple([*before, slice(0, 1)])]],
-        [np.zeros_like(arr(x[tuple([*before, slice(0, 1)])], "int32"))],
+        [x[before + (slice(0, 1),)]],
+        [np.zeros_like(arr(x[before + (slice(0, 1),)], "int32"))],
     )
     for i in range(1, count):
-        now = x[tuple([*before, slice(i, i + 1)])]
+        now = x[before + (slice(i, i + 1),)]
         better = now >= values[-1] if largest else now <= values[-1]
         if np.dtype(x.dtype).kind == "f":
             better = better | np.isnan(now)

@@ -226,7 +226,7 @@ def grid_sampler(call: Call, x: Any, grid: Any, mode: int, padding: int, corners
             inside = within if inside is None else inside & within
             where.append(arr(np.clip(index, 0, sizes[axis] - 1), "int32"))
             weight = share if weight is None or share is None else weight * share
-        part = moved[(numbers, *where)]
+        part = moved[tuple([numbers] + where)]
         part = np.where(inside[..., None], part, np.float32(0))
         part = part if weight is None else part * weight[..., None]
         total = part if total is None else total + part
