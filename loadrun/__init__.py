@@ -11,10 +11,10 @@ from .testcase import Bundle, Testcase
 from .version import __version__
 
 if TYPE_CHECKING:
-    from .against import check
     from .checkpoint import load_checkpoint, save_checkpoint
     from .imperative import Parameter, Tensor, tensor
     from .jit import trace, trace_module
+    from .review.against import check
 
 __all__ = [
     "Bundle",
@@ -49,7 +49,7 @@ __all__ = [
 # Where the names of the tracing side live; they are imported when they are first asked for.
 _LATER = {
     "Parameter": "imperative",
-    "check": "against",
+    "check": "review.against",
     "Tensor": "imperative",
     "get_default_device": "imperative.device",
     "get_device_count": "imperative.device",

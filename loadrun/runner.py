@@ -14,12 +14,12 @@ from .engines import Engine, make_engine
 from .errors import InputError, LoadRunError, UsageError
 from .feeds import fit_inputs, random_inputs
 from .graph import Graph, Var
-from .judging import Question, blind, judge, policy_for
 from .ops.infer import infer_dtypes
-from .policy import Policy
-from .results import FileResult, OutputResult, Result, Verdict
 from .rewrite.checks import Cone, Formula, Origins, compared, cone, formula
 from .testcase import EXPECT, Bundle, Check, Testcase
+from .verdicts.judging import Question, blind, judge, policy_for
+from .verdicts.policy import Policy
+from .verdicts.results import FileResult, OutputResult, Result, Verdict
 
 __all__ = ["FileResult", "OutputResult", "Result", "Runner", "Verdict", "fit_inputs", "random_inputs", "run"]
 

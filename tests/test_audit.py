@@ -9,12 +9,12 @@ import pytest
 
 import loadrun
 from loadrun import Bundle
-from loadrun.audit import audit
 from loadrun.cli import main
 from loadrun.dtypes import DType
 from loadrun.graph import Graph, Tensor
 from loadrun.pack.capture import capture, embed
 from loadrun.params import Elemwise, ElemwiseMode, Host2DeviceCopy
+from loadrun.review.audit import audit
 
 F32 = DType("Float32")
 

@@ -16,8 +16,8 @@ from loadrun.graph import Graph, Tensor, Var
 from loadrun.ops.catalog import TypeParam
 from loadrun.params import AssertEqual, Elemwise, Host2DeviceCopy, Reduce, ReduceMode
 from loadrun.params import ElemwiseMode as M
-from loadrun.results import OutputResult
 from loadrun.rewrite.checks import Formula, add_check, formula
+from loadrun.verdicts.results import OutputResult
 
 F32, F16, I32, I16, I8, U8, B = (
     DType(n) for n in ("Float32", "Float16", "Int32", "Int16", "Int8", "Uint8", "Bool")

@@ -14,11 +14,11 @@ from loadrun.compare import compare
 from loadrun.dtypes import DType
 from loadrun.errors import UsageError
 from loadrun.graph import Graph, Tensor
-from loadrun.judging import Question, judge
 from loadrun.pack.capture import capture, embed
 from loadrun.params import Elemwise, ElemwiseMode, Host2DeviceCopy
-from loadrun.policy import parse, parse_all
-from loadrun.vacuity import Watch
+from loadrun.verdicts.judging import Question, judge
+from loadrun.verdicts.policy import parse, parse_all
+from loadrun.verdicts.vacuity import Watch
 
 F32, I32 = DType("Float32"), DType("Int32")
 

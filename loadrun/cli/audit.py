@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import sys
 
-from ..audit import Score, audit
 from ..dump import load_all
 from ..engines import ENGINES
 from ..report.text import error, table
+from ..review.audit import Score, audit
 from ..shown import clean
 from .groups import EXIT_FAIL, EXIT_NOT_COMPARED, EXIT_PASS, Parser, failure, seed
 

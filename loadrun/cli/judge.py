@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import sys
 
-from ..policy import parse_all
 from ..report import text
-from ..results import FileResult
-from ..saved import judge_saved, read_saved
+from ..review.saved import judge_saved, read_saved
+from ..verdicts.policy import parse_all
+from ..verdicts.results import FileResult
 from .groups import Parser, exit_code
 from .limits import add_policy_option, tolerance
 from .stream import json_file, show

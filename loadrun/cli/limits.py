@@ -10,7 +10,7 @@ __all__ = ["add_policy_option", "tolerance"]
 
 
 def add_policy_option(p: argparse.ArgumentParser, what: str) -> None:
-    """Add ``--check``, whose texts `loadrun.policy.parse_all` takes (``args.check``)."""
+    """Add ``--check``, whose texts `loadrun.verdicts.policy.parse_all` takes (``args.check``)."""
     p.add_argument(
         "--check",
         metavar="[NAME:]TERMS",

@@ -23,13 +23,13 @@ from ..optimize.options import FLAGS, InferenceOptions
 from ..pack.expected import expected_cases
 from ..pack.noise import suggest
 from ..pack.packing import Packer
-from ..policy import parse_all
 from ..report.text import dtype_text, shape_text, table
-from ..results import Verdict
 from ..rewrite.copies import bare
 from ..runner import Runner
 from ..shown import clean
 from ..testcase import EXPECT, Testcase
+from ..verdicts.policy import parse_all
+from ..verdicts.results import Verdict
 from .groups import EXIT_FAIL, EXIT_PASS, Parser, Warnings, progress, seed
 from .inputs import add_input_options, cases_of, check_input_options
 from .limits import add_policy_option, tolerance

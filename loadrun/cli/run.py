@@ -20,12 +20,12 @@ from ..engines import ENGINES
 from ..errors import UsageError
 from ..files import Names, replacing
 from ..inputs.lists import count_cases
-from ..policy import parse_all
 from ..report import text
 from ..runner import FileResult, Result, Runner, random_inputs
 from ..shown import clean
 from ..testcase import Bundle
-from ..vacuity import Watch
+from ..verdicts.policy import parse_all
+from ..verdicts.vacuity import Watch
 from .groups import Parser, Warnings, add_copy_option, exit_code, failure, progress, seed
 from .inputs import add_input_options, cases_of, check_input_options
 from .limits import add_policy_option

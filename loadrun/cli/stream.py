@@ -13,8 +13,8 @@ from typing import TextIO
 from ..files import replacing
 from ..report import json as json_report
 from ..report import text
+from ..review.saved import ResultWriter
 from ..runner import FileResult, Result
-from ..saved import ResultWriter
 from ..shown import clean
 from ..version import __version__
 from .groups import failure

@@ -108,7 +108,9 @@ def _load_onnx(*args: Any, **options: Any) -> Bundle:
 
 
 def _looks_like_onnx(data: memoryview) -> bool:
-    messages = import_module("loadrun.onnx.messages")  # the door upward, for start-up: a dump needs none of it
+    messages = import_module(
+        "loadrun.onnx.messages"
+    )  # the door upward, for start-up: a dump needs none of it
     return bool(messages.looks_like(data))
 
 

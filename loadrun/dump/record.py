@@ -20,8 +20,8 @@ from ..dtypes import Array, DType, dtype_of, encode
 from ..errors import FormatError, LoadRunError
 from ..graph import Graph
 from ..params import Record
-from ..policy import Policy, parse
 from ..testcase import Testcase
+from ..verdicts.policy import Policy, parse
 
 __all__ = [
     "MAGIC",

@@ -15,12 +15,12 @@ from ..dump.options import DumpOptions, DumpResult
 from ..dump.record import lines, packed_policies
 from ..errors import EngineError, InputError, LoadRunError, UsageError
 from ..graph import Graph, Var
-from ..judging import policy_for
-from ..policy import Policy
 from ..rewrite.checks import set_tolerances
 from ..rewrite.copies import bare, subgraph
 from ..testcase import EXPECT, Bundle, Check, Testcase
-from ..vacuity import Watch
+from ..verdicts.judging import policy_for
+from ..verdicts.policy import Policy
+from ..verdicts.vacuity import Watch
 from .capture import (
     MAXERR,
     Recorder,

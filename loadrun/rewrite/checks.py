@@ -1,7 +1,7 @@
 """The checks of a graph: MegEngine's error formula written, recognized, and looked at for what it cannot see.
 
 A dump computes the error of a check in operators of its own, so a file may hold any formula, or one that looks at
-nothing. What follows from the structure alone stands here; `loadrun.judging` asks the rest of the numbers.
+nothing. What follows from the structure alone stands here; `loadrun.verdicts.judging` asks the rest of the numbers.
 """
 
 from __future__ import annotations

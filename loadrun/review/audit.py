@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from .dtypes import Array, DType, encode
-from .errors import LoadRunError
-from .graph import Graph, Opr, Tensor
-from .results import Result, Verdict
-from .rewrite.checks import Origins
-from .rewrite.copies import subgraph
-from .runner import Runner
-from .testcase import EXPECT, Bundle, Testcase
+from ..dtypes import Array, DType, encode
+from ..errors import LoadRunError
+from ..graph import Graph, Opr, Tensor
+from ..rewrite.checks import Origins
+from ..rewrite.copies import subgraph
+from ..runner import Runner
+from ..testcase import EXPECT, Bundle, Testcase
+from ..verdicts.results import Result, Verdict
 
 __all__ = ["Score", "audit"]
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from .compare import Comparison
-from .dtypes import Array
-from .errors import UsageError
+from ..compare import Comparison
+from ..dtypes import Array
+from ..errors import UsageError
 
 __all__ = ["Policy", "parse", "parse_all"]
 

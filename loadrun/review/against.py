@@ -11,17 +11,17 @@ from typing import Any
 
 import numpy as np
 
-from .compare import Comparison
-from .dtypes import Array, DType, dtype_of
-from .dump import load
-from .dump.record import packed_policies
-from .errors import InputError
-from .graph import Var
-from .judging import Question, judge, policy_for
-from .policy import Policy
-from .results import OutputResult, Result, Verdict
-from .rewrite.checks import compared
-from .testcase import Bundle, Check, Testcase
+from ..compare import Comparison
+from ..dtypes import Array, DType, dtype_of
+from ..dump import load
+from ..dump.record import packed_policies
+from ..errors import InputError
+from ..graph import Var
+from ..rewrite.checks import compared
+from ..testcase import Bundle, Check, Testcase
+from ..verdicts.judging import Question, judge, policy_for
+from ..verdicts.policy import Policy
+from ..verdicts.results import OutputResult, Result, Verdict
 
 __all__ = ["check"]
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from .compare import Comparison, assert_equal_error, compare, passes
-from .dtypes import Array, DType
-from .errors import EngineError
+from ..compare import Comparison, assert_equal_error, compare, passes
+from ..dtypes import Array, DType
+from ..errors import EngineError
+from ..rewrite.checks import Formula
 from .policy import Policy
 from .results import OutputResult, Verdict
-from .rewrite.checks import Formula
 
 __all__ = ["ABSURD", "Question", "blind", "judge", "policy_for"]
 

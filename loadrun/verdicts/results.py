@@ -8,8 +8,8 @@ from enum import Enum
 
 import numpy as np
 
-from .compare import Comparison
-from .dtypes import Array, DType
+from ..compare import Comparison
+from ..dtypes import Array, DType
 
 __all__ = ["FileResult", "OutputResult", "Result", "Verdict"]
 

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from .compare import assert_equal_error, compare, passes
-from .dtypes import Array
+from ..compare import assert_equal_error, compare, passes
+from ..dtypes import Array
+from ..testcase import Check
 from .policy import Policy
 from .results import Result, Verdict
-from .testcase import Check
 
 __all__ = ["Watch"]
 

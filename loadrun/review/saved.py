@@ -11,13 +11,13 @@ from typing import IO, Any
 
 import numpy as np
 
-from .dtypes import Array, DType
-from .errors import FormatError, InputError, UsageError
-from .inputs.files import members
-from .judging import ABSURD, Question, judge, policy_for
-from .policy import Policy
-from .results import OutputResult, Result, Verdict
-from .rewrite.checks import Formula
+from ..dtypes import Array, DType
+from ..errors import FormatError, InputError, UsageError
+from ..inputs.files import members
+from ..rewrite.checks import Formula
+from ..verdicts.judging import ABSURD, Question, judge, policy_for
+from ..verdicts.policy import Policy
+from ..verdicts.results import OutputResult, Result, Verdict
 
 __all__ = ["ResultWriter", "SavedFile", "judge_saved", "read_saved"]
 
