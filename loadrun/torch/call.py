@@ -61,9 +61,10 @@ class Call:
         Raises:
             Refused: one of them follows an input.
         """
-        if any(not isinstance(n, int) for n in sizes):
+        numbers = [n.node.maybe_as_int() if isinstance(n, torch.SymInt) else n for n in sizes]
+        if any(not isinstance(n, int) for n in numbers):
             raise Refused(f"{what} depends on a dynamic size {[*map(str, sizes)]}; make this axis static")
-        return [int(n) for n in sizes]
+        return [int(n) for n in numbers]
 
     def given(self, place: int) -> tuple[Any, ...]:
         """The shape of a tensor argument as torch knows it."""

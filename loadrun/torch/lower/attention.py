@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from ... import functional as F
+from ...imperative import emit as e
 from ..call import Call
 from ..registry import Refused, aten
 from ..values import arr, ten
@@ -40,8 +41,8 @@ def attention(
     scores = np.matmul(q * np.float32(scale), np.swapaxes(k, -1, -2))
     dead = None
     if causal:
-        rows, columns = call.static((call.given(0)[-2], call.given(1)[-2]), "causal attention")
-        scores = np.where(np.tril(np.ones((rows, columns), bool)), scores, np.float32(-np.inf))
+        rows, columns = (arr(e.arange(x.shape[-2])) for x in (q, k))
+        scores = np.where(rows[:, None] >= columns[None, :], scores, np.float32(-np.inf))
     if mask is not None:
         if call.fakes[3].dtype.is_floating_point:
             scores = scores + arr(mask, call.dtype)
