@@ -108,9 +108,8 @@ def _load_onnx(*args: Any, **options: Any) -> Bundle:
 
 
 def _looks_like_onnx(data: memoryview) -> bool:
-    messages = import_module(
-        "loadrun.onnx.messages"
-    )  # the door upward, for start-up: a dump needs none of it
+    # Only what neither MegEngine nor any other known kind of file begins with comes here.
+    messages = import_module("loadrun.onnx.messages")  # the door upward, for start-up
     return bool(messages.looks_like(data))
 
 

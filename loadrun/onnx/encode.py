@@ -13,7 +13,7 @@ import struct
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Union
+from typing import Any, Union
 
 import numpy as np
 
@@ -48,12 +48,12 @@ class ElemType(IntEnum):
     COMPLEX64 = 14
 
     @property
-    def np(self) -> np.dtype[np.generic]:
+    def numpy(self) -> np.dtype[Any]:
         """The numpy dtype of the elements."""
         return np.dtype(_NUMPY[self])
 
     @classmethod
-    def of(cls, dtype: np.dtype[np.generic]) -> ElemType:
+    def of(cls, dtype: np.dtype[Any]) -> ElemType:
         """The number for a numpy dtype.
 
         Raises:
@@ -102,7 +102,7 @@ class TensorMessage:
     @property
     def nbytes(self) -> int:
         """Bytes of the elements."""
-        return int(np.prod(self.dims, dtype=object)) * self.elem.np.itemsize
+        return int(np.prod(self.dims, dtype=object)) * self.elem.numpy.itemsize
 
 
 @dataclass(eq=False)
@@ -335,8 +335,9 @@ def _tensor(tensor: TensorMessage) -> _Message:
 def raw_bytes(tensor: TensorMessage) -> memoryview:
     """The elements of a tensor as a file holds them: little endian, row by row."""
     assert tensor.value is not None
-    flat = np.ascontiguousarray(tensor.value, tensor.elem.np.newbyteorder("<")).reshape(-1)
-    return memoryview(flat.view(np.uint8))
+    flat = np.ascontiguousarray(tensor.value, tensor.elem.numpy.newbyteorder("<")).reshape(-1)
+    raw: Array = flat.view(np.uint8)
+    return raw.data
 
 
 def _value(value: ValueMessage) -> _Message:

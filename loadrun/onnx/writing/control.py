@@ -137,7 +137,7 @@ def _or_zero(w: Writer, predicate: Var, values: list[Var], shapes: Sequence[Var]
                 shape = w.vector(w.split_dims(shapes[i]))
             else:
                 shape = w.vector(list(w.fixed(var)))
-            zeros.append(w.expand(w.const(np.zeros((), elem_of(w.dtype(var)).np)), shape))
+            zeros.append(w.expand(w.const(np.zeros((), elem_of(w.dtype(var)).numpy)), shape))
     second = _branch(w, body, values, zeros)
     return w.ops("If", flag, out=len(values), then_branch=first, else_branch=second)
 

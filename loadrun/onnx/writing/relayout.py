@@ -34,7 +34,7 @@ def relayout(w: Writer, opr: Opr) -> str:
         merged = w.reshape(merged, sizes)
     if plan.padded != plan.plain:
         more = [b - a for a, b in zip(plan.plain, plan.padded, strict=True)]
-        fill = w.const(np.asarray(plan.fill, elem_of(w.dtype(x)).np))
+        fill = w.const(np.asarray(plan.fill, elem_of(w.dtype(x)).numpy))
         merged = w.pad(merged, [0] * len(more) + more, value=fill)
     split: list[Dim] = []
     for i, parts in enumerate(plan.parts):

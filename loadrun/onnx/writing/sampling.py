@@ -46,7 +46,7 @@ class Pixels:
         self.w, self.border, self.elem = w, border, elem
         self.area = w.arith("Mul", self.height, self.width)
         self.rows = w.reshape(w.transpose(x, [0, 2, 3, 1]), [-1, channels])
-        self.fill = fill or w.const(np.zeros((), elem.np))
+        self.fill = fill or w.const(np.zeros((), elem.numpy))
 
     def base(self, image: str) -> str:
         """The first pixel of images, from their int64 numbers."""

@@ -127,7 +127,7 @@ def split(w: Writer, opr: Opr) -> list[str]:
 def alloc(w: Writer, opr: Opr) -> str:
     """Zeros, where MegEngine leaves memory as it is."""
     dtype = w.dtype(opr.outputs[0])
-    return w.expand(w.const(np.zeros((), elem_of(dtype).np)), w.vector(w.split_dims(opr.inputs[0])))
+    return w.expand(w.const(np.zeros((), elem_of(dtype).numpy)), w.vector(w.split_dims(opr.inputs[0])))
 
 
 @translation("Linspace")
@@ -172,7 +172,7 @@ def diag(w: Writer, opr: Opr) -> str:
     k, dtype = opr.get(P.Diag).k, w.dtype(x)
     first, second = max(-k, 0), max(k, 0)
     if w.rank(x) == 1:
-        zero = np.zeros((), elem_of(dtype).np)
+        zero = np.zeros((), elem_of(dtype).numpy)
         size = w.arith("Add", w.dim(x, 0), abs(k))
         # Row i of the result holds element i - first at column i + k.
         column = w.unsqueeze(w.pad(w.name(x), [first, second], value=w.const(zero)), [1])

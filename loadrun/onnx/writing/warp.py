@@ -213,7 +213,7 @@ def _fixed(
     fill = float(np.asarray(np.float32(value)).astype(np.int64).astype(np.uint8)) if whole else value
     elem = ElemType.INT32 if whole else ElemType.FLOAT
     data = w.cast(image.plain, ElemType.INT32) if whole else image.plain
-    pixels = Pixels(w, data, image.dims, border, w.const(elem.np.type(fill)), elem)
+    pixels = Pixels(w, data, image.dims, border, w.const(elem.numpy.type(fill)), elem)
     base = pixels.base(which)
     if mode == InterpolationMode.NEAREST:
         taken = pixels.image(pixels.at(base, rows, columns))
@@ -221,7 +221,7 @@ def _fixed(
     table = weight_tables(mode, whole)
     k = table.shape[-1]
     part = w.op("Add", w.op("Mul", row_parts, w.const(np.int64(32))), column_parts)
-    weights = w.op("Gather", w.const(table.reshape(1024, k * k).astype(elem.np)), part, axis=0)
+    weights = w.op("Gather", w.const(table.reshape(1024, k * k).astype(elem.numpy)), part, axis=0)
     total = ""
     for i in range(k):
         for j in range(k):

@@ -74,7 +74,9 @@ def images2neibs(w: Writer, opr: Opr) -> str:
     dtype = w.dtype(x)
     value, elem = _movable(w, w.name(x), dtype)
     five = w.rank(x) == 5
-    zero = w.const(np.zeros((), ElemType.INT32.np if elem in (ElemType.INT16, ElemType.UINT16) else elem.np))
+    zero = w.const(
+        np.zeros((), ElemType.INT32.numpy if elem in (ElemType.INT16, ElemType.UINT16) else elem.numpy)
+    )
     out = unfolded(
         w,
         value,
@@ -113,7 +115,7 @@ def sliding_window_transpose(w: Writer, opr: Opr) -> str:
     value = w.name(x) if elem_of(dtype) is wide else w.cast(w.name(x), wide)
     # [N, C, KH, OH, KW, OW] as [N, C, KH * OH, KW * OW]
     flat = w.reshape(w.transpose(value, [0, 1, 4, 2, 5, 3]), [n, c, p.window_h * oh, p.window_w * ow])
-    first, second = (m.astype(wide.np) for m in (_spread(p.out_h, rows), _spread(p.out_w, columns).T))
+    first, second = (m.astype(wide.numpy) for m in (_spread(p.out_h, rows), _spread(p.out_w, columns).T))
     out = w.op("MatMul", w.op("MatMul", w.const(first), flat), w.const(np.ascontiguousarray(second)))
     if dtype.is_float:
         return w.stored(out, dtype)
