@@ -111,6 +111,9 @@ def test_loading_opens_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[str] = []
 
     def audit(event: str, args: tuple[object, ...]) -> None:
+        # A number instead of a name is a descriptor of what is open already.
+        if event == "open" and isinstance(args[0], int):
+            return
         if event in ("open", "exec", "compile", "subprocess.Popen", "socket.connect") and watching[0]:
             opened.append(f"{event} {args[0]!r}")
 

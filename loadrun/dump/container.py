@@ -103,7 +103,14 @@ def _is_onnx(data: memoryview, path: str) -> bool:
 def _load_onnx(*args: Any, **options: Any) -> Bundle:
     """Read an ONNX model; see `loadrun.onnx.loading.load_model`."""
     onnx = import_module("loadrun.onnx.loading")  # the door upward, for start-up: a dump needs none of it
-    bundle: Bundle = onnx.load_model(*args, **options)
+    try:
+        bundle: Bundle = onnx.load_model(*args, **options)
+    except FormatError as e:
+        if "ONNX" in e.message:
+            raise
+        raise FormatError(
+            f"it looks like an ONNX model, but {e.message}", offset=e.offset, path=e.path
+        ) from e
     return bundle
 
 

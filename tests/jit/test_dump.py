@@ -328,10 +328,12 @@ def test_what_megengine_takes_for_its_input_is_left_out() -> None:
 
 def test_level_0_is_kept_in_a_dump() -> None:
     exp, log = loadrun.functional.exp, loadrun.functional.log
-    for f, want in (
-        (lambda x: log(exp(x)), [-np.inf, np.inf, 1.0]),
-        (lambda x: log(exp(x) * exp(x)), [-np.inf, np.inf, 2.0]),
-        (lambda x: (x / 0) - (x / 0), [np.nan] * 3),
+    # The numbers that real MegEngine gives for these dumps. It would simplify the first, so that max(v, v)
+    # stands between.
+    for f, want, guard in (
+        (lambda x: log(exp(x)), [-np.inf, np.inf, 1.0], True),
+        (lambda x: log(exp(x) * exp(x)), [-np.inf, np.inf, 2.0], False),
+        (lambda x: (x / 0) - (x / 0), [np.nan] * 3, False),
     ):
         x = np.array([-500, 500, 1], np.float32)
         t = trace(f, symbolic=True, capture_as_const=True, opt_level=0)
@@ -339,8 +341,7 @@ def test_level_0_is_kept_in_a_dump() -> None:
         for optimize in (False, True):
             bundle = dumped(t, arg_names=["x"], output_names=["y"], optimize_for_inference=optimize)
             np.testing.assert_allclose(outputs(bundle, x=x)["y"], want, rtol=1e-6)
-            # What MegEngine would simplify has max(v, v) between.
-            assert "MAX" in [o.title for o in bundle.graph.oprs]
+            assert not guard or "MAX" in [o.title for o in bundle.graph.oprs]
 
 
 def test_a_shape_that_no_input_changes_is_asked_for_in_vain() -> None:
