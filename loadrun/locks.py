@@ -11,10 +11,27 @@ from weakref import WeakSet
 __all__ = ["ForkLock", "after_fork"]
 
 
-def after_fork(func: Callable[[], None]) -> None:
-    """Call `func` in every forked child, where of all threads only the calling one goes on."""
+def after_fork(
+    func: Callable[[], object],
+    *,
+    before: Callable[[], object] | None = None,
+    in_parent: Callable[[], object] | None = None,
+) -> None:
+    """Call `func` in every forked child, where of all threads only the calling one goes on.
+
+    Args:
+        func: called in the child.
+        before: called in the parent before it forks, such as taking a lock.
+        in_parent: called in the parent after it forked, such as giving it back.
+    """
     if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=func)
+        os.register_at_fork(
+            before=before or _nothing, after_in_parent=in_parent or _nothing, after_in_child=func
+        )
+
+
+def _nothing() -> None:
+    """Wait for nobody."""
 
 
 class ForkLock:

@@ -270,7 +270,8 @@ class _Serial:
 
 _serial = _Serial()
 after_fork(_pool.reset)
-after_fork(_serial.reset)
+# No other thread may be inside OpenBLAS's own locks for starting and stopping its threads when a child is forked.
+after_fork(_serial.reset, before=lambda: _serial.lock.acquire(), in_parent=lambda: _serial.lock.release())
 _as_it_is = nullcontext()
 
 
