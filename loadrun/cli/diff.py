@@ -20,7 +20,7 @@ from ..rewrite.copies import bare
 from ..runner import fit_inputs, random_inputs
 from ..shown import clean
 from ..testcase import Bundle
-from .groups import EXIT_FAIL, EXIT_PASS, Parser, failure, seed
+from .groups import EXIT_FAIL, EXIT_PASS, Parser, failure, seed, whole
 from .inputs import add_input_options, cases_of, check_input_options
 
 __all__ = ["main"]
@@ -45,7 +45,7 @@ def parser() -> Parser:
     )
     add_input_options(p, "--input")
     p.add_argument(
-        "--testcase", metavar="N", type=_whole, default=0, help="which testcase's inputs to take (default 0)"
+        "--testcase", metavar="N", type=whole, default=0, help="which testcase's inputs to take (default 0)"
     )
     p.add_argument(
         "--tolerance",
@@ -63,12 +63,6 @@ def parser() -> Parser:
         "--seed", type=seed, default=0, help="seed of random inputs and random operators (default 0)"
     )
     return p
-
-
-def _whole(value: str) -> int:
-    if not value.isdigit():
-        raise argparse.ArgumentTypeError(f"expected a whole number >= 0, found {value!r}")
-    return int(value)
 
 
 def _tolerance(value: str) -> float:

@@ -30,6 +30,7 @@ __all__ = [
     "failure",
     "progress",
     "seed",
+    "whole",
 ]
 
 EXIT_PASS, EXIT_FAIL, EXIT_ERROR, EXIT_NOT_COMPARED = 0, 1, 2, 3
@@ -105,6 +106,13 @@ def add_copy_option(p: argparse.ArgumentParser) -> None:
         action="store_true",
         help="read files into memory at once, for files that others write to meanwhile",
     )
+
+
+def whole(value: str) -> int:
+    """A count or a number of a testcase, for an option."""
+    if not value.isdigit():
+        raise argparse.ArgumentTypeError(f"expected a whole number >= 0, found {value!r}")
+    return int(value)
 
 
 def seed(value: str) -> int:

@@ -26,7 +26,7 @@ from ..shown import clean
 from ..testcase import Bundle
 from ..verdicts.policy import parse_all
 from ..verdicts.vacuity import Watch
-from .groups import Parser, Warnings, add_copy_option, exit_code, failure, progress, seed
+from .groups import Parser, Warnings, add_copy_option, exit_code, failure, progress, seed, whole
 from .inputs import add_input_options, cases_of, check_input_options
 from .limits import add_policy_option
 from .stream import json_file, results_file, show
@@ -48,10 +48,10 @@ def parser() -> Parser:
         "--output", metavar="DIR", type=Path, help="save every output as DIR/[FILE.]TESTCASE.OUTPUT.npy"
     )
     p.add_argument(
-        "--iter", metavar="N", type=_count, default=0, help="time N further runs of the first testcase"
+        "--iter", metavar="N", type=whole, default=0, help="time N further runs of the first testcase"
     )
     p.add_argument(
-        "--warmup-iter", metavar="N", type=_count, default=1, help="untimed runs before them (default 1)"
+        "--warmup-iter", metavar="N", type=whole, default=1, help="untimed runs before them (default 1)"
     )
     p.add_argument("--json", metavar="FILE", help="write all results as JSON (- for standard output)")
     add_policy_option(p, "in addition to what the file itself asks")
@@ -72,12 +72,6 @@ def parser() -> Parser:
     add_copy_option(p)
     p.add_argument("-q", "--quiet", action="store_true", help="print the summary line only")
     return p
-
-
-def _count(value: str) -> int:
-    if not value.isdigit():
-        raise argparse.ArgumentTypeError(f"expected a whole number >= 0, found {value!r}")
-    return int(value)
 
 
 def main(argv: list[str]) -> int:

@@ -15,6 +15,7 @@ from ..pack.capture import embed
 from ..params import Host2DeviceCopy
 from ..testcase import Bundle, Testcase
 from .matching import match
+from .running import taken
 
 __all__ = ["extract"]
 
@@ -116,7 +117,7 @@ def _reference(
     values = dict(
         zip(
             [t.id for t in targets],
-            engine.run({n: feeds[n] for n in engine.inputs if n in feeds}),
+            engine.run(taken(engine.inputs, feeds)),
             strict=True,
         )
     )

@@ -12,7 +12,7 @@ from ..errors import UsageError
 from ..graph import Graph, Opr, Var
 from .matching import Matching, match
 from .measuring import Distance, Sketch, distance, sketch, sketches_agree
-from .running import GraphSide, Side, WideSide, pairs
+from .running import GraphSide, Side, pairs
 from .stored import StoredValues
 
 __all__ = ["TOLERANCE", "Constant", "Differences", "Row", "between"]
@@ -138,7 +138,7 @@ def between(
     if isinstance(against, StoredValues):
         return _with_stored(graph, against, feeds, tolerance, seed)
     if isinstance(against, str):
-        other: Side = WideSide(graph, seed)
+        other: Side = GraphSide(graph, seed, wide=True)
         matching = _itself(graph)
         constants: list[Constant] = []
     else:
@@ -289,17 +289,19 @@ def _with_stored(
     for var, found in GraphSide(graph, seed).values(feeds):
         if var.owner.tensors:
             continue
-        expected = stored.of(var, found)
+        expected = stored.of(var)
         if expected is not None:
-            rows.append(_row(var, found, expected[1], expected[0], expected[2], tolerance))
+            rows.append(_row(var, found, var.label, expected, "name", tolerance))
     if not rows:
         raise UsageError(
             f"none of the {len(stored)} stored values has the name of a variable; "
             f"they are called {', '.join(stored.names()[:5])}"
         )
-    how: dict[str, int] = {}
-    for row in rows:
-        how[row.how] = how.get(row.how, 0) + 1
     return Differences(
-        rows, [], _roots(graph, rows, set()), how, len([*graph.vars()]), {v.id for v in graph.outputs}
+        rows,
+        [],
+        _roots(graph, rows, set()),
+        {"name": len(rows)},
+        len([*graph.vars()]),
+        {v.id for v in graph.outputs},
     )

@@ -120,26 +120,17 @@ def _facts(opr: Opr) -> Hashable:
     return opr.type, repr(opr.params), opr.output_dtype, len(opr.inputs), len(opr.outputs)
 
 
-def _place(inputs: Iterable[int | None]) -> Hashable:
-    return tuple(inputs)
-
-
 def _forward(m: Matching, a: Graph, b: Graph) -> None:
     """Operators on matched inputs, in execution order."""
     names = _unique_names(b)
     readers: dict[Hashable, list[Opr]] = defaultdict(list)
     for opr in b.oprs:
         if opr.inputs:
-            readers[_place(None if _loose(m, v, b=True) else v.id for v in opr.inputs)].append(opr)
-    mine: Counter[Hashable] = Counter()
-    places: dict[int, Hashable] = {}
+            readers[tuple(None if _is_loose(m, v) else v.id for v in opr.inputs)].append(opr)
     for opr in a.oprs:
         if not opr.inputs:
             continue
-        place = _place(_partner(m, v) for v in opr.inputs)
-        places[opr.id] = place
-        mine[place] += 1
-        other = _partner_of(m, opr, readers[place], names)
+        other = _partner_of(m, opr, readers[tuple(_partner(m, v) for v in opr.inputs)], names)
         if other is None:
             continue
         for x, y in zip(opr.inputs, other[0].inputs, strict=False):
@@ -148,9 +139,9 @@ def _forward(m: Matching, a: Graph, b: Graph) -> None:
         m.add_all(opr, other[0], other[1])
 
 
-def _loose(m: Matching, var: Var, *, b: bool) -> bool:
-    """Whether a constant has no partner of the same content, so that any constant may stand in its place."""
-    return _is_constant(var) and (var.id not in m.taken if b else var.id not in m.pairs)
+def _is_loose(m: Matching, var: Var) -> bool:
+    """Whether a constant of the other graph has no partner of the same content, so that any may stand in its place."""
+    return _is_constant(var) and var.id not in m.taken
 
 
 def _partner(m: Matching, var: Var) -> int | None:

@@ -11,7 +11,7 @@ from ..engines.wide import WideEngine
 from ..graph import Graph, Opr, Var
 from .measuring import real
 
-__all__ = ["GraphSide", "Side", "WideSide", "pairs"]
+__all__ = ["GraphSide", "Side", "pairs", "taken"]
 
 
 class Side(Protocol):
@@ -23,31 +23,25 @@ class Side(Protocol):
 
 
 class GraphSide:
-    """A graph on the reference engine, operators one by one."""
+    """A graph on an engine, operators one by one.
 
-    def __init__(self, graph: Graph, seed: int = 0) -> None:
-        self.graph = graph
-        # Every variable is a target, so that nothing which only a dropped output needs is left out.
-        self._engine = ReferenceEngine(graph, graph.outputs, seed=seed)
+    Args:
+        graph: the graph.
+        seed: seed of random operators.
+        wide: compute in float64, where its operators have a float64 formula.
+    """
 
-    def values(self, feeds: Mapping[str, Array]) -> Iterator[tuple[Var, Array]]:
-        """See `Side`."""
-        return _real(self._engine.walk(_known(self._engine.inputs, feeds)))
-
-
-class WideSide:
-    """A graph in float64, where its operators have a float64 formula."""
-
-    def __init__(self, graph: Graph, seed: int = 0) -> None:
-        self.graph = graph
-        self._engine = WideEngine(graph, graph.outputs, seed=seed)
+    def __init__(self, graph: Graph, seed: int = 0, *, wide: bool = False) -> None:
+        engine = WideEngine if wide else ReferenceEngine
+        self._engine: WideEngine | ReferenceEngine = engine(graph, graph.outputs, seed=seed)
 
     def values(self, feeds: Mapping[str, Array]) -> Iterator[tuple[Var, Array]]:
         """See `Side`."""
-        return _real(self._engine.walk(_known(self._engine.inputs, feeds)))
+        return _real(self._engine.walk(taken(self._engine.inputs, feeds)))
 
 
-def _known(inputs: Iterable[str], feeds: Mapping[str, Array]) -> dict[str, Array]:
+def taken(inputs: Iterable[str], feeds: Mapping[str, Array]) -> dict[str, Array]:
+    """The feeds of these inputs alone; inputs with a value of their own may be missing."""
     return {name: feeds[name] for name in inputs if name in feeds}
 
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
+from math import prod
 from pathlib import Path
 from struct import unpack_from
 
@@ -53,12 +54,9 @@ class StoredValues:
         """The names, once each."""
         return list(self._names)
 
-    def of(self, var: Var, found: Array) -> tuple[Array, str, str] | None:
-        """The value that belongs to a variable, its name, and how it was found: by name, or by place for outputs."""
-        name = var.name or ""
-        if name in self._names:
-            return self._names[name], name, "name"
-        return None
+    def of(self, var: Var) -> Array | None:
+        """The value that has a variable's name."""
+        return self._names.get(var.name or "")
 
 
 def read_values(path: str | os.PathLike[str]) -> StoredValues:
@@ -107,9 +105,7 @@ def read_binary_dump(path: Path) -> tuple[str, Array]:
     sizes = unpack_from("<7I", data, 12)
     shape = tuple(n for n in sizes if n)
     dtype = np.dtype(_DTYPES[kind])
-    count = 1
-    for n in shape:
-        count *= n
+    count = prod(shape)
     if 40 + length + count * dtype.itemsize > len(data):
         raise FormatError(f"{path}: {list(shape)} {dtype} need more bytes than the file has")
     text = data[40 : 40 + length].decode("utf-8", "replace")

@@ -11,6 +11,7 @@ from ..dtypes import Array
 from ..engines.reference import ReferenceEngine
 from ..graph import Graph, Var
 from .measuring import real
+from .running import taken
 
 __all__ = ["Finding", "watch"]
 
@@ -67,7 +68,7 @@ def watch(
     for name, var in engine.inputs.items():
         if name in feeds:
             _look(bad, var, feeds[name], limit)
-    for opr, outs in engine.walk({n: feeds[n] for n in engine.inputs if n in feeds}):
+    for opr, outs in engine.walk(taken(engine.inputs, feeds)):
         for var, value in zip(opr.outputs, outs, strict=True):
             _look(bad, var, value, limit)
     passed = {v.id for f in bad.values() for v in f.var.owner.inputs}
