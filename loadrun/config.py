@@ -2,8 +2,9 @@
 
 Attributes:
     benchmark_kernel: no effect.
+    benchmark_with_subprocess: no effect.
     deterministic_kernel: no effect; results are the same in every run anyway.
-    async_level: no effect; nothing is asynchronous.
+    async_level: 0, 1 or 2; no effect, as nothing is asynchronous.
     disable_memory_forwarding: no effect.
     _compute_mode: "float32" sums float16 products of convolutions and matrix products in float32, whatever the
         functions are told; "default" leaves it to them.
@@ -14,9 +15,16 @@ from __future__ import annotations
 from .imperative.switches import forward
 from .imperative.switches import override as _override  # noqa: F401
 
-__all__ = ["async_level", "benchmark_kernel", "deterministic_kernel", "disable_memory_forwarding"]
+__all__ = [
+    "async_level",
+    "benchmark_kernel",
+    "benchmark_with_subprocess",
+    "deterministic_kernel",
+    "disable_memory_forwarding",
+]
 
 benchmark_kernel: bool
+benchmark_with_subprocess: bool
 deterministic_kernel: bool
 async_level: int
 disable_memory_forwarding: bool

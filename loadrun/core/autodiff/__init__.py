@@ -1,0 +1,5 @@
+"""Names that tests of MegEngine take from ``megengine.core.autodiff``."""
+
+from . import grad
+
+__all__ = ["grad"]
