@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from typing import Any
 
+from ..absent import TRAINING, absent_function
 from ..imperative import Parameter, Tensor
 from ..imperative.naming import scope
 from .hooks import HookHandler
@@ -212,6 +213,8 @@ class Module(Node, metaclass=ABCMeta):
         """Call a function with this module and all below."""
         for module in list(self.modules()):
             fn(module)
+
+    zero_grad = absent_function("zero_grad", TRAINING)
 
     def train(self, mode: bool = True, recursive: bool = True) -> None:
         """Set ``training`` here and, unless `recursive` is False, in all modules below."""

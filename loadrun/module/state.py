@@ -54,7 +54,7 @@ def load_state(module: Module, state: State, strict: bool) -> None:
     if isinstance(state, (str, os.PathLike)):
         from ..checkpoint import load_checkpoint  # for start-up: few states are read from files
 
-        state = load_checkpoint(state)
+        state = load_checkpoint(state, tensors=False)
     if isinstance(state, dict):
         given, look_up = set(state), _looked_up(state)
     elif callable(state):

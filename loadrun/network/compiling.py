@@ -1,0 +1,187 @@
+"""Between stored graphs and nodes, both ways."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from copy import copy
+from dataclasses import replace
+
+from ..dtypes import Array
+from ..engines.reference import ReferenceEngine
+from ..errors import UsageError
+from ..graph import Graph, Opr, Var
+from ..testcase import Bundle
+from .classes import class_of, node_of
+from .editing import SESSION
+from .nodes import NodeVar, OpNode, VarNode
+from .providers import Host2DeviceCopy, constant_node
+from .traversal import get_dep_vars, get_oprs_seq, operators
+
+__all__ = ["compute", "graph_of", "nodes_of", "outputs_of", "refreshed", "replace_inputs", "value_of"]
+
+
+def nodes_of(graph: Graph, *, numbered: bool = False) -> list[VarNode]:
+    """Return the nodes of a graph's outputs; the others hang on them.
+
+    Args:
+        graph: a graph, which stays as it is.
+        numbered: give operators and variables small numbers in the order of the file, as MegEngine's graphs have them.
+    """
+    known: dict[int, VarNode] = {}
+    number = 0
+    for opr in graph.oprs:
+        inputs = [known[v.id] for v in opr.inputs]
+        made = Opr(
+            opr.type,
+            opr.params,
+            [v.variable for v in inputs],
+            name=opr.name,
+            tensors=[copy(t) for t in opr.tensors],
+            output_dtype=opr.output_dtype,
+            comp_node=list(opr.comp_node),
+            priority=opr.priority,
+            blobs=list(opr.blobs),
+            version=opr.version,
+            id=opr.id,
+        )
+        node = node_of(made)
+        node.inputs = inputs
+        if numbered:
+            node._number, number = number, number + 1
+        for var in opr.outputs:
+            fresh = NodeVar(
+                var.id, made, var.index, var.name, var.dtype, var.shape, var.format, var.comp_node
+            )
+            fresh.described = var.described
+            made.outputs.append(fresh)
+            known[var.id] = VarNode.made(fresh, node, SESSION)
+            if numbered:
+                known[var.id]._number, number = number, number + 1
+        node.outputs = [known[v.id] for v in opr.outputs]
+        for v in inputs:
+            if node not in v.users:
+                v.users.append(node)
+        node.refresh()
+    return [known[v.id] for v in graph.outputs]
+
+
+def outputs_of(bundle: Bundle, nodes: list[VarNode]) -> list[VarNode]:
+    """Return the nodes of a dump's outputs; those of the model alone where the file has testcases.
+
+    MegEngine reads no file with testcases in this way; of a dump with checks and no testcases, checks are outputs.
+    """
+    if not bundle.is_container:
+        return nodes
+    found = {n.variable.id: n for n in get_dep_vars(nodes)}
+    outputs = []
+    for name, var in bundle.outputs.items():
+        node = found[var.id]
+        if not isinstance(node.owner, Host2DeviceCopy):
+            # Optimization renames variables, checks keep the name.
+            node.name = name
+        outputs.append(node)
+    return outputs
+
+
+def graph_of(outputs: Sequence[VarNode], like: Graph | None = None, *, names: bool = True) -> Graph:
+    """Return the graph that computes some variables, as nodes are now.
+
+    Args:
+        outputs: the variables.
+        like: the graph whose format the new one has.
+        names: whether outputs without a name get the text that stands for one.
+    """
+    made = replace(
+        like or Graph(), oprs=[], outputs=[], original_ids=[], output_alias=[], metadata=None, content_hash=0
+    )
+    known: dict[int, Var] = {}
+    number = 0
+    for node in get_oprs_seq(outputs, False, False):
+        node.refresh()
+        opr = node.opr
+        fresh = Opr(
+            opr.type,
+            opr.params,
+            [known[id(v.variable)] for v in node.inputs],
+            name=node._own_name,
+            tensors=[copy(t) for t in opr.tensors],
+            output_dtype=opr.output_dtype,
+            comp_node=list(opr.comp_node),
+            priority=opr.priority,
+            blobs=list(opr.blobs),
+            version=opr.version,
+            id=len(made.oprs),
+        )
+        for out in node.outputs:
+            old = out.variable
+            var = Var(number, fresh, old.index, old.name, old.dtype, old.shape, old.format, old.comp_node)
+            var.described = old.described
+            number += 1
+            fresh.outputs.append(var)
+            known[id(old)] = var
+        _name_provider(fresh)
+        made.oprs.append(fresh)
+    for node_var in outputs:
+        var = known[id(node_var.variable)]
+        if names:
+            var.name = node_var.name
+        made.outputs.append(var)
+    return made
+
+
+def _name_provider(opr: Opr) -> None:
+    """Give what an input holds the name of its variable, which is how it is fed."""
+    if opr.type == "Host2DeviceCopy":
+        opr.tensors[0].name = opr.outputs[0].name
+
+
+def value_of(node: VarNode) -> Array:
+    """Return the value of a variable that depends on no input, in storage form.
+
+    Raises:
+        UsageError: it depends on one.
+    """
+    if node._known is not None:
+        return node._known
+    held = node.owner.opr
+    if held.tensors and held.type != "Host2DeviceCopy":
+        return held.tensors[node.variable.index].value()
+    if any(isinstance(o, Host2DeviceCopy) for o in operators([node])):
+        raise UnknownValueError(
+            f"the value of {node.name} depends on the inputs of the graph; GraphInference computes it for given ones"
+        )
+    return compute([node], {})[0]
+
+
+def compute(outputs: Sequence[VarNode], feeds: dict[str, Array]) -> list[Array]:
+    """Return the values of variables, in storage form, for given inputs."""
+    graph = graph_of(outputs, names=False)
+    return ReferenceEngine(graph, graph.outputs).run(feeds)
+
+
+class UnknownValueError(UsageError, RuntimeError):
+    """A value that only data would tell."""
+
+
+SESSION.constant = constant_node
+SESSION.node_class = class_of
+SESSION.evaluate = value_of
+
+
+def replace_inputs(found: Iterable[OpNode], old: VarNode, new: VarNode) -> None:
+    """Let operators read another variable, but for those that compute it."""
+    ahead = {id(o) for o in operators([new])}
+    for opr in found:
+        if id(opr) in ahead or not any(v is old for v in opr.inputs):
+            continue
+        opr.inputs[:] = [new if v is old else v for v in opr.inputs]
+        if opr not in new.users:
+            new.users.append(opr)
+        if opr in old.users:
+            old.users.remove(opr)
+
+
+def refreshed(outputs: Iterable[VarNode]) -> None:
+    """Bring everything that variables depend on up to date."""
+    for opr in get_oprs_seq([*outputs], False, False):
+        opr.refresh()

@@ -1,0 +1,118 @@
+"""The session by which graphs grow: what functions of tensors do where one of their inputs is a node."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..dtypes import Array, DType
+from ..errors import UsageError
+from ..graph import Opr
+from ..imperative.apply import Session
+from ..imperative.value import Tensor
+from ..ops.registry import Shape
+from ..params import Record
+from .nodes import NodeVar, OpNode, VarNode, fresh_id
+
+__all__ = ["SESSION", "Editing"]
+
+
+class Editing(Session):
+    """The session of all edited graphs: it keeps nothing, graphs are what nodes are connected to.
+
+    Attributes:
+        constant: makes the node of a constant of a stored value, its dtype and name.
+        node_class: gives the class of a registered operator's nodes.
+        evaluate: computes the value of a node that depends on no input.
+    """
+
+    symbolic_shape = False
+    ended = False
+    standing = True
+    constant: Callable[[Array, DType, str | None], VarNode]
+    node_class: Callable[[str], type[OpNode]]
+    evaluate: Callable[[VarNode], Array]
+
+    def __init__(self) -> None:
+        self.sizes: dict[Any, Tensor] = {}
+
+    def apply(
+        self,
+        type: str,
+        params: tuple[Record, ...],
+        inputs: Sequence[Tensor],
+        n: int,
+        output_dtype: DType | None,
+        scalar: bool,
+    ) -> list[Tensor]:
+        """Append an operator to the graph of its inputs."""
+        nodes = [self.node(x) for x in inputs]
+        opr = Opr(type, params, [v.variable for v in nodes], output_dtype=output_dtype, id=fresh_id())
+        opr.outputs = [NodeVar(fresh_id(), opr, i) for i in range(n)]
+        owner = self.node_class(type).load(opr)
+        owner.inputs = nodes
+        outputs = [VarNode.made(v, owner, self, scalar=scalar) for v in opr.outputs if isinstance(v, NodeVar)]
+        owner.outputs = outputs
+        owner.refresh()
+        for node in nodes:
+            if owner not in node.users:
+                node.users.append(owner)
+        return [*outputs]
+
+    def node(self, tensor: Tensor) -> VarNode:
+        """Return the node of a tensor; one with a value becomes a constant."""
+        if isinstance(tensor, VarNode):
+            return tensor
+        if isinstance(tensor._var, NodeVar) and tensor._session is self:
+            return tensor._var.node
+        return self.constant(tensor._stored(), tensor._dtype, tensor._name or None)
+
+    def joined(self, tensor: Tensor) -> None:
+        """Know a tensor; nothing is kept."""
+
+    def value(self, tensor: Tensor) -> Array:
+        """Return the value of a node that depends on no input."""
+        return self.evaluate(self.node(tensor))
+
+    def shape(self, tensor: Tensor) -> Shape:
+        """Return the shape of a node in numbers."""
+        assert tensor._var is not None
+        found = tensor._var.shape
+        if found is None:
+            found = tensor._var.shape = self.value(tensor).shape
+        return found
+
+    def detached(self, tensor: Tensor) -> bool:
+        """Tell whether sizes are numbers: always, unless ``VarNode.shape`` gives nodes."""
+        return True
+
+    def fluid(self, tensor: Tensor) -> bool:
+        """Tell whether the data may decide how large a tensor is."""
+        return tensor._var is not None and tensor._var.shape is None
+
+    def chosen(self, key: tuple[Any, ...], choice: bool) -> bool:
+        """Return the choice."""
+        return choice
+
+    def became(self, tensor: Tensor, kind: str) -> None:
+        """Note that a Python number was made of a value, which is a constant here."""
+
+    def measured(self, tensor: Tensor) -> None:
+        """Note that a size was taken as a number; nothing is kept."""
+
+    def named(self, tensor: Tensor, name: str) -> None:
+        """Name a variable."""
+        if tensor._var is not None:
+            tensor._var.name = name or None
+
+    def leave(self) -> None:
+        """Leave a region out, which graphs that are edited know nothing of.
+
+        Raises:
+            UsageError: always.
+        """
+        raise UsageError("a graph that is edited has no regions to leave out")
+
+
+SESSION = Editing()
+"""The session that all nodes share."""

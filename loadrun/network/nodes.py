@@ -1,0 +1,419 @@
+"""Nodes: a graph as users edit it, variables that compute with Python's operators and operators with lists.
+
+A `VarNode` is a Tensor, so that ``F.add(var, 1)`` and ``var * 2`` append operators; an `OpNode` has lists of inputs and
+outputs and a dict of parameters that may be changed. Nodes are what counts while a graph is edited; `Opr` and `Var`
+beneath them are brought up to date by `OpNode.refresh` and copied when a graph is made of them.
+
+Source of semantics: MegEngine ``utils/network_node.py``.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from enum import IntEnum
+from typing import Any, ClassVar
+
+from ..dtypes import Array, DType
+from ..errors import UnsupportedError, UsageError
+from ..graph import Opr, Var
+from ..imperative.apply import Session, apply1
+from ..imperative.device import Device
+from ..imperative.dtypes import graph_dtype, numpy_dtype
+from ..imperative.value import Tensor
+from ..jit.recording import plain_title
+from ..ops.catalog import CATALOG
+from ..ops.infer import Inference, follow, infer_dtypes
+from ..params import AxisDesc, IndexItem, OptionalAxisV1, Record
+
+__all__ = ["NetworkNode", "NodeVar", "OpNode", "VarNode", "fresh_id", "infer", "set_symbolic_shape"]
+
+_ids = itertools.count(1 << 20)
+
+
+def fresh_id() -> int:
+    """Return a number that no other node has; those of loaded graphs are smaller."""
+    return next(_ids)
+
+
+class NodeVar(Var):
+    """A variable that knows its node."""
+
+    node: VarNode
+
+
+class NetworkNode:
+    """What variables and operators of an edited graph have in common."""
+
+
+class VarNode(NetworkNode, Tensor):
+    """A variable of an edited graph: a Tensor without a value, by which graphs grow.
+
+    Functions of ``loadrun.functional`` and Python's operators take it and give further nodes. A node is compared by
+    identity where it is a key, and is false as a truth value.
+
+    Attributes:
+        owner: the operator that computes it.
+        users: the operators that read it.
+    """
+
+    _owner: OpNode
+    _users: list[OpNode]
+    _number: int | None
+    _known: Array | None
+
+    def __new__(cls, var: Any = None, *, owner_opr: OpNode | None = None, name: str | None = None) -> VarNode:
+        """Return the node that is given, as MegEngine's two layers are one here; others are made by graphs."""
+        if var is None:
+            return super().__new__(cls)
+        if not isinstance(var, VarNode):
+            raise UsageError(
+                f"a node stands for a variable of a graph, found {type(var).__name__}; "
+                "Network.make_const and make_input_node make new ones"
+            )
+        return var
+
+    def __init__(self, var: VarNode, *, owner_opr: OpNode | None = None, name: str | None = None) -> None:
+        if name:
+            self.name = name
+
+    @classmethod
+    def made(cls, var: NodeVar, owner: OpNode, session: Session, *, scalar: bool = False) -> VarNode:
+        """Return the node of a variable."""
+        node = cls._of(None, var.dtype or DType("Float32"), scalar)
+        node._var, node._session, node._owner = var, session, owner
+        node._users, node._number, node._known = [], None, None
+        var.node = node
+        return node
+
+    @property
+    def variable(self) -> Var:
+        """The variable beneath."""
+        assert self._var is not None
+        return self._var
+
+    @property
+    def var(self) -> VarNode:
+        """The node itself: what MegEngine keeps in two layers is one here."""
+        return self
+
+    _node = var
+
+    @property
+    def op(self) -> OpNode:
+        """The operator that computes it."""
+        return self._owner
+
+    @property
+    def owner(self) -> OpNode:
+        """The operator that computes it."""
+        return self._owner
+
+    @property
+    def users(self) -> list[OpNode]:
+        """The operators that read it."""
+        return self._users
+
+    @property
+    def id(self) -> int:
+        """A number that no other node of the same graph has."""
+        return id(self) if self._number is None else self._number
+
+    @property
+    def name(self) -> str:
+        """The name; without one, a text made of the operator's."""
+        own = self.variable.name
+        if own:
+            return own
+        base = self._owner.name
+        return base if len(self._owner.outputs) < 2 else f"{base}:o{self.variable.index}"
+
+    @name.setter
+    def name(self, value: str | None) -> None:
+        self.variable.name = value or None
+
+    @property
+    def shape(self) -> Any:
+        """The inferred shape, None where it is not known; with `set_symbolic_shape` the node that computes it."""
+        if symbolic_shape():
+            return self._shape_node()
+        return self.variable.shape
+
+    @property
+    def partial_shape(self) -> tuple[int, ...]:
+        """The inferred shape in numbers."""
+        return self._sizes()
+
+    def shapeof(self, axis: int) -> Tensor:
+        """Return the node that computes the size of one axis."""
+        return self._shape_node(axis)
+
+    def _shape_node(self, axis: int | None = None) -> Tensor:
+        param = OptionalAxisV1() if axis is None else OptionalAxisV1(axis=axis)
+        return apply1("GetVarShapeV1", param, inputs=[self], scalar=False)
+
+    @property
+    def comp_node(self) -> Device:
+        """The device."""
+        return self.device
+
+    @property
+    def graph(self) -> Any:
+        """The session by which the graph grows."""
+        return self._session
+
+    def _copy_state(self, other: Tensor) -> None:
+        """Stand for another variable; what read the old one keeps reading it, by a node of its own."""
+        if not isinstance(other, VarNode):
+            # A value becomes a constant of the graph.
+            other = self._session.node(other)  # type: ignore[union-attr]
+        assert isinstance(other, VarNode)
+        old = self.variable
+        if isinstance(old, NodeVar) and old.node is self and other is not self:
+            stand_in = VarNode.made(old, self._owner, self._session, scalar=self._scalar)  # type: ignore[arg-type]
+            stand_in._users = self._users
+            self._owner.outputs[old.index] = stand_in
+            for user in self._users:
+                user.inputs[:] = [stand_in if v is self else v for v in user.inputs]
+        self._var, self._owner, self._users = other._var, other._owner, other._users
+        self._dtype, self._scalar, self._known = other._dtype, other._scalar, other._known
+        self._session = other._session
+        new = self.variable
+        if isinstance(new, NodeVar):
+            self._owner.outputs[new.index] = self
+            new.node = self
+
+    def __bool__(self) -> bool:
+        return False
+
+    __index__ = None  # type: ignore[assignment]
+    __int__ = None  # type: ignore[assignment]
+    __float__ = None  # type: ignore[assignment]
+    __complex__ = None  # type: ignore[assignment]
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def __repr__(self) -> str:
+        return f"VarNode:{self.name}"
+
+    def __copy__(self) -> VarNode:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> VarNode:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise UsageError("a node of a graph is not saved by itself; Network.dump writes the graph")
+
+
+_symbolic = False
+
+
+def symbolic_shape() -> bool:
+    """Tell whether ``VarNode.shape`` is a node."""
+    return _symbolic
+
+
+def set_symbolic_shape(option: bool) -> bool:
+    """Choose whether ``VarNode.shape`` is a node that computes the shape, or numbers.
+
+    Args:
+        option: True for a node, so that what is built from it runs at other sizes.
+
+    Returns:
+        what was chosen before.
+    """
+    global _symbolic
+    before, _symbolic = _symbolic, bool(option)
+    return before
+
+
+class OpNode(NetworkNode):
+    """An operator of an edited graph.
+
+    Attributes:
+        inputs, outputs: its variables; the list of inputs may be changed.
+        params: its parameters by name, enums as names; changes take effect when the graph is written or run.
+        type: the short name of its kind.
+        opdef: the operator's parameter records.
+    """
+
+    type: Any = None
+    opdef: ClassVar[tuple[Any, ...]] = ()
+
+    def __init__(self) -> None:
+        self.inputs: list[VarNode] = []
+        self.outputs: list[VarNode] = []
+        self.params: dict[str, Any] = {}
+        self._opr: Any = None
+        self._own_name: str | None = None
+        self._snapshot: dict[str, Any] = {}
+        self._number: int | None = None
+
+    @classmethod
+    def load(cls, opr: Opr) -> OpNode:
+        """Return the node of an operator, without its variables."""
+        node = cls()
+        node._opr = opr
+        node._own_name = opr.name
+        node.params = readable(opr)
+        node._snapshot = dict(node.params)
+        return node
+
+    @property
+    def opr(self) -> Opr:
+        """The operator beneath."""
+        assert isinstance(self._opr, Opr)
+        return self._opr
+
+    @property
+    def class_name(self) -> str:
+        """The name of MegEngine's class of operators."""
+        return CATALOG[self.opr.type].class_name
+
+    @property
+    def id(self) -> int:
+        """A number that no other operator of the same graph has."""
+        return id(self) if self._number is None else self._number
+
+    @property
+    def priority(self) -> tuple[int, int]:
+        """By what operators that could be next are ordered."""
+        return (self.opr.priority, self.opr.id) if self._opr is not None else (0, 0)
+
+    @property
+    def name(self) -> str:
+        """The name; without one, a text made of kind, inputs and number."""
+        if self._own_name:
+            return self._own_name
+        names = [v.name for v in self.inputs[:5]] + (["..."] if len(self.inputs) > 5 else [])
+        return f"{plain_title(self.opr)}({','.join(names)})[{self.opr.id}]"
+
+    @name.setter
+    def name(self, value: str | None) -> None:
+        self._own_name = value or None
+
+    @property
+    def _node(self) -> OpNode:
+        return self
+
+    def add_inp_var(self, x: VarNode) -> None:
+        """Append an input."""
+        self.inputs.append(x)
+
+    def add_out_var(self, x: VarNode) -> None:
+        """Append an output."""
+        self.outputs.append(x)
+
+    def records(self) -> tuple[Record, ...]:
+        """Return the parameter records, with what was changed in `params`."""
+        changed = {k: v for k, v in self.params.items() if k not in self._snapshot or self._snapshot[k] != v}
+        if not changed:
+            return self.opr.params
+        if "dtype" in changed and self.opr.output_dtype is not None:
+            self.opr.output_dtype = graph_dtype(changed.pop("dtype"))
+        if "axis" in changed and self.opr.type == "AxisAddRemove":
+            methods = [d.method for d in self.opr.param.desc]  # type: ignore[attr-defined]
+            axes = changed.pop("axis")
+            changed["desc"] = tuple(AxisDesc(m, int(a)) for m, a in zip(methods, axes, strict=True))
+        made = []
+        for record in self.opr.params:
+            own = {f.name for f in record.fields()}
+            values = {k: _typed(record, k, changed.pop(k)) for k in list(changed) if k in own}
+            made.append(record.replace(**values) if values else record)
+        if changed:
+            known = ", ".join(n for r in self.opr.params for n, _ in r.pairs()) or "none"
+            raise UsageError(f"{self.name} has no parameter {', '.join(changed)}; it has {known}")
+        return tuple(made)
+
+    def refresh(self) -> None:
+        """Bring the operator beneath up to date: inputs, parameters, dtypes and shapes of the outputs.
+
+        Raises:
+            EngineError: it does not take these inputs.
+        """
+        opr = self.opr
+        opr.inputs = [v.variable for v in self.inputs]
+        opr.params = self.records()
+        self._snapshot = dict(self.params)
+        infer(opr, self.inputs, self.outputs)
+
+    def compile(self, graph: Any = None) -> None:
+        """Bring the operator up to date, under MegEngine's name."""
+        self.refresh()
+
+    def __repr__(self) -> str:
+        mode = f":{self.params['mode']}" if self.opr.type in ("Elemwise", "ElemwiseMultiType") else ""
+        return f"{self.name}{{{self.type}{mode}}}"
+
+
+def infer(opr: Opr, inputs: Sequence[VarNode], outputs: Sequence[VarNode]) -> None:
+    """Find dtypes, shapes and, of shape arithmetic, values of an operator's outputs.
+
+    An operator that has no kernel here, such as a vendor's, keeps what the file said of it.
+    """
+    try:
+        infer_dtypes([opr])
+    except UnsupportedError:
+        return
+    known = Inference()
+    for node in inputs:
+        var = node.variable
+        if var.shape is not None:
+            known.shapes[var.id] = var.shape
+        if node._known is not None:
+            known.values[var.id] = node._known
+    follow(opr, known, {})
+    for node in outputs:
+        var = node.variable
+        var.shape = known.shapes.get(var.id)
+        node._known = known.values.get(var.id)
+        assert var.dtype is not None
+        node._dtype = var.dtype
+
+
+def readable(opr: Opr) -> dict[str, Any]:
+    """Return an operator's parameters as MegEngine's nodes show them.
+
+    >>> from loadrun.params import Elemwise, ElemwiseMode
+    >>> readable(Opr("Elemwise", (Elemwise(mode=ElemwiseMode.ADD),)))
+    {'mode': 'ADD'}
+    """
+    found: dict[str, Any] = {}
+    for record in opr.params:
+        for name, value in record.pairs():
+            if name == "items":
+                value = [[i.axis, *map(bool, i[1:])] for i in value]
+            elif isinstance(value, IntEnum):
+                value = value.name
+            elif isinstance(value, DType):
+                value = numpy_dtype(value)
+            found.setdefault(name, value)
+    if opr.output_dtype is not None:
+        found["dtype"] = numpy_dtype(opr.output_dtype)
+    if opr.tensors:
+        return {}
+    if opr.type == "Dimshuffle":
+        found["pattern"] = list(found["pattern"])
+        found.pop("ndim", None)
+    if opr.type == "AxisAddRemove":
+        found = {"axis": [d.axis for d in found["desc"]]}
+    return found
+
+
+def _typed(record: Record, name: str, value: Any) -> Any:
+    """Return a parameter's value in the type of its field."""
+    field = next(f for f in record.fields() if f.name == name)
+    if field.enum is not None and isinstance(value, str):
+        try:
+            return field.enum[value]
+        except KeyError:
+            raise UsageError(
+                f"{name} is one of {', '.join(field.enum.__members__)}, found {value!r}"
+            ) from None
+    if isinstance(field.default, DType):
+        return graph_dtype(value)
+    if name == "items":
+        return tuple(IndexItem(int(i[0]), *map(bool, i[1:])) for i in value)
+    return tuple(value) if isinstance(value, list) else value

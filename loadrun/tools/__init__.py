@@ -1,0 +1,1 @@
+"""MegEngine's tools that need the graph alone."""

@@ -1,0 +1,168 @@
+"""Tools over graphs: walking, replacing, running; graphs that are built operator by operator."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import pytest
+
+import loadrun
+import loadrun.core.tensor.megbrain_graph as G
+import loadrun.functional as F
+import loadrun.module as M
+import loadrun.utils.comp_graph_tools as cgtools
+from loadrun import Tensor, trace
+from loadrun.core._imperative_rt.core2 import apply
+from loadrun.core.ops.builtin import Elemwise, RemoveAxis, TypeCvt
+
+
+def built() -> tuple[G.InputNode, G.VarNode, G.VarNode, G.VarNode]:
+    """An input a, the constant 1.234, a + a, and (a + a) * constant + a."""
+    g = G.Graph()
+    g.options.async_exec_level = 0b100
+    a = G.InputNode(device="xpux", dtype=np.float32, graph=g)
+    const = g.make_const(1.234, device="xpux")
+    add, mul = Elemwise(Elemwise.Mode.ADD), Elemwise(Elemwise.Mode.MUL)
+    (twice,) = G.apply_normal_varnode(add, a.outputs[0], a.outputs[0])
+    (product,) = G.apply_normal_varnode(mul, twice, const)
+    (rest,) = G.apply_normal_varnode(add, product, a.outputs[0])
+    return a, const, twice, rest
+
+
+def run(a: G.InputNode, var: G.VarNode, value: float) -> list[float]:
+    out = G.OutputNode(G.VarNode(var))
+    func = G.Graph().compile(out.outputs[0])
+    func.execute()
+    a.set_value(Tensor(value))
+    func.wait()
+    found: list[float] = out.get_value().numpy().tolist()
+    return found
+
+
+def test_a_graph_is_built_and_run() -> None:
+    a, _, _, rest = built()
+    assert run(a, rest, 5.0) == pytest.approx([5 * 2 * 1.234 + 5])
+
+
+def test_replace_vars_leaves_the_graph_as_it_is() -> None:
+    a, const, twice, rest = built()
+    (new,) = cgtools.replace_vars([rest._node], {const._node: twice._node})
+    assert run(a, new, 5.0) == [105.0]
+    assert run(a, rest, 5.0) == pytest.approx([5 * 2 * 1.234 + 5])
+
+
+def test_replace_oprs_leaves_the_graph_as_it_is() -> None:
+    a, _, twice, rest = built()
+    (squared,) = G.apply_normal_varnode(Elemwise("mul"), a.outputs[0], a.outputs[0])
+    (new,) = cgtools.replace_oprs([rest], {twice.op._node: squared.op._node})
+    assert run(a, new, 3.0) == pytest.approx([9 * 1.234 + 3])
+
+
+def test_other_outputs() -> None:
+    a, _, twice, _ = built()
+    a.set_value(np.float32([[1, 2]]))
+    assert G.ValueOutputNode(twice).get_value().tolist() == [[2, 4]]
+    found = G.AttrOutputNode(twice).get_value()
+    assert (found.shape, found.dtype) == ((1, 2), np.float32)
+    a.reset()
+    with pytest.raises(loadrun.LoadRunError, match="set_value"):
+        G.OutputNode(twice).get_value()
+
+
+@pytest.fixture
+def conv() -> bytes:
+    net = M.Conv2d(3, 4, 3, 1, 1)
+
+    @trace(symbolic=True, capture_as_const=True)
+    def function(data: Tensor) -> Tensor:
+        return net(data)
+
+    function(Tensor(np.ones((1, 3, 8, 8), "float32")))
+    file = io.BytesIO()
+    function.dump(file, optimize_for_inference=False, arg_names=["data"], output_names=["o"])
+    return file.getvalue()
+
+
+def test_traversal(conv: bytes) -> None:
+    _, names, outputs, about = G.load_graph(conv)
+    assert (list(names), about.is_valid, about.user_info is not None) == (["o"], True, True)
+    map_oprs, map_vars, var2oprs, opr2receivers, indegree2opr, opr2indegree = cgtools.graph_traversal(outputs)
+    assert var2oprs[map_vars[1].id][0][1] in (0, 1)
+    assert sorted(opr2indegree.values()) == [0, 0, 0, 2, 2]
+    assert {len(indegree2opr[n]) for n in (0, 2)} == {2, 3}
+    (out,) = outputs
+    assert opr2receivers[out.owner.inputs[0].owner.id] == [out.owner.id]
+    assert map_oprs[out.owner.id] is out.owner
+    assert [o.class_name for o in cgtools.get_oprs_seq(outputs)] == [
+        "Host2DeviceCopy",
+        "ConvolutionForward",
+        "Elemwise",
+    ]
+    assert len(cgtools.get_oprs_seq(outputs, prune_immtensor=False)) == 5
+    assert cgtools.get_owner_opr_type(out) == cgtools.get_opr_type(out.owner) == "Elemwise"
+    assert cgtools.get_owner_opr_inputs(out) == out.owner.inputs
+    assert [v.name for v in cgtools.get_dep_vars(out, "Host2DeviceCopy")] == ["data"]
+    with pytest.raises(AssertionError, match="VarNode"):
+        cgtools.get_opr_type(out)
+
+
+def test_shape_arithmetic_is_left_out() -> None:
+    @trace(symbolic=True, capture_as_const=True)
+    def function(x: Tensor) -> Tensor:
+        return F.relu(F.flatten(x, 1))
+
+    function(Tensor(np.ones((2, 3, 4), "float32")))
+    file = io.BytesIO()
+    function.dump(file, optimize_for_inference=False)
+    outputs = G.load_graph(file.getvalue()).output_vars_list
+    kinds = [o.type for o in cgtools.get_oprs_seq(outputs, prune_reshape=True)]
+    assert kinds == ["Host2DeviceCopy", "Reshape", "Elemwise"]
+    assert len(cgtools.get_oprs_seq(outputs)) > 3
+
+
+def test_inputs_become_nodes_and_constants(conv: bytes) -> None:
+    outputs = G.load_graph(conv).output_vars_list
+    value = np.random.default_rng(1).normal(size=(2, 3, 8, 8)).astype("float32")
+    want = cgtools.GraphInference(conv).run(value)["o"]
+    made, inputs = cgtools.convert_inputs(outputs)
+    targets, found = cgtools.convert_outputs(made)
+    inputs["data"].set_value(Tensor(value))
+    assert [v.name for v in targets] == ["o"]
+    np.testing.assert_array_equal(found["o"].get_value().numpy(), want)
+    (fixed,), given = cgtools.embed_inputs(outputs, [value])
+    assert list(given) == ["data"]
+    np.testing.assert_array_equal(fixed.numpy(), want)
+    with pytest.raises(AssertionError, match="2 values are given for 1"):
+        cgtools.embed_inputs(outputs, [value, value])
+
+
+def test_graph_inference(conv: bytes) -> None:
+    graph = cgtools.GraphInference(io.BytesIO(conv), outputs=["o"], optimize_for_inference=True)
+    data = np.ones((1, 3, 8, 8), "float32")
+    assert list(graph.run(inp_dict={"data": data})) == ["o"]
+    with pytest.raises(AssertionError, match="1 inputs"):
+        graph.run(data, data)
+    with pytest.raises(AssertionError, match="gets inputs"):
+        graph.run(inp_dict={"date": data})
+
+
+def test_dump_graph(conv: bytes) -> None:
+    outputs = G.load_graph(conv).output_vars_list
+    optimized, bits = G.optimize_for_inference(outputs, enable_nchw44=True)
+    assert G.deserialize_infer_option(bits) == {"enable_nchw44": True, "enable_fuse_grain": True}
+    data, result = G.dump_graph({"renamed": optimized[0]}, keep_param_name=True)
+    assert result.outputs == ["renamed"]
+    assert loadrun.loads(data).graph.outputs[0].name == "renamed"
+
+
+def test_operators_as_values() -> None:
+    x = Tensor([[1.0, 2.0]])
+    assert apply(Elemwise(mode="exp"), Tensor([0.0]))[0].tolist() == [1.0]
+    assert apply(TypeCvt(dtype=np.int32), x)[0].tolist() == [[1, 2]]
+    assert apply(RemoveAxis(axis=[0]), x)[0].tolist() == [1.0, 2.0]
+    assert Elemwise("add").mode.name == "ADD"
+    with pytest.raises(loadrun.LoadRunError, match="no parameter strange"):
+        Elemwise(strange=1)
+    with pytest.raises(loadrun.LoadRunError, match="mode is one of"):
+        Elemwise("nothing")
