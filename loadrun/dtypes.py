@@ -3,7 +3,7 @@
 A quantized type stands for ``real = (stored - zero_point) * scale``. In memory every value is a plain
 numpy array of the type's storage dtype; 4-bit and 1-bit types hold one element per int8/uint8, and
 BFloat16 is held as float32 rounded to bfloat16 precision. In files 4-bit rows are packed low nibble
-first, each innermost row padded to a whole byte.
+first, each innermost row padded to a whole byte; the one bit of QuantizedS1, 0 or 1, takes a byte.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _STORAGE: dict[str, tuple[str, int, tuple[int, int] | None]] = {
     "BFloat16": ("f4", 16, None),
     "Bool": ("?", 8, None),
     "Uint16": ("u2", 16, None),
-    "QuantizedS1": ("i1", 1, (-1, 1)),
+    "QuantizedS1": ("i1", 8, (0, 1)),
     "Complex64": ("c8", 64, None),
 }
 
@@ -122,6 +122,17 @@ class DType:
     @cached_property
     def _hash(self) -> int:
         return hash(self._key)
+
+    @property
+    def spelling(self) -> str:
+        """How tables and reports spell it: numpy's name where numpy has the type, else MegEngine's, without scale.
+
+        >>> DType("Float32").spelling, DType("BFloat16").spelling, DType("QuantizedS8", 0.5).spelling
+        ('float32', 'bfloat16', 'QuantizedS8')
+        """
+        if self.name == "BFloat16":
+            return "bfloat16"
+        return str(self.np) if self in _PLAIN.values() else self.name
 
     def __str__(self) -> str:
         if not self.is_quantized:
@@ -231,8 +242,6 @@ def _unpack(raw: Array, shape: tuple[int, ...], dtype: DType) -> Array:
     shifts = np.arange(per, dtype=np.uint8) * np.uint8(bits)
     parts = (rows[:, :, None] >> shifts) & np.uint8((1 << bits) - 1)
     out = parts.reshape(rows.shape[0], -1)[:, :last].reshape(shape)
-    if dtype.name == "QuantizedS1":
-        return out.astype(np.int8) * np.int8(2) - np.int8(1)
     if dtype.np.kind == "i":
         half = np.int8(1 << (bits - 1))
         return (out.astype(np.int8) ^ half) - half
@@ -243,8 +252,7 @@ def _pack(value: Array, dtype: DType) -> Array:
     bits = dtype.bits
     per = 8 // bits
     last = value.shape[-1] if value.shape else 1
-    codes = (value > 0).astype(np.uint8) if dtype.name == "QuantizedS1" else value.view(np.uint8)
-    codes = codes & np.uint8((1 << bits) - 1)
+    codes = value.view(np.uint8) & np.uint8((1 << bits) - 1)
     flat = codes.reshape(-1, last) if last else codes.reshape(0, 1)
     pad = -last % per
     if pad:

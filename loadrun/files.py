@@ -1,26 +1,99 @@
-"""Files: reading such as stay what they are, writing such as appear when they are complete, names that stay apart."""
+"""Files: what a user names, reading such as stay what they are, writing such as appear when they are complete."""
 
 from __future__ import annotations
 
 import errno
+import glob
+import io
 import os
 import re
-import shutil
 import stat
-import tempfile
 import time
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, BinaryIO
+from typing import IO, Any, BinaryIO
 
-__all__ = ["Names", "Watch", "new_folder", "opened", "replacing"]
+__all__ = [
+    "MODELS",
+    "Names",
+    "Watch",
+    "contents",
+    "files_of",
+    "growing",
+    "new_folder",
+    "one_file",
+    "opened",
+    "replacing",
+    "temporary",
+]
 
+MODELS = (".mge", ".onnx")
+"""Endings of models, the files that a folder stands for."""
 _PART = ".part"
 _LONGEST = 100
 _STALE = 24 * 3600.0
 """Seconds without a change after which a temporary belongs to nobody: its process was killed."""
+
+
+def files_of(given: Iterable[str], endings: tuple[str, ...] = MODELS) -> Iterator[str]:
+    """The files that a user's names stand for.
+
+    ``~`` is the home folder. What is there under its name is that; else ``*``, ``?`` and ``[...]`` are a pattern, in
+    which ``**`` goes through folders. A folder stands for the files in it and its folders whose names have one of the
+    endings, those that begin with a dot left out. Files of a pattern or a folder come in order of their names. What
+    stands for nothing is given as it is, for the reader to say so.
+
+    Args:
+        given: names, patterns and folders.
+        endings: of the files that are meant in folders, in small letters; empty for all.
+
+    >>> [p.replace(os.sep, "/") for p in files_of(["fixtures/nets/ml*.mge", "absent"])]
+    ['fixtures/nets/mlp.mge', 'fixtures/nets/mlp.v1.mge', 'absent']
+    """
+    for text in given:
+        name = os.path.expanduser(text)
+        found = [name]
+        if not os.path.lexists(name) and glob.has_magic(name):
+            found = sorted(glob.glob(name, recursive=True)) or found
+        for path in found:
+            inside = list(_within(path, endings)) if os.path.isdir(path) else []
+            yield from inside or [path]
+
+
+def _within(folder: str, endings: tuple[str, ...]) -> Iterator[str]:
+    """The files of a folder and its folders, in order of their names."""
+    for place, folders, names in os.walk(folder):
+        folders[:] = sorted(n for n in folders if not n.startswith("."))
+        for name in sorted(names):
+            if not name.startswith(".") and (not endings or name.lower().endswith(endings)):
+                yield os.path.join(place, name)
+
+
+def one_file(given: str, endings: tuple[str, ...] = MODELS) -> str:
+    """The one file that a name, a pattern or a folder stands for.
+
+    Raises:
+        OSError: it stands for several.
+    """
+    found = list(files_of([given], endings))
+    if len(found) > 1:
+        raise OSError(
+            errno.EINVAL, f"expected one file, found {len(found)}: {found[0]}, {found[1]} ...", given
+        )
+    return found[0]
+
+
+@contextmanager
+def growing(target: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
+    """A file to write to that shows from the beginning on what was written so far.
+
+    Raises:
+        OSError: it cannot be written to.
+    """
+    with open(target, "wb") as f:
+        yield f
 
 
 def opened(path: str | os.PathLike[str], what: str) -> BinaryIO:
@@ -49,6 +122,12 @@ def opened(path: str | os.PathLike[str], what: str) -> BinaryIO:
     except BaseException:
         os.close(fd)
         raise
+
+
+def contents(path: str | os.PathLike[str], what: str) -> bytes:
+    """The bytes of a regular file; see `opened`."""
+    with opened(path, what) as f:
+        return f.read()
 
 
 def _sort(mode: int) -> str:
@@ -105,20 +184,24 @@ def replacing(target: str | os.PathLike[str], *, append: bool = False) -> Iterat
     if not path.parent.is_dir():
         raise FileNotFoundError(errno.ENOENT, "there is no such folder to write to", str(path.parent))
     if path.exists() and not path.is_file():
-        with path.open("wb") as f:
+        with _named(target), io.BufferedWriter(_Raw(path, "wb", target)) as f:
             yield f
         return
+    import tempfile  # for start-up
+
     _sweep(path)
     fd, temporary = tempfile.mkstemp(prefix=_prefix(path), suffix=_PART, dir=path.parent)
     os.close(fd)
     try:
-        with open(temporary, "wb") as f:
+        raw = _Raw(temporary, "wb", target)
+        with _named(target), io.BufferedWriter(raw) as f:
             if append and path.exists():
                 with path.open("rb") as old:
-                    shutil.copyfileobj(old, f)
+                    while piece := old.read(1 << 20):
+                        f.write(piece)
             yield f
             f.flush()
-            os.fsync(f.fileno())
+            raw.sync()
         mode = path.lstat().st_mode if path.exists() and not path.is_symlink() else 0o666 & ~_umask()
         os.chmod(temporary, mode & 0o777)
         os.replace(temporary, path)
@@ -127,9 +210,65 @@ def replacing(target: str | os.PathLike[str], *, append: bool = False) -> Iterat
         raise
 
 
+class _Raw(io.FileIO):
+    """A file whose errors of writing name what is meant to be written, not its temporary.
+
+    Args:
+        path: what to open.
+        mode: how.
+        target: the name for errors.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], mode: str, target: str | os.PathLike[str]) -> None:
+        super().__init__(path, mode)
+        self._target = os.fspath(target)
+
+    def write(self, data: Any, /) -> int:
+        """Write bytes; how many were written."""
+        try:
+            return super().write(data)
+        except OSError as e:
+            raise OSError(e.errno, e.strerror, self._target) from None
+
+    def sync(self) -> None:
+        """Wait until the bytes are on the disk."""
+        try:
+            os.fsync(self.fileno())
+        except OSError as e:
+            raise OSError(e.errno, e.strerror, self._target) from None
+
+
+@contextmanager
+def _named(target: str | os.PathLike[str]) -> Iterator[None]:
+    """Name the file where numpy only counts how many elements it wrote."""
+    try:
+        yield
+    except OSError as e:
+        if e.errno is None and "written" in str(e):
+            raise OSError(errno.ENOSPC, f"could not be written to its end ({e})", os.fspath(target)) from None
+        raise
+
+
+@contextmanager
+def temporary() -> Iterator[IO[bytes]]:
+    """A file with a name, to write and to read, that is gone afterwards."""
+    import tempfile  # for start-up
+
+    fd, name = tempfile.mkstemp(prefix=".loadrun.", suffix=_PART)
+    os.close(fd)
+    try:
+        with open(name, "w+b") as f:
+            yield f
+    finally:
+        Path(name).unlink(missing_ok=True)
+
+
 @contextmanager
 def new_folder(target: Path) -> Iterator[Path]:
     """A folder to fill that appears as `target`, which is not there or empty, when all is done."""
+    import shutil  # for start-up
+    import tempfile  # for start-up
+
     target.parent.mkdir(parents=True, exist_ok=True)
     _sweep(target)
     made = Path(tempfile.mkdtemp(prefix=_prefix(target), suffix=_PART, dir=target.parent))
@@ -157,6 +296,8 @@ def _sweep(path: Path) -> None:
             if time.time() - found.st_mtime < _STALE:
                 continue
             if stat.S_ISDIR(found.st_mode):
+                import shutil  # for start-up
+
                 shutil.rmtree(old, ignore_errors=True)
             elif stat.S_ISREG(found.st_mode):
                 os.unlink(old)

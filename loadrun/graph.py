@@ -7,6 +7,7 @@ Nothing here computes: kernels, shape and dtype rules live in `loadrun.ops`, byt
 from __future__ import annotations
 
 import builtins
+import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -14,7 +15,7 @@ from typing import TypeVar
 from .dtypes import Array, DType, decode
 from .params import Record
 
-__all__ = ["Graph", "Metadata", "Opr", "Tensor", "TensorFormat", "Var"]
+__all__ = ["Graph", "Metadata", "Opr", "StoredTensor", "TensorFormat", "Var"]
 
 R = TypeVar("R", bound=Record)
 
@@ -30,7 +31,7 @@ class TensorFormat:
 
 
 @dataclass(eq=False)
-class Tensor:
+class StoredTensor:
     """A tensor stored in an operator: an input's description, or a constant with its bytes.
 
     Attributes:
@@ -91,7 +92,7 @@ class Opr:
     inputs: list[Var] = field(default_factory=list)
     outputs: list[Var] = field(default_factory=list)
     name: str | None = None
-    tensors: list[Tensor] = field(default_factory=list)
+    tensors: list[StoredTensor] = field(default_factory=list)
     output_dtype: DType | None = None
     comp_node: list[str] = field(default_factory=list)
     priority: int = 0
@@ -169,18 +170,18 @@ class Graph:
         inputs: Iterable[Var] = (),
         n_outputs: int = 1,
         names: Iterable[str | None] = (),
-        tensors: Iterable[Tensor] = (),
+        tensors: Iterable[StoredTensor] = (),
         output_dtype: DType | None = None,
         comp_node: Iterable[str] = (),
     ) -> list[Var]:
         """Append an operator and return its output variables.
 
-        >>> from loadrun.graph import Graph, Tensor
+        >>> from loadrun.graph import Graph, StoredTensor
         >>> from loadrun.dtypes import DType
         >>> from loadrun.params import Elemwise, ElemwiseMode, Host2DeviceCopy
         >>> g = Graph()
         >>> (x,) = g.add("Host2DeviceCopy", Host2DeviceCopy(), names=["x"],
-        ...              tensors=[Tensor(DType("Float32"), (2, 3), "x")])
+        ...              tensors=[StoredTensor(DType("Float32"), (2, 3), "x")])
         >>> (y,) = g.add("Elemwise", Elemwise(mode=ElemwiseMode.EXP), inputs=[x], names=["y"])
         >>> g.outputs = [y]
         >>> [o.type for o in g.oprs], y.label
@@ -231,3 +232,11 @@ class Graph:
 
     def __str__(self) -> str:
         return "\n".join(map(repr, self.oprs))
+
+
+def __getattr__(name: str) -> type[StoredTensor]:
+    """The name of `StoredTensor` before 0.2, which collided with the `Tensor` that holds a value."""
+    if name == "Tensor":
+        warnings.warn("loadrun.graph.Tensor is now StoredTensor", DeprecationWarning, stacklevel=2)
+        return StoredTensor
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -16,7 +16,15 @@ def plain(value: Any) -> Any:
     >>> plain({"a": (1, float("nan"))})
     {'a': [1, 'nan']}
     """
-    if isinstance(value, (str, bool, int)) or value is None:
+    kind = type(value)
+    # The checks by abstract classes below take a while; nearly everything is one of these.
+    if kind is str or kind is int or kind is bool or value is None:
+        return value
+    if kind is dict:
+        return {str(k): plain(v) for k, v in value.items()}
+    if kind is list or kind is tuple:
+        return [plain(v) for v in value]
+    if isinstance(value, (str, int)):
         return value
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)

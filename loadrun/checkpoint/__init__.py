@@ -7,38 +7,49 @@ containers and refuses everything else: no name of the file is ever looked up or
 from __future__ import annotations
 
 import os
-from pathlib import Path
+from collections.abc import Callable, Mapping
 from typing import Any, BinaryIO
 
+from ..dtypes import Array
 from ..errors import FormatError
+from ..files import contents
 from ..imperative import Parameter, Tensor
+from ..imperative.device import check_device
 from .archive import read_archive
 from .emit import save_checkpoint
 from .machine import MOST_STEPS, Machine
 from .states import settle
+from .stored import StoredTensor
 
 __all__ = ["load_checkpoint", "save_checkpoint"]
 
 
 def load_checkpoint(
-    source: str | os.PathLike[str] | bytes | BinaryIO, *, tensors: bool = False, max_steps: int = MOST_STEPS
+    source: str | os.PathLike[str] | bytes | BinaryIO,
+    map_location: str | Mapping[str, str] | Callable[[str], str] | None = None,
+    *,
+    tensors: bool = True,
+    max_steps: int = MOST_STEPS,
 ) -> Any:
     """Read what ``megengine.save`` or ``pickle.dump`` wrote: usually a dict of arrays by parameter name.
 
-    Tensors become arrays, whole modules become their state dict (keys and shapes as ``Module.state_dict`` gives
-    them), containers and plain values stay. Quantized arrays keep MegEngine's dtype (storage integers with
-    ``dtype.metadata["mgb_dtype"]``), bfloat16 becomes float32 with such a mark. A zip file may
+    Tensors come back as tensors, arrays as arrays; whole modules become their state dict (keys and shapes as
+    ``Module.state_dict`` gives them), containers and plain values stay. Quantized arrays keep MegEngine's dtype
+    (storage integers with ``dtype.metadata["mgb_dtype"]``), bfloat16 becomes float32 with such a mark. A zip file may
     hold one such pickle or, as ``numpy.savez`` writes, .npy arrays.
 
     Args:
         source: path, bytes or open binary file.
-        tensors: give `loadrun.Tensor` and `loadrun.Parameter` where the file holds MegEngine's tensors.
+        map_location: on which device tensors go, a name, names by names, or a function of names; checked as MegEngine
+            does, and without effect, as the CPU computes.
+        tensors: False gives arrays where the file holds MegEngine's tensors.
         max_steps: opcodes after which a pickle is refused; a tensor takes about thirty.
 
     Returns:
         the stored object.
 
     Raises:
+        ValueError: `map_location` names no device.
         FormatError: the file is malformed, or names anything but arrays, tensors and containers; the message names
             it and its place. Nothing that the file names is imported or called.
         OSError: the file cannot be opened.
@@ -55,6 +66,7 @@ def load_checkpoint(
     Traceback (most recent call last):
     loadrun.errors.FormatError: refuses to call os.system: a checkpoint may hold ... (at byte 0)
     """
+    _check_location(map_location)
     try:
         data = _bytes(source)
         if data[:4] == b"PK\x03\x04":
@@ -63,21 +75,45 @@ def load_checkpoint(
                 return found
             data = found
         machine = Machine(data, max_steps)
-        if not tensors:
-            return settle(machine, machine.run())
-        kinds = {"Tensor": Tensor, "Parameter": Parameter}
-        return settle(
-            machine, machine.run(), lambda stored, array: kinds[stored.kind](array, dtype=array.dtype)
-        )
+        return settle(machine, machine.run(), _tensor) if tensors else settle(machine, machine.run())
     except FormatError as e:
         if e.path is None and isinstance(source, (str, os.PathLike)):
             e.path = os.fspath(source)
         raise
 
 
+def _tensor(stored: StoredTensor, array: Array) -> Tensor:
+    kinds = {"Tensor": Tensor, "Parameter": Parameter}
+    return kinds[stored.kind](array, dtype=array.dtype)
+
+
+def read_pickle(data: bytes, named: Callable[[str, str], Any]) -> Any:
+    """Return what a pickle holds, with tensors, as `load_checkpoint` does.
+
+    Args:
+        data: the pickle.
+        named: gives what stands for a class by module and name, None for one that is refused.
+
+    Raises:
+        FormatError: as `load_checkpoint`.
+    """
+    machine = Machine(data)
+    return settle(machine, machine.run(), _tensor, named)
+
+
+def _check_location(map_location: object) -> None:
+    """Refuse what MegEngine refuses as a mapping of devices."""
+    if isinstance(map_location, Mapping):
+        names: list[object] = [*map_location.keys(), *map_location.values()]
+    else:
+        names = [map_location] if map_location is not None and not callable(map_location) else []
+    for name in names:
+        check_device(name)
+
+
 def _bytes(source: str | os.PathLike[str] | bytes | BinaryIO) -> bytes:
     if isinstance(source, (bytes, bytearray, memoryview)):
         return bytes(source)
     if isinstance(source, (str, os.PathLike)):
-        return Path(source).read_bytes()
+        return contents(source, "a checkpoint")
     return source.read()

@@ -6,9 +6,11 @@ loadrun's own classes, which only loadrun has.
 
 from __future__ import annotations
 
+import io
 import os
 import struct
 from collections import OrderedDict
+from collections.abc import Mapping
 from typing import IO, Any, BinaryIO
 
 import numpy as np
@@ -16,9 +18,11 @@ import numpy as np
 from ..dtypes import Array, round_bfloat16
 from ..errors import UsageError
 from ..files import replacing
+from ..logger import get_logger
 
-__all__ = ["save_checkpoint"]
+__all__ = ["pickled", "save_checkpoint"]
 
+_log = get_logger(__name__)
 _TENSOR_CLASSES = {"Tensor": "Tensor", "Parameter": "Parameter"}
 
 
@@ -28,7 +32,8 @@ def save_checkpoint(state: Any, target: str | os.PathLike[str] | BinaryIO) -> No
     A path is written under a temporary name and renamed, so that no half a file is ever seen.
 
     Args:
-        state: a module (its ``state_dict()`` is written), or dicts, lists and tuples of arrays, tensors, numbers,
+        state: a module (its ``state_dict()`` is written, which a message says), or
+            dicts, lists and tuples of arrays, tensors, numbers,
             strings, bytes and None. Tensors come back as MegEngine tensors, arrays as arrays; quantized dtypes
             keep scale and zero point.
         target: path or open binary file.
@@ -43,12 +48,33 @@ def save_checkpoint(state: Any, target: str | os.PathLike[str] | BinaryIO) -> No
     array([0., 1., 2.], dtype=float16)
     """
     if callable(getattr(state, "state_dict", None)):
+        kind = type(state).__name__
         state = state.state_dict()
+        _log.info(
+            "wrote the state dict of the %s, %d tensors, and no code: load_state_dict(file) puts it into a new one",
+            kind,
+            len(state),
+        )
     if isinstance(target, (str, os.PathLike)):
         with replacing(target) as f:
             _Emitter(f).file(state)
     else:
         _Emitter(target).file(state)
+
+
+def pickled(value: Any, classes: Mapping[type, tuple[str, str]]) -> bytes:
+    """Return what `save_checkpoint` writes.
+
+    Args:
+        value: what is to be written.
+        classes: classes that may stand in it, with module and name under which a reader finds them.
+
+    Raises:
+        UsageError: as `save_checkpoint`.
+    """
+    file = io.BytesIO()
+    _Emitter(file, classes).file(value)
+    return file.getvalue()
 
 
 def _is_bfloat16(dtype: np.dtype[Any]) -> bool:
@@ -59,8 +85,9 @@ def _is_bfloat16(dtype: np.dtype[Any]) -> bool:
 class _Emitter:
     """Writes one object; names, dtypes and arrays are remembered, so that they are written once."""
 
-    def __init__(self, f: IO[bytes]) -> None:
+    def __init__(self, f: IO[bytes], classes: Mapping[type, tuple[str, str]] | None = None) -> None:
         self.f = f
+        self.classes = classes or {}
         self.memo: dict[Any, int] = {}
         self.alive: list[Any] = []
         self.open: set[int] = set()
@@ -103,6 +130,8 @@ class _Emitter:
             self.scalar(value)
         elif isinstance(value, (dict, list, tuple)):
             self.container(value)
+        elif isinstance(value, type) and value in self.classes:
+            self.name(*self.classes[value])
         elif hasattr(value, "numpy") and type(value).__name__ in _TENSOR_CLASSES:
             self.tensor(value)
         else:

@@ -25,24 +25,34 @@ _FLAT = {
 _Wrap = Callable[[StoredTensor, Array], Any]
 
 
-def settle(machine: Machine, value: Any, tensor: _Wrap = lambda stored, array: array) -> Any:
+_Named = Callable[[str, str], Any]
+
+
+def settle(
+    machine: Machine,
+    value: Any,
+    tensor: _Wrap = lambda stored, array: array,
+    named: _Named = lambda module, name: None,
+) -> Any:
     """Return the object that a pickle stands for.
 
     Args:
         machine: the reader, whose budget pays for copies and whose errors name places.
         value: what it made.
         tensor: makes a value of a tensor and its array; by default the array itself.
+        named: gives what stands for a name that the file gives as a value, None for one that is refused.
 
     Raises:
         FormatError: it holds an object that is neither array, tensor, module nor container, or nests too deeply.
     """
-    return _Settler(machine, tensor).value(value, 0)
+    return _Settler(machine, tensor, named).value(value, 0)
 
 
 class _Settler:
-    def __init__(self, machine: Machine, tensor: _Wrap) -> None:
+    def __init__(self, machine: Machine, tensor: _Wrap, named: _Named) -> None:
         self.machine = machine
         self.tensor = tensor
+        self.named = named
         self.done: dict[int, Any] = {}
         self.open: set[int] = set()
 
@@ -88,7 +98,10 @@ class _Settler:
                 raise self.machine.refusal(value.cls, "give an object of")
             return self.module(value, level)
         assert isinstance(value, Global)
-        raise self.machine.refusal(value, "give")
+        known = self.named(*value.key)
+        if known is None:
+            raise self.machine.refusal(value, "give")
+        return known
 
     def array(self, value: Any) -> Array:
         """Return the contents of an array, which must have come."""

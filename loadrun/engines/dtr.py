@@ -85,7 +85,7 @@ class DTRProgram(Program):
     def execute(
         self,
         values: dict[int, Array],
-        rng: np.random.Generator,
+        rng: np.random.Generator | None,
         observe: Observer | None = None,
         every: Observer | None = None,
     ) -> None:
@@ -119,7 +119,7 @@ class _Run:
         self,
         program: DTRProgram,
         values: dict[int, Array],
-        rng: np.random.Generator,
+        rng: np.random.Generator | None,
         every: Observer | None,
     ) -> None:
         self.p = program

@@ -11,13 +11,15 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
+import numpy as np
+
 from ..dtypes import Array
 from ..graph import Opr
 from ..ops.elemwise.modes import float_step
 from ..ops.elemwise.table import ModeTrait, modes
 from ..ops.infer import Inference
 from ..ops.registry import Call, Finish, Kernel, Shape
-from ..params import ConvBias, Convolution, Elemwise, Format
+from ..params import ConvBias, Convolution, Elemwise, ElemwiseMode, Format
 from .program import Step
 
 __all__ = ["fuse"]
@@ -45,6 +47,7 @@ class FusedKernel:
 
     def __call__(self, c: Call, *args: Array) -> Array:
         """Run the convolution and finish its blocks, or its whole output if the kernel does not work in blocks."""
+        c = c.in_run(c.rng, [])
         c.finish = finish = self.finisher(args[self.n_inputs :])
         out: Array = self.kernel(c, *args[: self.n_inputs])
         if c.finish is not None:
@@ -133,7 +136,7 @@ def _chain(
     readers: dict[int, list[int]],
     known: Inference,
     keep: Collection[int],
-    taken: Collection[int],
+    taken: set[int],
 ) -> tuple[list[int], list[_Item], list[int]]:
     """The elementwise steps that can follow a convolution block by block, and the operands that they read."""
     shape = known.shapes[head.writes[0]]
@@ -141,7 +144,15 @@ def _chain(
     chain: list[int] = []
     items: list[_Item] = []
     operands: list[int] = []
-    while current not in keep and len(set(readers.get(current, ()))) == 1:
+    while current not in keep:
+        guarded = _relu_with_nan(steps, current, readers, keep)
+        if guarded and not taken & set(guarded) and known.shapes.get(steps[guarded[-1]].writes[0]) == shape:
+            items.append(_Item(_relu_keeping_nan, ((_BLOCK, 0),)))
+            chain += guarded
+            current = steps[guarded[-1]].writes[0]
+            continue
+        if len(set(readers.get(current, ()))) != 1:
+            break
         j = readers[current][0]
         s = steps[j]
         if j in taken:
@@ -169,6 +180,43 @@ def _chain(
         chain.append(j)
         current = s.writes[0]
     return chain, items, operands
+
+
+def _relu_keeping_nan(out: Array, x: Array) -> None:
+    """RELU(x) / (x == x), to the same bits but for the sign of NaN."""
+    np.maximum(x, 0, out=out)
+
+
+def _relu_with_nan(
+    steps: Sequence[Step], current: int, readers: dict[int, list[int]], keep: Collection[int]
+) -> list[int]:
+    """The three steps of RELU(x) / (x == x), in order, where nothing else reads what lies between; else none.
+
+    So an activation is written that makes NaN of NaN, as ONNX's does.
+    """
+    found = sorted(set(readers.get(current, ())))
+    if len(found) != 2:
+        return []
+    ends = []
+    for mode, count in ((ElemwiseMode.RELU, 1), (ElemwiseMode.EQ, 2)):
+        ends += [j for j in found if _is_mode(steps[j], mode) and steps[j].reads == (current,) * count]
+    if len(ends) != 2 or any(steps[j].writes[0] in keep for j in ends):
+        return []
+    after = [readers.get(steps[j].writes[0], []) for j in ends]
+    if len(after[0]) != 1 or after[0] != after[1]:
+        return []
+    last = steps[after[0][0]]
+    divides = _is_mode(last, ElemwiseMode.TRUE_DIV)
+    if not divides or last.reads != tuple(steps[j].writes[0] for j in ends):
+        return []
+    return [*sorted(ends), after[0][0]]
+
+
+def _is_mode(s: Step, mode: ElemwiseMode) -> bool:
+    """Whether a step is that elementwise mode on float32, outside of branches."""
+    if s.guard is not None or s.call.opr.type != "Elemwise" or s.call.opr.get(Elemwise).mode != mode:
+        return False
+    return all(d.name == "Float32" for d in (*s.call.inputs, *s.call.outputs))
 
 
 def _source(var: int, current: int, shape: Shape, known: Inference) -> str | None:

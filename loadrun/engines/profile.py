@@ -170,18 +170,21 @@ def _operator(
     run: _Execution, key: str, suffix: str, inputs: Sequence[Var], outputs: Sequence[Var]
 ) -> dict[str, Any]:
     opr = run.opr
-    name = opr.name or next((v.name for v in opr.outputs if v.name), None) or opr.title
-    extra = {"fused": [{"id": str(o.id), "type": o.type, "name": o.title} for o in run.fused]}
+    extra = {"fused": [{"id": str(o.id), "type": o.type, "name": _named(o)} for o in run.fused]}
     return {
         "node_type": "operator",
         "id": key,
-        "name": name + suffix,
+        "name": _named(opr) + suffix,
         "type": opr.title if opr.type == "Elemwise" else opr.type,
         "input": [str(v.id) for v in inputs],
         "output": [str(v.id) for v in outputs],
         "extra": extra if run.fused else {},
         "waiting_spec": {},
     }
+
+
+def _named(opr: Opr) -> str:
+    return opr.name or next((v.name for v in opr.outputs if v.name), None) or opr.title
 
 
 def _variable(var: Var, shape: Shape) -> dict[str, Any]:

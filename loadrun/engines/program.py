@@ -6,6 +6,7 @@ into that value's memory.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -14,14 +15,17 @@ import numpy as np
 from ..dtypes import Array, DType, round_bfloat16
 from ..errors import EngineError, LoadRunError
 from ..graph import Opr, Var
+from ..ops.catalog import types
 from ..ops.control import Branches
 from ..ops.infer import Inference, describe
-from ..ops.registry import Call, Kernel, implementation
+from ..ops.op import Trait
+from ..ops.registry import Bound, Call, Kernel, ShapeCall, implementation
 
 __all__ = [
     "Observer",
     "Program",
     "Step",
+    "bind",
     "execute",
     "make_step",
     "mark_dying",
@@ -37,6 +41,7 @@ Observer = Callable[[Opr, Sequence[Array]], None]
 """Called after every operator with the operator and its output arrays."""
 ABSENT = np.empty(0, np.bool_)
 """What an operator that joins branches gets from one that was not taken."""
+_WRITES_INTO, _RANDOM = types(Trait.IN_PLACE | Trait.INTO_FIRST), types(Trait.RANDOM)
 
 
 @dataclass(eq=False)
@@ -50,6 +55,8 @@ class Step:
         guard: variable that must be 1 for the operator to be executed, if it lies in a branch.
         merges: whether it joins branches, so that inputs of those not taken are absent.
         again: whether it computes anew what an earlier step computed.
+        bound: the kernel for the shapes of the program, where there is one, see `bind`.
+        into: inputs that die here and whose memory a bound kernel may write into.
     """
 
     kernel: Kernel
@@ -60,6 +67,17 @@ class Step:
     guard: int | None = None
     merges: bool = False
     again: bool = False
+    bound: Bound | None = None
+    into: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Take from the call and the catalog what every run asks for."""
+        outputs = self.call.outputs
+        self.dtypes = tuple(d.np for d in outputs)
+        self.rounds = any(d.name == "BFloat16" for d in outputs)
+        self.writes_into = self.call.opr.type in _WRITES_INTO
+        # A kernel that takes nothing from its call but what never changes needs no call of its own.
+        self.shared = not self.writes_into and self.call.opr.type not in _RANDOM
 
     @property
     def needs(self) -> tuple[int, ...]:
@@ -77,7 +95,7 @@ class Program:
     def execute(
         self,
         values: dict[int, Array],
-        rng: np.random.Generator,
+        rng: np.random.Generator | None,
         observe: Observer | None = None,
         every: Observer | None = None,
     ) -> None:
@@ -86,6 +104,7 @@ class Program:
         Args:
             observe: called after each operator, once.
             every: called after each execution, also where an operator is executed again.
+            rng: what random operators draw from; without one they begin with seed 0.
         """
         execute(self.steps, values, rng, observe, every)
 
@@ -145,14 +164,39 @@ def specialize(
     return Program(rest, {v: a for v, a in ready.items() if v in needed})
 
 
+def bind(steps: Iterable[Step], known: Inference) -> None:
+    """Give the steps of a program the kernels for its shapes, and tell them whose memory these may write into.
+
+    To be called when it is known which variables die where (`mark_dying`).
+    """
+    for s in steps:
+        call, shapes = s.call, tuple(known.shapes.get(v) for v in s.reads)
+        make = implementation(call.opr.type).bind
+        if make is None or s.merges or s.rounds or None in shapes or len(s.writes) != 1:
+            continue
+        if s.kernel is not implementation(call.opr.type).kernel or s.writes[0] not in known.shapes:
+            continue
+        values = tuple(known.values.get(v) for v in s.reads)
+        s.bound = make(call, ShapeCall(call.opr, call.inputs, shapes, values))
+        if s.writes_into:
+            out = known.shapes[s.writes[0]]
+            fitting = zip(s.reads, shapes, call.inputs, strict=True)
+            s.into = tuple(
+                v for v, shape, d in fitting if v in s.dying and shape == out and d.np == s.dtypes[0]
+            )
+
+
 def execute(
     steps: Iterable[Step],
     values: dict[int, Array],
-    rng: np.random.Generator,
+    rng: np.random.Generator | None,
     observe: Observer | None = None,
     every: Observer | None = None,
 ) -> None:
     """Run steps in order; `values` gains what they write and loses what dies."""
+    if observe is None and every is None:
+        deque(walk(steps, values, rng), maxlen=0)
+        return
     for step in walk(steps, values, rng):
         if observe is not None and not step.again:
             observe(step.call.opr, [values[v] for v in step.writes])
@@ -160,37 +204,72 @@ def execute(
             every(step.call.opr, [values[v] for v in step.writes])
 
 
-def walk(steps: Iterable[Step], values: dict[int, Array], rng: np.random.Generator) -> Iterator[Step]:
+def walk(steps: Iterable[Step], values: dict[int, Array], rng: np.random.Generator | None) -> Iterator[Step]:
     """Run steps one by one: each comes when it has run, while its outputs are among `values`."""
     # Live variables per piece of memory; fed and constant arrays are absent: never overwritten.
     owners: dict[int, int] = {}
     for step in steps:
         if step.guard is None or (step.guard in values and values[step.guard].any()):
-            _execute(step, values, owners, rng)
+            if step.bound is None:
+                _execute(step, values, owners, rng)
+            else:
+                _execute_bound(step, step.bound, values, owners)
             yield step
-        for v in step.dying:
-            if v not in values:
-                continue
-            key = id(root(values.pop(v)))
-            if key in owners:
-                owners[key] -= 1
-                if not owners[key]:
-                    del owners[key]
+        if step.dying:
+            _drop(step.dying, values, owners)
 
 
-def _execute(step: Step, values: dict[int, Array], owners: dict[int, int], rng: np.random.Generator) -> None:
+def _drop(dying: Iterable[int], values: dict[int, Array], owners: dict[int, int]) -> None:
+    for v in dying:
+        array = values.pop(v, None)
+        if array is None:
+            continue
+        key = id(array if array.base is None else root(array))
+        users = owners.get(key)
+        if users == 1:
+            del owners[key]
+        elif users is not None:
+            owners[key] = users - 1
+
+
+def _execute_bound(step: Step, bound: Bound, values: dict[int, Array], owners: dict[int, int]) -> None:
+    args = [values[v] for v in step.reads]
+    into = None
+    for v in step.into:
+        array = values[v]
+        key = id(array if array.base is None else root(array))
+        if owners.get(key) == 1 and whole(array):
+            into = array
+            break
+    try:
+        out = bound(into, *args)
+    except Exception as e:
+        raise _failure(step.call, args, e) from e
+    if out.dtype is not step.dtypes[0] and out.dtype != step.dtypes[0]:
+        raise _other_dtype(step.call, 0, out)
+    values[step.writes[0]] = out
+    _own(out, args, owners)
+
+
+def _execute(
+    step: Step, values: dict[int, Array], owners: dict[int, int], rng: np.random.Generator | None
+) -> None:
     args = [values.get(v, ABSENT) if step.merges else values[v] for v in step.reads]
-    spare = [
-        values[v]
-        for v in step.dying
-        if v in values and v in step.reads and owners.get(id(root(values[v]))) == 1 and whole(values[v])
-    ]
+    spare = []
+    if step.writes_into:
+        spare = [
+            values[v]
+            for v in step.dying
+            if v in values and v in step.reads and owners.get(id(root(values[v]))) == 1 and whole(values[v])
+        ]
     for v, out in zip(step.writes, run_step(step, args, spare, rng), strict=True):
         values[v] = out
         _own(out, args, owners)
 
 
-def run_step(step: Step, args: list[Array], spare: list[Array], rng: np.random.Generator) -> list[Array]:
+def run_step(
+    step: Step, args: list[Array], spare: list[Array], rng: np.random.Generator | None
+) -> Sequence[Array]:
     """The outputs of one step.
 
     Args:
@@ -202,31 +281,45 @@ def run_step(step: Step, args: list[Array], spare: list[Array], rng: np.random.G
     """
     call = step.call
     try:
-        result = step.kernel(call.in_run(rng, spare), *args)
-    except LoadRunError as e:
-        raise type(e)(f"{describe(call.opr)}: {e}") from e
-    except MemoryError as e:
-        raise EngineError(
-            f"{describe(call.opr)} ran out of memory; inputs: {_inputs_text(call, args)}"
-        ) from e
+        result = step.kernel(call if step.shared else call.in_run(rng, spare), *args)
     except Exception as e:
-        raise EngineError(f"{describe(call.opr)} failed: {e}; inputs: {_inputs_text(call, args)}") from e
+        raise _failure(call, args, e) from e
     outs = result if isinstance(result, tuple) else (result,)
-    found = []
-    for out, dtype in zip(outs, call.outputs, strict=True):
-        if out.dtype != dtype.np:
-            raise EngineError(f"{describe(call.opr)} gave {out.dtype}, its dtype rule says {dtype}")
-        found.append(round_bfloat16(out) if dtype.name == "BFloat16" else out)
-    return found
+    if len(outs) != len(step.dtypes):
+        raise EngineError(f"{describe(call.opr)} gave {len(outs)} outputs, it has {len(step.dtypes)}")
+    for i, out in enumerate(outs):
+        if out.dtype is not step.dtypes[i] and out.dtype != step.dtypes[i]:
+            raise _other_dtype(call, i, out)
+    if not step.rounds:
+        return outs
+    pairs = zip(outs, call.outputs, strict=True)
+    return [round_bfloat16(out) if d.name == "BFloat16" else out for out, d in pairs]
 
 
-def _own(out: Array, args: list[Array], owners: dict[int, int]) -> None:
+def _failure(call: Call, args: Sequence[Array], e: Exception) -> LoadRunError:
+    """What a kernel raised, with its operator and what it was given."""
+    if isinstance(e, LoadRunError):
+        return type(e)(f"{describe(call.opr)}: {e}")
+    if isinstance(e, MemoryError):
+        return EngineError(f"{describe(call.opr)} ran out of memory; inputs: {_inputs_text(call, args)}")
+    return EngineError(f"{describe(call.opr)} failed: {e}; inputs: {_inputs_text(call, args)}")
+
+
+def _other_dtype(call: Call, index: int, out: Array) -> EngineError:
+    return EngineError(f"{describe(call.opr)} gave {out.dtype}, its dtype rule says {call.outputs[index]}")
+
+
+def _own(out: Array, args: Sequence[Array], owners: dict[int, int]) -> None:
     """Count a new variable for the memory that it lives in."""
-    base = root(out)
+    base = out if out.base is None else root(out)
     key = id(base)
     if key in owners:
         owners[key] += 1
-    elif isinstance(base, np.ndarray) and not any(root(a) is base for a in args):
+        return
+    for a in args:
+        if a is base or (a.base is not None and root(a) is base):
+            return
+    if isinstance(base, np.ndarray):
         owners[key] = 1
 
 
@@ -240,7 +333,8 @@ def root(array: Array) -> object:
 
 def whole(array: Array) -> bool:
     """Whether a kernel could write a result into the array's memory."""
-    return bool(array.flags.writeable and array.flags.c_contiguous)
+    flags = array.flags
+    return bool(flags.writeable and flags.c_contiguous)
 
 
 def typed(var: Var) -> DType:

@@ -15,9 +15,11 @@ from ..ops.control import find_branches
 from ..ops.infer import Inference, describe, infer_dtypes, infer_shapes
 from ..ops.numeric.parallel import blas_serial
 from ..ops.registry import Shape, implementation
+from ..version import __version__
 from .fuse import fuse
 from .memory import MemoryMeter, memory_limit
-from .program import Observer, Program, Step, execute, make_step, mark_dying, specialize, typed, walk
+from .program import Observer, Program, Step, bind, execute, make_step, mark_dying, specialize, typed, walk
+from .protocol import About
 from .recompute_config import DTRConfig, SublinearMemoryConfig, sublinear_from_environment
 
 if TYPE_CHECKING:
@@ -76,6 +78,7 @@ class ReferenceEngine:
         self._inputs = {
             o.outputs[0].name or "": o.outputs[0] for o in self._oprs if o.type == "Host2DeviceCopy"
         }
+        self._random = any(implementation(o.type).random for o in self._oprs)
         self._constant = self._find_constants()
         self._values: dict[int, Array] | None = None
         self._steps: list[Step] = []
@@ -86,6 +89,17 @@ class ReferenceEngine:
     def inputs(self) -> dict[str, Var]:
         """The graph inputs that the targets depend on, by name."""
         return dict(self._inputs)
+
+    @property
+    def about(self) -> About:
+        """What executes, and how it computes."""
+        return About(
+            self.name,
+            __version__,
+            "float32",
+            f"numpy {np.__version__}",
+            operators=sum(not o.tensors for o in self._oprs),
+        )
 
     def run(
         self,
@@ -119,11 +133,22 @@ class ReferenceEngine:
                 memory.ignore(values.values())
             if self._profile is not None:
                 self._profile.start()
-            program.execute(values, rng or np.random.default_rng(self.seed), observe, memory)
+            program.execute(values, rng or self._rng(), observe, memory)
         for v in self.targets:
             if v.id not in values:
                 raise EngineError(f"{v.label!r} has no value: it lies in a branch that was not taken")
         return [values[v.id] for v in self.targets]
+
+    def prepare(self, feeds: Mapping[str, Array]) -> None:
+        """Make the program for the shapes of these feeds.
+
+        Raises:
+            InputError: an input is missing or has another dtype.
+            EngineError: shapes that cannot go together.
+        """
+        values = self._feed(feeds)
+        with np.errstate(all="ignore"), blas_serial():
+            self._program(values, fused=True)
 
     def walk(self, feeds: Mapping[str, Array]) -> Iterator[tuple[Opr, list[Array]]]:
         """Execute once, operator by operator: each comes with its outputs when it has run, those on constants too.
@@ -140,7 +165,7 @@ class ReferenceEngine:
         values = self._feed(feeds)
         todo = [make_step(o, (), self._branches) for o in self._oprs if o.type != "Host2DeviceCopy"]
         mark_dying(todo, {v.id for v in self.targets})
-        steps = walk(todo, values, np.random.default_rng(self.seed))
+        steps = walk(todo, values, self._rng())
         while True:
             # What surrounds the caller's code between two steps is the caller's.
             with np.errstate(all="ignore"), blas_serial():
@@ -158,6 +183,10 @@ class ReferenceEngine:
         if self._profile is None:
             raise UsageError("there is no profile: the engine was made without profile=True")
         return self._profile.to_json()
+
+    def _rng(self) -> np.random.Generator | None:
+        """What the random operators of a run draw from; None where there are none: making one takes its time."""
+        return np.random.default_rng(self.seed) if self._random else None
 
     def _find_constants(self) -> set[int]:
         """Ids of the variables that are the same in every run."""
@@ -181,7 +210,7 @@ class ReferenceEngine:
         wanted = {v for s in self._steps for v in s.needs} | {v.id for v in self.targets}
         mark_dying(constant, wanted)
         values: dict[int, Array] = {}
-        execute(constant, values, np.random.default_rng(self.seed))
+        execute(constant, values, None)
         for array in values.values():
             if array.flags.owndata:
                 array.flags.writeable = False
@@ -220,6 +249,8 @@ class ReferenceEngine:
             program.steps = plan_sublinear(program.steps, known, keep, self.sublinear).steps
         if fused or self.sublinear is not None:
             mark_dying(program.steps, {*keep, *program.constants})
+        if self._profile is None and self.dtr is None:
+            bind(program.steps, known)
         if self.dtr is not None:
             from .dtr import DTRProgram  # for start-up
 

@@ -22,10 +22,12 @@ from ..ops.control import find_branches
 from ..ops.infer import describe, infer_dtypes
 from ..ops.numeric.parallel import blas_serial
 from ..ops.registry import Call
+from ..version import __version__
 from .program import ABSENT, Step, make_step, mark_dying
+from .protocol import About
 from .wide_ops import MOVING, WIDE
 
-__all__ = ["WideEngine"]
+__all__ = ["Float64Engine", "WideEngine"]
 
 _F32 = DType("Float32")
 
@@ -74,6 +76,7 @@ class WideEngine:
         branches = find_branches(oprs)
         self._inputs = {o.outputs[0].name or "": o.outputs[0] for o in oprs if o.type == "Host2DeviceCopy"}
         self._steps = [make_step(o, (), branches) for o in oprs if o.type != "Host2DeviceCopy"]
+        self._count = sum(not o.tensors for o in oprs)
         mark_dying(self._steps, {v.id for v in self.targets})
 
     @property
@@ -125,7 +128,7 @@ class WideEngine:
             for v in step.dying:
                 values.pop(v, None)
 
-    def _execute(self, step: Step, values: dict[int, Array], rng: np.random.Generator) -> None:
+    def _execute(self, step: Step, values: dict[int, Array], rng: np.random.Generator | None) -> None:
         call = step.call
         args = [values.get(v) if step.merges else values[v] for v in step.reads]
         try:
@@ -169,3 +172,26 @@ def _widened(call: Call) -> Call:
         tuple(_WIDE if d == _F32 else d for d in dtypes) for dtypes in (call.inputs, call.outputs)
     )
     return replace(call, inputs=inputs, outputs=outputs, memo={}, spare=[])
+
+
+class Float64Engine(WideEngine):
+    """A `WideEngine` whose results are rounded to the dtypes that the model gives.
+
+    >>> import loadrun
+    >>> loadrun.Runner("fixtures/nets/mlp.mge", "float64").replay_one(0).verdict.value
+    'pass'
+    """
+
+    @property
+    def about(self) -> About:
+        """What executes, and how it computes."""
+        return About("float64", __version__, "float64", f"numpy {np.__version__}", operators=self._count)
+
+    def run(self, feeds: Mapping[str, Array]) -> list[Array]:
+        """Execute once; see `WideEngine.run`."""
+        values = super().run(feeds)
+        with np.errstate(all="ignore"):
+            return [
+                a.astype(v.dtype.np, copy=False) if v.dtype is not None else a
+                for v, a in zip(self.targets, values, strict=True)
+            ]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
@@ -21,7 +21,7 @@ from ..ops.catalog import TypeParam, types
 from ..ops.numeric.parallel import blas_serial
 from ..ops.op import Trait
 from ..ops.registry import Call, Kernel, Shape, implementation
-from ..params import Record
+from ..params import Elemwise, ElemwiseMode, Record
 from .settings import adapted, in_force
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ __all__ = [
     "active",
     "apply",
     "apply1",
+    "elemwise_param",
     "generator",
     "register_tensor_class",
     "suspended",
@@ -44,11 +45,15 @@ _KEEPS_SCALARS = types(Trait.ELEMENTWISE | Trait.FORWARDS)
 
 
 class Session(Protocol):
-    """What a running trace does for the tensors inside it."""
+    """What a running trace does for the tensors inside it.
+
+    A `standing` session belongs to no trace: it is asked whenever a tensor of it is an input.
+    """
 
     symbolic_shape: bool
     sizes: dict[Any, Tensor]
     ended: bool
+    standing: bool = False
 
     def apply(
         self,
@@ -84,6 +89,9 @@ class Session(Protocol):
 
     def named(self, tensor: Tensor, name: str) -> None:
         """Note that code inside the function named a tensor."""
+
+    def became(self, tensor: Tensor, kind: str) -> None:
+        """Note that code inside the function made a Python number, of that kind, of a value."""
 
     def leave(self) -> None:
         """Begin a region that is not recorded: what was made so far becomes values from outside."""
@@ -173,6 +181,10 @@ def apply(
     if scalar is None:
         scalar = type in _KEEPS_SCALARS and bool(inputs) and False not in [x._scalar for x in inputs]
     session = _local.session
+    if session is None:
+        for x in inputs:
+            if x._session is not None and x._session.standing:
+                session = x._session
     if session is not None:
         return session.apply(type, params, inputs, n, output_dtype, scalar)
     values, dtypes = execute(type, params, inputs, [x._stored() for x in inputs], n, output_dtype)
@@ -189,6 +201,12 @@ def apply1(
 ) -> Tensor:
     """`apply` for an operator with one output."""
     return apply(type, *params, inputs=inputs, output_dtype=output_dtype, scalar=scalar)[0]
+
+
+@cache
+def elemwise_param(mode: ElemwiseMode) -> Elemwise:
+    """The record of an elementwise mode, one object each, by which a later call of a trace knows it at once."""
+    return Elemwise(mode=mode)
 
 
 def type_cvt(x: Tensor, dtype: DType) -> Tensor:

@@ -6,12 +6,14 @@ MegEngine has no 64-bit types: float64 narrows to float32 and 64-bit (and unsign
 
 from __future__ import annotations
 
+import warnings
 from functools import cache
 from typing import Any
 
 import numpy as np
 
 from ..dtypes import Array, DType, plain
+from .source import here, shown
 
 __all__ = ["graph_dtype", "narrowed", "numpy_dtype"]
 
@@ -87,4 +89,31 @@ def narrowed(array: Array) -> tuple[Array, DType]:
     if dtype.name == "BFloat16" or array.dtype == dtype.np:
         return array, dtype
     with np.errstate(all="ignore"):
-        return array.astype(dtype.np), dtype
+        made = array.astype(dtype.np)
+        if _is_lossy(array, made):
+            place = here()
+            text = (
+                f"{array.dtype} narrows to {made.dtype}, which is what graphs hold: {_example(array, made)}"
+            )
+            warnings.warn_explicit(f"{text}, in {shown(place)}", UserWarning, *place)
+    return made, dtype
+
+
+def _is_lossy(array: Array, made: Array) -> bool:
+    """Whether whole numbers wrapped or finite numbers became infinite."""
+    if not array.size:
+        return False
+    if made.dtype.kind in "iu":
+        limits = np.iinfo(made.dtype)
+        return bool(array.min() < limits.min or array.max() > limits.max)
+    if made.dtype.kind != "f" or array.dtype.itemsize <= made.dtype.itemsize:
+        return False
+    largest = float(np.finfo(made.dtype).max)
+    return bool((np.isinf(made) & (np.abs(array) > largest) & np.isfinite(array)).any())
+
+
+def _example(array: Array, made: Array) -> str:
+    """The first value that changed much."""
+    changed = (made != array) if made.dtype.kind in "iu" else np.isinf(made) & np.isfinite(array)
+    at = np.flatnonzero(changed)[0]
+    return f"{array.flat[at]} becomes {made.flat[at]}"

@@ -16,7 +16,7 @@ from .. import params as P
 from ..dtypes import Array as NDArray
 from ..dtypes import DType, plain
 from ..graph import Opr
-from .apply import apply, apply1, type_cvt
+from .apply import apply, apply1, elemwise_param, type_cvt
 from .convert import const
 from .dtypes import graph_dtype
 from .followed import Dim, Followed, largest, least, place_of
@@ -96,7 +96,7 @@ def elem(mode: P.ElemwiseMode, *xs: Tensor) -> Tensor:
     """Return an elementwise mode of tensors of one dtype, which broadcast."""
     if len(xs) == 2:
         xs = (_dense(xs[0], xs[1]), _dense(xs[1], xs[0]))
-    return apply1("Elemwise", P.Elemwise(mode=mode), inputs=xs)
+    return apply1("Elemwise", elemwise_param(mode), inputs=xs)
 
 
 def _dense(x: Tensor, row: Tensor) -> Tensor:

@@ -21,7 +21,7 @@ import numpy as np
 
 from .. import params as P
 from ..dtypes import Array, DType, plain
-from .apply import Session, active, apply1, tensor_class, type_cvt
+from .apply import Session, active, apply1, elemwise_param, tensor_class, type_cvt
 
 if TYPE_CHECKING:
     from builtins import float as _Float
@@ -198,7 +198,7 @@ def once(type: str, param: P.Record, inputs: list[Tensor], *, scalar: bool) -> T
 
 
 def _elem(mode: P.ElemwiseMode, dtype: DType, *given: Any) -> Tensor:
-    return once("Elemwise", P.Elemwise(mode=mode), [scalar_of(v, dtype) for v in given], scalar=True)
+    return once("Elemwise", elemwise_param(mode), [scalar_of(v, dtype) for v in given], scalar=True)
 
 
 def _in(dtype: DType, mode: P.ElemwiseMode) -> Callable[..., Tensor]:

@@ -174,6 +174,9 @@ def _without_ellipsis(entries: list[Any], ndim: int) -> list[Any]:
     if len(at) > 1:
         raise IndexError("only one ellipsis is allowed in an index")
     used = sum(map(_axes, entries))
+    while used > ndim and isinstance(entries[-1], slice) and entries[-1] == slice(None):
+        # MegEngine takes no notice of whole axes that are not there.
+        entries, used = entries[:-1], used - 1
     if used > ndim:
         raise IndexError(f"too many indices: the tensor has {ndim} axes, but {used} were indexed")
     if not at:

@@ -269,12 +269,16 @@ class Methods:
         """
         if args:
             return self[args].item()
-        value = cast("Tensor", self).numpy()
+        x = cast("Tensor", self)
+        value = x.numpy()
         if value.size != 1:
             raise AssertionError(
                 f"only a tensor of one element has a number, found shape {list(value.shape)}"
             )
-        return value.item()
+        number = value.item()
+        if x._session is not None:
+            x._session.became(x, type(number).__name__)
+        return number
 
     def tolist(self) -> Any:
         """Return the values as nested lists of Python numbers."""

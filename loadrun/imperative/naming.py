@@ -1,4 +1,4 @@
-"""Names of what a trace records: the path of the modules that are being called."""
+"""Names of what a trace records: the path of the modules that are being called, and what MegEngine calls a function."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-__all__ = ["prefix", "scope"]
+__all__ = ["prefix", "scope", "title", "titled"]
 
 
 class _Local(threading.local):
     def __init__(self) -> None:
         self.path: list[str] = []
+        self.title: tuple[str | None, object] = None, None
 
 
 _local = _Local()
@@ -35,3 +36,28 @@ def scope(name: str) -> Iterator[None]:
 def prefix() -> str:
     """Return what stands before the name of an operator: ``net.conv1.``, empty outside of all scopes."""
     return ".".join((*_local.path, "")) if _local.path else ""
+
+
+@contextmanager
+def titled(name: str, constant: object = None) -> Iterator[None]:
+    """Inside, operators have the name of the one operator that MegEngine has for what they do together.
+
+    Args:
+        name: MegEngine's name for it.
+        constant: a tensor that belongs to it.
+
+    >>> with titled("Stack"):
+    ...     title()
+    'Stack'
+    """
+    outer, _local.title = _local.title, (name, constant)
+    try:
+        yield
+    finally:
+        _local.title = outer
+
+
+def title(constant: object = None) -> str | None:
+    """Return what operators, or one constant, are called; None where they are called after their types."""
+    name, held = _local.title
+    return name if constant is None or constant is held else None

@@ -8,7 +8,7 @@ numpy's 64-bit types, they are narrowed as `tensor` narrows them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache, lru_cache, reduce
+from functools import lru_cache, reduce
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from ..dtypes import DType, plain
 from ..errors import EngineError
 from ..ops.elemwise.modes import promote
 from ..ops.elemwise.table import ModeTrait, modes
-from .apply import apply1, tensor_class
+from .apply import apply1, elemwise_param, tensor_class
 from .convert import as_tensor, const
 from .dtypes import graph_dtype
 from .followed import Truth
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["common_dtype", "convert", "elemwise", "operands"]
 
 _COMPARE = {mode: P.ElemwiseMultiTypeMode[mode.name] for mode in modes(ModeTrait.COMPARES)}
+_FLOAT = plain("Float32")
 _NOTHING_TO_ROUND, _GIVES_FLOAT = modes(ModeTrait.INTEGRAL), modes(ModeTrait.GIVES_FLOAT)
 
 
@@ -92,6 +93,13 @@ def operands(values: Sequence[Any]) -> list[Tensor]:
         return list(values)
     if any(v is None for v in others):
         raise TypeError("the operand is None and is not supported.")
+    if len(values) == 2 and type(others[0]) in (int, float):
+        # Nearly always: a number beside float32, which makes float32 of it without a closer look.
+        x, y = values
+        if isinstance(x, tensor) and x._dtype is _FLOAT:
+            return [x, const(y, _FLOAT)]
+        if isinstance(y, tensor) and y._dtype is _FLOAT:
+            return [const(x, _FLOAT), y]
     want = common_dtype(values)
     return [v if isinstance(v, tensor) else _made(v, want) for v in values]
 
@@ -118,16 +126,16 @@ def convert(*values: Any) -> list[Tensor]:
         TypeError: a value is None, or nothing that a tensor can hold.
     """
     tensors = operands(values)
+    for x in tensors:
+        if x._dtype is not _FLOAT:
+            break
+    else:
+        return tensors
     try:
         want = _promote(tuple([x._dtype for x in tensors]))
     except ValueError as e:
         raise EngineError(str(e)) from e
     return [x if x._dtype.is_quantized or x._dtype == want else x.astype(want) for x in tensors]
-
-
-@cache
-def _record(mode: P.ElemwiseMode) -> P.Elemwise:
-    return P.Elemwise(mode=mode)
 
 
 def elemwise(mode: P.ElemwiseMode, *values: Any) -> Tensor:
@@ -149,4 +157,4 @@ def elemwise(mode: P.ElemwiseMode, *values: Any) -> Tensor:
             return inputs[0]._frozen()
         if mode in _GIVES_FLOAT:
             inputs = [x.astype("float32") for x in inputs]
-    return apply1("Elemwise", _record(mode), inputs=inputs)
+    return apply1("Elemwise", elemwise_param(mode), inputs=inputs)

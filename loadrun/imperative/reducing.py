@@ -14,6 +14,7 @@ import numpy as np
 from .. import params as P
 from .apply import apply1
 from .convert import as_tensor, const
+from .naming import titled
 
 if TYPE_CHECKING:
     from .value import Tensor
@@ -83,7 +84,8 @@ def _reduce(mode: P.ReduceMode, inp: Any, axis: Axes, keepdims: bool) -> Tensor:
         x = x.astype("int32")
     if axis is None:
         target = const(np.array([1], np.int32))
-        y = apply1("ReduceV2", P.Reduce(mode=mode), inputs=[x, target], scalar=True)
+        with titled("Reduce", target):
+            y = apply1("ReduceV2", P.Reduce(mode=mode), inputs=[x, target], scalar=True)
     else:
         y = _along(mode, x, axis.__index__(), keepdims)
     return y.astype("bool") if logical and mode in (_R.MIN, _R.MAX) else y
@@ -91,8 +93,9 @@ def _reduce(mode: P.ReduceMode, inp: Any, axis: Axes, keepdims: bool) -> Tensor:
 
 def _along(mode: P.ReduceMode, x: Tensor, axis: int, keepdims: bool) -> Tensor:
     # A scalar counts as a vector of one element, as in MegEngine.
-    y = apply1("ReduceV2", P.Reduce(mode=mode, axis=axis), inputs=[x._vector()], scalar=False)
-    return y if keepdims else without_axis(y, axis)
+    with titled("Reduce"):
+        y = apply1("ReduceV2", P.Reduce(mode=mode, axis=axis), inputs=[x._vector()], scalar=False)
+        return y if keepdims else without_axis(y, axis)
 
 
 def sum(inp: Any, axis: Axes = None, keepdims: bool = False) -> Tensor:

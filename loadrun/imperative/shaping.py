@@ -12,6 +12,7 @@ from .. import params as P
 from ..errors import EngineError, TraceError
 from .apply import apply1, tensor_class
 from .convert import as_tensor
+from .naming import titled
 from .sizes import shape_tensor
 
 if TYPE_CHECKING:
@@ -286,7 +287,9 @@ def stack(inps: Iterable[Any], axis: int = 0, device: Any = None) -> Tensor:
     >>> stack([Tensor([1, 2]), Tensor([3, 4])], axis=1).tolist()
     [[1, 3], [2, 4]]
     """
-    return concat([expand_dims(x, axis) for x in inps], axis)
+    wide = [expand_dims(x, axis) for x in inps]
+    with titled("Stack"):
+        return concat(wide, axis)
 
 
 def copy(inp: Any, device: Any = None) -> Tensor:

@@ -9,7 +9,8 @@ number is used.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import reduce
 from typing import TYPE_CHECKING, Any, SupportsIndex, overload
 
 import numpy as np
@@ -36,6 +37,14 @@ class Shape(tuple[int, ...]):
         """Return the sizes as an int32 array."""
         return np.array([int(v) for v in self], np.int32)
 
+    def __array_function__(self, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Follow the reductions of sizes, ``np.prod(x.shape[1:])``; all else sees a tuple of numbers."""
+        found = _REDUCED.get(func)
+        alone = len(args) == 1 and args[0] is self and set(kwargs) <= {"axis"}
+        if found is not None and alone and len(self) and kwargs.get("axis") in (None, 0, -1):
+            return found(self)
+        return func(*map(_numbers, args), **{k: _numbers(v) for k, v in kwargs.items()})
+
     @overload
     def __getitem__(self, index: SupportsIndex) -> int: ...
     @overload
@@ -49,6 +58,24 @@ class Shape(tuple[int, ...]):
 
     def __radd__(self, other: object) -> Any:
         return Shape((*other, *self)) if isinstance(other, tuple) else NotImplemented
+
+
+def _numbers(value: Any) -> Any:
+    """Sizes as plain numbers, anything else as it is."""
+    return tuple(map(int, value)) if isinstance(value, Shape) else value
+
+
+def _reduced(ufunc: np.ufunc) -> Callable[[Shape], Any]:
+    return lambda shape: reduce(ufunc, shape[1:], np.positive(shape[0]))
+
+
+_REDUCED: dict[Any, Callable[[Shape], Any]] = {
+    np.prod: _reduced(np.multiply),
+    np.sum: _reduced(np.add),
+    **dict.fromkeys((np.max, np.amax), _reduced(np.maximum)),
+    **dict.fromkeys((np.min, np.amin), _reduced(np.minimum)),
+    np.mean: lambda shape: np.true_divide(reduce(np.add, shape), len(shape)),
+}
 
 
 def product_of(sizes: Iterable[int]) -> int:

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, TypeVar
 
+from ..errors import UsageError
+
 __all__ = ["SWITCHES", "Switches", "autocast", "forward", "override"]
 
 C = TypeVar("C", bound=Callable[..., Any])
@@ -29,8 +31,9 @@ class Switches:
         compute_mode: "float32" sums float16 products of convolutions and matrix products in float32, whatever the
             functions are told; "default" leaves it to them.
         benchmark_kernel: no effect.
+        benchmark_with_subprocess: no effect.
         deterministic_kernel: no effect; results are the same in every run anyway.
-        async_level: no effect; nothing is asynchronous.
+        async_level: 0, 1 or 2; no effect, as nothing is asynchronous.
         disable_memory_forwarding: no effect.
     """
 
@@ -39,15 +42,27 @@ class Switches:
     high_prec_dtype: str = "float32"
     compute_mode: str = "default"
     benchmark_kernel: bool = False
+    benchmark_with_subprocess: bool = False
     deterministic_kernel: bool = False
     async_level: int = 2
     disable_memory_forwarding: bool = False
 
     def replaced(self, **values: Any) -> dict[str, Any]:
         """Set some of the settings; returns what they were before."""
+        if "async_level" in values:
+            _check_level(values["async_level"])
         before = {name: getattr(self, name) for name in values}
         vars(self).update(values)
         return before
+
+
+class _LevelError(UsageError, AssertionError, TypeError):
+    """A level that MegEngine does not have."""
+
+
+def _check_level(value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= 2:
+        raise _LevelError(f"async_level should be 0, 1 or 2, found {value!r}")
 
 
 SWITCHES = Switches()
@@ -75,7 +90,7 @@ def _standing_for(name: str) -> property:
         return getattr(SWITCHES, name)
 
     def write(module: ModuleType, value: Any) -> None:
-        setattr(SWITCHES, name, value)
+        SWITCHES.replaced(**{name: value})
 
     return property(read, write)
 

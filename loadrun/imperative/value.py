@@ -10,7 +10,7 @@ import numpy as np
 from ..dtypes import Array, DType, round_bfloat16
 from ..graph import Var
 from .apply import Session, active, apply1, register_tensor_class
-from .device import DEFAULT, Device, check_device
+from .device import Device, default_device, placed
 from .dtypes import graph_dtype, narrowed, numpy_dtype
 from .followed import Followed
 from .methods import Methods
@@ -19,6 +19,8 @@ from .shaping import stack
 from .sizes import Shape, shape_of
 
 __all__ = ["Parameter", "Tensor", "tensor"]
+
+_FORMATS = ("default", "nchw", "nhwc")
 
 T = TypeVar("T", bound="Tensor")
 
@@ -33,14 +35,15 @@ class Tensor(Methods):
         data: an ndarray, a nested list of numbers, a number, or another Tensor.
         dtype: a numpy dtype or its name; by default that of `data`, narrowed to what MegEngine has
             (float64 to float32, int64 to int32).
-        device: accepted for MegEngine's sake; everything is computed on the CPU.
+        device: a name that MegEngine knows; everything is computed on the CPU.
         is_const: inside a trace, whether the value is a constant of the graph even where captured values are not.
         no_cache: accepted for MegEngine's sake.
         name: the name of the value in a dump.
-        format: accepted for MegEngine's sake.
+        format: "default", "nchw" or "nhwc", accepted for MegEngine's sake: values stay in the order that they have.
 
     Raises:
         TypeError: `data` is nothing that a tensor can hold.
+        ValueError: an unknown format.
 
     >>> x = Tensor([[1.0, 2.0], [3.0, 4.0]])
     >>> x.shape, x.dtype, (x * 2).numpy().tolist()
@@ -55,6 +58,7 @@ class Tensor(Methods):
     _session: Session | None
     _qparams: Any
     _name: str
+    _place: Device | None = None
     __array_priority__ = 1000.0
 
     def __init__(
@@ -72,6 +76,14 @@ class Tensor(Methods):
         self._name = name or ""
         self._var = None
         self._session = None
+        if format not in _FORMATS:
+            raise ValueError(
+                f"the format of a tensor is one of {', '.join(map(repr, _FORMATS))}, found {format!r}"
+            )
+        if data is None:
+            # MegEngine makes a tensor without elements of it.
+            data = np.zeros(0, np.float32)
+        self._place = None if device is None else placed(device)
         if isinstance(data, Tensor):
             self._copy_state(data if dtype is None else data.astype(dtype))
             return
@@ -93,10 +105,11 @@ class Tensor(Methods):
             want = graph_dtype(dtype)
             with np.errstate(all="ignore"):
                 array = array.astype(want.np)
-            if want.name == "BFloat16":
-                array = round_bfloat16(array)
         else:
             array, want = narrowed(array)
+        if want.name == "BFloat16":
+            # An array of that dtype may hold more: numpy does not round to it.
+            array = round_bfloat16(array)
         if array is data or array.base is not None:
             array = array.copy()
         self._scalar = array.ndim == 0
@@ -186,8 +199,8 @@ class Tensor(Methods):
 
     @property
     def device(self) -> Device:
-        """MegEngine's name for any device; everything is computed on the CPU."""
-        return DEFAULT
+        """The device that it was given, else the default one; everything is computed on the CPU."""
+        return self._place or default_device()
 
     @property
     def name(self) -> str:
@@ -247,6 +260,14 @@ class Tensor(Methods):
         """The memory format, for MegEngine's sake: always the default."""
         return "default"
 
+    def __dlpack__(self, **options: Any) -> Any:
+        """Hand the value to another library, as numpy's arrays do."""
+        return self.numpy().__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """The device of the value: the CPU."""
+        return self.numpy().__dlpack_device__()
+
     def detach(self) -> Tensor:
         """Return the same value; there are no gradients to part from."""
         return self._frozen()
@@ -257,8 +278,14 @@ class Tensor(Methods):
         Raises:
             ValueError: MegEngine has no device of this name.
         """
-        check_device(device)
-        return apply1("Copy", inputs=[self], scalar=self._scalar)
+        place = placed(device)
+        made = apply1("Copy", inputs=[self], scalar=self._scalar)
+        made._place = place
+        return made
+
+    def _dev_tensor(self) -> Tensor:
+        """Return the value as MegEngine's graphs take it: itself."""
+        return self._frozen()
 
     def __repr__(self) -> str:
         kind = self.__class__.__name__

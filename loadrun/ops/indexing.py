@@ -15,7 +15,7 @@ import numpy as np
 from .. import params as P
 from ..dtypes import Array, DType
 from ..graph import Opr
-from .registry import Call, Shape, ShapeCall, kernel
+from .registry import Bound, Call, Shape, ShapeCall, kernel
 from .shape import MAX_NDIM, axis_of, first_input, integers, known_value
 
 __all__: list[str] = []
@@ -131,7 +131,15 @@ def _subtensor_shape(s: ShapeCall) -> Sequence[Shape | None]:
     return (tuple(n for i, n in enumerate(shape) if i not in removed) or (1,),)
 
 
-@kernel("Subtensor", dtype=first_input, shape=_subtensor_shape)
+def _bind_subtensor(c: Call, s: ShapeCall) -> Bound | None:
+    """Subtensor for known indices."""
+    if any(v is None for v in s.values[1:]):
+        return None
+    index = _basic(c.get(P.IndexDescMaskDump).items, s.shape(0), [v for v in s.values[1:] if v is not None])
+    return lambda out, x, *given: _scalar_kept(x[index])
+
+
+@kernel("Subtensor", dtype=first_input, shape=_subtensor_shape, bind=_bind_subtensor)
 def subtensor(c: Call, x: Array, *given: Array) -> Array:
     """Slices and scalar indices as in numpy; an indexed axis goes, but the last one stays as ``[1]``.
 

@@ -21,7 +21,7 @@ from .numeric.half import rounded, stored
 from .numeric.intmul import int_matmul, largest
 from .numeric.parallel import matmul
 from .numeric.svd import decompose
-from .registry import Call, Shape, ShapeCall, kernel
+from .registry import Bound, Call, Shape, ShapeCall, kernel
 
 __all__: list[str] = []
 
@@ -113,7 +113,26 @@ def _matmul_flops(opr: Opr, inputs: Sequence[Shape], outputs: Sequence[Shape]) -
     return 2 * prod(outputs[0]) * sizes(p, inputs[0], inputs[1])[1]
 
 
-@kernel("MatrixMulV2", dtype=_product_dtype, shape=_matmul_shape, flops=_matmul_flops)
+def _bind_product(c: Call, s: ShapeCall) -> Bound | None:
+    """A plain float32 product for known shapes."""
+    p = c.get(MatrixMul)
+    batched = c.opr.type != "MatrixMulV2"
+    shape, inner = (_batched_sizes if batched else _sizes)(p, s.shape(0), s.shape(1))
+    plain_ = p.format == Format.DEFAULT and p.compute_mode == MatrixMulComputeMode.DEFAULT
+    if not plain_ or c.inputs[0].name != "Float32" or not inner or 0 in shape:
+        return None
+    turn_a, turn_b = p.transposeA, p.transposeB
+
+    def bound(out: Array | None, a: Array, b: Array) -> Array:
+        a = a if a.flags.aligned else _prepared(c, 0, a)
+        b = b if b.flags.aligned else _prepared(c, 1, b)
+        a, b = a.swapaxes(-2, -1) if turn_a else a, b.swapaxes(-2, -1) if turn_b else b
+        return np.matmul(a, b) if batched else matmul(a, b)
+
+    return bound
+
+
+@kernel("MatrixMulV2", dtype=_product_dtype, shape=_matmul_shape, flops=_matmul_flops, bind=_bind_product)
 def matrix_mul(c: Call, a: Array, b: Array) -> Array:
     """Product of two matrices, each of them transposed on demand, plain or in a packed format."""
     p = c.get(MatrixMul)
@@ -134,7 +153,9 @@ def _flat(p: MatrixMul, shape: Shape) -> Shape:
     return (shape[0] * shape[2], shape[1]) if len(shape) == 3 else shape
 
 
-@kernel("BatchedMatrixMulV2", dtype=_product_dtype, shape=_batched_shape, flops=_matmul_flops)
+@kernel(
+    "BatchedMatrixMulV2", dtype=_product_dtype, shape=_batched_shape, flops=_matmul_flops, bind=_bind_product
+)
 def batched_matrix_mul(c: Call, a: Array, b: Array) -> Array:
     """Products of matrices [B, M, K] and [B, K, N], each of them transposed on demand."""
     p = c.get(MatrixMul)

@@ -362,7 +362,12 @@ def _batch_shape(s: ShapeCall) -> Sequence[Shape | None]:
     return (*[scale] * (len(s.opr.outputs) - 2), (0,), x)
 
 
-@kernel("BatchNormV1", dtype=_batch_dtype, shape=_batch_shape, flops=_norm_flops)
+def _batch_flops(opr: Opr, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> int:
+    """A difference, a product and a sum for each number; in training mean and variance as well."""
+    return (3 if opr.get(BN).fwd_mode == BNFwdMode.INFERENCE else 8) * prod(inputs[0])
+
+
+@kernel("BatchNormV1", dtype=_batch_dtype, shape=_batch_shape, flops=_batch_flops)
 def batch_norm(c: Call, x: Array, scale: Array, bias: Array, *running: Array) -> tuple[Array, ...]:
     """Batch normalization; which axes share statistics follows from the scale's shape, as in MegEngine.
 

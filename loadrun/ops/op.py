@@ -29,7 +29,7 @@ class Trait(Flag):
         INTO_FIRST: the result is written into the first input, where that is dying.
         STORED: holds values that stand in the file and that nothing changes.
         EFFECTS: does or reads something besides its inputs, so that it is neither left out nor made one with another.
-        RANDOM: equal inputs may give other results next time; its kernel draws from `Call.rng`.
+        RANDOM: equal inputs may give other results next time; its kernel draws from `Call.generator`.
         FOLLOWED: inference computes it where its inputs are known before data is fed: the arithmetic of shapes.
         SHAPE_ONLY: looks at the shapes of its inputs, never at their values.
         TAKES_SIZES: some of its inputs are sizes or places, or it joins them.
@@ -116,7 +116,7 @@ class Op:
         """Whether it is part of conditional execution."""
         return self.category == "control_flow"
 
-    @property
+    @cached_property
     def pure(self) -> bool:
         """Whether it can be run here, gives the same for the same inputs and does nothing else."""
         odd = self.conditional or self.category == "vendor" or not self.family

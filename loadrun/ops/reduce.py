@@ -19,7 +19,7 @@ from ..params import ReduceDataType as Kind
 from ..params import ReduceMode as Mode
 from .numeric.half import rounded, stored, sum_rounded
 from .numeric.quant import round_away
-from .registry import Call, Shape, ShapeCall, kernel
+from .registry import Bound, Call, Shape, ShapeCall, kernel
 from .typecvt import convert
 
 __all__ = ["reduce_axis", "target_axes"]
@@ -99,7 +99,22 @@ def _flops(opr: Opr, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> int:
     return prod(inputs[0]) * (2 if opr.get(Reduce).mode == Mode.SUM_SQR else 1)
 
 
-@kernel("ReduceV2", dtype=_out_dtype, shape=_shape, flops=_flops)
+def _bind(c: Call, s: ShapeCall) -> Bound | None:
+    """Reduce for known shapes, where nothing is converted."""
+    p, src = c.get(Reduce), c.inputs[0]
+    shapes = _shape(s)
+    x, shape = s.shape(0), shapes[0]
+    if shape is None or 0 in x or not src == c.outputs[0] == _work_dtype(p.mode, p.data_type, src):
+        return None
+    axes = target_axes(x, shape) if _by_target(p) else (_axis(p.axis, len(x)),)
+    sizes, order = _merged(x, axes)
+    if len(order) != 1:
+        return None
+    mode, (axis,) = p.mode, order
+    return lambda out, x, *target: reduce_axis(x.reshape(sizes), axis, mode, src).reshape(shape)
+
+
+@kernel("ReduceV2", dtype=_out_dtype, shape=_shape, flops=_flops, bind=_bind)
 def reduce(c: Call, x: Array, target: Array | None = None) -> Array:
     """Sum, mean, product, minimum, maximum or sum of squares over one axis, or down to a target shape."""
     p = c.get(Reduce)

@@ -27,6 +27,8 @@ from .op import Trait
 
 __all__ = [
     "WITHOUT_KERNEL",
+    "Binder",
+    "Bound",
     "Call",
     "DTypeRule",
     "Finish",
@@ -51,6 +53,9 @@ Finish = Callable[[Array, int, int, slice], None]
 """Called as ``finish(block, sample, first channel, positions)`` with a (channels, positions) block of an output
 that was just computed, to change it in place."""
 FlopsRule = Callable[[Opr, Sequence[Shape], Sequence[Shape]], int]
+Bound = Callable[..., Array]
+"""Called as ``bound(out, *inputs)``: a kernel with everything decided that follows from an operator and its inputs'
+shapes. `out` is memory of the output's shape and dtype to write into, or None for new memory."""
 
 
 @dataclass(eq=False)
@@ -67,7 +72,7 @@ class Call:
         const: for every input whether it is the same array in every run, so that what is derived from it
             (a transformed weight) may be kept in `memo`.
         memo: the operator's own store between runs, of all threads: what is put there is never changed again.
-        rng: the run's random generator.
+        rng: the run's random generator, see `generator`.
         spare: dying inputs, see `reuse`.
         finish: what the engine fused to a convolution, see `take_finish`.
     """
@@ -77,13 +82,19 @@ class Call:
     outputs: tuple[DType, ...]
     const: tuple[bool, ...] = ()
     memo: dict[Any, Any] = field(default_factory=dict)
-    rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
+    rng: np.random.Generator | None = None
     spare: list[Array] = field(default_factory=list)
     finish: Finish | None = None
 
-    def in_run(self, rng: np.random.Generator, spare: list[Array]) -> Call:
+    def in_run(self, rng: np.random.Generator | None, spare: list[Array]) -> Call:
         """The call for one execution."""
         return Call(self.opr, self.inputs, self.outputs, self.const, self.memo, rng, spare)
+
+    def generator(self) -> np.random.Generator:
+        """What random operators draw from; a kernel called by itself gets one of seed 0."""
+        if self.rng is None:
+            self.rng = np.random.default_rng(0)
+        return self.rng
 
     def get(self, kind: type[R]) -> R:
         """The operator's parameter record of that class."""
@@ -144,6 +155,9 @@ class UnknownShape(Exception):
 
 
 ShapeRule = Callable[[ShapeCall], Sequence["Shape | None"]]
+Binder = Callable[[Call, ShapeCall], "Bound | None"]
+"""Makes a `Bound`; None where the general kernel is as good. All shapes are known, values as far as shape rules see
+them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,6 +169,7 @@ class OpImpl:
     dtype: DTypeRule
     shape: ShapeRule
     flops: FlopsRule
+    bind: Binder | None = None
 
     @property
     def random(self) -> bool:
@@ -193,6 +208,7 @@ def kernel(
     dtype: DTypeRule = same,
     shape: ShapeRule = same_shape,
     flops: FlopsRule = no_flops,
+    bind: Binder | None = None,
 ) -> Callable[[K], K]:
     """Register a kernel with its rules under one or more catalog names.
 
@@ -201,13 +217,14 @@ def kernel(
         dtype: output dtypes from the operator and its input dtypes.
         shape: output shapes from input shapes (and values of shape inputs).
         flops: floating-point (or integer) operations; a multiply-add counts two.
+        bind: the kernel for known shapes, where that saves time; the same bits.
     """
 
     def register(func: K) -> K:
         for name in names:
             if name not in CATALOG:
                 raise KeyError(f"{name} is not in the operator catalog")
-            _IMPLS[name] = OpImpl(name, func, dtype, shape, flops)
+            _IMPLS[name] = OpImpl(name, func, dtype, shape, flops, bind)
         return func
 
     return register

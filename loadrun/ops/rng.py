@@ -72,7 +72,7 @@ def drawing_from(source: Stream | Draw, param: R) -> R:
 def _generator(c: Call) -> np.random.Generator:
     """What an operator draws from."""
     own: Stream | Draw | None = c.opr.params[0].__dict__.get("source")
-    return c.rng if own is None else own.generator()
+    return c.generator() if own is None else own.generator()
 
 
 def _float_of(name: str) -> DType:

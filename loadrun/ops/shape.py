@@ -15,7 +15,7 @@ import numpy as np
 from .. import params as P
 from ..dtypes import Array, DType, plain
 from ..graph import Opr
-from .registry import Call, Shape, ShapeCall, UnknownShape, kernel
+from .registry import Bound, Call, Shape, ShapeCall, UnknownShape, kernel
 
 __all__: list[str] = []
 
@@ -174,7 +174,12 @@ def _reshape_shape(s: ShapeCall) -> Sequence[Shape | None]:
     return (_reshape_target(s.opr, s.shape(0), target),)
 
 
-@kernel("ReshapeV1", dtype=first_input, shape=_reshape_shape)
+def _bind_reshape(c: Call, s: ShapeCall) -> Bound | None:
+    (shape,) = _reshape_shape(s)
+    return lambda out, x, target: x.reshape(shape)
+
+
+@kernel("ReshapeV1", dtype=first_input, shape=_reshape_shape, bind=_bind_reshape)
 def reshape(c: Call, x: Array, target: Array) -> Array:
     """The elements in another shape; with an axis set, that entry of the target follows from the others.
 
@@ -233,7 +238,15 @@ def _dimshuffle_shape(s: ShapeCall) -> Sequence[Shape | None]:
     return (_dimshuffle(s.get(P.Dimshuffle), s.shape(0))[1],)
 
 
-@kernel("Dimshuffle", dtype=first_input, shape=_dimshuffle_shape)
+def _bind_dimshuffle(c: Call, s: ShapeCall) -> Bound | None:
+    p = c.get(P.Dimshuffle)
+    order, _ = _dimshuffle(p, s.shape(0))
+    if -1 in p.pattern or len(order) != len(p.pattern):
+        return None
+    return lambda out, x: x.transpose(order)
+
+
+@kernel("Dimshuffle", dtype=first_input, shape=_dimshuffle_shape, bind=_bind_dimshuffle)
 def dimshuffle(c: Call, x: Array) -> Array:
     """Axes in the order of the pattern; -1 makes a new axis of size 1, axes left out must have size 1.
 
@@ -272,7 +285,12 @@ def _axis_add_remove_shape(s: ShapeCall) -> Sequence[Shape | None]:
     return (_axis_add_remove(s.get(P.AxisAddRemove), s.shape(0)),)
 
 
-@kernel("AxisAddRemove", dtype=first_input, shape=_axis_add_remove_shape)
+def _bind_axis_add_remove(c: Call, s: ShapeCall) -> Bound | None:
+    shape = _axis_add_remove(c.get(P.AxisAddRemove), s.shape(0))
+    return lambda out, x: x.reshape(shape)
+
+
+@kernel("AxisAddRemove", dtype=first_input, shape=_axis_add_remove_shape, bind=_bind_axis_add_remove)
 def axis_add_remove(c: Call, x: Array) -> Array:
     """Axes of size 1 inserted and removed, one after the other; the only axis of ``[1]`` stays.
 

@@ -19,6 +19,7 @@ import pytest
 
 from loadrun.checkpoint import load_checkpoint
 from loadrun.errors import FormatError
+from loadrun.jit import load_module
 
 FOLDER = Path(__file__).resolve().parents[2] / "fixtures/checkpoints"
 INDEX: dict[str, Any] = json.loads((FOLDER / "index.json").read_text())
@@ -255,3 +256,17 @@ def test_nothing_is_opened_or_imported() -> None:
     load_checkpoint(data)
     watching[0] = False
     assert seen == []
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="the platform has no named pipes")
+@pytest.mark.parametrize("what", ["pipe", "device"])
+def test_pipes_and_devices_are_refused_at_once(what: str, tmp_path: Path) -> None:
+    path = tmp_path / "p" if what == "pipe" else Path("/dev/zero")
+    if what == "pipe":
+        os.mkfifo(path)
+        (tmp_path / "index.json").symlink_to(path)
+    with pytest.raises(OSError, match=f"a checkpoint must be a regular file, no {what}"):
+        load_checkpoint(path)
+    if what == "pipe":
+        with pytest.raises(OSError, match="an index of traced methods must be a regular file, no pipe"):
+            load_module(tmp_path)

@@ -14,7 +14,7 @@ from loadrun import params as P
 from loadrun.dtypes import Array, dtype_of, encode
 from loadrun.engines.reference import ReferenceEngine
 from loadrun.errors import EngineError
-from loadrun.graph import Graph, Tensor, Var
+from loadrun.graph import Graph, StoredTensor, Var
 from loadrun.ops.infer import infer_dtypes, infer_shapes
 from loadrun.testing import run_operator as run
 from tests.support.arrays import ints
@@ -34,12 +34,14 @@ class Builder:
     def feed(self, value: Array) -> Var:
         name = f"x{len(self.feeds)}"
         self.feeds[name] = value
-        tensor = Tensor(dtype_of(value), value.shape, name)
+        tensor = StoredTensor(dtype_of(value), value.shape, name)
         return self.graph.add("Host2DeviceCopy", P.Host2DeviceCopy(), names=[name], tensors=[tensor])[0]
 
     def const(self, value: Array) -> Var:
         data = encode(value, dtype_of(value))
-        return self.graph.add("ImmutableTensor", tensors=[Tensor(dtype_of(value), value.shape, data=data)])[0]
+        return self.graph.add(
+            "ImmutableTensor", tensors=[StoredTensor(dtype_of(value), value.shape, data=data)]
+        )[0]
 
     def op(self, name: str, *params: P.Record, inputs: Sequence[Var], n: int = 1) -> list[Var]:
         return self.graph.add(name, *params, inputs=inputs, n_outputs=n)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from loadrun.dtypes import Array, DType
 from loadrun.errors import EngineError
-from loadrun.graph import Graph, Tensor
+from loadrun.graph import Graph, StoredTensor
 from loadrun.ops.elemwise.modes import promote
 from loadrun.ops.elemwise.table import ARITY, BOOL, FLOAT, INTEGER
 from loadrun.ops.numeric.chunks import broadcast, in_chunks
@@ -414,7 +414,7 @@ def test_writing_over_an_input(mode: M) -> None:
 
 def test_result_takes_the_memory_of_a_dying_input() -> None:
     g = Graph()
-    (x,) = g.add("Host2DeviceCopy", tensors=[Tensor(F32, (4,), "x")], names=["x"])
+    (x,) = g.add("Host2DeviceCopy", tensors=[StoredTensor(F32, (4,), "x")], names=["x"])
     (y,) = g.add("Elemwise", Elemwise(mode=M.RELU), inputs=[x])
     call = Call(y.owner, (F32,), (F32,))
     a = np.array([-1.0, 2.0, -3.0, 4.0], "f4")

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loadrun.dtypes import Array, DType
+from loadrun.dtypes import Array, DType, encode
 from loadrun.errors import EngineError
+from loadrun.imperative import Tensor, quantized_dtypes
 from loadrun.ops.catalog import TypeParam
 from loadrun.ops.numeric.quant import dequantize, quantize, requantize, round_away, saturate
 from loadrun.ops.typecvt import convert
@@ -84,7 +85,19 @@ def test_nan_becomes_the_lowest_value() -> None:
         2147483520,
         -(2**31),
     ]
-    assert saturate(np.array([1, 0, -1], "f4"), DType("QuantizedS1", 1)).tolist() == [1, -1, -1]
+    assert saturate(np.array([1, 0, -1], "f4"), DType("QuantizedS1", 1)).tolist() == [1, 0, 0]
+
+
+def test_one_bit_is_zero_or_one_in_a_byte() -> None:
+    # What MegEngine 1.13 gives, at once and from a dump, and how it stores such a constant.
+    qint1 = DType("QuantizedS1", 0.5)
+    x = np.array([-3, -0.5, -0.25, -0.2, 0, 0.2, 0.25, 0.3, 0.6, 2, np.nan, np.inf, -np.inf], "f4")
+    stored = quantize(x, qint1)
+    assert stored.tolist() == [0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 0, 1, 0]
+    assert encode(stored, qint1).tobytes() == bytes([0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 0, 1, 0])
+    tensor = Tensor(x[:10]).astype(quantized_dtypes.qint1(0.5))
+    assert tensor.astype("float32").tolist() == [0, 0, 0, 0, 0, 0, 0.5, 0.5, 0.5, 0.5]
+    assert tensor.astype(quantized_dtypes.qint8(0.25)).numpy().tolist() == [0, 0, 0, 0, 0, 0, 2, 2, 2, 2]
 
 
 @pytest.mark.parametrize("source", QUANTIZED, ids=str)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -18,7 +19,7 @@ from ..numeric.chunks import filled
 from ..numeric.quant import round_away
 from ..numeric.special import normal_cdf
 
-__all__ = ["Function", "compared", "copied", "of", "power"]
+__all__ = ["Function", "Of", "compared", "copied", "power"]
 
 Function = Callable[..., object]
 _F = np.float32
@@ -364,13 +365,19 @@ def prelu_grad(out: Array, x: Array, y: Array, z: Array) -> None:
     _put(out, np.where(x >= 0, y, y * z))
 
 
-def of(ufunc: Callable[..., object]) -> Function:
-    """A mode that numpy has under a name of its own."""
+class Of:
+    """A mode that numpy has under a name of its own.
 
-    def apply(out: Array, *xs: Array) -> None:
-        ufunc(*xs, out=out)
+    Attributes:
+        ufunc: called as ``ufunc(*inputs, out=out)``.
+    """
 
-    return apply
+    def __init__(self, ufunc: Callable[..., Any]) -> None:
+        self.ufunc = ufunc
+
+    def __call__(self, out: Array, *xs: Array) -> None:
+        """Compute."""
+        self.ufunc(*xs, out=out)
 
 
 def copied(func: Callable[[Array], Array]) -> Function:

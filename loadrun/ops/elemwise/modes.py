@@ -16,16 +16,20 @@ from ...dtypes import Array, DType, plain
 from ...graph import Opr
 from ...params import Elemwise, PowC
 from ...params import ElemwiseMode as M
-from ..numeric.chunks import broadcast, in_chunks
+from ..numeric.chunks import PIECE, broadcast, in_chunks
 from ..numeric.half import round_half, rounded
-from ..registry import Call, Shape, ShapeCall, kernel
+from ..registry import Bound, Call, Shape, ShapeCall, kernel
 from ..typecvt import convert
+from .floats import Of
 from .table import ARITY, BOOL, FLOAT, INTEGER, ROWS, Function, modes
 from .table import ModeTrait as T
 
 __all__ = ["float_step", "promote"]
 
 _QUANTIZED, _SORTED, _ONE_PASS = modes(T.QUANTIZED), modes(T.SORTED), modes(T.ONE_PASS)
+_BY_PLACE = modes(T.BY_PLACE)
+_SHORT, _LONG = 64, 2048
+"""Elements of rows that are repeated, and of what they become at most."""
 _UNUSABLE = ("Byte", "IntB1", "IntB2", "IntB4", "Complex64", "Quantized4Asymm", "QuantizedS4", "QuantizedS1")
 
 
@@ -137,6 +141,7 @@ class _Plan:
         elif dtype.name in ("Float16", "BFloat16"):
             self.func = ROWS[mode].narrow or self.func
         self.swap = _swapped(c.opr)
+        self.by_place = mode in _BY_PLACE
 
 
 def _fused_narrow(dtype: DType) -> Function:
@@ -149,7 +154,92 @@ def _fused_narrow(dtype: DType) -> Function:
     return apply
 
 
-@kernel("Elemwise", dtype=elemwise_dtype, shape=elemwise_shape, flops=elemwise_flops)
+def _bind(c: Call, s: ShapeCall) -> Bound | None:
+    """Elemwise for known shapes, where no input is converted."""
+    plan = _Plan(c)
+    shapes = [s.shape(i) for i in range(len(s.shapes))]
+    shape = broadcast(shapes)
+    if any(plan.cast) or plan.half or 0 in shape:
+        return None
+    dtype, func, many, swap = c.outputs[0].np, plan.func, plan.many, plan.swap
+    count = 0 if plan.by_place else _repeats(shape, shapes)
+    if count:
+        return _long_rows(c, plan, shape, shapes, count)
+    if prod(shape) > PIECE:
+
+        def in_pieces(out: Array | None, *xs: Array) -> Array:
+            out = np.empty(shape, dtype) if out is None else out
+            in_chunks(func, out, xs[::-1] if swap else xs, many)
+            return out
+
+        return in_pieces
+    ufunc = func.ufunc if isinstance(func, Of) else None
+    if ufunc is not None and len(shapes) == 2 and not swap:
+
+        def direct(out: Array | None, x: Array, y: Array) -> Array:
+            out = np.empty(shape, dtype) if out is None else out
+            ufunc(x, y, out=out)
+            return out
+
+        return direct
+
+    def whole(out: Array | None, *xs: Array) -> Array:
+        out = np.empty(shape, dtype) if out is None else out
+        func(out, *(xs[::-1] if swap else xs))
+        return out
+
+    return whole
+
+
+def _repeats(shape: Shape, shapes: Sequence[Shape]) -> int:
+    """How often to repeat the short rows among the inputs so that loops become long; 0 where that does not pay.
+
+    The other inputs are whole or single numbers. A row is what numpy's innermost loop runs over; a short one costs
+    more in its beginning than in its elements.
+    """
+    size = prod(shape)
+    short = {t for t in (s[_leading_ones(s) :] for s in shapes) if 0 < prod(t) < size and prod(t) > 1}
+    if len(short) != 1:
+        return 0
+    (row,) = short
+    width = prod(row)
+    if width > _SHORT or size < 32 * width or shape[len(shape) - len(row) :] != row:
+        return 0
+    rows = size // width
+    return max((n for n in range(2, _LONG // width + 1) if rows % n == 0), default=0)
+
+
+def _leading_ones(shape: Shape) -> int:
+    return next((i for i, n in enumerate(shape) if n != 1), len(shape))
+
+
+def _long_rows(c: Call, plan: _Plan, shape: Shape, shapes: Sequence[Shape], count: int) -> Bound:
+    """A mode on rows of `count` short rows each, the input of a single short row repeated."""
+    size, sizes = prod(shape), [prod(s) for s in shapes]
+    width = count * next(n for n in sizes if 1 < n < size)
+    dtype, func, many, swap = c.outputs[0].np, plan.func, plan.many, plan.swap
+
+    def row(i: int, x: Array) -> Array:
+        kept: Array | None = c.memo.get(("row", i, count))
+        if kept is None:
+            kept = np.repeat(x.reshape(1, -1), count, 0).reshape(-1)
+            if i < len(c.const) and c.const[i]:
+                c.memo["row", i, count] = kept
+        return kept
+
+    def bound(out: Array | None, *xs: Array) -> Array:
+        out = np.empty(shape, dtype) if out is None else out
+        ys = [
+            x.reshape(-1, width) if n == size else x.reshape(-1) if n == 1 else row(i, x)
+            for i, (x, n) in enumerate(zip(xs, sizes, strict=True))
+        ]
+        in_chunks(func, out.reshape(-1, width), ys[::-1] if swap else ys, many)
+        return out
+
+    return bound
+
+
+@kernel("Elemwise", dtype=elemwise_dtype, shape=elemwise_shape, flops=elemwise_flops, bind=_bind)
 def elemwise(c: Call, *xs: Array) -> Array:
     """One elementwise mode of up to four inputs that broadcast together."""
     plan: _Plan | None = c.memo.get("plan")

@@ -12,9 +12,9 @@ import numpy as np
 from ...dtypes import Array
 from .parallel import parallel, threads
 
-__all__ = ["broadcast", "filled", "in_chunks", "in_rows"]
+__all__ = ["PIECE", "broadcast", "filled", "in_chunks", "in_rows"]
 
-_PIECE = 1 << 16
+PIECE = 1 << 16
 """Elements of a piece of a formula with many steps: its temporaries stay in the cache."""
 _FILLED = 1 << 16
 """Longest array of one value."""
@@ -78,7 +78,7 @@ def in_chunks(func: Callable[..., object], out: Array, xs: Sequence[Array], many
     size = out.size
     if not size:
         return
-    if size <= (_PIECE if many_steps else _SHARE) or (not many_steps and threads() == 1):
+    if size <= (PIECE if many_steps else _SHARE) or (not many_steps and threads() == 1):
         func(out, *xs)
         return
     shape = out.shape
@@ -94,7 +94,7 @@ def in_chunks(func: Callable[..., object], out: Array, xs: Sequence[Array], many
     pieces = [x.reshape(x.shape[len(x.shape) - out.ndim :]) if x.ndim > out.ndim else x for x in xs]
     cut = [x.ndim == out.ndim and x.shape[0] == rows and rows > 1 for x in pieces]
     width = prod(out.shape[1:])
-    step = max(1, _PIECE // width) if many_steps else -(-rows // threads())
+    step = max(1, PIECE // width) if many_steps else -(-rows // threads())
     if out.ndim == 1:
         # Functions may treat the last elements of an array apart, so pieces keep its groups of 64 together.
         step = -(-step // 64) * 64
@@ -117,5 +117,5 @@ def in_rows(func: Callable[[slice], None], rows: int, width: int) -> None:
     >>> in_rows(print, 3, 4)
     slice(0, 3, None)
     """
-    step = max(1, _PIECE // max(1, width))
+    step = max(1, PIECE // max(1, width))
     parallel(lambda i: func(slice(i * step, min(rows, (i + 1) * step))), -(-rows // step))

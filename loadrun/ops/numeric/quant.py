@@ -50,9 +50,6 @@ def saturate(x: Array, dtype: DType, out: Array | None = None) -> Array:
     [255, 0, 0]
     """
     low, high = dtype.range
-    if dtype.name == "QuantizedS1":
-        # One bit: everything that is not above zero is stored as -1.
-        return np.where(x > 0, 1, -1).astype(np.int8)
     if dtype.name == "QuantizedS32":
         high = 2147483520  # the largest float32 below 2^31
     x = np.fmax(x, filled(low, x), out=out)

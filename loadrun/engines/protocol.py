@@ -1,0 +1,152 @@
+"""What an engine is: the protocol that `Runner` works with, and what an engine says of itself.
+
+An engine is made for one graph and some of its variables and then executed any number of times:
+
+    class Mine:
+        def __init__(self, graph, targets, setup): ...
+        inputs = {...}              # the graph inputs that the targets need, by name
+        about = About("mine", "1.0", "float32")
+        def run(self, feeds): ...   # one array for every target
+
+    loadrun.register_engine("mine", Mine)
+
+Values are numpy arrays in storage dtype (`DType.np`): quantized ones are their stored integers, bfloat16 is float32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from ..dtypes import Array
+from ..graph import Graph, Var
+
+__all__ = ["About", "Choice", "Engine", "Factory", "Island", "Setup"]
+
+
+@dataclass(frozen=True)
+class Island:
+    """An operator that an engine leaves to the reference engine, and why.
+
+    Attributes:
+        operator: the operator with its place in the file.
+        type: its type.
+        reason: why the engine cannot run it.
+    """
+
+    operator: str
+    type: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class About:
+    """Which engine ran, and how it computes.
+
+    Attributes:
+        engine: its name.
+        version: version of the runtime.
+        arithmetic: in what it computes float32 operators, such as ``float32``, ``bfloat16``.
+        provider: what of the runtime executes: an execution provider, a device, a program.
+        islands: operators that the reference engine executed instead; known after the first run.
+        operators: how many operators the targets need.
+
+    >>> About("onnxruntime", "1.20.0", "float32", "CPUExecutionProvider").text
+    'onnxruntime 1.20.0 (CPUExecutionProvider), float32'
+    """
+
+    engine: str
+    version: str
+    arithmetic: str
+    provider: str = ""
+    islands: tuple[Island, ...] = ()
+    operators: int = 0
+
+    @property
+    def text(self) -> str:
+        """One line, with the number of operators that ran elsewhere."""
+        provider = f" ({self.provider})" if self.provider else ""
+        line = f"{self.engine} {self.version}{provider}, {self.arithmetic}"
+        if self.islands:
+            line += f"; {len(self.islands)} of {self.operators} operators on the reference engine"
+        return line
+
+
+class Engine(Protocol):
+    """A graph made ready for repeated execution."""
+
+    @property
+    def inputs(self) -> dict[str, Var]:
+        """The graph inputs that the targets depend on, by name."""
+        ...
+
+    @property
+    def about(self) -> About:
+        """What executes, and how it computes."""
+        ...
+
+    def run(self, feeds: Mapping[str, Array]) -> list[Array]:
+        """Compute the targets from arrays by input name.
+
+        An engine that has to convert or compile may have a method ``prepare(feeds)`` besides, which is called before
+        the first run; so the time of a run is that of the execution alone.
+
+        Raises:
+            InputError: an input is missing or has another dtype.
+            EngineError: an operator failed.
+            UnsupportedError: an operator cannot be executed.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class Choice:
+    """An engine's name and how it is to be made; functions that take an engine's name take this as well.
+
+    Attributes:
+        spec: the name, with an argument behind a colon where the engine takes one.
+        strict: refuse what the engine cannot run, instead of leaving it to the reference engine.
+        cache: a folder that keeps converted models.
+
+    >>> str(Choice("openvino:bf16", strict=True))
+    'openvino:bf16'
+    """
+
+    spec: str
+    strict: bool = False
+    cache: Path | None = None
+
+    def __str__(self) -> str:
+        return self.spec
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What an engine's factory is told.
+
+    Attributes:
+        argument: what follows the colon in the engine's name: a provider, a precision, a program.
+        seed: seed of the random operators.
+        strict: refuse what the engine cannot run, instead of leaving it to the reference engine.
+        cache: a folder that keeps converted models.
+    """
+
+    argument: str = ""
+    seed: int = 0
+    strict: bool = False
+    cache: Path | None = None
+
+
+class Factory(Protocol):
+    """Makes an engine."""
+
+    def __call__(self, graph: Graph, targets: Sequence[Var], setup: Setup, /) -> Engine:
+        """Prepare a graph for execution.
+
+        Raises:
+            UnsupportedError: the engine cannot execute an operator of the graph.
+            UsageError: the argument says nothing to it, or its runtime is not installed.
+        """
+        ...

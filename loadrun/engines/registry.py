@@ -1,0 +1,162 @@
+"""Engines by name: loadrun's own, those of other packages (entry points), those registered by a program."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from ..dtypes import Array
+from ..errors import UsageError
+from ..graph import Graph, Var
+from .protocol import Choice, Engine, Factory, Setup
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+__all__ = [
+    "GROUP",
+    "NAMES",
+    "check_engine",
+    "engine_names",
+    "make_engine",
+    "make_ready",
+    "register_engine",
+    "split_engines",
+]
+
+GROUP = "loadrun.engines"
+"""The entry-point group in which other packages name their factories."""
+NAMES = {
+    "reference": "numpy, every operator (the default)",
+    "float64": "the same operators in double precision",
+    "onnxruntime": "ONNX Runtime; onnxruntime:PROVIDER chooses the execution provider",
+    "openvino": "OpenVINO on the processor, in float32; openvino:bf16 and openvino:f16 in less",
+    "torch": "PyTorch's kernels",
+    "megengine": "MegEngine itself, in the Python that megengine:PYTHON names",
+    "load_and_run": "MegEngine's C++ tool: load_and_run:PATH",
+}
+"""The names that loadrun itself knows, and what they are."""
+_registered: dict[str, Factory] = {}
+
+
+def register_engine(name: str, factory: Factory) -> None:
+    """Make an engine known by a name, for `Runner(engine=...)` and `make_engine`.
+
+    Packages do it without being imported by an entry point of the group ``loadrun.engines``.
+
+    Args:
+        name: letters, digits and underscores; a name that is registered already gets the new factory.
+        factory: called as ``factory(graph, targets, setup)``; see `Engine` and `Setup`.
+
+    Raises:
+        UsageError: the name is one of loadrun's own, or no name.
+
+    >>> from loadrun.engines.reference import ReferenceEngine
+    >>> register_engine("mine", lambda graph, targets, setup: ReferenceEngine(graph, targets, seed=setup.seed))
+    >>> "mine" in engine_names()
+    True
+    """
+    if not name.isidentifier():
+        raise UsageError(f"the name of an engine is letters, digits and underscores, found {name!r}")
+    if name in NAMES:
+        raise UsageError(f"{name!r} is an engine of loadrun; register another name")
+    _registered[name] = factory
+
+
+def engine_names() -> list[str]:
+    """The names of all engines, those of other packages and of programs behind loadrun's own."""
+    others = {*_registered, *(e.name for e in _entry_points())} - set(NAMES)
+    return [*NAMES, *sorted(others)]
+
+
+def _entry_points() -> Iterable[EntryPoint]:
+    from importlib.metadata import entry_points  # for start-up: it reads about every installed package
+
+    return entry_points(group=GROUP)
+
+
+def check_engine(engine: str | Choice) -> Choice:
+    """Return an engine by its name, with or without an argument behind a colon, if there is such an engine.
+
+    Raises:
+        UsageError: there is none.
+    """
+    found = Choice(engine) if isinstance(engine, str) else engine
+    name = found.spec.partition(":")[0]
+    if name not in NAMES and name not in _registered and name not in engine_names():
+        raise UsageError(f"engine {found.spec!r} is unknown; known are {', '.join(engine_names())}")
+    return found
+
+
+def split_engines(text: str) -> list[str]:
+    """Names with commas between them.
+
+    Raises:
+        UsageError: one of them is unknown.
+
+    >>> split_engines("reference,onnxruntime:CPUExecutionProvider")
+    ['reference', 'onnxruntime:CPUExecutionProvider']
+    """
+    return [check_engine(part.strip()).spec for part in text.split(",")]
+
+
+def make_engine(engine: str | Choice, graph: Graph, targets: Sequence[Var], *, seed: int = 0) -> Engine:
+    """Prepare a graph for execution by an engine.
+
+    Args:
+        engine: the engine's name, with its argument behind a colon where it takes one; or a `Choice`.
+        graph: the graph.
+        targets: the variables to compute.
+        seed: seed of the random operators.
+
+    Raises:
+        UsageError: no engine has that name, or its runtime is not installed.
+        UnsupportedError: the engine cannot execute an operator of the graph.
+    """
+    chosen = check_engine(engine)
+    name, _, argument = chosen.spec.partition(":")
+    return _factory(name)(graph, targets, Setup(argument, seed, chosen.strict, chosen.cache))
+
+
+def make_ready(engine: Engine, feeds: Mapping[str, Array]) -> None:
+    """Let an engine convert and compile for the shapes of some feeds, if it has to."""
+    prepare = getattr(engine, "prepare", None)
+    if prepare is not None:
+        prepare(feeds)
+
+
+def _factory(name: str) -> Factory:
+    if name == "reference":
+        return _reference
+    if name == "float64":
+        return _float64
+    if name in NAMES:
+        found: Factory = import_module("loadrun.backends").factory(name)  # the door upward, for start-up
+        return found
+    if name not in _registered:
+        entry = next(e for e in _entry_points() if e.name == name)
+        try:
+            _registered[name] = entry.load()
+        except Exception as e:
+            raise UsageError(f"the engine {name!r} ({entry.value}) cannot be loaded: {e}") from e
+    return _registered[name]
+
+
+def _reference(graph: Graph, targets: Sequence[Var], setup: Setup) -> Engine:
+    from .reference import ReferenceEngine  # for start-up
+
+    _no_argument("reference", setup)
+    return ReferenceEngine(graph, targets, seed=setup.seed)
+
+
+def _float64(graph: Graph, targets: Sequence[Var], setup: Setup) -> Engine:
+    from .wide import Float64Engine  # for start-up
+
+    _no_argument("float64", setup)
+    return Float64Engine(graph, targets, seed=setup.seed)
+
+
+def _no_argument(name: str, setup: Setup) -> None:
+    if setup.argument:
+        raise UsageError(f"the engine {name} takes nothing behind a colon, found {setup.argument!r}")

@@ -1,0 +1,73 @@
+"""What a dump says about itself: pickles written so that MegEngine reads them, and read without running anything."""
+
+from __future__ import annotations
+
+import pickle
+from functools import cache
+from typing import Any
+
+from . import module as M
+from .checkpoint import read_pickle
+from .checkpoint.emit import pickled
+from .errors import FormatError, UsageError
+from .graph import Metadata
+from .logger import get_logger
+from .optimize.options import FLAGS, InferenceOptions
+
+__all__ = ["information", "metadata_of"]
+
+_log = get_logger(__name__)
+
+
+@cache
+def _classes() -> dict[str, type]:
+    """The classes of modules, which may stand in a dump's ``user_info``, by name."""
+    found = {name: getattr(M, name) for name in dir(M) if not name.startswith("_")}
+    return {name: value for name, value in found.items() if isinstance(value, type)}
+
+
+def _named(module: str, name: str) -> type | None:
+    return _classes().get(name) if module.startswith(("megengine.module", "loadrun.module")) else None
+
+
+def information(value: Any) -> bytes:
+    """Return ``user_info`` as a dump keeps it: a pickle in MegEngine's terms where these suffice."""
+    names = {kind: ("megengine.module", name) for name, kind in _classes().items()}
+    try:
+        return pickled(value, names)
+    except UsageError:
+        return pickle.dumps(value, protocol=4)
+
+
+def metadata_of(held: Metadata | None) -> dict[str, Any] | None:
+    """Return the metadata of a dump as MegEngine's ``Network.metadata`` gives them."""
+    if held is None or not held.is_valid:
+        return None
+    bits = held.optimize_options
+    about: dict[str, Any] = {
+        "user_info": _user_info(held.user_info),
+        "graph_modified": held.graph_modified,
+        "optimized_for_inference": bits != 0,
+    }
+    chosen = InferenceOptions.from_bits(bits) if bits else None
+    return about | {f: True for f in FLAGS if chosen is not None and _chose(chosen, f)}
+
+
+def _chose(options: InferenceOptions, flag: str) -> bool:
+    """Tell whether a keyword is needed for these options."""
+    plain = InferenceOptions(fuse_grain=False)
+    with_it = InferenceOptions.of(**{"enable_fuse_grain": False, flag: True})
+    name = next(n for n in vars(plain) if getattr(with_it, n) != getattr(plain, n))
+    return bool(getattr(options, name) == getattr(with_it, name))
+
+
+def _user_info(raw: bytes | None) -> Any:
+    if raw is None:
+        return None
+    try:
+        return read_pickle(raw, _named)
+    except FormatError:
+        _log.warning(
+            "user_info holds more than plain values, arrays and tensors, so it stays the bytes that it is"
+        )
+        return raw

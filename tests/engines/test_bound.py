@@ -1,0 +1,70 @@
+"""Kernels bound to the shapes of a program: the numbers of plain numpy, and nobody's memory is written into."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from loadrun import jit
+from loadrun.dtypes import Array
+
+ROW = np.array([123.7, 116.3, 103.5], np.float32)
+PIXELS = np.random.default_rng(0).integers(0, 256, (2, 16, 24, 3), np.uint8)
+MAPS = np.random.default_rng(1).normal(size=(2, 5, 8, 6)).astype(np.float32)
+
+
+def later(function: Callable[..., Array], *args: Array) -> Array:
+    """What the compiled graph alone gives; the first call only records."""
+    traced = jit.trace(function, symbolic=True, capture_as_const=True, without_host=True)
+    traced(*args)
+    found = traced(*args)
+    assert isinstance(found, np.ndarray)
+    return found
+
+
+CASES: dict[str, tuple[Callable[..., Array], tuple[Array, ...]]] = {
+    "a short row of channels": (lambda x: x - ROW, (PIXELS.astype(np.float32),)),
+    "a short row first": (lambda x: ROW / x, (PIXELS.astype(np.float32) + 1,)),
+    "a short row that is fed": (lambda x, r: x * r, (PIXELS.astype(np.float32), ROW)),
+    "rows of several axes": (lambda x, r: x + r, (MAPS, MAPS[0, 0, :1])),
+    "rows of a transposed array": (lambda x: x.transpose(0, 2, 3, 1) - ROW[:1], (MAPS,)),
+    "a prime number of rows": (lambda x: x - ROW, (PIXELS.reshape(-1, 3)[:101].astype(np.float32),)),
+    "channels in other places": (lambda x, r: x + r, (MAPS, MAPS[:1, :, :1, :1])),
+    "pixels turned round": (lambda x: x[..., ::-1].astype(np.float32), (PIXELS,)),
+    "columns turned round": (lambda x: x[:, :, ::-1].astype(np.float32), (PIXELS,)),
+    "a whole array and a number": (lambda x: x * np.float32(3), (MAPS,)),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_bits_are_numpys(case: str) -> None:
+    function, args = CASES[case]
+    np.testing.assert_array_equal(later(function, *args), function(*args))
+
+
+def test_nan_in_a_maximum_with_short_rows() -> None:
+    x = np.full((40, 3), np.nan, np.float32)
+    found = later(lambda x: np.fmax(x, ROW), x)
+    np.testing.assert_array_equal(found, np.broadcast_to(ROW, x.shape))
+
+
+def test_a_value_that_is_still_read_keeps_its_memory() -> None:
+    def function(x: Array) -> Array:
+        y = x + 1
+        rows = y.reshape(2, -1)
+        z = y * 2
+        return rows.sum(axis=1) + z.sum() + x.sum()
+
+    fed = np.arange(8, dtype=np.float32).reshape(4, 2)
+    kept = fed.copy()
+    np.testing.assert_array_equal(later(function, fed), [10 + 72 + 28, 26 + 72 + 28])
+    np.testing.assert_array_equal(fed, kept)
+
+
+def test_other_shapes_get_kernels_of_their_own() -> None:
+    traced = jit.trace(lambda x: (x - ROW) * 2, symbolic=True, capture_as_const=True, without_host=True)
+    for n in (64, 1, 7, 64):
+        x = np.arange(n * 3, dtype=np.float32).reshape(n, 3)
+        np.testing.assert_array_equal(traced(x), (x - ROW) * 2)
