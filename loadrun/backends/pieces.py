@@ -1,0 +1,88 @@
+"""One way through a graph for a runtime that does not know all operators: pieces for it, islands between them.
+
+Operators get levels: those of the runtime even ones, the others odd ones, each the lowest that its inputs allow. All
+operators of a level are one piece; there are as few of them as the graph allows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ..graph import Opr, Var
+
+__all__ = ["Piece", "divide"]
+
+
+@dataclass(eq=False)
+class Piece:
+    """Operators that are executed together.
+
+    Attributes:
+        native: whether the runtime executes them, not the reference engine.
+        oprs: the operators, in execution order.
+        inputs: what they read of other pieces and of the graph's inputs.
+        outputs: what others need of them.
+    """
+
+    native: bool
+    oprs: list[Opr] = field(default_factory=list)
+    inputs: list[Var] = field(default_factory=list)
+    outputs: list[Var] = field(default_factory=list)
+
+
+def divide(
+    oprs: Sequence[Opr], targets: Sequence[Var], foreign: Collection[int], given: Collection[int]
+) -> list[Piece]:
+    """Divide a graph.
+
+    Args:
+        oprs: the operators that are executed, in execution order: neither inputs nor constants.
+        targets: the variables that are wanted.
+        foreign: ids of the operators that the runtime cannot run.
+        given: ids of variables that are constants.
+
+    Returns:
+        the pieces in execution order.
+
+    >>> import loadrun
+    >>> graph = loadrun.load("fixtures/nets/mlp.mge").graph
+    >>> oprs = [o for o in graph.oprs if o.inputs]
+    >>> [p.native for p in divide(oprs, graph.outputs, (), ())]
+    [True]
+    """
+    level: dict[int, int] = {}
+    maker: dict[int, Opr] = {}
+    pieces: dict[int, Piece] = {}
+    for opr in oprs:
+        native = opr.id not in foreign
+        found = 0 if native else -1
+        for var in opr.inputs:
+            made = maker.get(var.id)
+            if made is not None and var.id not in given:
+                same = (made.id not in foreign) == native
+                found = max(found, level[made.id] + (not same))
+        level[opr.id] = found
+        maker.update((v.id, opr) for v in opr.outputs)
+        pieces.setdefault(found, Piece(native)).oprs.append(opr)
+    _connect(pieces, level, maker, targets, given)
+    return [pieces[n] for n in sorted(pieces) if pieces[n].outputs]
+
+
+def _connect(
+    pieces: Mapping[int, Piece],
+    level: Mapping[int, int],
+    maker: Mapping[int, Opr],
+    targets: Sequence[Var],
+    given: Collection[int],
+) -> None:
+    """Find what goes from piece to piece."""
+    wanted = {v.id: v for v in targets}
+    for number, piece in pieces.items():
+        read = {v.id: v for o in piece.oprs for v in o.inputs if v.id not in given}
+        piece.inputs = [v for i, v in read.items() if i not in maker or level[maker[i].id] != number]
+        wanted.update((v.id, v) for v in piece.inputs)
+    for number, piece in pieces.items():
+        made = [v for o in piece.oprs for v in o.outputs]
+        piece.outputs = [v for v in made if v.id in wanted and v.id not in given]
+        assert all(level[v.owner.id] == number for v in made)

@@ -1,0 +1,157 @@
+"""Replay every fixture on every engine and write docs/engines.md.
+
+    python scripts/engines.py onnxruntime torch                       # these sections anew, the others as they are
+    python scripts/engines.py megengine:.venv-oracle/bin/python       # real MegEngine, one process for all files
+    python scripts/engines.py openvino 'nets/*'                       # some files; only prints
+
+An engine's packages must be installed. Takes a few minutes for each engine.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from fnmatch import fnmatch
+from pathlib import Path
+
+import loadrun
+from loadrun.engines import About, check_engine
+from loadrun.errors import LoadRunError
+from loadrun.runner import Verdict
+
+ROOT = Path(__file__).resolve().parent.parent
+FIXTURES = ROOT / "fixtures"
+DOCUMENT = ROOT / "docs" / "engines.md"
+HEAD = """# Engines over all fixtures
+
+Every file below `fixtures/` is replayed on every engine and judged by its own checks, whose expected values real
+MegEngine 1.13.0 recorded. What the reference engine does not pass either (files whose names begin with `xfail`, files
+without checks) is counted apart. Written by `scripts/engines.py`.
+
+Differences of `onnxruntime` and `torch` are those of the model that they get; [onnx_export.md](onnx_export.md) gives
+the reasons: one quantum of a quantized value where rounding meets a half, one step of 8-bit images, the order of equal
+elements, the last bit of means of integers, sums of float16.
+
+"Largest error" is MegEngine's measure over the checks that pass, which are held to the tolerances of the files.
+"""
+
+
+@dataclass
+class Folder:
+    """What the files of one folder came to."""
+
+    passed: int = 0
+    failed: int = 0
+    errors: int = 0
+    apart: int = 0
+    largest: float = 0.0
+    failing: set[str] = field(default_factory=set)
+
+
+@dataclass
+class Found:
+    """What an engine came to."""
+
+    about: About | None = None
+    folders: dict[str, Folder] = field(default_factory=lambda: defaultdict(Folder))
+    islands: Counter[tuple[str, str]] = field(default_factory=Counter)
+    files: int = 0
+    with_islands: int = 0
+
+
+def measure(spec: str, files: Iterable[Path]) -> Found:
+    """Replay files on an engine."""
+    found = Found()
+    for path in files:
+        name = path.relative_to(FIXTURES).as_posix()
+        folder = found.folders[name.rsplit("/", 1)[0]]
+        try:
+            bundle = loadrun.load(path)
+        except LoadRunError:
+            continue
+        if not len(bundle.testcases):
+            continue
+        found.files += 1
+        runner, reference = loadrun.Runner(bundle, spec), loadrun.Runner(bundle)
+        for i in range(len(bundle.testcases)):
+            result = runner.replay_one(i)
+            found.about = result.engine or found.about
+            if result.verdict is Verdict.PASS:
+                folder.passed += 1
+                folder.largest = max([folder.largest, *(o.error or 0.0 for o in result.outputs)])
+            elif reference.replay_one(i).verdict is not Verdict.PASS:
+                folder.apart += 1
+            else:
+                folder.failed += result.verdict is Verdict.FAIL
+                folder.errors += result.verdict is not Verdict.FAIL
+                folder.failing.add(re.sub(r"\.v1$", "", path.stem))
+        if runner._checked is not None:
+            islands = {(n.type, n.reason.split(":")[0].split("\n")[0]) for n in runner.about.islands}
+            found.islands.update(islands)
+            found.with_islands += bool(islands)
+    return found
+
+
+def section(spec: str, found: Found) -> str:
+    """The engine's part of the document."""
+    name = spec.partition(":")[0]
+    about = found.about
+    assert about is not None
+    provider = "" if name == "megengine" else f" ({about.provider})"
+    folders = found.folders.values()
+    passed, failed = sum(f.passed for f in folders), sum(f.failed for f in folders)
+    errors, apart = sum(f.errors for f in folders), sum(f.apart for f in folders)
+    lines = [
+        f"## {name}",
+        "",
+        f"{name} {about.version}{provider}, {about.arithmetic}: {passed} testcases of {found.files} files pass,",
+        f"{failed} differ, {errors} cannot be run; {apart} are apart.",
+        f"{found.with_islands} files have operators that the reference engine runs.",
+        "",
+        "| folder | pass | differ | not run | apart | largest error | files that differ |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for place, f in sorted(found.folders.items()):
+        if not f.passed + f.failed + f.errors + f.apart:
+            continue
+        names = sorted(f.failing)
+        more = f" and {len(names) - 6} more" if len(names) > 6 else ""
+        lines.append(
+            f"| {place} | {f.passed} | {f.failed or ''} | {f.errors or ''} | {f.apart or ''} | {f.largest:.2g} | "
+            f"{', '.join(names[:6])}{more} |"
+        )
+    if found.islands:
+        lines += ["", "| left to the reference engine | files | because |", "| --- | --- | --- |"]
+        ordered = sorted(found.islands.items(), key=lambda pair: (-pair[1], pair[0]))
+        lines += [f"| {kind} | {count} | {why} |" for (kind, why), count in ordered]
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    """Replay, and write or print."""
+    patterns = [a for a in sys.argv[1:] if "/" in a and ":" not in a]
+    specs = [check_engine(a).spec for a in sys.argv[1:] if a not in patterns] or [
+        "onnxruntime",
+        "openvino",
+        "torch",
+    ]
+    files = sorted(FIXTURES.rglob("*.mge"))
+    if patterns:
+        files = [f for f in files if any(fnmatch(f.relative_to(FIXTURES).as_posix(), p) for p in patterns)]
+    made = {s.partition(":")[0]: section(s, measure(s, files)) for s in specs}
+    if patterns:
+        print("\n".join(made.values()))
+        return
+    old = DOCUMENT.read_text(encoding="utf-8") if DOCUMENT.exists() else HEAD
+    kept = {part.split("\n", 1)[0]: f"## {part}" for part in old.split("\n## ")[1:]}
+    sections = {**kept, **made}
+    DOCUMENT.write_text(
+        "\n".join([HEAD, *(sections[n].rstrip() + "\n" for n in sorted(sections))]), encoding="utf-8"
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,121 @@
+"""Engines by name, and what an engine of somebody else has to be."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import loadrun
+from loadrun.dtypes import Array
+from loadrun.engines import About, Choice, Setup, check_engine, make_engine, register_engine, registry
+from loadrun.engines.reference import ReferenceEngine
+from loadrun.errors import UsageError
+from loadrun.graph import Graph, Var
+from loadrun.pack.packing import Packer
+from loadrun.testcase import Bundle
+from loadrun.testing import GraphBuilder
+
+
+class Shifted:
+    """The reference engine, every result plus a number."""
+
+    def __init__(self, graph: Graph, targets: Sequence[Var], setup: Setup) -> None:
+        self._inner = ReferenceEngine(graph, targets, seed=setup.seed)
+        self.by = float(setup.argument or 0)
+
+    @property
+    def inputs(self) -> dict[str, Var]:
+        return self._inner.inputs
+
+    @property
+    def about(self) -> About:
+        return About("shifted", "3.1", "float32", f"by {self.by:g}")
+
+    def run(self, feeds: Mapping[str, Array]) -> list[Array]:
+        return [a + np.float32(self.by) for a in self._inner.run(feeds)]
+
+
+@pytest.fixture(autouse=True)
+def _registered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "_registered", {})
+    register_engine("shifted", Shifted)
+
+
+def doubled() -> Graph:
+    g = GraphBuilder()
+    x = g.input("x", 3)
+    return g.done(g.elemwise("ADD", x, x, name="y"))
+
+
+def test_an_own_engine_is_judged_by_the_file(fixtures: Path) -> None:
+    bundle = loadrun.load(fixtures / "nets" / "mlp.mge")
+    good = loadrun.Runner(bundle, "shifted").replay_one(0)
+    assert (good.verdict.value, good.engine) == ("pass", About("shifted", "3.1", "float32", "by 0"))
+    bad = loadrun.Runner(bundle, "shifted:0.001").replay_one(0)
+    assert bad.verdict.value == "fail"
+    # What the file computes of its checks is not the engine's: the error is the shift, no more.
+    assert bad.outputs[0].error == pytest.approx(0.001, rel=1e-3)
+
+
+def test_what_an_own_engine_gives_is_packed(tmp_path: Path) -> None:
+    file = tmp_path / "packed.mge"
+    Packer(Bundle(doubled()), engine=Choice("shifted:1"), warn=print).pack(
+        [{"x": np.array([1, 2, 3], "f4")}], str(file)
+    )
+    case = loadrun.load(file).testcases[0]
+    assert case.expects["y"].tolist() == [3, 5, 7]
+    assert loadrun.run(file)[0].verdict.value == "fail"
+
+
+def test_float64_rounds_once() -> None:
+    g = GraphBuilder()
+    x = g.input("x", 1)
+    one = g.const(np.array([1], "f4"))
+    graph = g.done(g.elemwise("SUB", g.elemwise("ADD", x, one), one, name="y"))
+    feeds = {"x": np.array([1e-9], "f4")}
+    assert make_engine("reference", graph, graph.outputs).run(feeds)[0].tolist() == [0]
+    found = make_engine("float64", graph, graph.outputs).run(feeds)[0]
+    assert found.dtype == np.float32
+    assert found[0] == pytest.approx(1e-9, rel=1e-6)
+
+
+@pytest.mark.parametrize("name", ["onnxrunime", "", "Reference", "shifted2:1"])
+def test_unknown_names(name: str) -> None:
+    with pytest.raises(UsageError, match="unknown; known are reference, float64, onnxruntime"):
+        check_engine(name)
+
+
+@pytest.mark.parametrize("name", ["reference", "torch", "two words", "a:b", ""])
+def test_names_that_cannot_be_registered(name: str) -> None:
+    with pytest.raises(UsageError):
+        register_engine(name, Shifted)
+
+
+@pytest.mark.parametrize("name", ["reference:1", "float64:x"])
+def test_engines_without_an_argument(name: str) -> None:
+    graph = doubled()
+    with pytest.raises(UsageError, match="takes nothing behind a colon"):
+        make_engine(name, graph, graph.outputs)
+
+
+def test_entry_points(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = [
+        EntryPoint("plugged", "tests.backends.test_registry:Shifted", registry.GROUP),
+        EntryPoint("broken", "tests.backends.absent:Engine", registry.GROUP),
+    ]
+    monkeypatch.setattr(
+        "importlib.metadata.entry_points", lambda group: found if group == registry.GROUP else []
+    )
+    graph = doubled()
+    assert make_engine("plugged:2", graph, graph.outputs).run({"x": np.ones(3, "f4")})[0].tolist() == [
+        4,
+        4,
+        4,
+    ]
+    assert registry.engine_names()[-3:] == ["broken", "plugged", "shifted"]
+    with pytest.raises(UsageError, match=r"'broken' \(tests.backends.absent:Engine\) cannot be loaded"):
+        make_engine("broken", graph, graph.outputs)
