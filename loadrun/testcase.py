@@ -29,6 +29,7 @@ class Testcase:
         dtypes: the data type stored with each value.
         provenance: where captured values come from (engine, seed, versions, time); a testcase that was read has
             it in its bundle's record.
+        intermediates: statistics of the values on the way, for the record (`loadrun.pack.intermediates`).
     """
 
     __test__ = False
@@ -36,6 +37,7 @@ class Testcase:
     arrays: dict[str, Array]
     dtypes: dict[str, DType] = field(default_factory=dict)
     provenance: Mapping[str, object] = field(default_factory=dict)
+    intermediates: Sequence[Sequence[float | None]] = ()
 
     @property
     def inputs(self) -> dict[str, Array]:

@@ -8,7 +8,7 @@ from math import prod
 import numpy as np
 
 from ..dtypes import DType
-from ..graph import Graph, Opr, Tensor, Var
+from ..graph import Graph, Opr, StoredTensor, Var
 from ..ops.catalog import Op
 from ..params import Host2DeviceCopy
 from .flat import Table
@@ -125,7 +125,7 @@ def constant_or_input(t: Table, opr: Opr, op: Op) -> None:
         raise t.buf.error(f"operator {op.name} holds no tensors, found {len(opr.tensors)}", t.pos)
 
 
-def describe(var: Var, tensor: Tensor) -> None:
+def describe(var: Var, tensor: StoredTensor) -> None:
     """Let the output of a tensor-carrying operator know what the tensor says."""
     dtype: DType = tensor.dtype
     var.dtype, var.shape = dtype, tensor.shape

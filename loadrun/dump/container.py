@@ -13,13 +13,14 @@ from typing import Any, BinaryIO
 
 from ..errors import FormatError, UsageError
 from ..files import Watch, opened
-from ..graph import Graph
+from ..graph import Graph, StoredTensor
 from ..testcase import Bundle, LazyTestcases, Testcase
 from . import v1, v2
 from .history import release
-from .record import record_at, record_damage
+from .record import header, record_at, record_damage
+from .repeated import Reader
 
-__all__ = ["MAGIC", "load", "load_all", "loads"]
+__all__ = ["MAGIC", "load", "load_all", "loads", "mapped", "stored_tensors"]
 
 MAGIC = b"mgbtest0"
 _KNOWN_MGE_VERSION, _KNOWN_MODEL_VERSION = 101304, 2
@@ -67,14 +68,7 @@ def load(
         UsageError: one of the last three arguments is given for a dump, or names what the model has not.
         OSError: the file cannot be opened or read.
     """
-    data, path, watch = _open(source, copy)
-    if _is_onnx(data, path):
-        bundle = _load_onnx(data, path, input_shapes=input_shapes, constants=constants, test_data=test_data)
-        bundle.watch = watch
-        return bundle
-    if input_shapes or constants or test_data is not None:
-        raise UsageError(f"{path}: input_shapes, constants and test_data are for ONNX models, this is none")
-    return _load_all(data, path, watch)[0]
+    return load_all(source, copy=copy, input_shapes=input_shapes, constants=constants, test_data=test_data)[0]
 
 
 def loads(data: bytes) -> Bundle:
@@ -82,13 +76,22 @@ def loads(data: bytes) -> Bundle:
     return load_all(data)[0]
 
 
-def load_all(source: str | os.PathLike[str] | BinaryIO | bytes, *, copy: bool = False) -> list[Bundle]:
+def load_all(
+    source: str | os.PathLike[str] | BinaryIO | bytes,
+    *,
+    copy: bool = False,
+    input_shapes: Mapping[str, Sequence[int]] | None = None,
+    constants: Mapping[str, Any] | None = None,
+    test_data: str | os.PathLike[str] | None = None,
+) -> list[Bundle]:
     """Read all dumps of a file: `trace.dump(append=True)` writes them one behind the other; see `load`."""
-    data, path, watch = _open(source, copy)
+    data, path, watch = mapped(source, copy)
     if _is_onnx(data, path):
-        bundle = _load_onnx(data, path)
+        bundle = _load_onnx(data, path, input_shapes=input_shapes, constants=constants, test_data=test_data)
         bundle.watch = watch
         return [bundle]
+    if input_shapes or constants or test_data is not None:
+        raise UsageError(f"{path}: input_shapes, constants and test_data are for ONNX models, this is none")
     return _load_all(data, path, watch)
 
 
@@ -126,8 +129,8 @@ def _load_all(data: memoryview, path: str, watch: Watch | None) -> list[Bundle]:
         end, surplus = bundles[0].size, 0
         while end < len(data):
             found = record_at(data[end:])
-            if found is not None and bundles[-1].record is None:
-                bundles[-1].record = found
+            if found is not None and (owner := _owner(found, bundles)) is not None:
+                owner.record = found
                 end += len(found)
                 continue
             if _kind(data[end:]) is None:
@@ -164,6 +167,17 @@ def _load_all(data: memoryview, path: str, watch: Watch | None) -> list[Bundle]:
     return bundles
 
 
+def _owner(record: memoryview, bundles: list[Bundle]) -> Bundle | None:
+    """The dump that a record is about: the one that it names, else the last so far; None where that has one."""
+    try:
+        number = header(record).get("dump", len(bundles) - 1)
+    except FormatError:
+        number = len(bundles) - 1
+    known = isinstance(number, int) and 0 <= number < len(bundles)
+    found = bundles[number if known else -1]
+    return found if found.record is None else None
+
+
 def _is_testcase_of(bundle: Bundle, graph: Graph) -> bool:
     """Whether a graph is a further testcase of what precedes it: stored tensors alone, one for each input."""
     if not bundle.is_container or bundle.record is not None or len(graph.outputs) != len(bundle.graph.inputs):
@@ -171,9 +185,10 @@ def _is_testcase_of(bundle: Bundle, graph: Graph) -> bool:
     return bool(graph.outputs) and all(o.tensors and o.type != "Host2DeviceCopy" for o in graph.oprs)
 
 
-def _open(
-    source: str | os.PathLike[str] | BinaryIO | bytes, copy: bool
+def mapped(
+    source: str | os.PathLike[str] | BinaryIO | bytes, copy: bool = False
 ) -> tuple[memoryview, str, Watch | None]:
+    """The bytes of a source, mapped where they can be, its name, and what tells whether they changed."""
     if isinstance(source, (bytes, bytearray, memoryview)):
         return memoryview(source).cast("B").toreadonly(), "<bytes>", None
     if not isinstance(source, (str, os.PathLike)):
@@ -183,10 +198,10 @@ def _open(
         if copy:
             return memoryview(f.read()).toreadonly(), path, None
         try:
-            mapped = mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ)
+            held = mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ)
         except (OSError, ValueError):
             return memoryview(f.read()).toreadonly(), path, None
-        return memoryview(mapped), path, Watch(path, os.fstat(f.fileno()))
+        return memoryview(held), path, Watch(path, os.fstat(f.fileno()))
 
 
 def _kind(data: memoryview) -> str | None:
@@ -224,9 +239,15 @@ def _read(data: memoryview, base: int, path: str) -> Bundle:
         edges.append(pos)
     bundle = _finish(Bundle(graph, path=path, size=pos, is_container=True))
     names = [v.name or "" for v in graph.inputs]
+    reader = Reader()
 
     def read(i: int) -> Testcase:
-        return _testcase(here[edges[i] : edges[i + 1]], base + edges[i], i, names, path)
+        def parse(data: memoryview) -> list[StoredTensor]:
+            return _tensors(data, base + edges[i], i, names, path)
+
+        tensors = reader.read(here[edges[i] : edges[i + 1]], parse)
+        pairs = list(zip(names, tensors, strict=True))
+        return Testcase({n: t.value() for n, t in pairs}, {n: t.dtype for n, t in pairs})
 
     bundle.testcases = LazyTestcases(read, range(count))
     return bundle
@@ -266,6 +287,11 @@ def _graph(data: memoryview, base: int) -> Graph:
             gc.enable()
 
 
+def stored_tensors(data: memoryview) -> list[StoredTensor]:
+    """The tensors that a graph of constants holds, as views of its bytes."""
+    return [v.owner.tensors[v.index] for v in _graph(data, 0).outputs]
+
+
 def _size(data: memoryview, base: int) -> int:
     return (v2 if _require_kind(data, base) == "v2" else v1).size(data, base)
 
@@ -284,7 +310,8 @@ def _require_kind(data: memoryview, base: int) -> str:
     )
 
 
-def _testcase(data: memoryview, base: int, index: int, names: list[str], path: str) -> Testcase:
+def _tensors(data: memoryview, base: int, index: int, names: list[str], path: str) -> list[StoredTensor]:
+    """The values of a testcase, one for each graph input."""
     try:
         graph = _graph(data, base)
         if len(graph.outputs) != len(names):
@@ -293,16 +320,15 @@ def _testcase(data: memoryview, base: int, index: int, names: list[str], path: s
                 + ", ".join(names),
                 offset=base,
             )
-        arrays, dtypes = {}, {}
-        for name, var in zip(names, graph.outputs, strict=True):
+        found = []
+        for var in graph.outputs:
             if not var.owner.tensors or var.owner.type == "Host2DeviceCopy":
                 raise FormatError(
                     f"testcase {index} holds the operator {var.owner.type}; only stored tensors are allowed",
                     offset=base,
                 )
-            tensor = var.owner.tensors[var.index]
-            arrays[name], dtypes[name] = tensor.value(), tensor.dtype
+            found.append(var.owner.tensors[var.index])
     except FormatError as e:
         e.path = path
         raise
-    return Testcase(arrays, dtypes)
+    return found

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple, TextIO
 
 from ..errors import LoadRunError, UsageError
-from ..files import replacing
+from ..files import contents, replacing
 from ..graph import Graph, Metadata, Opr, Var
 from ..ops.catalog import CATALOG, types
 from ..ops.infer import infer_dtypes
@@ -186,10 +186,18 @@ def summary(graph: Graph, total: int, content_hash: int, testcases: int) -> Dump
         tensor_value_bytes=sum(t.data.size for o in graph.oprs for t in o.tensors if t.data is not None),
         content_hash=content_hash,
         inputs=[v.name or "" for v in graph.inputs],
-        outputs=list(Bundle(graph).outputs),
+        outputs=_output_names(graph),
         params=[t.name for t in weights if t.name],
         testcases=testcases,
     )
+
+
+def _output_names(graph: Graph) -> list[str]:
+    """Names of the outputs, ``unnamed0`` and so on where the file keeps none."""
+    bundle = Bundle(graph)
+    checked = {c.name for c in bundle.checks}
+    outputs = bundle.outputs.items()
+    return [n if n in checked or v.name else f"unnamed{i}" for i, (n, v) in enumerate(outputs)]
 
 
 def strip_info(graph: Graph) -> dict[str, list[str]]:
@@ -234,7 +242,7 @@ def update_strip_info(
         target.seek(0)
         held = target.read()
     elif append and path is not None and path.exists():
-        held = path.read_text(encoding="utf-8")
+        held = contents(path, "a strip info file").decode()
     if held:
         try:
             old = json.loads(held)
@@ -266,7 +274,7 @@ def _weights(graph: Graph) -> Iterator[Opr]:
 
 def _operator_name(opr: Opr) -> str | None:
     var: Var | None = opr.outputs[0] if len(opr.outputs) == 1 else None
-    return var.name if var is not None and not opr.tensors else None
+    return var.name if var is not None else None
 
 
 def _priority(opr: Opr) -> int:

@@ -7,10 +7,8 @@ every testcase in order.
 
 from __future__ import annotations
 
-import json
-import tempfile
 from collections.abc import Iterator, Mapping
-from hashlib import blake2b
+from itertools import islice
 from struct import pack, unpack_from
 from typing import Any
 
@@ -19,7 +17,7 @@ import numpy as np
 from ..dtypes import Array, DType, dtype_of, encode
 from ..errors import FormatError, LoadRunError
 from ..graph import Graph
-from ..params import Record
+from ..params import AxisDesc, Record
 from ..testcase import Testcase
 from ..verdicts.policy import Policy, parse
 
@@ -28,8 +26,10 @@ __all__ = [
     "RecordWriter",
     "graph_digest",
     "header",
+    "intermediates_at",
     "lines",
     "moved",
+    "numbered",
     "packed_policies",
     "record_at",
     "record_damage",
@@ -68,6 +68,8 @@ def lines(record: memoryview) -> Iterator[dict[str, Any]]:
     Raises:
         FormatError: a line is no JSON object.
     """
+    import json  # for start-up
+
     at = _HEAD
     while at < len(record):
         # A line is found within a window, so that no more than it is copied.
@@ -114,14 +116,43 @@ def packed_policies(record: object) -> tuple[dict[str, Policy], dict[str, float]
     return policies, loosened
 
 
+def intermediates_at(record: object, testcase: int) -> list[list[float | None]] | None:
+    """Statistics of the values on the way that a record holds for a testcase; None where it holds none."""
+    if not isinstance(record, memoryview):
+        return None
+    line = next(islice(lines(record), testcase + 1, None), {})
+    found = line.get("intermediates")
+    if not isinstance(found, list):
+        return None
+    return [
+        [x if isinstance(x, (int, float)) else None for x in part] for part in found if isinstance(part, list)
+    ]
+
+
 def moved(record: memoryview, old: Graph, new: Graph) -> bytes:
     """A record for the rewritten form of a graph: its digest takes the place of the old one, if that is right."""
+
     about = header(record)
     if about.get("model") != graph_digest(old):
         return bytes(record)
-    first = json.dumps({**about, "model": graph_digest(new)}, separators=(",", ":")).encode()
+    return _headed(record, {**about, "model": graph_digest(new)})
+
+
+def numbered(record: memoryview, number: int) -> bytes:
+    """A record that says which dump of its file it is about; as it is where it is damaged."""
+    try:
+        about = header(record)
+    except FormatError:
+        return bytes(record)
+    return _headed(record, {**about, "dump": number})
+
+
+def _headed(record: memoryview, about: Mapping[str, object]) -> bytes:
+    """A record with another first line."""
+    import json  # for start-up
+
     rest = bytes(record[_HEAD:])
-    body = first + rest[rest.index(b"\n") :]
+    body = json.dumps(about, separators=(",", ":")).encode() + rest[rest.index(b"\n") :]
     return MAGIC + pack("<Q", len(body)) + body
 
 
@@ -131,6 +162,8 @@ def tensor_digest(value: Array, dtype: DType | None = None) -> str:
     >>> tensor_digest(np.zeros(2, "f4")) == tensor_digest(np.zeros((2, 1), "f4"))
     False
     """
+    from hashlib import blake2b  # for start-up
+
     dtype = dtype or dtype_of(value)
     digest = blake2b(f"{dtype} {list(value.shape or (1,))}".encode(), digest_size=16)
     digest.update(encode(value, dtype).data)
@@ -142,6 +175,8 @@ def graph_digest(graph: Graph) -> str:
 
     Names of variables and operators do not count, those of inputs do.
     """
+    from hashlib import blake2b  # for start-up
+
     numbers = {id(v): i for i, v in enumerate(graph.vars())}
     digest = blake2b(digest_size=16)
     for opr in graph.oprs:
@@ -158,13 +193,14 @@ def graph_digest(graph: Graph) -> str:
 
 
 def _stored(param: Record) -> Record:
-    """A parameter record as it is read from a file, which holds 32 bits of most numbers."""
-    rounded = {
-        f.name: float(np.float32(value))
-        for f, (_, value) in zip(param.fields(), param.pairs(), strict=True)
-        if f.wire == "float" and value != f.default
-    }
-    return param.replace(**rounded) if rounded else param
+    """A parameter record as it is read from a file, which holds 32 bits of most numbers, and steps as plain numbers."""
+    stored: dict[str, object] = {}
+    for f, (_, value) in zip(param.fields(), param.pairs(), strict=True):
+        if f.wire == "float" and value != f.default:
+            stored[f.name] = float(np.float32(value))
+        elif f.wire == "[AxisDesc]":
+            stored[f.name] = tuple(AxisDesc(int(step.method), int(step.axis)) for step in value)
+    return param.replace(**stored) if stored else param
 
 
 class RecordWriter:
@@ -176,6 +212,8 @@ class RecordWriter:
     """
 
     def __init__(self, about: Mapping[str, object], graph: Graph) -> None:
+        import tempfile  # for start-up
+
         self.provenance = about.get("provenance")
         self.file = tempfile.TemporaryFile()  # noqa: SIM115 - `close` ends it
         self._line({**about, "model": graph_digest(graph)})
@@ -187,6 +225,8 @@ class RecordWriter:
         }
         if case.provenance and dict(case.provenance) != self.provenance:
             line["provenance"] = dict(case.provenance)
+        if case.intermediates:
+            line["intermediates"] = case.intermediates
         self._line(line)
 
     def parts(self) -> Iterator[bytes]:
@@ -202,4 +242,6 @@ class RecordWriter:
         self.file.close()
 
     def _line(self, value: Mapping[str, object]) -> None:
+        import json  # for start-up
+
         self.file.write(json.dumps(value, separators=(",", ":")).encode() + b"\n")

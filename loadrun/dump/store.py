@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager
+from functools import partial
 from struct import pack
 from typing import Any, BinaryIO
 
 from ..errors import FormatError, UsageError
-from ..files import replacing
-from ..graph import Graph
+from ..files import replacing, temporary
+from ..graph import Graph, StoredTensor
 from ..testcase import Bundle, Testcase
-from .container import MAGIC
+from .appending import Before
+from .container import MAGIC, stored_tensors
 from .options import DumpOptions, DumpResult, summary, update_strip_info
-from .record import RecordWriter, moved
-from .writer import dump_and_hash, dump_bytes, testcase_graph
+from .record import RecordWriter, moved, numbered
+from .repeated import Writer
+from .writer import dump_and_hash, dump_bytes, tensors_graph, testcase_tensors
 
 __all__ = ["save"]
 
@@ -43,8 +46,8 @@ def save(
         format: "FBS_V2" or "FBS" (v1), default that of the options, then the graph's own.
         testcases: what to write instead of the bundle's testcases; each is asked for when it is written, so that
             their number does not matter to memory.
-        inspect: called with the name of the complete file before it takes the target's place; what it raises leaves
-            the target as it was. Not for an open file.
+        inspect: called with the name of the complete file before it takes the target's place, or is written to an open
+            file; what it raises leaves the target as it was.
 
     Returns:
         the counts that MegEngine's ``trace.dump`` returns.
@@ -61,8 +64,11 @@ def save(
         options = DumpOptions(**{**vars(options), "dump_format": format})
     bundle = source if isinstance(source, Bundle) else Bundle(source)
     graph = options.apply(bundle.graph)
-    with _opened(target, options.append) as file:
-        content_hash, count = _write(file, bundle, graph, options.format_of(bundle.graph), testcases)
+    before = Before.of(target) if options.append else None
+    with _opened(target, options.append and before is None, beside=inspect is not None) as file:
+        for dump in before.dumps if before is not None else ():
+            file.file.write(dump)
+        content_hash, count = _write(file, bundle, graph, options.format_of(bundle.graph), testcases, before)
         if inspect is not None and os.path.isfile(file.file.name):
             file.file.flush()
             inspect(file.file.name)
@@ -94,9 +100,14 @@ class _Counted:
 
 
 def _write(
-    file: _Counted, bundle: Bundle, graph: Graph, kind: str, testcases: Iterable[Testcase] | None
+    file: _Counted,
+    bundle: Bundle,
+    graph: Graph,
+    kind: str,
+    testcases: Iterable[Testcase] | None,
+    before: Before | None,
 ) -> tuple[int, int]:
-    """Write container, testcases and record; return the graph's hash and the number of testcases."""
+    """Write container, testcases and records; return the graph's hash and the number of testcases."""
     cases: Iterable[Testcase] = bundle.testcases if testcases is None else testcases
     announced = len(cases) if isinstance(cases, Sized) else None
     container = bundle.is_container or testcases is not None or bool(announced)
@@ -110,24 +121,28 @@ def _write(
     data, content_hash = dump_and_hash(graph, format=kind)
     file.write(data)
     del data
-    with _record(bundle, graph) as record:
+    with _record(bundle, graph, before) as record:
         count = _write_testcases(file, cases, graph, kind, record)
         if container and announced is None:
             file.patch(count_at, pack("<I", count))
         elif count != announced:
             raise FormatError(f"{announced} testcases were announced, {count} came")
+        for held in before.records if before is not None else ():
+            file.file.write(held)
         if record is not None:
             for part in record.parts():
                 file.write(part)
         elif bundle.record is not None and testcases is None:
-            file.write(_kept_record(bundle, graph))
+            kept = _kept_record(bundle, graph)
+            file.write(kept if before is None else numbered(memoryview(kept), len(before.dumps)))
     return content_hash, count
 
 
 @contextmanager
-def _record(bundle: Bundle, graph: Graph) -> Iterator[RecordWriter | None]:
+def _record(bundle: Bundle, graph: Graph, before: Before | None) -> Iterator[RecordWriter | None]:
     """What writes a new record, None where the bundle has none or one that is kept."""
-    record = RecordWriter(bundle.record, graph) if isinstance(bundle.record, Mapping) else None
+    number = {} if before is None else {"dump": len(before.dumps)}
+    record = RecordWriter({**bundle.record, **number}, graph) if isinstance(bundle.record, Mapping) else None
     try:
         yield record
     finally:
@@ -146,12 +161,9 @@ def _write_testcases(
     """Write testcases one by one, and tell the record of each; return how many there were."""
     names = [v.name or "" for v in graph.inputs]
     count = 0
+    writer = Writer(partial(_built, kind), stored_tensors)
     for case in cases:
-        made = testcase_graph(case, names)
-        file.write(dump_bytes(made, format=kind))
-        # Operators and variables hold one another; freed at once, thousands of them do not wait for a collection.
-        for opr in made.oprs:
-            opr.outputs.clear()
+        file.write(writer.write(testcase_tensors(case, names)))
         if record is not None:
             record.add(case)
         count += 1
@@ -160,14 +172,32 @@ def _write_testcases(
     return count
 
 
+def _built(kind: str, tensors: Sequence[StoredTensor]) -> bytes:
+    """The bytes of one testcase."""
+    made = tensors_graph(tensors)
+    found = dump_bytes(made, format=kind)
+    # Operators and variables hold one another; freed at once, thousands of them do not wait for a collection.
+    for opr in made.oprs:
+        opr.outputs.clear()
+    return found
+
+
 @contextmanager
-def _opened(target: str | os.PathLike[str] | BinaryIO, append: bool) -> Iterator[_Counted]:
-    if not isinstance(target, (str, os.PathLike)):
-        if append:
-            raise UsageError(
-                "append needs the name of a file; an open one is written to from where it stands"
-            )
+def _opened(target: str | os.PathLike[str] | BinaryIO, append: bool, *, beside: bool) -> Iterator[_Counted]:
+    """What to write to: a file that takes the target's place, or an open file from where it stands.
+
+    Args:
+        target, append: see `save`; MegEngine's ``append`` says nothing of open files, either.
+        beside: whether an open file gets everything at the end.
+    """
+    if isinstance(target, (str, os.PathLike)):
+        with replacing(target, append=append) as f:
+            yield _Counted(f)
+    elif beside:
+        with temporary() as f:
+            yield _Counted(f)
+            f.seek(0)
+            while piece := f.read(1 << 20):
+                target.write(piece)
+    else:
         yield _Counted(target)
-        return
-    with replacing(target, append=append) as f:
-        yield _Counted(f)

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..dtypes import Array, nbytes
 from ..errors import FormatError
-from ..graph import Graph, Metadata, Opr, Tensor, TensorFormat
+from ..graph import Graph, Metadata, Opr, StoredTensor, TensorFormat
 from .build import GraphBuilder, check_shape, comp_node, constant_or_input, describe, take_blobs
 from .flat import Buffer, Table
 from .records import check_params, find_op, read_dtype, read_params
@@ -113,7 +113,7 @@ class _Reader:
         for var, name in zip(opr.outputs, names, strict=False):
             var.name = name or var.name
 
-    def tensor(self, t: Table) -> Tensor:
+    def tensor(self, t: Table) -> StoredTensor:
         name = t.text(0)
         what = f"tensor {name!r}" if name else "a tensor"
         node, dtype_table = t.table(2), t.table(3)
@@ -140,7 +140,7 @@ class _Reader:
             begin = self.used + skip
             data = self.area[begin : begin + want]
             self.used += length
-        return Tensor(dtype, shape, name, data, comp_node(node))
+        return StoredTensor(dtype, shape, name, data, comp_node(node))
 
 
 def _formats(t: Table, opr: Opr) -> None:

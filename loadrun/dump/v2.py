@@ -6,7 +6,7 @@ from struct import unpack_from
 
 from ..dtypes import nbytes
 from ..errors import FormatError
-from ..graph import Graph, Metadata, Opr, Tensor, TensorFormat, Var
+from ..graph import Graph, Metadata, Opr, StoredTensor, TensorFormat, Var
 from .build import GraphBuilder, check_shape, comp_node, constant_or_input, describe, take_blobs
 from .flat import Buffer, Table
 from .records import check_params, find_op, read_dtype, read_params
@@ -98,7 +98,7 @@ def _some(numbers: tuple[int, ...]) -> str:
     return f"[{shown}{', ...' if len(numbers) > 4 else ''}]"
 
 
-def _tensor(t: Table) -> Tensor:
+def _tensor(t: Table) -> StoredTensor:
     name = t.text(0)
     what = f"tensor {name!r}" if name else "a tensor"
     node, dtype_table = t.table(2), t.table(3)
@@ -117,7 +117,7 @@ def _tensor(t: Table) -> Tensor:
             raise t.buf.error(
                 f"{what}: {dtype.name} {list(shape)} takes {want} bytes, the file holds {data.size}", t.pos
             )
-    return Tensor(dtype, shape, name, data, comp_node(node), _format(t, 4, 5))
+    return StoredTensor(dtype, shape, name, data, comp_node(node), _format(t, 4, 5))
 
 
 def _format(t: Table, tag_slot: int, slot: int) -> TensorFormat | None:

@@ -8,13 +8,13 @@ from typing import Any
 
 from ..dtypes import Array, dtype_of, encode, nbytes
 from ..errors import FormatError
-from ..graph import Graph, Metadata, Opr, Tensor, TensorFormat, Var
+from ..graph import Graph, Metadata, Opr, StoredTensor, TensorFormat, Var
 from ..ops.catalog import CATALOG, Op
 from ..params import Record
 from ..testcase import Testcase
 from .emit import Emitter, Fields
 
-__all__ = ["MAX_BYTES", "dump_and_hash", "dump_bytes", "testcase_graph"]
+__all__ = ["MAX_BYTES", "dump_and_hash", "dump_bytes", "tensors_graph", "testcase_graph", "testcase_tensors"]
 
 MAX_BYTES = 2**31 - 1
 """The largest FlatBuffer that MegEngine's verifier accepts."""
@@ -28,10 +28,10 @@ def dump_bytes(graph: Graph, *, format: str | None = None) -> bytes:
 
     >>> from loadrun.dtypes import DType
     >>> from loadrun.dump import loads
-    >>> from loadrun.graph import Graph, Tensor
+    >>> from loadrun.graph import Graph, StoredTensor
     >>> from loadrun.params import Host2DeviceCopy
     >>> g = Graph()
-    >>> g.outputs = g.add("Host2DeviceCopy", Host2DeviceCopy(), tensors=[Tensor(DType("Float32"), (2,), "x")])
+    >>> g.outputs = g.add("Host2DeviceCopy", Host2DeviceCopy(), tensors=[StoredTensor(DType("Float32"), (2,), "x")])
     >>> loads(dump_bytes(g)).graph.inputs[0].name
     'x'
     """
@@ -54,19 +54,31 @@ def dump_and_hash(graph: Graph, *, format: str | None = None) -> tuple[bytes, in
         raise FormatError(f"the graph holds a value that {kind} cannot store: {e}") from e
 
 
-def testcase_graph(testcase: Testcase, names: Iterable[str]) -> Graph:
-    """The graph that stores one testcase: a SharedDeviceTensor per graph input, in the order of `names`.
+def testcase_tensors(testcase: Testcase, names: Iterable[str]) -> list[StoredTensor]:
+    """What a file holds of one testcase: a tensor per graph input, in the order of `names`.
 
     Raises:
         FormatError: the testcase lacks one of the inputs.
     """
-    graph = Graph(metadata=Metadata(user_info=b""))
+    tensors = []
     for name in names:
         if name not in testcase.arrays:
             raise FormatError(f"the testcase has no value for the input {name!r}")
         value = testcase.arrays[name]
         dtype = testcase.dtypes.get(name) or dtype_of(value)
-        tensor = Tensor(dtype, value.shape or (1,), None, encode(value, dtype), "cpux:0")
+        tensors.append(StoredTensor(dtype, value.shape or (1,), None, encode(value, dtype), "cpux:0"))
+    return tensors
+
+
+def testcase_graph(testcase: Testcase, names: Iterable[str]) -> Graph:
+    """The graph that stores one testcase; see `testcase_tensors`."""
+    return tensors_graph(testcase_tensors(testcase, names))
+
+
+def tensors_graph(tensors: Iterable[StoredTensor]) -> Graph:
+    """The graph that stores the tensors of one testcase: a SharedDeviceTensor for each."""
+    graph = Graph(metadata=Metadata(user_info=b""))
+    for tensor in tensors:
         graph.outputs += graph.add("SharedDeviceTensor", tensors=[tensor], names=[None])
     graph.original_ids = list(range(len(graph.outputs)))
     graph.nr_shared_tensor = len(graph.outputs)
@@ -74,7 +86,7 @@ def testcase_graph(testcase: Testcase, names: Iterable[str]) -> Graph:
     return graph
 
 
-testcase_graph.__test__ = False  # type: ignore[attr-defined]
+testcase_graph.__test__ = testcase_tensors.__test__ = False  # type: ignore[attr-defined]
 
 
 def _numbering(graph: Graph) -> dict[int, int]:
@@ -109,7 +121,7 @@ def _numbering(graph: Graph) -> dict[int, int]:
     return numbers
 
 
-def _check_tensor(where: str, tensor: Tensor) -> None:
+def _check_tensor(where: str, tensor: StoredTensor) -> None:
     if tensor.data is None:
         return
     if not tensor.shape:
@@ -261,7 +273,7 @@ class _V2(_Common):
         ]
         return e.table(15, fields)
 
-    def tensor(self, e: Emitter, t: Tensor) -> int:
+    def tensor(self, e: Emitter, t: StoredTensor) -> int:
         kind, form = self.format(e, t.format or TensorFormat())
         data = e.bytes_vector(t.data)
         fields: Fields = [
@@ -379,7 +391,7 @@ class _V1(_Common):
         ]
         return e.table(13, fields)
 
-    def tensor(self, e: Emitter, t: Tensor) -> int:
+    def tensor(self, e: Emitter, t: StoredTensor) -> int:
         size = 0 if t.data is None else t.data.size
         if t.data is not None:
             self.area.append(t.data)

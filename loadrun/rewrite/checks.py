@@ -14,12 +14,23 @@ from enum import Enum
 import numpy as np
 
 from ..dtypes import DType, encode
-from ..graph import Graph, Opr, Tensor, Var
+from ..graph import Graph, Opr, StoredTensor, Var
 from ..ops.catalog import TypeParam
 from ..params import AssertEqual, Elemwise, ElemwiseMode, Host2DeviceCopy, Reduce, ReduceMode
 from ..testcase import EXPECT, FORWARDING, Check
+from .copies import subgraph
 
-__all__ = ["Cone", "Formula", "Origins", "add_check", "compared", "cone", "formula", "set_tolerances"]
+__all__ = [
+    "Cone",
+    "Formula",
+    "Origins",
+    "add_check",
+    "compared",
+    "cone",
+    "formula",
+    "set_tolerances",
+    "two_sided",
+]
 
 _F32 = DType("Float32")
 _M = ElemwiseMode
@@ -77,14 +88,14 @@ def add_check(
         the output of the AssertEqual.
     """
     assert get.dtype is not None
-    tensor = Tensor(get.dtype, shape, name + EXPECT)
+    tensor = StoredTensor(get.dtype, shape, name + EXPECT)
     (expect,) = graph.add("Host2DeviceCopy", Host2DeviceCopy(), names=[name + EXPECT], tensors=[tensor])
 
     def elemwise(mode: ElemwiseMode, *inputs: Var) -> Var:
         return graph.add("Elemwise", Elemwise(mode=mode), inputs=inputs)[0]
 
     def number(value: np.generic, dtype: DType) -> Var:
-        stored = Tensor(dtype, (1,), None, encode(np.reshape(value, 1), dtype))
+        stored = StoredTensor(dtype, (1,), None, encode(np.reshape(value, 1), dtype))
         return graph.add("ImmutableTensor", tensors=[stored])[0]
 
     a, b = expect, get
@@ -290,7 +301,7 @@ def cone(check: Check, origins: Origins) -> Cone | str:
             assert var.dtype is not None
             name = f"value {len(frontier)}"
             frontier[name] = var
-            tensor = Tensor(var.dtype, None, name)
+            tensor = StoredTensor(var.dtype, None, name)
             known[id(var)] = made.add("Host2DeviceCopy", Host2DeviceCopy(), names=[name], tensors=[tensor])[0]
         return known[id(var)]
 
@@ -308,6 +319,31 @@ def cone(check: Check, origins: Origins) -> Cone | str:
         known.update({id(old): new for old, new in zip(opr.outputs, outputs, strict=True)})
     made.outputs = [known[id(check.err)]]
     return Cone(made, sources[0].outputs[0], frontier, id(check.get) in met)
+
+
+GET = "loadrun:get"
+"""Name of the input of `two_sided` that takes the computed value."""
+
+
+def two_sided(graph: Graph, check: Check) -> Graph | None:
+    """The error of a check as a graph of its two values: the expected one under its own name, the other as `GET`.
+
+    None where the error is computed from more than these.
+    """
+    if check.get.dtype is None or len(check.get.owner.outputs) != 1 or check.get.owner.tensors:
+        return None
+
+    def cut(made: Graph, opr: Opr, inputs: list[Var]) -> Var | None:
+        if opr is not check.get.owner:
+            return None
+        assert check.get.dtype is not None
+        tensor = StoredTensor(check.get.dtype, None, GET)
+        return made.add("Host2DeviceCopy", Host2DeviceCopy(), names=[GET], tensors=[tensor])[0]
+
+    made, _ = subgraph(graph, [check.err], convert=cut)
+    used = [o.tensors[0].name for o in made.needed() if o.type == "Host2DeviceCopy"]
+    given = [name for name in used if name != GET]
+    return made if GET in used and len(given) == 1 and (given[0] or "").endswith(EXPECT) else None
 
 
 def _reaches(check: Check, origins: Origins, inside: Mapping[int, Opr], met: set[int]) -> bool:

@@ -8,6 +8,9 @@ hold for all floats, and its kernels of two inputs have a fault. What would give
 - ``log(exp(x))``, ``log(1 + x)``, ``exp(x) - 1``, ``x - x``, ``x / x`` are simplified: the same stands between where
   the graph still has them (`loadrun.optimize.cleanup.stable` does the same to traces, at every level but 0);
 - ``PowC`` with the exponents 0 and 1 cannot be loaded: they are written as ones, and as the base;
+- division by a number becomes a product with its reciprocal, and factors behind each other become one, which a step
+  (``//``, ``floor``, a comparison) shows: there the number stands in a SharedDeviceTensor, which is not looked into,
+  and ``max(v, v)`` between factors;
 - an operand that is broadcast along the first axes or has gaps in memory is read as if it lay densely where the other
   is a row: two Reshapes make it dense.
 
@@ -25,7 +28,7 @@ import numpy as np
 from .. import params as P
 from ..dtypes import DType, encode
 from ..errors import LoadRunError
-from ..graph import Graph, Opr, Tensor, Var
+from ..graph import Graph, Opr, StoredTensor, Var
 from ..ops.infer import infer_dtypes, infer_shapes
 from ..params import ElemwiseMode as M
 from .copies import subgraph
@@ -37,6 +40,10 @@ _CLOSE = 1e-6
 _PRODUCTS = (M.MUL, M.TRUE_DIV)
 _SUMS = frozenset({M.ADD, M.SUB, M.NEGATE, M.FUSE_MUL_ADD3, M.FUSE_MUL_ADD4})
 _FAMILIES = (_SUMS, frozenset(_PRODUCTS), frozenset({M.MAX}), frozenset({M.MIN}))
+_STEPS = frozenset({M.FLOOR, M.CEIL, M.ROUND, M.FLOOR_DIV, M.MOD, M.EQ, M.NEQ, M.LT, M.LEQ})
+_MOVES = ("AxisAddRemove", "ReshapeV1", "Dimshuffle", "Identity", "Subtensor", "Broadcast", "Concat")
+_MADE = ("ImmutableTensor", "SharedDeviceTensor", "MultipleDeviceTensorHolder", "GetVarShapeV1")
+_FOLLOWED = ("Elemwise", "TypeCvtV2", "PowC", *_MOVES)
 _VIEWS = ("AxisAddRemove", "ReshapeV1", "Dimshuffle", "Identity")
 
 
@@ -47,7 +54,7 @@ def guarded(graph: Graph) -> Graph:
     >>> from loadrun.params import Elemwise, Host2DeviceCopy, PowC
     >>> g = Graph()
     >>> (x,) = g.add("Host2DeviceCopy", Host2DeviceCopy(), names=["x"],
-    ...              tensors=[Tensor(DType("Float32"), (2, 3), "x")])
+    ...              tensors=[StoredTensor(DType("Float32"), (2, 3), "x")])
     >>> (square,) = g.add("Elemwise", Elemwise(mode=M.MUL), inputs=[x, x])
     >>> g.outputs = g.add("PowC", PowC(exp=0.5), inputs=[square], names=["y"])
     >>> [o.type for o in guarded(g).oprs]
@@ -75,10 +82,13 @@ class _Plan:
         if not found:
             return
         self.shapes = _shapes(graph)
+        stepped = _before_steps(graph.needed())
         for opr in found:
             change = _Change()
             _watch_power(opr, change)
             _watch_simplified(opr, change)
+            if id(opr) in stepped:
+                _watch_factors(opr, change)
             if opr.type == "Elemwise":
                 self._watch_rows(opr, change)
             if change.between or change.power is not None:
@@ -113,7 +123,7 @@ class _Plan:
             return x
         found = self.made.get((x.id, type))
         if found is None:
-            found = _dense(made, x) if type == "ReshapeV1" else _same(made, x)
+            found = _GUARDS[type](made, x)
             found.dtype, found.shape = x.dtype, x.shape
             self.made[x.id, type] = found
         return found
@@ -152,12 +162,19 @@ def _dense(made: Graph, x: Var) -> Var:
     """The same values in a block of their own: MegEngine's Copy keeps gaps, a vector has none."""
     node = x.owner.comp_node[:1]
     value = np.ones(1, np.int32)
-    (one,) = made.add("ImmutableTensor", tensors=[Tensor(_INT, (1,), None, encode(value, _INT))])
+    (one,) = made.add("ImmutableTensor", tensors=[StoredTensor(_INT, (1,), None, encode(value, _INT))])
     (shape,) = made.add("GetVarShapeV1", P.OptionalAxisV1(), inputs=[x], comp_node=node)
     (flat,) = made.add("ReshapeV1", P.OptionalAxisV1(axis=0), inputs=[x, one], comp_node=node)
     one.dtype = shape.dtype = _INT
     flat.dtype = x.dtype
     return made.add("ReshapeV1", P.OptionalAxisV1(), inputs=[flat, shape], comp_node=node)[0]
+
+
+def _shared(made: Graph, x: Var) -> Var:
+    return made.add("SharedDeviceTensor", tensors=x.owner.tensors, comp_node=x.owner.comp_node[:1])[0]
+
+
+_GUARDS = {"Elemwise": _same, "ReshapeV1": _dense, "SharedDeviceTensor": _shared}
 
 
 def _shapes(graph: Graph) -> dict[int, tuple[int, ...]]:
@@ -277,7 +294,7 @@ def _trivial_power(made: Graph, opr: Opr, x: Var, exponent: int) -> Var:
         out = made.add("Identity", inputs=[x], comp_node=opr.comp_node[:1])[0]
     else:
         value = np.ones(1, dtype.np)
-        (one,) = made.add("ImmutableTensor", tensors=[Tensor(dtype, (1,), None, encode(value, dtype))])
+        (one,) = made.add("ImmutableTensor", tensors=[StoredTensor(dtype, (1,), None, encode(value, dtype))])
         (shape,) = made.add("GetVarShapeV1", P.OptionalAxisV1(), inputs=[x])
         (out,) = made.add("Broadcast", P.Empty(), inputs=[one, shape])
         one.dtype, shape.dtype = dtype, _INT
@@ -308,3 +325,43 @@ def _has_better_log(inner: Opr) -> bool:
     if _mode(inner) in _PRODUCTS:
         return M.EXP in modes
     return _mode(inner) == M.ADD and (modes.count(M.EXP) == 2 or any(_number(v) == 1 for v in inner.inputs))
+
+
+# What a step shows
+
+
+def _before_steps(oprs: Sequence[Opr]) -> set[int]:
+    """The products and quotients of data whose rounding shows in a whole number or a truth value."""
+    sizes: set[int] = set()
+    for o in oprs:
+        held = o.type in _MADE or (o.type in _FOLLOWED and all(v.id in sizes for v in o.inputs))
+        sizes.update(v.id for v in o.outputs if held)
+    seen: set[int] = set()
+    stack = [v for o in oprs if _is_step(o) for v in o.inputs]
+    while stack:
+        var = stack.pop()
+        opr = var.owner
+        through = _mode(opr) in _SUMS or _mode(opr) in _PRODUCTS or opr.type in _MOVES
+        if through and id(opr) not in seen and var.id not in sizes:
+            seen.add(id(opr))
+            stack.extend(opr.inputs)
+    return seen
+
+
+def _is_step(opr: Opr) -> bool:
+    made = opr.outputs[0].dtype
+    whole = opr.type == "TypeCvtV2" and made is not None and not (made.is_float or made.is_quantized)
+    return whole or _mode(opr) in _STEPS
+
+
+def _watch_factors(opr: Opr, change: _Change) -> None:
+    dtype = opr.outputs[0].dtype
+    if _mode(opr) not in _PRODUCTS or dtype is None or not dtype.is_float:
+        return
+    number = _number(opr.inputs[1]) if _mode(opr) == M.TRUE_DIV else None
+    if number is not None and abs(np.frexp(number)[0]) != 0.5:
+        change.between.setdefault(1, "SharedDeviceTensor")
+    if any(v.owner.type in _MADE for v in opr.inputs):
+        for i, v in enumerate(opr.inputs):
+            if _mode(v.owner) in _PRODUCTS:
+                change.between.setdefault(i, "Elemwise")

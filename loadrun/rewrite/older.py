@@ -14,7 +14,7 @@ import numpy as np
 from .. import params as P
 from ..dtypes import DType, encode
 from ..errors import LoadRunError, UsageError
-from ..graph import Graph, Opr, Tensor, Var
+from ..graph import Graph, Opr, StoredTensor, Var
 from ..ops.catalog import TypeParam
 from ..ops.infer import infer_dtypes, infer_shapes
 from ..params import ElemwiseMode as M
@@ -109,7 +109,7 @@ class _Maker:
         self.dtype = opr.outputs[0].dtype
 
     def add(
-        self, type: str, *params: Record, inputs: Sequence[Var] = (), tensor: Tensor | None = None
+        self, type: str, *params: Record, inputs: Sequence[Var] = (), tensor: StoredTensor | None = None
     ) -> Var:
         tensors = [] if tensor is None else [tensor]
         (out,) = self.graph.add(
@@ -130,7 +130,7 @@ class _Maker:
 
     def _tensor(self, value: np.ndarray, dtype: DType) -> Var:
         node = self.opr.comp_node[0] if self.opr.comp_node else "xpux:0"
-        tensor = Tensor(dtype, value.shape, None, encode(value, dtype), node)
+        tensor = StoredTensor(dtype, value.shape, None, encode(value, dtype), node)
         return self.add("ImmutableTensor", tensor=tensor)
 
     def cast(self, x: Var, dtype: DType) -> Var:

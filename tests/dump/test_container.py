@@ -16,7 +16,7 @@ from loadrun.dtypes import DType, encode
 from loadrun.dump import Bundle, load, load_all, loads, save
 from loadrun.dump.writer import dump_bytes, testcase_graph
 from loadrun.errors import FormatError
-from loadrun.graph import Graph, Metadata, Tensor, TensorFormat
+from loadrun.graph import Graph, Metadata, StoredTensor, TensorFormat
 from loadrun.params import AssertEqual, Host2DeviceCopy
 from loadrun.testcase import Testcase
 from tests.support.dump_graphs import F32, model
@@ -114,7 +114,7 @@ def test_values_are_views_of_the_source() -> None:
     """Weights are mapped, not copied: a larger weight makes loading no slower."""
     graph = Graph()
     big = np.zeros(1 << 20, np.uint8)
-    graph.outputs = graph.add("ImmutableTensor", tensors=[Tensor(F32, (1 << 18,), None, big)])
+    graph.outputs = graph.add("ImmutableTensor", tensors=[StoredTensor(F32, (1 << 18,), None, big)])
     for fmt in FORMATS:
         data = np.frombuffer(dump_bytes(graph, format=fmt), np.uint8)
         value = loads(memoryview(data)).graph.oprs[0].tensors[0].value()  # type: ignore[arg-type]
@@ -233,7 +233,7 @@ def test_names_survive_the_change_of_format() -> None:
 
 def test_unnamed_input_gets_a_name() -> None:
     graph = Graph()
-    graph.outputs = graph.add("Host2DeviceCopy", Host2DeviceCopy(), tensors=[Tensor(F32, (1,), None)])
+    graph.outputs = graph.add("Host2DeviceCopy", Host2DeviceCopy(), tensors=[StoredTensor(F32, (1,), None)])
     graph.has_middle_tensors = False
     assert [v.name for v in loads(dump_bytes(graph)).inputs] == ["h2d[0]"]
 
@@ -242,7 +242,9 @@ def test_unnamed_input_gets_a_name() -> None:
 def test_equal_input_names(fmt: str) -> None:
     graph = Graph()
     for _ in range(2):
-        graph.outputs += graph.add("Host2DeviceCopy", Host2DeviceCopy(), tensors=[Tensor(F32, (1,), "x")])
+        graph.outputs += graph.add(
+            "Host2DeviceCopy", Host2DeviceCopy(), tensors=[StoredTensor(F32, (1,), "x")]
+        )
     graph.has_middle_tensors = False
     with pytest.raises(FormatError, match="two graph inputs share the name 'x'"):
         loads(dump_bytes(graph, format=fmt))
@@ -262,7 +264,7 @@ def test_inputs_that_are_not_utf8_keep_the_order_of_their_bytes() -> None:
     """Testcases store tensors in the order of the names' bytes, and 0xff comes behind every letter."""
     graph = Graph()
     for name in ("\udcff", "z", "\udcc3\udcc3", "é"):
-        graph.add("Host2DeviceCopy", Host2DeviceCopy(), names=[name], tensors=[Tensor(F32, (1,), name)])
+        graph.add("Host2DeviceCopy", Host2DeviceCopy(), names=[name], tensors=[StoredTensor(F32, (1,), name)])
     graph.outputs = graph.oprs[0].outputs
     found = [v.name or "" for v in loads(dump_bytes(graph)).graph.inputs]
     assert [os.fsencode(n) for n in found] == [b"z", b"\xc3\xa9", b"\xc3\xc3", b"\xff"]
@@ -279,7 +281,7 @@ def test_tensor_formats(kind: str, fmt: str) -> None:
     ]
     groups = [[f] for f in wanted] if kind.startswith("Shared") else [wanted]
     for group in groups:
-        held = [Tensor(F32, (1,), None, encode(np.ones(1, "f4"), F32), format=f) for f in group]
+        held = [StoredTensor(F32, (1,), None, encode(np.ones(1, "f4"), F32), format=f) for f in group]
         graph.outputs += graph.add(kind, n_outputs=len(group), tensors=held)
     found = loads(dump_bytes(graph, format=fmt)).graph
     assert [t.format for o in found.oprs for t in o.tensors] == wanted
@@ -303,7 +305,9 @@ def test_tensor_formats(kind: str, fmt: str) -> None:
 def test_low_bit_packing(fmt: str, dtype: DType, values: list[list[int]], raw: bytes) -> None:
     array = np.array(values, dtype.np)
     graph = Graph()
-    graph.outputs = graph.add("ImmutableTensor", tensors=[Tensor(dtype, (2, 3), None, encode(array, dtype))])
+    graph.outputs = graph.add(
+        "ImmutableTensor", tensors=[StoredTensor(dtype, (2, 3), None, encode(array, dtype))]
+    )
     tensor = loads(dump_bytes(graph, format=fmt)).graph.oprs[0].tensors[0]
     assert tensor.data is not None
     assert tensor.data.tobytes() == raw
@@ -329,7 +333,9 @@ def test_testcases_follow_the_byte_order_of_names() -> None:
     """Names are sorted as bytes, upper case before lower case, as std::map sorts them."""
     graph = Graph()
     for name in ("b", "Z", "a:expect", "é", "a"):
-        graph.outputs += graph.add("Host2DeviceCopy", Host2DeviceCopy(), tensors=[Tensor(F32, (1,), name)])
+        graph.outputs += graph.add(
+            "Host2DeviceCopy", Host2DeviceCopy(), tensors=[StoredTensor(F32, (1,), name)]
+        )
     order = ["Z", "a", "a:expect", "b", "é"]
     values = {n: np.full(1, i, np.float32) for i, n in enumerate(order)}
     data = container([dump_bytes(graph), dump_bytes(testcase_graph(Testcase(values), order))])
@@ -350,9 +356,11 @@ def test_nested_container() -> None:
 def checked(names: list[str], outputs: list[str]) -> Graph:
     graph = Graph()
     for name, out in zip(names, outputs, strict=True):
-        (e,) = graph.add("Host2DeviceCopy", Host2DeviceCopy(), tensors=[Tensor(F32, (1,), name)])
+        (e,) = graph.add("Host2DeviceCopy", Host2DeviceCopy(), tensors=[StoredTensor(F32, (1,), name)])
         e.name = name
-        (x,) = graph.add("ImmutableTensor", tensors=[Tensor(F32, (1,), None, encode(np.zeros(1, "f4"), F32))])
+        (x,) = graph.add(
+            "ImmutableTensor", tensors=[StoredTensor(F32, (1,), None, encode(np.zeros(1, "f4"), F32))]
+        )
         x.name = out
         graph.outputs += graph.add("AssertEqual", AssertEqual(maxerr=0.5), inputs=[e, x, x])
     return graph

@@ -14,7 +14,7 @@ from loadrun.dump.emit import Emitter
 from loadrun.dump.records import find_op, read_param
 from loadrun.dump.writer import dump_bytes
 from loadrun.errors import FormatError
-from loadrun.graph import Graph, Tensor
+from loadrun.graph import Graph, StoredTensor
 from loadrun.ops.catalog import CATALOG
 from loadrun.params import (
     ComputeMode,
@@ -248,9 +248,9 @@ def test_old_file_round_trips(release: str) -> None:
     graph = Graph(
         format="FBS", magic="MGBS", mge_version=V[release], model_version=1, has_middle_tensors=False
     )
-    (x,) = graph.add("Host2DeviceCopy", Host2DeviceCopy(), tensors=[Tensor(F32, (1, 4, 4, 4), "x")])
+    (x,) = graph.add("Host2DeviceCopy", Host2DeviceCopy(), tensors=[StoredTensor(F32, (1, 4, 4, 4), "x")])
     w = np.ones((4, 4, 3, 3), "f4")
-    (c,) = graph.add("SharedDeviceTensor", tensors=[Tensor(F32, w.shape, "w", encode(w, F32))])
+    (c,) = graph.add("SharedDeviceTensor", tensors=[StoredTensor(F32, w.shape, "w", encode(w, F32))])
     param = ConvBias(pad_h=1, format=Format.NCHW88, compute_mode=ComputeMode.FLOAT32)
     (y,) = graph.add(
         "ConvBiasForwardV4", param, ExecutionPolicy(strategy=Strategy.PROFILE), inputs=[x, c], names=["y"]
@@ -267,7 +267,7 @@ def test_old_file_round_trips(release: str) -> None:
 def test_header_of_old_files() -> None:
     graph = Graph(format="FBS", magic="MGBS")
     value = encode(np.array([1.5], "f4"), F32)
-    graph.outputs = graph.add("SharedDeviceTensor", tensors=[Tensor(F32, (1,), None, value)])
+    graph.outputs = graph.add("SharedDeviceTensor", tensors=[StoredTensor(F32, (1,), None, value)])
     data = dump_bytes(graph)
     magic, zero, area = struct.unpack_from("<4sIQ", data)
     assert (magic, zero, area) == (b"MGBS", 0, 4)
@@ -279,7 +279,9 @@ def test_header_of_old_files() -> None:
 
 def test_ids_of_the_other_header_are_refused() -> None:
     graph = Graph(format="FBS", magic="MGBS")
-    graph.outputs = graph.add("SharedDeviceTensor", tensors=[Tensor(F32, (1,), None, np.zeros(4, "u1"))])
+    graph.outputs = graph.add(
+        "SharedDeviceTensor", tensors=[StoredTensor(F32, (1,), None, np.zeros(4, "u1"))]
+    )
     old = dump_bytes(graph)
     graph.magic = "MGBC"
     new = dump_bytes(graph)

@@ -14,7 +14,7 @@ from loadrun.dtypes import DType, encode
 from loadrun.dump import Bundle, load, loads, save, writer
 from loadrun.dump.writer import dump_bytes, testcase_graph
 from loadrun.errors import FormatError
-from loadrun.graph import Graph, Tensor, Var
+from loadrun.graph import Graph, StoredTensor, Var
 from loadrun.params import Convolution, Elemwise, Host2DeviceCopy, Images2Neibs, Pooling
 from loadrun.testcase import Testcase
 from tests.support.dump_graphs import F32, model
@@ -22,7 +22,7 @@ from tests.support.dump_graphs import F32, model
 
 def stored(data: object, shape: tuple[int, ...] | None = (2,), dtype: DType = F32) -> Graph:
     graph = Graph()
-    tensor = Tensor(dtype, shape, None, data)  # type: ignore[arg-type]
+    tensor = StoredTensor(dtype, shape, None, data)  # type: ignore[arg-type]
     graph.outputs = graph.add("ImmutableTensor", tensors=[tensor])
     return graph
 
@@ -77,7 +77,7 @@ def negative_axis() -> Graph:
 
 def too_large_parameter() -> Graph:
     graph = Graph()
-    (x,) = graph.add("Host2DeviceCopy", Host2DeviceCopy(), tensors=[Tensor(F32, (1, 1, 4, 4), "x")])
+    (x,) = graph.add("Host2DeviceCopy", Host2DeviceCopy(), tensors=[StoredTensor(F32, (1, 1, 4, 4), "x")])
     graph.outputs = graph.add("PoolingV1", Pooling(pad_h=2**32), inputs=[x])
     return graph
 
@@ -90,7 +90,7 @@ def lone_surrogate() -> Graph:
 
 def old_release_without_the_field() -> Graph:
     graph = Graph(format="FBS", magic="MGBS", mge_version=100200)
-    (x,) = graph.add("Host2DeviceCopy", Host2DeviceCopy(), tensors=[Tensor(F32, (1, 1, 4, 4), "x")])
+    (x,) = graph.add("Host2DeviceCopy", Host2DeviceCopy(), tensors=[StoredTensor(F32, (1, 1, 4, 4), "x")])
     graph.outputs = graph.add("Images2Neibs", Images2Neibs(dilate_h=2), inputs=[x])
     return graph
 

@@ -1,0 +1,50 @@
+"""Putting a dump behind those that a file holds: loadrun's records stand behind the last of them all.
+
+Readers that go by lengths, from one dump to the next, meet nothing else in between.
+"""
+
+from __future__ import annotations
+
+import os
+
+from ..errors import LoadRunError
+from .container import load_all, mapped
+from .record import numbered, record_at
+
+__all__ = ["Before"]
+
+
+class Before:
+    """What a file holds to which a dump is appended.
+
+    Attributes:
+        dumps: the bytes of its dumps.
+        records: the bytes of their records, each with the number of its dump.
+        damaged: whether something else stands in it.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.dumps: list[memoryview] = []
+        self.records: list[bytes] = []
+        self.damaged = False
+        data, _, _ = mapped(path)
+        at = 0
+        for i, bundle in enumerate(load_all(path)):
+            self.damaged |= bool(bundle.tail or bundle.damage)
+            self.dumps.append(data[at : at + bundle.size])
+            at += bundle.size
+            while (found := record_at(data[at:])) is not None:
+                at += len(found)
+            if isinstance(bundle.record, memoryview):
+                self.records.append(numbered(bundle.record, i))
+
+    @classmethod
+    def of(cls, target: object) -> Before | None:
+        """What a file holds; None where there is none, or where something but dumps and records stands in it."""
+        if not isinstance(target, (str, os.PathLike)) or not os.path.isfile(target):
+            return None
+        try:
+            found = cls(os.fspath(target))
+        except LoadRunError:
+            return None
+        return found if found.records and not found.damaged else None
