@@ -7,7 +7,7 @@ import pytest
 
 from loadrun.dtypes import DType
 from loadrun.engines.reference import ReferenceEngine
-from loadrun.graph import Graph, Tensor, Var
+from loadrun.graph import Graph, StoredTensor, Var
 from loadrun.params import Convolution, Elemwise, ElemwiseMode, Host2DeviceCopy, Sparse
 
 F32 = DType("Float32")
@@ -15,9 +15,9 @@ F32 = DType("Float32")
 
 def constant(g: Graph, value: np.ndarray) -> Var:
     data = value.astype("<f4")
-    return g.add("ImmutableTensor", tensors=[Tensor(F32, data.shape, None, data.reshape(-1).view(np.uint8))])[
-        0
-    ]
+    return g.add(
+        "ImmutableTensor", tensors=[StoredTensor(F32, data.shape, None, data.reshape(-1).view(np.uint8))]
+    )[0]
 
 
 def build(depthwise: bool, batch: int) -> tuple[Graph, list[Var], dict[str, np.ndarray]]:
@@ -25,7 +25,7 @@ def build(depthwise: bool, batch: int) -> tuple[Graph, list[Var], dict[str, np.n
     g = Graph()
     x_shape, y_shape = (batch, 6, 9, 7), (batch, 6, 9, 7)
     x, r = (
-        g.add("Host2DeviceCopy", Host2DeviceCopy(), tensors=[Tensor(F32, s, n)], names=[n])[0]
+        g.add("Host2DeviceCopy", Host2DeviceCopy(), tensors=[StoredTensor(F32, s, n)], names=[n])[0]
         for n, s in (("x", x_shape), ("r", y_shape))
     )
     weight = rng.normal(size=(6, 1, 1, 3, 3) if depthwise else (6, 6, 3, 3))
@@ -77,3 +77,29 @@ def test_other_batch_sizes_get_their_own_program() -> None:
     (whole,) = engine.run(three)
     rows = [engine.run({n: a[i : i + 1] for n, a in three.items()})[0] for i in range(3)]
     np.testing.assert_allclose(whole, np.concatenate(rows), rtol=1e-5, atol=1e-5)
+
+
+def test_an_activation_that_keeps_nan() -> None:
+    """RELU(x) / (x == x), as ONNX's Relu is read: three operators, one of the convolution's steps."""
+    g, chain, feeds = build(False, 2)
+    mode = ElemwiseMode
+    (top,) = g.add("Elemwise", Elemwise(mode=mode.RELU), inputs=[chain[1]])
+    (same,) = g.add("Elemwise", Elemwise(mode=mode.EQ), inputs=[chain[1], chain[1]])
+    (end,) = g.add("Elemwise", Elemwise(mode=mode.TRUE_DIV), inputs=[top, same])
+    g.outputs = [g.add("Elemwise", Elemwise(mode=mode.NEGATE), inputs=[end])[0]]
+    engine = ReferenceEngine(g)
+    feeds["x"][0, 2, 3, 4] = np.nan
+    feeds["x"][1, 1, 1, 1] = np.inf
+    feeds = {"x": feeds["x"]}
+    (fused,) = engine.run(feeds)
+    (separate,) = ReferenceEngine(g).run(feeds, observe=lambda opr, outs: None)
+    nan = np.isnan(separate)
+    assert nan.any()
+    np.testing.assert_array_equal(np.isnan(fused), nan)
+    np.testing.assert_array_equal(fused[~nan].view(np.uint32), separate[~nan].view(np.uint32))
+    # Convolution, affine form, activation and sign are one step.
+    assert sum(len(p.steps) for p in engine._programs.values()) == 1
+    # A reader of what lies between keeps it.
+    g.outputs = [g.outputs[0], top]
+    both = ReferenceEngine(g).run(feeds)
+    np.testing.assert_array_equal(both[0], separate)

@@ -1,6 +1,6 @@
 """MegEngine's functional API for inference: eager on tensors and arrays, recorded inside a traced function."""
 
-from . import debug_param, elemwise, loss, math, metric, nn, quantized, tensor, utils, vision  # noqa: F401
+from . import debug_param, distributed, elemwise, loss, math, metric, nn, quantized, tensor, utils, vision  # noqa: F401
 from .activation import *  # noqa: F403
 from .attention import *  # noqa: F403
 from .conv import *  # noqa: F403

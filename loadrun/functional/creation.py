@@ -21,6 +21,7 @@ from ..imperative import (
     shape_tensor,
 )
 from ..imperative.dtypes import graph_dtype
+from ..imperative.naming import titled
 from .transcendental import cos, sin
 
 __all__ = [
@@ -136,12 +137,17 @@ def full(shape: Any, value: Any, *, dtype: Any = None, device: str | None = None
     >>> full((2, 3), 6).tolist()
     [[6, 6, 6], [6, 6, 6]]
     """
-    filling = as_tensor(value, dtype)
+    return _filled(shape, as_tensor(value, dtype), "Broadcast")
+
+
+def _filled(shape: Any, filling: Tensor, name: str) -> Tensor:
     if isinstance(shape, Tensor):
         shape = shape._vector()
     if not isinstance(shape, (int, np.integer)) and not len(shape):
         return filling
-    return apply1("Broadcast", P.Empty(), inputs=[filling, shape_tensor(shape)], scalar=False)
+    sizes = shape_tensor(shape)
+    with titled(name, None if name == "Broadcast" else filling):
+        return apply1("Broadcast", P.Empty(), inputs=[filling, sizes], scalar=False)
 
 
 def ones(shape: Any, *, dtype: Any = "float32", device: str | None = None) -> Tensor:
@@ -150,7 +156,7 @@ def ones(shape: Any, *, dtype: Any = "float32", device: str | None = None) -> Te
     >>> ones((2, 2)).tolist()
     [[1.0, 1.0], [1.0, 1.0]]
     """
-    return full(shape, 1, dtype=dtype)
+    return _filled(shape, as_tensor(1, dtype), "Fill")
 
 
 def zeros(shape: Any, *, dtype: Any = "float32", device: str | None = None) -> Tensor:
@@ -159,7 +165,7 @@ def zeros(shape: Any, *, dtype: Any = "float32", device: str | None = None) -> T
     >>> zeros(3, dtype="int32").tolist()
     [0, 0, 0]
     """
-    return full(shape, 0, dtype=dtype)
+    return _filled(shape, as_tensor(0, dtype), "Fill")
 
 
 def full_like(inp: TensorLike, value: Any) -> Tensor:
@@ -169,7 +175,7 @@ def full_like(inp: TensorLike, value: Any) -> Tensor:
     [[2, 2], [2, 2]]
     """
     x = as_tensor(inp)
-    return full(x.shape, const(value, x.dtype))
+    return _filled(x.shape, const(value, x.dtype), "FillLike")
 
 
 def ones_like(inp: TensorLike) -> Tensor:
@@ -190,7 +196,7 @@ def zeros_like(inp: TensorLike) -> Tensor:
     return full_like(inp, 0)
 
 
-def meshgrid(*inputs: Any, indexing: str = "xy") -> list[Tensor]:
+def meshgrid(*inputs: Any, indexing: str = "xy") -> tuple[Tensor, ...]:
     """Coordinate grids of vectors: output i has the values of input i along its axis and repeats them along others.
 
     Args:
@@ -220,7 +226,7 @@ def meshgrid(*inputs: Any, indexing: str = "xy") -> list[Tensor]:
         param = P.OptionalAxisV1(axis=order.index(i))
         column = apply1("ReshapeV1", param, inputs=[v, shape_tensor(lone)], scalar=False)
         grids.append(apply1("Broadcast", P.Empty(), inputs=[column, target], scalar=False))
-    return grids
+    return tuple(grids)
 
 
 def _parts(*values: Any) -> Iterable[np.ndarray[Any, np.dtype[Any]]]:

@@ -86,7 +86,7 @@ __all__ = [
 ]
 
 
-def split(inp: TensorLike, nsplits_or_sections: Any, axis: int = 0) -> list[Tensor]:
+def split(inp: TensorLike, nsplits_or_sections: Any, axis: int = 0) -> tuple[Tensor, ...]:
     """Return a tensor cut into parts along an axis.
 
     Args:
@@ -123,7 +123,7 @@ def split(inp: TensorLike, nsplits_or_sections: Any, axis: int = 0) -> list[Tens
         sizes = [(total + (parts - 1 - i)) // parts for i in range(parts)]
     lengths = [as_tensor(n, "int32") for n in sizes]
     at = axis + x.ndim if axis < 0 else axis
-    return apply("Split", P.Axis(axis=at), inputs=[x, *lengths], n=len(lengths), scalar=False)
+    return tuple(apply("Split", P.Axis(axis=at), inputs=[x, *lengths], n=len(lengths), scalar=False))
 
 
 def _is_number(value: Any) -> bool:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..dtypes import Array
+from ..dtypes import Array, DType
 from ..errors import TraceError
 from ..imperative.dtypes import narrowed
 from ..imperative.value import Tensor
@@ -15,7 +16,17 @@ from ..lowering.array import Array as Traced
 from .recording import Recording
 from .structure import leaves, rebuilt
 
-__all__ = ["Argument", "CallArguments", "TraceArgumentError", "changed_among", "marked", "settle", "unmarked"]
+__all__ = [
+    "Argument",
+    "CallArguments",
+    "Slot",
+    "TraceArgumentError",
+    "changed_among",
+    "marked",
+    "settle",
+    "slotted",
+    "unmarked",
+]
 
 
 class Argument:
@@ -130,6 +141,43 @@ def marked(args: tuple[Any, ...], kwargs: Mapping[str, Any], *, tensors_only: bo
     marked_args = tuple(mark_in(f"arg_{i}", a) for i, a in enumerate(args))
     marked_kwargs = {k: mark_in(f"kwarg_{k}", v) for k, v in kwargs.items()}
     return CallArguments(found, marked_args, marked_kwargs)
+
+
+@dataclass(frozen=True)
+class Slot:
+    """The place of a tensor among the arguments of a call.
+
+    Attributes:
+        name: its name in the recording.
+        dtype: that of an ndarray; None for a tensor.
+        kind: the graph's data type of it.
+        shape: its shape in the recorded call.
+        scalar: whether it has no axes.
+    """
+
+    name: str
+    dtype: np.dtype[Any] | None
+    kind: DType
+    shape: tuple[int, ...]
+    scalar: bool
+
+    def value(self) -> Any:
+        """Zeros in its place."""
+        zeros = np.zeros(self.shape, self.kind.np)
+        return Tensor._of(zeros, self.kind, self.scalar) if self.dtype is None else zeros.astype(self.dtype)
+
+
+def slotted(given: CallArguments) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments with slots in the places of their tensors, which are not kept."""
+
+    def slot(leaf: Any) -> Any:
+        if not isinstance(leaf, Argument):
+            return leaf
+        dtype = None if isinstance(leaf.original, Tensor) else leaf.original.dtype
+        tensor = leaf.tensor
+        return Slot(leaf.name, dtype, tensor._dtype, tensor._sizes(), tensor._scalar)
+
+    return tuple(rebuilt(a, slot) for a in given.args), {k: rebuilt(v, slot) for k, v in given.kwargs.items()}
 
 
 def unmarked(given: CallArguments, inside: Mapping[int, Tensor]) -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable, Mapping
 from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import Any
@@ -14,9 +15,9 @@ from ..imperative.apply import use
 from ..imperative.convert import as_tensor
 from ..imperative.followed import Followed
 from ..imperative.sizes import Shape
-from ..imperative.source import shown
+from ..imperative.source import Place, shown
 from ..imperative.value import Tensor
-from .arguments import Argument, CallArguments, changed_among, settle, unmarked
+from .arguments import Argument, CallArguments, changed_among, settle, slotted, unmarked
 from .compiled import Assigned, Compiled, Hole, Outputs, checks_in, compiled_engine, judge, run
 from .options import TraceOptions
 from .recorder import TraceRecorder
@@ -34,7 +35,24 @@ def called(function: Callable[..., Any], given: CallArguments, inside: Mapping[i
         TraceError: it returns code that has not run yet.
     """
     args, kwargs = unmarked(given, inside)
-    return rebuilt(function(*args, **kwargs), _settled, whole=(Shape, as_tensor))
+    try:
+        outputs = function(*args, **kwargs)
+    except Exception as e:
+        if type(e).__module__.partition(".")[0] == "cv2" and "not a numpy array" in str(e):
+            raise TraceError(
+                f"OpenCV is called on a traced value, in {shown(_raised(e))}: it computes outside of the graph. Use "
+                "loadrun.functional.vision (interpolate, remap, warp_affine, warp_perspective, cvt_color), or call it "
+                "before the traced function and pass the result in; as an input_transform or with --resize-input it "
+                "is done when a file is packed"
+            ) from e
+        raise
+    return rebuilt(outputs, _settled, whole=(Shape, as_tensor))
+
+
+def _raised(e: Exception) -> Place:
+    """The innermost line of Python code that an exception came from."""
+    last = traceback.extract_tb(e.__traceback__)[-1]
+    return last.filename, last.lineno or 0
 
 
 def _settled(leaf: Any) -> Any:
@@ -62,12 +80,18 @@ def record(function: Callable[..., Any], options: TraceOptions, given: CallArgum
     Raises:
         TraceError: the function does what no trace, or no trace with these options, can do again.
     """
-    recorder = TraceRecorder(options.mode, fixed=options.fixed, symbolic_shape=bool(options.symbolic_shape))
+    recorder = TraceRecorder(
+        options.mode,
+        fixed=options.fixed,
+        symbolic_shape=bool(options.symbolic_shape),
+        alone=options.fixed or options.without_host,
+    )
     recording = recorder.recording
     inside = {id(a): recorder.argument(a.name, a.tensor) for a in given.tensors}
     try:
         with use(recorder):
             outputs = called(function, given, inside)
+        recorder.freezing.operator()
         # A value from outside that is returned is a part of the graph only where the graph runs alone.
         alone = options.fixed or options.without_host
         returned = _outputs(recorder, outputs, alone=alone)
@@ -96,7 +120,14 @@ def record(function: Callable[..., Any], options: TraceOptions, given: CallArgum
     finally:
         recorder.release()
     return outputs, Compiled(
-        recording, engine, tuple(targets), returned, tuple(assigned), tuple(updates), tuple(checks)
+        recording,
+        engine,
+        tuple(targets),
+        returned,
+        tuple(assigned),
+        tuple(updates),
+        tuple(checks),
+        slotted(given) if options.fixed else None,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from copy import copy
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,9 +21,11 @@ from .options import Mode
 from .recorder import TraceRecorder
 from .recording import Entry, Recording
 from .structure import leaves, rebuilt
-from .traced import Traced
 
-__all__ = ["check_method", "error_between", "fresh"]
+if TYPE_CHECKING:
+    from .traced import Traced
+
+__all__ = ["arrays_of", "check_method", "error_between", "fresh"]
 
 
 def error_between(a: Array, b: Array) -> float:
@@ -52,9 +54,9 @@ def check_method(
     Raises:
         TraceError: they differ; the text says how much, where it began and why that is likely so.
     """
-    truth, again = (_arrays(_call(method.__wrapped__, args, kwargs)) for _ in range(2))
+    truth, again = (arrays_of(_call(method.__wrapped__, args, kwargs)) for _ in range(2))
     try:
-        found = _arrays(_call(method, args, kwargs))
+        found = arrays_of(_call(method, args, kwargs))
     except (EngineError, TraceError) as e:
         raise TraceError(
             f"{name}: the traced graph does not run on these inputs, which the Python code takes: {e}\n"
@@ -90,7 +92,8 @@ def _call(function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> An
     return function(*fresh(args), **fresh(dict(kwargs)))
 
 
-def _arrays(outputs: Any) -> list[tuple[tuple[Any, ...], Array]]:
+def arrays_of(outputs: Any) -> list[tuple[tuple[Any, ...], Array]]:
+    """The arrays that a function returned, with their places."""
     return [
         (p, x.numpy() if isinstance(x, Tensor) else np.asarray(x))
         for p, x in leaves(outputs)

@@ -116,6 +116,7 @@ class Compiled:
         assigned: what it assigned to its arguments.
         updates: tensors from outside that it gave other values, with these.
         checks: its assertions.
+        call: the arguments of the recorded call with slots in the places of tensors, where the graph can be dumped.
         shapes: what was inferred for the shapes of the arguments.
     """
 
@@ -126,6 +127,7 @@ class Compiled:
     assigned: tuple[Assigned, ...]
     updates: tuple[tuple[Tensor, Var], ...]
     checks: tuple[InnerCheck, ...]
+    call: tuple[tuple[Any, ...], dict[str, Any]] | None = None
     shapes: ShapeCache = field(default_factory=ShapeCache)
 
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-import pickle
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, BinaryIO, TextIO
 
@@ -16,12 +15,13 @@ from ..errors import SpecError, TraceError, UsageError
 from ..graph import Graph, Metadata, Opr, Var
 from ..imperative.source import shown
 from ..imperative.value import Tensor
-from ..inputs.lists import located
+from ..inputs.lists import text_of
 from ..inputs.loading import load_cases
 from ..ops.registry import implementation
-from ..optimize import make_loadable, optimize_for_inference, stabilize
+from ..optimize import empty_at, make_loadable, optimize_for_inference, stabilize
 from ..pack.capture import Recorder
 from ..pack.packing import Packer
+from ..pack.replaying import Replay
 from ..params import BN, BNFwdMode
 from ..rewrite.copies import subgraph
 from ..testcase import Bundle
@@ -50,6 +50,18 @@ class Dumps(ABC):
     def _truth(self, model: Bundle) -> Recorder:
         """Captures testcases of a model; ground truth is what the recorded graph computes."""
         return Recorder(model)
+
+    def _checked(
+        self, model: Bundle, names: Mapping[str, str], maxerr: float | Mapping[str, float]
+    ) -> Recorder:
+        """Captures testcases as `_truth` does and, where there is a Python function, runs it beside the graph.
+
+        Args:
+            model: the model.
+            names: the dump's name of every argument of the recording.
+            maxerr: tolerance of the checks.
+        """
+        return self._truth(model)
 
     def graph(
         self,
@@ -135,6 +147,8 @@ class Dumps(ABC):
         dump_format: str | None = None,
         model_version: int = 2,
         compat_older_version: str | None = None,
+        replay: bool = True,
+        check: bool = True,
         **kwargs: Any,
     ) -> DumpResult:
         """Write the recorded graph as a .mge file that MegEngine and loadrun run.
@@ -163,6 +177,10 @@ class Dumps(ABC):
             dump_format: "FBS_V2" (default) or "FBS".
             model_version: version number of FBS_V2 files.
             compat_older_version: "8.14" for that release's header and operator ids.
+            replay: replay the testcases of what was written, before it takes the file's place: a warning tells of
+                checks that do not hold. False saves that time.
+            check: run the Python function on every packed input as well; where the graph gives something else, a
+                `TraceWarning` says so: it keeps branches, numbers and random numbers of the recorded call.
             kwargs: ``enable_io16xc32``, ``enable_ioc16``, ``enable_hwcd4``, ``enable_nchw88``, ``enable_nchw44``,
                 ``enable_nchw44_dot``, ``enable_nchw4``, ``enable_nchw32``, ``enable_chwn4``, ``enable_nchw64``,
                 ``enable_fuse_conv_bias_nonlinearity``, ``enable_fuse_conv_bias_with_z``,
@@ -174,6 +192,7 @@ class Dumps(ABC):
         Raises:
             ValueError, TypeError: misuse, as MegEngine has it.
             SpecError, InputError: input data that does not fit.
+            FormatError: what was written does not run; the file is as it was.
 
         >>> import io, loadrun
         >>> from loadrun.jit import trace
@@ -192,9 +211,10 @@ class Dumps(ABC):
             _check_older(compat_older_version, no_change_graph, dump_format)
         dump_format = dump_format or "FBS_V2"
         graph = self.graph(arg_names, output_names)
+        self._check_elements(graph)
         graph.metadata = None
         if enable_metadata:
-            graph.metadata = Metadata(is_valid=True, user_info=pickle.dumps(user_info, protocol=4))
+            graph.metadata = Metadata(is_valid=True, user_info=_information(user_info))
         options = DumpOptions(
             dump_format=dump_format,
             model_version=model_version if dump_format == "FBS_V2" else None,
@@ -208,6 +228,9 @@ class Dumps(ABC):
             append_json=append_json,
             append=append,
         )
+        recorder: Callable[[Bundle], Recorder] = self._truth
+        if check and self.recording is not None:
+            recorder = partial(self._checked, names=_input_names(self.recording, arg_names), maxerr=maxerr)
         try:
             return dump_graph(
                 graph,
@@ -215,8 +238,9 @@ class Dumps(ABC):
                 options,
                 input_data=input_data,
                 passes=kwargs if optimize_for_inference else None,
-                packing={"silent": silent, "no_assert": no_assert, "maxerr": maxerr, "recorder": self._truth},
+                packing={"silent": silent, "no_assert": no_assert, "maxerr": maxerr, "recorder": recorder},
                 loading={"repeat": repeat, "resize_input": resize_input, "input_transform": input_transform},
+                replay=replay,
             )
         except SpecError as e:
             unused = self._unused(graph, arg_names)
@@ -224,6 +248,22 @@ class Dumps(ABC):
                 hint = f"no output depends on {', '.join(unused)}, so that the dump has no such input"
                 raise SpecError(f"{e}\n{hint}") from e
             raise
+
+    def _check_elements(self, graph: Graph) -> None:
+        """Warn of what MegEngine cannot run at the traced sizes."""
+        empty = empty_at(graph)
+        if not empty:
+            return
+        assert self.recording is not None
+        shapes = self.recording.known.shapes
+        found = [e for e in self.recording.entries if 0 in shapes.get(e.opr.outputs[0].id, ())]
+        where = next((e for e in found if e.opr.type == empty[0].type), None)
+        place = f" in {shown(where.place)}" if where else ""
+        warnings.warn(
+            f"{plain_title(empty[0])}{place} gives no elements at the traced sizes; MegEngine asserts on that, so that "
+            "it runs the dump on larger inputs only",
+            stacklevel=3,
+        )
 
     def _unused(self, graph: Graph, arg_names: str | Sequence[str | None] | None) -> list[str]:
         """Return the arguments that no output depends on."""
@@ -252,6 +292,7 @@ def dump_graph(
     passes: Mapping[str, Any] | None,
     packing: Mapping[str, Any],
     loading: Mapping[str, Any],
+    replay: bool = True,
 ) -> DumpResult:
     """Write a graph, packed with testcases where there is input data.
 
@@ -259,6 +300,10 @@ def dump_graph(
         passes: keywords of `loadrun.optimize.optimize_for_inference`, None for no optimization.
         packing: keywords of `Packer`.
         loading: keywords of `load_cases`.
+        replay: whether testcases are replayed before the file takes its place.
+
+    Raises:
+        FormatError: with testcases, it does not run.
     """
     finish = partial(_optimized, passes=passes)
     if input_data is None:
@@ -266,11 +311,23 @@ def dump_graph(
     specs = [input_data] if isinstance(input_data, str) else list(input_data)
     if not specs:
         raise _UsageAssertion("testcases can not be empty: input_data holds no specification")
-    found = located(specs)
     warn = partial(warnings.warn, stacklevel=4)
     packer = Packer(Bundle(graph), **packing, finish=finish, warn=warn)
     cases = load_cases(specs, Bundle(graph).inputs, **loading, warn=warn)
-    return packer.pack(cases, file, options, where=lambda i: str(found[i]))
+    written = Replay() if replay else None
+    result = packer.pack(
+        cases, file, options, where=partial(text_of, specs), inspect=written.look if written else None
+    )
+    if written is not None and (text := written.warning()) is not None:
+        warn(text)
+    return result
+
+
+def _information(user_info: Any) -> bytes:
+    # Here for start-up: it knows the modules, which few dumps speak of.
+    from ..information import information
+
+    return information(user_info)
 
 
 def _optimized(graph: Graph, passes: Mapping[str, Any] | None) -> Graph:
@@ -386,15 +443,20 @@ def _unique_names(graph: Graph) -> None:
     taken = {v.name for v in given}
     groups: dict[str, list[Opr]] = {}
     for opr in graph.oprs:
-        if opr.type != "Host2DeviceCopy" and not opr.tensors:
+        if opr.type != "Host2DeviceCopy" and (opr.name or not opr.tensors):
             groups.setdefault(opr.name or plain_title(opr), []).append(opr)
     for name, found in groups.items():
         for i, opr in enumerate(found):
             opr.name = name if len(found) == 1 else f"{name}[{i}]"
+            hidden = _NORM_OUTPUTS - len(opr.outputs) if opr.type == "BatchNormV1" else 0
             for var in opr.outputs:
                 if not var.name:
-                    label = opr.name if len(opr.outputs) == 1 else f"{opr.name}:o{var.index}"
+                    label = opr.name if len(opr.outputs) == 1 else f"{opr.name}:o{var.index + hidden}"
                     var.name = label if label not in taken else f"{label}[{var.id}]"
+
+
+_NORM_OUTPUTS = 6
+"""The last outputs of MegEngine's BatchNorm are those that a file has; it counts all."""
 
 
 class _DumpValueError(TraceError, ValueError):

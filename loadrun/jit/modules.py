@@ -16,6 +16,7 @@ from ..dump import load
 from ..dump.options import DumpResult
 from ..engines.reference import ReferenceEngine
 from ..errors import FormatError, InputError, TraceError, UsageError
+from ..files import contents, replacing
 from ..graph import Var
 from ..imperative.value import Tensor
 from .checking import check_method, fresh
@@ -137,7 +138,8 @@ class TracedModule:
                 {"name": a.removeprefix("kwarg_"), "keyword": a.startswith("kwarg_")} for a in recording.args
             ]
             index["methods"][name] = {"file": path, "inputs": inputs, "outputs": _described(structure)}
-        (target / _INDEX).write_text(json.dumps(index, indent=1), encoding="utf-8")
+        with replacing(target / _INDEX) as f:
+            f.write(json.dumps(index, indent=1).encode())
         return results
 
 
@@ -327,7 +329,7 @@ def load_module(folder: str | os.PathLike[str]) -> LoadedModule:
     """
     path = Path(folder)
     try:
-        index = json.loads((path / _INDEX).read_text(encoding="utf-8"))
+        index = json.loads(contents(path / _INDEX, "an index of traced methods"))
         methods = index["methods"]
         if index["loadrun"] != "methods" or index["version"] != 1:
             raise FormatError(f"{path / _INDEX} is of version {index['version']}, expected 1")

@@ -7,10 +7,9 @@ from typing import Any
 
 from ..dtypes import Array, DType
 from ..errors import EngineError, TraceError
-from ..graph import Tensor as Stored
-from ..graph import Var
+from ..graph import StoredTensor, Var
 from ..imperative.apply import execute
-from ..imperative.naming import prefix
+from ..imperative.naming import prefix, title
 from ..imperative.source import here, shown
 from ..imperative.value import Tensor
 from ..ops.infer import follow, infer_dtypes
@@ -20,6 +19,7 @@ from .evaluate import Evaluator
 from .options import Mode
 from .recording import Capture, Entry, Recording, Source, constant, name_of, plain_title
 from .session import RunningTrace
+from .watching import Freezing
 
 __all__ = ["TraceRecorder"]
 
@@ -31,14 +31,17 @@ class TraceRecorder(RunningTrace):
         mode: when operators are computed.
         fixed: whether tensors from outside are constants.
         symbolic_shape: whether sizes are values of the graph.
+        alone: whether the graph is to run without the Python code, so that what is frozen deserves a warning.
     """
 
-    def __init__(self, mode: Mode, *, fixed: bool, symbolic_shape: bool) -> None:
+    def __init__(self, mode: Mode, *, fixed: bool, symbolic_shape: bool, alone: bool = False) -> None:
         super().__init__(Recording(), symbolic_shape=symbolic_shape)
         self.mode = mode
         self.fixed = fixed
         self.evaluator = Evaluator()
+        self.freezing = Freezing(alone)
         self._outside: dict[tuple[int, int], Capture] = {}
+        self._numbers: set[tuple[DType, Any]] = set()
 
     # What the tracer does
 
@@ -54,7 +57,7 @@ class TraceRecorder(RunningTrace):
         return self._made(tensor.__class__, var, tensor._dtype, tensor._scalar, value)
 
     def _input(self, name: str, dtype: DType, value: Array) -> Var:
-        held = Stored(dtype, value.shape, name)
+        held = StoredTensor(dtype, value.shape, name)
         (var,) = self.recording.graph.add("Host2DeviceCopy", Host2DeviceCopy(), names=[name], tensors=[held])
         var.dtype, var.shape = dtype, value.shape
         follow(var.owner, self.recording.known, {})
@@ -79,6 +82,7 @@ class TraceRecorder(RunningTrace):
             number = len(self.recording.captures)
             if fixed:
                 var = constant(self.recording.graph, value, tensor._dtype, name_of(tensor))
+                self._name_constant(var, tensor)
                 self.recording.static.add(var.id)
             else:
                 var = self._input(f"captured_{number}", tensor._dtype, value)
@@ -88,6 +92,15 @@ class TraceRecorder(RunningTrace):
             found = self._outside[key] = Capture(var, tensor, value, fixed)
             self.recording.captures.append(found)
         return Source(found.var, found.value, found.fixed)
+
+    def _name_constant(self, var: Var, tensor: Tensor) -> None:
+        """Name a number after what uses it first: MegEngine keeps one of each."""
+        if var.name is None and tensor._stored().size == 1:
+            key = (tensor._dtype, tensor._stored().item())
+            name = title(tensor)
+            if name is not None and key not in self._numbers:
+                var.owner.name = prefix() + name
+            self._numbers.add(key)
 
     # What code inside the function does
 
@@ -103,12 +116,13 @@ class TraceRecorder(RunningTrace):
         """Record an operator and, in the eager mode, compute it."""
         found = self.recording
         place = here()
+        self.freezing.operator()
         sources = tuple(self.source(x) for x in inputs)
         outs = found.graph.add(
             type, *params, inputs=[s.var for s in sources], n_outputs=n, output_dtype=output_dtype
         )
         opr = outs[0].owner
-        opr.name = prefix() + plain_title(opr)
+        opr.name = prefix() + (title() or plain_title(opr))
         try:
             infer_dtypes([opr])
             follow(opr, found.known, {})
@@ -148,6 +162,11 @@ class TraceRecorder(RunningTrace):
         if tensor._value is None:
             tensor._value = self.evaluator.value(tensor._var)
         return tensor._value
+
+    def became(self, tensor: Tensor, kind: str) -> None:
+        """Note that code inside the function made a Python number of a value."""
+        if tensor._var is not None and tensor._var.id not in self.recording.static:
+            self.freezing.became(kind)
 
     def shape(self, tensor: Tensor) -> Shape:
         """Return the shape of a tensor; computes it where it depends on data."""

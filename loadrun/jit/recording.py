@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from ..dtypes import Array, DType, encode
-from ..graph import Graph, Opr, Var
-from ..graph import Tensor as Stored
+from ..graph import Graph, Opr, StoredTensor, Var
 from ..imperative.source import Place
 from ..imperative.value import Tensor
 from ..ops.infer import Inference
+from ..params import AxisAddRemove, AxisDescMethod
 
 __all__ = ["Capture", "Entry", "Recording", "Source", "constant", "name_of", "plain_title"]
 
@@ -89,7 +89,10 @@ class Recording:
 
 
 def plain_title(opr: Opr) -> str:
-    """Return the name of an operator without the version of its type: ``ADD``, ``MatrixMul``, ``Convolution``."""
+    """Return the name of an operator without the version of its type: ``ADD``, ``MatrixMul``, ``AddAxis``."""
+    if opr.type == "AxisAddRemove":
+        added = opr.get(AxisAddRemove).desc[0].method == AxisDescMethod.ADD_1
+        return "AddAxis" if added else "RemoveAxis"
     return re.sub(r"(V\d|MGB)$", "", opr.title)
 
 
@@ -101,7 +104,7 @@ def name_of(tensor: Tensor) -> str | None:
 def constant(graph: Graph, value: Array, dtype: DType, name: str | None) -> Var:
     """Append a constant; small ones as ImmutableTensor, as MegEngine does."""
     small = value.size <= _IMMUTABLE and name is None
-    held = Stored(dtype, value.shape, name, encode(value, dtype))
+    held = StoredTensor(dtype, value.shape, name, encode(value, dtype))
     type = "ImmutableTensor" if small else "SharedDeviceTensor"
     (var,) = graph.add(type, names=[name], tensors=[held])
     var.dtype, var.shape = dtype, value.shape

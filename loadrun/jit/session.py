@@ -45,6 +45,9 @@ class RunningTrace(Session):
         """Tell whether the data may decide how large a tensor is."""
         return tensor._var is not None and tensor._var.id in self.recording.fluid
 
+    def became(self, tensor: Tensor, kind: str) -> None:
+        """Note that code inside the function made a Python number of a value; where it runs again, that is checked."""
+
     def leave(self) -> None:
         """Begin a region that is not recorded: what was made so far becomes values from outside."""
         for tensor in self.alive():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..engines.reference import ReferenceEngine
@@ -11,6 +11,8 @@ from ..errors import TraceError
 from ..imperative.apply import active
 from ..imperative.value import Tensor
 from ..locks import ForkLock
+from ..pack.capture import Recorder
+from ..testcase import Bundle
 from .arguments import marked
 from .bound import Bound, reduced
 from .calls import execute, record, replay
@@ -19,6 +21,7 @@ from .dumping import Dumps
 from .options import TraceOptions
 from .recording import Recording
 from .structure import rebuilt
+from .truth import CheckedRecorder
 
 __all__ = ["TraceState", "Traced"]
 
@@ -130,6 +133,12 @@ class Traced(Dumps):
         if as_arrays and not any(isinstance(a.original, Tensor) for a in given.tensors):
             return rebuilt(outputs, _to_numpy)
         return outputs
+
+    def _checked(
+        self, model: Bundle, names: Mapping[str, str], maxerr: float | Mapping[str, float]
+    ) -> Recorder:
+        """Captures testcases of a model and runs the Python function beside it."""
+        return CheckedRecorder(model, self, names, maxerr)
 
     def get_profile(self) -> dict[str, Any]:
         """Return what the operators took in the last compiled call, in the form of MegEngine's profile.

@@ -75,11 +75,18 @@ class Array(ArrayMethods, Tensor):  # type: ignore[misc]
         x._begin(cell)
         return x
 
-    def _viewed(self, part: ViewPart) -> Array:
-        """Return a view of this array."""
-        cell = self._cell.view(part)
+    def _viewed(self, part: ViewPart, *, scalar: bool = True) -> Array:
+        """Return a view of this array; of a numpy scalar, which shares no memory, the values in memory of their own.
+
+        Args:
+            part: which part.
+            scalar: whether what has no axes, of a scalar, is one again.
+        """
+        alone = self._cell.scalar
+        cell = (Cell(self._cell.read()) if alone else self._cell).view(part)
         # Read at once, so that views and copies are recorded in the same order.
-        cell.read()
+        value = cell.read()
+        cell.scalar = alone and scalar and value._scalar
         return Array._of_cell(cell)
 
     def view(self, dtype: Any = None) -> Array:
@@ -197,7 +204,7 @@ class Array(ArrayMethods, Tensor):  # type: ignore[misc]
         part = numpy_index.part_of(x, found)
         if len(found.integers) == len(e.sizes(x)) and not found.dots and "new" not in found.entries:
             return Array._around(part.get(x), scalar=True)
-        return self._viewed(part)
+        return self._viewed(part, scalar=not found.dots)
 
     def __setitem__(self, index: Any, value: Any) -> None:
         if self._cell.scalar:

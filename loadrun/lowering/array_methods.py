@@ -213,7 +213,11 @@ class ArrayMethods:
 
     def item(self, *args: Any) -> Any:
         """Return one element as a Python number; reads the value."""
-        return cast("Array", self).numpy().item(*args)
+        x = cast("Array", self)
+        number = x.numpy().item(*args)
+        if x._session is not None:
+            x._session.became(x, type(number).__name__)
+        return number
 
     def tobytes(self, order: str = "C") -> bytes:
         """Return the bytes of the value, in the narrowed dtype; reads the value."""

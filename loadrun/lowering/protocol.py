@@ -35,6 +35,56 @@ _HINTS = {
 }
 
 
+_OF_TENSORS = frozenset(
+    getattr(np, name)
+    for name in (
+        *(
+            "all",
+            "amax",
+            "amin",
+            "any",
+            "argmax",
+            "argmin",
+            "argsort",
+            "around",
+            "clip",
+            "cumsum",
+            "max",
+            "mean",
+            "min",
+        ),
+        *(
+            "nonzero",
+            "prod",
+            "repeat",
+            "reshape",
+            "round",
+            "squeeze",
+            "sum",
+            "swapaxes",
+            "take",
+            "transpose",
+            "var",
+        ),
+        *(
+            "array_split",
+            "dsplit",
+            "flip",
+            "fliplr",
+            "flipud",
+            "hsplit",
+            "moveaxis",
+            "rollaxis",
+            "split",
+            "vsplit",
+        ),
+        *("copyto", "fill_diagonal", "place", "put", "put_along_axis", "putmask", "ndim", "shape", "size"),
+    )
+)
+"""The functions that call a method of their argument, slice it or write to it, so that a plain tensor gives tensors.
+All others give ndarrays outside of a trace, as they do for MegEngine's tensors."""
+
+
 def _unknown(name: str, all_names: Iterable[str]) -> TraceError:
     hint = next((text for key, text in _HINTS.items() if name.startswith(key)), "")
     near = difflib.get_close_matches(name, list(all_names), 3, 0.6)
@@ -79,7 +129,7 @@ def store(out: Any, result: Any, where: Any = None) -> Any:
             "make it inside the function from a traced array: np.zeros_like(x), np.zeros(shape, like=x), x.copy()",
         )
     value = e.cast(operand(result), out._dtype)
-    if not np.can_cast(result._dtype.np, out._dtype.np, "same_kind"):
+    if not _may_be_stored(result._dtype.np, out._dtype.np):
         raise TypeError(
             f"Cannot cast output from {result._dtype.np!r} to {out._dtype.np!r} with casting rule 'same_kind'"
         )
@@ -97,6 +147,11 @@ def store(out: Any, result: Any, where: Any = None) -> Any:
         return out._written(value)
     out._reset(value)
     return out
+
+
+def _may_be_stored(found: np.dtype[Any], out: np.dtype[Any]) -> bool:
+    """Whether numpy stores results of a dtype in another; int32 may be what it has as uint32 or uint64."""
+    return np.can_cast(found, out, "same_kind") or (found == np.int32 and out.kind == "u")
 
 
 def lower_function(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -195,12 +250,21 @@ def _ufunc(ufunc: np.ufunc, method: str, inputs: Sequence[Any], kwargs: Mapping[
 
 
 def _function(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], /) -> Any:
+    if active() is None and func not in _OF_TENSORS and not _holds_array(args, kwargs):
+        return func(*_plain(args), **_plain(kwargs))
     try:
         return lower_function(func, args, kwargs)
     except TraceError:
         if active() is not None:
             raise
     return func(*_plain(args), **_plain(kwargs))
+
+
+def _holds_array(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Whether an `Array` is among the arguments, or a tensor to write to."""
+    return isinstance(kwargs.get("out"), Tensor) or any(
+        isinstance(x, Array) for x in all_tensors((*args, *kwargs.values()))
+    )
 
 
 def _plain(value: Any) -> Any:

@@ -1,5 +1,6 @@
 """Graph optimization: one pass a file, each a function from a graph to a graph of the same operators."""
 
+from .cleanup.empties import empty_at
 from .cleanup.loadable import make_loadable
 from .cleanup.stable import stabilize
 from .inference import optimize_for_inference
@@ -9,6 +10,7 @@ from .simplify import simplify
 __all__ = [
     "InferenceOptions",
     "Layout",
+    "empty_at",
     "make_loadable",
     "optimize_for_inference",
     "simplify",

@@ -17,7 +17,7 @@ import numpy as np
 
 from ..dtypes import Array, DType, encode
 from ..errors import EngineError
-from ..graph import Graph, Opr, Tensor, Var
+from ..graph import Graph, Opr, StoredTensor, Var
 from ..ops.catalog import CATALOG, types
 from ..ops.control import CONDITIONAL, find_branches
 from ..ops.infer import Inference, follow, infer_dtypes
@@ -25,7 +25,7 @@ from ..ops.op import Trait
 from ..ops.registry import Call, Shape, implementation
 from ..params import Empty, Record
 
-__all__ = ["EMPTY", "Pass", "Rewriter", "each", "is_pure", "repeat"]
+__all__ = ["EMPTY", "Pass", "Rewriter", "each", "is_pure", "is_settled", "repeat", "settle"]
 
 Pass = Callable[[Graph], Graph]
 """What a pass is: a function that leaves its argument as it is and gives another graph of the same outputs."""
@@ -50,6 +50,11 @@ def _moved(var: Var, id: int, owner: Opr) -> Var:
     )
 
 
+def _held(t: StoredTensor) -> StoredTensor:
+    """A copy of a stored tensor, over the same bytes."""
+    return StoredTensor(t.dtype, t.shape, t.name, t.data, t.comp_node, t.format)
+
+
 def is_pure(opr: Opr) -> bool:
     """Whether an operator gives the same for the same inputs and does nothing else.
 
@@ -71,11 +76,12 @@ class Rewriter:
         oprs: the operators of the old graph, in order.
         new: the new graph.
         known: shapes and small values of the new graph's variables.
+        on_grid: old operators whose every rounding shows, once asked for (`arithmetic.terms.on_grid`).
 
     >>> from loadrun.params import Elemwise, ElemwiseMode, Host2DeviceCopy
     >>> g = Graph()
     >>> (x,) = g.add("Host2DeviceCopy", Host2DeviceCopy(), names=["x"],
-    ...              tensors=[Tensor(DType("Float32"), (2,), "x")])
+    ...              tensors=[StoredTensor(DType("Float32"), (2,), "x")])
     >>> a, b = (g.add("Elemwise", Elemwise(mode=ElemwiseMode.EXP), inputs=[x])[0] for _ in range(2))
     >>> (y,) = g.add("Elemwise", Elemwise(mode=ElemwiseMode.ADD), inputs=[a, b], names=["y"])
     >>> g.outputs = [y]
@@ -89,7 +95,9 @@ class Rewriter:
     def __init__(self, graph: Graph, *, dedupe: bool = True) -> None:
         self.old = graph
         self.oprs = graph.needed()
-        infer_dtypes(self.oprs)
+        self._before = _remembered(graph)
+        if self._before is None:
+            infer_dtypes(self.oprs)
         self.new = replace(
             graph, oprs=[], outputs=[], original_ids=[], output_alias=[], metadata=copy(graph.metadata)
         )
@@ -100,8 +108,8 @@ class Rewriter:
         self._same: dict[object, Opr] = {}
         self._constant: dict[int, bool] = {}
         self._values: dict[int, Array] = {}
-        self._before = _remembered(graph)
         self._next = 0
+        self.on_grid: set[int] | None = None
         self.readers = self._find_readers()
         self._ends = {id(v) for v in graph.outputs}
 
@@ -235,7 +243,7 @@ class Rewriter:
         *params: Record,
         inputs: Sequence[Var] = (),
         n_outputs: int = 1,
-        tensors: Sequence[Tensor] = (),
+        tensors: Sequence[StoredTensor] = (),
         output_dtype: DType | None = None,
         like: Opr | None = None,
         sometimes: bool = False,
@@ -306,7 +314,7 @@ class Rewriter:
             param: whether it is stored as a weight that a program may exchange (SharedDeviceTensor).
         """
         value = np.atleast_1d(value)
-        tensor = Tensor(dtype, value.shape, name, encode(value, dtype))
+        tensor = StoredTensor(dtype, value.shape, name, encode(value, dtype))
         (var,) = self.add("SharedDeviceTensor" if param else "ImmutableTensor", tensors=[tensor])
         if name and not var.name:
             var.name = name
@@ -327,7 +335,7 @@ class Rewriter:
             params or opr.params,
             given,
             name=opr.name,
-            tensors=[copy(t) for t in opr.tensors],
+            tensors=[*map(_held, opr.tensors)],
             output_dtype=opr.output_dtype,
             comp_node=list(opr.comp_node),
             priority=opr.priority,
@@ -425,6 +433,8 @@ class Rewriter:
 
 _KNOWN: WeakKeyDictionary[Graph, tuple[Inference, tuple[Opr, ...]]] = WeakKeyDictionary()
 """What passes know of the graphs that they made, for the next pass, and the operators of which they know it."""
+_SETTLED: WeakKeyDictionary[Graph, set[object]] = WeakKeyDictionary()
+"""The rules that left a graph as it is, so that a pass with that rule need not go through it again."""
 
 
 def _remembered(graph: Graph) -> Inference | None:
@@ -437,6 +447,29 @@ def _remembered(graph: Graph) -> Inference | None:
     return known if same else None
 
 
+def is_settled(graph: Graph, rule: object, *types: str) -> bool:
+    """Whether a pass with that rule would give back an equal graph.
+
+    That is so for a graph that a pass made, so that equal operators are one already, where the rule found nothing to do
+    before or no operator is of the types that it is for.
+
+    Args:
+        rule: what `settle` was called with.
+        types: the types of the operators that the rule looks at; none for a rule that looks at all.
+    """
+    if _remembered(graph) is None:
+        return False
+    return rule in _SETTLED.get(graph, ()) or bool(types and not any(opr.type in types for opr in graph.oprs))
+
+
+def settle(graph: Graph, rule: object) -> bool:
+    """Note that a rule finds nothing to do in a graph; whether a pass made the graph, so that it may stand as it is."""
+    if _remembered(graph) is None:
+        return False
+    _SETTLED.setdefault(graph, set()).add(rule)
+    return True
+
+
 EMPTY = (Empty(),)
 """The parameters of operators without any."""
 
@@ -447,11 +480,13 @@ def each(graph: Graph, visit: Callable[[Rewriter, Opr], Var | None], *types: str
     Args:
         types: operator types to visit, default all.
     """
+    if is_settled(graph, visit, *types):
+        return graph
     r = Rewriter(graph)
-    r.rewrite(
+    changed = r.rewrite(
         lambda opr: visit(r, opr) if len(opr.outputs) == 1 and (not types or opr.type in types) else None
     )
-    return r.finish()
+    return graph if not changed and settle(graph, visit) else r.finish()
 
 
 def repeat(graph: Graph, visit: Callable[[Rewriter, Opr], Var | None], rounds: int) -> Graph:

@@ -104,8 +104,8 @@ def _run(graph: Graph, passes: tuple[Pass, ...]) -> Graph:
 
 def _repeat(graph: Graph, passes: tuple[Pass, ...]) -> Graph:
     for _ in range(_ROUNDS):
-        before = len(graph.oprs)
+        before = graph, len(graph.oprs)
         graph = _run(graph, passes)
-        if len(graph.oprs) == before:
+        if graph is before[0] or len(graph.oprs) == before[1]:
             break
     return graph

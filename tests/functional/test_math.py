@@ -15,6 +15,7 @@ import loadrun.functional as F
 from loadrun import Tensor
 from loadrun.engines import make_engine
 from loadrun.errors import EngineError
+from loadrun.imperative import quantized_dtypes
 
 RNG = np.random.RandomState(0)
 A = RNG.uniform(-2, 2, (4, 3, 5)).astype(np.float32)
@@ -170,3 +171,10 @@ def test_recorded_graphs_run_at_other_sizes(name: str) -> None:
         (found,) = make_engine("reference", graph, graph.outputs).run({"x": x})
         want = function(Tensor(x)).numpy()
         np.testing.assert_allclose(found.reshape(want.shape), want, rtol=1e-5, atol=1e-6)
+
+
+def test_arrays_of_bfloat16_are_rounded_as_megengine_rounds_them() -> None:
+    # MegEngine 1.13: Tensor(np.array([...], bfloat16)), whose dtype rounds at once.
+    x = np.array([1.00390625, 1.01, 3.14159, 1e38], quantized_dtypes.bfloat16)
+    found = Tensor(x).numpy().view(np.float32)
+    np.testing.assert_array_equal(found, np.float32([1.0, 1.0078125, 3.140625, 9.96920996838687e37]))

@@ -269,3 +269,24 @@ def test_the_constant_of_a_number_is_not_shared_with_its_readers() -> None:
     held = loadrun.imperative.as_tensor(5.0)
     held += 1
     assert (held.item(), F.maximum(5.0, tensor(1.0)).item()) == (6.0, 5.0)
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (
+            np.array([1, 1 << 40]),
+            "int64 narrows to int32, which is what graphs hold: 1099511627776 becomes 0",
+        ),
+        (np.array([1e300, 1.0]), r"float64 narrows to float32, .*: 1e\+300 becomes inf"),
+        (np.array([1 << 31], np.uint32), "uint32 narrows to int32, .*: 2147483648 becomes -2147483648"),
+    ],
+)
+def test_narrowing_that_changes_values_is_said(value: np.ndarray, said: str) -> None:
+    with pytest.warns(UserWarning, match=said):
+        tensor(value)
+
+
+def test_narrowing_that_changes_nothing_is_silent() -> None:
+    assert tensor(np.array([1 << 30])).tolist() == [1 << 30]
+    assert tensor(np.array([np.inf, 0.1])).tolist() == [np.inf, float(np.float32(0.1))]

@@ -14,7 +14,7 @@ from loadrun.graph import Graph, Opr, Var
 from loadrun.imperative import elemwise
 from loadrun.jit import trace
 from loadrun.params import Elemwise, ElemwiseMode, PowC
-from tests.support.guard_cases import MODES, POWERS, ROWS, TENSORS, X, Y
+from tests.support.guard_cases import MODES, POWERS, ROWS, STEPS, TENSORS, X, Y
 
 M = ElemwiseMode
 
@@ -68,7 +68,7 @@ def test_roots_stay_apart_from_powers(name: str, mode: str) -> None:
 
 def test_the_rule_sees_what_it_is_to_see() -> None:
     plain = Graph()
-    held = loadrun.graph.Tensor(loadrun.dtypes.DType("Float32"), (2,), "x")
+    held = loadrun.graph.StoredTensor(loadrun.dtypes.DType("Float32"), (2,), "x")
     (x,) = plain.add("Host2DeviceCopy", loadrun.params.Host2DeviceCopy(), names=["x"], tensors=[held])
     (square,) = plain.add("PowC", PowC(exp=2.0), inputs=[x])
     plain.outputs = plain.add("PowC", PowC(exp=0.5), inputs=[square])
@@ -103,3 +103,13 @@ def test_bounds_in_the_wrong_order_are_kept(mode: str) -> None:
 
     bundle = dumped(clipped, True, **MODES[mode])
     np.testing.assert_allclose(value(bundle), np.where(X <= 0.5, 0.5, np.minimum(X, -0.5)))
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("name", STEPS)
+def test_what_a_step_shows_is_divided_by_what_megengine_does_not_look_into(name: str, mode: str) -> None:
+    bundle = dumped(STEPS[name], False, **MODES[mode])
+    np.testing.assert_array_equal(value(bundle), STEPS[name](X.copy(), Y.copy()))
+    quotients = [o for o in bundle.graph.oprs if o.title == "TRUE_DIV"]
+    assert {o.inputs[1].owner.type for o in quotients} <= {"SharedDeviceTensor", "MultipleDeviceTensorHolder"}
+    assert quotients

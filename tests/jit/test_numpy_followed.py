@@ -42,6 +42,7 @@ def fails(t: trace, x: Any) -> bool:
         lambda x: (x[:, 0] - x[:, 0]) + x.T,
     ],
 )
+@pytest.mark.filterwarnings("ignore:.* gives no elements at the traced sizes")
 @pytest.mark.parametrize("traced", [1, 2, 3])
 def test_what_a_size_decides_follows_it(f: Callable[[Any], Any], traced: int, tmp_path: Path) -> None:
     t = trace(f, symbolic=True, capture_as_const=True, without_host=True)

@@ -374,6 +374,22 @@ def test_copying_onto_itself_asks_for_no_write_access() -> None:
                 func(np.broadcast_to(array, (2, 2, 3)))
 
 
+def of_a_scalar(x: Any) -> tuple[Any, ...]:
+    """What is made of a numpy scalar shares no memory with it."""
+    s = np.min(x)
+    made = (s[None], s.reshape(1), np.atleast_1d(s), s[...], np.expand_dims(s, 0), s.ravel())
+    for n, array in enumerate(made):
+        array[...] = n
+    turned = s.T
+    turned += 5
+    return s, *made, turned
+
+
+def test_arrays_made_of_a_scalar_are_copies() -> None:
+    x = np.arange(3, dtype=np.float32) + 1
+    agree(trace(of_a_scalar)(x), of_a_scalar(x.copy()))
+
+
 def test_indices_out_of_bounds() -> None:
     x = Array(np.zeros((3, 4), "f4"))
     for index in ((3,), (0, 4), (-4,), ([3],), (0, [1, 4]), (0, 0, 0), ("a",), (1.0,), (..., ...)):

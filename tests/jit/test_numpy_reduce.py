@@ -237,6 +237,17 @@ def test_errors_are_numpys() -> None:
         np.add(x, 0.5, out=Array(np.zeros((2, 3), "i4")))
 
 
+def test_sums_of_unsigned_integers_are_stored_in_such() -> None:
+    """numpy sums uint8 as uint64, which it casts to uint8 by the rule same_kind, modulo 256."""
+
+    def func(x: np.ndarray[Any, Any]) -> Any:
+        x *= np.trace(x)
+        return x
+
+    x = np.arange(6, dtype=np.uint8).reshape(2, 3) * 11
+    agree(trace(func)(x.copy()), func(x.copy()))
+
+
 def test_sizes_of_another_call() -> None:
     """Means, variances and positions of a batch of another size."""
 

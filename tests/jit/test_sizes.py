@@ -39,6 +39,8 @@ NUMPY = (
     lambda x: np.full((2,), x.shape[1] / 3, like=x) + np.array([x.shape[1] / 3, x.shape[0] ** 0.5], like=x),
     lambda x: np.where(x > x.shape[1] / 8, x, x.shape[0] / 3) + np.arange(x.shape[1] / 1, like=x) * 0.5,
     lambda x: (x > 0) * (x.shape[1] > 4),
+    lambda x: x / np.prod(x.shape) + np.sum(x.shape) + np.prod(x.shape[1:]) / np.mean(x.shape),
+    lambda x: x + np.max(x.shape) - np.min(x.shape, axis=0) / np.amax(x.shape[:1]),
 )
 MEGENGINE = (
     (lambda x: x / F.sqrt(x.shape[1] / 2.0), lambda x: x / np.sqrt(x.shape[1] / 2)),
@@ -106,3 +108,18 @@ def test_followed_numbers_behave_as_python_s_own() -> None:
 
     trace(f, symbolic=True)(np.ones(3, np.float32))
     assert seen == [(Dim, Ratio, Truth)]
+
+
+def test_other_functions_of_shapes_see_numbers() -> None:
+    def f(x: Any) -> Any:
+        assert np.cumsum(x.shape).tolist() == [2, 6]
+        assert np.prod(x.shape[:0]) == 1.0
+        assert np.sum(x.shape, dtype=np.float64).dtype == np.float64
+        assert np.ndim(x.shape) == 1
+        # MegEngine has no bits of sizes, either: "Elemwise.Mode.AND requires 2 bool tensors".
+        for bits in (lambda n: n & 6, lambda n: n | 1, lambda n: 3 ^ n):
+            with pytest.raises(TypeError, match="unsupported operand"):
+                bits(x.shape[1])
+        return x * 2
+
+    trace(f, symbolic=True)(array(2, 4))

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import loadrun
 from loadrun.cli.pack import main
 from loadrun.errors import UsageError
-from tests.support.optimize_graphs import FIXTURES
+from loadrun.optimize import Layout, inference, optimize_for_inference
+from loadrun.optimize.fusion.convz import fuse_conv_bias_z
+from loadrun.rewrite.copies import bare
+from loadrun.testing import random_feeds as feeds_of
+from tests.support.optimize_graphs import FIXTURES, run
 
 NET = str(FIXTURES / "nets/layout_float_unoptimized.mge")
 
@@ -47,3 +52,17 @@ def test_two_layouts_are_refused_before_anything_is_read(tmp_path: Path) -> None
     with pytest.raises(UsageError, match="both choose a layout"):
         pack(tmp_path / "a.mge", "--enable-nchw44", "--enable-nchw88")
     assert not (tmp_path / "a.mge").exists()
+
+
+@pytest.mark.parametrize("net", ["quant_resnet_qint4", "quant_resnet_minmax", "quant_mobilenet_quint8"])
+def test_wide_packs_alone_change_no_bit_of_a_quantized_net(net: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What changes is that a residual sum is rounded once, as in the files that MegEngine fused so."""
+    graph = bare(loadrun.load(FIXTURES / f"nets/{net}.mge"))
+    feeds = feeds_of(graph)
+    fused, _ = optimize_for_inference(graph, enable_nchw64=True)
+    assert max(len(o.inputs) for o in fused.oprs if o.type == "ConvBiasForwardV4") == 4
+    passes = tuple(p for p in inference._LAYOUTS[Layout.NCHW64] if p is not fuse_conv_bias_z)
+    monkeypatch.setitem(inference._LAYOUTS, Layout.NCHW64, passes)
+    packed, _ = optimize_for_inference(graph, enable_nchw64=True)
+    for a, b in zip(run(graph, feeds), run(packed, feeds), strict=True):
+        np.testing.assert_array_equal(a, b)

@@ -40,11 +40,11 @@ def remove_identities(graph: Graph) -> Graph:
     """Remove elementwise operators without effect, and join pairs as the module says.
 
     >>> from loadrun.dtypes import DType
-    >>> from loadrun.graph import Tensor
+    >>> from loadrun.graph import StoredTensor
     >>> from loadrun.params import Host2DeviceCopy
     >>> g = Graph()
     >>> (x,) = g.add("Host2DeviceCopy", Host2DeviceCopy(), names=["x"],
-    ...              tensors=[Tensor(DType("Float32"), (2,), "x")])
+    ...              tensors=[StoredTensor(DType("Float32"), (2,), "x")])
     >>> negate = Elemwise(mode=M.NEGATE)
     >>> (y,) = g.add("Elemwise", negate, inputs=g.add("Elemwise", negate, inputs=[x]), names=["y"])
     >>> g.outputs = [y]

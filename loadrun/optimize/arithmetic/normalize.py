@@ -3,7 +3,8 @@
 MegEngine's ExpandFusedArith, NormalizeArithChain and FinalArithTransform. In between, `redistribute` and `reorder` find
 constants wherever they stand in a chain; the last pass writes differences, quotients and powers as operators of their
 own again. Results agree to within rounding. Unlike MegEngine, roots are never merged with powers: ``(x ** 2) ** 0.5``
-stays ``|x|``; and terms that cancel altogether stay, since they are NaN where the term is infinite.
+stays ``|x|``; terms that cancel altogether stay, since they are NaN where the term is infinite; and what a step shows
+to the last bit (`terms.on_grid`) stays as it is, so that quotients do not become products with a rounded inverse.
 """
 
 from __future__ import annotations

@@ -20,6 +20,7 @@ from ...ops.registry import Shape
 from ...params import Convolution, Elemwise, ElemwiseMode, Format, MatrixMul, Sparse
 from ..rewriter import Rewriter, repeat
 from .identities import elemwise
+from .terms import on_grid
 
 __all__ = ["redistribute"]
 
@@ -40,7 +41,7 @@ def _visit(r: Rewriter, opr: Opr) -> Var | None:
     if len(opr.outputs) != 1 or opr.type not in ("Elemwise", "ConvolutionV2", "MatrixMulV2"):
         return None
     types = {r.dtype(r.var(v)).name for v in opr.inputs}
-    if types not in ({"Float32"}, {"Float16"}):
+    if on_grid(r, opr) or types not in ({"Float32"}, {"Float16"}):
         return None
     return _elementwise(r, opr) if opr.type == "Elemwise" else _linear(r, opr)
 

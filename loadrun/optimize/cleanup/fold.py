@@ -7,9 +7,9 @@ such a weight, the rest as an ImmutableTensor.
 from __future__ import annotations
 
 from ...dtypes import encode
-from ...graph import Graph, Opr, Tensor, TensorFormat, Var
+from ...graph import Graph, Opr, StoredTensor, TensorFormat, Var
 from ...params import RelayoutFormat, RelayoutMode
-from ..rewriter import Rewriter, is_pure
+from ..rewriter import Rewriter, is_pure, is_settled, settle
 
 __all__ = ["fold_constants"]
 
@@ -37,6 +37,8 @@ def fold_constants(graph: Graph) -> Graph:
     >>> len(fold_constants(graph).oprs) <= len(graph.oprs)
     True
     """
+    if is_settled(graph, fold_constants):
+        return graph
     r = Rewriter(graph)
     folder = _Folder(r)
     for opr in r.oprs:
@@ -50,7 +52,9 @@ def fold_constants(graph: Graph) -> Graph:
         found = folder(new)
         if found is not new:
             r.replace(old, found)
-    return r.finish()
+    folded = r.finish()
+    settle(folded, fold_constants)
+    return folded
 
 
 class _Folder:
@@ -79,7 +83,7 @@ class _Folder:
         if image is not None:
             dtype = self.r.dtype(var)
             form = TensorFormat(kind=2, align_axis=image)
-            tensor = Tensor(dtype, value.shape, None, encode(value, dtype), format=form)
+            tensor = StoredTensor(dtype, value.shape, None, encode(value, dtype), format=form)
             return self.r.add("SharedDeviceTensorWithFormat", tensors=[tensor])[0]
         return self.r.put(value, self.r.dtype(var), param=param)
 

@@ -4,6 +4,7 @@
   to the shape that a value has gives the value itself, as does a join of one part.
 - Its compiler takes an elementwise operator that changes nothing for its input, and fails where that is an input of the
   graph or one of several outputs of an operator: ``x + 0``, ``x * 1``, ``x ** 1``, ``x // 1`` of integers.
+- It asserts on values without elements (see `empties`).
 
 MegEngine's own dumps never hold these, since they were made the same way. What it would compute otherwise than the
 graph says is kept from it by `loadrun.rewrite.guards`.
@@ -18,6 +19,7 @@ from ...params import Elemwise, ElemwiseMode, OptionalAxisV1
 from ...rewrite.guards import guarded
 from ..arithmetic.identities import immutable
 from ..rewriter import Rewriter
+from .empties import without_elements
 from .shapes import is_shape_of
 
 __all__ = ["make_loadable"]
@@ -30,11 +32,11 @@ def make_loadable(graph: Graph) -> Graph:
     """The graph without what the module tells of; all else stays as it is.
 
     >>> from loadrun.dtypes import DType
-    >>> from loadrun.graph import Tensor
+    >>> from loadrun.graph import StoredTensor
     >>> from loadrun.params import Empty, Host2DeviceCopy
     >>> g = Graph()
     >>> (x,) = g.add("Host2DeviceCopy", Host2DeviceCopy(), names=["x"],
-    ...              tensors=[Tensor(DType("Float32"), (2, 3), "x")])
+    ...              tensors=[StoredTensor(DType("Float32"), (2, 3), "x")])
     >>> (shape,) = g.add("GetVarShapeV1", OptionalAxisV1(), inputs=[x])
     >>> g.outputs = g.add("Broadcast", Empty(), inputs=[x, shape], names=["y"])
     >>> [o.type for o in make_loadable(g).oprs]
@@ -56,6 +58,9 @@ def _fixed(r: Rewriter) -> Inference:
 
 
 def _visit(r: Rewriter, opr: Opr, fixed: Inference) -> Var | None:
+    empty = without_elements(r, opr, fixed)
+    if empty is not None:
+        return empty
     given = [r.var(v) for v in opr.inputs]
     if opr.type in ("ReshapeV1", "Broadcast"):
         shape, wanted = fixed.shapes.get(opr.inputs[0].id), fixed.values.get(opr.inputs[1].id)

@@ -15,11 +15,11 @@ def remove_shape_changes(graph: Graph) -> Graph:
     """Join neighbouring Dimshuffle, Reshape, AxisAddRemove and Broadcast operators; results are the same bits.
 
     >>> from loadrun.dtypes import DType
-    >>> from loadrun.graph import Tensor
+    >>> from loadrun.graph import StoredTensor
     >>> from loadrun.params import Host2DeviceCopy
     >>> g = Graph()
     >>> (x,) = g.add("Host2DeviceCopy", Host2DeviceCopy(), names=["x"],
-    ...              tensors=[Tensor(DType("Float32"), (2, 3), "x")])
+    ...              tensors=[StoredTensor(DType("Float32"), (2, 3), "x")])
     >>> turn = Dimshuffle(pattern=(1, 0), ndim=2)
     >>> (y,) = g.add("Dimshuffle", turn, inputs=g.add("Dimshuffle", turn, inputs=[x]), names=["y"])
     >>> g.outputs = [y]

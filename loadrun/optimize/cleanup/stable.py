@@ -24,11 +24,11 @@ def stabilize(graph: Graph) -> Graph:
     """Simplify arithmetic as the module says.
 
     >>> from loadrun.dtypes import DType
-    >>> from loadrun.graph import Tensor
+    >>> from loadrun.graph import StoredTensor
     >>> from loadrun.params import Host2DeviceCopy
     >>> g = Graph()
     >>> (x,) = g.add("Host2DeviceCopy", Host2DeviceCopy(), names=["x"],
-    ...              tensors=[Tensor(DType("Float32"), (2,), "x")])
+    ...              tensors=[StoredTensor(DType("Float32"), (2,), "x")])
     >>> (e,) = g.add("Elemwise", Elemwise(mode=M.EXP), inputs=[x])
     >>> g.outputs = g.add("Elemwise", Elemwise(mode=M.LOG), inputs=[e], names=["y"])
     >>> [o.title for o in stabilize(g).oprs]

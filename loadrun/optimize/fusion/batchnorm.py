@@ -7,7 +7,7 @@ import numpy as np
 from ...graph import Graph, Opr
 from ...params import BN, BNFwdMode, ElemwiseMode, PowC
 from ..arithmetic.identities import elemwise
-from ..rewriter import Rewriter
+from ..rewriter import Rewriter, is_settled
 
 __all__ = ["expand_batchnorm"]
 
@@ -22,6 +22,8 @@ def expand_batchnorm(graph: Graph, *, behind_convolutions: bool = False) -> Grap
     Args:
         behind_convolutions: leave alone what does not follow a convolution that it can be folded into.
     """
+    if is_settled(graph, expand_batchnorm, "BatchNormV1"):
+        return graph
     r = Rewriter(graph)
     for opr in r.rest():
         if opr.type != "BatchNormV1" or not _can(r, opr, behind_convolutions):
