@@ -290,9 +290,11 @@ def section(found: Sequence[tuple[Case, Outcome]]) -> str:
 def _row(name: str, found: Sequence[tuple[Case, Outcome]]) -> str:
     passed = [o for _, o in found if o.kind in ("pass", "random")]
     common = Counter(op for o in passed for op in o.operators)
-    used = [op for op, _ in common.most_common(8)]
+    used = sorted(common, key=lambda op: (-common[op], op))[:8]
     reasons = Counter(_short(o.reason) for _, o in found if o.kind not in ("pass", "random"))
-    why = "; ".join(f"{r} ({n})" if n > 1 else r for r, n in reasons.most_common(4))
+    why = "; ".join(
+        f"{r} ({n})" if n > 1 else r for r, n in sorted(reasons.items(), key=lambda p: (-p[1], p[0]))[:4]
+    )
     return f"| {name} | {len(passed)} of {len(found)} | {', '.join(used)} | {why} |"
 
 

@@ -9,6 +9,9 @@ import numpy as np
 
 from ..dtypes import Array
 from ..imperative import Tensor
+from ..imperative.apply import active
+from ..imperative.emit import subtensor
+from ..imperative.sizes import Dim
 from .messages import Attribute, GraphProto, TensorProto
 from .values import Items, Refused, Value
 
@@ -169,7 +172,7 @@ class Call:
         value = self.value(i)
         if value.sizes is not None:
             return list(value.sizes.reshape(-1))
-        return self.integers(i, what)
+        return _followed(value) or self.integers(i, what)
 
     # Attributes
 
@@ -233,6 +236,21 @@ class Call:
     def run_graph(self, graph: GraphProto, inputs: Sequence[Value | Items | None]) -> list[Value | Items]:
         """Lower a subgraph with these inputs; gives its outputs."""
         return self.importer.run_subgraph(graph, inputs, self.scope, self)
+
+
+def _followed(value: Value) -> list[int]:
+    """Whole numbers that were computed from sizes through floats, as sizes that remember their origin; else nothing."""
+    if value.constant() is not None or value.rank != 1:
+        return []
+    tensor, known = value.stored, value.supposed()
+    session = active()
+    if known is None or session is None or tensor._session is not session or tensor._dtype.name != "Int32":
+        return []
+
+    def entry(x: Tensor, k: int) -> Tensor:
+        return subtensor(x, [(0, None, None, None, k)])
+
+    return [Dim(int(n), (entry, tensor, k), session) for k, n in enumerate(known)]
 
 
 def front(axis: int, rank: int) -> int:

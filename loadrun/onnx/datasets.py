@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from ..dtypes import Array
@@ -19,7 +20,8 @@ def write_data_sets(folder: Path, source: Source, written: Written) -> int:
 
     Outputs are what the testcases expect; where they expect nothing of an output, or expect it in another layout, what
     the reference engine gives.
-    A testcase of a shape that the model does not take is left out.
+    A testcase of a shape that the model does not take is left out. Folders of higher numbers, and files of inputs and
+    outputs that the model does not have, are what an earlier export left there: they go.
     """
     engine: ReferenceEngine | None = None
     count = 0
@@ -49,8 +51,27 @@ def write_data_sets(folder: Path, source: Source, written: Written) -> int:
             if dtype is not None and not dtype.is_quantized and value.dtype != dtype.np:
                 value = value.astype(dtype.np)
             _write(target / f"output_{k}.pb", new, value)
+        for kind, names in (("input", written.inputs), ("output", written.outputs)):
+            k = len(names)
+            while (surplus := target / f"{kind}_{k}.pb").is_file():
+                surplus.unlink()
+                k += 1
         count += 1
+    _remove_older(folder, count)
     return count
+
+
+def _remove_older(folder: Path, count: int) -> None:
+    """Remove data sets of an earlier model of that name, which are none of this one; folders with other files stay."""
+    for entry in folder.glob("test_data_set_*"):
+        number = entry.name.removeprefix("test_data_set_")
+        if not number.isdigit() or int(number) < count or entry.is_symlink() or not entry.is_dir():
+            continue
+        files = list(entry.iterdir())
+        if all(re.fullmatch(r"(in|out)put_\d+\.pb", f.name) and f.is_file() for f in files):
+            for file in files:
+                file.unlink()
+            entry.rmdir()
 
 
 def _fits(source: Source, written: Written, inputs: dict[str, Array]) -> bool:

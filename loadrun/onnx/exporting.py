@@ -214,7 +214,8 @@ def export(
     made = Exported(written, source)
     _finish(made, f, external_data, verify, export_params)
     if report and isinstance(f, (str, os.PathLike)):
-        Path(f).with_suffix(".md").write_text(made.report + "\n")
+        with replacing(Path(f).with_suffix(".md")) as text:
+            text.write((made.report + "\n").encode())
     if verbose:
         print(made.report)
     return made

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..dtypes import Array
-from ..errors import FormatError, LoadRunError, UnsupportedError
+from ..errors import FormatError, LoadRunError, UnsupportedError, UsageError
 from ..graph import Graph, Var
 from ..imperative import Tensor
 from ..imperative.apply import suspended, type_cvt, use
@@ -28,6 +28,8 @@ __all__ = ["Importer"]
 
 _MOST_NODES = 100_000
 _DEPTH = 16
+_BLOCKED = ("com.microsoft.nchwc", "com.ms.internal.nhwc")
+"""Domains of layouts that ONNX Runtime chooses for one processor."""
 
 
 class Importer:
@@ -80,6 +82,20 @@ class Importer:
         """The name of the graph input that a value is, if it is one."""
         return next((n for n in self.inputs if self._top.names.get(n) is value), "")
 
+    def inputs_behind(self, tensor: Tensor) -> list[str]:
+        """Names of the graph inputs that a tensor is computed from."""
+        begin = tensor._var
+        todo, seen, found = [begin] if begin is not None else [], set(), []
+        while todo:
+            var = todo.pop()
+            if var.id in seen:
+                continue
+            seen.add(var.id)
+            if var.owner.type == "Host2DeviceCopy" and var.name in self.inputs:
+                found.append(var.name)
+            todo += var.owner.inputs
+        return found
+
     # The whole
 
     def graph(self) -> Graph:
@@ -98,8 +114,17 @@ class Importer:
             found = self._end(proto, scope)
         if self.problems:
             lines = "\n".join(f"  {p}" for p in self.problems)
-            raise UnsupportedError(f"{len(self.problems)} parts of the model cannot be expressed:\n{lines}")
+            count = f"{len(self.problems)} part{'s' * (len(self.problems) > 1)}"
+            raise UnsupportedError(f"{count} of the model cannot be expressed:\n{lines}{self._about_sizes()}")
         return self._finish(found)
+
+    def _about_sizes(self) -> str:
+        """Which inputs have sizes that nobody gave."""
+        open_ones = [n for n, d in self.inputs.items() if d.assumed]
+        if not open_ones:
+            return ""
+        names = ", ".join(repr(n) for n in open_ones[:5])
+        return f"\nsizes that the file leaves open were taken as 1 ({names}); input_shapes gives others"
 
     def _begin(self, proto: GraphProto, scope: Scope) -> None:
         self._initialize(proto, scope)
@@ -107,9 +132,7 @@ class Importer:
             if not info.name or info.name in self.inputs:
                 raise FormatError(f"the graph has an input named {info.name!r} twice or without a name")
             if info.name in self.constants:
-                elem = info.type.tensor.elem if info.type and info.type.tensor else INT64
-                value = np.asarray(self.constants[info.name])
-                scope.names[info.name] = Value(elem, array=value.astype(HELD.get(elem, value.dtype)))
+                scope.names[info.name] = _constant(info, np.asarray(self.constants[info.name]))
                 continue
             if info.name in scope.names or info.name in scope.missing:
                 continue
@@ -121,7 +144,7 @@ class Importer:
         unknown = (set(self.constants) | set(self.input_shapes)) - {i.name for i in proto.inputs}
         if unknown:
             names = ", ".join(i.name for i in proto.inputs) or "none"
-            raise FormatError(f"the model has no input {sorted(unknown)[0]!r}; its inputs are {names}")
+            raise UsageError(f"the model has no input {sorted(unknown)[0]!r}; its inputs are {names}")
 
     def _input(self, info: ValueInfo, scope: Scope) -> None:
         example = self.examples.get(info.name)
@@ -314,7 +337,8 @@ class Importer:
         found = find(domain, node.op)
         if found is None:
             where = f" of the domain {domain}" if domain else ""
-            raise Refused(f"the operator {node.op}{where} cannot be expressed")
+            hint = "; save the model with ORT_ENABLE_EXTENDED instead" if domain in _BLOCKED else ""
+            raise Refused(f"the operator {node.op}{where} cannot be expressed{hint}")
         wanted = [bool(n) for n in node.outputs]
         opset = opsets.get(domain, self._opsets.get(domain, 1))
         call = Call(node.op, opset, inputs, attributes, wanted, self, scope)
@@ -415,6 +439,24 @@ class Importer:
         finally:
             self._depth -= 1
         return [self._out(inner, o.name) for o in graph.outputs]  # type: ignore[misc]
+
+
+def _constant(info: ValueInfo, value: Array) -> Value:
+    """An input that is to be a constant; one number takes the rank that the file declares.
+
+    Raises:
+        UsageError: it does not fit what the file declares.
+    """
+    tensor = info.type.tensor if info.type else None
+    elem = tensor.elem if tensor is not None else INT64
+    rank = len(tensor.shape.dims) if tensor is not None and tensor.shape is not None else value.ndim
+    if value.dtype.kind not in "biuf":
+        raise UsageError(f"the constant for input {info.name!r} holds {value.dtype}, expected numbers")
+    if value.size == 1 and min(rank, value.ndim) == 0:
+        value = value.reshape((1,) * rank)
+    if value.ndim != rank:
+        raise UsageError(f"input {info.name!r} has {rank} axes, the constant for it {value.ndim}")
+    return Value(elem, array=value.astype(HELD.get(elem, value.dtype)))
 
 
 def _kind(tensor: Tensor, like: Bound) -> int:

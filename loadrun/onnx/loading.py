@@ -73,6 +73,8 @@ def _bundle(
         model, External(file.parent if file else None), input_shapes, constants, examples, expected
     )
     graph = importer.graph()
+    opset = next((o.version for o in model.opsets if o.domain in ("", "ai.onnx")), 1)
+    graph.magic = f"ONNX opset {opset}"
     bundle = Bundle(graph, path=path, size=size)
     bundle.scalars = frozenset(
         [n for n, d in importer.inputs.items() if not d.shape]

@@ -11,7 +11,7 @@ from ..engines.reference import ReferenceEngine
 from ..errors import LoadRunError, UnsupportedError, UsageError
 from ..graph import Graph, Opr, Var
 from ..ops.control import find_branches
-from ..ops.infer import describe, infer_dtypes, infer_shapes
+from ..ops.infer import Inference, describe, infer_dtypes, infer_shapes
 from ..ops.registry import Shape
 from ..version import __version__
 from .encode import GraphMessage, ModelMessage, TensorMessage, ValueMessage
@@ -19,7 +19,7 @@ from .writing import TRANSLATIONS, load_families
 from .writing.emitter import Refused, free_names
 from .writing.writer import Writer, elem_of
 
-__all__ = ["NEWEST_OPSET", "OLDEST_OPSET", "Request", "Written", "ir_version", "write"]
+__all__ = ["NEWEST_OPSET", "OLDEST_OPSET", "Request", "Written", "ir_version", "refusals", "write"]
 
 OLDEST_OPSET, NEWEST_OPSET = 7, 26
 DEFAULT_OPSET = 18
@@ -139,6 +139,25 @@ def _listed(refused: Sequence[tuple[Opr, Refused]]) -> str:
     lines = [f"{describe(opr)}: {why}" for opr, why in refused]
     count = f"{len(lines)} operator{'s' * (len(lines) > 1)}"
     return f"{count} cannot be written as ONNX:\n" + "\n".join(f"  {line}" for line in lines)
+
+
+def refusals(
+    oprs: Sequence[Opr], known: Inference, observed: Mapping[int, Shape], opset: int
+) -> list[tuple[Opr, str]]:
+    """Which operators of a graph cannot be written, each taken by itself: what others lack is no fault of theirs.
+
+    Args:
+        oprs: operators in execution order, whose dtypes are inferred.
+        known: their shapes, and the values that are constants of the model.
+        observed: shapes that follow from values alone.
+        opset: version of ONNX's operators.
+
+    Returns:
+        the operators, and why.
+    """
+    load_families()
+    w = Writer(opset, [known], dict(observed))
+    return [(opr, str(why)) for opr, why in _Walk(w, Request(Graph(), [], {}), list(oprs), []).survey()]
 
 
 # Sizes
@@ -286,6 +305,27 @@ class _Walk:
             except Refused as e:
                 refused.append((e.opr or opr, e))
                 lost.update(v.id for v in opr.outputs)
+        return refused
+
+    def survey(self) -> list[tuple[Opr, Refused]]:
+        """Write all operators; those that cannot be written become inputs of the others."""
+        refused: list[tuple[Opr, Refused]] = []
+        w = self.w
+        for opr in self.oprs:
+            constant = all(w.value(v) is not None for v in opr.outputs)
+            if opr.type == "Host2DeviceCopy":
+                w.names[opr.outputs[0].id] = w.fresh("in")
+            if opr.id in self.inside or opr.type in _STORED or constant:
+                continue
+            if opr.outputs and all(v.id in w.names for v in opr.outputs):
+                continue
+            try:
+                for var in (*opr.inputs, *opr.outputs):
+                    elem_of(w.dtype(var))
+                w.translate(opr)
+            except Refused as e:
+                refused.append((e.opr or opr, e))
+                w.names.update((v.id, w.fresh("cut")) for v in opr.outputs)
         return refused
 
     def finish(self, plan: _Plan) -> Written:

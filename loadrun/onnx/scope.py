@@ -49,6 +49,7 @@ class Declared:
         kind: ONNX's element type.
         shape: the shape that the graph is made with.
         symbolic: whether the file leaves a size open.
+        assumed: whether such a size was taken as 1.
     """
 
     def __init__(self, info: ValueInfo, shape: Sequence[int] | None) -> None:
@@ -60,6 +61,7 @@ class Declared:
         graph_type(self.kind)
         dims = tensor.shape.dims if tensor.shape is not None else None
         self.symbolic = dims is None or any(d.value is None or d.value < 1 or d.param for d in dims)
+        self.assumed = shape is None and self.symbolic
         if shape is not None:
             if dims is not None and len(dims) != len(shape):
                 raise Refused(f"has {len(dims)} axes, input_shapes gives it {list(shape)}")

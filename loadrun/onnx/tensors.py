@@ -17,6 +17,7 @@ import numpy as np
 
 from ..dtypes import Array
 from ..errors import FormatError
+from ..files import opened
 from .messages import SparseTensor, TensorProto
 
 __all__ = ["HELD", "NAMES", "External", "Unheld", "array", "dense", "kind_name"]
@@ -135,7 +136,7 @@ class External:
                     f"tensor {tensor!r} names {name!r}, which leads to {real}: expected a plain file in "
                     "the model's folder"
                 )
-            with real.open("rb") as f:
+            with opened(real, "the weights of a model") as f:
                 size = os.fstat(f.fileno()).st_size
                 data = (
                     memoryview(mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ)) if size else memoryview(b"")

@@ -11,6 +11,7 @@ import numpy as np
 
 from ..dtypes import Array, DType
 from ..errors import FormatError, InputError, UsageError
+from ..files import contents
 from ..testcase import EXPECT, LazyTestcases, Testcase
 from .messages import TensorProto, parse
 from .tensors import External, Unheld, array
@@ -58,7 +59,7 @@ def _value(path: Path) -> Array | None:
     try:
         if path.stat().st_size > _MOST_BYTES:
             raise FormatError(f"a value of {path.stat().st_size} bytes is larger than 2 GiB")
-        proto = parse(TensorProto, memoryview(path.read_bytes()))
+        proto = parse(TensorProto, memoryview(contents(path, "a tensor")))
         return np.array(array(proto, External(path.parent)))
     except Unheld:
         return None

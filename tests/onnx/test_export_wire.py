@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+import loadrun
 import loadrun.functional as F
 from loadrun.onnx import export
 from loadrun.onnx.encode import (
@@ -139,3 +140,17 @@ def test_testcases_are_tensor_messages(tmp_path: Path) -> None:
     assert one(data, 8) == b"data"
     assert one(data, 9) == case.inputs["data"].tobytes()
     assert one((folder / "output_0.pb").read_bytes(), 9) == case.expects["out"].tobytes()
+
+
+def test_data_sets_of_an_earlier_export_go(tmp_path: Path) -> None:
+    bundle = loadrun.load("fixtures/nets/mlp.mge")
+    assert export(bundle, f=tmp_path / "m.onnx").test_data_sets == 3
+    (tmp_path / "test_data_set_0" / "output_1.pb").write_bytes(b"of an output that this model has not")
+    (tmp_path / "test_data_set_2" / "notes.txt").write_text("somebody's own")
+    (tmp_path / "test_data_set_x").mkdir()
+    bundle.testcases = [bundle.testcases[0]]
+    assert export(bundle, f=tmp_path / "m.onnx").test_data_sets == 1
+    assert sorted(p.name for p in tmp_path.iterdir()) == [
+        *("m.onnx", "test_data_set_0", "test_data_set_2", "test_data_set_x"),
+    ]
+    assert sorted(p.name for p in (tmp_path / "test_data_set_0").iterdir()) == ["input_0.pb", "output_0.pb"]

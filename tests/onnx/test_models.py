@@ -108,7 +108,8 @@ def test_test_data_from_another_folder(tmp_path: Path) -> None:
 def test_info_and_verify(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["info", model("convnet")]) == 0
     assert "ConvolutionV2" in capsys.readouterr().out
-    assert main(["verify", model("convnet")]) == 0
+    # The folders beside it hold no digests, so that nothing is verified.
+    assert main(["verify", model("convnet")]) == 3
 
 
 def test_bytes_and_input_shapes() -> None:
@@ -117,7 +118,7 @@ def test_bytes_and_input_shapes() -> None:
     assert {v.name: v.owner.tensors[0].shape for v in bundle.inputs} == {"x": (1, 1, 8), "skip": (1, 1, 8)}
     other = loadrun.load(data, input_shapes={"x": (2, 4, 8), "skip": (2, 4, 8)})
     assert other.inputs[0].owner.tensors[0].shape == (2, 4, 8)
-    with pytest.raises(loadrun.FormatError, match="no input 'z'; its inputs are x, skip"):
+    with pytest.raises(UsageError, match="no input 'z'; its inputs are x, skip"):
         loadrun.load(data, input_shapes={"z": (1,)})
 
 
@@ -142,3 +143,52 @@ def test_data_of_other_sizes_are_left_out() -> None:
     assert len(bundle.testcases) == 0
     assert not bundle.checks
     assert len(loadrun.load(model("dynamic"), input_shapes={"x": (1, 3, 4)}).testcases) == 2
+
+
+def test_sizes_and_constants_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    alone = tmp_path / "m.onnx"
+    shutil.copy(model("control"), alone)
+    given = ["--input-shape", "x:3", "--constant", "cond:true"]
+    for command in ("info", "run", "verify"):
+        assert main([command, str(alone), *given, *(["--no-check"] if command != "info" else [])]) == 0
+    assert main(["convert", str(alone), str(tmp_path / "a.mge"), *given]) == 0
+    assert [v.name for v in loadrun.load(tmp_path / "a.mge").inputs] == ["x"]
+    assert main(["unpack", str(alone), "-o", str(tmp_path / "u"), *given]) == 0
+    assert [v.name for v in loadrun.load(tmp_path / "u" / "model.mge").inputs] == ["x"]
+    np.save(tmp_path / "c.npy", np.array(True))
+    given[3] = f"cond:{tmp_path / 'c.npy'}"
+    assert main(["diff", str(alone), "--against", str(tmp_path / "a.mge"), *given]) == 0
+    assert main(["diff", str(tmp_path / "a.mge"), "--against", str(alone), *given]) == 0
+    packed = str(tmp_path / "p.mge")
+    assert main(["pack", str(alone), *given, "-d", "x:[1,2,3]", "-o", packed, "-q"]) == 0
+    assert loadrun.run(packed)[0]["chosen"].tolist() == [1, 4, 9]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["--constant", "cond"], "--constant takes NAME:VALUE"),
+        (["--constant", "cond:#zeros"], "with numbers or a .npy file"),
+        (["--constant", "cond:absent.npy"], "cannot read absent.npy"),
+        (["--constant", "cond:1", "--constant", "cond:0"], "gives 'cond' two values"),
+        (["--constant", "cond:[1,0]"], "input 'cond' has 0 axes, the constant for it 1"),
+        (["--constant", "none:1"], "the model has no input 'none'; its inputs are x, cond"),
+        (["--input-shape", "x:1,-2"], "--input-shape takes NAME:N,N"),
+        (["--input-shape", "x"], "--input-shape takes NAME:N,N"),
+        (["--input-shape", "x:1", "--input-shape", "x:2"], "gives 'x' two shapes"),
+        (["--input-shape", "x:1,2,3"], "has 1 axes, input_shapes gives it [1, 2, 3]"),
+    ],
+)
+def test_options_that_do_not_fit(given: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["info", model("control"), *given]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_options_for_onnx_models_are_not_for_others(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    dump = str(MODELS.parent / "nets" / "mlp.mge")
+    assert main(["info", dump, "--constant", "a:1"]) == 2
+    assert "are for ONNX models" in capsys.readouterr().err
+    assert main(["convert", dump, str(tmp_path / "a.onnx"), "--constant", "a:1"]) == 2
+    assert "are for ONNX models" in capsys.readouterr().err

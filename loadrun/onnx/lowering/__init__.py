@@ -2,6 +2,8 @@
 
 from . import (  # noqa: F401
     attention,
+    contrib,
+    contrib_quantized,
     control,
     convolution,
     detection,

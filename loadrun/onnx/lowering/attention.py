@@ -57,10 +57,23 @@ def guarded_softmax(scores: Tensor) -> Tensor:
 
 
 def attended(
-    q: Tensor, k: Tensor, v: Tensor, scale: float, bias: Tensor | None = None, *, guard: bool = True
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    scale: float,
+    bias: Tensor | None = None,
+    *,
+    guard: bool = True,
+    cap: float = 0.0,
 ) -> Tensor:
-    """softmax(q @ k^T * scale + bias) @ v of float32 (B, H, S, D) tensors with as many heads each."""
+    """softmax(q @ k^T * scale + bias) @ v of float32 (B, H, S, D) tensors with as many heads each.
+
+    With a `cap` the scores before the bias are bent to lie between minus it and it, by a hyperbolic tangent.
+    """
     scores = product(e.elem(M.MUL, q, const_like(scale, q)), transposed(k, (0, 1, 3, 2)))
+    if cap:
+        bent = e.elem(M.TANH, e.elem(M.MUL, const_like(1.0 / cap, scores), scores))
+        scores = e.elem(M.MUL, const_like(cap, bent), bent)
     if bias is not None:
         scores = e.elem(M.ADD, scores, bias)
     weights = guarded_softmax(scores) if bias is not None and guard else softmax(scores, 3)

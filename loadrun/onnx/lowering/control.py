@@ -14,7 +14,7 @@ from ...jit.recorder import TraceRecorder
 from ..call import Call, front, lower
 from ..messages import GraphProto
 from ..values import BOOL, INT64, Items, Refused, Value
-from .parts import cast
+from .parts import cast, of_length
 
 __all__ = ["index_value"]
 
@@ -61,7 +61,14 @@ def _both(c: Call) -> tuple[Any, ...]:
                 marked[id(value)] = Value(value.kind, inside)
             return marked[id(value)]
 
-        outs = c.importer.run_branch(c.graph(name), c, mark)
+        try:
+            outs = c.importer.run_branch(c.graph(name), c, mark)
+        except Refused as why:
+            behind = " and ".join(map(repr, c.importer.inputs_behind(pred)))
+            raise Refused(
+                f"{why}; data choose this branch: where the other one is meant, give {behind or 'its condition'} as "
+                "constants={...}"
+            ) from None
         found.append(outs)
     results = []
     for one, other in zip(*found, strict=True):
@@ -188,12 +195,20 @@ def _scan_batches(c: Call, body: GraphProto, values: list[Value], scanned: int) 
     return tuple(_stacked(column, 0) for column in zip(*rows, strict=True))
 
 
+def _of_length(value: Value, axis: int) -> Value:
+    """What is scanned; an error where the axis has another size than now."""
+    if value.constant() is not None or value.sizes is not None:
+        return value
+    return Value(value.kind, of_length(value.tensor, axis))
+
+
 def _scanned(
     c: Call, body: GraphProto, values: list[Value], n: int, in_axes: list[int], in_turned: list[int]
 ) -> list[Value]:
     state: list[Value | Items] = list(values[:n])
     inputs = values[n:]
     axes = [front(a, v.rank) for a, v in zip(in_axes, inputs, strict=True)]
+    inputs = [_of_length(v, a) for v, a in zip(inputs, axes, strict=True)]
     turns = {v.numbers[a] for a, v in zip(axes, inputs, strict=True)}
     if len(turns) != 1:
         raise Refused(f"the axes that it scans have the sizes {sorted(turns)}")

@@ -14,7 +14,7 @@ from ..values import INT32, Refused, Value
 from .functions import activation
 from .linalg import minus_zero
 from .padding import pad_with
-from .parts import M, cast, const_like, flags, folded
+from .parts import M, cast, const_like, flags, folded, transposed
 
 __all__ = ["Window", "convolved", "padding_of", "window_of"]
 
@@ -138,12 +138,40 @@ def _conv(c: Call) -> Tensor:
 
 @lower("FusedConv", domain=CONTRIB)
 def _fused_conv(c: Call) -> Tensor:
-    y = _conv(c)
-    if c.has(3):
-        y = e.elem(M.ADD, y, c.t(3))
+    return _ended(c, _conv(c), c.maybe(3))
+
+
+def _ended(c: Call, y: Tensor, added: Tensor | None) -> Tensor:
+    """A convolution with what com.microsoft's operators add: another tensor, an activation."""
+    if added is not None:
+        y = e.elem(M.ADD, y, added)
     name = c.text("activation")
     numbers = c.floats("activation_params") or []
     return activation(name, y, *numbers[:2]) if name else y
+
+
+def from_last(x: Tensor) -> Tensor:
+    """(N, ..., C) as (N, C, ...)."""
+    return transposed(x, [0, x.ndim - 1, *range(1, x.ndim - 1)])
+
+
+def to_last(x: Tensor) -> Tensor:
+    """(N, C, ...) as (N, ..., C)."""
+    return transposed(x, [0, *range(2, x.ndim), 1])
+
+
+@lower("NhwcConv", "NhwcFusedConv", domain=CONTRIB)
+def _conv_last(c: Call) -> Tensor:
+    """Channels last in the data and in the result; the weight is as ever, or has its channels last as well."""
+    x, w = from_last(c.t(0)), c.t(1)
+    groups = c.number("group", 1)
+    if w._tuple_shape[1] * groups != x._tuple_shape[1]:
+        w = folded(from_last, w)
+    window = window_of(c, w._tuple_shape[2:])
+    window.pads = padding_of(c, window, x.shape[2:])
+    added = c.maybe(3)
+    y = _with_bias(convolved(x, w, window, groups), c.maybe(2))
+    return to_last(_ended(c, y, None if added is None else from_last(added)))
 
 
 # Transposed

@@ -330,11 +330,19 @@ def _unique(c: Call) -> tuple[Tensor | Value, ...]:
     else:
         rows, order = e.flat(x), [0]
         keys = e.reshape(rows, (-1, 1))
-    return _uniques(c, rows, keys, [order.index(i) for i in range(len(order))])
+    back = [order.index(i) for i in range(len(order))]
+    return uniques(rows, keys, back, by_value=bool(c.number("sorted", 1)))
 
 
-def _uniques(c: Call, rows: Tensor, keys: Tensor, back: list[int]) -> tuple[Tensor | Value, ...]:
-    """Different rows, where each comes first, which one every row is, and how often each comes."""
+def uniques(rows: Tensor, keys: Tensor, back: list[int], *, by_value: bool) -> tuple[Tensor | Value, ...]:
+    """Different rows, where each comes first, which one every row is, and how often each comes.
+
+    Args:
+        rows: what is returned of each key.
+        keys: (N, K), what is compared.
+        back: the order of axes in which the result is wanted.
+        by_value: whether they are sorted, or stay in the order in which each comes first.
+    """
     n = keys._tuple_shape[0]
     if keys._tuple_shape[1] > 256:
         raise Refused(
@@ -356,7 +364,7 @@ def _uniques(c: Call, rows: Tensor, keys: Tensor, back: list[int]) -> tuple[Tens
     starts = _places(cast(fresh, "bool"))
     first = e.gather(place, [(0, starts)])
     inverse = e.scatter(place, e.elem(M.SUB, group, const_like(1, group)), [(0, place)])
-    if not c.number("sorted", 1):
+    if not by_value:
         by = ordered(first, 0, False)
         first = e.gather(first, [(0, by)])
         rank = e.scatter(by, e.arange(by.shape[0]), [(0, by)])

@@ -39,17 +39,25 @@ def _matmul(c: Call) -> Tensor:
     return matmul(c.t(0), c.t(1))
 
 
-@lower("FusedMatMul", "TransposeMatMul", domain=CONTRIB)
+@lower("FusedMatMul", "TransposeMatMul", "FusedMatMulActivation", domain=CONTRIB)
 def _fused_matmul(c: Call) -> Tensor:
     x, y = c.t(0), c.t(1)
     sides = []
     for t, name in ((x, "A"), (y, "B")):
-        if c.number(f"transBatch{name}"):
-            raise Refused(f"it transposes batches (transBatch{name})")
+        if c.number(f"transBatch{name}") and t.ndim > 2:
+            # The first axis goes behind the other batches.
+            t = transposed(t, [*range(1, t.ndim - 1), 0, t.ndim - 1])
         sides.append(_turned(t) if c.number(f"trans{name}") and t.ndim > 1 else t)
     found = matmul(*sides)
     alpha = c.real("alpha", 1.0)
-    return found if alpha == 1.0 else e.elem(M.MUL, const_like(alpha, found), found)
+    found = found if alpha == 1.0 else e.elem(M.MUL, const_like(alpha, found), found)
+    name = c.text("activation")
+    return found if not name else activation(name, found, *_numbers(c))
+
+
+def _numbers(c: Call) -> list[float]:
+    """What an activation takes, as far as it is given."""
+    return [c.real(n) for n in ("activation_alpha", "activation_beta") if n in c.attributes]
 
 
 def _turned(x: Tensor) -> Tensor:

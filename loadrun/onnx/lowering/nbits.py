@@ -6,10 +6,10 @@ import numpy as np
 
 from ...dtypes import Array
 from ...imperative import Tensor, const
-from ..call import Call
-from ..values import Refused
+from ..call import Call, front
+from ..values import UINT8, Refused
 
-__all__ = ["weight_of"]
+__all__ = ["gathered_table", "weight_of"]
 
 
 def weight_of(c: Call) -> Tensor:
@@ -40,3 +40,31 @@ def _unpacked(raw: Array, bits: int) -> Array:
     if bits == 8:
         return raw
     return np.stack([raw & 15, raw >> 4], -1).reshape(*raw.shape[:-1], -1)
+
+
+def gathered_table(c: Call) -> tuple[Tensor, int]:
+    """The table of GatherBlockQuantized in float32, and the axis along which rows are taken.
+
+    uint8 data of fewer than 8 bits hold several numbers in a byte along the last axis. Without zero points that is the
+    middle of uint8 data, and 0 of other types.
+    """
+    bits, block = c.number("bits", 4), c.number("block_size", 128)
+    data = c.constant(0, "table")
+    raw = data.dtype == np.uint8 and c.kind(0) == UINT8
+    if bits not in (4, 8) or block < 16:
+        raise Refused(f"tables of {bits} bits in blocks of {block} cannot be expressed")
+    packed = raw and bits == 4
+    values = _unpacked(data, bits) if packed else data
+    axis = front(c.number("quantize_axis", 1), values.ndim)
+    scales = c.constant(2, "scales").astype(np.float32)
+    zero: Array = np.zeros_like(scales)
+    if c.has(3):
+        given = c.constant(3, "zero points")
+        zero = (_unpacked(given, bits) if packed else given)[..., : scales.shape[-1]].astype(np.float32)
+    elif raw:
+        zero = np.full_like(scales, float(1 << (bits - 1)))
+    n = values.shape[axis]
+    wide = (np.repeat(v, block, axis).take(np.arange(n), axis) for v in (scales, zero))
+    scale, less = wide
+    whole = (values.astype(np.float32) - less) * scale
+    return const(np.ascontiguousarray(whole)), front(c.number("gather_axis", 0), values.ndim)

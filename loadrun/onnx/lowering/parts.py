@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from ... import params as P
-from ...imperative import Tensor, const, suspended
+from ...imperative import Tensor, apply1, const, suspended
 from ...imperative import emit as e
+from ...imperative.sizes import Dim, shape_tensor
 from ...lowering.arithmetic import maximum
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "half_safe",
     "in_float",
     "limits",
+    "of_length",
     "transposed",
 ]
 
@@ -70,6 +72,17 @@ def limits(kind: int) -> tuple[int, int]:
 def eps_guard(x: Tensor, least: float) -> Tensor:
     """At least a small number, so that it can divide."""
     return maximum(x, const_like(least, x))
+
+
+def of_length(x: Tensor, axis: int) -> Tensor:
+    """The tensor itself, and an error where its axis has another size than while the graph was made.
+
+    What is unrolled over an axis reads as many entries as there were then: of a longer one it would leave out the rest.
+    """
+    if not isinstance(x.shape[axis], Dim):
+        return x
+    sizes = [int(n) if i == axis else n for i, n in enumerate(x.shape)]
+    return apply1("ReshapeV1", P.OptionalAxisV1(axis=7), inputs=[x, shape_tensor(sizes)], scalar=False)
 
 
 def folded(func: Callable[..., Tensor], *xs: Tensor) -> Tensor:

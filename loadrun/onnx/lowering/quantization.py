@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from ... import params as P
 from ...imperative import Tensor
 from ...imperative import emit as e
 from ...lowering.arithmetic import rint
 from ..call import CONTRIB, Call, front, lower
-from ..values import BF16, DOUBLE, FLOAT, HALF, UINT8, Refused, Value, graph_type
+from ..values import BF16, DOUBLE, FLOAT, HALF, UINT8, Value, graph_type
 from .convolution import exact_convolution
 from .linalg import exact_product
 from .parts import M, cast, const_like, folded, limits
-from .pooling import averaged, pooling_window
-from .reductions import extreme, mean
-from .shapes import joined
+from .reductions import extreme
 
-__all__ = ["dequantized", "quantized", "requantized"]
+__all__ = ["dequantized", "dynamic", "factor_of", "quantized", "requantized", "saturated", "single"]
 
 _FLOATS = (FLOAT, HALF, DOUBLE, BF16)
 _EQ = P.ElemwiseMultiTypeMode.EQ
@@ -120,144 +116,40 @@ def requantized(total: Tensor, factor: Tensor, zero: Tensor | None, to: int) -> 
     return saturated(rint(e.elem(M.MUL, cast(total, "float32"), factor)), zero, to)
 
 
-def _factor(a: Tensor, b: Tensor, y: Tensor) -> Tensor:
+def factor_of(a: Tensor, b: Tensor, y: Tensor) -> Tensor:
+    """What turns sums of products of quantized numbers into quantized numbers: a * b / y."""
+
     def ratio(p: Tensor, q: Tensor, r: Tensor) -> Tensor:
         p, q, r = (cast(v, "float32") for v in (p, q, r))
         return e.elem(M.TRUE_DIV, e.elem(M.MUL, p, q), r)
 
-    return folded(ratio, *(_single(v) for v in (a, b, y)))
+    return folded(ratio, *(single(v) for v in (a, b, y)))
 
 
-def _single(v: Tensor) -> Tensor:
+def single(v: Tensor) -> Tensor:
     """A scale of one element without axes."""
     return folded(lambda t: e.reshape(t, ()), v) if v._tuple_shape == (1,) else v
 
 
 @lower("QLinearMatMul")
 def _qlinear_matmul(c: Call) -> Value:
-    total = exact_product(c.t(0), c.t(3), _single(c.t(2)), _single(c.t(5)))
-    a, b, y = (_single(c.t(i)) for i in (1, 4, 6))
+    total = exact_product(c.t(0), c.t(3), single(c.t(2)), single(c.t(5)))
+    a, b, y = (single(c.t(i)) for i in (1, 4, 6))
     if a.ndim == 1:
         a = e.add_axes(a, [1])
     kind = c.kind(7)
-    return Value(kind, requantized(total, _factor(a, b, y), _single(c.t(7)), kind))
+    return Value(kind, requantized(total, factor_of(a, b, y), single(c.t(7)), kind))
 
 
 @lower("QLinearConv")
 def _qlinear_conv(c: Call) -> Value:
     x, w = c.t(0), c.t(3)
-    total = exact_convolution(c, x, w, _single(c.t(2)), _single(c.t(5)))
+    total = exact_convolution(c, x, w, single(c.t(2)), single(c.t(5)))
     shape = (1, -1, *[1] * (x.ndim - 2))
     if c.has(8):
         total = e.elem(M.ADD, total, folded(lambda v: e.reshape(v, shape), c.t(8)))
-    scale = _single(c.t(4))
+    scale = single(c.t(4))
     if scale.ndim:
         scale = folded(lambda v: e.reshape(v, shape), scale)
     kind = c.kind(7)
-    return Value(kind, requantized(total, _factor(c.t(1), scale, c.t(6)), _single(c.t(7)), kind))
-
-
-# com.microsoft
-
-
-@lower("MatMulIntegerToFloat", domain=CONTRIB)
-def _matmul_to_float(c: Call) -> Value:
-    total = exact_product(c.t(0), c.t(1), _zero(c, 4), _zero(c, 5))
-    found = e.elem(M.MUL, cast(total, "float32"), e.elem(M.MUL, _single(c.t(2)), _single(c.t(3))))
-    return Value(FLOAT, e.elem(M.ADD, found, c.t(6)) if c.has(6) else found)
-
-
-def _zero(c: Call, i: int) -> Tensor | None:
-    found = c.maybe(i)
-    return None if found is None else _single(found)
-
-
-@lower("DynamicQuantizeMatMul", domain=CONTRIB)
-def _dynamic_matmul(c: Call) -> Tensor:
-    y, scale, zero = dynamic(c.t(0))
-    total = exact_product(y, c.t(1), zero, _zero(c, 3))
-    found = e.elem(M.MUL, cast(total, "float32"), e.elem(M.MUL, scale, _single(c.t(2))))
-    return e.elem(M.ADD, found, c.t(4)) if c.has(4) else found
-
-
-def _through_float(c: Call, at: int, compute: Callable[[Tensor], Tensor]) -> Value:
-    """A function of one quantized tensor, whose own scale and zero point follow it, and the result's from `at` on."""
-    x = dequantized(c.t(0), _single(c.t(1)), _zero(c, 2))
-    kind = c.kind(0)
-    return Value(kind, quantized(compute(x), _single(c.t(at)), _zero(c, at + 1), kind))
-
-
-@lower("QLinearSigmoid", domain=CONTRIB)
-def _qlinear_sigmoid(c: Call) -> Value:
-    return _through_float(c, 3, lambda x: e.elem(M.SIGMOID, x))
-
-
-@lower("QLinearLeakyRelu", domain=CONTRIB)
-def _qlinear_leaky(c: Call) -> Value:
-    alpha = c.real("alpha", 0.01)
-    return _through_float(c, 3, lambda x: e.elem(M.PRELU, x, const_like(alpha, x)))
-
-
-@lower("QLinearSoftmax", domain=CONTRIB)
-def _qlinear_softmax(c: Call) -> Value:
-    from .reductions import softmax  # for start-up
-
-    return _through_float(c, 3, lambda x: softmax(x, c.axis("axis", -1, x.ndim)))
-
-
-@lower("QLinearGlobalAveragePool", domain=CONTRIB)
-def _qlinear_global(c: Call) -> Value:
-    if c.number("channels_last"):
-        return _through_float(c, 3, lambda x: mean(x, list(range(1, x.ndim - 1))))
-    return _through_float(c, 3, lambda x: mean(x, list(range(2, x.ndim))))
-
-
-@lower("QLinearAveragePool", domain=CONTRIB)
-def _qlinear_average(c: Call) -> Value:
-    if c.number("channels_last"):
-        raise Refused("its channels are last")
-
-    def pool(x: Tensor) -> Tensor:
-        window, beyond = pooling_window(c, x)
-        return averaged(x, window, beyond, include=bool(c.number("count_include_pad")))
-
-    return _through_float(c, 3, pool)
-
-
-def _qlinear_pair(c: Call, mode: P.ElemwiseMode) -> Value:
-    a = dequantized(c.t(0), _single(c.t(1)), _zero(c, 2))
-    b = dequantized(c.t(3), _single(c.t(4)), _zero(c, 5))
-    kind = c.kind(0)
-    return Value(kind, quantized(e.elem(mode, a, b), _single(c.t(6)), _zero(c, 7), kind))
-
-
-@lower("QLinearAdd", domain=CONTRIB)
-def _qlinear_add(c: Call) -> Value:
-    return _qlinear_pair(c, M.ADD)
-
-
-@lower("QLinearMul", domain=CONTRIB)
-def _qlinear_mul(c: Call) -> Value:
-    return _qlinear_pair(c, M.MUL)
-
-
-@lower("QLinearConcat", domain=CONTRIB)
-def _qlinear_concat(c: Call) -> Value:
-    kind = c.kind(2)
-    parts = []
-    for i in range(2, len(c.inputs), 3):
-        parts.append(dequantized(c.t(i), _single(c.t(i + 1)), _zero(c, i + 2)))
-    whole = joined(parts, front(c.number("axis"), parts[0].ndim))
-    return Value(kind, quantized(whole, _single(c.t(0)), _zero(c, 1), kind))
-
-
-@lower("MatMulNBits", domain=CONTRIB)
-def _matmul_nbits(c: Call) -> Tensor:
-    """A product with a weight of 4 or 8-bit numbers, each block of a row with its own scale."""
-    from .linalg import matmul  # for start-up
-    from .nbits import weight_of  # for start-up
-
-    w = weight_of(c)
-    x = c.t(0)
-    found = matmul(x, cast(w, x._dtype))
-    return e.elem(M.ADD, found, c.t(5)) if c.has(5) else found
+    return Value(kind, requantized(total, factor_of(c.t(1), scale, c.t(6)), single(c.t(7)), kind))

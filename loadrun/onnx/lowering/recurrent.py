@@ -1,4 +1,4 @@
-"""RNN, GRU and LSTM, unrolled over a sequence whose length is known."""
+"""RNN, GRU and LSTM; those that are no operator of MegEngine are unrolled over a sequence whose length is known."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ from collections.abc import Callable, Sequence
 from ... import params as P
 from ...imperative import Tensor
 from ...imperative import emit as e
-from ..call import Call, lower
+from ...imperative.sizes import Dim
+from ..call import CONTRIB, Call, lower
 from ..values import Refused
 from .functions import activation
-from .linalg import matmul
-from .parts import M, cast, const_like, folded, transposed
+from .linalg import exact_product, matmul
+from .parts import M, cast, const_like, folded, of_length, transposed
+from .quantization import dynamic
+from .recurrent_whole import whole_layer
 
 __all__: list[str] = []
 
@@ -49,15 +52,51 @@ class _Cell:
         h = self.hidden
         return e.subtensor(x, [(x.ndim - 1, i * h, (i + 1) * h, None, None)])
 
+    def product(self, x: Tensor, w: Tensor) -> Tensor:
+        """Inputs or states times their weight."""
+        return matmul(x, w)
+
     def given(self, x: Tensor) -> Tensor:
         """What the inputs of all steps add to the gates: (T, N, G * H)."""
-        y = matmul(x, self.w)
+        y = self.product(x, self.w)
         return y if self.wb is None else e.elem(M.ADD, y, self.wb)
 
     def carried(self, h: Tensor) -> Tensor:
         """What the state adds: (N, G * H)."""
-        y = matmul(h, self.r)
+        y = self.product(h, self.r)
         return y if self.rb is None else e.elem(M.ADD, y, self.rb)
+
+
+class _DynamicCell(_Cell):
+    """A cell with 8-bit weights.
+
+    All inputs are quantized by their range, and the states of a step by theirs, as ONNX Runtime does on one thread; on
+    several it takes the states of a batch in parts, and the last digits depend on their number.
+    """
+
+    def __init__(
+        self, c: Call, direction: int, gates: int, functions: list[Callable[[Tensor], Tensor]]
+    ) -> None:
+        super().__init__(c, direction, gates, functions)
+        # These weights are stored as they are multiplied: (directions, I, G * H).
+        self.w, self.r = (_of_direction(c.t(i), direction) for i in (1, 2))
+        self.hidden = c.number("hidden_size") or self.r._tuple_shape[0]
+        self.scales = {
+            id(w): tuple(None if not c.has(i) else _of_direction(c.t(i), direction) for i in places)
+            for w, places in ((self.w, (8, 9)), (self.r, (10, 11)))
+        }
+
+    def product(self, x: Tensor, w: Tensor) -> Tensor:
+        """The product of 8-bit numbers, in float32 again."""
+        y, scale, zero = dynamic(x)
+        factor, w_zero = self.scales[id(w)]
+        assert factor is not None
+        total = exact_product(y, w, zero, w_zero)
+        return e.elem(M.MUL, cast(total, "float32"), e.elem(M.MUL, scale, factor))
+
+
+def _of_direction(x: Tensor, direction: int) -> Tensor:
+    return folded(lambda v: e.subtensor(v, [(0, None, None, None, direction)]), x)
 
 
 def _turned(w: Tensor, direction: int) -> Tensor:
@@ -89,8 +128,19 @@ def _named(name: str, alpha: float | None, beta: float | None) -> Callable[[Tens
     return lambda x: activation(name, x, alpha, beta)
 
 
+@lower("DynamicQuantizeLSTM", domain=CONTRIB)
+def _dynamic_lstm(c: Call) -> tuple[Tensor, ...]:
+    c.op = "LSTM"
+    return _unrolled(c, _DynamicCell)
+
+
 @lower("RNN", "GRU", "LSTM")
 def _recurrent(c: Call) -> tuple[Tensor, ...]:
+    found = whole_layer(c)
+    return _unrolled(c, _Cell) if found is None else found
+
+
+def _unrolled(c: Call, kind_of_cell: type[_Cell]) -> tuple[Tensor, ...]:
     gates, defaults = {
         "RNN": (1, ["Tanh"]),
         "GRU": (3, ["Sigmoid", "Tanh"]),
@@ -103,11 +153,17 @@ def _recurrent(c: Call) -> tuple[Tensor, ...]:
         x = transposed(x, (1, 0, 2))
     direction = c.text("direction", "forward")
     count = 2 if direction == "bidirectional" else 1
-    if x._tuple_shape[0] > 1024 or not x._tuple_shape[0]:
-        raise Refused(f"a sequence of {x._tuple_shape[0]} steps; 1 to 1024 can be unrolled")
+    steps = x._tuple_shape[0]
+    if steps > 1024 or not steps:
+        raise Refused(f"a sequence of {steps} steps; 1 to 1024 can be unrolled")
+    if isinstance(x.shape[0], Dim):
+        x = of_length(x, 0)
+        c.importer.note(
+            f"{c.op} was unrolled for sequences of {steps} steps; input_shapes gives other lengths"
+        )
     outputs, states = [], []
     for d, functions in enumerate(_functions(c, defaults, count)):
-        cell = _Cell(c, d, gates, functions)
+        cell = kind_of_cell(c, d, gates, functions)
         step = {"RNN": _rnn, "GRU": _gru, "LSTM": _lstm}[c.op](c, cell, d)
         backward = direction == "reverse" or d == 1
         rows, last = _run(c, x, cell, step, d, backward, batch_first)

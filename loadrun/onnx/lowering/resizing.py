@@ -11,11 +11,13 @@ from ...dtypes import Array
 from ...functional.vision import interpolate
 from ...imperative import Tensor, const
 from ...imperative import emit as e
+from ...imperative.sizes import Dim
 from ...lowering.arithmetic import rint
 from ..call import Call, front, lower
 from ..values import Refused
 from .linalg import matmul
-from .parts import M, cast, const_like, transposed
+from .parts import M, cast, const_like, of_length, transposed
+from .resizing_open import OPEN_MODES, is_open, resized, scaled, stays
 
 __all__: list[str] = []
 
@@ -113,6 +115,74 @@ def _applied(x: Tensor, axis: int, weights: Array) -> Tensor:
     return transposed(matmul(transposed(x, order), turned), back)
 
 
+class _Open:
+    """An axis whose size is open: what it becomes, and the scale if the file gives one."""
+
+    def __init__(self, axis: int, out: int, scale: float | None) -> None:
+        self.axis = axis
+        self.out = out
+        self.scale = scale
+
+
+def _open_axes(c: Call, x: Tensor, axes: list[int], coordinates: str) -> list[_Open] | None:
+    """How axes are resized where some sizes are open; None where they are not, or the way is one for known sizes."""
+    if coordinates not in OPEN_MODES or c.number("antialias") or c.number("exclude_outside"):
+        return None
+    found = []
+    if c.has(3) and c.value(3).numbers != (0,):
+        outs = c.sizes(3, "sizes")
+        if c.text("keep_aspect_ratio_policy", "stretch") != "stretch":
+            return None
+        scales: list[float | None] = [None] * len(outs)
+    else:
+        scales = list(_given_scales(c))
+        if len(scales) != len(axes):
+            return None
+        outs = []
+        for a, s in zip(axes, scales, strict=True):
+            size = x.shape[a]
+            out = scaled(size, float(s or 0)) if isinstance(size, Dim) else floor(size * float(s or 0))
+            if out is None:
+                return None
+            outs.append(out)
+    for a, out, scale in zip(axes, outs, scales, strict=True):
+        if not stays(x.shape[a], out) or (scale is not None and scale != 1.0):
+            found.append(_Open(a, out, scale))
+    return found if any(is_open(x.shape[f.axis], f.out) for f in found) else None
+
+
+def _given_scales(c: Call) -> list[float]:
+    if c.op == "Upsample" and c.opset < 9:
+        return c.floats("scales") or [1.0, 1.0, c.real("height_scale", 1.0), c.real("width_scale", 1.0)]
+    index = 1 if c.op == "Upsample" or c.opset < 11 else 2
+    return [float(v) for v in c.constant(index, "scales").reshape(-1)]
+
+
+def _by_open(c: Call, x: Tensor, found: list[_Open], coordinates: str, mode: str, rule: str) -> Tensor:
+    """Axes with open sizes, one after another; MegEngine's operator where it is the same."""
+    if (
+        (x.ndim, [f.axis for f in found], mode, x._dtype.name) == (4, [2, 3], "linear", "Float32")
+        and coordinates == "half_pixel"
+        and all(f.scale is None or f.scale == int(f.scale) for f in found)
+    ):
+        return interpolate(x, size=[found[0].out, found[1].out], mode="bilinear", align_corners=False)
+    y = x if mode == "nearest" else cast(x, "float32")
+    a = c.real("cubic_coeff_a", -0.75)
+    for f in found:
+        y = resized(y, f.axis, f.out, f.scale, coordinates=coordinates, mode=mode, rule=rule, a=a)
+    return _in_type(y, x)
+
+
+def _in_type(y: Tensor, x: Tensor) -> Tensor:
+    """Mixed elements in the type that they had: integers are rounded and saturate."""
+    kind = x._dtype
+    if y._dtype == kind or kind.is_float:
+        return cast(y, kind)
+    info = np.iinfo(kind.np)
+    bounded = e.elem(M.MIN, const_like(info.max, y), e.elem(M.MAX, const_like(info.min, y), rint(y)))
+    return cast(cast(bounded, "int32"), kind)
+
+
 def _sizes(c: Call, shape: Sequence[int], axes: list[int]) -> tuple[list[int], list[float]]:
     """Output sizes and scales of the resized axes."""
     n = [int(shape[a]) for a in axes]
@@ -125,11 +195,7 @@ def _sizes(c: Call, shape: Sequence[int], axes: list[int]) -> tuple[list[int], l
             scales = [same] * len(scales)
             given = [floor(same * k + 0.5) for k in n]
         return given, scales
-    index = 1 if c.op == "Upsample" or c.opset < 11 else 2
-    if c.op == "Upsample" and c.opset < 9:
-        scales = c.floats("scales") or [1.0, 1.0, c.real("height_scale", 1.0), c.real("width_scale", 1.0)]
-    else:
-        scales = [float(v) for v in c.constant(index, "scales").reshape(-1)]
+    scales = _given_scales(c)
     if len(scales) != len(n) or any(s <= 0 for s in scales):
         raise Refused(f"{len(scales)} scales for {len(n)} axes")
     return [floor(k * s) for k, s in zip(n, scales, strict=True)], scales
@@ -141,13 +207,21 @@ def _resize(c: Call) -> Tensor:
     old = c.op == "Upsample" or c.opset < 11
     axes = c.ints("axes")
     axes = list(range(x.ndim)) if axes is None else [front(a, x.ndim) for a in axes]
-    outs, scales = _sizes(c, x.shape, axes)
-    roi = [0.0] * len(axes) + [1.0] * len(axes)
     coordinates = "asymmetric" if old else c.text("coordinate_transformation_mode", "half_pixel")
-    if coordinates == "tf_crop_and_resize":
-        roi = [float(v) for v in c.constant(1, "roi").reshape(-1)]
     mode = c.text("mode", "nearest")
     mode = {"bilinear": "linear", "bicubic": "cubic"}.get(mode, mode)
+    rule = "floor" if old else c.text("nearest_mode", "round_prefer_floor")
+    if mode not in ("nearest", "linear", "cubic"):
+        raise Refused(f"its mode {mode!r} is unknown")
+    opened = _open_axes(c, x, axes, coordinates)
+    if opened is not None:
+        return _by_open(c, x, opened, coordinates, mode, rule)
+    for a in axes:
+        x = of_length(x, a)
+    outs, scales = _sizes(c, x.shape, axes)
+    roi = [0.0] * len(axes) + [1.0] * len(axes)
+    if coordinates == "tf_crop_and_resize":
+        roi = [float(v) for v in c.constant(1, "roi").reshape(-1)]
     plan = []
     for i, (a, out, s) in enumerate(zip(axes, outs, scales, strict=True)):
         if out < 1:
@@ -159,10 +233,7 @@ def _resize(c: Call) -> Tensor:
     if not plan:
         return x
     if mode == "nearest":
-        rule = "floor" if old else c.text("nearest_mode", "round_prefer_floor")
         return _by_nearest(c, x, plan, coordinates, rule)
-    if mode not in ("linear", "cubic"):
-        raise Refused(f"its mode {mode!r} is unknown")
     return _by_weights(c, x, plan, coordinates, mode)
 
 
@@ -182,7 +253,6 @@ def _by_weights(c: Call, x: Tensor, plan: list[tuple[int, _Axis]], coordinates: 
     a_cubic = c.real("cubic_coeff_a", -0.75)
     if _is_native(x, plan, coordinates, mode) and not antialias and not exclude:
         return interpolate(x, size=[plan[0][1].out, plan[1][1].out], mode="bilinear", align_corners=False)
-    kind = x._dtype
     y = cast(x, "float32")
     outside = []
     for a, axis in plan:
@@ -191,12 +261,7 @@ def _by_weights(c: Call, x: Tensor, plan: list[tuple[int, _Axis]], coordinates: 
             outside.append((a, (at < 0) | (at > axis.size - 1)))
             at = np.clip(at, 0, axis.size - 1)
         y = _applied(y, a, _weights(axis, at, mode, a_cubic, antialias=antialias, exclude=exclude))
-    y = _extrapolated(c, y, outside)
-    if kind.is_float:
-        return cast(y, kind)
-    info = np.iinfo(kind.np)
-    bounded = e.elem(M.MIN, const_like(info.max, y), e.elem(M.MAX, const_like(info.min, y), rint(y)))
-    return cast(cast(bounded, "int32"), kind)
+    return _in_type(_extrapolated(c, y, outside), x)
 
 
 def _is_native(x: Tensor, plan: list[tuple[int, _Axis]], coordinates: str, mode: str) -> bool:

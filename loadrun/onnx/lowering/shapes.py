@@ -380,11 +380,6 @@ def _trilu(c: Call) -> Tensor:
     return triangle(x, int(c.constant(1, "k").item()) if c.has(1) else 0, bool(c.number("upper", 1)))
 
 
-@lower("Trilu", domain="com.microsoft")
-def _trilu_ms(c: Call) -> Tensor:
-    return _trilu(c)
-
-
 def triangle(x: Tensor, k: int, upper: bool) -> Tensor:
     """The upper or lower triangle of matrices, else zeros."""
     k = max(min(k, 2**30), -(2**30))

@@ -7,27 +7,33 @@ from math import sqrt
 import numpy as np
 
 from ... import params as P
+from ...dtypes import DType
 from ...imperative import Tensor
 from ...imperative import emit as e
 from ..call import CONTRIB, Call, lower
 from ..values import INT32, Refused, Value
 from .attention import _repeated, attended, heads, merged, rotated
+from .convolution import from_last, to_last
 from .linalg import matmul
 from .norms import standardized
-from .parts import M, cast, const_like, transposed
+from .parts import M, cast, const_like
 from .pooling import max_pooled, pooling_window
 
-__all__: list[str] = []
+__all__ = ["embedded", "self_attended"]
 
 _LT, _LEQ = P.ElemwiseMultiTypeMode.LT, P.ElemwiseMultiTypeMode.LEQ
 
 
-def _later(q: Tensor, k: Tensor, past: int) -> Tensor:
-    """-inf for keys behind the query's own position."""
+def _later(q: Tensor, k: Tensor, past: int, window: int = -1) -> Tensor:
+    """-inf for keys behind the query's own position, and for those further back than a window."""
     rows = e.add_axes(e.arange(q.shape[2]), [1])
     here = e.elem(M.ADD, rows, e.like(past, rows))
-    seen = e.compare(_LEQ, e.arange(k.shape[2]), here)
-    return e.where(seen, const_like(0.0, q), const_like(-np.inf, q))
+    keys = e.arange(k.shape[2])
+    bias = e.where(e.compare(_LEQ, keys, here), const_like(0.0, q), const_like(-np.inf, q))
+    if window < 0:
+        return bias
+    near = e.compare(_LT, e.elem(M.SUB, here, const_like(window, here)), keys)
+    return e.where(near, bias, const_like(-np.inf, q))
 
 
 def _added(a: Tensor | None, b: Tensor) -> Tensor:
@@ -55,13 +61,28 @@ def _joined(past: Tensor | None, new: Tensor) -> Tensor:
 @lower("Attention", domain=CONTRIB)
 def _attention(c: Call) -> tuple[Tensor | None, ...]:
     """Projection of the input to queries, keys and values, then attention."""
-    x, w = c.t(0), c.t(1)
-    if c.has(4) or c.number("do_rotary"):
-        raise Refused("a past in one tensor, or rotary positions inside it")
-    count = c.number("num_heads")
-    projected = matmul(x, w)
+    projected = matmul(c.t(0), c.t(1))
     if c.has(2):
         projected = e.elem(M.ADD, projected, c.t(2))
+    return self_attended(c, projected, c.t(0)._dtype, mask=3, past=4, bias=5)
+
+
+def self_attended(
+    c: Call, projected: Tensor, kind: DType, *, mask: int, past: int, bias: int = 99
+) -> tuple[Tensor | None, ...]:
+    """Attention over what one product has made of an input.
+
+    Args:
+        projected: queries, keys and values side by side, (B, S, 3 * H * D) or by ``qkv_hidden_sizes``.
+        kind: the type of the result.
+        mask, past, bias: which inputs these are.
+
+    Returns:
+        the result, and the keys and values seen so far, (2, B, H, S, D).
+    """
+    if c.number("do_rotary"):
+        raise Refused("rotary positions inside it")
+    count = c.number("num_heads")
     total = projected._tuple_shape[2]
     sizes = c.ints("qkv_hidden_sizes") or [total // 3] * 3
     parts, at = [], 0
@@ -69,25 +90,47 @@ def _attention(c: Call) -> tuple[Tensor | None, ...]:
         parts.append(heads(e.subtensor(projected, [(2, at, at + n, None, None)]), count))
         at += n
     q, k, v = (cast(p, "float32") for p in parts)
-    bias: Tensor | None = None
-    if c.has(3):
-        bias = _key_mask(c.t(3), q, k, c.real("mask_filter_value", -10000.0))
-    if c.has(5):
-        bias = _added(bias, cast(c.t(5), "float32"))
+    before = 0
+    if c.has(past):
+        before = c.t(past).shape[3]
+        old = [cast(e.subtensor(c.t(past), [(0, None, None, None, i)]), "float32") for i in (0, 1)]
+        k, v = (e.concat([o, new], 2) for o, new in zip(old, (k, v), strict=True))
+    added: Tensor | None = None
+    if c.has(mask):
+        added = _key_mask(c.t(mask), q, k, c.real("mask_filter_value", -10000.0))
+    if c.has(bias):
+        added = _added(added, cast(c.t(bias), "float32"))
     if c.number("unidirectional"):
-        bias = _added(bias, _later(q, k, 0))
+        added = _added(added, _later(q, k, before))
     scale = c.real("scale") or 1.0 / sqrt(q._tuple_shape[3])
-    return (cast(merged(attended(q, k, v, scale, bias)), x._dtype),)
+    y = cast(merged(attended(q, k, v, scale, added)), kind)
+    if len(c.wanted) < 2 or not c.wanted[1]:
+        return (y,)
+    return y, cast(e.concat([e.add_axes(t, [0]) for t in (k, v)], 0), kind)
+
+
+def _unpacked(c: Call) -> list[Tensor]:
+    """Queries, keys and values; keys and values may lie in one tensor, (B, S, H, 2 or 3, D), queries with them."""
+    q = c.t(0)
+    if q.ndim == 5:
+        return [_packed_part(q, i) for i in range(3)]
+    if c.has(1) and c.t(1).ndim == 5:
+        return [q, *(_packed_part(c.t(1), i) for i in range(2))]
+    if q.ndim != 3 or not c.has(1) or not c.has(2):
+        raise Refused("keys and values that are left out")
+    return [q, c.t(1), c.t(2)]
+
+
+def _packed_part(x: Tensor, i: int) -> Tensor:
+    b, s, n, _, d = x.shape
+    return e.reshape(e.subtensor(x, [(3, None, None, None, i)]), (b, s, n * d))
 
 
 @lower("MultiHeadAttention", domain=CONTRIB)
 def _multi_head(c: Call) -> tuple[Tensor, ...]:
-    q = c.t(0)
-    kind = q._dtype
-    if q.ndim != 3 or not c.has(1) or not c.has(2):
-        raise Refused("packed queries, keys and values")
+    kind = c.t(0)._dtype
     count = c.number("num_heads")
-    given = [q, c.t(1), c.t(2)]
+    given = _unpacked(c)
     if c.has(3):
         at = 0
         for i, x in enumerate(given):
@@ -111,15 +154,29 @@ def _multi_head(c: Call) -> tuple[Tensor, ...]:
     return (cast(merged(attended(q, k, v, scale, bias)), kind), *present)
 
 
+def _grouped_parts(c: Call, count: int, shared: int) -> list[Tensor]:
+    """Queries, keys and values of GroupQueryAttention with their heads, which may lie in one tensor."""
+    if c.has(1):
+        if not c.has(2):
+            raise Refused("keys without values")
+        return [heads(c.t(0), count), heads(c.t(1), shared), heads(c.t(2), shared)]
+    whole = c.t(0)
+    size = whole._tuple_shape[2] // (count + 2 * shared)
+    ends = [0, count * size, (count + shared) * size, (count + 2 * shared) * size]
+    return [
+        heads(e.subtensor(whole, [(2, ends[i], ends[i + 1], None, None)]), n)
+        for i, n in enumerate((count, shared, shared))
+    ]
+
+
 @lower("GroupQueryAttention", domain=CONTRIB)
 def _group_query(c: Call) -> tuple[Tensor, ...]:
     """Causal attention with a cache; the lengths of all sequences of a batch must be equal."""
-    q = c.t(0)
-    kind = q._dtype
+    kind = c.t(0)._dtype
     count, shared = c.number("num_heads"), c.number("kv_num_heads")
-    if not c.has(1) or c.real("softcap") or c.number("local_window_size", -1) >= 0:
-        raise Refused("packed queries, a soft cap, or a local window")
-    q, k, v = heads(q, count), heads(c.t(1), shared), heads(c.t(2), shared)
+    if any(c.has(i) for i in range(9, len(c.inputs))) or c.number("smooth_softmax"):
+        raise Refused("positions, a bias, sinks or a smooth softmax beside its first nine inputs")
+    q, k, v = _grouped_parts(c, count, shared)
     past = c.t(3).shape[2] if c.has(3) else 0
     if c.number("do_rotary"):
         at = e.elem(M.ADD, e.arange(q.shape[2]), e.like(past, e.arange(q.shape[2])))
@@ -132,7 +189,8 @@ def _group_query(c: Call) -> tuple[Tensor, ...]:
     k, v = (cast(_repeated(x, count // shared), "float32") for x in (k, v))
     scale = c.real("scale") or 1.0 / sqrt(q._tuple_shape[3])
     c.importer.note("GroupQueryAttention was read for sequences that fill their cache")
-    y = attended(q, k, v, scale, _later(q, k, past))
+    seen = _later(q, k, past, c.number("local_window_size", -1))
+    y = attended(q, k, v, scale, seen, cap=c.real("softcap"))
     return (cast(merged(y), kind), *present)
 
 
@@ -142,28 +200,46 @@ def _rotary(c: Call) -> Tensor:
     flat = x.ndim == 3
     size = 2 * cos._tuple_shape[1]
     y = heads(x, c.number("num_heads") or x._tuple_shape[2] // size) if flat else x
-    if y._tuple_shape[3] != size:
-        raise Refused("only a part of each head is turned")
+    rest = None
+    if y._tuple_shape[3] > size:
+        y, rest = (e.subtensor(y, [(3, *ends, None, None)]) for ends in ((None, size), (size, None)))
     if at.ndim == 1:
         at = e.add_axes(e.elem(M.ADD, at, e.arange(y.shape[2])), [0])
     cos, sin = (e.add_axes(e.gather(t, [(0, at)]), [1]) for t in (cos, sin))
     y = rotated(y, cos, sin, interleaved=bool(c.number("interleaved")))
+    if rest is not None:
+        y = e.concat([y, rest], 3)
     return merged(y) if flat else y
 
 
 @lower("EmbedLayerNormalization", domain=CONTRIB, like=2)
 def _embed(c: Call) -> tuple[Tensor | Value | None, ...]:
+    return embedded(c, (c.t(2), c.t(3), c.maybe(4)), (c.t(5), c.t(6)), positions=8)
+
+
+def embedded(
+    c: Call, tables: tuple[Tensor, Tensor, Tensor | None], scales: tuple[Tensor, Tensor], *, positions: int
+) -> tuple[Tensor | Value | None, ...]:
+    """Words, their places and their segments looked up, added and normalized; lengths by the mask; the sum.
+
+    Args:
+        tables: of words, places and segments.
+        scales: what the normalized sum is multiplied with, and what is added to it.
+        positions: which input names the places.
+    """
+    words, places, segments = tables
+    gamma, beta = scales
     ids = cast(c.t(0), "int32")
-    total = e.gather(c.t(2), [(0, ids)])
-    if c.has(8):
-        at = e.gather(c.t(3), [(0, cast(c.t(8), "int32"))])
+    total = e.gather(words, [(0, ids)])
+    if c.has(positions):
+        at = e.gather(places, [(0, cast(c.t(positions), "int32"))])
     else:
-        at = e.subtensor(c.t(3), [(0, None, ids.shape[1], None, None)])
+        at = e.subtensor(places, [(0, None, ids.shape[1], None, None)])
     total = e.elem(M.ADD, total, at)
-    if c.has(1) and c.has(4):
-        total = e.elem(M.ADD, total, e.gather(c.t(4), [(0, cast(c.t(1), "int32"))]))
+    if c.has(1) and segments is not None:
+        total = e.elem(M.ADD, total, e.gather(segments, [(0, cast(c.t(1), "int32"))]))
     y, _, _ = standardized(cast(total, "float32"), [2], c.real("epsilon", 1e-12))
-    y = e.elem(M.ADD, e.elem(M.MUL, cast(y, total._dtype), c.t(5)), c.t(6))
+    y = e.elem(M.ADD, e.elem(M.MUL, cast(y, total._dtype), gamma), beta)
     lengths: Value | None = None
     if c.has(7):
         lengths = Value(INT32, e.reduce(cast(c.t(7), "int32"), P.ReduceMode.SUM, [1]))
@@ -175,8 +251,6 @@ def _embed(c: Call) -> tuple[Tensor | Value | None, ...]:
 
 @lower("NhwcMaxPool", domain=CONTRIB)
 def _nhwc_pool(c: Call) -> Tensor:
-    x = c.t(0)
-    last = x.ndim - 1
-    x = transposed(x, [0, last, *range(1, last)])
+    x = from_last(c.t(0))
     window, beyond = pooling_window(c, x)
-    return transposed(max_pooled(x, window, beyond), [0, *range(2, x.ndim), 1])
+    return to_last(max_pooled(x, window, beyond))

@@ -347,12 +347,6 @@ class Writer(Emitter):
             noise: how much smaller, in units of the last place: as much as what precedes may err.
         """
         low, high = dtype.range
-        if dtype.name == "QuantizedS1":
-            one = self.const(np.int8(1)), self.const(np.int8(-1))
-            return self.cast(
-                self.where(self.op("Less", self.f32(0), x), *(self.cast(v, ElemType.INT32) for v in one)),
-                ElemType.INT8,
-            )
         scale = np.float32(dtype.scale)
         if dtype.name in ("QuantizedS32", "QuantizedS16") or self.opset < 10:
             top = 2147483520 if dtype.name == "QuantizedS32" else high
@@ -363,7 +357,7 @@ class Writer(Emitter):
             if dtype.zero_point:
                 whole = self.op("Add", whole, self.f32(dtype.zero_point))
             return self.cast(self.clip(whole, float(low), float(top)), elem_of(dtype))
-        if dtype.bits < 8:
+        if dtype.bits < 8 or dtype.name == "QuantizedS1":
             real = ((low - dtype.zero_point) * float(scale), (high - dtype.zero_point) * float(scale))
             x = self.clip(x, *real)
         for _ in range(noise):

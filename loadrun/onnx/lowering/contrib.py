@@ -1,0 +1,276 @@
+"""com.microsoft's operators that are ONNX's own in an older form, or a few operators each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ... import params as P
+from ...imperative import Tensor, const
+from ...imperative import emit as e
+from ..call import CONTRIB, Call, find, front, lower
+from ..values import Refused, Value
+from .convolution import from_last, to_last
+from .functions import gelu_tanh
+from .indexing import uniques
+from .linalg import matmul
+from .norms import standardized
+from .parts import M, cast, const_like
+from .reductions import flat_to_2d, softmax
+
+__all__: list[str] = []
+
+_EQ, _LT = P.ElemwiseMultiTypeMode.EQ, P.ElemwiseMultiTypeMode.LT
+
+
+def _as(name: str, opset: int) -> Callable[[Call], Any]:
+    """ONNX's own operator in the version of an opset."""
+
+    def run(c: Call) -> Any:
+        own = find("", name)
+        assert own is not None
+        c.op, c.opset = name, opset
+        return own.run(c)
+
+    return run
+
+
+for _name, _opset in (("GridSample", 16), ("Pad", 11), ("GatherND", 13), ("Trilu", 14)):
+    lower(_name, domain=CONTRIB)(_as(_name, _opset))
+
+
+@lower("Range", domain=CONTRIB)
+def _range(c: Call) -> Any:
+    """Numbers from a start to a limit; the step is 1 where it is left out."""
+    if not c.has(2):
+        kind = c.kind(0)
+        c.inputs[2:] = [Value(kind, array=np.array(1, np.float32 if kind == 1 else np.int64))]
+    c.inputs = [_scalar(c.value(i)) for i in range(3)]
+    return _as("Range", 11)(c)
+
+
+def _scalar(value: Value) -> Value:
+    held = value.constant()
+    if held is not None:
+        return Value(value.kind, array=held.reshape(()))
+    return Value(value.kind, e.reshape(value.tensor, ()))
+
+
+@lower("ExpandDims", domain=CONTRIB)
+def _expand_dims(c: Call) -> Tensor:
+    (axis,) = c.integers(1, "axis")
+    return e.add_axes(c.t(0), [front(axis, c.t(0).ndim + 1)])
+
+
+@lower("Unique", domain=CONTRIB)
+def _unique(c: Call) -> tuple[Tensor | Value, ...]:
+    """Different elements in the order in which each comes first, which one every element is, how often each comes."""
+    rows = e.flat(c.t(0))
+    found, _, inverse, counts = uniques(rows, e.reshape(rows, (-1, 1)), [0], by_value=False)
+    return found, inverse, counts
+
+
+@lower("UnfoldTensor", domain=CONTRIB)
+def _unfold(c: Call) -> Tensor:
+    """Slices of a size at every step along an axis; what a slice holds is the last axis."""
+    x = c.t(0)
+    axis, size, step = c.axis("dim", -1, x.ndim), c.number("size"), c.number("step", 1)
+    n = x._tuple_shape[axis]
+    if size < 1 or step < 1 or size > n:
+        raise Refused(f"slices of {size} at steps of {step} along {n} elements")
+    places = np.arange((n - size) // step + 1)[:, None] * step + np.arange(size)
+    found = e.gather(x, [(axis, const(places.astype(np.int32)))])
+    return e.permute(found, [*range(axis + 1), *range(axis + 2, found.ndim), axis + 1])
+
+
+@lower("CDist", domain=CONTRIB)
+def _distances(c: Call) -> Tensor:
+    """Distances of all rows of one matrix from all of another."""
+    metric = c.text("metric", "sqeuclidean")
+    if metric not in ("euclidean", "sqeuclidean"):
+        raise Refused(f"the metric {metric!r} is unknown")
+    apart = e.elem(M.SUB, e.add_axes(c.t(0), [1]), e.add_axes(c.t(1), [0]))
+    total = e.reduce(e.elem(M.SQUARE, apart), P.ReduceMode.SUM, [2])
+    return e.elem(M.SQRT, total) if metric == "euclidean" else total
+
+
+@lower("NGramRepeatBlock", domain=CONTRIB, like=1)
+def _no_repeats(c: Call) -> Tensor:
+    """-inf for tokens that would end a run of tokens that was there before."""
+    ids, scores = cast(c.t(0), "int32"), c.t(1)
+    n, length = c.number("ngram_size"), c.t(0)._tuple_shape[1]
+    runs = length - n + 1
+    if n < 1:
+        raise Refused(f"runs of {n} tokens")
+    if runs < 1:
+        return scores
+    same: Tensor | None = None
+    for k in range(n - 1):
+        early = e.subtensor(ids, [(1, k, k + runs, None, None)])
+        last = e.subtensor(ids, [(1, runs + k, runs + k + 1, None, None)])
+        agree = cast(e.compare(_EQ, early, last), "float32")
+        same = agree if same is None else e.elem(M.MUL, same, agree)
+    ended = e.subtensor(ids, [(1, n - 1, None, None, None)])
+    if same is None:
+        same = e.full(const(np.float32(1)), ended.shape)
+    rows = e.broadcast(e.add_axes(e.arange(ids.shape[0]), [1]), ended.shape)
+    nothing = e.full(const(np.float32(0)), scores.shape)
+    found = e.scatter(nothing, same, [(0, rows), (1, ended)], add=True)
+    return e.where(e.compare(_LT, const(np.float32(0)), found), const_like(-np.inf, scores), scores)
+
+
+# Pictures
+
+
+@lower("CropAndResize", domain=CONTRIB)
+def _crop(c: Call) -> Tensor:
+    """Boxes cut out and scaled to one size, corners on corners; what lies outside gets a value."""
+    x, boxes = cast(c.t(0), "float32"), cast(c.t(1), "float32")
+    which = cast(c.t(2), "int32")
+    height, width = c.integers(3, "size of the crops")
+    mode = c.text("mode", "bilinear")
+    if mode not in ("bilinear", "nearest"):
+        raise Refused(f"the mode {mode!r} is unknown")
+    places = [_places(boxes, i, n, x.shape[2 + i]) for i, n in enumerate((height, width))]
+    insides: list[Tensor] = []
+    cells: list[list[tuple[Tensor, Tensor | None]]] = []
+    for i, at in enumerate(places):
+        last = e.like(x.shape[2 + i] - 1, at)
+        held = e.elem(M.MIN, last, e.elem(M.MAX, const_like(0.0, at), at))
+        axis = [2] if i == 0 else [1]
+        insides.append(e.add_axes(e.compare(_EQ, held, at), axis))
+        if mode == "nearest":
+            cells.append([(e.add_axes(e.elem(M.ROUND, held), axis), None)])
+            continue
+        low = e.elem(M.FLOOR, held)
+        high = e.elem(M.MIN, last, e.elem(M.ADD, low, const_like(1.0, low)))
+        t = e.elem(M.SUB, held, low)
+        shares = e.elem(M.SUB, const_like(1.0, t), t), t
+        cells.append(
+            [(e.add_axes(v, axis), e.add_axes(w, axis)) for v, w in zip((low, high), shares, strict=True)]
+        )
+    total: Tensor | None = None
+    of = e.reshape(which, (-1, 1, 1))
+    for row, up in cells[0]:
+        for column, across in cells[1]:
+            cell = e.gather(x, [(0, of), (2, cast(row, "int32")), (3, cast(column, "int32"))])
+            if up is not None and across is not None:
+                cell = e.elem(M.MUL, cell, e.add_axes(e.elem(M.MUL, up, across), [3]))
+            total = cell if total is None else e.elem(M.ADD, total, cell)
+    assert total is not None
+    inside = e.add_axes(e.elem(M.AND, insides[0], insides[1]), [3])
+    outside = const_like(c.real("extrapolation_value"), total)
+    return cast(e.permute(e.where(inside, total, outside), (0, 3, 1, 2)), c.t(0)._dtype)
+
+
+def _places(boxes: Tensor, i: int, n: int, size: int) -> Tensor:
+    """Positions (K, n) along one axis; one alone lies in the middle of its box."""
+    start, end = (e.subtensor(boxes, [(1, k, k + 1, None, None)]) for k in (i, i + 2))
+    last = e.like(size - 1, start)
+    if n == 1:
+        middle = e.elem(M.MUL, e.elem(M.ADD, start, end), const_like(0.5, start))
+        return e.elem(M.MUL, middle, last)
+    length = e.elem(M.MUL, e.elem(M.SUB, end, start), last)
+    step = e.elem(M.TRUE_DIV, length, const_like(float(n - 1), length))
+    moved = e.elem(M.MUL, step, const(np.arange(n, dtype=np.float32)[None]))
+    return e.elem(M.ADD, e.elem(M.MUL, start, last), moved)
+
+
+@lower("GroupNorm", "SkipGroupNorm", domain=CONTRIB)
+def _group_norm(c: Call) -> tuple[Tensor, ...]:
+    """Groups of channels standardized, each channel scaled and shifted, perhaps SiLU; sums with others before."""
+    last = bool(c.number("channels_last", 1))
+    whole = c.t(0)
+    if c.op == "SkipGroupNorm":
+        added = c.t(3)
+        if added.ndim == 2:
+            added = e.add_axes(added, [1, 2] if last else [2, 3])
+        whole = e.elem(M.ADD, whole, added)
+        if c.has(4):
+            whole = e.elem(M.ADD, whole, c.t(4) if last else e.reshape(c.t(4), (-1, 1, 1)))
+    x = cast(from_last(whole) if last else whole, "float32")
+    groups = c.number("groups")
+    b, n, *space = x.shape
+    if groups < 1 or x._tuple_shape[1] % groups:
+        raise Refused(f"{x._tuple_shape[1]} channels in {groups} groups")
+    parts = e.reshape(x, (b, groups, n // groups, *space))
+    y, _, _ = standardized(parts, list(range(2, parts.ndim)), c.real("epsilon", 1e-5))
+    y = e.reshape(y, x.shape)
+    gamma, beta = (e.reshape(cast(c.t(i), "float32"), (-1, *[1] * len(space))) for i in (1, 2))
+    y = e.elem(M.ADD, e.elem(M.MUL, y, gamma), beta)
+    if c.number("activation"):
+        y = e.elem(M.SILU, y)
+    y = cast(to_last(y) if last else y, c.t(0)._dtype)
+    return (y, whole) if c.op == "SkipGroupNorm" else (y,)
+
+
+# What optimizers fuse
+
+
+@lower("BiasAdd", domain=CONTRIB)
+def _bias_add(c: Call) -> Tensor:
+    return e.elem(M.ADD, e.elem(M.ADD, c.t(0), c.t(1)), c.t(2))
+
+
+@lower("BiasSplitGelu", domain=CONTRIB)
+def _bias_split_gelu(c: Call) -> Tensor:
+    """The first half of the features times the Gelu of the second."""
+    x = e.elem(M.ADD, c.t(0), c.t(1))
+    axis, half = x.ndim - 1, x._tuple_shape[-1] // 2
+    one, two = (e.subtensor(x, [(axis, *ends, None, None)]) for ends in ((None, half), (half, None)))
+    return e.elem(M.MUL, one, e.elem(M.GELU, two))
+
+
+@lower("BiasSoftmax", domain=CONTRIB)
+def _bias_softmax(c: Call) -> Tensor:
+    """Softmax over an axis and those behind it, of the sum with a bias that broadcasts."""
+    x = e.elem(M.ADD, c.t(0), c.t(1))
+    if x._tuple_shape != c.t(0)._tuple_shape:
+        raise Refused(f"a bias of shape {list(c.t(1)._tuple_shape)}")
+    return e.reshape(softmax(flat_to_2d(x, c.axis("axis", 1, x.ndim)), 1), x.shape)
+
+
+@lower("GemmFastGelu", domain=CONTRIB)
+def _gemm_gelu(c: Call) -> Tensor:
+    y = matmul(c.t(0), c.t(1))
+    return gelu_tanh(e.elem(M.ADD, y, c.t(2)) if c.has(2) else y)
+
+
+@lower("BiasDropout", domain=CONTRIB)
+def _bias_dropout(c: Call) -> Tensor:
+    """Without dropping anything, for that belongs to training."""
+    if (c.has(4) and c.constant(4, "training mode").any()) or (len(c.wanted) > 1 and c.wanted[1]):
+        raise Refused("values dropped at random, or the mask of them")
+    y = e.elem(M.ADD, c.t(0), c.t(1))
+    return e.elem(M.ADD, y, c.t(2)) if c.has(2) else y
+
+
+@lower("ComplexMul", "ComplexMulConj", domain=CONTRIB)
+def _complex_product(c: Call) -> Tensor:
+    """Products of complex numbers, whose two parts are the last axis; of the second one's conjugate."""
+    (a, b), (p, q) = (
+        [e.subtensor(t, [(t.ndim - 1, k, k + 1, None, None)]) for k in (0, 1)] for t in (c.t(0), c.t(1))
+    )
+    if c.op == "ComplexMulConj":
+        q = e.elem(M.NEGATE, q)
+    real = e.elem(M.SUB, e.elem(M.MUL, a, p), e.elem(M.MUL, b, q))
+    imaginary = e.elem(M.ADD, e.elem(M.MUL, a, q), e.elem(M.MUL, b, p))
+    return e.concat([real, imaginary], real.ndim - 1)
+
+
+@lower("IsAllFinite", domain=CONTRIB)
+def _all_finite(c: Call) -> Tensor:
+    """Whether no tensor holds NaN or infinity, or only one of the two is asked for."""
+    worst: Tensor | None = None
+    for i in range(len(c.inputs)):
+        x = e.flat(cast(c.t(i), "float32"))
+        nan = cast(e.is_nan(x), "float32")
+        inf = cast(e.compare(_LT, const_like(3.4028235e38, x), e.elem(M.ABS, x)), "float32")
+        found = nan if c.number("isnan_only") else inf if c.number("isinf_only") else e.elem(M.ADD, nan, inf)
+        most = e.reduce(found, P.ReduceMode.MAX, [0])
+        worst = most if worst is None else e.elem(M.MAX, worst, most)
+    if worst is None:
+        raise Refused("it has no inputs")
+    return e.compare(_EQ, worst, const_like(0.0, worst))

@@ -1,0 +1,240 @@
+"""com.microsoft's operators on quantized numbers, as ONNX Runtime's quantizer and optimizer write them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from ... import params as P
+from ...imperative import Tensor, const
+from ...imperative import emit as e
+from ...lowering.arithmetic import rint
+from ..call import CONTRIB, Call, find, front, lower
+from ..values import FLOAT, INT32, UINT8, Refused, Value
+from .convolution import from_last, to_last
+from .linalg import exact_product, matmul
+from .nbits import gathered_table, weight_of
+from .parts import M, cast, const_like, folded, transposed
+from .pooling import averaged, pooling_window
+from .quantization import dequantized, dynamic, factor_of, quantized, requantized, saturated, single
+from .reductions import flat_to_2d, mean, softmax
+from .shapes import joined
+from .transformers import embedded, self_attended
+
+__all__: list[str] = []
+
+_LT = P.ElemwiseMultiTypeMode.LT
+
+
+@lower("MatMulIntegerToFloat", domain=CONTRIB)
+def _matmul_to_float(c: Call) -> Value:
+    total = exact_product(c.t(0), c.t(1), _zero(c, 4), _zero(c, 5))
+    found = e.elem(M.MUL, cast(total, "float32"), e.elem(M.MUL, single(c.t(2)), single(c.t(3))))
+    return Value(FLOAT, e.elem(M.ADD, found, c.t(6)) if c.has(6) else found)
+
+
+def _zero(c: Call, i: int) -> Tensor | None:
+    found = c.maybe(i)
+    return None if found is None else single(found)
+
+
+@lower("DynamicQuantizeMatMul", domain=CONTRIB)
+def _dynamic_matmul(c: Call) -> Tensor:
+    y, scale, zero = dynamic(c.t(0))
+    total = exact_product(y, c.t(1), zero, _zero(c, 3))
+    found = e.elem(M.MUL, cast(total, "float32"), e.elem(M.MUL, scale, single(c.t(2))))
+    return e.elem(M.ADD, found, c.t(4)) if c.has(4) else found
+
+
+def _through_float(c: Call, at: int, compute: Callable[[Tensor], Tensor]) -> Value:
+    """A function of one quantized tensor, whose own scale and zero point follow it, and the result's from `at` on."""
+    x = dequantized(c.t(0), single(c.t(1)), _zero(c, 2))
+    kind = c.kind(0)
+    return Value(kind, quantized(compute(x), single(c.t(at)), _zero(c, at + 1), kind))
+
+
+@lower("QLinearSigmoid", domain=CONTRIB)
+def _qlinear_sigmoid(c: Call) -> Value:
+    return _through_float(c, 3, lambda x: e.elem(M.SIGMOID, x))
+
+
+@lower("QLinearLeakyRelu", domain=CONTRIB)
+def _qlinear_leaky(c: Call) -> Value:
+    alpha = c.real("alpha", 0.01)
+    return _through_float(c, 3, lambda x: e.elem(M.PRELU, x, const_like(alpha, x)))
+
+
+@lower("QLinearSoftmax", domain=CONTRIB)
+def _qlinear_softmax(c: Call) -> Value:
+    def compute(x: Tensor) -> Tensor:
+        axis = c.axis("axis", -1, x.ndim)
+        if c.number("opset", 13) >= 13:
+            return softmax(x, axis)
+        return e.reshape(softmax(flat_to_2d(x, axis), 1), x.shape)
+
+    return _through_float(c, 3, compute)
+
+
+@lower("QLinearGlobalAveragePool", domain=CONTRIB)
+def _qlinear_global(c: Call) -> Value:
+    if c.number("channels_last"):
+        return _through_float(c, 3, lambda x: mean(x, list(range(1, x.ndim - 1))))
+    return _through_float(c, 3, lambda x: mean(x, list(range(2, x.ndim))))
+
+
+@lower("QLinearAveragePool", domain=CONTRIB)
+def _qlinear_average(c: Call) -> Value:
+    last = bool(c.number("channels_last"))
+
+    def pool(x: Tensor) -> Tensor:
+        x = from_last(x) if last else x
+        window, beyond = pooling_window(c, x)
+        y = averaged(x, window, beyond, include=bool(c.number("count_include_pad")))
+        return to_last(y) if last else y
+
+    return _through_float(c, 3, pool)
+
+
+def _ratio(c: Call, *over: int, under: int) -> Tensor:
+    """A product of scales over another one, in float32."""
+
+    def ratio(bottom: Tensor, *tops: Tensor) -> Tensor:
+        top = tops[0]
+        for t in tops[1:]:
+            top = e.elem(M.MUL, top, t)
+        return e.elem(M.TRUE_DIV, top, bottom)
+
+    return folded(ratio, single(c.t(under)), *(single(c.t(i)) for i in over))
+
+
+def _real(c: Call, i: int) -> Tensor:
+    """8-bit numbers or a zero point, which is 0 where it is left out, as float32."""
+    return cast(single(c.t(i)), "float32") if c.has(i) else const(np.float32(0))
+
+
+@lower("QLinearAdd", domain=CONTRIB)
+def _qlinear_add(c: Call) -> Value:
+    """a * ra + b * rb with the ratios of the scales; the zero points are one number, as in ONNX Runtime's kernel."""
+    one, other = _ratio(c, 1, under=6), _ratio(c, 4, under=6)
+
+    def fixed(p: Tensor, q: Tensor, a: Tensor, b: Tensor, z: Tensor) -> Tensor:
+        return e.elem(M.SUB, z, e.elem(M.ADD, e.elem(M.MUL, p, a), e.elem(M.MUL, q, b)))
+
+    start = folded(fixed, one, other, _real(c, 2), _real(c, 5), _real(c, 7))
+    total = e.elem(M.ADD, start, e.elem(M.MUL, one, _real(c, 0)))
+    total = e.elem(M.ADD, total, e.elem(M.MUL, other, _real(c, 3)))
+    return Value(c.kind(0), saturated(rint(total), None, c.kind(0)))
+
+
+@lower("QLinearMul", domain=CONTRIB)
+def _qlinear_mul(c: Call) -> Value:
+    a, b = (e.elem(M.SUB, _real(c, i), _real(c, z)) for i, z in ((0, 2), (3, 5)))
+    found = e.elem(M.MUL, e.elem(M.MUL, a, b), _ratio(c, 1, 4, under=6))
+    return Value(c.kind(0), saturated(rint(e.elem(M.ADD, found, _real(c, 7))), None, c.kind(0)))
+
+
+@lower("QLinearConcat", domain=CONTRIB)
+def _qlinear_concat(c: Call) -> Value:
+    kind = c.kind(2)
+    parts = []
+    for i in range(2, len(c.inputs), 3):
+        parts.append(dequantized(c.t(i), single(c.t(i + 1)), _zero(c, i + 2)))
+    whole = joined(parts, front(c.number("axis"), parts[0].ndim))
+    return Value(kind, quantized(whole, single(c.t(0)), _zero(c, 1), kind))
+
+
+@lower("MatMulNBits", domain=CONTRIB)
+def _matmul_nbits(c: Call) -> Tensor:
+    """A product with a weight of 4 or 8-bit numbers, each block of a row with its own scale."""
+    w = weight_of(c)
+    x = c.t(0)
+    found = matmul(x, cast(w, x._dtype))
+    return e.elem(M.ADD, found, c.t(5)) if c.has(5) else found
+
+
+@lower("GatherBlockQuantized", domain=CONTRIB)
+def _gather_block(c: Call) -> Tensor:
+    """Rows of a table whose blocks have scales of their own."""
+    table, axis = gathered_table(c)
+    at = cast(c.t(1), "int32")
+    n = table.shape[axis]
+    at = e.elem(M.ADD, at, e.elem(M.MUL, cast(e.compare(_LT, at, const_like(0, at)), "int32"), e.like(n, at)))
+    found = e.gather(table, [(axis, at)])
+    return cast(found, c.t(2)._dtype)
+
+
+@lower("QLinearConv", domain=CONTRIB)
+def _qlinear_conv(c: Call) -> Value:
+    """As ONNX's own, and with the channels last."""
+    run = find("", "QLinearConv")
+    assert run is not None
+    if not c.number("channels_last"):
+        found: Value = run.run(c)
+        return found
+    x = c.value(0)
+    c.inputs[0] = Value(x.kind, from_last(x.tensor))
+    found = run.run(c)
+    return Value(found.kind, to_last(found.tensor))
+
+
+@lower("QLinearWhere", domain=CONTRIB)
+def _qlinear_where(c: Call) -> Value:
+    kind = c.kind(1)
+    one = dequantized(c.t(1), single(c.t(2)), _zero(c, 3))
+    other = dequantized(c.t(4), single(c.t(5)), _zero(c, 6))
+    return Value(kind, quantized(e.where(c.t(0), one, other), single(c.t(7)), _zero(c, 8), kind))
+
+
+@lower("QGemm", domain=CONTRIB)
+def _qgemm(c: Call) -> Value:
+    """(A - a0) @ (B - b0) + C in integers, times alpha and both scales; quantized where the result has a scale."""
+    x, w = c.t(0), c.t(3)
+    x = transposed(x, (1, 0)) if c.number("transA") else x
+    w = folded(lambda v: transposed(v, (1, 0)), w) if c.number("transB") else w
+    total = exact_product(x, w, _zero(c, 2), _zero(c, 5))
+    if c.has(6):
+        total = e.elem(M.ADD, total, cast(c.t(6), "int32"))
+    one = const(np.float32(1))
+    factor = factor_of(c.t(1), c.t(4), c.t(7) if c.has(7) else one)
+    factor = folded(lambda v: e.elem(M.MUL, const_like(c.real("alpha", 1.0), v), v), factor)
+    if not c.has(7):
+        return Value(FLOAT, e.elem(M.MUL, cast(total, "float32"), factor))
+    kind = c.kind(8) if c.has(8) else UINT8
+    return Value(kind, requantized(total, factor, _zero(c, 8), kind))
+
+
+@lower("QAttention", domain=CONTRIB)
+def _qattention(c: Call) -> tuple[Tensor | None, ...]:
+    """Projection in integers, then attention in float32."""
+    total = exact_product(c.t(0), c.t(1), _zero(c, 6), _zero(c, 7))
+    factor = e.elem(M.MUL, single(c.t(3)), single(c.t(4)))
+    projected = e.elem(M.ADD, e.elem(M.MUL, cast(total, "float32"), factor), c.t(2))
+    return self_attended(c, projected, c.t(3)._dtype, mask=5, past=8)
+
+
+@lower("QEmbedLayerNormalization", domain=CONTRIB, like=8)
+def _qembed(c: Call) -> tuple[Tensor | Value | None, ...]:
+    tables = [
+        None if not c.has(2 + i) else dequantized(c.t(2 + i), single(c.t(8 + i)), _zero(c, 13 + i))
+        for i in range(5)
+    ]
+    words, places, segments, gamma, beta = tables
+    if words is None or places is None or gamma is None or beta is None:
+        raise Refused("a table or the scale of its normalization is missing")
+    return embedded(c, (words, places, segments), (gamma, beta), positions=99)[:2]
+
+
+@lower("MulInteger", domain=CONTRIB)
+def _mul_integer(c: Call) -> Value:
+    a, b = (cast(c.t(i), "int32") for i in (0, 2))
+    for k, i in enumerate((1, 3)):
+        if c.has(i):
+            less = e.elem(M.SUB, (a, b)[k], cast(single(c.t(i)), "int32"))
+            a, b = (less, b) if k == 0 else (a, less)
+    return Value(INT32, e.elem(M.MUL, a, b))
+
+
+@lower("MatMulInteger16", domain=CONTRIB)
+def _matmul_integer_16(c: Call) -> Value:
+    return Value(INT32, matmul(cast(c.t(0), "int32"), cast(c.t(1), "int32")))

@@ -1,0 +1,113 @@
+"""RNN and LSTM as MegEngine's operators for whole layers, which run sequences of any length."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ... import params as P
+from ...dtypes import Array
+from ...imperative import Tensor, apply, const
+from ...imperative import emit as e
+from ..call import Call
+from .parts import cast, const_like, transposed
+
+__all__ = ["whole_layer"]
+
+_DEFAULTS = {"LSTM": ["sigmoid", "tanh", "tanh"], "RNN": ["tanh"]}
+_ORDER = {"LSTM": [0, 2, 3, 1], "RNN": [0]}
+"""ONNX's gates input, output, forget, cell in MegEngine's order input, forget, cell, output."""
+_MODES = {
+    "tanh": P.RNNCellNonlineMode.TANH,
+    "relu": P.RNNCellNonlineMode.RELU,
+    "affine": P.RNNCellNonlineMode.IDENTITY,
+}
+
+
+def whole_layer(c: Call) -> tuple[Tensor, ...] | None:
+    """One operator for a layer: all outputs, or None where MegEngine's operator is not the same.
+
+    That is so for weights that data decide, sequences of several lengths, clipped gates, peepholes, coupled gates and
+    other activations.
+    """
+    mode = _mode(c)
+    weights = [c.value(i).constant() if c.has(i) else None for i in (1, 2, 3)]
+    if mode is None or weights[0] is None or weights[1] is None or (c.has(3) and weights[2] is None):
+        return None
+    x = cast(c.t(0), "float32")
+    if c.number("layout"):
+        x = transposed(x, (1, 0, 2))
+    if 0 in x._tuple_shape:
+        return None
+    backward = c.text("direction", "forward") == "reverse"
+    if backward:
+        x = _turned(x)
+    count, hidden = weights[0].shape[0], weights[1].shape[2]
+    flat = _flattened(c.op, weights[0], weights[1], weights[2])
+    states = [_state(c, i, x, count, hidden) for i in ((5, 6) if c.op == "LSTM" else (5,))]
+    common = {
+        "num_layers": 1,
+        "bidirectional": count == 2,
+        "bias": weights[2] is not None,
+        "hidden_size": hidden,
+        "fwd_mode": P.BNFwdMode.INFERENCE,
+    }
+    param = P.LSTM(**common) if c.op == "LSTM" else P.RNN(**common, nonlineMode=mode)
+    inputs = [x, *states, flat]
+    y, *lasts = apply(f"{c.op}Forward", param, inputs=inputs, n=2 + len(states), scalar=False)[:-1]
+    if backward:
+        y = _turned(y)
+    length, batch, _ = y.shape
+    y = e.permute(e.reshape(y, (length, batch, count, hidden)), (0, 2, 1, 3))
+    if c.number("layout"):
+        y = transposed(y, (2, 0, 1, 3))
+        lasts = [transposed(s, (1, 0, 2)) for s in lasts]
+    return tuple(cast(v, c.t(0)._dtype) for v in (y, *lasts))
+
+
+def _mode(c: Call) -> P.RNNCellNonlineMode | None:
+    """The activation of a plain RNN, TANH for a plain LSTM; None for anything else."""
+    if c.op not in _DEFAULTS or c.has(4) or c.has(7) or c.number("input_forget") or c.real("clip"):
+        return None
+    default = _DEFAULTS[c.op]
+    names = [n.lower() for n in c.texts("activations") or default]
+    parts = {tuple(names[i : i + len(default)]) for i in range(0, len(names), len(default))}
+    if len(parts) != 1:
+        return None
+    (only,) = parts
+    if c.op == "LSTM":
+        return P.RNNCellNonlineMode.TANH if list(only) == default else None
+    if only == ("affine",):
+        straight = set(c.floats("activation_alpha") or [1.0]) == {1.0}
+        if not straight or set(c.floats("activation_beta") or [0.0]) != {0.0}:
+            return None
+    return _MODES.get(only[0])
+
+
+def _flattened(op: str, w: Array, r: Array, b: Array | None) -> Tensor:
+    """The weights of all directions one after another, as MegEngine's operator takes them."""
+    order = _ORDER[op]
+    hidden = r.shape[2]
+
+    def gates(value: Array) -> Array:
+        parts = value.astype(np.float32).reshape(len(order), hidden, -1)
+        return parts[order].reshape(-1)
+
+    parts = []
+    for d in range(w.shape[0]):
+        parts += [gates(w[d]), gates(r[d])]
+        if b is not None:
+            parts += [gates(half) for half in np.split(b[d], 2)]
+    whole = np.concatenate(parts)
+    return const(whole.reshape(len(order) * hidden, -1))
+
+
+def _state(c: Call, i: int, x: Tensor, count: int, hidden: int) -> Tensor:
+    if not c.has(i):
+        return e.full(const_like(0.0, x), (count, x.shape[1], hidden))
+    given = cast(c.t(i), "float32")
+    return transposed(given, (1, 0, 2)) if c.number("layout") else given
+
+
+def _turned(x: Tensor) -> Tensor:
+    """The last step first."""
+    return e.subtensor(x, [(0, None, None, -1, None)])

@@ -1,0 +1,73 @@
+"""Networks written as ONNX, read again and stored as a dump give the values that MegEngine recorded, or theirs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import loadrun
+from loadrun.compare import assert_equal_error
+from loadrun.onnx import export
+from loadrun.onnx.check import available
+from loadrun.pack.capture import capture
+from loadrun.runner import random_inputs
+
+NETS = Path(__file__).resolve().parent.parent.parent / "fixtures" / "nets"
+NAMES = sorted(
+    p.stem for p in NETS.glob("*.mge") if not p.stem.startswith("xfail_") and not p.stem.endswith(".v1")
+)
+FEW = ["dynamic_reshape", "gpt", "lstm_2_both", "mobilenet_v2", "rnn_1_one", "super_resolution_nearest"]
+PARTS = 6
+HALVES = {
+    # One quantum: QuantizeLinear of values that float32 places on either side of a half.
+    "quant_conversions": 0.0173,
+    "quant_mobilenet_ema": 0.0116,
+}
+PACKED = "layout_dense_nchw64"
+"""Its check expects the plain layout of an output that the graph has packed."""
+
+
+def differences(name: str, folder: Path) -> list[str]:
+    """Outputs of a network that came back with other values."""
+    source = NETS / f"{name}.mge"
+    folder.mkdir(exist_ok=True)
+    export(source, f=folder / f"{name}.onnx")
+    again = folder / f"{name}.mge"
+    loadrun.save(loadrun.load(folder / f"{name}.onnx"), again)
+    bundle, runner = loadrun.load(source), loadrun.Runner(loadrun.load(again))
+    known = {v.name for v in runner.bundle.inputs}
+    limits = {c.name: c.maxerr for c in bundle.checks} or dict.fromkeys(bundle.outputs, 1e-4)
+    found = []
+    for i, case in enumerate(bundle.testcases or [capture(bundle, random_inputs(bundle))]):
+        got = runner.run({n: v for n, v in case.inputs.items() if n in known})
+        if got.message is not None:
+            found.append(f"testcase {i}: {got.message}")
+            continue
+        values = {o.name: np.atleast_1d(o.value) for o in got.outputs}
+        for output, expect in case.expects.items():
+            value = values[output]
+            if value.shape != expect.shape:
+                found.append(f"testcase {i}: {output} has shape {value.shape}, expected {expect.shape}")
+                continue
+            error = float(assert_equal_error(expect, value))
+            if not error <= max(limits[output], HALVES.get(name, 0)):
+                found.append(f"testcase {i}: {output} is off by {error:g}, allowed {limits[output]:g}")
+    return [f"{name}: {f}" for f in found]
+
+
+@pytest.mark.parametrize("name", FEW)
+def test_a_few(name: str, tmp_path: Path) -> None:
+    assert differences(name, tmp_path) == []
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    not available(), reason="needs onnx and onnxruntime, as the other tests over all networks"
+)
+@pytest.mark.parametrize("part", range(PARTS))
+def test_all(part: int, tmp_path: Path) -> None:
+    names = [n for n in NAMES[part::PARTS] if n != PACKED]
+    assert len(names) > 8
+    assert [d for n in names for d in differences(n, tmp_path / n)] == []
