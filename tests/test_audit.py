@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ import loadrun
 from loadrun import Bundle
 from loadrun.cli import main
 from loadrun.dtypes import DType
-from loadrun.graph import Graph, Tensor
+from loadrun.graph import Graph, StoredTensor
 from loadrun.pack.capture import capture, embed
 from loadrun.params import Elemwise, ElemwiseMode, Host2DeviceCopy
 from loadrun.review.audit import audit
@@ -22,9 +23,9 @@ F32 = DType("Float32")
 def scaled(weight: list[float], maxerr: float) -> Bundle:
     """``y = x * weight`` on two testcases."""
     g = Graph()
-    (x,) = g.add("Host2DeviceCopy", Host2DeviceCopy(), tensors=[Tensor(F32, (3,), "x")], names=["x"])
+    (x,) = g.add("Host2DeviceCopy", Host2DeviceCopy(), tensors=[StoredTensor(F32, (3,), "x")], names=["x"])
     data = np.array(weight, "f4")
-    (w,) = g.add("SharedDeviceTensor", tensors=[Tensor(F32, (3,), "w", data.view(np.uint8))])
+    (w,) = g.add("SharedDeviceTensor", tensors=[StoredTensor(F32, (3,), "w", data.view(np.uint8))])
     g.outputs = g.add("Elemwise", Elemwise(mode=ElemwiseMode.MUL), inputs=[x, w], names=["y"])
     model = Bundle(g)
     cases = [capture(model, {"x": np.array(v, "f4")}) for v in ([1, 2, 3], [4, 5, 7])]
@@ -75,3 +76,19 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 def test_megengines_dumps_catch_negated_weights(name: str) -> None:
     for score in audit(loadrun.load(f"fixtures/{name}"), mutants=2):
         assert "weights negated" not in score.passed, score
+
+
+def test_the_page_of_the_fixtures_holds() -> None:
+    """The figures in docs/audit.md add up, and files of its lists are as it says."""
+    page = Path("docs/audit.md").read_text()
+    found = re.search(r"(\d+) files, (\d+) checks\. (\d+) of them compare; mutants reached (\d+)\.", page)
+    assert found is not None
+    rows = [r.split("|") for r in re.findall(r"^\| (?:\w|/)+ \|.*", page, re.M)[1:]]
+    for column, total in ((2, 1), (3, 2), (4, 4)):
+        assert sum(int(r[column]) for r in rows) == int(found[total])
+    names = re.findall(r"^- `([\w./]+)` (\S+?)(?:: (.*))?$", page, re.M)
+    assert names
+    for name, output, _ in names[:: max(1, len(names) // 5)]:
+        score = {s.output: s for s in audit(loadrun.load(f"fixtures/{name}"), mutants=2)}[output]
+        unmoved = page.index(f"`{name}` {output}") > page.index("## Checks whose outputs no mutant moves")
+        assert bool(score.mutants) != unmoved, name

@@ -12,7 +12,7 @@ import loadrun
 from loadrun import Bundle, Testcase, Verdict
 from loadrun.cli import main
 from loadrun.dtypes import DType, encode
-from loadrun.graph import Graph, Tensor, Var
+from loadrun.graph import Graph, StoredTensor, Var
 from loadrun.ops.catalog import TypeParam
 from loadrun.params import AssertEqual, Elemwise, Host2DeviceCopy, Reduce, ReduceMode
 from loadrun.params import ElemwiseMode as M
@@ -26,11 +26,13 @@ N = 6
 
 
 def feed(g: Graph, name: str, shape: tuple[int, ...] = (N,), dtype: DType = F32) -> Var:
-    return g.add("Host2DeviceCopy", Host2DeviceCopy(), tensors=[Tensor(dtype, shape, name)], names=[name])[0]
+    return g.add(
+        "Host2DeviceCopy", Host2DeviceCopy(), tensors=[StoredTensor(dtype, shape, name)], names=[name]
+    )[0]
 
 
 def constant(g: Graph, value: float, dtype: DType = F32, shape: tuple[int, ...] = (1,)) -> Var:
-    stored = Tensor(dtype, shape, None, encode(np.full(shape, value, dtype.np), dtype))
+    stored = StoredTensor(dtype, shape, None, encode(np.full(shape, value, dtype.np), dtype))
     return g.add("ImmutableTensor", tensors=[stored])[0]
 
 
@@ -75,7 +77,7 @@ RIGHT = -np.arange(1, N + 1, dtype="f4")
 def sliced(g: Graph, v: Var) -> Var:
     """The value without its last element: a product with 1, 1, ..., 0."""
     stored = np.array([1] * (N - 1) + [0], "f4")
-    tensor = Tensor(F32, (N,), None, stored.view(np.uint8))
+    tensor = StoredTensor(F32, (N,), None, stored.view(np.uint8))
     return elem(g, M.MUL, v, g.add("ImmutableTensor", tensors=[tensor])[0])
 
 
@@ -291,7 +293,9 @@ def test_error_graph_in_another_layout_compares() -> None:
     def reshaped(g: Graph, e: Var, y: Var) -> Var:
         def turned(v: Var) -> Var:
             stored = np.array([2, 3], "i4")
-            shape = g.add("ImmutableTensor", tensors=[Tensor(I32, (2,), None, stored.view(np.uint8))])[0]
+            shape = g.add("ImmutableTensor", tensors=[StoredTensor(I32, (2,), None, stored.view(np.uint8))])[
+                0
+            ]
             return g.add("ReshapeV1", inputs=[v, shape])[0]
 
         return reduced(g, ratio(g, turned(e), turned(y)))

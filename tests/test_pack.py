@@ -17,13 +17,14 @@ import pytest
 
 import loadrun
 from loadrun.cli import main
-from loadrun.cli.pack import spec, tolerance
+from loadrun.cli.pack import tolerance
 from loadrun.dtypes import Array, encode
 from loadrun.dump.options import DumpOptions, strip_info
-from loadrun.dump.record import header
+from loadrun.dump.record import header, record_at
 from loadrun.dump.writer import dump_bytes
 from loadrun.errors import UsageError
-from loadrun.graph import Graph, Tensor
+from loadrun.graph import Graph, StoredTensor
+from loadrun.inputs.lists import text_of
 from loadrun.pack.noise import suggest
 from loadrun.pack.packing import Packer
 from loadrun.params import Elemwise, ElemwiseMode, Host2DeviceCopy
@@ -126,6 +127,27 @@ def test_append(model: str, tmp_path: Path) -> None:
     assert [b.testcases[0].arrays["x"][0, 0] for b in bundles] == [0, 1, 2]
     assert [b.trailing for b in bundles] == [0, 0, 0]
     assert all(b.record is not None for b in bundles)
+    assert main(["verify", str(out)]) == 0
+    # A reader that goes by lengths meets the dumps, one behind the other.
+    data = out.read_bytes()
+    at = sum(b.size for b in bundles)
+    assert [data[sum(b.size for b in bundles[:i]) :][:8] for i in range(3)] == [b"mgbtest0"] * 3
+    found = []
+    while at < len(data):
+        record = record_at(memoryview(data)[at:])
+        assert record is not None
+        found.append(header(record).get("dump"))
+        at += len(record)
+    assert found == [0, 1, 2]
+    # As files were written before, with each record right behind its dump, they are read, and put right.
+    records = [bytes(b.record) for b in bundles]
+    sizes = [b.size for b in bundles]
+    parts = [data[sum(sizes[:i]) : sum(sizes[: i + 1])] + records[i] for i in range(3)]
+    out.write_bytes(b"".join(parts))
+    assert [bytes(b.record) for b in loadrun.load_all(out)] == records
+    assert pack(model, "-d", "#full(3)", "-o", out, "--append", "-q", "--no-record") == 0
+    assert out.read_bytes()[: sum(sizes)] == data[: sum(sizes)]
+    assert [b.record is None for b in loadrun.load_all(out)] == [False, False, False, True]
 
 
 @pytest.mark.parametrize(
@@ -184,7 +206,7 @@ def test_output_that_is_empty_later(model: str, tmp_path: Path) -> None:
 
 def test_model_without_inputs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     graph = Graph()
-    one = Tensor(F32, (1,), None, encode(np.array([2], "f4"), F32))
+    one = StoredTensor(F32, (1,), None, encode(np.array([2], "f4"), F32))
     graph.outputs = graph.add("ImmutableTensor", tensors=[one], names=["y"])
     with pytest.raises(UsageError, match="no inputs, so without checks there is nothing to pack"):
         Packer(Bundle(graph), no_assert=True, warn=print)
@@ -368,7 +390,7 @@ def test_noise_of_one_operator() -> None:
 def test_noise_that_float64_alone_shows() -> None:
     """(x + 1e8) - 1e8 is x, and 0 in float32, where numbers of that size lie 8 apart."""
     graph = unary()
-    huge = Tensor(F32, (1,), None, encode(np.array([1e8], "f4"), F32))
+    huge = StoredTensor(F32, (1,), None, encode(np.array([1e8], "f4"), F32))
     (big,) = graph.add("ImmutableTensor", tensors=[huge])
     (x,) = graph.inputs
     (up,) = graph.add("Elemwise", Elemwise(mode=ElemwiseMode.ADD), inputs=[x, big])
@@ -416,7 +438,7 @@ def test_strip_info(tmp_path: Path) -> None:
 def test_helpers() -> None:
     assert tolerance(["2"]) == 2
     assert tolerance(None) is None
-    assert spec(["#ones", "#zeros"], 1) == "specification 2: #zeros"
+    assert text_of(["#ones", "#zeros"], 1) == "specification 2: #zeros"
 
 
 def test_interrupted(model: str, tmp_path: Path) -> None:
@@ -444,7 +466,7 @@ def test_layout_nets_keep_their_output_names(tmp_path: Path) -> None:
 
 def test_input_that_feeds_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model = unary()
-    tensor = Tensor(F32, (4,), "idle")
+    tensor = StoredTensor(F32, (4,), "idle")
     model.add("Host2DeviceCopy", Host2DeviceCopy(), names=["idle"], tensors=[tensor])
     loadrun.save(model, tmp_path / "m.mge")
     assert pack(tmp_path / "m.mge", "-d", "#ones", "-o", tmp_path / "o.mge") == 0

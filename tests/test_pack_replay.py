@@ -11,7 +11,7 @@ import pytest
 import loadrun
 from loadrun.cli import main
 from loadrun.errors import EngineError
-from loadrun.graph import Graph, Tensor
+from loadrun.graph import Graph, StoredTensor
 from loadrun.inputs.files import read_array
 
 
@@ -48,7 +48,9 @@ def _without_weights(graph: Graph) -> Graph:
         if opr.type in ("SharedDeviceTensor", "ImmutableTensor") and len(opr.tensors[0].shape or ()) == 2:
             held = opr.tensors[0]
             wrong = np.zeros((held.shape[0] + 1, held.shape[1] + 3), held.dtype.np)
-            opr.tensors[0] = Tensor(held.dtype, wrong.shape, held.name, wrong.reshape(-1).view(np.uint8))
+            opr.tensors[0] = StoredTensor(
+                held.dtype, wrong.shape, held.name, wrong.reshape(-1).view(np.uint8)
+            )
             return graph
     raise EngineError("no weight")
 
@@ -65,7 +67,7 @@ def test_outputs_that_do_not_hold_are_told(tmp_path: Path, capsys: pytest.Captur
 def test_a_model_without_inputs_is_packed(tmp_path: Path) -> None:
     graph = Graph()
     held = np.array([1.0, 4.0], np.float32)
-    stored = Tensor(loadrun.dtypes.DType("Float32"), (2,), None, held.view(np.uint8))
+    stored = StoredTensor(loadrun.dtypes.DType("Float32"), (2,), None, held.view(np.uint8))
     graph.outputs = graph.add("SharedDeviceTensor", tensors=[stored], names=["w"])
     loadrun.save(graph, tmp_path / "m.mge")
     assert pack(tmp_path / "m.mge", "-o", tmp_path / "o.mge") == 0

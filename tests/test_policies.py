@@ -13,9 +13,10 @@ from loadrun.cli import main
 from loadrun.compare import compare
 from loadrun.dtypes import DType
 from loadrun.errors import UsageError
-from loadrun.graph import Graph, Tensor
+from loadrun.graph import Graph, StoredTensor
 from loadrun.pack.capture import capture, embed
 from loadrun.params import Elemwise, ElemwiseMode, Host2DeviceCopy
+from loadrun.runner import own_errors
 from loadrun.verdicts.judging import Question, judge
 from loadrun.verdicts.policy import parse, parse_all
 from loadrun.verdicts.vacuity import Watch
@@ -26,7 +27,7 @@ F32, I32 = DType("Float32"), DType("Int32")
 def model(path: Path, dtype: DType = F32) -> Path:
     """``y = x + x``."""
     g = Graph()
-    tensor = Tensor(dtype, (1, 3), "x")
+    tensor = StoredTensor(dtype, (1, 3), "x")
     (x,) = g.add("Host2DeviceCopy", Host2DeviceCopy(), tensors=[tensor], names=["x"])
     g.outputs = g.add("Elemwise", Elemwise(mode=ElemwiseMode.ADD), inputs=[x, x], names=["y"])
     loadrun.save(g, path)
@@ -128,7 +129,7 @@ def test_packed_policies_are_kept_and_judged(tmp_path: Path, capsys: pytest.Capt
 
 def test_default_and_exceptions(tmp_path: Path) -> None:
     g = Graph()
-    (x,) = g.add("Host2DeviceCopy", Host2DeviceCopy(), tensors=[Tensor(F32, (1, 3), "x")], names=["x"])
+    (x,) = g.add("Host2DeviceCopy", Host2DeviceCopy(), tensors=[StoredTensor(F32, (1, 3), "x")], names=["x"])
     a = g.add("Elemwise", Elemwise(mode=ElemwiseMode.ADD), inputs=[x, x], names=["a"])
     b = g.add("Elemwise", Elemwise(mode=ElemwiseMode.MUL), inputs=[x, x], names=["b"])
     g.outputs = [*a, *b]
@@ -221,7 +222,9 @@ def test_softmax_over_many_classes(tmp_path: Path, capsys: pytest.CaptureFixture
     rows = 1 + rng.random((2, 20_000), dtype="f4")
     probabilities = rows / rows.sum(1, keepdims=True)
     g = Graph()
-    (x,) = g.add("Host2DeviceCopy", Host2DeviceCopy(), tensors=[Tensor(F32, (1, 20_000), "x")], names=["x"])
+    (x,) = g.add(
+        "Host2DeviceCopy", Host2DeviceCopy(), tensors=[StoredTensor(F32, (1, 20_000), "x")], names=["x"]
+    )
     g.outputs = g.add("Elemwise", Elemwise(mode=ElemwiseMode.ABS), inputs=[x], names=["prob"])
     bundle = Bundle(g)
     made = embed(bundle, [capture(bundle, {"x": row[None]}) for row in probabilities], warn=print)
@@ -259,7 +262,7 @@ def test_data_that_deserves_a_word(
 
 def test_output_of_one_value(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     g = Graph()
-    (x,) = g.add("Host2DeviceCopy", Host2DeviceCopy(), tensors=[Tensor(F32, (2,), "x")], names=["x"])
+    (x,) = g.add("Host2DeviceCopy", Host2DeviceCopy(), tensors=[StoredTensor(F32, (2,), "x")], names=["x"])
     g.outputs = g.add("Elemwise", Elemwise(mode=ElemwiseMode.SUB), inputs=[x, x], names=["y"])
     loadrun.save(g, tmp_path / "m.mge")
     for data, said in (("[3,4]", True), ("[3,3]", False)):
@@ -270,11 +273,44 @@ def test_output_of_one_value(tmp_path: Path, capsys: pytest.CaptureFixture[str])
 def test_hidden_nan_of_a_weight(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """RELU of NaN is 0 in MegEngine."""
     g = Graph()
-    (x,) = g.add("Host2DeviceCopy", Host2DeviceCopy(), tensors=[Tensor(F32, (2,), "x")], names=["x"])
+    (x,) = g.add("Host2DeviceCopy", Host2DeviceCopy(), tensors=[StoredTensor(F32, (2,), "x")], names=["x"])
     data = np.array([np.nan, 2], "f4")
-    (w,) = g.add("SharedDeviceTensor", tensors=[Tensor(F32, (2,), "w", data.view(np.uint8))], names=["w"])
+    (w,) = g.add(
+        "SharedDeviceTensor", tensors=[StoredTensor(F32, (2,), "w", data.view(np.uint8))], names=["w"]
+    )
     (t,) = g.add("Elemwise", Elemwise(mode=ElemwiseMode.MUL), inputs=[x, w])
     g.outputs = g.add("Elemwise", Elemwise(mode=ElemwiseMode.RELU), inputs=[t], names=["y"])
     loadrun.save(g, tmp_path / "m.mge")
     assert main(["pack", str(tmp_path / "m.mge"), "-d", "[3,4]", "-o", str(tmp_path / "p.mge")]) == 0
     assert "weight 'w' holds NaN or infinity; a later operator hides that" in capsys.readouterr().err
+
+
+def test_impostors_are_measured_by_the_files_own_rule(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """ONNX's rule has the limit 1, which is no tolerance of 1."""
+    model, out = "fixtures/onnx/convnet/model.onnx", tmp_path / "packed.mge"
+    assert main(["pack", model, "-d", "#randn(0,1)", "-o", str(out), "-q"]) == 0
+    assert "could not fail" not in capsys.readouterr().err
+    measure = own_errors(loadrun.load(out))["y"]
+    assert measure is not None
+    truth = np.array([[1.0, -2.0, 3.0, 4.0]], "f4")
+    # |e - g| / (1e-7 + 1e-3 |e|), the greatest of all.
+    assert measure(truth, truth) == 0
+    assert measure(truth, truth * np.float32(1.0005)) == pytest.approx(0.5, rel=1e-2)
+    assert measure(truth, np.zeros_like(truth)) == pytest.approx(1000, rel=1e-3)
+    packed = loadrun.load("fixtures/nets/layout_dense_nchw64.mge")
+    (other,) = own_errors(packed).values()
+    assert other is not None
+    (expect,) = packed.testcases[0].expects.values()
+    # The check compares it with a value of another layout.
+    assert np.isnan(other(expect, expect))
+    watch = Watch({"y": 1.0}, errors={"y": measure})
+    watch.add("y", truth)
+    assert watch.warnings() == []
+    watch = Watch({"y": 1000.0}, errors={"y": measure})
+    watch.add("y", truth)
+    assert "zeros" in watch.warnings()[0]
+    watch = Watch({"y": 1000.0}, errors={"y": None})
+    watch.add("y", truth)
+    assert watch.warnings() == [], "what cannot be measured is not judged"

@@ -13,7 +13,7 @@ import pytest
 import loadrun
 from loadrun.cli import main
 from loadrun.dtypes import DType
-from loadrun.dump.record import MAGIC
+from loadrun.dump.record import MAGIC, lines, packed_policies
 from loadrun.testcase import Testcase
 from tests.support.small_models import unary
 
@@ -87,7 +87,9 @@ def test_failed_unpack_leaves_nothing(packed: Path, tmp_path: Path) -> None:
 
 
 def test_verify(packed: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["verify", str(packed), MLP]) == 0
+    assert main(["verify", str(packed)]) == 0
+    capsys.readouterr()
+    assert main(["verify", str(packed), MLP]) == 3, "what has no digests was not verified"
     shown = capsys.readouterr().out
     assert f"{packed}: all digests agree (time " in shown
     assert f"{MLP}: no digests were recorded" in shown
@@ -162,3 +164,44 @@ def test_verify_reads_nothing_else(tmp_path: Path, capsys: pytest.CaptureFixture
     (tmp_path / "x.mge").write_bytes(b"no dump")
     assert main(["verify", str(tmp_path / "x.mge")]) == 2
     assert "expected a MegEngine dump" in capsys.readouterr().out
+
+
+def test_a_folder_is_packed_as_it_was(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Values, tolerances, policies and silence come back although the model computes something else."""
+    loadrun.save(unary(), tmp_path / "m.mge")
+    np.save(tmp_path / "golden.npy", np.full((2, 3), 0.5, np.float32))
+    model, first, again = str(tmp_path / "m.mge"), tmp_path / "p.mge", tmp_path / "again.mge"
+    given = [
+        "--expect",
+        str(tmp_path / "golden.npy"),
+        "--maxerr",
+        "0.75",
+        "--check",
+        "cosine>=-2",
+        "--silent",
+    ]
+    assert main(["pack", model, "-d", "#ones", *given, "-o", str(first), "-q"]) == 0
+    assert main(["unpack", str(first), "-o", str(tmp_path / "out")]) == 0
+    assert main(["pack", str(tmp_path / "out"), "-o", str(again), "-q"]) == 0
+    capsys.readouterr()
+    old, new = loadrun.load(first), loadrun.load(again)
+    (a,), (b,) = old.testcases, new.testcases
+    assert {n: v.tolist() for n, v in a.arrays.items()} == {n: v.tolist() for n, v in b.arrays.items()}
+    assert [(c.name, c.maxerr, c.verbose) for c in new.checks] == [(c.name, 0.75, False) for c in old.checks]
+    assert packed_policies(new.record) == packed_policies(old.record)
+    assert main(["info", "--json", str(again)]) == 0
+    assert main(["verify", str(again), "-q"]) == 1, "the digests agree, the value that was given does not"
+    lines_ = list(lines(new.record))
+    assert lines_[1]["provenance"]["given_from"] == ["testcases.json"]
+    assert lines_[1]["provenance"]["unpacked"]["engine"] == "reference"
+
+
+def test_a_folder_of_inputs_alone(tmp_path: Path) -> None:
+    loadrun.save(unary(), tmp_path / "m.mge")
+    first, again = tmp_path / "p.mge", tmp_path / "again.mge"
+    assert main(["pack", str(tmp_path / "m.mge"), "-d", "#ones", "--no-assert", "-o", str(first), "-q"]) == 0
+    assert main(["unpack", str(first), "-o", str(tmp_path / "out")]) == 0
+    assert main(["pack", str(tmp_path / "out"), "-o", str(again), "-q"]) == 0
+    assert loadrun.load(again).checks == []
+    (tmp_path / "out" / "testcases.json").write_text("[]")
+    assert main(["pack", str(tmp_path / "out"), "-o", str(again), "-q"]) == 2

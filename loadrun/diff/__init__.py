@@ -4,22 +4,29 @@
 says which operator went wrong first. `extract` makes a testcase of that operator alone.
 """
 
+from .bisecting import Bisected, bisect
 from .extracting import extract
-from .finding import Constant, Differences, Row, between
+from .finding import TOLERANCE, Constant, Differences, Row, between
 from .matching import Matching, match
+from .recorded import Parted, parted
 from .stored import StoredValues, read_values
 from .watching import Finding, watch
 
 __all__ = [
+    "TOLERANCE",
+    "Bisected",
     "Constant",
     "Differences",
     "Finding",
     "Matching",
+    "Parted",
     "Row",
     "StoredValues",
     "between",
+    "bisect",
     "extract",
     "match",
+    "parted",
     "read_values",
     "watch",
 ]

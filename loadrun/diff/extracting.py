@@ -7,10 +7,11 @@ from collections.abc import Mapping
 import numpy as np
 
 from ..dtypes import Array
+from ..engines import Engine, make_engine
 from ..engines.reference import ReferenceEngine
 from ..engines.wide import WideEngine
 from ..errors import UsageError
-from ..graph import Graph, Opr, Tensor, Var
+from ..graph import Graph, Opr, StoredTensor, Var
 from ..pack.capture import embed
 from ..params import Host2DeviceCopy
 from ..testcase import Bundle, Testcase
@@ -36,7 +37,7 @@ def extract(
     Args:
         graph: the model under suspicion, without checks.
         opr: one of its operators.
-        against: the reference: a graph without checks, or ``"float64"``.
+        against: the reference: a graph without checks, ``"float64"``, or the name of an engine.
         feeds: arrays by input name.
         maxerr: tolerance of the check, by MegEngine's measure.
         seed: seed of random operators.
@@ -87,7 +88,7 @@ def _operand(alone: Graph, var: Var, i: int, known: Mapping[int, Array], arrays:
         name = f"{name}.{i}"
     assert var.dtype is not None
     arrays[name] = value
-    tensor = Tensor(var.dtype, value.shape, name)
+    tensor = StoredTensor(var.dtype, value.shape, name)
     return alone.add("Host2DeviceCopy", Host2DeviceCopy(), names=[name], tensors=[tensor])[0]
 
 
@@ -109,9 +110,13 @@ def _reference(
         found = match(graph, against).pairs
         partners = {v.id: found[v.id] for v in wanted if v.id in found}
     targets = list({p.id: p for p in partners.values()}.values())
-    engine: ReferenceEngine | WideEngine
+    engine: Engine | ReferenceEngine | WideEngine
     if isinstance(against, str):
-        engine = WideEngine(graph, targets, seed=seed)
+        engine = (
+            WideEngine(graph, targets, seed=seed)
+            if against == "float64"
+            else make_engine(against, graph, targets, seed=seed)
+        )
     else:
         engine = ReferenceEngine(against, targets, seed=seed)
     values = dict(

@@ -11,8 +11,8 @@ from ..dtypes import Array
 from ..errors import UsageError
 from ..graph import Graph, Opr, Var
 from .matching import Matching, match
-from .measuring import Distance, Sketch, distance, sketch, sketches_agree
-from .running import GraphSide, Side, pairs
+from .measuring import Distance, Sketch, agree, distance, sketch, sketches_agree
+from .running import EngineSide, GraphSide, Side, pairs
 from .stored import StoredValues
 
 __all__ = ["TOLERANCE", "Constant", "Differences", "Row", "between"]
@@ -119,7 +119,7 @@ def between(
     Args:
         graph: the model under suspicion, without checks.
         against: what it is held against: another graph without checks, ``"float64"`` for itself in double precision,
-            or stored values by variable name.
+            the name of an engine that runs it as well, or stored values by variable name.
         feeds: arrays by input name, in storage dtype.
         tolerance: how far a value may be off, relative to the greatest absolute value of its tensor; quantized values
             may be off by one step.
@@ -138,7 +138,9 @@ def between(
     if isinstance(against, StoredValues):
         return _with_stored(graph, against, feeds, tolerance, seed)
     if isinstance(against, str):
-        other: Side = GraphSide(graph, seed, wide=True)
+        other: Side = (
+            GraphSide(graph, seed, wide=True) if against == "float64" else EngineSide(graph, against, seed)
+        )
         matching = _itself(graph)
         constants: list[Constant] = []
     else:
@@ -154,7 +156,11 @@ def between(
             continue
         rows.append(_row(var, found, there.label, expected, matching.how[var.id], tolerance))
     if not rows:
-        raise UsageError("nothing of the two models can be matched: neither names nor structure are alike")
+        raise UsageError(
+            f"{against} gives no value on the way"
+            if isinstance(against, str)
+            else "nothing of the two models can be matched: neither names nor structure are alike"
+        )
     outputs = {v.id for v in graph.outputs}
     rows = _meant(graph, rows, outputs)
     roots = _roots(graph, rows, {c.var.id for c in constants})
@@ -170,9 +176,7 @@ def _itself(graph: Graph) -> Matching:
 
 def _row(var: Var, found: Array, label: str, expected: Array, how: str, tolerance: float) -> Row:
     apart = distance(found, expected)
-    step = float(var.dtype.scale) if var.dtype is not None and var.dtype.is_quantized else 0.0
-    agrees = apart is not None and (apart.relative <= tolerance or apart.absolute <= 1.001 * step)
-    return Row(var, label, how, apart, agrees, (found.shape, expected.shape))
+    return Row(var, label, how, apart, agree(apart, var.dtype, tolerance), (found.shape, expected.shape))
 
 
 def _differing(graph: Graph, matching: Matching) -> list[Constant]:

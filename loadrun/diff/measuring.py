@@ -10,7 +10,7 @@ import numpy as np
 from ..compare import assert_equal_error
 from ..dtypes import Array, DType
 
-__all__ = ["Distance", "distance", "real", "sketch", "sketches_agree"]
+__all__ = ["Distance", "agree", "distance", "real", "sketch", "sketches_agree"]
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,12 @@ class Distance:
     index: tuple[int, ...]
     found: float
     expected: float
+
+
+def agree(apart: Distance | None, dtype: DType | None, tolerance: float) -> bool:
+    """Whether a distance is within a tolerance relative to the tensor's greatest value, or one quantization step."""
+    step = float(dtype.scale) if dtype is not None and dtype.is_quantized else 0.0
+    return apart is not None and (apart.relative <= tolerance or apart.absolute <= 1.001 * step)
 
 
 def real(value: Array, dtype: DType | None) -> Array:

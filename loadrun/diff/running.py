@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from ..dtypes import Array
+from ..engines import Choice, check_engine, make_engine
 from ..engines.reference import ReferenceEngine
 from ..engines.wide import WideEngine
+from ..errors import EngineError, InputError
 from ..graph import Graph, Opr, Var
+from ..pack.intermediates import computed
 from .measuring import real
 
-__all__ = ["GraphSide", "Side", "pairs", "taken"]
+__all__ = ["EngineSide", "GraphSide", "Side", "pairs", "taken"]
+
+_AT_ONCE = 32
+"""Values on the way that an engine is asked for in one run."""
 
 
 class Side(Protocol):
@@ -38,6 +44,48 @@ class GraphSide:
     def values(self, feeds: Mapping[str, Array]) -> Iterator[tuple[Var, Array]]:
         """See `Side`."""
         return _real(self._engine.walk(taken(self._engine.inputs, feeds)))
+
+
+class EngineSide:
+    """A graph on an engine that gives no values on the way unless they are outputs: it runs for some of them at a time.
+
+    Args:
+        graph: the graph.
+        engine: name of the engine.
+        seed: seed of random operators.
+    """
+
+    def __init__(self, graph: Graph, engine: str | Choice, seed: int = 0) -> None:
+        self._graph = graph
+        self._choice = check_engine(engine)
+        self._seed = seed
+
+    def values(self, feeds: Mapping[str, Array]) -> Iterator[tuple[Var, Array]]:
+        """See `Side`; values that the engine cannot give are left out."""
+        wanted = computed(self._graph)
+        for i in range(0, len(wanted), _AT_ONCE):
+            yield from self._some(wanted[i : i + _AT_ONCE], feeds)
+
+    def value(self, var: Var, feeds: Mapping[str, Array]) -> Array | None:
+        """One value beside the outputs, None where the engine cannot give it."""
+        found = self._some([var], feeds, [v for v in self._graph.outputs if v.id != var.id])
+        return next((value for _, value in found), None)
+
+    def _some(
+        self, wanted: list[Var], feeds: Mapping[str, Array], others: Sequence[Var] = ()
+    ) -> Iterator[tuple[Var, Array]]:
+        try:
+            engine = make_engine(self._choice, self._graph, [*wanted, *others], seed=self._seed)
+            found = engine.run(taken(engine.inputs, feeds))
+        except (EngineError, InputError):
+            # One that cannot be an output does not keep the others from it.
+            half = len(wanted) // 2
+            if half:
+                yield from self._some(wanted[:half], feeds, others)
+                yield from self._some(wanted[half:], feeds, others)
+            return
+        for var, value in zip(wanted, found, strict=False):
+            yield var, real(value, var.dtype)
 
 
 def taken(inputs: Iterable[str], feeds: Mapping[str, Array]) -> dict[str, Array]:

@@ -13,9 +13,10 @@ from functools import partial
 import numpy as np
 
 from ..dtypes import Array, dtype_of
-from ..errors import InputError, UsageError
+from ..engines import Choice
+from ..errors import EngineError, InputError, UsageError
 from ..graph import Graph, Var
-from ..ops.infer import infer_dtypes
+from ..ops.infer import infer_dtypes, infer_shapes
 from ..rewrite.checks import add_check
 from ..rewrite.copies import bare, subgraph
 from ..runner import Runner, fit_inputs
@@ -30,7 +31,7 @@ Warn = Callable[[str], None]
 
 
 def capture(
-    model: Graph | Bundle, inputs: Mapping[str, Array], engine: str = "reference", *, seed: int = 0
+    model: Graph | Bundle, inputs: Mapping[str, Array], engine: str | Choice = "reference", *, seed: int = 0
 ) -> Testcase:
     """Run a model and keep what it computes as ground truth.
 
@@ -111,10 +112,10 @@ class Recorder:
         seed: seed of the model's random operators.
     """
 
-    def __init__(self, model: Graph | Bundle, engine: str = "reference", *, seed: int = 0) -> None:
+    def __init__(self, model: Graph | Bundle, engine: str | Choice = "reference", *, seed: int = 0) -> None:
         self.bundle = _bundle(model)
         self.runner = Runner(self.bundle, engine, seed=seed)
-        self.provenance = provenance(engine, seed)
+        self.provenance = provenance(str(engine), seed)
 
     def capture(self, inputs: Mapping[str, Array]) -> Testcase:
         """Run the model on arrays by input name; see `capture`."""
@@ -128,6 +129,7 @@ class Recorder:
         for out in self.runner.run(feeds).outputs:
             assert out.value is not None
             arrays[out.name + EXPECT], dtypes[out.name + EXPECT] = out.value, out.dtype
+        self.provenance["runtime"] = self.runner.about.text
         return Testcase(arrays, dtypes, self.provenance)
 
 
@@ -157,13 +159,14 @@ def checked(
 
     Args:
         model: the model.
-        first: a captured testcase, for the shapes of the outputs.
+        first: a captured testcase, for the shapes of outputs whose shapes do not follow from the inputs'.
         maxerr, silent, warn: see `embed`.
     """
     warn = warn or partial(warnings.warn, stacklevel=3)
     graph, known = subgraph(model, model.outputs)
     outputs = {n: known[v.id] for n, v in Bundle(model).outputs.items()}
     infer_dtypes(graph.needed())
+    shapes = _shapes(graph)
     limits = tolerances(maxerr, list(outputs), exact=[n for n, v in outputs.items() if _exact(v)])
     found: list[Var] = []
     for name, var in outputs.items():
@@ -174,10 +177,20 @@ def checked(
             warn(f"output {name!r} has no elements, so it gets no check")
             found.append(var)
             continue
-        found.append(add_check(graph, name, var, value.shape, maxerr=limits[name], verbose=not silent))
+        shape = shapes.get(var.id) or value.shape
+        found.append(add_check(graph, name, var, shape, maxerr=limits[name], verbose=not silent))
     graph.outputs = found
     graph.original_ids, graph.output_alias = [], []
     return graph
+
+
+def _shapes(graph: Graph) -> dict[int, tuple[int, ...]]:
+    """The shapes of variables as they follow from those of the inputs, whatever testcases will have."""
+    try:
+        return infer_shapes(graph, graph.needed()).shapes
+    except EngineError:
+        # Inputs of other shapes than the file says are nothing new to such a model.
+        return {}
 
 
 def tolerances(

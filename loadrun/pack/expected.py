@@ -8,7 +8,8 @@ from pathlib import Path
 
 from ..dtypes import Array
 from ..errors import InputError, LoadRunError, SpecError, UsageError
-from ..graph import Graph, Tensor, Var
+from ..files import contents
+from ..graph import Graph, StoredTensor, Var
 from ..inputs.lists import Located, expand
 from ..inputs.loading import load_located
 from ..inputspec import InputSpec, Part, PathSource
@@ -69,7 +70,7 @@ def _located(specs: Sequence[str]) -> Iterator[Located]:
 def _unpacked(path: Path) -> Iterator[Located]:
     """The expected values that the index of an unpacked file names."""
     try:
-        cases = json.loads(path.read_bytes())["testcases"]
+        cases = json.loads(contents(path, "an index of testcases"))["testcases"]
         for i, values in enumerate(cases):
             parts = [
                 Part(name.removesuffix(EXPECT), PathSource(str(v["file"])))
@@ -85,5 +86,5 @@ def _unpacked(path: Path) -> Iterator[Located]:
 
 def _like(graph: Graph, name: str, var: Var) -> Var:
     assert var.dtype is not None
-    tensor = Tensor(var.dtype, None, name)
+    tensor = StoredTensor(var.dtype, None, name)
     return graph.add("Host2DeviceCopy", Host2DeviceCopy(), names=[name], tensors=[tensor])[0]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ..dtypes import Array, DType, encode
-from ..engines import make_engine
+from ..engines import Choice, make_engine
 from ..engines.reference import ReferenceEngine
 from ..engines.wide import WideEngine
 from ..ops.numeric.parallel import set_threads, threads
@@ -56,7 +56,7 @@ class Suggestion:
 
 
 def suggest(
-    bundle: Bundle, inputs: Mapping[str, Array], engine: str = "reference", *, seed: int = 0
+    bundle: Bundle, inputs: Mapping[str, Array], engine: str | Choice = "reference", *, seed: int = 0
 ) -> dict[str, Suggestion]:
     """Measure what rounding does to a model's outputs and suggest tolerances.
 

@@ -13,10 +13,12 @@ from ..dtypes import Array
 from ..dump import save
 from ..dump.options import DumpOptions, DumpResult
 from ..dump.record import lines, packed_policies
+from ..engines import Choice
 from ..errors import EngineError, InputError, LoadRunError, UsageError
 from ..graph import Graph, Var
 from ..rewrite.checks import set_tolerances
 from ..rewrite.copies import bare, subgraph
+from ..runner import own_errors
 from ..testcase import EXPECT, Bundle, Check, Testcase
 from ..verdicts.judging import policy_for
 from ..verdicts.policy import Policy
@@ -32,6 +34,8 @@ from .capture import (
     warn_hidden,
     warn_nonfinite,
 )
+from .intermediates import statistics
+from .witness import Witness
 
 __all__ = ["Packer"]
 
@@ -53,6 +57,7 @@ class Packer:
         loosen: whether checks may let more through than before.
         finish: changes the graph, checks included, before it is written; ground truth is what the model computed
             before.
+        intermediates: whether statistics of every value on the way go into the record.
         warn: called with what deserves a look.
 
     Raises:
@@ -67,18 +72,21 @@ class Packer:
         silent: bool | None = None,
         no_assert: bool = False,
         replace: bool = False,
-        engine: str = "reference",
+        engine: str | Choice = "reference",
         seed: int = 0,
         recorder: Callable[[Bundle], Recorder] | None = None,
         reasons: Mapping[str, str] | None = None,
         policies: Mapping[str, Policy] | None = None,
         loosen: bool = False,
         finish: Callable[[Graph], Graph] | None = None,
+        intermediates: bool = False,
         warn: Warn,
     ) -> None:
         self.finish = finish
         self.reasons = dict(reasons or {})
         self.loosen = loosen
+        self.intermediates = intermediates
+        self.seed = seed
         self.loosened: dict[str, float] = {}
         self.source = bundle
         self.maxerr = maxerr
@@ -101,6 +109,7 @@ class Packer:
         self.recorder = None if no_assert else make(Bundle(self.model))
         self.about = {"provenance": self.recorder.provenance if self.recorder else provenance("none", seed)}
         self.unchecked: list[str] = []
+        self._whence: dict[str, object] = {}
         self.watch = Watch({}, self.policies)
 
     def _policies(self, given: Mapping[str, Policy], names: list[str]) -> dict[str, Policy]:
@@ -126,10 +135,12 @@ class Packer:
         options: DumpOptions | None = None,
         *,
         expected: Iterable[Mapping[str, Array]] = (),
+        whence: Mapping[str, object] | None = None,
         record: bool = True,
         seen: Callable[[int, Testcase], None] | None = None,
         where: Callable[[int], str] | None = None,
         inspect: Callable[[str], None] | None = None,
+        witness: Witness | None = None,
     ) -> DumpResult:
         """Capture and write testcases as they come.
 
@@ -138,15 +149,18 @@ class Packer:
             target, options: see `loadrun.save`.
             expected: values by output name that the model must give, a mapping for each of `inputs`; what it computes
                 itself is expected of the others.
+            whence: where these values come from, for the record.
             record: whether provenance and digests are written behind the testcases.
             seen: called with the number and content of every testcase that is written.
             where: says for a message where the inputs of that number come from.
             inspect: see `loadrun.save`.
+            witness: another runtime, whose opinion of every testcase goes into the record.
 
         Raises:
             LoadRunError: a testcase failed; the message says which one. The target is as it was.
         """
-        cases = self._numbered(chain(self._old(), self._captured(inputs, expected, where)), seen)
+        self._whence = dict(whence or {})
+        cases = self._numbered(chain(self._old(), self._captured(inputs, expected, where)), seen, witness)
         first = next(cases, None)
         if first is None:
             raise InputError("there is no input data to pack")
@@ -164,6 +178,7 @@ class Packer:
             if check.name in self.loosened:
                 policy[check.name]["loosened"] = self.loosened[check.name]
         bundle = Bundle(graph, is_container=True)
+        self.watch.errors.update(own_errors(bundle))
         if record:
             bundle.record = {"record": 1, **self.about, "policy": policy}
         return save(
@@ -220,6 +235,13 @@ class Packer:
         wanted = MAXERR if self.maxerr is None else self.maxerr
         return wanted if isinstance(wanted, Mapping) else {"": wanted}
 
+    def _limit(self, name: str, value: Array) -> float:
+        """The tolerance that a new check of an output gets."""
+        limits = self._limits()
+        if name in limits or value.dtype.kind not in "iub":
+            return limits.get(name, limits.get("", MAXERR))
+        return 0.0
+
     def _given(self, case: Testcase, truth: Mapping[str, Array], place: str) -> Testcase:
         """A testcase that expects given values; where the model computes others, that is said."""
         arrays, given = dict(case.arrays), []
@@ -238,7 +260,7 @@ class Packer:
                 )
             arrays[name + EXPECT] = value
             given.append(name)
-        return Testcase(arrays, case.dtypes, {**case.provenance, "given": sorted(given)})
+        return Testcase(arrays, case.dtypes, {**case.provenance, "given": sorted(given), **self._whence})
 
     def _as_expected(self, case: Testcase) -> Testcase:
         """New values in the form that the existing checks expect."""
@@ -302,6 +324,7 @@ class Packer:
     def _fitting(self, cases: Iterable[Testcase], graph: Graph) -> Iterator[Testcase]:
         """The testcases without the values that nothing checks."""
         names = [v.name or "" for v in graph.inputs]
+        plain = bare(Bundle(graph)) if self.intermediates else None
         checked_names = {v.name or "" for v in graph.inputs if (v.name or "").endswith(EXPECT)}
         for i, case in enumerate(cases):
             for name in checked_names:
@@ -310,12 +333,19 @@ class Packer:
                         f"testcase {i}: output {name[: -len(EXPECT)]!r} has no elements, and a testcase of MegEngine "
                         "cannot hold that; pack it into a file of its own, where the output gets no check"
                     )
-            yield Testcase({n: case.arrays[n] for n in names}, case.dtypes, case.provenance)
+            found = statistics(plain, case.inputs, seed=self.seed) if plain is not None else ()
+            yield Testcase({n: case.arrays[n] for n in names}, case.dtypes, case.provenance, found)
 
     def _numbered(
-        self, cases: Iterable[Testcase], seen: Callable[[int, Testcase], None] | None
+        self,
+        cases: Iterable[Testcase],
+        seen: Callable[[int, Testcase], None] | None,
+        witness: Witness | None,
     ) -> Iterator[Testcase]:
         for i, case in enumerate(cases):
+            if witness is not None:
+                # Checks that came with the model are ONNX's own rule.
+                case = witness.look(f"testcase {i}", case, None if self.extends else self._limit, self.warn)
             if seen is not None:
                 seen(i, case)
             yield case

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,14 +13,14 @@ import numpy as np
 from ..dtypes import Array, DType
 from ..dump import save
 from ..dump.record import graph_digest, header, lines, tensor_digest
-from ..errors import LoadRunError, UsageError
+from ..errors import InputError, LoadRunError, UsageError
 from ..files import Names, new_folder
 from ..inputspec import InputSpec, Part, PathSource
 from ..plain import plain
 from ..rewrite.copies import bare
 from ..testcase import EXPECT, Bundle
 
-__all__ = ["Mismatch", "mismatches", "unpack"]
+__all__ = ["Mismatch", "Unpacked", "mismatches", "read_unpacked", "unpack", "unpack_all"]
 
 
 @dataclass(frozen=True)
@@ -67,6 +67,64 @@ def mismatches(bundle: Bundle) -> Iterator[Mismatch]:
         yield Mismatch(None, f"{count} testcases were packed, {len(bundle.testcases)} are there")
 
 
+@dataclass(frozen=True)
+class Unpacked:
+    """What a folder that `unpack` made says of the file that it was.
+
+    Attributes:
+        model: the model's file.
+        inputs: the list of the inputs; None where there are no testcases.
+        index: the file that describes the testcases, which `loadrun.pack.expected` takes; None without checks.
+        maxerr: tolerance of every check.
+        policies: texts of policies, ``NAME: TERMS``.
+        silent: whether MegEngine prints no errors.
+        provenance: where the testcases came from, as the file's record said.
+    """
+
+    model: str
+    inputs: str | None
+    index: str | None
+    maxerr: Mapping[str, float]
+    policies: tuple[str, ...]
+    silent: bool
+    provenance: Mapping[str, object]
+
+
+def read_unpacked(folder: str | os.PathLike[str]) -> Unpacked | None:
+    """Read what `unpack` wrote beside a model; None where a folder is another one.
+
+    Raises:
+        InputError: the index is damaged, or the folder holds those of several dumps.
+    """
+    place = Path(folder)
+    index = place / "testcases.json"
+    if not index.is_file():
+        several = sorted(str(p.parent) for p in place.glob("[0-9]*/testcases.json"))
+        if several:
+            raise InputError(
+                f"{place} holds {len(several)} unpacked dumps; pack each, such as {several[0]}, the later ones with "
+                "--append"
+            )
+        return None
+    try:
+        about = json.loads(index.read_bytes())
+        checks = about["checks"]
+        record = about["record"] or {}
+        said = record.get("policy") or {}
+        found = Unpacked(
+            str(place / "model.mge"),
+            f"@{place / 'inputs.txt'}" if about["testcases"] else None,
+            str(index) if checks else None,
+            {str(c["output"]): float(c["maxerr"]) for c in checks},
+            tuple(f"{name}: {p['check']}" for name, p in said.items() if "check" in p),
+            any(not c["verbose"] for c in checks),
+            record.get("provenance") or {},
+        )
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as e:
+        raise InputError(f"{index} is no index that `loadrun unpack` wrote: {e}") from None
+    return found
+
+
 def unpack(bundle: Bundle, folder: str | os.PathLike[str]) -> list[str]:
     """Write the bare model and every testcase into a new folder.
 
@@ -85,13 +143,29 @@ def unpack(bundle: Bundle, folder: str | os.PathLike[str]) -> list[str]:
         UsageError: the folder holds something.
         FormatError: a testcase is damaged.
     """
+    with new_folder(_free(folder)) as made:
+        _unpack(bundle, made)
+        return sorted(p.name for p in made.iterdir())
+
+
+def unpack_all(bundles: Sequence[Bundle], folder: str | os.PathLike[str]) -> None:
+    """Write the dumps of one file into the folders ``1``, ``2`` and so on of a new folder; see `unpack`."""
+    with new_folder(_free(folder)) as made:
+        for i, bundle in enumerate(bundles, 1):
+            (made / str(i)).mkdir()
+            _unpack(bundle, made / str(i))
+
+
+def _free(folder: str | os.PathLike[str]) -> Path:
     target = Path(folder)
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise UsageError(f"{target} is there already; unpack needs a new or empty folder")
-    with new_folder(target) as made:
-        save(bare(bundle), made / "model.mge")
-        _testcases(bundle, made)
-        return sorted(p.name for p in made.iterdir())
+    return target
+
+
+def _unpack(bundle: Bundle, folder: Path) -> None:
+    save(bare(bundle), folder / "model.mge")
+    _testcases(bundle, folder)
 
 
 def _testcases(bundle: Bundle, folder: Path) -> None:

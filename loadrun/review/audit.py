@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ..dtypes import Array, DType, encode
+from ..engines import Choice
 from ..errors import LoadRunError
-from ..graph import Graph, Opr, Tensor
+from ..graph import Graph, Opr, StoredTensor
 from ..rewrite.checks import Origins
 from ..rewrite.copies import subgraph
 from ..runner import Runner
@@ -50,12 +51,14 @@ class Score:
         return sum(self.caught.values()) / self.mutants if self.mutants else None
 
 
-def audit(bundle: Bundle, *, mutants: int = 20, seed: int = 0, engine: str = "reference") -> list[Score]:
+def audit(
+    bundle: Bundle, *, mutants: int = 20, seed: int = 0, engine: str | Choice = "reference"
+) -> list[Score]:
     """Try mutants of a file on its own checks.
 
-    Weights are negated, set to zero and permuted, one stored tensor at a time; inputs are moved by one; inputs of two
-    testcases of equal shapes change places, so that each meets the other's expected values. A mutant counts for an
-    output whose value it changes in more than the last bits.
+    Weights are negated, set to zero and permuted, one stored tensor at a time; some numbers of inputs are moved by one;
+    inputs of two testcases of equal shapes change places, so that each meets the other's expected values. A mutant
+    counts for an output whose value it changes in more than the last bits.
 
     Args:
         bundle: a file with checks and testcases.
@@ -83,7 +86,7 @@ def audit(bundle: Bundle, *, mutants: int = 20, seed: int = 0, engine: str = "re
     for what, graph in _models(bundle.graph, mutants, seed):
         other = Runner(_with(bundle, graph), engine, seed=seed)
         _note(scores, what, truth, cases, other.check)
-    for what, changed in _inputs(cases):
+    for what, changed in _inputs(cases, seed):
         _note(scores, what, truth, changed, runner.check)
     return list(scores.values())
 
@@ -121,9 +124,9 @@ def _differs(old: Array | None, new: Array | None) -> bool:
         return not np.array_equal(old, new)
     with np.errstate(all="ignore"):
         a, b = old.astype(np.float64), new.astype(np.float64)
-        near = np.abs(a - b) <= 1e-5 * np.maximum(np.abs(a), np.abs(b)) + 1e-12 * np.nanmax(
-            np.abs(a), initial=0
-        )
+        near = np.abs(a - b) <= max(1e-5, 8 * np.finfo(old.dtype).eps) * np.maximum(
+            np.abs(a), np.abs(b)
+        ) + 1e-12 * np.nanmax(np.abs(a), initial=0)
         return bool((~(near | (np.isnan(a) & np.isnan(b)) | (a == b))).any())
 
 
@@ -156,7 +159,7 @@ def _model(graph: Graph) -> list[Opr]:
     return [o for o in graph.oprs if o.type != "Host2DeviceCopy" and any(id(v) in used for v in o.outputs)]
 
 
-def _is_weight(tensor: Tensor) -> bool:
+def _is_weight(tensor: StoredTensor) -> bool:
     """Whether a stored tensor is numbers that a model multiplies with, not a shape or an index."""
     return (
         tensor.data is not None
@@ -194,13 +197,18 @@ def _with(bundle: Bundle, graph: Graph) -> Bundle:
     return made
 
 
-def _inputs(cases: list[Testcase]) -> Iterator[tuple[str, list[Testcase]]]:
+def _inputs(cases: list[Testcase], seed: int) -> Iterator[tuple[str, list[Testcase]]]:
     """Testcases with inputs moved by one, and with those of another testcase."""
+    rng = np.random.default_rng(seed)
     for name in cases[0].inputs:
         moved = []
         for case in cases:
             value = case.arrays[name]
-            new = ~value if value.dtype.kind == "b" else value + value.dtype.type(1)
+            # All of them moved alike is nothing to a softmax or a normalization.
+            some = rng.integers(0, 2, value.size).astype(bool)
+            some[:1], some[1:2] = True, False
+            some = some.reshape(value.shape)
+            new = value ^ some if value.dtype.kind == "b" else value + some.astype(value.dtype)
             moved.append(Testcase({**case.arrays, name: new}, case.dtypes))
         yield "inputs moved by one", moved
     if len(cases) == 2:

@@ -6,6 +6,7 @@ import json
 import os
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import IO, Any
 
@@ -33,7 +34,11 @@ class ResultWriter:
 
     def __init__(self, file: IO[bytes]) -> None:
         self._zip = zipfile.ZipFile(file, "w")
-        self._zip.writestr("format", _FORMAT)
+        try:
+            self._zip.writestr("format", _FORMAT)
+        except BaseException:
+            self.abandon()
+            raise
         self._file = -1
         self._count = 0
 
@@ -72,6 +77,11 @@ class ResultWriter:
     def close(self) -> None:
         """Complete the archive; the file stays open."""
         self._zip.close()
+
+    def abandon(self) -> None:
+        """Let go of an archive that is not to be completed, so that nothing tries it later."""
+        with suppress(Exception):
+            self._zip.close()
 
 
 def _described(out: OutputResult) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import numpy as np
 
 from ..compare import Comparison
 from ..dtypes import Array, DType
+from ..engines import About
 
 __all__ = ["FileResult", "OutputResult", "Result", "Verdict"]
 
@@ -21,10 +22,12 @@ class Verdict(str, Enum):
     NOT_COMPARED = "not compared"
     FAIL = "fail"
     ERROR = "error"
+    TIMEOUT = "timeout"
+    CRASH = "crash"
 
     @staticmethod
     def worst(verdicts: Iterable[Verdict]) -> Verdict:
-        """The verdict of a whole: error over fail over pass; not compared only when nothing was compared.
+        """The verdict of a whole: crash, timeout, error, fail, pass in this order; not compared only when nothing was.
 
         >>> Verdict.worst([Verdict.PASS, Verdict.NOT_COMPARED]).value
         'pass'
@@ -32,7 +35,7 @@ class Verdict(str, Enum):
         'not compared'
         """
         found = set(verdicts)
-        for v in (Verdict.ERROR, Verdict.FAIL, Verdict.PASS):
+        for v in (Verdict.CRASH, Verdict.TIMEOUT, Verdict.ERROR, Verdict.FAIL, Verdict.PASS):
             if v in found:
                 return v
         return Verdict.NOT_COMPARED
@@ -94,6 +97,7 @@ class Result:
         verdict: the testcase's verdict.
         seconds: wall time of the execution alone, without loading and comparing.
         message: why it could not run, for the verdict error.
+        engine: what executed it, None where nothing ran.
     """
 
     index: int | None
@@ -101,6 +105,7 @@ class Result:
     verdict: Verdict
     seconds: float = 0.0
     message: str | None = None
+    engine: About | None = None
 
     def __getitem__(self, name: str) -> Array:
         """The value of an output by name."""
@@ -118,12 +123,14 @@ class FileResult:
         path: the file.
         message: why the file could not be read or executed, for the verdict error.
         fault: whether that is a fault of loadrun.
+        ended: timeout or crash, where the process that ran it ended so.
         warnings: what MegEngine would only warn of.
         load_seconds: time to read the file.
         testcases: how many results are of testcases, not of a run on given inputs.
         passed, failed: how many checks did.
         errors: how many results have the verdict error.
         first: number of the first testcase that failed.
+        engine: what executed the last result.
 
     >>> import loadrun
     >>> found = FileResult("fixtures/nets/mlp.mge")
@@ -136,6 +143,7 @@ class FileResult:
     path: str
     message: str | None = None
     fault: bool = False
+    ended: Verdict | None = None
     warnings: list[str] = field(default_factory=list)
     load_seconds: float = 0.0
     testcases: int = 0
@@ -143,6 +151,7 @@ class FileResult:
     failed: int = 0
     errors: int = 0
     first: int | None = None
+    engine: About | None = None
     verdicts: set[Verdict] = field(default_factory=set, repr=False)
 
     def add(self, result: Result) -> None:
@@ -152,10 +161,11 @@ class FileResult:
         self.passed += sum(o.verdict is Verdict.PASS for o in result.outputs)
         self.failed += sum(o.verdict is Verdict.FAIL for o in result.outputs)
         self.verdicts.add(result.verdict)
+        self.engine = result.engine or self.engine
         if self.first is None and result.verdict is Verdict.FAIL:
             self.first = result.index
 
     @property
     def verdict(self) -> Verdict:
         """The worst of the results' verdicts."""
-        return Verdict.ERROR if self.message else Verdict.worst(self.verdicts)
+        return self.ended or (Verdict.ERROR if self.message else Verdict.worst(self.verdicts))

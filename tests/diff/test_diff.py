@@ -12,9 +12,14 @@ import pytest
 import loadrun
 from loadrun.cli import main
 from loadrun.diff import between, extract, match, read_values, watch
+from loadrun.diff.stored import read_binary_dump
+from loadrun.dump.options import DumpOptions
+from loadrun.engines import About, Setup, register_engine
+from loadrun.engines.reference import ReferenceEngine
 from loadrun.graph import Graph
 from loadrun.optimize import optimize_for_inference
-from loadrun.rewrite.copies import bare
+from loadrun.params import Elemwise, ElemwiseMode
+from loadrun.rewrite.copies import bare, subgraph
 from loadrun.testing import GraphBuilder
 from tests.support.broken_models import broken, copied, model, weight_changed
 
@@ -162,6 +167,32 @@ def test_files_of_bin_io_dump(tmp_path: Path) -> None:
         read_values(folder)
 
 
+@pytest.mark.parametrize(
+    ("number", "dtype"),
+    [
+        (0, "f4"),
+        (1, "u1"),
+        (2, "i1"),
+        (3, "i2"),
+        (4, "i4"),
+        (9, "f2"),
+        (12, "?"),
+        (100000, "u1"),
+        (100001, "i4"),
+        (100002, "i1"),
+    ],
+)
+def test_types_of_bin_io_dump(number: int, dtype: str, tmp_path: Path) -> None:
+    """The numbers are those that megengine.tools.compare_binary_iodump knows, and 12 for Bool."""
+    value = np.array([[1, 0, 1]], dtype)
+    head = np.array([0, number, 7, 1, 3, 0, 0, 0, 0, 0], "<u4").tobytes()
+    path = tmp_path / "00000a"
+    path.write_bytes(head + value.tobytes())
+    found = read_binary_dump(path)[1]
+    assert found.dtype == value.dtype
+    np.testing.assert_array_equal(found, value)
+
+
 def test_where_nan_begins_and_where_it_is_hidden() -> None:
     b = GraphBuilder()
     x = b.input("x", 2)
@@ -203,3 +234,73 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "none.mge: No such file" in capsys.readouterr().err
     assert main(["diff", "fixtures/nets/mlp.mge", "--testcase", "9"]) == 2
     assert "has testcases 0 to" in capsys.readouterr().err
+
+
+class _Slip:
+    """The reference engine on a copy of the graph in which one operator is another one."""
+
+    def __init__(self, graph: Graph, targets: list, setup: Setup) -> None:
+        made, known = subgraph(graph, [*targets, *graph.outputs])
+        for opr in made.oprs:
+            if opr.outputs[0].name == "slip":
+                opr.params = (Elemwise(mode=ElemwiseMode.MAX),)
+        self._engine = ReferenceEngine(made, [known[v.id] for v in targets], seed=setup.seed)
+        self.inputs = self._engine.inputs
+        self.about = About("slip", "1", "float32")
+        self.run = self._engine.run
+
+
+@pytest.fixture
+def slip(tmp_path: Path) -> Path:
+    """``relu((x + 1) * x + x)`` with names, and an engine that computes max(x + 1, x) for the product."""
+    register_engine("slip", _Slip)
+    b = GraphBuilder()
+    x = b.input("x", 4)
+    product = b.elemwise("MUL", b.elemwise("ADD", x, b.const(1.0), name="sum"), x, name="slip")
+    graph = b.done(b.elemwise("RELU", b.elemwise("ADD", product, x, name="more"), name="y"))
+    loadrun.save(graph, tmp_path / "m.mge", DumpOptions(keep_var_name=2))
+    return tmp_path / "m.mge"
+
+
+@pytest.mark.parametrize("how", [[], ["--bisect"]])
+def test_an_engine_as_the_other_side(
+    slip: Path, how: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    alone = tmp_path / "alone.mge"
+    data = ["--input", "[3,4,5,6]", "--extract", str(alone)]
+    assert main(["diff", str(slip), "--against", "slip", *data, *how]) == 1
+    out = capsys.readouterr().out
+    assert "first to part: Elemwise 'slip'" in out
+    assert f"{alone}: MUL 'slip' alone" in out
+    # What the engine gives is expected there: max(x + 1, x) is x + 1.
+    (case,) = loadrun.load(alone).testcases
+    np.testing.assert_array_equal(case.expects["slip"], [4, 5, 6, 7])
+    assert main(["diff", str(slip), "--against", "reference", "--input", "[3,4,5,6]", *how]) == 0
+
+
+def test_bisecting_needs_an_engine(slip: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["diff", str(slip), "--against", str(slip), "--bisect"]) == 2
+    assert "--bisect searches with an engine" in capsys.readouterr().err
+    assert main(["diff", str(slip), "--against", "nonsense"]) == 2
+
+
+def test_saved_results_as_the_other_side(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model, saved = "fixtures/nets/mlp.mge", str(tmp_path / "results")
+    assert main([model, "--save-results", saved, "-q"]) == 0
+    assert main(["diff", model, "--against", saved, "--testcase", "1"]) == 0
+    assert "1 values compared" in capsys.readouterr().out
+    assert main(["diff", model, "--against", saved, "--testcase", "1", "--input", "#zeros(5,...)"]) == 1
+
+
+def test_files_of_bin_out_dump(tmp_path: Path) -> None:
+    """What load_and_run writes for the output of a check: its name is that of the AssertEqual."""
+    folder = tmp_path / "bout"
+    folder.mkdir()
+    value = np.arange(10, dtype="<f4")
+    text = (
+        b"var={id:241, shape:{1,10}, Float32, owner:assert_eq(out:expect,out)[240]{AssertEqual}, "
+        b'name:assert_eq(out:expect,out)[1414], slot:0, CompNode("cpu0:0" from "xpu0:0")}'
+    )
+    head = np.array([len(text), 0, 7, 1, 10, 0, 0, 0, 0, 0], "<u4").tobytes()
+    (folder / "run0-var241").write_bytes(head + text + value.tobytes())
+    assert read_values(folder).names() == ["out"]

@@ -1,0 +1,81 @@
+"""Statistics of the values on the way: what the record holds, and which operator they name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import loadrun
+from loadrun.cli import main
+from loadrun.diff import parted
+from loadrun.dtypes import DType, encode
+from loadrun.dump.record import intermediates_at
+from loadrun.errors import UsageError
+from loadrun.pack.intermediates import figures
+from loadrun.rewrite.copies import bare
+
+
+def packed(path: Path, model: str = "fixtures/nets/resnet_basic.mge", count: int = 2) -> Path:
+    data = [x for _ in range(count) for x in ("-d", "#rand(0,1)")]
+    assert main(["pack", model, "--replace", *data, "--intermediates", "-o", str(path), "-q"]) == 0
+    return path
+
+
+def test_figures() -> None:
+    value = np.array([[1.0, -2.0], [0.0, 5.0]], "f4")
+    mean, size = 1.0, 2.0
+    deviation = float(np.sqrt((0 + 9 + 1 + 16) / 4))
+    assert figures(value) == [4, -2, 5, mean, size, pytest.approx(deviation), 1, -2, 0, 5]
+    assert figures(np.array([130, 126], "u1"), DType("Quantized8Asymm", 0.5, 128)) == [
+        2,
+        -1,
+        1,
+        0,
+        1,
+        1,
+        1,
+        -1,
+    ]
+    assert figures(np.array([np.nan, 1], "f4"))[1:] == [None, None, None, None, None, None, 1]
+
+
+def test_the_changed_operator_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A file whose weight was changed after it was packed, and which has nothing to be compared with."""
+    path = packed(tmp_path / "p.mge")
+    bundle = loadrun.load(path)
+    guilty = [o for o in bundle.graph.oprs if o.type == "ConvolutionV2"][5]
+    tensor = guilty.inputs[1].owner.tensors[0]
+    value = tensor.value().copy()
+    value[0] *= -2
+    tensor.data = encode(value, tensor.dtype)
+    loadrun.save(bundle, tmp_path / "bad.mge")
+    assert main([str(path), "--explain", "-q"]) == 0
+    capsys.readouterr()
+    assert main([str(tmp_path / "bad.mge"), "--explain"]) == 1
+    blamed = [line for line in capsys.readouterr().out.splitlines() if "to blame" in line]
+    assert len(blamed) == 1
+    assert f"(operator {guilty.id})" in blamed[0]
+    assert ", it was " in blamed[0]
+
+
+def test_every_testcase_has_its_own(tmp_path: Path) -> None:
+    bundle = loadrun.load(packed(tmp_path / "p.mge", "fixtures/nets/mlp.mge"))
+    one, two = (intermediates_at(bundle.record, i) for i in (0, 1))
+    assert one is not None
+    assert one != two
+    graph = bare(bundle)
+    assert parted(graph, one, bundle.testcases[0].inputs, tolerance=1e-4) == []
+    found = parted(graph, one, bundle.testcases[1].inputs, tolerance=1e-4)
+    assert found[0].root
+    assert intermediates_at(bundle.record, 2) is None
+    with pytest.raises(UsageError, match="was changed since"):
+        parted(graph, one[1:], bundle.testcases[0].inputs, tolerance=1e-4)
+
+
+def test_files_without_them_hold_none(tmp_path: Path) -> None:
+    path = tmp_path / "p.mge"
+    assert main(["pack", "fixtures/nets/mlp.mge", "-d", "#ones", "-o", str(path), "-q"]) == 0
+    assert intermediates_at(loadrun.load(path).record, 0) is None
+    assert intermediates_at(None, 0) is None
