@@ -12,10 +12,12 @@ Attributes:
 
 from __future__ import annotations
 
+from .absent import TRAINING, absent_class
 from .imperative.switches import autocast, forward
 
-__all__ = ["autocast", "enabled", "high_prec_dtype", "low_prec_dtype"]
+__all__ = ["GradScaler", "autocast", "enabled", "high_prec_dtype", "low_prec_dtype"]
 
+GradScaler = absent_class("GradScaler", TRAINING)
 enabled: bool
 high_prec_dtype: str
 low_prec_dtype: str

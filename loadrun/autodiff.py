@@ -1,12 +1,15 @@
-"""`Function` under the name of ``megengine.autodiff``; loadrun has nothing else of it."""
+"""`Function` under the name of ``megengine.autodiff``; `GradManager` can be imported, and refuses to be made."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from .absent import TRAINING, absent_class
 from .imperative.function import Function
 
-__all__ = ["Function"]
+__all__ = ["Function", "GradManager"]
+
+GradManager = absent_class("GradManager", TRAINING)
 
 
 def __getattr__(name: str) -> Any:

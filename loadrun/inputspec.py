@@ -360,6 +360,8 @@ class _Scanner:
         given = tuple(self.number(text, where, whole=kind == "randint") for text, where in args[:count])
         if kind == "rand" and not math.isfinite(given[1] - given[0]):
             raise self.error("this range is wider than float64 holds", at)
+        if kind == "rand" and given[0] > given[1]:
+            raise self.error("#rand takes the low end first, then the high one", at)
         if kind == "randint" and not 0 < given[1] - given[0] <= 2**32:
             raise self.error(
                 "#randint takes a low and a greater high end (excluded), at most 2**32 apart", at

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from .dtypes import Array, DType, dtype_of
 from .dump import load
 from .dump.record import packed_policies
-from .engines import Engine, make_engine
-from .errors import InputError, LoadRunError, UsageError
+from .engines import About, Choice, Engine, check_engine, make_engine, make_ready
+from .errors import EngineError, InputError, LoadRunError, UsageError
 from .feeds import fit_inputs, random_inputs
 from .graph import Graph, Var
 from .ops.infer import infer_dtypes
-from .rewrite.checks import Cone, Formula, Origins, compared, cone, formula
+from .rewrite.checks import GET, Cone, Formula, Origins, compared, cone, formula, two_sided
 from .testcase import EXPECT, Bundle, Check, Testcase
 from .verdicts.judging import Question, blind, judge, policy_for
 from .verdicts.policy import Policy
@@ -43,6 +44,11 @@ class _Checked:
     answer: tuple[str | None] | None = None
 
     @property
+    def read(self) -> list[Var]:
+        """What it reads of the model."""
+        return [self.get, *(self.cone.frontier.values() if self.cone else ())]
+
+    @property
     def vars(self) -> list[Var]:
         extra = [self.cone.source, *self.cone.frontier.values()] if self.cone else []
         return [self.expect, self.get, *([self.own] if self.own else []), *extra]
@@ -66,14 +72,14 @@ class Runner:
 
     Args:
         bundle: what `loadrun.load` returned, or a path.
-        engine: name of the engine.
+        engine: name of the engine, with an argument behind a colon where it takes one, or a `loadrun.engines.Choice`.
         seed: seed of the graph's random operators.
         policies: what outputs must fulfil besides, by name, all others under the empty name; default is what the file
             was packed with.
 
     Raises:
         UnsupportedError: the graph holds an operator that cannot be executed.
-        UsageError: the seed is negative.
+        UsageError: the seed is negative, or there is no such engine.
 
     >>> import loadrun
     >>> runner = loadrun.Runner("fixtures/nets/mlp.mge")
@@ -84,7 +90,7 @@ class Runner:
     def __init__(
         self,
         bundle: Bundle | str | os.PathLike[str],
-        engine: str = "reference",
+        engine: str | Choice = "reference",
         *,
         seed: int = 0,
         policies: Mapping[str, Policy] | None = None,
@@ -92,12 +98,20 @@ class Runner:
         if seed < 0:
             raise UsageError(f"a seed must be a whole number of at least 0, found {seed}")
         self.bundle = bundle if isinstance(bundle, Bundle) else load(bundle)
-        self.engine_name = engine
+        self.engine = check_engine(engine)
         self.seed = seed
         self._model: Engine | None = None
+        self._outputs: dict[str, Var] = {}
         self._checked: tuple[_Plan, Engine] | None = None
         self.packed, self.loosened = packed_policies(self.bundle.record)
         self.policies = {**self.packed, **(policies or {})}
+
+    @property
+    def about(self) -> About:
+        """What executes the model, and how it computes; what the engine cannot run is known after the first run."""
+        if self._checked is not None:
+            return self._checked[1].about
+        return self._outputs_engine().about
 
     def replay(self) -> Iterator[Result]:
         """Replay every testcase of the bundle; a failing one does not stop the others."""
@@ -108,6 +122,9 @@ class Runner:
         """Replay one testcase by its number."""
         try:
             return self.check(self.bundle.testcases[index], index)
+        except UsageError:
+            # An engine that is not installed is no fault of the testcase.
+            raise
         except LoadRunError as e:
             return Result(index, (), Verdict.ERROR, message=str(e))
 
@@ -121,10 +138,11 @@ class Runner:
         """
         if self._checked is None:
             plan = self._plan()
-            self._checked = plan, self._engine(self.bundle.graph, plan.vars)
+            self._checked = plan, self._checking(plan)
         plan, engine = self._checked
         self.bundle.require_unchanged()
         _check_dtypes(engine, testcase)
+        make_ready(engine, testcase.arrays)
         start = time.perf_counter()
         values = iter(engine.run(testcase.arrays))
         seconds = time.perf_counter() - start
@@ -132,7 +150,7 @@ class Runner:
         outs += [_plain(name, var, next(values)) for name, var in plan.plain]
         outs += [_unread(var, testcase) for var in plan.unread]
         shown = _at_border(outs, self.bundle.scalars)
-        return Result(index, shown, Verdict.worst(o.verdict for o in outs), seconds)
+        return Result(index, shown, Verdict.worst(o.verdict for o in outs), seconds, engine=engine.about)
 
     def _plan(self) -> _Plan:
         graph = self.bundle.graph
@@ -190,7 +208,7 @@ class Runner:
         return judge(question, expect, get, own, seen)
 
     def _answer(self, around: Cone, check: Check, given: Sequence[Array]) -> str | None:
-        engine = make_engine(self.engine_name, around.graph, around.graph.outputs, seed=self.seed)
+        engine = make_engine("reference", around.graph, around.graph.outputs, seed=self.seed)
         feeds = dict(zip(around.frontier, given[1:], strict=True))
         name = around.source.name or ""
 
@@ -212,24 +230,75 @@ class Runner:
             FormatError: the file changed while it was in use.
         """
         feeds = random_inputs(self.bundle, self.seed) if inputs is None else fit_inputs(self.bundle, inputs)
-        outputs = self.bundle.outputs
         self.bundle.require_unchanged()
-        if self._model is None:
-            self._model = self._engine(self.bundle.graph, list(outputs.values()))
+        model = self._outputs_engine()
+        make_ready(model, feeds)
         start = time.perf_counter()
-        values = self._model.run(feeds)
+        values = model.run(feeds)
         seconds = time.perf_counter() - start
-        outs = tuple(_plain(n, v, a) for (n, v), a in zip(outputs.items(), values, strict=True))
-        return Result(None, _at_border(outs, self.bundle.scalars), Verdict.NOT_COMPARED, seconds)
+        outs = tuple(_plain(n, v, a) for (n, v), a in zip(self._outputs.items(), values, strict=True))
+        shown = _at_border(outs, self.bundle.scalars)
+        return Result(None, shown, Verdict.NOT_COMPARED, seconds, engine=model.about)
 
-    def _engine(self, graph: Graph, targets: Sequence[Var]) -> Engine:
-        return make_engine(self.engine_name, graph, targets, seed=self.seed)
+    def _outputs_engine(self) -> Engine:
+        """The engine for the outputs alone, made on first use."""
+        if self._model is None:
+            self._outputs = self.bundle.outputs
+            self._model = self._engine(list(self._outputs.values()))
+        return self._model
+
+    def _checking(self, plan: _Plan) -> Engine:
+        """The engine for a plan: what checks compute is the reference engine's, whatever executes the model."""
+        if self.engine.spec == "reference":
+            return self._engine(plan.vars)
+        from .engines.divided import Divided  # for start-up
+
+        infer_dtypes(self.bundle.graph.needed(plan.vars))
+        computed = {v.id: v for v in (*(v for c in plan.checks for v in c.read), *(v for _, v in plan.plain))}
+        model = self._engine(list(computed.values()))
+        return Divided(model, self.bundle.graph, computed.values(), plan.vars, self.seed)
+
+    def _engine(self, targets: Sequence[Var]) -> Engine:
+        return make_engine(self.engine, self.bundle.graph, targets, seed=self.seed)
+
+
+def own_errors(
+    bundle: Bundle, engine: str = "reference"
+) -> dict[str, Callable[[Array, Array], float] | None]:
+    """What measures the error of two values for each check that has a formula of its own, by the output's name.
+
+    None stands for a formula that needs more than an expected and a computed value.
+    """
+    found: dict[str, Callable[[Array, Array], float] | None] = {}
+    for check in bundle.checks:
+        if formula(check) is Formula.OTHER:
+            infer_dtypes(bundle.graph.needed([check.err]))
+            made = two_sided(bundle.graph, check)
+            found[check.name] = None if made is None else _measure(made, engine)
+    return found
+
+
+def _measure(made: Graph, engine: str) -> Callable[[Array, Array], float]:
+    asked = make_engine(engine, made, made.outputs)
+    (expected,) = (name for name in asked.inputs if name != GET)
+    dtypes = {name: v.owner.tensors[0].dtype.np for name, v in asked.inputs.items()}
+
+    def error(expect: Array, get: Array) -> float:
+        given = {expected: expect.astype(dtypes[expected]), GET: get.astype(dtypes[GET])}
+        try:
+            (value,) = asked.run(given)
+        except EngineError:
+            # The computed value has another layout than the expected one.
+            return math.nan
+        return float(value.reshape(-1)[0]) if value.size == 1 else math.nan
+
+    return error
 
 
 def run(
     bundle: Bundle | str | os.PathLike[str],
     inputs: Mapping[str, Array] | None = None,
-    engine: str = "reference",
+    engine: str | Choice = "reference",
     *,
     seed: int = 0,
 ) -> list[Result]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import signal
@@ -11,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 
-from ..shown import indented
+from ..shown import clean, indented
 from ..version import __version__
 from .groups import EXIT_ERROR, failure
 
@@ -27,8 +28,22 @@ COMMANDS = {
     "compare": "what changed between two reports",
     "diff": "find where two runs first part",
     "verify": "check a packed file against its digests and replay it",
+    "bench": "time models and compare them",
+    "load_and_run": "MegEngine's tool: its flags, its lines, its files",
     "convert": "write a model in another format: .mge, .onnx",
+    "completion": "complete commands in bash, zsh or fish; the manual page",
 }
+JOBS = {
+    "Check models": ("run", "verify", "diff", "audit"),
+    "Make files": ("pack", "unpack", "convert"),
+    "Time models": ("bench",),
+    "Look at files and reports": ("info", "judge", "compare"),
+}
+"""The commands by what they are for; those that are not named here come last."""
+
+EXIT_PIPE = 141
+"""What a shell says of a program that a closed pipe ended: 128 and the number of SIGPIPE."""
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -39,7 +54,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     Returns:
         0 when at least one check was made and all passed, 1 when a check failed, 2 for a bad file, bad usage
-        or a model that cannot be executed, 3 when it ran but nothing was compared, 70 for a fault of loadrun.
+        or a model that cannot be executed, 3 when it ran but nothing was compared, 70 for a fault of loadrun; 141
+        when the reader of the output went away.
     """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -51,6 +67,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         name = args.pop(0)
     elif not args or args[0] in ("-h", "--help", "--version"):
         return _overview(args)
+    elif meant := _mistyped(args[0]):
+        print(
+            f"loadrun: there is no file and no command {clean(args[0])!r}; did you mean `loadrun {meant}`?",
+            file=sys.stderr,
+        )
+        return EXIT_ERROR
     try:
         with _ended_by_signals():
             return _run(name, args)
@@ -63,18 +85,39 @@ def _run(name: str, args: list[str]) -> int:
     try:
         # A literal choice of modules: no name from outside reaches the import.
         command = import_module(f"{__package__}.{name}")
-        return int(command.main(args))
+        code = int(command.main(args))
+        sys.stdout.flush()
+        return code
     except BrokenPipeError:
         # The reader of the output went away (as `head` does); nothing is left to tell it.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
+        return EXIT_PIPE
     except KeyboardInterrupt:
         print("loadrun: interrupted", file=sys.stderr)
         return 130
     except Exception as e:
         found = failure(e, named=True)
-        print(f"loadrun: {indented(found.message, 9)}", file=sys.stderr)
+        place = ""
+        if isinstance(e, OSError) and e.filename is None and e.errno in _FULL:
+            # Files to write name themselves.
+            place = "standard output: "
+            _drop_output()
+        print(f"loadrun: {place}{indented(found.message, 9)}", file=sys.stderr)
         return found.code
-    return EXIT_ERROR
+
+
+def _mistyped(word: str) -> str | None:
+    """The command that was meant by what is neither a command nor a file."""
+    if not word.isascii() or not word.replace("-", "").isalpha() or os.path.lexists(word):
+        return None
+    import difflib  # for start-up
+
+    return next(iter(difflib.get_close_matches(word.lower(), COMMANDS, 1)), None)
+
+
+def _drop_output() -> None:
+    """Let what is still to be written to standard output go nowhere, so that leaving does not fail as well."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 @contextmanager
@@ -101,14 +144,16 @@ def _overview(args: list[str]) -> int:
     if args and args[0] == "--version":
         print(f"loadrun {__version__}")
         return 0
-    print(
-        "usage: loadrun [run] MODEL.mge [MODEL.mge ...] [options]\n       loadrun info MODEL.mge [options]\n"
-    )
-    for name, what in COMMANDS.items():
-        print(f"  {name:7} {what}")
+    print("usage: loadrun [run] MODEL [MODEL ...] [options]\n       loadrun COMMAND ... [options]")
+    named = {name for names in JOBS.values() for name in names}
+    jobs = {**JOBS, "More": tuple(name for name in COMMANDS if name not in named)}
+    for job, names in jobs.items():
+        print(f"\n{job}:")
+        for name in names:
+            print(f"  {name:{max(map(len, COMMANDS))}}  {COMMANDS[name]}")
     print("\n`loadrun COMMAND --help` lists the options.")
     print(
-        "Exit codes: 0 all checks passed, 1 a check failed, 2 bad file or usage, 3 nothing was compared, "
-        "70 a fault of loadrun."
+        "Exit codes: 0 all checks passed, 1 a check failed, 2 bad file or usage, 3 nothing was compared, 4 timeout, "
+        "5 crash, 70 a fault of loadrun."
     )
     return 0 if args else EXIT_ERROR

@@ -5,11 +5,13 @@ from __future__ import annotations
 import sys
 
 from ..dump import load_all
-from ..engines import ENGINES
+from ..files import files_of
 from ..report.text import error, table
 from ..review.audit import Score, audit
 from ..shown import clean
+from .engines import add_engine_options, chosen
 from .groups import EXIT_FAIL, EXIT_NOT_COMPARED, EXIT_PASS, Parser, failure, seed
+from .models import add_model_options, model_options
 
 __all__ = ["main"]
 
@@ -30,7 +32,8 @@ def parser() -> Parser:
         "--mutants", metavar="N", type=int, default=20, help="at most N of each kind for a file (20)"
     )
     p.add_argument("--seed", type=seed, default=0, help="seed that draws the weights (default 0)")
-    p.add_argument("--engine", choices=ENGINES, default="reference", help="what executes the model")
+    add_engine_options(p)
+    add_model_options(p)
     return p
 
 
@@ -39,10 +42,11 @@ def main(argv: list[str]) -> int:
     args = parser().parse_args(argv)
     found: list[tuple[str, Score]] = []
     code = EXIT_PASS
-    for path in args.files:
+    read = model_options(args)
+    for path in files_of(args.files):
         try:
-            for bundle in load_all(path):
-                scores = audit(bundle, mutants=max(1, args.mutants), seed=args.seed, engine=args.engine)
+            for bundle in load_all(path, **read):
+                scores = audit(bundle, mutants=max(1, args.mutants), seed=args.seed, engine=chosen(args))
                 found += [(path, score) for score in scores]
         except Exception as e:
             said = failure(e)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 from ..errors import FormatError
+from ..files import contents
 from ..report.changes import changes, same_checks
+from ..report.reading import read_report
 from ..report.text import table
 from ..shown import clean
 from .groups import EXIT_FAIL, EXIT_NOT_COMPARED, EXIT_PASS, Parser
@@ -57,7 +58,4 @@ def main(argv: list[str]) -> int:
 def _report(path: str) -> Any:
     if Path(path).stat().st_size > _LARGEST:
         raise FormatError(f"{path} is larger than any report ({_LARGEST} bytes)")
-    try:
-        return json.loads(Path(path).read_bytes())
-    except (ValueError, RecursionError):
-        raise FormatError(f"{path} is no JSON text") from None
+    return read_report(contents(path, "a report"), path)

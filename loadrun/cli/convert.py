@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from ..dump import load, save
+from ..dump import save
 from ..errors import UsageError
+from ..files import one_file
 from ..report.text import table
 from ..shown import clean
-from .groups import EXIT_PASS, Parser
+from ..testcase import Bundle
+from .groups import EXIT_PASS, Parser, target
+from .inputs import add_dump_option, load_dump
+from .models import add_model_options, model_options
 
 __all__ = ["main"]
 
@@ -24,10 +28,12 @@ def parser() -> Parser:
         "along: into a .mge file, or beside a .onnx file as test_data_set_N.",
     )
     p.add_argument("source", metavar="A", help="the file to read")
-    p.add_argument("target", metavar="B", help="the file to write")
+    p.add_argument("target", metavar="B", type=target, help="the file to write")
     p.add_argument(
         "--format", choices=("FBS_V2", "FBS"), help="version of a .mge file (default that of A, or FBS_V2)"
     )
+    add_dump_option(p)
+    add_model_options(p)
     g = p.add_argument_group("writing ONNX")
     g.add_argument(
         "--opset", type=int, metavar="N", help="version of the operators, 7 to 26 (default 18 or later)"
@@ -52,21 +58,22 @@ def main(argv: list[str]) -> int:
     """Convert; 2 when something fails, and then B is as it was."""
     options = parser()
     args = options.parse_args(argv)
-    source, target = _ending(args.source), _ending(args.target)
+    args.source = one_file(args.source)
+    source, ending = _ending(args.source), _ending(args.target)
     given = [n for n in ("opset", "dynamic", "external_data", "verify") if getattr(args, n)]
-    if target == ".mge":
-        if given:
-            options.error(f"--{given[0].replace('_', '-')} is for writing .onnx files")
-        bundle = load(args.source)
+    if ending == ".mge" and given:
+        options.error(f"--{given[0].replace('_', '-')} is for writing .onnx files")
+    if ending == ".onnx" and source == ".onnx":
+        options.error("A is an ONNX model already; B must end in .mge")
+    if ending == ".onnx" and args.format:
+        options.error("--format is for writing .mge files")
+    bundle = load_dump(args.source, args.dump, **model_options(args))
+    if ending == ".mge":
         found = save(bundle, args.target, format=args.format)
         count = len(bundle.testcases)
         text = f"{found.nr_opr} operators, {count} testcase{'s' * (count != 1)}"
     else:
-        if source == ".onnx":
-            options.error("A is an ONNX model already; B must end in .mge")
-        if args.format:
-            options.error("--format is for writing .mge files")
-        text = _to_onnx(args.source, args)
+        text = _to_onnx(bundle, args)
     print(f"{clean(args.target, 200)}: {text}, {Path(args.target).stat().st_size} bytes")
     return EXIT_PASS
 
@@ -85,12 +92,12 @@ def _ending(path: str) -> str:
     return found
 
 
-def _to_onnx(path: str, args: object) -> str:
+def _to_onnx(bundle: Bundle, args: object) -> str:
     from ..onnx import export  # for start-up
 
     options = vars(args)
     made = export(
-        path,
+        bundle,
         f=options["target"],
         opset_version=options["opset"],
         dynamic_axes=_dynamic(options["dynamic"]) if options["dynamic"] else None,

@@ -4,24 +4,31 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-from ..diff import StoredValues, between, extract, read_values, watch
+from ..diff import StoredValues, between, bisect, extract, read_values, watch
 from ..diff.finding import TOLERANCE
-from ..dtypes import Array
+from ..diff.measuring import real
+from ..dtypes import Array, DType
 from ..dump import load, save
+from ..engines import engine_names
 from ..errors import InputError, LoadRunError, UsageError
-from ..files import replacing
+from ..files import one_file, replacing
 from ..graph import Graph
 from ..report import differences as report
+from ..review.saved import SavedFile, read_saved
 from ..rewrite.copies import bare
 from ..runner import fit_inputs, random_inputs
 from ..shown import clean
 from ..testcase import Bundle
-from .groups import EXIT_FAIL, EXIT_PASS, Parser, failure, seed, whole
-from .inputs import add_input_options, cases_of, check_input_options
+from .groups import EXIT_FAIL, EXIT_PASS, Parser, failure, seed, target, whole
+from .inputs import add_dump_option, add_input_options, cases_of, check_input_options, load_dump
+from .models import add_model_options, model_options
 
 __all__ = ["main"]
 
@@ -41,8 +48,10 @@ def parser() -> Parser:
         metavar="OTHER",
         default="float64",
         help="another model, a folder of load_and_run's --bin_io_dump or of .npy files, an .npz file of values by "
-        "variable name, or float64: the same model in double precision (default)",
+        "variable name, results of --save-results, the name of an engine, or float64: the same model in double "
+        "precision (default)",
     )
+    add_dump_option(p)
     add_input_options(p, "--input")
     p.add_argument(
         "--testcase", metavar="N", type=whole, default=0, help="which testcase's inputs to take (default 0)"
@@ -54,14 +63,23 @@ def parser() -> Parser:
         default=TOLERANCE,
         help=f"how far a value may be off, relative to the greatest value of its tensor (default {TOLERANCE:g})",
     )
+    p.add_argument(
+        "--bisect",
+        action="store_true",
+        help="ask an engine for one value on the way in each run, which leaves its fusions as they are, and halve "
+        "what is left each time",
+    )
     p.add_argument("--all", action="store_true", help="show every compared value")
-    p.add_argument("--extract", metavar="FILE", help="write the operator to blame as a testcase of its own")
+    p.add_argument(
+        "--extract", metavar="FILE", type=target, help="write the operator to blame as a testcase of its own"
+    )
     p.add_argument("--json", metavar="FILE", help="write everything as JSON (- for standard output)")
     p.add_argument("--check-finite", action="store_true", help="name operators that make NaN or infinity")
     p.add_argument("--range", metavar="X", type=_tolerance, help="name operators that make values beyond X")
     p.add_argument(
         "--seed", type=seed, default=0, help="seed of random inputs and random operators (default 0)"
     )
+    add_model_options(p)
     return p
 
 
@@ -89,14 +107,20 @@ def main(argv: list[str]) -> int:
 
 
 def _compare(args: argparse.Namespace) -> int:
-    bundle = load(args.model)
+    read = model_options(args)
+    # Where both are ONNX models, they have the same inputs; a dump takes none of these options.
+    against_onnx = args.against.lower().endswith(".onnx")
+    alone = against_onnx and args.model.lower().endswith(".mge")
+    bundle = load_dump(args.model, args.dump, **({} if alone else read))
     graph = bare(bundle)
     feeds = _feeds(args, bundle)
     if args.check_finite or args.range is not None:
         found = watch(graph, feeds, limit=args.range, seed=args.seed)
         print("\n".join(report.findings(found, args.range)))
         return EXIT_FAIL if found else EXIT_PASS
-    other = _other(args.against)
+    other = _other(args.against, args.testcase, read if against_onnx else {})
+    if args.bisect:
+        return _bisected(args, graph, feeds, other)
     result = between(graph, other, feeds, tolerance=args.tolerance, seed=args.seed)
     shown = sys.stderr if args.json == "-" else sys.stdout
     print(f"{clean(args.model, 200)} against {clean(args.against, 200)}, {_which(args, bundle)}", file=shown)
@@ -112,6 +136,20 @@ def _compare(args: argparse.Namespace) -> int:
         save(extract(graph, row.opr, other, feeds, seed=args.seed), args.extract)
         print(f"{clean(args.extract, 200)}: {row.opr.title} {clean(row.var.label, 100)!r} alone", file=shown)
     return EXIT_PASS if result.agree else EXIT_FAIL
+
+
+def _bisected(
+    args: argparse.Namespace, graph: Graph, feeds: Mapping[str, Array], other: Graph | StoredValues | str
+) -> int:
+    if not isinstance(other, str):
+        raise UsageError("--bisect searches with an engine: name one with --against, such as onnxruntime")
+    found = bisect(graph, other, feeds, tolerance=args.tolerance, seed=args.seed)
+    print(f"{found.runs} runs of {clean(other)}")
+    print(report.bisected(found))
+    if args.extract and found.var is not None:
+        save(extract(graph, found.var.owner, other, feeds, seed=args.seed), args.extract)
+        print(f"{clean(args.extract, 200)}: {found.var.owner.title} {clean(found.var.label, 100)!r} alone")
+    return EXIT_FAIL if found.var is not None else EXIT_PASS
 
 
 def _which(args: argparse.Namespace, bundle: Bundle) -> str:
@@ -139,13 +177,34 @@ def _feeds(args: argparse.Namespace, bundle: Bundle) -> Mapping[str, Array]:
     return random_inputs(bundle, args.seed)
 
 
-def _other(against: str) -> Graph | StoredValues | str:
-    if against == "float64":
+def _other(against: str, testcase: int, read: Mapping[str, Any]) -> Graph | StoredValues | str:
+    """What the model is held against.
+
+    Raises:
+        UsageError: it is neither a file nor an engine.
+    """
+    path = Path(os.path.expanduser(against))
+    if not path.exists() and against.partition(":")[0] in engine_names():
         return against
-    path = Path(against)
     if path.is_dir() or path.suffix in (".npz", ".npy"):
         return read_values(path)
-    return bare(load(against))
+    if zipfile.is_zipfile(path):
+        return _results(read_saved(path), testcase, str(path))
+    return bare(load(one_file(against), **read))
+
+
+def _results(saved: list[SavedFile], testcase: int, path: str) -> StoredValues:
+    """The outputs that a file of `--save-results` holds for a testcase."""
+    for file in saved:
+        for i in range(len(file)):
+            if file.about(i)["testcase"] in (testcase, None):
+                found = []
+                for about, _, got in file.outputs(i):
+                    dtype = DType(about["dtype"], float(about["scale"]), int(about["zero_point"]))
+                    if got is not None:
+                        found.append((about["name"], real(got, dtype)))
+                return StoredValues(found)
+    raise UsageError(f"{path} holds no results of testcase {testcase}")
 
 
 def _write_json(target: str, text: str) -> None:

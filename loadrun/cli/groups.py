@@ -6,22 +6,21 @@ import argparse
 import os
 import sys
 import time
-import traceback
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from typing import NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
-from ..errors import FormatError, LoadRunError
-from ..inputspec import MAX_SEED
+from ..failures import EXIT_ERROR, EXIT_FAULT, Failure, Warnings, failure
 from ..runner import Verdict
 from ..shown import clean
 
 __all__ = [
+    "EXIT_CRASH",
     "EXIT_ERROR",
     "EXIT_FAIL",
     "EXIT_FAULT",
     "EXIT_NOT_COMPARED",
     "EXIT_PASS",
+    "EXIT_TIMEOUT",
     "Failure",
     "Parser",
     "Warnings",
@@ -30,76 +29,79 @@ __all__ = [
     "failure",
     "progress",
     "seed",
+    "target",
     "whole",
 ]
 
-EXIT_PASS, EXIT_FAIL, EXIT_ERROR, EXIT_NOT_COMPARED = 0, 1, 2, 3
-EXIT_FAULT = 70
-"""What loadrun did not foresee; the number is that of EX_SOFTWARE in sysexits.h."""
+EXIT_PASS, EXIT_FAIL, EXIT_NOT_COMPARED = 0, 1, 3
+EXIT_TIMEOUT, EXIT_CRASH = 4, 5
 T = TypeVar("T")
+_CODES = {
+    Verdict.CRASH: EXIT_CRASH,
+    Verdict.TIMEOUT: EXIT_TIMEOUT,
+    Verdict.ERROR: EXIT_ERROR,
+    Verdict.FAIL: EXIT_FAIL,
+}
+"""Exit codes of verdicts; the first that is there counts."""
+
+
+class _Formatter(argparse.HelpFormatter):
+    """Help as wide as the terminal; argparse's own way to that width imports compressors, for every option."""
+
+    def __init__(self, prog: str) -> None:
+        columns = os.environ.get("COLUMNS", "")
+        width = int(columns) if columns.isascii() and columns.isdigit() else 0
+        if not width:
+            try:
+                width = os.get_terminal_size(sys.__stdout__.fileno() if sys.__stdout__ else -1).columns
+            except (OSError, ValueError):
+                width = 0
+        super().__init__(prog, width=(width or 80) - 2)
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser whose errors end with the way to help."""
+    """An argument parser that takes options by their whole names, and whose errors end with the way to help."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(allow_abbrev=False, **kwargs)
+        self._given: list[str] = []
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
+        """Parse as argparse does, and keep the arguments for the hints of errors."""
+        self._given = list(sys.argv[1:] if args is None else args)
+        return super().parse_known_args(args, namespace)
+
+    def _get_formatter(self) -> argparse.HelpFormatter:
+        return _Formatter(self.prog)
 
     def error(self, message: str) -> NoReturn:
         """Print the message and leave with exit code 2."""
-        print(f"{self.prog}: {clean(message, 500)}\n`{self.prog} --help` lists the options.", file=sys.stderr)
+        hints = "".join(f"; did you mean {full} for {clean(short)}?" for short, full in self._meant())
+        print(
+            f"{self.prog}: {clean(message, 500)}{hints}\n`{self.prog} --help` lists the options.",
+            file=sys.stderr,
+        )
         raise SystemExit(EXIT_ERROR)
 
+    def _meant(self) -> Iterator[tuple[str, str]]:
+        """The given options that there are not, with the one that each begins or resembles."""
+        import difflib  # for start-up
 
-def reason(e: Exception, *, named: bool = False) -> str:
-    """Why a file cannot be read or written, in one line; `named` for a line that does not name the file otherwise.
-
-    >>> reason(FileNotFoundError(2, "No such file or directory", "a.mge"), named=True)
-    'a.mge: No such file or directory'
-    """
-    if isinstance(e, FormatError) and not named:
-        return str(FormatError(e.message, offset=e.offset))
-    if isinstance(e, OSError) and e.strerror:
-        return f"{e.filename}: {e.strerror}" if named and e.filename else e.strerror
-    return str(e)
-
-
-@dataclass(frozen=True)
-class Failure:
-    """Why something could not be done, whether that is a fault of loadrun, and the exit code that follows."""
-
-    message: str
-    fault: bool = False
-
-    @property
-    def code(self) -> int:
-        """What a command that does nothing else exits with."""
-        return EXIT_FAULT if self.fault else EXIT_ERROR
+        known = [o for o in self._option_string_actions if o.startswith("--")]
+        for text in self._given:
+            name = text.split("=")[0]
+            if text == "--":
+                return
+            if name.startswith("--") and name not in known:
+                close = [o for o in known if o.startswith(name)] or difflib.get_close_matches(
+                    name, known, 1, 0.75
+                )
+                whole = [o for o in close if all(other.startswith(o) for other in close)]
+                if whole:
+                    yield name, whole[0]
 
 
-def failure(e: Exception, *, named: bool = False) -> Failure:
-    """What to say of an exception; one that loadrun did not foresee is its fault, not the file's.
-
-    With LOADRUN_TRACEBACK in the environment such a one is shown whole, on standard error.
-
-    Args:
-        e: the exception.
-        named: for a line that does not name the file otherwise.
-
-    >>> failure(FileNotFoundError(2, "No such file or directory", "a.mge"), named=True)
-    Failure(message='a.mge: No such file or directory', fault=False)
-    """
-    if isinstance(e, (LoadRunError, OSError)):
-        return Failure(reason(e, named=named))
-    if isinstance(e, MemoryError):
-        return Failure("this takes more memory than there is")
-    if os.environ.get("LOADRUN_TRACEBACK"):
-        traceback.print_exception(e)
-    place = traceback.extract_tb(e.__traceback__)[-1:]
-    at = f" at {os.path.basename(place[0].filename)}:{place[0].lineno}" if place else ""
-    return Failure(
-        f"this is a fault of loadrun, please report it: {type(e).__name__}{at}: {str(e)[:500]}", fault=True
-    )
-
-
-def add_copy_option(p: argparse.ArgumentParser) -> None:
+def add_copy_option(p: argparse._ActionsContainer) -> None:
     """Add ``--copy``."""
     p.add_argument(
         "--copy",
@@ -115,10 +117,19 @@ def whole(value: str) -> int:
     return int(value)
 
 
+def target(value: str) -> str:
+    """The name of a file to write."""
+    if value == "-":
+        raise argparse.ArgumentTypeError(
+            "- would be standard output, which takes no such file; name one (./- is a file of that name)"
+        )
+    return os.path.expanduser(value)
+
+
 def seed(value: str) -> int:
     """The number of ``--seed``."""
     number = int(value) if value.isascii() and value.isdigit() and len(value) <= 20 else -1
-    if not 0 <= number <= MAX_SEED:
+    if not 0 <= number < 2**64:
         raise argparse.ArgumentTypeError(f"expected a whole number from 0 to 2**64 - 1, found {value!r}")
     return number
 
@@ -126,7 +137,8 @@ def seed(value: str) -> int:
 def exit_code(verdicts: Iterable[Verdict], *, no_check: bool = False, fault: bool = False) -> int:
     """The exit code for the verdicts of all files.
 
-    A fault of loadrun outweighs an error, which outweighs a failed check, which outweighs a file with nothing compared.
+    A fault of loadrun outweighs a crash, that a timeout, that an error, that a failed check, and that a file with
+    nothing compared.
 
     >>> exit_code([Verdict.PASS, Verdict.FAIL])
     1
@@ -136,41 +148,12 @@ def exit_code(verdicts: Iterable[Verdict], *, no_check: bool = False, fault: boo
     found = set(verdicts)
     if fault:
         return EXIT_FAULT
-    if Verdict.ERROR in found:
-        return EXIT_ERROR
-    if Verdict.FAIL in found:
-        return EXIT_FAIL
+    for verdict, code in _CODES.items():
+        if verdict in found:
+            return code
     if Verdict.NOT_COMPARED in found or not found:
         return EXIT_PASS if no_check else EXIT_NOT_COMPARED
     return EXIT_PASS
-
-
-class Warnings(list[str]):
-    """The first different warnings of a run, and how many more came.
-
-    >>> found = Warnings()
-    >>> for i in range(30):
-    ...     found.add(f"testcase {i}: NaN")
-    ...     found.add("always the same")
-    >>> len(found), found[-1]
-    (21, 'and 11 more warnings')
-    """
-
-    MOST = 20
-
-    def __init__(self, known: Iterable[str] = ()) -> None:
-        super().__init__(known)
-        self._more = 0
-
-    def add(self, text: str) -> None:
-        """Note a warning."""
-        if text in self:
-            return
-        if not self._more and len(self) < self.MOST:
-            self.append(text)
-            return
-        self._more += 1
-        self[self.MOST :] = [f"and {self._more} more warning{'s' * (self._more > 1)}"]
 
 
 def progress(items: Iterable[T], total: int, what: str) -> Iterator[T]:

@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
+from dataclasses import replace
 
 from ..describe import Description, describe
 from ..dump import load_all
+from ..engines import About
+from ..files import files_of
+from ..pack.witness import testimony
 from ..report import json as json_report
+from ..report.engines import islands
 from ..report.text import shape_text, table
+from ..runner import Runner
 from ..shown import clean, indented
+from .engines import add_engine_options, chosen
 from .groups import EXIT_PASS, Parser, failure
+from .models import add_model_options, model_options
 
 __all__ = ["main"]
+
+_SHOWN = 8
+"""Testcases that are shown one by one."""
 
 
 def parser() -> Parser:
@@ -21,38 +33,69 @@ def parser() -> Parser:
         description="Show a dump's inputs, outputs, operators, parameters, FLOPs, testcases and metadata.",
     )
     p.add_argument("files", nargs="+", metavar="MODEL.mge")
-    p.add_argument("--json", action="store_true", help="print JSON instead of tables")
+    p.add_argument("--json", action="store_true", help="print JSON, a list with an entry for each dump")
     p.add_argument("--no-operators", action="store_true", help="leave the operator table out")
+    add_engine_options(p, default=None)
+    add_model_options(p)
     return p
 
 
 def main(argv: list[str]) -> int:
     """Describe the files; 2 when one of them cannot be read."""
     args = parser().parse_args(argv)
+    if args.engine is not None:
+        return _engine(args)
     code = EXIT_PASS
+    read = model_options(args)
     found: list[Description] = []
-    for path in args.files:
+    for path in files_of(args.files):
         try:
-            found += [describe(b) for b in load_all(path)]
+            found += [replace(describe(b), witnesses=tuple(testimony(b))) for b in load_all(path, **read)]
         except Exception as e:
             fault = failure(e, named=True)
             print(f"loadrun: {indented(fault.message, 9)}", file=sys.stderr)
             code = max(code, fault.code)
     if args.json:
-        print(json_report.dumps(found[0] if len(found) == 1 else found))
+        print(json_report.dumps(found))
     else:
         print("\n\n".join(text(d, operators=not args.no_operators) for d in found))
     return code
 
 
+def _engine(args: argparse.Namespace) -> int:
+    """Say which operators the engine leaves to the reference engine; 2 when a file cannot be run."""
+    code = EXIT_PASS
+    found: dict[str, About] = {}
+    for path in files_of(args.files):
+        try:
+            for number, bundle in enumerate(load_all(path, **model_options(args))):
+                runner = Runner(bundle, chosen(args))
+                runner.run(bundle.testcases[0].inputs if len(bundle.testcases) else None)
+                found[path if number == 0 else f"{path} (dump {number + 1})"] = runner.about
+        except Exception as e:
+            fault = failure(e, named=True)
+            print(f"loadrun: {indented(f'{path}: {fault.message}', 9)}", file=sys.stderr)
+            code = max(code, fault.code)
+    if args.json:
+        print(json_report.dumps([{"file": path, **json_report.about_data(a)} for path, a in found.items()]))
+    else:
+        print("\n\n".join("\n".join([clean(path, 200), *islands(a)]) for path, a in found.items()))
+    return code
+
+
 def text(d: Description, *, operators: bool = True) -> str:
     """The description as text."""
+    kind = d.magic if d.format == "ONNX" else f"{d.format} ({d.magic}), MegEngine {d.mge_version}"
     lines = [
-        f"{clean(d.path, 200)}: {d.format} ({d.magic}), MegEngine {d.mge_version}, {d.size} bytes",
+        f"{clean(d.path, 200)}: {clean(kind)}, {d.size} bytes",
         f"parameters {d.parameters} ({d.parameter_bytes} bytes), {_flops(d)}, "
         f"{d.testcases} testcase{'s' * (d.testcases != 1)}",
     ]
     lines += [f"warning: {clean(w, 300)}" for w in (*d.warnings, *d.problems)]
+    if d.provenance is not None:
+        known = ", ".join(f"{k} {v}" for k, v in d.provenance.items())
+        lines.append(f"packed with {clean(known, 300)}")
+    lines += [clean(w, 300) for w in d.witnesses]
     rows = [("input", clean(v.name), shape_text(v.shape), v.dtype, "") for v in d.inputs]
     tolerances = {c.output: f"maxerr {c.maxerr:.4g}" for c in d.checks}
     rows += [
@@ -75,6 +118,15 @@ def text(d: Description, *, operators: bool = True) -> str:
         ]
         headers = ["#", "operator", "inputs", "outputs", "FLOPs", "weights", "parameters"]
         lines += ["", table(body, headers, right=(0, 4, 5))]
+    if d.cases:
+        shown = [
+            (i, clean(v.name), shape_text(v.shape), v.dtype)
+            for i, case in enumerate(d.cases[:_SHOWN])
+            for v in case
+        ]
+        lines += ["", table(shown, ["testcase", "holds", "shape", "dtype"], right=(0,))]
+        if len(d.cases) > _SHOWN:
+            lines.append(f"... and {len(d.cases) - _SHOWN} more testcases")
     if d.metadata is not None:
         lines += ["", "metadata: " + ", ".join(f"{k}={_meta(v)}" for k, v in d.metadata.items())]
     return "\n".join(lines)

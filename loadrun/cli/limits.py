@@ -9,7 +9,7 @@ from ..errors import UsageError
 __all__ = ["add_policy_option", "tolerance"]
 
 
-def add_policy_option(p: argparse.ArgumentParser, what: str) -> None:
+def add_policy_option(p: argparse._ActionsContainer, what: str) -> None:
     """Add ``--check``, whose texts `loadrun.verdicts.policy.parse_all` takes (``args.check``)."""
     p.add_argument(
         "--check",

@@ -3,36 +3,39 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from ..dtypes import Array, DType
-from ..dump import load, load_all
 from ..dump.options import DumpOptions
-from ..engines import ENGINES
-from ..errors import EngineError, FormatError, LoadRunError, UsageError
+from ..errors import UsageError
 from ..graph import Graph
-from ..inputs.lists import count_cases, expand
+from ..inputs.lists import count_cases, text_of
 from ..optimize import optimize_for_inference
 from ..optimize.options import FLAGS, InferenceOptions
 from ..pack.expected import expected_cases
 from ..pack.noise import suggest
 from ..pack.packing import Packer
+from ..pack.replaying import Replay
+from ..pack.unpacking import Unpacked, read_unpacked
+from ..pack.witness import Witness
 from ..report.text import dtype_text, shape_text, table
 from ..rewrite.copies import bare
-from ..runner import Runner
 from ..shown import clean
 from ..testcase import EXPECT, Testcase
 from ..verdicts.policy import parse_all
-from ..verdicts.results import Verdict
-from .groups import EXIT_FAIL, EXIT_PASS, Parser, Warnings, progress, seed
-from .inputs import add_input_options, cases_of, check_input_options
+from .engines import add_engine_options, chosen
+from .groups import EXIT_FAIL, EXIT_PASS, Parser, Warnings, progress, seed, target
+from .inputs import add_dump_option, add_input_options, cases_of, check_input_options, load_dump
 from .limits import add_policy_option, tolerance
+from .models import add_model_options, model_options
 
 __all__ = ["main"]
 
@@ -64,14 +67,16 @@ def parser() -> Parser:
         description="Run a model on input data and write a file that carries the model, the data and the outputs "
         "that it must give. Testcases that the model's file has are kept.",
     )
-    p.add_argument("model", metavar="MODEL.mge")
+    p.add_argument("model", metavar="MODEL.mge", help="the model, or a folder that `loadrun unpack` made")
     add_input_options(p, "-d", "--data")
     p.add_argument(
         "--test-data",
         metavar="DIR",
         help="the test data of an ONNX model: DIR holds folders test_data_set_N, or input_0.pb and output_0.pb",
     )
-    p.add_argument("-o", "--output", metavar="OUT.mge", required=True, help="the file to write")
+    p.add_argument("-o", "--output", metavar="OUT.mge", type=target, required=True, help="the file to write")
+    add_dump_option(p)
+    add_model_options(p)
     p.add_argument(
         "--expect",
         metavar="SPEC",
@@ -107,9 +112,16 @@ def parser() -> Parser:
     )
     p.add_argument("--no-record", action="store_true", help="leave out provenance and digests")
     p.add_argument(
+        "--intermediates",
+        action="store_true",
+        help="keep statistics of every value on the way in the record, so that `loadrun --explain` can say on another "
+        "machine which operator went wrong",
+    )
+    p.add_argument("--no-replay", action="store_true", help="do not replay what was written")
+    p.add_argument(
         "--seed", type=seed, default=0, help="seed of random data and random operators (default 0)"
     )
-    p.add_argument("--engine", choices=ENGINES, default="reference", help="what executes the model")
+    add_engine_options(p)
     p.add_argument("-q", "--quiet", action="store_true", help="print no table")
     _optimization_options(p)
     _dump_options(p)
@@ -187,7 +199,11 @@ def main(argv: list[str]) -> int:
     """Pack; 2 when something fails, and then the output is as it was; 1 when what was written does not hold."""
     options = parser()
     args = options.parse_args(argv)
-    bundle = load(args.model, test_data=args.test_data)
+    unpacked = read_unpacked(args.model) if os.path.isdir(args.model) else None
+    if unpacked is not None:
+        _as_it_was(args, unpacked)
+    read = model_options(args)
+    bundle = load_dump(args.model, args.dump, test_data=args.test_data, **read)
     alone = args.input is None and (args.replace or not len(bundle.testcases))
     if alone and bare(bundle).inputs:
         options.error('no data to pack; give it with -d, such as -d "data:cat.jpg" or -d "#rand(0,255)"')
@@ -202,7 +218,7 @@ def main(argv: list[str]) -> int:
     if args.suggest_maxerr:
         first = next(cases)
         cases = chain([first], cases)
-        found = suggest(bundle, first, args.engine, seed=args.seed)
+        found = suggest(bundle, first, chosen(args), seed=args.seed)
         for name, s in found.items():
             print(f"suggested: --maxerr {clean(name)}={s.maxerr:g} ({s.reason})")
         if maxerr is None and not args.no_assert and (args.replace or not bundle.checks):
@@ -216,24 +232,28 @@ def main(argv: list[str]) -> int:
         silent=args.silent,
         no_assert=args.no_assert,
         replace=args.replace,
-        engine=args.engine,
+        engine=chosen(args),
         seed=args.seed,
         finish=finish,
+        intermediates=args.intermediates,
         warn=warned.add,
     )
     if args.expect and args.no_assert:
         raise UsageError("--expect gives outputs their values, --no-assert packs none")
     expected = expected_cases(args.expect, bundle, args.seed) if args.expect else ()
-    shown, broken = Table(), Replay(args.engine, args.seed)
+    shown, broken = Packed(), Replay(chosen(args), args.seed)
+    witness = onnx_witness(bundle.path, read) if bundle.graph.magic.startswith("ONNX") else None
     result = packer.pack(
         cases,
         args.output,
         dump,
         expected=expected,
+        whence=_whence(args.expect, unpacked),
         record=not args.no_record,
         seen=shown.add,
-        where=partial(spec, args.input or []),
-        inspect=broken.look,
+        where=partial(text_of, args.input) if args.input else None,
+        inspect=None if args.no_replay else broken.look,
+        witness=witness,
     )
     # Where values were given, that the model does not compute them was said already.
     if not args.expect and (text := broken.warning()) is not None:
@@ -249,6 +269,39 @@ def main(argv: list[str]) -> int:
         f"{result.nr_opr} operators, {Path(args.output).stat().st_size} bytes"
     )
     return EXIT_FAIL if broken.failed and not args.expect else EXIT_PASS
+
+
+def _as_it_was(args: argparse.Namespace, unpacked: Unpacked) -> None:
+    """Take from a folder that `unpack` made whatever the arguments leave open."""
+    args.model = unpacked.model
+    if args.input is None and unpacked.inputs is not None:
+        args.input = [unpacked.inputs]
+        args.expect = args.expect or ([unpacked.index] if unpacked.index else None)
+        args.no_assert |= unpacked.index is None and args.expect is None
+    if args.maxerr is None and unpacked.maxerr and not args.no_assert:
+        args.maxerr = [f"{name}={limit!r}" for name, limit in unpacked.maxerr.items()]
+    if args.check is None and not args.no_assert:
+        args.check = list(unpacked.policies) or None
+    if args.silent is None and unpacked.silent:
+        args.silent = True
+
+
+def _whence(expect: list[str] | None, unpacked: Unpacked | None) -> dict[str, object]:
+    """Where given values come from, for the record."""
+    if not expect:
+        return {}
+    found: dict[str, object] = {"given_from": [os.path.basename(text) or text for text in expect]}
+    if unpacked is not None and expect == [unpacked.index]:
+        found["unpacked"] = dict(unpacked.provenance)
+    return found
+
+
+def onnx_witness(path: str, read: Mapping[str, Any]) -> Witness | None:
+    """ONNX Runtime, where it is installed."""
+    from ..onnx.truth import runtime, runtime_name  # for start-up
+
+    name = runtime_name()
+    return None if name is None else Witness(name, runtime(path, read.get("constants")))
 
 
 def dump_options(args: argparse.Namespace) -> DumpOptions:
@@ -288,63 +341,7 @@ def optimization(args: argparse.Namespace) -> Callable[[Graph], Graph] | None:
     return lambda graph: optimize_for_inference(graph, **flags)[0]
 
 
-def spec(specs: list[str], index: int) -> str:
-    """The text that testcase `index` comes from, with its line in a list file."""
-    if not specs:
-        return "no inputs"
-    found = next(islice(expand(specs), index, None))
-    text = found.spec.text or str(found.spec)
-    return f"{found.where}: {text}" if found.where else text
-
-
-class Replay:
-    """What a file gives that was just written, before it takes its place."""
-
-    def __init__(self, engine: str, seed: int) -> None:
-        self.engine = engine
-        self.seed = seed
-        self.failed: list[str] = []
-        """Outputs whose checks do not hold."""
-
-    def look(self, path: str) -> None:
-        """Replay the last dump of a file.
-
-        Raises:
-            FormatError: it cannot be read, or does not run.
-        """
-        try:
-            written = load_all(path)[-1]
-            for result in Runner(written, self.engine, seed=self.seed).replay():
-                if result.verdict is Verdict.ERROR:
-                    raise EngineError(str(result.message))
-                self.failed += [
-                    f"{o.name} of testcase {result.index}"
-                    for o in result.outputs
-                    if o.verdict is Verdict.FAIL and _is_finite(o.expect)
-                ]
-        except LoadRunError as e:
-            raise FormatError(
-                f"with these options the file would not run, so it is not written: {e}; leave out what changes the "
-                "graph"
-            ) from e
-
-    def warning(self) -> str | None:
-        """What is to be said, None if every check holds."""
-        if not self.failed:
-            return None
-        more = f" and {len(self.failed) - 3} more" if len(self.failed) > 3 else ""
-        return (
-            f"the file does not hold: {', '.join(self.failed[:3])}{more}; the options or the values (NaN, random "
-            "numbers) change the outputs beyond --maxerr"
-        )
-
-
-def _is_finite(value: Array | None) -> bool:
-    """Whether a check of a value can hold; that it cannot is told when it is captured."""
-    return value is None or value.dtype.kind != "f" or bool(np.isfinite(value).all())
-
-
-class Table:
+class Packed:
     """What was packed: the first testcases one by one."""
 
     def __init__(self) -> None:

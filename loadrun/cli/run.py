@@ -3,75 +3,159 @@
 from __future__ import annotations
 
 import argparse
-import shlex
 import sys
-import time
-from collections.abc import Iterator
-from dataclasses import replace
-from pathlib import Path
-from typing import TextIO
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, closing
+from itertools import groupby
+from typing import TYPE_CHECKING, TextIO
 
-import numpy as np
-
-from ..bench import Timing, measure
 from ..dtypes import Array
 from ..dump import load_all
-from ..engines import ENGINES
-from ..errors import UsageError
-from ..files import Names, replacing
-from ..inputs.lists import count_cases
+from ..dump.record import intermediates_at
+from ..engines import Choice
+from ..failures import Warnings
+from ..files import files_of
 from ..report import text
-from ..runner import FileResult, Result, Runner, random_inputs
+from ..report.style import Style, style_for
+from ..runner import FileResult, Result, Verdict
 from ..shown import clean
 from ..testcase import Bundle
 from ..verdicts.policy import parse_all
-from ..verdicts.vacuity import Watch
-from .groups import Parser, Warnings, add_copy_option, exit_code, failure, progress, seed, whole
-from .inputs import add_input_options, cases_of, check_input_options
+from ..work.events import Closed, Event, Found, Opened, Task, Warned
+from ..work.serial import serial
+from .engines import add_engine_options, all_chosen
+from .groups import EXIT_ERROR, EXIT_FAIL, Parser, add_copy_option, exit_code, failure, seed, target, whole
+from .inputs import add_input_options, check_input_options
 from .limits import add_policy_option
-from .stream import json_file, results_file, show
+from .models import add_model_options, model_options
+from .observe import add_observing_options, flags_of, observed, threaded
+from .sinks import Sinks, add_report_options, annotate, sinks
+from .stream import FileProgress, clear_progress, show, show_line
+
+if TYPE_CHECKING:
+    from ..bench import Timing
 
 __all__ = ["main"]
+
+_MANY = 5
+"""From that many files on each has one line."""
+_LISTED = 3
+"""Failing outputs of a file that the list at the end names."""
 
 
 def parser() -> Parser:
     """The options of `loadrun run`."""
     p = Parser(
         prog="loadrun",
-        description="Replay the testcases embedded in MegEngine dumps and check their outputs.",
-        epilog="Exit codes: 0 at least one check was made and all passed; 1 a check failed; 2 a bad file, bad "
-        "usage or a model that cannot be executed; 3 it ran but nothing was compared; 70 a fault of loadrun.",
-    )
-    p.add_argument("files", nargs="+", metavar="MODEL.mge")
-    add_input_options(p, "--input")
-    p.add_argument(
-        "--output", metavar="DIR", type=Path, help="save every output as DIR/[FILE.]TESTCASE.OUTPUT.npy"
+        description="Replay the testcases embedded in models and check their outputs.",
+        epilog="Exit codes, of which the first that applies counts: 70 a fault of loadrun; 5 the process of a file "
+        "died; 4 a file took longer than --timeout; 2 a bad file, bad usage or a model that cannot be executed; "
+        "1 a check failed; 3 it ran but nothing was compared; 0 at least one check was made and all passed.",
     )
     p.add_argument(
-        "--iter", metavar="N", type=whole, default=0, help="time N further runs of the first testcase"
+        "files",
+        nargs="+",
+        metavar="MODEL",
+        help="files, patterns, and folders, which stand for their .mge and .onnx",
     )
-    p.add_argument(
-        "--warmup-iter", metavar="N", type=whole, default=1, help="untimed runs before them (default 1)"
+    data = p.add_argument_group("data")
+    add_input_options(data, "--input")
+    data.add_argument(
+        "--seed", type=seed, default=0, help="seed of random inputs and random operators (default 0)"
     )
-    p.add_argument("--json", metavar="FILE", help="write all results as JSON (- for standard output)")
-    add_policy_option(p, "in addition to what the file itself asks")
-    p.add_argument(
+    data.add_argument(
+        "--output", metavar="DIR", type=target, help="save every output as DIR/[FILE.]TESTCASE.OUTPUT.npy"
+    )
+    checks = p.add_argument_group("checks")
+    add_policy_option(checks, "in addition to what the file itself asks")
+    checks.add_argument(
         "--strict", action="store_true", help="a file with a damaged end is an error, not only a warning"
     )
-    p.add_argument("--save-results", metavar="FILE", help="save values and verdicts for `loadrun judge`")
-    p.add_argument(
+    checks.add_argument(
+        "--no-check", action="store_true", help="nothing to compare is wanted: exit with 0, not 3"
+    )
+    checks.add_argument(
         "--explain",
         action="store_true",
         help="run the first failing testcase beside float64 and say where it parts",
     )
-    p.add_argument("--no-check", action="store_true", help="nothing to compare is wanted: exit with 0, not 3")
-    p.add_argument(
-        "--seed", type=seed, default=0, help="seed of random inputs and random operators (default 0)"
+    _add_running_options(p)
+    add_engine_options(p, several=True)
+    add_model_options(p)
+    add_report_options(p)
+    add_observing_options(p)
+    shown = p.add_argument_group("what is shown")
+    shown.add_argument("-q", "--quiet", action="store_true", help="print what fails and the summary only")
+    shown.add_argument(
+        "-v",
+        "--verbose",
+        action="count",
+        default=0,
+        help="a table for every file, however many there are; -vv: all metrics of every output",
     )
-    p.add_argument("--engine", choices=ENGINES, default="reference", help="what executes the model")
-    add_copy_option(p)
-    p.add_argument("-q", "--quiet", action="store_true", help="print the summary line only")
+    shown.add_argument(
+        "--color",
+        choices=("auto", "always", "never"),
+        default="auto",
+        help="colours; auto (the default): on a terminal, unless NO_COLOR is set",
+    )
     return p
+
+
+def _add_running_options(p: Parser) -> None:
+    """Add what says how files are executed."""
+    running = p.add_argument_group("running")
+    running.add_argument(
+        "-j",
+        "--jobs",
+        metavar="N",
+        type=_count,
+        help="share files and testcases among N processes (default: all in this one)",
+    )
+    running.add_argument(
+        "--dask",
+        metavar="ADDRESS",
+        help="share them among the workers of a Dask cluster: tcp://HOST:PORT or a file",
+    )
+    running.add_argument(
+        "--dask-files",
+        choices=("auto", "path", "send"),
+        default="auto",
+        help="workers open files by name, or files are sent along; auto (the default): by name where they are there",
+    )
+    running.add_argument(
+        "--timeout",
+        metavar="SECONDS",
+        type=_seconds,
+        help="end a file that takes longer, all its testcases together",
+    )
+    running.add_argument(
+        "--fail-fast", action="store_true", help="run no further file after the first that does not pass"
+    )
+    running.add_argument(
+        "--iter", metavar="N", type=whole, default=0, help="time N further runs of the first testcase"
+    )
+    running.add_argument(
+        "--warmup-iter", metavar="N", type=whole, default=1, help="untimed runs before them (default 1)"
+    )
+    add_copy_option(running)
+
+
+def _count(value: str) -> int:
+    number = whole(value)
+    if not 1 <= number <= 1024:
+        raise argparse.ArgumentTypeError(f"expected a number of processes from 1 to 1024, found {value!r}")
+    return number
+
+
+def _seconds(value: str) -> float:
+    try:
+        number = float(value)
+    except ValueError:
+        number = -1.0
+    if not 0 < number < float("inf"):
+        raise argparse.ArgumentTypeError(f"expected a number of seconds above 0, found {value!r}")
+    return number
 
 
 def main(argv: list[str]) -> int:
@@ -79,149 +163,272 @@ def main(argv: list[str]) -> int:
     options = parser()
     args = options.parse_args(argv)
     check_input_options(options, args)
-    shown = sys.stderr if args.json == "-" else sys.stdout
-    found: list[FileResult] = []
-    names = Names()
-    with json_file(args.json) as report, results_file(args.save_results) as saved:
-        for path in args.files:
-            for file, bundle in _bundles(path, args.copy, args.strict):
-                found.append(file)
-                if report is not None:
-                    report.begin(file)
-                warnings = file.warnings = Warnings(file.warnings)
-                results = iter(()) if bundle is None else _results(bundle, args, warnings, names)
-                out = None if args.quiet else shown
-                if saved is not None:
-                    saved.begin(file.path)
-                    results = saved.passing(results)
-                show(file, results, out, report.add if report is not None else None)
-                timing = None
-                if args.iter and bundle is not None and not file.message:
-                    timing = _time(bundle, args, file)
-                    if out is not None:
-                        said = (
-                            text.error(file.message or "")
-                            if timing is None
-                            else f"  {text.timing_line(timing)}"
-                        )
-                        print(said, file=out)
-                if bundle is not None and file.first is not None:
-                    _where(file, bundle, args, out)
-                if report is not None:
-                    report.end(file, timing)
-                if out is not None:
-                    print(file=out)
-        print(text.summary(found), file=shown)
-        code = exit_code(
-            (f.verdict for f in found), no_check=args.no_check, fault=any(f.fault for f in found)
-        )
-        if report is not None:
-            report.close(code)
+    args.files = list(files_of(args.files))
+    if args.iter and (args.jobs or 1) > 1:
+        options.error("--iter times runs, which other processes would disturb; leave out -j")
+    if args.dask is not None and (args.jobs is not None or args.iter):
+        options.error("--dask takes the place of -j, and other work would disturb --iter; leave them out")
+    if args.threads is not None and (args.jobs is not None or args.dask is not None):
+        options.error("--threads is for this process alone; with -j and --dask threads are divided")
+    engines = all_chosen(args)
+    if len(engines) > 1:
+        from .beside import beside  # for start-up
+
+        return beside(args, engines, args.files)
+    args.engine = engines[0].spec
+    tasks = _tasks(args, engines[0])
+    to_stdout = [args.json == "-", args.json_lines == "-"]
+    out = sys.stderr if any(to_stdout) else sys.stdout
+    with threaded(args.threads), sinks(args, len(tasks) > 1) as reports, _source(args, tasks) as events:
+        run = _Run(args, reports, out, style_for(args.color, out), len(tasks))
+        for (_, task), group in groupby(events, key=lambda pair: (id(pair[0]), pair[0])):
+            for dump in _dumps(task.path, (event for _, event in group)):
+                run.dump(dump)
+            run.file_done()
+            if run.bad and args.fail_fast:
+                break
+        code = run.end()
+        wrong = None
+        if observed(args):
+            from .observing import observe  # for start-up
+
+            wrong = observe(args, out)
+        if wrong is not None:
+            print(wrong, file=out)
+            code = code or EXIT_FAIL
+        reports.close(code)
     return code
 
 
-def _where(file: FileResult, bundle: Bundle, args: argparse.Namespace, out: TextIO | None) -> None:
-    """Say how to find the operator that is to blame, or find it."""
-    if not args.explain:
-        if out is not None:
-            command = shlex.join(["loadrun", "diff", clean(bundle.path, 500), "--testcase", str(file.first)])
-            print(f"  where it began: {command} --against GOOD (another model, or float64)", file=out)
-        return
+def _tasks(args: argparse.Namespace, engine: Choice) -> list[Task]:
+    """What is asked for each file."""
+    reports = [args.json, args.json_lines, args.junit, args.html]
+    common = {
+        "engine": engine,
+        "seed": args.seed,
+        "policies": parse_all(args.check or ()),
+        "copy": args.copy,
+        "read": model_options(args),
+        "strict": args.strict,
+        "specs": None if args.input is None else tuple(args.input),
+        "repeat": args.repeat,
+        "resize_input": args.resize_input,
+        "input_transform": args.input_transform,
+        "iterations": args.iter,
+        "warmup": args.warmup_iter,
+        "values": args.output is not None or args.save_results is not None,
+        "facts": any(r is not None for r in reports),
+        "pictures": args.html is not None,
+        "optimize": flags_of(args),
+        "batch": args.batch_size,
+    }
+    return [Task(path, **common) for path in args.files]
+
+
+Events = Iterator[tuple[Task, Event]]
+
+
+def _source(args: argparse.Namespace, tasks: list[Task]) -> AbstractContextManager[Events]:
+    """What replays the tasks."""
+    if args.dask is not None:
+        from ..cluster.dask import Cluster  # for start-up
+
+        return Cluster(args.dask, args.timeout, args.dask_files).replaying(tasks)
+    if (args.jobs or 1) == 1 and args.timeout is None:
+        return closing(serial(tasks))  # type: ignore[type-var]
+    from ..cluster.processes import Pool  # for start-up
+
+    return Pool(args.jobs or 1, args.timeout, len(tasks)).replaying(tasks)
+
+
+class _Dump:
+    """One dump of a file: what is known of it, and its results as they come."""
+
+    def __init__(self, path: str, opened: Opened, events: Iterator[Event]) -> None:
+        self.path = path
+        self.opened = opened
+        self.file = FileResult(
+            opened.name, warnings=Warnings(opened.warnings), load_seconds=opened.load_seconds
+        )
+        self.timing: Timing | None = None
+        self._events = events
+
+    def results(self) -> Iterator[Found]:
+        """Its results; what else comes up is noted."""
+        for event in self._events:
+            if isinstance(event, Warned):
+                assert isinstance(self.file.warnings, Warnings)
+                self.file.warnings.add(event.text)
+            elif isinstance(event, Found):
+                yield event
+            elif isinstance(event, Closed):
+                self.file.message, self.file.fault = event.message, event.fault
+                self.file.ended, self.timing = event.ended, event.timing
+                return
+
+
+def _dumps(path: str, events: Iterator[Event]) -> Iterator[_Dump]:
+    for event in events:
+        assert isinstance(event, Opened)
+        yield _Dump(path, event, events)
+
+
+class _Run:
+    """What is shown and kept of a run as it goes on."""
+
+    def __init__(
+        self, args: argparse.Namespace, reports: Sinks, out: TextIO, style: Style, files: int
+    ) -> None:
+        self.args = args
+        self.reports = reports
+        self.out = out
+        self.style = style
+        self.found: list[FileResult] = []
+        self.bad = self._last_bad = False
+        self._files = files
+        self._failing: list[str] = []
+        self._progress = FileProgress(files)
+
+    def dump(self, dump: _Dump) -> None:
+        """Show and report the results of one dump."""
+        args, file = self.args, dump.file
+        self.found.append(file)
+        self.reports.begin(file, dump.opened.facts)
+        out = None if args.quiet else self.out
+        spots: list[str] = []
+        current: list[Found] = []
+        done = 0
+
+        def results() -> Iterator[Result]:
+            nonlocal done
+            for found in dump.results():
+                current[:] = [found]
+                yield found.result
+                done += 1
+                self._progress.testcase(done, dump.opened.total)
+
+        def seen(bare: Result) -> None:
+            self.reports.add(dump.path, current[0], bare)
+            _note(bare, spots)
+
+        self._show()(file, results(), out, seen)
+        if dump.timing is not None and out is not None:
+            print(f"  {text.timing_line(dump.timing)}", file=out)
+        explanation = list(self._where(dump, out)) if file.first is not None else []
+        self.reports.end(file, dump.timing, explanation)
+        if out is not None and not self._many:
+            print(file=out)
+        self._judge(file, spots)
+
+    def file_done(self) -> None:
+        """All dumps of a file were shown."""
+        self._progress.file(self._last_bad)
+        self._last_bad = False
+
+    @property
+    def _many(self) -> bool:
+        return self._files >= _MANY and not self.args.verbose
+
+    def _show(self) -> Callable[..., None]:
+        """How a file is shown."""
+        if self._many:
+            return lambda *given: show_line(*given, style=self.style)
+        return lambda *given: show(*given, style=self.style, metrics=self.args.verbose > 1)
+
+    def _judge(self, file: FileResult, spots: list[str]) -> None:
+        """Note what is told of a file at the end."""
+        good = file.verdict is Verdict.PASS or (file.verdict is Verdict.NOT_COMPARED and self.args.no_check)
+        if good:
+            return
+        self.bad = self._last_bad = True
+        said = [*spots[:_LISTED], *([f"{len(spots) - _LISTED} more"] if len(spots) > _LISTED else [])]
+        if file.message:
+            said.append(clean(file.message.splitlines()[0], 300))
+        if file.verdict is Verdict.NOT_COMPARED:
+            said.append("nothing was compared")
+        word = self.style.verdict(file.verdict, file.verdict.value)
+        self._failing.append(f"  {clean(file.path, 200)}: {word}: {'; '.join(said)}")
+        annotate(file, f"{file.verdict.value}: {'; '.join(said)}", self.out)
+
+    def end(self) -> int:
+        """Print what failed and the summary; the exit code."""
+        clear_progress()
+        alone = len(self.found) == 1 and not self.args.quiet
+        if self._failing and not alone:
+            print("not passed:", *self._failing, sep="\n", file=self.out)
+        left = self._files - self._progress.done
+        if self.bad and self.args.fail_fast and left > 0:
+            print(f"{left} more files were not run (--fail-fast)", file=self.out)
+        print(text.summary(self.found), file=self.out)
+        if not self.found:
+            return EXIT_ERROR
+        fault = any(f.fault for f in self.found)
+        return exit_code((f.verdict for f in self.found), no_check=self.args.no_check, fault=fault)
+
+    def _where(self, dump: _Dump, out: TextIO | None) -> Iterator[str]:
+        """Say how to find the operator that is to blame, or find it."""
+        path, file = dump.path, dump.file
+        if not self.args.explain:
+            words = ["loadrun", "diff", clean(path, 500), "--testcase", str(file.first)]
+            number = dump.opened.dump
+            import shlex  # for start-up
+
+            command = shlex.join([*words, *(["--dump", str(number + 1)] if number else [])])
+            line = f"  where it began: {command} --against GOOD (another model, or float64)"
+            if out is not None:
+                print(line, file=out)
+            yield line.strip()
+            return
+        where = out or self.out
+        for line in _explained(path, dump.opened.dump, file.first or 0, self.args):
+            print(line, file=where)
+            yield line
+
+
+def _note(result: Result, spots: list[str]) -> None:
+    """Where a result fails, in few words."""
+    case = "" if result.index is None else f"testcase {result.index}"
+    if result.verdict is Verdict.ERROR:
+        spots.append(f"{case}: {clean(result.message or '', 200)}".lstrip(": "))
+    for out in result.outputs:
+        if out.verdict is Verdict.FAIL:
+            error = "" if out.error is None else f" error {out.error:.4g}, tolerance {out.maxerr:.4g}"
+            spots.append(f"{case} output {clean(out.name)}{error}".lstrip())
+
+
+def _beside_record(
+    bundle: Bundle, kept: list[list[float | None]], feeds: Mapping[str, Array], first: int, seed: int
+) -> Iterator[str]:
+    """The failing testcase beside the statistics that were kept when it was packed."""
+    from ..diff import TOLERANCE, parted  # for start-up cost: a pass needs none of it
+    from ..report.differences import departed
+    from ..rewrite.copies import bare  # for start-up
+
+    found = parted(bare(bundle), kept, feeds, tolerance=TOLERANCE, seed=seed)
+    yield f"  testcase {first} beside the values on the way that were recorded when it was packed:"
+    yield from (f"  {line}" for line in departed(found))
+
+
+def _explained(path: str, number: int, first: int, args: argparse.Namespace) -> Iterator[str]:
+    """The first failing testcase beside float64."""
     from ..diff import between  # for start-up cost: a pass needs none of it
     from ..report.differences import differences
     from ..rewrite.copies import bare  # for start-up
 
-    assert file.first is not None
-    where = out or sys.stdout
-    print(f"  testcase {file.first} beside the same model in float64:", file=where)
-    found = between(bare(bundle), "float64", bundle.testcases[file.first].inputs, seed=args.seed)
-    print("\n".join(f"  {line}" for text in differences(found) for line in text.splitlines()), file=where)
-    if found.agree:
-        print(
-            "  so the arithmetic holds: the model or the expected values are not those that were packed together; "
-            "compare with the model that it was packed from (loadrun diff --against)",
-            file=where,
-        )
-
-
-def _bundles(path: str, copy: bool, strict: bool) -> Iterator[tuple[FileResult, Bundle | None]]:
-    """The dumps of a file, or why it cannot be read."""
-    start = time.perf_counter()
     try:
-        bundles = load_all(path, copy=copy)
+        bundle = load_all(path, copy=args.copy, **model_options(args))[number]
+        feeds = bundle.testcases[first].inputs
+        kept = intermediates_at(bundle.record, first)
+        if kept is not None:
+            yield from _beside_record(bundle, kept, feeds, first, args.seed)
+        found = between(bare(bundle), "float64", feeds, seed=args.seed)
     except Exception as e:
-        found = failure(e)
-        yield FileResult(path, message=found.message, fault=found.fault), None
+        yield f"  it cannot be explained: {failure(e, named=True).message}"
         return
-    seconds = time.perf_counter() - start
-    for i, bundle in enumerate(bundles):
-        name = path if i == 0 else f"{path} (dump {i + 1})"
-        if strict and bundle.tail:
-            yield FileResult(name, message="; ".join(bundle.tail), load_seconds=seconds), None
-            continue
-        yield FileResult(name, warnings=_warnings(bundle), load_seconds=seconds), bundle
-
-
-def _warnings(bundle: Bundle) -> list[str]:
-    found = [*bundle.warnings, *bundle.tail]
-    if bundle.is_container and not len(bundle.testcases):
-        found.append("the file is a testcase file without testcases")
-    if len(bundle.testcases) and not bundle.checks:
-        found.append("the testcases hold no expected outputs (packed with no_assert)")
-    return found
-
-
-def _results(bundle: Bundle, args: argparse.Namespace, warnings: Warnings, names: Names) -> Iterator[Result]:
-    """The results of the testcases, of the data that was given, or of a run on random data."""
-    policies = parse_all(args.check or ())
-    unknown = sorted(set(policies) - {"", *bundle.outputs})
-    if unknown:
-        raise UsageError(
-            f"a policy is for the output {unknown[0]!r}; the outputs are {', '.join(bundle.outputs)}"
+    yield f"  testcase {first} beside the same model in float64:"
+    yield from (f"  {line}" for said in differences(found) for line in said.splitlines())
+    if found.agree:
+        yield (
+            "  so the arithmetic holds: the model or the expected values are not those that were packed together; "
+            "compare with the model that it was packed from (loadrun diff --against)"
         )
-    runner = Runner(bundle, args.engine, seed=args.seed, policies=policies)
-    watch = Watch({}, runner.policies)
-    source: Iterator[Result]
-    if args.input is not None:
-        total = count_cases(args.input)
-        source = _runs(runner, cases_of(args, bundle, warnings.add), total)
-    elif len(bundle.testcases):
-        total, source = len(bundle.testcases), runner.replay()
-    else:
-        total, source = 1, iter([runner.run()])
-    for result in progress(source, total, "testcase"):
-        if args.output is not None:
-            _save(result, args.output, f"{Path(bundle.path).stem}." if len(args.files) > 1 else "", names)
-        watch.results(result)
-        yield result
-    for said in watch.warnings():
-        warnings.add(said)
-
-
-def _time(bundle: Bundle, args: argparse.Namespace, file: FileResult) -> Timing | None:
-    """Time further runs of the first testcase, or of the data that was given."""
-    runner = Runner(bundle, args.engine, seed=args.seed)
-    try:
-        if args.input is not None:
-            feeds = next(cases_of(args, bundle, Warnings().add))
-        else:
-            feeds = bundle.testcases[0].inputs if len(bundle.testcases) else random_inputs(bundle, args.seed)
-        return measure(lambda: runner.run(feeds), args.iter, args.warmup_iter)
-    except Exception as e:
-        found = failure(e, named=True)
-        file.message, file.fault = found.message, found.fault
-        return None
-
-
-def _runs(runner: Runner, cases: Iterator[dict[str, Array]], total: int) -> Iterator[Result]:
-    for i, case in enumerate(cases):
-        yield replace(runner.run(case), index=i if total > 1 else None)
-
-
-def _save(result: Result, folder: Path, lead: str, names: Names) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    case = "" if result.index is None else f"{result.index}."
-    for out in result.outputs:
-        if out.value is not None:
-            with replacing(folder / f"{names.file(out.name, lead + case)}.npy") as f:
-                np.save(f, out.value, allow_pickle=False)

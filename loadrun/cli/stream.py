@@ -8,29 +8,38 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from ..files import replacing
-from ..report import json as json_report
 from ..report import text
-from ..review.saved import ResultWriter
-from ..runner import FileResult, Result
+from ..report.style import PLAIN, Style
+from ..runner import FileResult, Result, Verdict
 from ..shown import clean
 from ..version import __version__
 from .groups import failure
 
-__all__ = ["json_file", "results_file", "show"]
+if TYPE_CHECKING:
+    from ..report.json import Writer
+    from ..review.saved import ResultWriter
+
+__all__ = ["FileProgress", "clear_progress", "json_file", "results_file", "show", "show_line", "text_file"]
 
 _ROWS = 200
 _SECONDS = 1.0
 """Rows are printed when there are that many of them, or after that time."""
+_FAILING = 20
+"""Failing testcases of one file among many whose rows are printed."""
+Seen = Callable[[Result], None]
 
 
 def show(
     file: FileResult,
     results: Iterable[Result],
     out: TextIO | None,
-    seen: Callable[[Result], None] | None = None,
+    seen: Seen | None = None,
+    *,
+    style: Style = PLAIN,
+    metrics: bool = False,
 ) -> None:
     """Count results into `file` and print them as they come.
 
@@ -40,8 +49,10 @@ def show(
         results: one after another.
         out: where to print; None for errors alone, on standard error.
         seen: called with every result, without the values of its outputs.
+        style: colours.
+        metrics: whether outputs that pass are explained as well.
     """
-    rows = text.Rows()
+    rows = text.Rows(style, metrics=metrics)
     said: list[str] | None = None
 
     def tell(block: str = "") -> None:
@@ -50,25 +61,11 @@ def show(
             if file.message:
                 print(f"{clean(file.path, 200)}\n{text.error(file.message)}", file=sys.stderr)
             return
-        _clear_progress()
+        clear_progress()
         new = [text.head(file)] if said is None else [text.warning(w) for w in file.warnings if w not in said]
         said = list(file.warnings)
         if lines := [*new, *([block] if block else [])]:
             print("\n".join(lines), file=out, flush=True)
-
-    def counted() -> Iterator[Result]:
-        try:
-            for result in results:
-                bare = replace(
-                    result, outputs=tuple(replace(o, value=None, expect=None) for o in result.outputs)
-                )
-                file.add(bare)
-                if seen is not None:
-                    seen(bare)
-                yield bare
-        except Exception as e:
-            found = failure(e, named=True)
-            file.message, file.fault = found.message, found.fault
 
     def table(block: list[Result]) -> str:
         try:
@@ -78,10 +75,63 @@ def show(
             file.message, file.fault = found.message, found.fault
             return ""
 
-    for block in _blocks(counted()):
+    for block in _blocks(_counted(file, results, seen)):
         if out is not None:
             tell(table(block))
-    tell(text.error(file.message) if file.message else "")
+    last = [text.error(file.message) if file.message else "", text.engine(file)]
+    tell("\n".join(line for line in last if line))
+
+
+def show_line(
+    file: FileResult,
+    results: Iterable[Result],
+    out: TextIO | None,
+    seen: Seen | None = None,
+    *,
+    style: Style = PLAIN,
+) -> None:
+    """Count results into `file` and print one line about it, with the rows of what fails below; as `show` otherwise."""
+    failing: list[Result] = []
+    more = 0
+    spent = 0.0
+    for result in _counted(file, results, seen):
+        spent += result.seconds
+        if result.verdict in (Verdict.FAIL, Verdict.ERROR):
+            if len(failing) < _FAILING:
+                failing.append(result)
+            else:
+                more += 1
+    if out is None:
+        return
+    lines = [text.file_line(file, file.load_seconds + spent, style)]
+    lines += [text.warning(w) for w in file.warnings]
+    if failing:
+        lines.append(text.Rows(style).block(failing))
+    if more:
+        lines.append(f"  ... and {more} more testcases that fail")
+    if file.message:
+        lines.append(text.error(file.message))
+    clear_progress()
+    print("\n".join(lines), file=out, flush=True)
+
+
+def _counted(file: FileResult, results: Iterable[Result], seen: Seen | None) -> Iterator[Result]:
+    """The results without values, counted; an error that ends them is the file's, one of `seen` is not."""
+    source = iter(results)
+    while True:
+        try:
+            result = next(source, None)
+        except Exception as e:
+            found = failure(e, named=True)
+            file.message, file.fault = found.message, found.fault
+            return
+        if result is None:
+            return
+        bare = replace(result, outputs=tuple(replace(o, value=None, expect=None) for o in result.outputs))
+        file.add(bare)
+        if seen is not None:
+            seen(bare)
+        yield bare
 
 
 def _blocks(results: Iterable[Result]) -> Iterator[list[Result]]:
@@ -96,24 +146,80 @@ def _blocks(results: Iterable[Result]) -> Iterator[list[Result]]:
         yield pending
 
 
-def _clear_progress() -> None:
+def clear_progress() -> None:
     """Remove the line that tells the progress, so that nothing is printed behind it."""
     if sys.stderr.isatty():
         print("\r\x1b[K", end="", file=sys.stderr, flush=True)
 
 
+class FileProgress:
+    """On a terminal, work of more than a second shows how far it is: files, testcases of the present one, time left.
+
+    Args:
+        files: how many there are.
+    """
+
+    def __init__(self, files: int) -> None:
+        self.files = files
+        self.done = 0
+        self.bad = 0
+        self._started = self._last = time.monotonic()
+
+    def file(self, bad: bool) -> None:
+        """A file was done."""
+        self.done += 1
+        self.bad += bad
+        self.testcase(0, 0)
+
+    def testcase(self, done: int, total: int) -> None:
+        """A testcase of the present file was done."""
+        now = time.monotonic()
+        if not sys.stderr.isatty() or now - self._started < 1 or now - self._last < 0.2:
+            return
+        self._last = now
+        print(f"\r\x1b[K{self.line(now - self._started, done, total)}", end="", file=sys.stderr, flush=True)
+
+    def line(self, seconds: float, done: int, total: int) -> str:
+        """How far it is.
+
+        >>> progress = FileProgress(10)
+        >>> progress.done, progress.bad = 4, 1
+        >>> progress.line(8.0, 50, 100)
+        '4/10 files, 1 not passed, testcase 50/100, about 10 s left'
+        """
+        parts = [f"{self.done}/{self.files} files"] if self.files > 1 else []
+        if self.bad:
+            parts.append(f"{self.bad} not passed")
+        if total > 1:
+            parts.append(f"testcase {done}/{total}")
+        whole = self.done + (done / total if total else 0.0)
+        if whole and whole < self.files:
+            parts.append(f"about {seconds / whole * (self.files - whole):.0f} s left")
+        return ", ".join(parts)
+
+
 @contextmanager
-def json_file(target: str | None) -> Iterator[json_report.Writer | None]:
+def json_file(target: str | None) -> Iterator[Writer | None]:
     """A report to write: to standard output for ``-``, else to a file that appears when it is complete."""
     if target is None:
         yield None
-    elif target == "-":
-        yield json_report.Writer(sys.stdout, __version__)
+        return
+    from ..report.json import Writer  # for start-up
+
+    if target == "-":
+        yield Writer(sys.stdout, __version__)
     else:
-        with replacing(target) as raw:
-            file = io.TextIOWrapper(raw, encoding="ascii", newline="\n")
-            yield json_report.Writer(file, __version__)
-            file.detach()
+        with text_file(target) as file:
+            yield Writer(file, __version__)
+
+
+@contextmanager
+def text_file(target: str, encoding: str = "ascii") -> Iterator[TextIO]:
+    """A text file that appears when it is complete."""
+    with replacing(target) as raw:
+        file = io.TextIOWrapper(raw, encoding=encoding, errors="backslashreplace", newline="\n")
+        yield file
+        file.detach()
 
 
 @contextmanager
@@ -122,7 +228,13 @@ def results_file(target: str | None) -> Iterator[ResultWriter | None]:
     if target is None:
         yield None
         return
+    from ..review.saved import ResultWriter  # for start-up
+
     with replacing(target) as raw:
         writer = ResultWriter(raw)
-        yield writer
+        try:
+            yield writer
+        except BaseException:
+            writer.abandon()
+            raise
         writer.close()

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from ..dump import load
-from ..pack.unpacking import unpack
+from ..dump import load_all
+from ..files import one_file
+from ..pack.unpacking import unpack, unpack_all
 from ..shown import clean
-from .groups import EXIT_PASS, Parser
+from .groups import EXIT_PASS, Parser, target
+from .inputs import add_dump_option, load_dump
+from .models import add_model_options, model_options
 
 __all__ = ["main"]
 
@@ -15,18 +18,27 @@ def parser() -> Parser:
     p = Parser(
         prog="loadrun unpack",
         description="Write the model without its checks as DIR/model.mge, every testcase as .npy files, "
-        "DIR/testcases.json that describes them, and DIR/inputs.txt with which `loadrun pack` packs them again.",
+        "DIR/testcases.json that describes them, and DIR/inputs.txt, a list of the inputs. `loadrun pack DIR` makes "
+        "the file again. The dumps of a file that holds several get a folder each, DIR/1, DIR/2 and so on.",
     )
     p.add_argument("file", metavar="FILE.mge")
-    p.add_argument("-o", "--output", metavar="DIR", required=True, help="a new or empty folder")
+    p.add_argument("-o", "--output", metavar="DIR", type=target, required=True, help="a new or empty folder")
+    add_dump_option(p)
+    add_model_options(p)
     return p
 
 
 def main(argv: list[str]) -> int:
     """Unpack; 2 when something fails, and then there is no folder."""
     args = parser().parse_args(argv)
-    bundle = load(args.file)
-    unpack(bundle, args.output)
-    count = len(bundle.testcases)
-    print(f"{clean(args.output, 200)}: the model and {count} testcase{'s' * (count != 1)}")
+    path = one_file(args.file)
+    read = model_options(args)
+    bundles = load_all(path, **read) if args.dump is None else [load_dump(path, args.dump, **read)]
+    if len(bundles) == 1:
+        unpack(bundles[0], args.output)
+    else:
+        unpack_all(bundles, args.output)
+    count = sum(len(b.testcases) for b in bundles)
+    models = "the model" if len(bundles) == 1 else f"{len(bundles)} models"
+    print(f"{clean(args.output, 200)}: {models} and {count} testcase{'s' * (count != 1)}")
     return EXIT_PASS

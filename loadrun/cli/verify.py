@@ -7,13 +7,27 @@ from collections.abc import Iterator
 
 from ..dump import load_all
 from ..dump.record import header
-from ..engines import ENGINES
+from ..engines import Choice
+from ..files import files_of
 from ..pack.unpacking import mismatches
+from ..pack.witness import testimony
 from ..report.text import summary
 from ..runner import FileResult, Result, Runner, Verdict
 from ..shown import clean
 from ..testcase import Bundle
-from .groups import EXIT_FAIL, Parser, add_copy_option, exit_code, failure, progress, seed
+from .engines import add_engine_options, chosen
+from .groups import (
+    EXIT_FAIL,
+    EXIT_NOT_COMPARED,
+    EXIT_PASS,
+    Parser,
+    add_copy_option,
+    exit_code,
+    failure,
+    progress,
+    seed,
+)
+from .models import add_model_options, model_options
 from .stream import show
 
 __all__ = ["main"]
@@ -28,11 +42,12 @@ def parser() -> Parser:
         prog="loadrun verify",
         description="Compare model and testcases with the digests that `loadrun pack` recorded, then replay them.",
         epilog="Exit codes as those of `loadrun run`; 1 also where something differs from its digest, or the "
-        "digests or what stands behind them are damaged.",
+        "digests or what stands behind them are damaged, 3 where none were recorded.",
     )
     p.add_argument("files", nargs="+", metavar="FILE.mge")
     p.add_argument("--seed", type=seed, default=0, help="seed of random operators (default 0)")
-    p.add_argument("--engine", choices=ENGINES, default="reference", help="what executes the model")
+    add_engine_options(p)
+    add_model_options(p)
     add_copy_option(p)
     p.add_argument("-q", "--quiet", action="store_true", help="print no table")
     p.add_argument("--no-check", action="store_true", help="nothing to compare is wanted: exit with 0, not 3")
@@ -43,10 +58,11 @@ def main(argv: list[str]) -> int:
     """Verify the files."""
     args = parser().parse_args(argv)
     found: list[FileResult] = []
-    intact = True
-    for path in args.files:
+    states: set[bool | None] = set()
+    read = model_options(args)
+    for path in files_of(args.files):
         try:
-            bundles = load_all(path, copy=args.copy)
+            bundles = load_all(path, copy=args.copy, **read)
         except Exception as e:
             why = failure(e)
             found.append(FileResult(path, message=why.message, fault=why.fault))
@@ -54,20 +70,22 @@ def main(argv: list[str]) -> int:
             continue
         for i, bundle in enumerate(bundles):
             name = path if i == 0 else f"{path} (dump {i + 1})"
-            intact &= _digests(name, bundle)
+            states.add(_digests(name, bundle))
             found.append(FileResult(name, warnings=list(bundle.warnings)))
-            results = _results(bundle, args.engine, args.seed)
+            results = _results(bundle, chosen(args), args.seed)
             show(found[-1], results, None if args.quiet else sys.stdout)
             if not args.quiet:
                 print()
     print(summary(found))
     fault = any(f.fault for f in found)
     code = exit_code((f.verdict for f in found), no_check=args.no_check, fault=fault)
-    return code if intact or Verdict.ERROR in {f.verdict for f in found} else EXIT_FAIL
+    if code == EXIT_PASS and None in states and not args.no_check:
+        return EXIT_NOT_COMPARED
+    return code if False not in states or Verdict.ERROR in {f.verdict for f in found} else EXIT_FAIL
 
 
-def _digests(name: str, bundle: Bundle) -> bool:
-    """Say what differs from its digest; whether nothing does."""
+def _digests(name: str, bundle: Bundle) -> bool | None:
+    """Say what differs from its digest; whether nothing does, None where there are no digests."""
     shown = clean(name, 200)
     if bundle.damage:
         print(f"{shown}: {bundle.damage}")
@@ -78,8 +96,8 @@ def _digests(name: str, bundle: Bundle) -> bool:
         )
         return False
     if not isinstance(bundle.record, memoryview):
-        print(f"{shown}: no digests were recorded")
-        return True
+        print(f"{shown}: no digests were recorded, so there is nothing to verify")
+        return None
     count = 0
     try:
         for count, found in enumerate(mismatches(bundle), 1):
@@ -93,13 +111,15 @@ def _digests(name: str, bundle: Bundle) -> bool:
             known = whence if isinstance(whence, dict) else {}
             by = ", ".join(f"{k} {known[k]}" for k in ("time", "loadrun", "engine", "seed") if k in known)
             print(f"{shown}: all digests agree ({clean(by, 300)})")
+            for said in testimony(bundle):
+                print(f"{shown}: {clean(said, 300)}")
     except Exception as e:
         print(f"{shown}: {clean(failure(e).message, 300)}")
         return False
     return not count
 
 
-def _results(bundle: Bundle, engine: str, seed: int) -> Iterator[Result]:
+def _results(bundle: Bundle, engine: Choice, seed: int) -> Iterator[Result]:
     if len(bundle.testcases):
         runner = Runner(bundle, engine, seed=seed)
         yield from progress(runner.replay(), len(bundle.testcases), "testcase")

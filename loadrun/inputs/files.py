@@ -27,7 +27,7 @@ from .generation import MAX_BYTES
 from .image_sizes import MAX_PIXELS, check_image, image_kind
 from .json_arrays import json_arrays
 
-__all__ = ["image_array", "members", "read_array", "read_json", "read_npy"]
+__all__ = ["image_array", "image_loss", "members", "read_array", "read_json", "read_npy"]
 
 _DTYPE = re.compile(r"[<>|=]?([?]|b1|f[248]|f1[26]|c(8|16|24|32)|[iu][1248])")
 """Long double and complex numbers as well, of which MegEngine keeps what float64 holds of the real part."""
@@ -38,6 +38,7 @@ _SMALL_NPZ = 2**28
 _UNPACKED = 64
 """Above that, bytes that they may take for each byte of the file; a file of zeros alone comes to more."""
 _BATCHED, _CHW = 4, 3
+_BYTE = 8
 
 
 def read_array(path: str, open_image: Callable[[Array], Array]) -> Array:
@@ -225,6 +226,29 @@ def read_json(path: str) -> dict[str, Array]:
         raise InputError(f"{path}: {e}") from None
     except ValueError as e:
         raise InputError(f"{path} is no JSON text: {e}") from None
+
+
+_PNG = b"\x89PNG\r\n\x1a\n"
+_DEPTH, _COLOURS = 24, 25
+"""Where a PNG says how many bits its numbers have, and what they are; 4 in that is an alpha channel."""
+
+
+def image_loss(path: str) -> str:
+    """What decoding a picture to 8 bits and three colours leaves out; empty for nothing.
+
+    Args:
+        path: a file; what is no PNG leaves out nothing that is known.
+    """
+    with _opened(path) as f:
+        head = f.read(_COLOURS + 1)
+    if len(head) <= _COLOURS or not head.startswith(_PNG):
+        return ""
+    lost = []
+    if head[_DEPTH] > _BYTE:
+        lost.append(f"its {head[_DEPTH]} bits become 8")
+    if head[_COLOURS] & 4:
+        lost.append("its alpha channel is dropped")
+    return " and ".join(lost)
 
 
 def _cv2(why: str) -> Any:

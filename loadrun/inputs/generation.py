@@ -14,7 +14,7 @@ import numpy as np
 
 from ..dtypes import Array
 from ..errors import SpecError
-from ..graph import Tensor
+from ..graph import StoredTensor
 from ..inputspec import Fill
 
 __all__ = ["MAX_BYTES", "fill_shape", "fill_values", "normal_quantile", "stream"]
@@ -35,7 +35,7 @@ def stream(seed: int, case: int = 0, index: int = 0) -> np.random.PCG64:
     return np.random.PCG64(np.random.SeedSequence(words))
 
 
-def fill_shape(fill: Fill, tensor: Tensor) -> tuple[int, ...]:
+def fill_shape(fill: Fill, tensor: StoredTensor) -> tuple[int, ...]:
     """The shape of generated data for an input.
 
     Raises:

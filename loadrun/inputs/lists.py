@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import select
 import stat
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
 
 from ..errors import SpecError
-from ..files import opened
-from ..inputspec import FILLS, InputSpec, ListFile, parse, point
+from ..files import files_of, opened
+from ..inputspec import FILLS, InputSpec, ListFile, PathSource, parse, point
 
-__all__ = ["Located", "count_cases", "expand", "located", "read_pipes"]
+__all__ = ["Located", "count_cases", "expand", "located", "read_pipes", "text_of"]
 
+_DATA = (".npy", ".npz", ".json", ".jpg", ".jpeg", ".png", ".bmp", ".ppm", ".pgm", ".tif", ".tiff", ".webp")
+"""Endings of the files that a folder of data stands for."""
 _MAX_DEPTH = 16
 _MAX_LINE = 2**20
 _MAX_PIPE = 2**24
@@ -45,6 +49,8 @@ class Located:
         Paths in a list file start from the list's own folder; one that is not there is looked for in the current
         folder, where MegEngine looks.
         """
+        if path.startswith("~") and not os.path.exists(path):
+            path = os.path.expanduser(path)
         if self.folder is None or os.path.isabs(path):
             return path
         own = os.path.join(self.folder, path)
@@ -55,7 +61,8 @@ def expand(specs: str | Iterable[str]) -> Iterator[Located]:
     """Every specification in order, those of list files in their place.
 
     List files are UTF-8 text with a specification a line. Blank lines are skipped, and comments: lines that start
-    with ``#`` and no letter right after it. A line ``@other.txt`` takes in another list file.
+    with ``#`` and no letter right after it. A line ``@other.txt`` takes in another list file. A folder, or a pattern
+    such as ``*.png`` that no file is called like, makes one of each file that it stands for.
 
     Raises:
         SpecError: a specification is malformed, a list file cannot be read, is empty or takes in itself; the
@@ -70,11 +77,45 @@ def expand(specs: str | Iterable[str]) -> Iterator[Located]:
         unfolded = _Unfolded()
         for case in given:
             if case.spec.listed is None:
-                yield case
+                yield from _matching(case)
             else:
                 yield from _lines(case.spec.listed, case, (), unfolded)
 
     return cases()
+
+
+def _matching(case: Located) -> Iterator[Located]:
+    """The specification itself, or one for each file that a pattern or a folder in it stands for."""
+    paths = {i: p.source.path for i, p in enumerate(case.spec.parts) if isinstance(p.source, PathSource)}
+    # A long specification may name one path many times.
+    standing = {path: _several(case.path(path)) for path in set(paths.values())}
+    found = [(i, standing[path]) for i, path in paths.items() if standing[path]]
+    if not found:
+        yield case
+        return
+    if len(found) > 1:
+        raise _fault(case, "one pattern or folder may stand in a specification, found two")
+    at, files = found[0]
+    for file in files:
+        parts = list(case.spec.parts)
+        source = parts[at].source
+        assert isinstance(source, PathSource)
+        parts[at] = replace(parts[at], source=PathSource(os.path.abspath(file), source.member))
+        where = ", ".join(filter(None, (case.where, os.path.basename(file))))
+        yield Located(replace(case.spec, parts=tuple(parts)), where, case.folder)
+
+
+def _several(path: str) -> list[str]:
+    """The files that a path stands for which is no file itself."""
+    if "\0" in path:
+        return []
+    if os.path.isdir(path):
+        names = sorted(n for n in os.listdir(path) if n.lower().endswith(_DATA) and not n.startswith("."))
+        return [os.path.join(path, n) for n in names]
+    if os.path.lexists(path) or not (glob.has_magic(path) or path.startswith("~")):
+        return []
+    found = [p for p in files_of([path], _DATA) if os.path.isfile(p)]
+    return [] if found == [path] or found == [os.path.expanduser(path)] else found
 
 
 class _Unfolded:
@@ -149,6 +190,13 @@ def count_cases(specs: str | Iterable[str]) -> int:
     return sum(1 for _ in expand(specs))
 
 
+def text_of(specs: Sequence[str], index: int) -> str:
+    """The text that testcase `index` comes from, with its line in a list file; for messages."""
+    found = next(islice(expand(specs), index, None))
+    text = found.spec.text or str(found.spec)
+    return f"{found.where}: {text}" if found.where else text
+
+
 def _parse(text: str, where: str) -> InputSpec:
     try:
         return parse(text)
@@ -178,7 +226,7 @@ def _lines(listed: ListFile, case: Located, above: Sequence[str], unfolded: _Unf
                 empty = False
                 here = Located(_line(line, f"{path}:{number}"), f"{path}:{number}", Path(path).parent)
                 if here.spec.listed is None:
-                    yield here
+                    yield from _matching(here)
                 else:
                     yield from _lines(here.spec.listed, here, (*above, real), unfolded)
     except (OSError, ValueError) as e:

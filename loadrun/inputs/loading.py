@@ -21,9 +21,9 @@ import numpy as np
 
 from ..dtypes import Array, DType, round_bfloat16
 from ..errors import InputError, SpecError, UsageError
-from ..graph import Tensor, Var
+from ..graph import StoredTensor, Var
 from ..inputspec import MAX_SEED, Fill, InputSpec, Part, PathSource, Source, Values, point
-from .files import image_array, members, read_array
+from .files import image_array, image_loss, members, read_array
 from .generation import MAX_BYTES, fill_shape, fill_values, stream
 from .lists import Located, count_cases, expand
 from .transform import Transform
@@ -51,7 +51,7 @@ def load_cases(
             checks them all before the first one is loaded.
         inputs: the model's inputs, such as `Bundle.inputs`.
         repeat: how often each row of axis 0 of data that was not generated is repeated.
-        resize_input: scale images to the input's height and width; a testcase needs an image then.
+        resize_input: scale images to the input's height and width; there must be one among all the data then.
         input_transform: an expression over ``data`` and ``np`` for data that was not generated, applied to what
             was read (8-bit pixels for an image) after resizing and repeating; see `Transform`.
         seed: seed of generated data that has none of its own. Testcase i and input j (in the order of names) draw
@@ -74,7 +74,7 @@ def load_cases(
     """
     loader = _Loader(inputs, repeat, resize_input, input_transform, seed, warn)
     cases = expand(specs)
-    return (loader.load(case, i) for i, case in enumerate(cases))
+    return loader.load_all(cases)
 
 
 def load_spec(spec: InputSpec, inputs: Sequence[Var], *, seed: int = 0) -> dict[str, Array]:
@@ -120,7 +120,31 @@ class _Loader:
         self.seed = seed
         self.warn = warn or partial(warnings.warn, stacklevel=4)
         self.images = 0
+        self.read = 0
         self.archives: dict[str, dict[str, Callable[[], Array]]] = {}
+
+    def load_all(self, cases: Iterator[Located]) -> Iterator[dict[str, Array]]:
+        """The data of testcases; options that change none of them are refused with the last one."""
+        last: Located | None = next(cases, None)
+        index = 0
+        while last is not None:
+            case, last = last, next(cases, None)
+            found = self.load(case, index)
+            if last is None:
+                self._require_use(case)
+            yield found
+            index += 1
+
+    def _require_use(self, case: Located) -> None:
+        """Refuse options that had no effect on any data so far."""
+        what = ""
+        if self.resize and not self.images:
+            what = "resize_input: no image stands here to be resized"
+        elif self.transform is not None and not self.read:
+            what = "input_transform: generated data is not transformed"
+        if what:
+            shown = point(what, case.spec.text or str(case.spec), 0)
+            raise SpecError(f"{case.where}: {shown}" if case.where else shown)
 
     def load(self, case: Located, index: int) -> dict[str, Array]:
         """The data of one testcase."""
@@ -138,22 +162,16 @@ class _Loader:
 
     def _load(self, case: Located, index: int) -> dict[str, Array]:
         found: dict[str, Array] = {}
-        self.images = 0
         text = case.spec.text or str(case.spec)
-        read = 0
         for name, part, seed_index in self._assigned(case, text):
             at = part.source_at
             try:
                 given = self._source(part.source, name, case, (index, seed_index))
-                read += not given.generated
+                self.read += not given.generated
                 found[name] = self._finish(given, name)
             except (SpecError, InputError) as e:
                 shown = str(e) if "\n" in str(e) else point(f"input {_name(name)}: {e}", text, at)
                 raise type(e)(shown) from None
-        if self.resize and not self.images:
-            raise SpecError(point("resize_input: no image stands here to be resized", text, 0))
-        if self.transform is not None and not read:
-            raise SpecError(point("input_transform: generated data is not transformed", text, 0))
         return found
 
     def _assigned(self, case: Located, text: str) -> list[tuple[str, Part, int]]:
@@ -264,9 +282,13 @@ class _Loader:
             if key not in arrays:
                 raise InputError(f"{path} has no array {_name(key)}; it holds {_names(arrays)}")
             return _Given(arrays[key]())
-        return _Given(read_array(path, partial(self._image, tensor=tensor)))
+        before = self.images
+        found = read_array(path, partial(self._image, tensor=tensor))
+        if self.images > before and (lost := image_loss(path)):
+            self.warn(f"input {_name(name)}: the picture {os.path.basename(path)} loses something: {lost}")
+        return _Given(found)
 
-    def _image(self, pixels: Array, tensor: Tensor) -> Array:
+    def _image(self, pixels: Array, tensor: StoredTensor) -> Array:
         self.images += 1
         return image_array(pixels, tensor.shape, resize=self.resize)
 
@@ -329,8 +351,6 @@ def cast(array: Array, dtype: DType) -> Array:
 
 def _narrow(array: Array, dtype: DType) -> Array:
     """Types of less than 8 bits wrap at their own width."""
-    if dtype.name == "QuantizedS1":
-        return np.where(array > 0, np.int8(1), np.int8(-1))
     kept = array.view(np.uint8) & np.uint8((1 << dtype.bits) - 1)
     if dtype.np.kind == "u":
         return kept
@@ -352,7 +372,7 @@ def _names(arrays: Iterable[str]) -> str:
     return ", ".join([*shown[:_SHOWN_INPUTS], "..."] if len(shown) > _SHOWN_INPUTS else shown) or "nothing"
 
 
-def _check_rank(array: Array, tensor: Tensor) -> None:
+def _check_rank(array: Array, tensor: StoredTensor) -> None:
     if tensor.shape is not None and array.ndim != len(tensor.shape):
         raise InputError(
             f"the data has shape {list(array.shape)}, the input {_shape(tensor)}: the axes must agree"
@@ -365,5 +385,5 @@ def _name(name: str) -> str:
     return shown if len(shown) <= 60 else f"{shown[:40]}...{shown[-12:]}"
 
 
-def _shape(t: Tensor) -> str:
+def _shape(t: StoredTensor) -> str:
     return "of any shape" if t.shape is None else re.sub(r"\s", " ", str(list(t.shape)))

@@ -64,6 +64,15 @@ class Field(NamedTuple):
     enum: type[IntEnum] | None
 
 
+def _hints(cls: type) -> Iterator[tuple[str, Any]]:
+    """The fields of a record and its bases with their types."""
+    found = {n: hint for base in cls.__mro__[:-2][::-1] for n, hint in base.__annotations__.items()}
+    if any(isinstance(hint, str) for hint in found.values()):
+        # Only where a module defers its annotations: this compiles each of them.
+        found = {n: hint for n, hint in get_type_hints(cls, include_extras=True).items() if n in found}
+    return ((n, hint) for n, hint in found.items() if get_origin(hint) is not ClassVar)
+
+
 @dataclass_transform(kw_only_default=True, frozen_default=True)
 class Record:
     """Immutable parameter record of an operator; subclasses list their fields in wire order.
@@ -93,9 +102,7 @@ class Record:
         """The fields in wire order (vtable slot = index)."""
         if cls._own is None:
             out = []
-            for name, hint in get_type_hints(cls, include_extras=True).items():
-                if get_origin(hint) is ClassVar:
-                    continue
+            for name, hint in _hints(cls):
                 default = getattr(cls, name)
                 if get_origin(hint) is Annotated:
                     out.append(Field(name, get_args(hint)[1], default, None))
@@ -131,6 +138,8 @@ class Record:
             yield f.name, getattr(self, f.name)
 
     def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
         mine, others = self.__dict__, other.__dict__
         if type(self) is not type(other) or mine != others:
             return False

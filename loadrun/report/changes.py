@@ -11,6 +11,7 @@ from ..errors import FormatError
 __all__ = ["Change", "changes", "same_checks"]
 
 _ORDER = ("newly failing", "missing", "mended", "new", "greater error", "slower")
+_BAD = ("fail", "error", "timeout", "crash")
 Key = tuple[str, str, str]
 
 
@@ -84,8 +85,9 @@ class _Report:
                     for out in case["outputs"]:
                         error = None if out["max_error"] is None else float(out["max_error"])
                         self.outputs[key + (str(out["name"]),)] = str(out["verdict"]), error
-                if file.get("verdict") == "error" and not file["testcases"]:
-                    self.outputs[str(file["file"]), "-", ""] = "error", None
+                ended = file.get("verdict")
+                if ended in ("timeout", "crash") or (ended == "error" and not file["testcases"]):
+                    self.outputs[str(file["file"]), "-", ""] = str(ended), None
         except (KeyError, TypeError, ValueError) as e:
             raise FormatError(
                 f"this is no report that `loadrun --json` wrote: {type(e).__name__} {e}"
@@ -101,13 +103,13 @@ def _verdicts(before: _Report, now: _Report, growth: float) -> Iterator[Change]:
         held, holds = was in ("pass", "not compared"), verdict == "pass" or verdict == was
         if held and not holds:
             yield Change("newly failing", *key, was, verdict)
-        elif was in ("fail", "error") and verdict == "pass":
+        elif was in _BAD and verdict == "pass":
             yield Change("mended", *key, was, verdict)
         elif error is not None and old_error is not None and error > growth * max(old_error, 1e-12):
             yield Change("greater error", *key, f"{old_error:.4g}", f"{error:.4g}")
     for key in now.outputs.keys() - before.outputs.keys():
         yield Change(
-            "newly failing" if now.outputs[key][0] == "error" else "new", *key, "-", now.outputs[key][0]
+            "newly failing" if now.outputs[key][0] in _BAD[1:] else "new", *key, "-", now.outputs[key][0]
         )
 
 

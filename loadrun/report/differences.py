@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ..diff import Constant, Differences, Finding, Row
+from ..diff import Bisected, Constant, Differences, Finding, Parted, Row
 from ..ops.infer import describe
 from ..shown import clean
 from .text import shape_text, table
 
-__all__ = ["as_json", "differences", "findings"]
+__all__ = ["as_json", "bisected", "departed", "differences", "findings"]
 
 
 def differences(found: Differences, *, everything: bool = False, rows: int = 12) -> Iterator[str]:
@@ -98,6 +98,32 @@ def _constant(c: Constant) -> str:
         f"constant {clean(c.var.label, 100)!r} differs in {c.count} of {c.size} elements, most at {list(c.index)}: "
         f"{c.found:.9g} against {c.expected:.9g}"
     )
+
+
+def bisected(found: Bisected) -> str:
+    """The line of `--bisect`."""
+    if found.var is None:
+        return "the outputs agree"
+    d = found.distance
+    worst = (
+        "another size"
+        if d is None
+        else f"the engine gives {d.found:.9g}, the reference {d.expected:.9g} at {list(d.index)}"
+    )
+    return f"first to part: {clean(describe(found.var.owner), 200)}: {worst}"
+
+
+def departed(found: list[Parted], rows: int = 8) -> Iterator[str]:
+    """The lines of a run beside the statistics that a file's record holds."""
+    if not found:
+        yield "all of them are as they were"
+        return
+    for f in [f for f in found if f.root][:rows]:
+        here, there = ("not finite" if x is None else f"{x:.9g}" for x in (f.found, f.expected))
+        yield f"to blame: {clean(describe(f.var.owner), 200)}: its {f.what} is {here}, it was {there}"
+    passed = sum(not f.root for f in found)
+    if passed:
+        yield f"{passed} values after that differ as well"
 
 
 def findings(found: list[Finding], limit: float | None) -> Iterator[str]:

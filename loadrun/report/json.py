@@ -1,17 +1,19 @@
-"""Results as JSON: plain data, no NaN or Infinity literals."""
+"""Results as JSON: plain data, no NaN or Infinity literals. docs/report.schema.json describes it."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from typing import Any, TextIO
 
 from ..bench import Timing
+from ..engines import About
 from ..plain import plain
 from ..runner import FileResult, OutputResult, Result
 
-__all__ = ["VERSION", "Writer", "dumps"]
+__all__ = ["VERSION", "LineWriter", "Writer", "about_data", "dumps", "file_end", "result_data"]
 
-VERSION = 1
+VERSION = 2
 """Version of the layout; it grows when a field changes its meaning or goes away."""
 
 
@@ -20,12 +22,17 @@ def dumps(data: Any) -> str:
     return json.dumps(plain(data), indent=1, allow_nan=False)
 
 
+def _line(data: Any) -> str:
+    return json.dumps(plain(data), allow_nan=False)
+
+
 class Writer:
     """Writes a report result by result: nothing that was written is kept.
 
     Args:
         file: where the text goes.
         loadrun: version of the program.
+        about: further fields of the report, such as its environment and the options of the run.
 
     >>> import io, loadrun
     >>> text, found = io.StringIO(), FileResult("fixtures/nets/mlp.mge")
@@ -40,42 +47,32 @@ class Writer:
     [3]
     """
 
-    def __init__(self, file: TextIO, loadrun: str) -> None:
+    def __init__(self, file: TextIO, loadrun: str, about: Mapping[str, Any] | None = None) -> None:
         self.file = file
         self._comma = ""
-        file.write(f'{{\n "version": {VERSION},\n "loadrun": {json.dumps(loadrun)},\n "files": [')
+        file.write(f'{{\n "version": {VERSION},\n "loadrun": {json.dumps(loadrun)},\n')
+        for name, value in (about or {}).items():
+            file.write(f" {json.dumps(name)}: {_line(value)},\n")
+        file.write(' "files": [')
         self._next = "\n"
 
-    def begin(self, file: FileResult) -> None:
+    def begin(self, file: FileResult, facts: Mapping[str, Any] | None = None) -> None:
         """Begin a file; its results follow."""
-        self.file.write(f'{self._next}  {{\n   "file": {json.dumps(file.path)},\n   "testcases": [')
+        self.file.write(f'{self._next}  {{\n   "file": {json.dumps(file.path)},\n')
+        for name, value in (facts or {}).items():
+            self.file.write(f"   {json.dumps(name)}: {_line(value)},\n")
+        self.file.write('   "testcases": [')
         self._next, self._comma = ",\n", "\n"
 
-    def add(self, result: Result) -> None:
+    def add(self, result: Result, extra: Mapping[str, Any] | None = None) -> None:
         """One result of the file; values of outputs are left out."""
-        self.file.write(self._comma + "    " + json.dumps(plain(_result(result)), allow_nan=False))
+        self.file.write(self._comma + "    " + _line({**result_data(result), **(extra or {})}))
         self._comma = ",\n"
 
-    def end(self, file: FileResult, timing: Timing | None = None) -> None:
+    def end(self, file: FileResult, timing: Timing | None = None, explanation: Sequence[str] = ()) -> None:
         """End a file with what its results come to."""
-        rest: dict[str, Any] = {
-            "verdict": file.verdict.value,
-            "message": file.message,
-            "warnings": file.warnings,
-            "load_seconds": file.load_seconds,
-        }
-        if timing is not None:
-            rest["timing"] = {
-                "warmup": timing.warmup,
-                "samples": timing.samples,
-                "median": timing.median,
-                "min": timing.best,
-                "mean": timing.mean,
-                "mad": timing.deviation,
-            }
-        fields = ",\n".join(
-            f"   {json.dumps(k)}: {json.dumps(plain(v), allow_nan=False)}" for k, v in rest.items()
-        )
+        rest = file_end(file, timing, explanation)
+        fields = ",\n".join(f"   {json.dumps(k)}: {_line(v)}" for k, v in rest.items())
         self.file.write(f"\n   ],\n{fields}\n  }}")
         # A text file keeps pieces of what it was given until they are many.
         self.file.flush()
@@ -85,7 +82,84 @@ class Writer:
         self.file.write(f'\n ],\n "exit_code": {exit_code}\n}}\n')
 
 
-def _result(r: Result) -> dict[str, Any]:
+class LineWriter:
+    """Writes a report as JSON lines, each complete as soon as it is there, so that an interrupted run leaves them.
+
+    Every line is an object with a ``type``: one ``start``; for every file ``file``, a ``result`` for each testcase and
+    ``file_end``; at last ``end`` with the exit code, or ``interrupted``. Without either the run was killed.
+
+    Args:
+        file: where the text goes.
+        loadrun: version of the program.
+        about: further fields of the first line.
+    """
+
+    def __init__(self, file: TextIO, loadrun: str, about: Mapping[str, Any] | None = None) -> None:
+        self.file = file
+        self._write("start", {"version": VERSION, "loadrun": loadrun, **(about or {})})
+
+    def _write(self, kind: str, data: Mapping[str, Any]) -> None:
+        self.file.write(_line({"type": kind, **data}) + "\n")
+        self.file.flush()
+
+    def begin(self, file: FileResult, facts: Mapping[str, Any] | None = None) -> None:
+        """Begin a file; its results follow."""
+        self._write("file", {"file": file.path, **(facts or {})})
+
+    def add(self, result: Result, extra: Mapping[str, Any] | None = None) -> None:
+        """One result of the file."""
+        self._write("result", {**result_data(result), **(extra or {})})
+
+    def end(self, file: FileResult, timing: Timing | None = None, explanation: Sequence[str] = ()) -> None:
+        """End a file with what its results come to."""
+        self._write("file_end", {"file": file.path, **file_end(file, timing, explanation)})
+
+    def close(self, exit_code: int) -> None:
+        """End the report; the file stays open."""
+        self._write("end", {"exit_code": exit_code})
+
+    def interrupted(self, why: str) -> None:
+        """Say that the run did not come to its end."""
+        self._write("interrupted", {"message": why})
+
+
+def file_end(file: FileResult, timing: Timing | None, explanation: Sequence[str]) -> dict[str, Any]:
+    """What the results of a file come to."""
+    rest: dict[str, Any] = {
+        "verdict": file.verdict.value,
+        "message": file.message,
+        "warnings": file.warnings,
+        "load_seconds": file.load_seconds,
+        "engine": None if file.engine is None else about_data(file.engine),
+    }
+    if explanation:
+        rest["explanation"] = list(explanation)
+    if timing is not None:
+        rest["timing"] = {
+            "warmup": timing.warmup,
+            "samples": timing.samples,
+            "median": timing.median,
+            "min": timing.best,
+            "mean": timing.mean,
+            "mad": timing.deviation,
+        }
+    return rest
+
+
+def about_data(about: About) -> dict[str, Any]:
+    """Which engine ran, how it computes, and what the reference engine did in its place."""
+    return {
+        "engine": about.engine,
+        "version": about.version,
+        "provider": about.provider or None,
+        "arithmetic": about.arithmetic,
+        "operators": about.operators,
+        "islands": [{"operator": i.operator, "type": i.type, "reason": i.reason} for i in about.islands],
+    }
+
+
+def result_data(r: Result) -> dict[str, Any]:
+    """One result."""
     return {
         "testcase": r.index,
         "verdict": r.verdict.value,
@@ -99,7 +173,7 @@ def _output(o: OutputResult) -> dict[str, Any]:
     return {
         "name": o.name,
         "shape": o.shape,
-        "dtype": o.dtype.name,
+        "dtype": o.dtype.spelling,
         "scale": o.dtype.scale if o.dtype.is_quantized else None,
         "zero_point": o.dtype.zero_point if o.dtype.is_asymmetric else None,
         "verdict": o.verdict.value,

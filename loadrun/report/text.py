@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ..bench import Timing
 from ..dtypes import DType
 from ..runner import FileResult, OutputResult, Result, Verdict
 from ..shown import clean, indented
+from .style import PLAIN, Style
+
+if TYPE_CHECKING:
+    from ..bench import Timing
 
 __all__ = [
     "Rows",
     "dtype_text",
+    "engine",
     "error",
+    "file_line",
     "head",
     "shape_text",
     "summary",
@@ -44,7 +49,7 @@ def shape_text(shape: Sequence[int] | None) -> str:
 
 def dtype_text(dtype: DType) -> str:
     """Short dtype: numpy's name for plain types, the quantized type with its scale otherwise."""
-    return str(dtype) if dtype.is_quantized or dtype.name == "BFloat16" else str(dtype.np)
+    return str(dtype) if dtype.is_quantized else dtype.spelling
 
 
 def _number(x: float | None) -> str:
@@ -55,6 +60,12 @@ def head(file: FileResult) -> str:
     """The lines above a file's results."""
     lines = [clean(file.path, 200), *(warning(w) for w in file.warnings)]
     return "\n".join(lines)
+
+
+def engine(file: FileResult) -> str:
+    """The line that says what executed a file; empty for the reference engine, which is the default."""
+    about = file.engine
+    return "" if about is None or about.engine == "reference" else f"  engine: {clean(about.text, 300)}"
 
 
 def warning(text: str) -> str:
@@ -69,10 +80,21 @@ def error(message: str) -> str:
 
 _HEADERS = ("testcase", "output", "shape", "dtype", "max error", "tolerance", "verdict", "ms")
 _RIGHT = (0, 4, 5, 7)
+_VERDICT = 6
+_WORDS = {
+    "pass": Verdict.PASS,
+    "FAIL": Verdict.FAIL,
+    "ERROR": Verdict.ERROR,
+    "not compared": Verdict.NOT_COMPARED,
+}
 
 
 class Rows:
     """A table of results that is printed piece by piece, a row per output; columns grow with what they hold.
+
+    Args:
+        style: colours of verdicts.
+        metrics: whether outputs that pass are explained as well.
 
     >>> import loadrun
     >>> rows, results = Rows(), loadrun.run("fixtures/nets/mlp.mge")
@@ -80,8 +102,10 @@ class Rows:
     [4, 1]
     """
 
-    def __init__(self) -> None:
+    def __init__(self, style: Style = PLAIN, *, metrics: bool = False) -> None:
         self.widths: list[int] = []
+        self.style = style
+        self.metrics = metrics
 
     def block(self, results: Iterable[Result]) -> str:
         """The rows of further results, the first time below headers, and details of every failure."""
@@ -94,7 +118,7 @@ class Rows:
                 notes.append(f"  testcase {case}: {clean(r.message or '', 2000)}")
             for i, out in enumerate(r.outputs):
                 rows.append(_row(case, out, f"{r.seconds * 1e3:.2f}" if i == 0 else ""))
-                if out.verdict is Verdict.FAIL:
+                if out.verdict is Verdict.FAIL or (self.metrics and out.comparison is not None):
                     notes += _failure(case, out)
                 notes += _notes(case, out)
         return "\n".join([*self._lines(rows), *notes])
@@ -102,13 +126,21 @@ class Rows:
     def _lines(self, rows: list[list[str]]) -> list[str]:
         if not rows:
             return []
-        if not self.widths:
-            lines = table(rows, _HEADERS, right=_RIGHT).splitlines()
-            self.widths = [len(dashes) for dashes in lines[1].split()]
-            return lines
-        columns = zip(self.widths, zip(*rows, strict=True), strict=True)
+        first = not self.widths
+        # Written here, in the form of `table`, since every replay needs it and few need tabulate.
+        widths = self.widths or [len(h) + 2 for h in _HEADERS]
+        columns = zip(widths, zip(*rows, strict=True), strict=True)
         self.widths = [max(width, *map(len, column)) for width, column in columns]
-        return ["  ".join(_cell(i, c, self.widths[i]) for i, c in enumerate(row)).rstrip() for row in rows]
+        above = [list(_HEADERS), ["-" * width for width in self.widths]] if first else []
+        return [self._line(row) for row in (*above, *rows)]
+
+    def _line(self, row: list[str]) -> str:
+        cells = [_cell(i, c, self.widths[i]) for i, c in enumerate(row)]
+        verdict = _WORDS.get(row[_VERDICT].split(" LOOSENED")[0])
+        if verdict is not None:
+            word = row[_VERDICT]
+            cells[_VERDICT] = self.style.verdict(verdict, word) + " " * (self.widths[_VERDICT] - len(word))
+        return "  ".join(cells).rstrip()
 
 
 def _cell(column: int, text: str, width: int) -> str:
@@ -147,6 +179,21 @@ def _notes(case: str, out: OutputResult) -> list[str]:
     return [f"  testcase {case}, output {clean(out.name)}: {clean(line, 400)}" for line in said]
 
 
+def file_line(file: FileResult, seconds: float, style: Style = PLAIN) -> str:
+    """One line for a file among many: verdict, name, what was checked, seconds of loading and running it."""
+    verdict = file.verdict
+    word = verdict.value if verdict in (Verdict.PASS, Verdict.NOT_COMPARED) else verdict.value.upper()
+    parts = [f"{file.failed} of {_count(file.passed + file.failed, 'check')} failed"] if file.failed else []
+    if not parts:
+        parts = [
+            _count(file.passed, "check"),
+            *([_count(file.testcases, "testcase")] if file.testcases else []),
+        ]
+    if file.errors:
+        parts.append(_count(file.errors, "error"))
+    return f"{style.verdict(verdict, f'{word:12}')}  {clean(file.path, 200)}  {', '.join(parts)}, {seconds:.2f} s"
+
+
 def timing_line(timing: Timing) -> str:
     """One line of statistics, in milliseconds."""
     parts = [f"{len(timing.samples)} runs after {timing.warmup} warm-up"]
@@ -166,13 +213,16 @@ def timing_line(timing: Timing) -> str:
 def summary(files: Sequence[FileResult]) -> str:
     """One line over all files."""
     passed, failed = sum(f.passed for f in files), sum(f.failed for f in files)
-    errors = sum(f.errors + bool(f.message) for f in files)
+    errors = sum(f.errors + bool(f.message and f.ended is None) for f in files)
     silent = sum(f.verdict is Verdict.NOT_COMPARED for f in files)
     runs = sum(f.testcases for f in files)
     parts = [_count(len(files), "file"), _count(runs, "testcase"), _count(passed + failed, "check")]
     parts[-1] += f": {passed} passed, {failed} failed"
     if errors:
         parts.append(_count(errors, "error"))
+    for verdict, word in ((Verdict.TIMEOUT, "timeout"), (Verdict.CRASH, "crash")):
+        if n := sum(f.ended is verdict for f in files):
+            parts.append(f"{n} {word if n == 1 else {'timeout': 'timeouts', 'crash': 'crashes'}[word]}")
     if silent:
         parts.append(f"{_count(silent, 'file')} with nothing compared")
     return ", ".join(parts)

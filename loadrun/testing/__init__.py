@@ -1,11 +1,31 @@
 """What tests of models and of loadrun itself need: graphs by hand, one operator on arrays, closeness with reasons.
 
 `loadrun.testing.strategies` has Hypothesis strategies for dtypes, parameter records, tensors and whole graphs; it is
-a module of its own because it needs the package hypothesis.
+a module of its own because it needs the package hypothesis. `loadrun.testing.plugin` is the plugin for pytest.
 """
 
-from .builder import GraphBuilder, random_feeds
-from .closeness import assert_close
-from .operators import operator_graph, run_operator
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .builder import GraphBuilder, random_feeds
+    from .closeness import assert_close
+    from .operators import operator_graph, run_operator
 
 __all__ = ["GraphBuilder", "assert_close", "operator_graph", "random_feeds", "run_operator"]
+
+
+_HOMES = {
+    "GraphBuilder": "builder",
+    "assert_close": "closeness",
+    "operator_graph": "operators",
+    "random_feeds": "builder",
+    "run_operator": "operators",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        # For start-up: pytest imports this package in every run.
+        return getattr(import_module(f".{_HOMES[name]}", __name__), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..dtypes import Array, DType, encode
-from ..graph import Graph, Tensor, Var
+from ..graph import Graph, StoredTensor, Var
 from ..params import Elemwise, ElemwiseMode, Host2DeviceCopy
 
 __all__ = ["GraphBuilder", "random_feeds"]
@@ -34,13 +34,13 @@ class GraphBuilder:
 
     def input(self, name: str, *shape: int, dtype: DType = _F32) -> Var:
         """An input of the model."""
-        tensor = Tensor(dtype, shape, name)
+        tensor = StoredTensor(dtype, shape, name)
         return self.graph.add("Host2DeviceCopy", Host2DeviceCopy(), names=[name], tensors=[tensor])[0]
 
     def const(self, value: Any, dtype: DType = _F32, type: str = "ImmutableTensor") -> Var:
         """A constant; a number becomes an array of one element."""
         array = np.atleast_1d(np.asarray(value, dtype.np))
-        return self.graph.add(type, tensors=[Tensor(dtype, array.shape, None, encode(array, dtype))])[0]
+        return self.graph.add(type, tensors=[StoredTensor(dtype, array.shape, None, encode(array, dtype))])[0]
 
     def ints(self, *values: int) -> Var:
         """A constant row of int32 numbers, such as a shape."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -22,17 +23,18 @@ def assert_close(
     atol: float | None = None,
     equal_nan: bool = False,
     check_dtype: bool = True,
-    msg: str = "",
+    msg: str | Callable[[str], str] = "",
 ) -> None:
     """Assert that every element lies within ``atol + rtol * |expected|`` of the expected one.
 
     Args:
-        actual, expected: arrays, or what numpy makes arrays of.
+        actual, expected: arrays, what numpy makes arrays of, or lists, tuples and mappings of arrays, which are
+            compared one by one.
         rtol, atol: tolerances, to be given together; by default by dtype as in ``torch.testing.assert_close``
             (float32: 1.3e-6 and 1e-5), and 0 for integers and booleans.
         equal_nan: whether NaN in the same places is equal.
         check_dtype: whether the dtypes must be the same.
-        msg: what to say first.
+        msg: what to say first, or a function that makes the whole message of the one that there would be.
 
     Raises:
         AssertionError: shapes, dtypes or values differ; the message counts the mismatched elements and gives the
@@ -55,22 +57,67 @@ def assert_close(
         )
     if min(rtol or 0.0, atol or 0.0) < 0:
         raise ValueError(f"tolerances must not be negative, found rtol={rtol}, atol={atol}")
-    x, y = np.asarray(actual), np.asarray(expected)
-    head = msg or "arrays are not close"
+    head = msg if isinstance(msg, str) and msg else "arrays are not close"
+    for place, x, y in _pairs(actual, expected, ""):
+        said = x if isinstance(x, str) else _difference(x, y, rtol, atol, equal_nan, check_dtype)
+        if said:
+            at = f"The failure is at {place}\n\n" if place else ""
+            text = f"{head}\n\n{at}{said}"
+            raise AssertionError(msg(text) if callable(msg) else text)
+
+
+def _pairs(actual: Any, expected: Any, place: str) -> Iterator[tuple[str, Any, Any]]:
+    """Arrays to compare and where they are; a text instead of the first for containers that do not fit."""
+    if isinstance(actual, Mapping) and isinstance(expected, Mapping):
+        if actual.keys() != expected.keys():
+            yield place, f"Keys differ: {sorted(actual, key=str)}, expected {sorted(expected, key=str)}", None
+            return
+        for key in expected:
+            yield from _pairs(actual[key], expected[key], f"{place}[{key!r}]")
+    elif _holds_arrays(actual) and _holds_arrays(expected):
+        if len(actual) != len(expected):
+            yield place, f"Lengths differ: {len(actual)}, expected {len(expected)}", None
+            return
+        for i, (a, e) in enumerate(zip(actual, expected, strict=True)):
+            yield from _pairs(a, e, f"{place}[{i}]")
+    else:
+        yield place, np.asarray(actual), np.asarray(expected)
+
+
+def _holds_arrays(value: Any) -> bool:
+    """Whether a list or tuple holds arrays; one of numbers is an array itself."""
+    return isinstance(value, (list, tuple)) and any(
+        hasattr(v, "shape") or isinstance(v, Mapping) for v in value
+    )
+
+
+def _difference(
+    x: Array, y: Array, rtol: float | None, atol: float | None, equal_nan: bool, check_dtype: bool
+) -> str:
+    """What to say of two arrays, empty when they are close."""
     if x.shape != y.shape:
-        raise AssertionError(f"{head}\n\nShapes differ: {x.shape}, expected {y.shape}")
+        return f"Shapes differ: {x.shape}, expected {y.shape}"
     if check_dtype and x.dtype != y.dtype:
-        raise AssertionError(f"{head}\n\nDtypes differ: {x.dtype}, expected {y.dtype}")
+        return f"Dtypes differ: {x.dtype}, expected {y.dtype}"
     relative, absolute = _tolerances(x, y) if rtol is None or atol is None else (rtol, atol)
     text = _mismatch(x, y, relative, absolute, equal_nan)
-    if text:
-        raise AssertionError(f"{head}\n\n{text}")
+    return "\n".join([text, *_nonfinite(x, y)]) if text else ""
+
+
+def _nonfinite(x: Array, y: Array) -> Iterator[str]:
+    """How many values are NaN or infinite, where any is."""
+    if "f" not in x.dtype.kind + y.dtype.kind:
+        return
+    counts = [(int(np.isnan(a).sum()), int(np.isinf(a).sum())) for a in (x, y)]
+    if any(map(any, counts)):
+        (nan, inf), (nan2, inf2) = counts
+        yield f"NaN: {nan}, expected {nan2}; infinite: {inf}, expected {inf2}"
 
 
 def _tolerances(x: Array, y: Array) -> tuple[float, float]:
     """The wider of the two dtypes' defaults."""
-    pairs = [_DEFAULTS.get(a.dtype.name, (0.0, 0.0)) for a in (x, y)]
-    return max(p[0] for p in pairs), max(p[1] for p in pairs)
+    found = [_DEFAULTS.get(a.dtype.name, (0.0, 0.0)) for a in (x, y)]
+    return max(p[0] for p in found), max(p[1] for p in found)
 
 
 def _mismatch(x: Array, y: Array, rtol: float, atol: float, equal_nan: bool) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 
 from loadrun.dtypes import DType, dtype_of, encode
 from loadrun.engines.reference import ReferenceEngine
-from loadrun.graph import Graph, Tensor
+from loadrun.graph import Graph, StoredTensor
 from loadrun.ops.catalog import CATALOG
 from loadrun.ops.infer import infer_dtypes, infer_shapes
 from loadrun.params import Host2DeviceCopy, Record
@@ -48,7 +48,7 @@ def operator_graph(
     variables = []
     for i, x in enumerate(inputs):
         dtype = (dtypes or {}).get(i) or dtype_of(x)
-        tensor = Tensor(dtype, x.shape, f"i{i}", encode(x, dtype) if i in known else None)
+        tensor = StoredTensor(dtype, x.shape, f"i{i}", encode(x, dtype) if i in known else None)
         if i in known:
             variables += g.add("ImmutableTensor", names=[f"i{i}"], tensors=[tensor])
         else:

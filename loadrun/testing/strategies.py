@@ -16,7 +16,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from ..dtypes import DType, nbytes
-from ..graph import Graph, Metadata, Tensor, TensorFormat, Var
+from ..graph import Graph, Metadata, StoredTensor, TensorFormat, Var
 from ..ops.catalog import CATALOG, Op, TypeParam
 from ..params import AxisDesc, DTypeScalar, Field, Host2DeviceCopy, IndexItem, Record
 
@@ -79,7 +79,7 @@ shapes = st.lists(st.integers(0, 4), min_size=1, max_size=4).map(tuple)
 
 
 @st.composite
-def tensors(draw: st.DrawFn, value: bool) -> Tensor:
+def tensors(draw: st.DrawFn, value: bool) -> StoredTensor:
     """A stored tensor, with random bytes when it has a value."""
     dtype, shape = draw(dtypes), draw(shapes)
     data = None
@@ -87,7 +87,7 @@ def tensors(draw: st.DrawFn, value: bool) -> Tensor:
         size = nbytes(shape, dtype)
         data = np.frombuffer(draw(st.binary(min_size=size, max_size=size)), np.uint8)
     node = draw(st.sampled_from(["xpux:0", "cpux:0", "cpu0:1"]))
-    return Tensor(dtype, shape, draw(names), data, node)
+    return StoredTensor(dtype, shape, draw(names), data, node)
 
 
 _FORMATS = [
@@ -105,7 +105,7 @@ def graphs(draw: st.DrawFn) -> Graph:
         "Host2DeviceCopy",
         Host2DeviceCopy(),
         names=["x"],
-        tensors=[Tensor(_F32, draw(st.none() | shapes), "x")],
+        tensors=[StoredTensor(_F32, draw(st.none() | shapes), "x")],
     )
     known = [x]
     for name in draw(st.lists(st.sampled_from(sorted(CATALOG)), max_size=8)):

@@ -1,0 +1,8 @@
+"""Benchmarks: timing rules, statistics, what the machine does meanwhile, and models measured side by side.
+
+`running` knows models; the rest knows numbers alone.
+"""
+
+from .timing import Timing, measure, needed
+
+__all__ = ["Timing", "measure", "needed"]

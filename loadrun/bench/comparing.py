@@ -1,0 +1,86 @@
+"""How much faster one thing is than another, with the interval in which that lies."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+__all__ = ["Ratio", "paired_ratio", "ratio"]
+
+_DRAWS = 2000
+_LOW, _HIGH = 2.5, 97.5
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """How many times as fast something is: a ratio of medians, and its 95 % interval.
+
+    >>> Ratio(1.18, 1.12, 1.25).text("b", "a")
+    'b is 1.18x [1.12, 1.25] faster than a'
+    >>> Ratio(1.01, 0.97, 1.04).text("b", "a")
+    'b and a differ by less than this tells: 1.01x [0.97, 1.04]'
+    """
+
+    value: float
+    low: float
+    high: float
+
+    @property
+    def told(self) -> bool:
+        """Whether the interval leaves no doubt that one is faster."""
+        return self.low > 1 or self.high < 1
+
+    @property
+    def inverse(self) -> Ratio:
+        """The same from the other side."""
+        return Ratio(1 / self.value, 1 / self.high, 1 / self.low)
+
+    def text(self, name: str, other: str) -> str:
+        """One line about `name`, compared with `other`."""
+        shown, word = (self, "faster") if self.value >= 1 else (self.inverse, "slower")
+        numbers = f"{shown.value:.2f}x [{shown.low:.2f}, {shown.high:.2f}]"
+        if not self.told:
+            return f"{name} and {other} differ by less than this tells: {numbers}"
+        return f"{name} is {numbers} {word} than {other}"
+
+
+def paired_ratio(base: Sequence[float], other: Sequence[float], seed: int = 0) -> Ratio:
+    """How many times as fast `other` is as `base`, from times taken in turns.
+
+    Rounds are drawn, not single times: what slowed down a whole round slows down both, and leaves their ratio as it is.
+
+    Args:
+        base: seconds, one a round.
+        other: seconds of the same rounds.
+        seed: seed of the bootstrap.
+
+    >>> paired_ratio([2.0, 2.1, 1.9], [1.0, 1.05, 0.95]).value
+    2.0
+    """
+    a, b = np.asarray(base, np.float64), np.asarray(other, np.float64)
+    drawn = np.random.default_rng(seed).integers(0, len(a), (_DRAWS, len(a)))
+    return _ratio(np.median(a) / np.median(b), np.median(a[drawn], 1) / np.median(b[drawn], 1))
+
+
+def ratio(base: Sequence[float], other: Sequence[float], seed: int = 0) -> Ratio:
+    """How many times as fast `other` is as `base`, from times that were taken one after the other.
+
+    Args:
+        base: seconds.
+        other: seconds, of any number.
+        seed: seed of the bootstrap.
+
+    >>> ratio([2.0, 2.0], [1.0, 1.0, 1.0]).value
+    2.0
+    """
+    a, b = np.asarray(base, np.float64), np.asarray(other, np.float64)
+    rng = np.random.default_rng(seed)
+    drawn = [np.median(x[rng.integers(0, len(x), (_DRAWS, len(x)))], 1) for x in (a, b)]
+    return _ratio(np.median(a) / np.median(b), drawn[0] / drawn[1])
+
+
+def _ratio(value: float, drawn: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> Ratio:
+    low, high = np.percentile(drawn, (_LOW, _HIGH))
+    return Ratio(float(value), float(low), float(high))

@@ -1,0 +1,73 @@
+"""The options that choose an engine."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from ..engines import Choice, check_engine, split_engines
+from ..engines.registry import NAMES
+from ..errors import UsageError
+
+__all__ = ["add_engine_options", "all_chosen", "chosen"]
+
+
+def add_engine_options(
+    p: argparse.ArgumentParser, *, several: bool = False, default: str | None = "reference"
+) -> None:
+    """Add ``--engine``, ``--strict-engine`` and ``--cache``.
+
+    Args:
+        several: the option takes several names, see `all_chosen`.
+        default: the engine where none is named.
+    """
+    g = p.add_argument_group("what executes the model")
+    what = f"{', '.join(NAMES)}, or one that an installed package brings"
+    if several:
+        g.add_argument(
+            "--engine",
+            metavar="NAME[,NAME...]",
+            type=_engines,
+            action="append",
+            help=f"{what}; several, with commas or repeated, are compared",
+        )
+    else:
+        g.add_argument("--engine", metavar="NAME", type=_engine, default=default, help=what)
+    g.add_argument(
+        "--strict-engine",
+        action="store_true",
+        help="refuse a model with operators that the engine cannot run; the reference engine runs them otherwise",
+    )
+    g.add_argument("--cache", metavar="DIR", type=Path, help="keep converted models in this folder")
+
+
+def chosen(args: argparse.Namespace) -> Choice:
+    """The engine that was named."""
+    return Choice(args.engine, args.strict_engine, args.cache)
+
+
+def all_chosen(args: argparse.Namespace) -> list[Choice]:
+    """The engines that were named, in order.
+
+    Raises:
+        UsageError: one of them is named twice.
+    """
+    found = [name for names in args.engine or [["reference"]] for name in names]
+    doubled = sorted({n for n in found if found.count(n) > 1})
+    if doubled:
+        raise UsageError(f"the engine {doubled[0]} is named twice; a comparison needs different ones")
+    return [Choice(name, args.strict_engine, args.cache) for name in found]
+
+
+def _engine(text: str) -> str:
+    try:
+        return check_engine(text).spec
+    except UsageError as e:
+        raise argparse.ArgumentTypeError(str(e)) from None
+
+
+def _engines(text: str) -> list[str]:
+    try:
+        return split_engines(text)
+    except UsageError as e:
+        raise argparse.ArgumentTypeError(str(e)) from None

@@ -1,0 +1,99 @@
+"""`load_and_run model.mge`: the flags, the lines and the files of MegEngine's C++ tool."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+from ..errors import UsageError
+from ..load_and_run.flags import FLAGS, GROUPS, Flag, Given, parse
+from ..load_and_run.saying import Log
+from ..load_and_run.session import Session
+from ..runner import Verdict
+from ..shown import clean
+from ..version import __version__
+from . import main as loadrun
+from .groups import EXIT_ERROR, EXIT_FAIL, EXIT_NOT_COMPARED, EXIT_PASS, Parser
+
+__all__ = ["main", "parser", "program"]
+
+_HELP = ("help", "helpfull", "helpshort")
+
+
+def parser() -> Parser:
+    """The flags, for completion and the manual page; `main` reads them as gflags does."""
+    p = Parser(
+        prog="loadrun load_and_run",
+        description="Run a model with the flags of MegEngine's C++ tool; testcase 0, with its lines and its files.",
+    )
+    p.add_argument("model", metavar="MODEL")
+    for f in FLAGS:
+        if f.name == "help":
+            continue
+        what = (f.what if f.works else f"does nothing here: {f.what}").replace("%", "%%")
+        if f.kind is bool:
+            p.add_argument(f"--{f.name}", action="store_true", help=what)
+        else:
+            p.add_argument(f"--{f.name}", metavar=f.kind.__name__.upper(), help=what)
+    return p
+
+
+def main(argv: list[str]) -> int:
+    """Run one model as load_and_run does.
+
+    Returns:
+        0 when testcase 0 passed, or when the file has none; 1 when a check failed; 2 for bad usage or a model that
+        cannot be executed; 3 when the checks of the file compare nothing.
+    """
+    given = parse(argv)
+    if any(given.on(n) for n in _HELP):
+        print(_help())
+        return EXIT_PASS
+    if given.on("version"):
+        print(f"load_and_run of loadrun {__version__}")
+        return EXIT_PASS
+    return _run(given)
+
+
+def program(argv: Sequence[str] | None = None) -> int:
+    """The command `load_and_run`."""
+    return loadrun(["load_and_run", *(sys.argv[1:] if argv is None else argv)])
+
+
+def _run(given: Given) -> int:
+    log = Log()
+    if not given.files:
+        raise UsageError("usage: load_and_run MODEL [FLAGS]; `load_and_run --help` lists the flags")
+    path = given.files[0]
+    if len(given.files) > 1:
+        others = clean(", ".join(given.files[1:]), 200)
+        log.say(f"load_and_run: one model is run, the first; left out: {others}")
+    if not os.path.exists(path):
+        raise UsageError(f"failed to open {path}: No such file or directory")
+    session = Session(given, path, log)
+    verdict = session.run()
+    if verdict is Verdict.FAIL:
+        return EXIT_FAIL
+    if verdict is Verdict.ERROR:
+        return EXIT_ERROR
+    return EXIT_NOT_COMPARED if session.vacuous else EXIT_PASS
+
+
+def _help() -> str:
+    lines = ["load_and_run MODEL [FLAGS]: replay testcase 0 of a model, or run it on data", ""]
+    for group, title in GROUPS.items():
+        lines += [f"  {title}", *(_line(f) for f in FLAGS if f.group == group), ""]
+    lines.append("`loadrun MODEL` replays all testcases of any number of files.")
+    return "\n".join(lines)
+
+
+def _line(flag: Flag) -> str:
+    value = "" if flag.kind is bool else f" {flag.kind.__name__.upper()}"
+    default = (
+        f" (default {flag.default})"
+        if flag.kind is int and flag.works and flag.default not in (-1, 0)
+        else ""
+    )
+    what = flag.what if flag.works else f"does nothing here: {flag.what}"
+    return f"    --{flag.name}{value:8} {what}{default}"

@@ -1,0 +1,141 @@
+"""What looks at values while a model runs: ``--range`` and ``--check_var_value``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import numpy as np
+
+from ..dtypes import Array
+from ..errors import EngineError, UsageError
+from ..graph import Opr, Var
+from .dumps import number
+from .plan import Plan, shape_text
+
+__all__ = ["Plugin", "RangeCheck", "ValueCheck", "WrongValueError", "interval"]
+
+_FLOATS = ("Float32", "Float16", "BFloat16")
+_TOLERANCE = 1e-4
+
+
+class Plugin(Protocol):
+    """Sees every operator that MegEngine would execute, with its outputs, and the end of each run."""
+
+    def __call__(self, opr: Opr, outputs: Sequence[Array]) -> None:
+        """An operator ran."""
+        ...
+
+    def end(self) -> None:
+        """A run ended."""
+        ...
+
+
+class WrongValueError(EngineError):
+    """A value that a check of ``--range`` or ``--check_var_value`` does not allow."""
+
+
+class RangeCheck:
+    """Refuses floating-point values that are not smaller than a limit, NaN included, as ``--range LIMIT`` does."""
+
+    def __init__(self, limit: float, plan: Plan) -> None:
+        self.limit = np.float32(limit)
+        self.plan = plan
+
+    def __call__(self, opr: Opr, outputs: Sequence[Array]) -> None:
+        """Look at the outputs of an operator.
+
+        Raises:
+            WrongValueError: a number is out of range; the message has MegEngine's form.
+        """
+        for var, array in zip(opr.outputs, outputs, strict=True):
+            if var.dtype is None or var.dtype.name not in _FLOATS:
+                continue
+            bad = ~(np.abs(array) < self.limit)
+            if bad.any():
+                place = tuple(int(i) for i in np.unravel_index(int(bad.argmax()), array.shape))
+                raise WrongValueError(
+                    f"float value out of range: var: {self.plan.info(var)}\n"
+                    f" value={number(float(array[place]), 6)} range={number(float(self.limit), 6)} "
+                    f"index={shape_text(place)}/{shape_text(array.shape)}"
+                )
+
+    def end(self) -> None:
+        """A run ended."""
+
+
+def interval(text: str) -> tuple[int, int]:
+    """The numbers of ``--check_var_value INTERVAL[:FIRST]``.
+
+    Raises:
+        UsageError: they are no numbers, or the interval is 0.
+
+    >>> interval("2:5"), interval("3")
+    ((2, 5), (3, 0))
+    """
+    runs, _, first = text.partition(":")
+    if not (runs.isdigit() and (first or "0").isdigit() and int(runs)):
+        raise UsageError(
+            f"--check_var_value takes INTERVAL or INTERVAL:FIRST in whole numbers, found {text!r}"
+        )
+    return int(runs), int(first or 0)
+
+
+class ValueCheck:
+    """Compares variables with the first run, one after another, each for some runs, as ``--check_var_value`` does.
+
+    Args:
+        text: ``INTERVAL`` or ``INTERVAL:FIRST``: for how many runs each, and which comes first.
+        plan: numbers and order.
+        say: told which variable is next.
+    """
+
+    def __init__(self, text: str, plan: Plan, say: Callable[[str], None]) -> None:
+        self.runs, self.current = interval(text)
+        self.plan = plan
+        self.say = say
+        self._vars: list[Var] = [v for o in plan.order for v in o.outputs]
+        self._first: dict[int, Array] = {}
+        self._filled = False
+        self._count = 0
+
+    def __call__(self, opr: Opr, outputs: Sequence[Array]) -> None:
+        """Keep or compare the outputs of an operator.
+
+        Raises:
+            WrongValueError: a value is not what it was in the first run.
+        """
+        for var, array in zip(opr.outputs, outputs, strict=True):
+            if not self._filled:
+                self._first[var.id] = array.copy()
+            elif var is self._vars[self.current]:
+                self._compare(var, array)
+
+    def _compare(self, var: Var, array: Array) -> None:
+        first = self._first[var.id]
+        if first.shape != array.shape:
+            raise WrongValueError(
+                f"the shape changed: {shape_text(first.shape)} and {shape_text(array.shape)}: {self.plan.info(var)}"
+            )
+        was, now = first.astype(np.float64), array.astype(np.float64)
+        error = np.abs(was - now) / np.maximum(1, np.minimum(np.abs(was), np.abs(now)))
+        worst = float(error.max()) if error.size else 0.0
+        if not worst <= _TOLERANCE:
+            raise WrongValueError(
+                f"a value changed from one run to another, error {number(worst, 6)}: {self.plan.info(var)}"
+            )
+
+    def end(self) -> None:
+        """A run ended: go on to the next variable where it is time."""
+        if self._filled:
+            self._count += 1
+            if self._count != self.runs:
+                return
+            self._count = 0
+            self.current += 1
+        self._filled = True
+        if self.current >= len(self._vars):
+            self.say("VarValueChecker: all check passed; start from beginning")
+            self.current = 0
+        var = self._vars[self.current]
+        self.say(f"VarValueChecker: going to check #{self.current}: {self.plan.info(var)}")

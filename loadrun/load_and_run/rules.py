@@ -1,0 +1,97 @@
+"""Which flags exclude each other: where load_and_run aborts, there is an error here."""
+
+from __future__ import annotations
+
+import os
+
+from ..errors import UsageError
+from .flags import Given
+from .plugins import interval
+
+__all__ = ["check_together"]
+
+_DUMPS = ("io_dump", "bin_io_dump", "bin_out_dump", "io_dump_stdout", "io_dump_stderr")
+_NOT_LITE = {
+    "range": "the range check",
+    "check_dispatch": "the dispatch check",
+    "check_var_value": "the value check",
+    "disable_assert_throw": "--disable_assert_throw",
+    "get_static_mem_info": "--get_static_mem_info",
+    "io_dump_stdout": "--io_dump_stdout",
+    "io_dump_stderr": "--io_dump_stderr",
+    "bin_out_dump": "--bin_out_dump",
+}
+
+
+def check_together(given: Given) -> None:
+    """Refuse what load_and_run refuses, before anything is run.
+
+    Raises:
+        UsageError: flags that have no sense together, or a value that has none.
+    """
+    _counts(given)
+    _threads(given)
+    _algorithms(given)
+    dumps = [n for n in _DUMPS if given.values.get(n)]
+    if len(dumps) > 1:
+        raise UsageError(
+            f"give one of {', '.join(f'--{n}' for n in dumps)}: load_and_run keeps only one of them"
+        )
+    if given.on("record_comp_seq2") and (given.on("fake_first") or not given.on("no_sanity_check")):
+        raise UsageError("--record_comp_seq2 needs --no_sanity_check, and goes without --fake_first")
+    target = given.text("layout_transform")
+    if target not in ("", "cpu", "cuda"):
+        raise UsageError(f"--layout_transform takes cpu or cuda, found {target!r}")
+    if given.text("check_var_value"):
+        interval(given.text("check_var_value"))
+    library = given.text("c_opr_lib")
+    if library and not os.path.exists(library):
+        raise UsageError(f"--c_opr_lib {library}: there is no such file")
+    if given.on("lite"):
+        wrong = next((n for n in _NOT_LITE if given.values.get(n)), None)
+        if wrong is not None:
+            raise UsageError(f"--lite goes without {_NOT_LITE[wrong]}, as there")
+
+
+def _counts(given: Given) -> None:
+    for name in ("iter", "warmup_iter"):
+        if given.number(name) < 0:
+            raise UsageError(f"--{name} takes a number of at least 0, found {given.number(name)}")
+    if given.number("thread") < 1:
+        raise UsageError(f"--thread takes a number of at least 1, found {given.number('thread')}")
+    if "batch_size" in given.values and given.number("batch_size") == 0:
+        raise UsageError("--batch_size takes a number of at least 1, found 0")
+
+
+def _threads(given: Given) -> None:
+    many, plain = given.number("multithread"), given.number("multithread_default")
+    if many >= 0 and plain >= 0:
+        raise UsageError("--multithread and --multithread_default exclude each other")
+    cores = given.text("multi_thread_core_ids")
+    if not cores:
+        return
+    if many < 0 and plain < 0:
+        raise UsageError("--multi_thread_core_ids needs --multithread or --multithread_default")
+    names = cores.split(",")
+    if not all(n.strip().isdigit() for n in names):
+        raise UsageError(f"--multi_thread_core_ids takes numbers of processors such as 0,1, found {cores!r}")
+    if len(names) != max(many, plain):
+        raise UsageError(
+            f"--multi_thread_core_ids names {len(names)} processors for {max(many, plain)} threads; "
+            "the numbers must agree"
+        )
+
+
+def _algorithms(given: Given) -> None:
+    trying = given.on("fast_run") or given.on("full_run")
+    if given.on("fast_run") and given.on("full_run"):
+        raise UsageError("--fast_run and --full_run exclude each other")
+    cache = given.text("fast_run_algo_policy")
+    if given.number("fast_run_shared_batch_size") > 0 and not (trying or cache):
+        raise UsageError(
+            "--fast_run_shared_batch_size needs --fast_run, --full_run or --fast_run_algo_policy"
+        )
+    if cache and not os.path.exists(cache) and not trying:
+        raise UsageError(
+            f"--fast_run_algo_policy {cache}: there is no such file; --fast_run or --full_run would fill it"
+        )

@@ -1,0 +1,436 @@
+"""What load_and_run does with a model, step by step, with its lines."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from math import sqrt
+from pathlib import Path
+from typing import TextIO
+
+import numpy as np
+
+from ..dtypes import Array
+from ..dump import load, save
+from ..errors import UsageError
+from ..files import replacing
+from ..inputs.loading import load_cases
+from ..ops.numeric.parallel import set_threads, threads
+from ..optimize import optimize_for_inference
+from ..runner import Result, Verdict
+from ..testcase import EXPECT, Bundle, Testcase
+from .dumps import BinaryDump, OutputDump, TextDump
+from .flags import FLAGS, LAYOUTS, OPTIMIZE, Given
+from .graphs import profile_json, write_memory
+from .observing import ObservedRunner
+from .plan import Plan
+from .plugins import RangeCheck, ValueCheck, WrongValueError
+from .rules import check_together
+from .saying import Log, model_table, unequal
+
+__all__ = ["Session", "optimization"]
+
+_SHAPE = re.compile(r"(?:([^:]+):)?\{(\d+(?:\s*,\s*\d+)*)\}")
+_ONES = 1
+
+
+@dataclass
+class _Copy:
+    """One copy of the model in one thread: what it feeds and what it found."""
+
+    runner: ObservedRunner
+    testcase: Testcase
+    checked: bool
+    first: list[Array | None] | None = None
+    failed: str | None = None
+    verdict: Verdict = Verdict.NOT_COMPARED
+
+
+class Session:
+    """One call of load_and_run.
+
+    Args:
+        given: its flags, see `loadrun.load_and_run.flags.parse`.
+        path: the model.
+        log: where its lines go.
+
+    Attributes:
+        vacuous: whether the file has testcases whose checks compare nothing.
+
+    Raises:
+        UsageError: flags that have no sense together.
+    """
+
+    def __init__(self, given: Given, path: str, log: Log) -> None:
+        check_together(given)
+        self.given = given
+        self.path = path
+        self.log = log
+        self.vacuous = False
+
+    def run(self) -> Verdict:
+        """Run the model as the flags say.
+
+        Returns:
+            what the checks of testcase 0 say; a file without testcases compares nothing.
+
+        Raises:
+            LoadRunError: the model cannot be read or executed, or an input is missing.
+        """
+        self._announce()
+        with _processors(self.given):
+            started = time.perf_counter()
+            bundle = self._load()
+            self.log.log("run_subline@strategy_normal.cpp:51", f"load model: {_ms(started)}ms\n")
+            count = self.given.number("thread")
+            found = [Verdict.NOT_COMPARED] * count
+            faults: list[BaseException] = []
+
+            def one(i: int) -> None:
+                try:
+                    found[i] = self._subline(bundle)
+                except BaseException as e:
+                    faults.append(e)
+
+            if count == 1:
+                return self._subline(bundle)
+            workers = [threading.Thread(target=one, args=(i,)) for i in range(count)]
+            for w in workers:
+                w.start()
+            for w in workers:
+                w.join()
+            if faults:
+                raise faults[0]
+            return Verdict.worst(found)
+
+    def _announce(self) -> None:
+        self.log.log("run@strategy_normal.cpp:138", "megbrain/lite/load_and_run: loadrun's, on numpy\n")
+        for flag in FLAGS:
+            value = self.given.values.get(flag.name)
+            if value is None or value is False or value == "" or (flag.kind is int and value == flag.default):
+                continue
+            if flag.says:
+                self.log.log(flag.group, flag.says.format(value))
+            if not flag.works:
+                self.log.say(f"load_and_run: --{flag.name} does nothing here: {flag.what}")
+        chosen = [n for n in LAYOUTS if self.given.on(n)]
+        if len(chosen) > 1:
+            self.log.say(
+                f"load_and_run: of {', '.join(f'--{n}' for n in chosen)} the last one counts, as there"
+            )
+
+    def _load(self) -> Bundle:
+        bundle = load(self.path)
+        if self.given.on("lite") and bundle.is_container:
+            raise UsageError("--lite takes plain models, this file has testcases")
+        options = optimization(self.given)
+        if options is not None:
+            graph, _ = optimize_for_inference(bundle.graph, **options)
+            bundle = replace(bundle, graph=graph, testcases=bundle.testcases)
+        return bundle
+
+    def _subline(self, bundle: Bundle) -> Verdict:
+        """One copy of the model: warm up, time, and what comes after it."""
+        log = self.log
+        copy = self._prepared(bundle)
+        plan = Plan(bundle.graph, {n: a.shape for n, a in copy.testcase.arrays.items()})
+        copy.runner.plan = plan
+        with ExitStack() as open_files:
+            self._plug(copy.runner, plan, open_files)
+            self._inform(plan)
+            log.log("run_subline@strategy_normal.cpp:116", "run testcase: 0 ")
+            started = time.perf_counter()
+            total = 0.0
+            try:
+                self._warm_up(copy, started)
+                total = self._timed(copy)
+            except WrongValueError as e:
+                log.say(f"mgb::MegBrainError: {e}")
+                return Verdict.FAIL
+        log.log("run_subline@strategy_normal.cpp:129", f"=== total time: {total:.3f}ms\n")
+        if copy.failed is None:
+            self._afterwards(bundle, copy, plan)
+        return copy.verdict
+
+    def _prepared(self, bundle: Bundle) -> _Copy:
+        runner = ObservedRunner(bundle, profile=bool(self._profile()))
+        size = self.given.number("batch_size")
+        if len(bundle.testcases):
+            if self.given.text("input"):
+                self.log.say(
+                    "load_and_run: --input does nothing here: the testcases of the file are what is fed"
+                )
+            case = bundle.testcases[0]
+            checked = True
+        else:
+            case, checked = Testcase(self._data(bundle)), False
+        if size > 0:
+            case = replace(case, arrays={n: _resized(a, size) for n, a in case.arrays.items()})
+        return _Copy(runner, case, checked)
+
+    def _data(self, bundle: Bundle) -> dict[str, Array]:
+        """The data that was given; without any, zeros."""
+        found: dict[str, Array] = {}
+        rest = []
+        for part in filter(None, self.given.text("input").split(";")):
+            shape = _SHAPE.fullmatch(part.strip())
+            if shape is None:
+                rest.append(part)
+                continue
+            var = next((v for v in bundle.inputs if shape[1] in (None, v.name)), None)
+            if var is None:
+                raise UsageError(f"--input {part}: the model has no input {shape[1]!r}")
+            sizes = tuple(int(n) for n in shape[2].split(","))
+            dtype = var.owner.tensors[0].dtype.np
+            # Every byte is 1, as there.
+            count = int(np.prod(sizes)) * dtype.itemsize
+            found[var.name or ""] = np.full(count, _ONES, np.uint8).view(dtype).reshape(sizes)
+        if rest:
+            inputs = [v for v in bundle.inputs if v.name not in found]
+            found.update(next(load_cases([";".join(rest)], inputs, warn=self.log.say)))
+        for var in bundle.graph.inputs:
+            tensor = var.owner.tensors[0]
+            if var.name in found or tensor.data is not None:
+                continue
+            if tensor.shape is None:
+                raise UsageError(
+                    f"the file gives no shape for the input {var.name!r}; give its value with --input"
+                )
+            found[var.name or ""] = np.zeros(tensor.shape, tensor.dtype.np)
+        return found
+
+    def _profile(self) -> str:
+        return self.given.text("profile_host") or self.given.text("profile")
+
+    def _plug(self, runner: ObservedRunner, plan: Plan, files: ExitStack) -> None:
+        given, plugins = self.given, runner.plugins
+        out: TextIO | None = self.log.out if given.on("io_dump_stdout") else None
+        out = self.log.err if given.on("io_dump_stderr") else out
+        if given.text("io_dump"):
+            out = files.enter_context(_writing(given.text("io_dump")))
+        if out is not None:
+            plugins.append(TextDump(out, plan))
+        if given.text("bin_io_dump"):
+            plugins.append(BinaryDump(given.text("bin_io_dump"), plan))
+        if given.text("bin_out_dump"):
+            plugins.append(OutputDump(given.text("bin_out_dump"), plan))
+        if float(given.values.get("range", 0)) > 0:
+            plugins.append(RangeCheck(float(given.values["range"]), plan))
+        if given.text("check_var_value"):
+            plugins.append(ValueCheck(given.text("check_var_value"), plan, self.log.say))
+
+    def _inform(self, plan: Plan) -> None:
+        if self.given.on("model_info"):
+            self.log.log("format_and_print<lar::ModelMdl>@plugin_options.cpp:246", f"\n{model_table(plan)}\n")
+        if self.given.text("get_static_mem_info"):
+            write_memory(self.given.text("get_static_mem_info"), plan)
+        if self.given.on("verbose"):
+            for opr in plan.order:
+                names = plan.numbers.oprs[opr.id]
+                self.log.log("execute", f"{names.name}: {names.cls}")
+
+    def _warm_up(self, copy: _Copy, started: float) -> None:
+        for i in range(self.given.number("warmup_iter")):
+            self.log.log(
+                "operator()@strategy_normal.cpp:67", f"=== prepare: {_ms(started)}ms; going to warmup"
+            )
+            started = time.perf_counter()
+            self._once(copy)
+            self.log.log("operator()@strategy_normal.cpp:70", f"warm up {i}  {_ms(started)}ms")
+            started = time.perf_counter()
+            if self._ended(copy):
+                return
+
+    def _timed(self, copy: _Copy) -> float:
+        """Run and time; returns milliseconds."""
+        runs = self.given.number("iter")
+        times: list[float] = []
+        if self._ended(copy):
+            return 0.0
+        for i in range(runs):
+            took = self._once(copy) * 1e3
+            times.append(took)
+            self.log.log(
+                "operator()@strategy_normal.cpp:88",
+                f"iter {i}/{runs}: e2e={took:.3f} ms (host={took:.3f} ms)",
+            )
+            if self._ended(copy):
+                return sum(times)
+        if times:
+            self.log.log("operator()@strategy_normal.cpp:97", f"=== finished test #0: {_statistics(times)}")
+        return sum(times)
+
+    def _once(self, copy: _Copy) -> float:
+        """Run once; returns seconds."""
+        if copy.checked:
+            result = copy.runner.check(copy.testcase, 0)
+            self._judge(copy, result)
+        else:
+            feeds = {n: a for n, a in copy.testcase.arrays.items() if not n.endswith(EXPECT)}
+            result = copy.runner.run(feeds)
+        if self.given.on("reproducible") or self.given.on("binary_equal_between_batch"):
+            self._same(copy, result)
+        return result.seconds or 0.0
+
+    def _judge(self, copy: _Copy, result: Result) -> None:
+        """Print the checks of a run, and the message of those that failed."""
+        plan = copy.runner.plan
+        assert plan is not None
+        checks = {c.name: c for c in copy.runner.bundle.checks}
+        copy.verdict = result.verdict
+        for out in result.outputs:
+            check = checks.get(out.name)
+            if check is None:
+                continue
+            names = plan.numbers.oprs[check.opr.id]
+            if check.verbose and out.error is not None:
+                self.log.result(f"AssertEqual: err={_g(out.error)} (name={names.name} id={names.id})")
+            if out.verdict is Verdict.FAIL:
+                copy.failed = unequal(check, out, plan)
+                self.log.say(f"mgb::MegBrainError: {copy.failed}")
+            elif out.verdict is Verdict.NOT_COMPARED and out.reason:
+                self.log.say(f"load_and_run: the check of {out.name!r} compares nothing: {out.reason}")
+        self.vacuous |= result.verdict is Verdict.NOT_COMPARED
+
+    def _ended(self, copy: _Copy) -> bool:
+        """Whether a failed check ends the run."""
+        lenient = self.given.on("disable_assert_throw") or self.given.text("check_var_value")
+        if copy.failed is not None and lenient:
+            copy.failed, copy.verdict = None, Verdict.PASS
+        return copy.failed is not None
+
+    def _same(self, copy: _Copy, result: Result) -> None:
+        values = [o.value for o in result.outputs]
+        if copy.first is None:
+            copy.first = values
+            return
+        for out, was in zip(result.outputs, copy.first, strict=True):
+            if (out.value is None) != (was is None) or (
+                out.value is not None and was is not None and out.value.tobytes() != was.tobytes()
+            ):
+                raise WrongValueError(f"the output {out.name!r} has other bits than in the first run")
+
+    def _afterwards(self, bundle: Bundle, copy: _Copy, plan: Plan) -> None:
+        given = self.given
+        path = self._profile()
+        if path and copy.runner.reference is not None:
+            if given.number("iter") + given.number("warmup_iter") == 0:
+                raise UsageError("there is no profile without a run: give --iter or --warmup_iter")
+            with replacing(path) as f:
+                f.write(json.dumps(profile_json(copy.runner.reference.get_profile(), plan)).encode())
+            self.log.log("watch", f"profiling result written to {path}")
+        if given.text("model_dump"):
+            _write_model(bundle, given.text("model_dump"))
+            self.log.log("model", f"success write model to {given.text('model_dump')}\n")
+        if given.text("layout_transform") and given.text("layout_transform_dump"):
+            _write_model(bundle, given.text("layout_transform_dump"))
+        if given.on("binary_equal_between_batch"):
+            self._between_batch(copy)
+        if given.on("model_info"):
+            self.log.log("format_and_print<lar::ModelMdl>@plugin_options.cpp:246", f"\n{model_table(plan)}\n")
+
+    def _between_batch(self, copy: _Copy) -> None:
+        """Tell whether the items of the batch give the same bits when each is run by itself."""
+        feeds = {n: a for n, a in copy.testcase.arrays.items() if not n.endswith(EXPECT)}
+        sizes = {a.shape[0] for a in feeds.values() if a.ndim}
+        if len(sizes) != 1 or (size := sizes.pop()) < 2:
+            self.log.say(
+                "load_and_run: --binary_equal_between_batch: there is no batch of several items to compare"
+            )
+            return
+        whole = copy.runner.run(feeds).outputs
+        different = 0
+        for i in range(size):
+            alone = copy.runner.run({n: a[i : i + 1] for n, a in feeds.items()}).outputs
+            for out, one in zip(whole, alone, strict=True):
+                if out.value is not None and one.value is not None and out.value.shape[:1] == (size,):
+                    different += int((out.value[i : i + 1] != one.value).sum())
+        text = (
+            "all numbers are equal"
+            if not different
+            else f"{different} numbers differ in their last bits or more"
+        )
+        self.log.say(f"load_and_run: --binary_equal_between_batch: the batch's items one by one: {text}")
+
+
+def optimization(given: Given) -> Mapping[str, bool] | None:
+    """The keywords of `optimize_for_inference` that flags stand for; None when none was given."""
+    layouts = [n for n in LAYOUTS if given.on(n)]
+    others = [n for n in OPTIMIZE if given.on(n)]
+    if not layouts and not others:
+        return None
+    chosen = [n for n in others if n not in ("optimize_for_inference", "fuse_grain")]
+    return dict.fromkeys([*chosen, *layouts[-1:]], True)
+
+
+@contextmanager
+def _processors(given: Given) -> Iterator[None]:
+    """Threads and processors as the flags say, and as they were afterwards."""
+    count = max(given.number("multithread"), given.number("multithread_default"))
+    cores = given.text("multi_thread_core_ids")
+    before = threads()
+    allowed = os.sched_getaffinity(0) if cores and hasattr(os, "sched_getaffinity") else None
+    try:
+        if count >= 0:
+            set_threads(max(1, count))
+        if allowed is not None:
+            try:
+                os.sched_setaffinity(0, {int(n) for n in cores.split(",")})
+            except OSError as e:
+                raise UsageError(
+                    f"--multi_thread_core_ids {cores}: {e.strerror}; this process may use {sorted(allowed)}"
+                ) from None
+        yield
+    finally:
+        set_threads(before)
+        if allowed is not None:
+            os.sched_setaffinity(0, allowed)
+
+
+@contextmanager
+def _writing(path: str) -> Iterator[TextIO]:
+    """A text file that appears when the run has ended."""
+    with replacing(path) as raw:
+        text = io.TextIOWrapper(raw, encoding="utf-8", errors="backslashreplace", newline="\n")
+        yield text
+        text.detach()
+
+
+def _resized(array: Array, size: int) -> Array:
+    """Items of axis 0, repeated or cut to that many."""
+    if not array.ndim or not len(array):
+        return array
+    return array[np.arange(size) % len(array)]
+
+
+def _write_model(bundle: Bundle, path: str) -> None:
+    save(Bundle(bundle.graph), Path(path))
+
+
+def _ms(started: float) -> str:
+    return f"{(time.perf_counter() - started) * 1e3:.3f}"
+
+
+def _g(value: float) -> str:
+    return f"{np.float32(value):g}"
+
+
+def _statistics(times: list[float]) -> str:
+    """Sum, mean, deviation, least and greatest of some milliseconds.
+
+    >>> _statistics([1.0])
+    'time=1.000 ms avg_time=1.000 ms standard_deviation=-nan ms min=1.000 ms max=1.000 ms'
+    """
+    n, total, squares = len(times), sum(times), sum(t * t for t in times)
+    spread = f"{sqrt(max(0.0, (squares * n - total * total) / (n * (n - 1)))):.3f}" if n > 1 else "-nan"
+    return (
+        f"time={total:.3f} ms avg_time={total / n:.3f} ms standard_deviation={spread} ms "
+        f"min={min(times):.3f} ms max={max(times):.3f} ms"
+    )

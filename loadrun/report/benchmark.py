@@ -1,0 +1,180 @@
+"""Benchmarks as text and as data for JSON, and the comparison with a baseline."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..bench.comparing import Ratio, paired_ratio, ratio
+from ..bench.running import Measured, Subject
+from ..bench.timing import needed
+from ..errors import InputError
+from ..shown import clean
+from .environment import environment
+from .profile import bytes_text
+from .text import table
+
+__all__ = [
+    "Regression",
+    "benchmark_json",
+    "benchmark_table",
+    "columns",
+    "comparisons",
+    "regressions",
+    "rows",
+]
+
+_PERCENTILES = (50, 90, 99)
+VERSION = 1
+
+
+def benchmark_table(found: Sequence[Measured]) -> str:
+    """One line for each subject; times are milliseconds of one pass through all testcases."""
+    text = table(rows(found), columns(), range(1, 11))
+    return text + "".join(f"\n{line}" for line in _refused(found))
+
+
+def columns() -> tuple[str, ...]:
+    """What the cells of a row are."""
+    head = ("model", "testcases", "load ms", "first ms", "p50 ms", "p90 ms", "p99 ms")
+    return (*head, "cpu ms", "GFLOP/s", "memory", "passes", "checks")
+
+
+def rows(found: Sequence[Measured]) -> list[tuple[object, ...]]:
+    """The cells of one row for each subject."""
+    subjects = [m.subject for m in found]
+    return [(_label(m.subject, subjects), m.cases, *_times(m), *_rest(m)) for m in found]
+
+
+def _label(subject: Subject, others: Sequence[Subject]) -> str:
+    return clean(subject.label(others), 80)
+
+
+def _times(m: Measured) -> list[str]:
+    shown = [m.timing.percentile(p) for p in _PERCENTILES]
+    return [_ms(t) for t in (m.load, m.first, *shown)]
+
+
+def _rest(m: Measured) -> list[str]:
+    cpu = sum(m.processor) / len(m.processor)
+    memory = "-" if m.memory is None else bytes_text(m.memory + m.weights)
+    rate = "-" if m.rate is None else f"{m.rate / 1e9:.2f}"
+    return [_ms(cpu), rate, memory, str(len(m.wall)), m.verdict.value]
+
+
+def _ms(seconds: float | None) -> str:
+    return "-" if seconds is None else f"{seconds * 1e3:.3f}"
+
+
+def _refused(found: Sequence[Measured]) -> list[str]:
+    """Why percentiles are left out."""
+    least = min(len(m.wall) for m in found)
+    missing = [p for p in _PERCENTILES if least < needed(p)]
+    return [
+        f"p{p} takes {needed(p)} passes, there are {least}: a longer --min-time gives them" for p in missing
+    ]
+
+
+def comparisons(found: Sequence[Measured]) -> list[str]:
+    """Every subject beside the first, whose passes it took turns with."""
+    subjects = [m.subject for m in found]
+    return [
+        paired_ratio(found[0].wall, m.wall).text(_label(m.subject, subjects), _label(subjects[0], subjects))
+        for m in found[1:]
+    ]
+
+
+def benchmark_json(found: Sequence[Measured], warnings: Sequence[str]) -> dict[str, Any]:
+    """Everything that was measured, raw samples included; also what a baseline holds."""
+    return {
+        "benchmark": VERSION,
+        "environment": environment(),
+        "warnings": list(warnings),
+        "subjects": [_subject(m) for m in found],
+        "comparisons": [
+            {"base": 0, "subject": i, **_ratio(paired_ratio(found[0].wall, m.wall))}
+            for i, m in enumerate(found)
+            if i
+        ],
+    }
+
+
+def _ratio(r: Ratio) -> dict[str, float]:
+    return {"ratio": r.value, "low": r.low, "high": r.high}
+
+
+def _subject(m: Measured) -> dict[str, Any]:
+    return {
+        **m.subject.key,
+        "path": m.subject.path,
+        "about": m.about,
+        "verdict": m.verdict.value,
+        "testcases": m.cases,
+        "load_seconds": m.load,
+        "first_seconds": m.first,
+        "median_seconds": m.timing.median,
+        "percentiles": {str(p): m.timing.percentile(p) for p in _PERCENTILES},
+        "deviation_seconds": m.timing.deviation,
+        "wall_seconds": m.wall,
+        "processor_seconds": m.processor,
+        "testcase_seconds": m.each,
+        "operations": m.flops,
+        "operations_per_second": m.rate,
+        "peak_bytes": m.memory,
+        "weight_bytes": m.weights,
+    }
+
+
+@dataclass(frozen=True)
+class Regression:
+    """A subject beside its baseline.
+
+    Attributes:
+        text: one line.
+        failed: whether it is slower than allowed.
+    """
+
+    text: str
+    failed: bool
+
+
+def regressions(found: Sequence[Measured], baseline: Mapping[str, Any], allowed: float) -> list[Regression]:
+    """Compare with what `benchmark_json` gave some time ago.
+
+    A subject fails when its median is slower by more than `allowed` and the 95 % interval of the ratio says that it is
+    slower at all.
+
+    Args:
+        found: what was measured.
+        baseline: the data of the baseline.
+        allowed: the greatest slowdown, 0.1 for 10 %.
+
+    Raises:
+        InputError: the baseline holds none of the subjects, or is none.
+    """
+    if baseline.get("benchmark") != VERSION or not isinstance(baseline.get("subjects"), list):
+        raise InputError("the baseline is no file of `loadrun bench --save-baseline`")
+    subjects = [m.subject for m in found]
+    known = {tuple(s[k] for k in m.subject.key): s for m in found for s in baseline["subjects"]}
+    lines = []
+    for m in found:
+        label = _label(m.subject, subjects)
+        was = known.get(tuple(m.subject.key.values()))
+        if was is None:
+            lines.append(Regression(f"{label}: not in the baseline", False))
+            continue
+        speed = ratio(was["wall_seconds"], m.wall)
+        slower = 1 / speed.value - 1
+        failed = slower > allowed and speed.high < 1
+        verdict = f"FAIL: {slower:.1%} slower, allowed {allowed:.0%}" if failed else "ok"
+        lines.append(Regression(f"{speed.text(label, 'its baseline')}: {verdict}", failed))
+    if all(line.text.endswith("not in the baseline") for line in lines):
+        raise InputError(
+            "the baseline holds none of what was measured: same file name, engine, threads and batch"
+        )
+    was_there = baseline.get("environment", {}).get("processor")
+    here = environment()["processor"]
+    if was_there != here:
+        lines.append(Regression(f"the baseline is of another processor: {was_there}, here {here}", False))
+    return lines

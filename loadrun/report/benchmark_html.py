@@ -1,0 +1,48 @@
+"""Benchmarks as one page of HTML, with the times of every pass as a plot."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+
+from ..bench.running import Measured
+from ..shown import clean
+from .benchmark import columns, comparisons, rows
+from .environment import environment
+from .html import pairs
+from .page import FOOT, HEAD
+from .plots import Series, times
+
+__all__ = ["benchmark_html"]
+
+
+def benchmark_html(found: Sequence[Measured], warnings: Sequence[str], more: Sequence[str] = ()) -> str:
+    """The page.
+
+    Args:
+        found: what was measured, the first being what the others are compared with.
+        warnings: what deserves a look.
+        more: lines to show besides, such as those of a baseline.
+
+    >>> from loadrun.bench.running import Subject, run_subjects
+    >>> found, warnings = run_subjects([Subject("fixtures/nets/mlp.mge")], seconds=0, passes=3)
+    >>> benchmark_html(found, warnings).count("<circle")
+    3
+    """
+    out = [HEAD]
+    out += [f"<p class=warning>{escape(clean(w, 300))}</p>\n" for w in warnings]
+    shown = rows(found)
+    head = "".join(f"<th>{escape(c)}</th>" for c in columns())
+    body = "".join(f"<tr>{''.join(f'<td>{escape(str(cell))}</td>' for cell in row)}</tr>\n" for row in shown)
+    out.append(f"<table><thead><tr>{head}</tr></thead><tbody>\n{body}</tbody></table>\n")
+    out += [f"<p>{escape(clean(line, 300))}</p>\n" for line in (*comparisons(found), *more)]
+    for row, measured in zip(shown, found, strict=True):
+        series = Series()
+        for seconds in measured.wall:
+            series.add(seconds)
+        label = escape(str(row[0]))
+        out.append(
+            f"<h2>{label}</h2><div class=plots>{times(series, 'passes through all testcases')}</div>\n"
+        )
+    out.append(f"<h2>Environment</h2>{pairs(environment())}")
+    return "".join([*out, FOOT])

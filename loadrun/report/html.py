@@ -1,0 +1,220 @@
+"""A report as one HTML page that needs nothing else: no scripts, no fonts, no pictures from elsewhere."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import IO, Any, TextIO
+
+from ..bench import Timing
+from ..plain import plain
+from ..review.pictures import Picture
+from ..runner import FileResult, OutputResult, Result, Verdict
+from ..shown import clean
+from .page import FOOT, HEAD
+from .plots import Series, error_map, histogram, times
+from .text import dtype_text, shape_text, summary, timing_line
+
+__all__ = ["HtmlWriter", "pairs"]
+
+_ROWS = 100
+"""Outputs of a file that pass and have a row; those that fail have one up to ten times as many."""
+_IN_MEMORY = 1 << 20
+_ORDER = (
+    Verdict.CRASH,
+    Verdict.TIMEOUT,
+    Verdict.ERROR,
+    Verdict.FAIL,
+    Verdict.NOT_COMPARED,
+    Verdict.PASS,
+)
+
+
+class HtmlWriter:
+    """Writes a page; sections of files wait in a temporary file, because the overview stands before them.
+
+    Args:
+        file: where the text goes.
+        about: environment and options of the run.
+
+    >>> import io, loadrun
+    >>> text, found = io.StringIO(), FileResult("fixtures/nets/mlp.mge")
+    >>> page = HtmlWriter(text)
+    >>> page.begin(found)
+    >>> for result in loadrun.run(found.path):
+    ...     found.add(result)
+    ...     page.add(result)
+    >>> page.end(found)
+    >>> page.close(0)
+    >>> text.getvalue().count("<tr class=pass>")
+    4
+    """
+
+    def __init__(self, file: TextIO, about: Mapping[str, Any] | None = None) -> None:
+        self.file = file
+        self._about = dict(about or {})
+        self._sections: IO[str] = _spool()
+        self._found: list[FileResult] = []
+        self._index: list[tuple[int, str]] = []
+        self._start()
+
+    def _start(self) -> None:
+        self._rows: list[str] = []
+        self._figures: list[str] = []
+        self._left: dict[Verdict, int] = {}
+        self._times = Series()
+        self._facts: dict[str, Any] = {}
+        self._case = ""
+        self._limits: dict[str, float | None] = {}
+        self._worst = 0.0
+
+    def begin(self, file: FileResult, facts: Mapping[str, Any] | None = None) -> None:
+        """Begin a file; its results follow."""
+        self._start()
+        self._facts = dict(facts or {})
+
+    def add(self, result: Result, extra: Mapping[str, Any] | None = None) -> None:
+        """One result of the file."""
+        self._case = "-" if result.index is None else str(result.index)
+        self._times.add(result.seconds)
+        self._limits = {o.name: o.maxerr for o in result.outputs}
+        if result.verdict is Verdict.ERROR:
+            self._row(Verdict.ERROR, [self._case, "", "", "", "", "", "error", ""], result.message or "")
+        for i, out in enumerate(result.outputs):
+            if out.error is not None and out.maxerr:
+                self._worst = max(self._worst, out.error / out.maxerr)
+            cells = [
+                self._case,
+                clean(out.name),
+                shape_text(out.shape),
+                dtype_text(out.dtype),
+                "" if out.error is None else f"{out.error:.4g}",
+                "" if out.maxerr is None else f"{out.maxerr:.4g}",
+                out.verdict.value + (" LOOSENED" if out.loosened is not None else ""),
+                f"{result.seconds * 1e3:.2f}" if i == 0 else "",
+            ]
+            self._row(out.verdict, cells, _details(out))
+
+    def picture(self, name: str, found: Picture) -> None:
+        """Errors of an output of the last result."""
+        head = f"<h4>testcase {escape(self._case)}, output {escape(clean(name))}</h4>"
+        plots = histogram(found, self._limits.get(name)) + error_map(found)
+        self._figures.append(f"<div class=picture>{head}<div class=plots>{plots}</div></div>")
+
+    def _row(self, verdict: Verdict, cells: Sequence[str], said: str) -> None:
+        most = _ROWS if verdict is Verdict.PASS else 10 * _ROWS
+        if sum(1 for _ in self._rows) >= most:
+            self._left[verdict] = self._left.get(verdict, 0) + 1
+            return
+        inside = "".join(f"<td>{escape(c)}</td>" for c in cells)
+        row = f"<tr class={_class(verdict)}>{inside}</tr>"
+        if said:
+            lines = "\n".join(clean(line, 2000) for line in said.splitlines())
+            row += f'<tr class=said><td></td><td colspan="7"><pre>{escape(lines)}</pre></td></tr>'
+        self._rows.append(row)
+
+    def end(self, file: FileResult, timing: Timing | None = None, explanation: Sequence[str] = ()) -> None:
+        """End a file with what its results come to."""
+        number = len(self._found)
+        self._found.append(file)
+        name = escape(clean(file.path, 300))
+        verdict = file.verdict
+        open_ = "" if verdict is Verdict.PASS else " open"
+        out = self._sections
+        badge = f"<span class='badge {_class(verdict)}'>{verdict.value}</span>"
+        out.write(f'<details id="f{number}"{open_}><summary>{badge} <b>{name}</b></summary>\n')
+        if file.message:
+            lines = "\n".join(clean(line, 2000) for line in file.message.splitlines())
+            out.write(f"<pre class=message>{escape(lines)}</pre>\n")
+        for w in file.warnings:
+            out.write(f"<p class=warning>warning: {escape(clean(w, 500))}</p>\n")
+        out.write(pairs(self._facts))
+        if self._rows:
+            heads = ("testcase", "output", "shape", "dtype", "max error", "tolerance", "verdict", "ms")
+            out.write(
+                "<table><thead><tr>" + "".join(f"<th>{h}</th>" for h in heads) + "</tr></thead><tbody>\n"
+            )
+            out.write("\n".join(self._rows))
+            out.write("</tbody></table>\n")
+        for kind, n in self._left.items():
+            out.write(f"<p class=more>... and {n} more rows: {kind.value}</p>\n")
+        if explanation:
+            lines = "\n".join(clean(line, 500) for line in explanation)
+            out.write(f"<h4>where it began</h4><pre>{escape(lines)}</pre>\n")
+        out.write("".join(self._figures))
+        if self._times.count > 1:
+            out.write(f"<div class=plots>{times(self._times)}</div>\n")
+        if timing is not None:
+            series = Series()
+            for sample in timing.samples:
+                series.add(sample)
+            out.write(f"<p>{escape(timing_line(timing))}</p><div class=plots>{times(series)}</div>\n")
+        out.write("</details>\n")
+        self._index.append((_ORDER.index(verdict), self._overview(number, name, file)))
+
+    def _overview(self, number: int, name: str, file: FileResult) -> str:
+        checks = f"{file.failed} of {file.passed + file.failed}" if file.failed else str(file.passed)
+        used = f"{100 * self._worst:.3g} %" if self._worst <= 1 else f"{self._worst:.4g} times"
+        cells = [file.verdict.value, f'<a href="#f{number}">{name}</a>', str(file.testcases), checks]
+        cells.append(used if file.passed + file.failed else "")
+        return f"<tr class={_class(file.verdict)}>" + "".join(f"<td>{c}</td>" for c in cells) + "</tr>"
+
+    def close(self, exit_code: int) -> None:
+        """End the page; the file stays open."""
+        out = self.file
+        out.write(HEAD)
+        good = exit_code == 0
+        out.write(f"<p class='total {'pass' if good else 'fail'}'>{escape(summary(self._found))}</p>\n")
+        out.write(
+            "<table class=overview><thead><tr><th>verdict</th><th>file</th><th>testcases</th><th>checks (failed)</th>"
+            "<th>greatest error, of its tolerance</th></tr></thead><tbody>\n"
+        )
+        out.write("\n".join(row for _, row in sorted(self._index, key=lambda pair: pair[0])))
+        out.write("</tbody></table>\n<h2>Files</h2>\n")
+        self._sections.seek(0)
+        while part := self._sections.read(1 << 16):
+            out.write(part)
+        out.write(f"<h2>Environment</h2>{pairs({**self._about, 'exit_code': exit_code})}")
+        out.write(FOOT)
+        self._sections.close()
+
+
+def _spool() -> IO[str]:
+    """A temporary without a name, in memory as long as it is small."""
+    return tempfile.SpooledTemporaryFile(_IN_MEMORY, "w+", encoding="utf-8", errors="backslashreplace")
+
+
+def _class(verdict: Verdict) -> str:
+    return verdict.value.replace(" ", "-")
+
+
+def _details(out: OutputResult) -> str:
+    """What is said below the row of an output."""
+    lines = [f"not compared: {out.reason}"] if out.reason else []
+    if out.verdict is Verdict.FAIL and out.comparison is not None:
+        lines.append(out.comparison.explain())
+    return "\n".join([*lines, *out.notes])
+
+
+def pairs(data: Mapping[str, Any]) -> str:
+    """Nested data as a list of names and values."""
+    if not data:
+        return ""
+    items = []
+    for key, value in plain(data).items():
+        inside = _value(value)
+        items.append(f"<dt>{escape(clean(str(key)))}</dt><dd>{inside}</dd>")
+    return f"<dl>{''.join(items)}</dl>\n"
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, dict):
+        said = ", ".join(f"{k} {v}" for k, v in value.items() if not isinstance(v, (dict, list)))
+        nested = "".join(pairs({k: v}) for k, v in value.items() if isinstance(v, (dict, list)) and v)
+        return escape(clean(said, 1000)) + nested
+    if isinstance(value, list) and all(isinstance(v, dict) for v in value):
+        return "<br>".join(
+            _value(v | {"shape": shape_text(v.get("shape"))} if "shape" in v else v) for v in value
+        )
+    return escape(clean(str(value), 1000))

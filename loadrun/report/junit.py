@@ -1,0 +1,180 @@
+"""JUnit XML as CI servers read it: a suite for each file, a test for each output of each testcase."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import IO, Any, TextIO
+from xml.sax.saxutils import escape, quoteattr
+
+from ..bench import Timing
+from ..plain import plain
+from ..runner import FileResult, OutputResult, Result, Verdict
+from ..shown import clean
+
+__all__ = ["JUnitWriter"]
+
+_IN_MEMORY = 1 << 20
+
+
+@dataclass
+class _Counts:
+    tests: int = 0
+    failures: int = 0
+    errors: int = 0
+    skipped: int = 0
+    time: float = 0.0
+
+    def add(self, other: _Counts) -> None:
+        self.tests += other.tests
+        self.failures += other.failures
+        self.errors += other.errors
+        self.skipped += other.skipped
+        self.time += other.time
+
+    def attributes(self) -> str:
+        return (
+            f'tests="{self.tests}" failures="{self.failures}" errors="{self.errors}" skipped="{self.skipped}" '
+            f'time="{self.time:.6f}"'
+        )
+
+
+class JUnitWriter:
+    """Writes a JUnit report; results wait in a temporary file, because their numbers stand before them.
+
+    Args:
+        file: where the text goes.
+        about: what every suite has as properties.
+
+    >>> import io, loadrun
+    >>> text, found = io.StringIO(), FileResult("fixtures/nets/mlp.mge")
+    >>> report = JUnitWriter(text)
+    >>> report.begin(found)
+    >>> for result in loadrun.run(found.path):
+    ...     found.add(result)
+    ...     report.add(result)
+    >>> report.end(found)
+    >>> report.close(0)
+    >>> text.getvalue().count("<testcase ")
+    3
+    """
+
+    def __init__(self, file: TextIO, about: Mapping[str, Any] | None = None) -> None:
+        self.file = file
+        self._about = dict(about or {})
+        self._all = _Counts()
+        self._counts = _Counts()
+        self._suites: IO[str] = _spool()
+        self._cases: IO[str] = _spool()
+        self._path = ""
+        self._facts: dict[str, Any] = {}
+
+    def begin(self, file: FileResult, facts: Mapping[str, Any] | None = None) -> None:
+        """Begin a file; its results follow."""
+        self._counts = _Counts()
+        self._cases.close()
+        self._cases = _spool()
+        self._path = clean(file.path, 500)
+        self._facts = dict(facts or {})
+
+    def add(self, result: Result, extra: Mapping[str, Any] | None = None) -> None:
+        """One result of the file."""
+        case = "run" if result.index is None else str(result.index)
+        seconds = result.seconds
+        if result.verdict is Verdict.ERROR or not result.outputs:
+            said = result.message or "the model has no outputs"
+            self._case(case, seconds, "error" if result.verdict is Verdict.ERROR else "skipped", said, said)
+            return
+        for out in result.outputs:
+            name = f"{case}::{clean(out.name)}"
+            if out.verdict is Verdict.FAIL:
+                self._case(name, seconds, "failure", _short(out), _long(out))
+            elif out.verdict is Verdict.NOT_COMPARED:
+                self._case(name, seconds, "skipped", out.reason or "there is nothing to compare it with")
+            else:
+                self._case(name, seconds)
+            # The testcase ran once, whatever the number of its outputs.
+            seconds = 0.0
+
+    def end(self, file: FileResult, timing: Timing | None = None, explanation: Sequence[str] = ()) -> None:
+        """End a file with what its results come to."""
+        if file.message:
+            self._case(file.verdict.value, 0.0, "error", file.message.splitlines()[0], file.message)
+        self._all.add(self._counts)
+        out = self._suites
+        made = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S")
+        name = quoteattr(self._path)
+        out.write(
+            f'  <testsuite name={name} timestamp="{made}" hostname="localhost" {self._counts.attributes()}>\n'
+        )
+        out.write("    <properties>\n")
+        for key, value in _flat({**self._about, **self._facts, "load_seconds": file.load_seconds}):
+            shown = quoteattr(clean(str(value), 500))
+            out.write(f"      <property name={quoteattr(clean(key, 200))} value={shown}/>\n")
+        out.write("    </properties>\n")
+        self._cases.seek(0)
+        while part := self._cases.read(1 << 16):
+            out.write(part)
+        said = [*(f"warning: {w}" for w in file.warnings), *explanation]
+        out.write(
+            f"    <system-out>{_text(said)}</system-out>\n    <system-err></system-err>\n  </testsuite>\n"
+        )
+
+    def close(self, exit_code: int) -> None:
+        """End the report; the file stays open."""
+        self.file.write('<?xml version="1.0" encoding="UTF-8"?>\n')
+        self.file.write(f'<testsuites name="loadrun" {self._all.attributes()}>\n')
+        self._suites.seek(0)
+        while part := self._suites.read(1 << 16):
+            self.file.write(part)
+        self.file.write("</testsuites>\n")
+        self._suites.close()
+        self._cases.close()
+
+    def _case(self, name: str, seconds: float, kind: str = "", message: str = "", text: str = "") -> None:
+        counts = self._counts
+        counts.tests += 1
+        counts.failures += kind == "failure"
+        counts.errors += kind == "error"
+        counts.skipped += kind == "skipped"
+        counts.time += seconds
+        head = f'    <testcase name={quoteattr(name)} classname={quoteattr(self._path)} time="{seconds:.6f}"'
+        if not kind:
+            self._cases.write(f"{head}/>\n")
+            return
+        said = f"message={quoteattr(clean(message, 500))}"
+        if kind != "skipped":
+            said += f' type="{kind}"'
+        body = _text(text.splitlines())
+        self._cases.write(f"{head}>\n      <{kind} {said}>{body}</{kind}>\n    </testcase>\n")
+
+
+def _spool() -> IO[str]:
+    """A temporary without a name, in memory as long as it is small."""
+    return tempfile.SpooledTemporaryFile(_IN_MEMORY, "w+", encoding="utf-8", errors="backslashreplace")
+
+
+def _short(out: OutputResult) -> str:
+    error = "" if out.error is None or out.maxerr is None else f"error {out.error:.4g} > {out.maxerr:.4g}"
+    return "; ".join(x for x in (error, *out.notes) if x) or "the check failed"
+
+
+def _long(out: OutputResult) -> str:
+    return "\n".join([*(out.comparison.explain().splitlines() if out.comparison else []), *out.notes])
+
+
+def _text(lines: Sequence[str]) -> str:
+    return escape("\n".join(clean(line, 2000) for line in lines))
+
+
+def _flat(data: Mapping[str, Any], lead: str = "") -> list[tuple[str, Any]]:
+    """Nested data as pairs of a dotted name and a value; lists as text."""
+    found: list[tuple[str, Any]] = []
+    for key, value in plain(data).items():
+        if isinstance(value, dict):
+            found += _flat(value, f"{lead}{key}.")
+        elif value is not None:
+            found.append((lead + key, value))
+    return found

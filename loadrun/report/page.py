@@ -1,0 +1,57 @@
+"""What stands around every HTML report."""
+
+__all__ = ["FOOT", "HEAD"]
+
+HEAD = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; img-src data:">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>loadrun report</title>
+<style>
+:root { color-scheme: light dark; --back: #ffffff; --front: #1c2128; --soft: #5b6673; --line: #d8dee4;
+  --panel: #f5f7f9; --pass: #1a7f37; --fail: #c0262d; --odd: #8a5a00; --broken: #7b2fbf; --mark: #2563a8; }
+@media (prefers-color-scheme: dark) { :root { --back: #14181d; --front: #dde3ea; --soft: #98a4b1; --line: #343c46;
+  --panel: #1c222a; --pass: #4cc26b; --fail: #ff7b72; --odd: #e0a63a; --broken: #c79bff; --mark: #6cb0f5; } }
+body { margin: 0 auto; max-width: 76rem; padding: 1.2rem; background: var(--back); color: var(--front);
+  font: 15px/1.45 system-ui, sans-serif; }
+h1 { font-size: 1.4rem; margin: 0 0 .4rem; } h2 { font-size: 1.1rem; margin: 1.6rem 0 .5rem; }
+h4 { margin: .8rem 0 .2rem; font-size: .95rem; }
+.total { font-size: 1.1rem; font-weight: 600; padding: .5rem .8rem; border-left: .3rem solid var(--soft);
+  background: var(--panel); }
+.total.pass { border-color: var(--pass); } .total.fail { border-color: var(--fail); }
+table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; margin: .4rem 0; }
+th, td { text-align: left; padding: .22rem .6rem; border-bottom: 1px solid var(--line); vertical-align: top; }
+th { color: var(--soft); font-weight: 600; font-size: .85rem; }
+tr.pass td:nth-child(7), .overview tr.pass td:first-child { color: var(--pass); }
+tr.fail td:nth-child(7), .overview tr.fail td:first-child { color: var(--fail); font-weight: 600; }
+tr.not-compared td:nth-child(7), .overview tr.not-compared td:first-child { color: var(--odd); }
+tr.error td:nth-child(7), .overview tr.error td:first-child, .overview tr.timeout td:first-child,
+  .overview tr.crash td:first-child { color: var(--broken); font-weight: 600; }
+tr.said td { border-bottom: 1px solid var(--line); padding-top: 0; }
+pre { margin: .2rem 0; white-space: pre-wrap; overflow-wrap: anywhere; font: 13px/1.4 ui-monospace, monospace;
+  color: var(--soft); }
+pre.message { color: var(--broken); } .warning { color: var(--odd); margin: .2rem 0; } .more { color: var(--soft); }
+details { border: 1px solid var(--line); border-radius: .4rem; padding: .4rem .8rem; margin: .5rem 0;
+  overflow-x: auto; }
+summary { cursor: pointer; overflow-wrap: anywhere; }
+.badge { display: inline-block; min-width: 5.5rem; text-align: center; border-radius: .3rem; font-size: .85rem;
+  border: 1px solid currentColor; margin-right: .4rem; }
+.badge.pass { color: var(--pass); } .badge.fail { color: var(--fail); } .badge.not-compared { color: var(--odd); }
+.badge.error, .badge.timeout, .badge.crash { color: var(--broken); }
+dl { display: grid; grid-template-columns: max-content 1fr; gap: .1rem .9rem; margin: .4rem 0; font-size: .88rem; }
+dt { color: var(--soft); } dd { margin: 0; overflow-wrap: anywhere; } dd dl { margin: 0; }
+a { color: var(--mark); } .plots { display: flex; flex-wrap: wrap; gap: 1rem; align-items: flex-start; }
+figure { margin: .3rem 0; } figcaption { color: var(--soft); font-size: .82rem; max-width: 26rem; }
+svg { max-width: 100%; height: auto; } svg text { fill: var(--soft); font-size: 11px; }
+svg .axis { stroke: var(--line); } svg .bars rect { fill: var(--mark); } svg .dots circle { fill: var(--mark); }
+svg .limit { stroke: var(--fail); stroke-width: 1.5; stroke-dasharray: 4 3; }
+svg .map { image-rendering: pixelated; } svg .worst { fill: none; stroke: var(--front); stroke-width: 2; }
+</style>
+</head>
+<body>
+<h1>loadrun report</h1>
+"""
+
+FOOT = "</body>\n</html>\n"

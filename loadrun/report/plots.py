@@ -1,0 +1,172 @@
+"""Plots as inline SVG, made without a plotting library; colours are variables of the page."""
+
+from __future__ import annotations
+
+import base64
+import math
+import struct
+import zlib
+from collections.abc import Sequence
+from html import escape
+
+from ..review.pictures import Picture
+
+__all__ = ["Series", "error_map", "histogram", "times"]
+
+_WIDE, _HIGH = 360, 120
+_LEFT, _BOTTOM, _TOP = 44, 18, 8
+
+
+class Series:
+    """Numbers in order, with a bound on how many are kept: of neighbours that share a place the greatest.
+
+    >>> series = Series(4)
+    >>> for i in range(9):
+    ...     series.add(float(i))
+    >>> series.values, series.stride, series.count
+    ([3.0, 7.0, 8.0], 4, 9)
+    """
+
+    def __init__(self, most: int = 600) -> None:
+        self.values: list[float] = []
+        self.stride = 1
+        self.count = 0
+        self._most = most
+        self._filled = 0
+
+    def add(self, value: float) -> None:
+        """Take the next number."""
+        self.count += 1
+        if self._filled and self._filled < self.stride:
+            self.values[-1] = max(self.values[-1], value)
+            self._filled += 1
+            return
+        if len(self.values) == self._most:
+            self.values = [max(self.values[i : i + 2]) for i in range(0, self._most, 2)]
+            self.stride *= 2
+        self.values.append(value)
+        self._filled = 1
+
+
+def times(series: Series, of: str = "testcases") -> str:
+    """Milliseconds over testcases (or what else `of` says), as dots; of many in one place the slowest."""
+    values = [v * 1e3 for v in series.values]
+    top = max(values, default=0.0) or 1.0
+    step = (_WIDE - _LEFT - 8) / max(1, len(values))
+    dots = "".join(
+        f'<circle cx="{_LEFT + (i + 0.5) * step:.1f}" cy="{_y(v / top):.1f}" r="2"/>'
+        for i, v in enumerate(values)
+    )
+    return _frame(
+        f'<g class="dots">{dots}</g>',
+        f"ms for each of {series.count} {of}",
+        [(0.0, "0"), (1.0, f"{top:.3g}")],
+        ("0", str(max(0, series.count - 1))),
+    )
+
+
+def histogram(found: Picture, tolerance: float | None) -> str:
+    """How many elements have an error of which decade, on a logarithmic scale, with the tolerance as a line."""
+    top = math.log10(max(found.counts, default=0) + 1) or 1.0
+    step = (_WIDE - _LEFT - 8) / max(1, len(found.counts))
+    bars = []
+    for i, n in enumerate(found.counts):
+        if n:
+            height = (_HIGH - _BOTTOM - _TOP) * max(0.03, math.log10(n + 1) / top)
+            x = _LEFT + i * step
+            said = f"{n} elements with an error from 1e{found.low + i} to 1e{found.low + i + 1}"
+            bars.append(
+                f'<rect x="{x + 1:.1f}" y="{_HIGH - _BOTTOM - height:.1f}" width="{step - 2:.1f}" '
+                f'height="{height:.1f}"><title>{said}</title></rect>'
+            )
+    line = ""
+    if tolerance is not None and tolerance > 0 and math.isfinite(tolerance):
+        place = min(max(math.log10(tolerance) - found.low, 0), len(found.counts))
+        x = _LEFT + place * step
+        line = (
+            f'<line class="limit" x1="{x:.1f}" x2="{x:.1f}" y1="{_TOP}" y2="{_HIGH - _BOTTOM}">'
+            f"<title>tolerance {tolerance:g}</title></line>"
+        )
+    caption = f"errors by decade; {found.equal} elements are equal"
+    if found.nonfinite:
+        caption += f", {found.nonfinite} are not finite"
+    caption += f"; dashed: the tolerance of {tolerance:g}" if line and tolerance is not None else ""
+    ends = (f"1e{found.low}", f"1e{found.low + len(found.counts)}")
+    most = max(found.counts, default=0)
+    return _frame(f'<g class="bars">{"".join(bars)}</g>{line}', caption, [(1.0, f"{most:.3g}")], ends)
+
+
+def error_map(found: Picture) -> str:
+    """Where the errors are: rows are all axes but the last, columns the last one; the worst cell has a frame."""
+    if not found.cells:
+        return ""
+    rows, columns = len(found.cells), len(found.cells[0])
+    logs = [[_depth(v) for v in row] for row in found.cells]
+    known = [v for row in logs for v in row if v is not None and math.isfinite(v)]
+    low, high = min(known, default=0.0), max(known, default=0.0)
+    span = (high - low) or 1.0
+    pixels = [[_shade(v, low, span) for v in row] for row in logs]
+    cell = max(3, min(16, 240 // max(rows, columns)))
+    wide, high_px = columns * cell, rows * cell
+    r, c = found.worst
+    shape = "x".join(map(str, found.shape)) or "scalar"
+    caption = f"where the errors are: {shape} seen as {rows} rows of {columns} cells, the worst framed"
+    data = base64.b64encode(_png(pixels)).decode()
+    return (
+        f'<figure><svg viewBox="-1 -1 {wide + 2} {high_px + 2}" width="{wide + 2}" height="{high_px + 2}" role="img" '
+        f'aria-label="{escape(caption)}"><image class="map" href="data:image/png;base64,{data}" width="{wide}" '
+        f'height="{high_px}" preserveAspectRatio="none"/><rect class="worst" x="{c * cell}" y="{r * cell}" '
+        f'width="{cell}" height="{cell}"/></svg><figcaption>{escape(caption)}</figcaption></figure>'
+    )
+
+
+def _y(share: float) -> float:
+    return _HIGH - _BOTTOM - share * (_HIGH - _BOTTOM - _TOP)
+
+
+def _frame(inside: str, caption: str, marks: Sequence[tuple[float, str]], ends: tuple[str, str]) -> str:
+    """Axes, marks and a caption around what is drawn."""
+    floor = _HIGH - _BOTTOM
+    parts = [f'<line class="axis" x1="{_LEFT}" x2="{_WIDE - 8}" y1="{floor}" y2="{floor}"/>']
+    for share, said in marks:
+        parts.append(f'<text x="{_LEFT - 4}" y="{_y(share) + 4:.1f}" text-anchor="end">{escape(said)}</text>')
+    parts.append(f'<text x="{_LEFT}" y="{_HIGH - 3}">{escape(ends[0])}</text>')
+    parts.append(f'<text x="{_WIDE - 8}" y="{_HIGH - 3}" text-anchor="end">{escape(ends[1])}</text>')
+    return (
+        f'<figure><svg viewBox="0 0 {_WIDE} {_HIGH}" width="{_WIDE}" height="{_HIGH}" role="img" '
+        f'aria-label="{escape(caption)}">{"".join(parts)}{inside}</svg>'
+        f"<figcaption>{escape(caption)}</figcaption></figure>"
+    )
+
+
+def _depth(error: float) -> float | None:
+    """The logarithm of an error, None for no error, infinity for one that is not finite."""
+    if not math.isfinite(error):
+        return math.inf
+    return None if error <= 0 else math.log10(error)
+
+
+def _shade(depth: float | None, low: float, span: float) -> tuple[int, int, int, int]:
+    """A colour, clear where nothing differs, from pale to deep orange, violet where a value is not finite."""
+    if depth is None:
+        return 128, 128, 128, 24
+    if depth == math.inf:
+        return 140, 60, 200, 255
+    share = (depth - low) / span
+    return 230 - int(40 * share), 180 - int(130 * share), 90 - int(60 * share), 90 + int(165 * share)
+
+
+def _png(pixels: Sequence[Sequence[tuple[int, int, int, int]]]) -> bytes:
+    """A picture of RGBA pixels.
+
+    >>> _png([[(1, 2, 3, 4)]])[:8]
+    b'\\x89PNG\\r\\n\\x1a\\n'
+    """
+    rows = b"".join(b"\0" + bytes(v for pixel in row for v in pixel) for row in pixels)
+    head = struct.pack(">IIBBBBB", len(pixels[0]), len(pixels), 8, 6, 0, 0, 0)
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    parts = (chunk(b"IHDR", head), chunk(b"IDAT", zlib.compress(rows, 9)), chunk(b"IEND", b""))
+    return b"\x89PNG\r\n\x1a\n" + b"".join(parts)

@@ -1,0 +1,61 @@
+"""Reading reports that were written: as one JSON text or as lines, complete or not."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from ..errors import FormatError
+
+__all__ = ["read_report"]
+
+
+def read_report(data: bytes, name: str) -> Any:
+    """A report as data, JSON lines put together as if they had been written as one.
+
+    Args:
+        data: what the file holds.
+        name: the file, for messages.
+
+    Returns:
+        the report; one of a run that did not come to its end has no ``exit_code``, and of its last file what there is.
+
+    Raises:
+        FormatError: it is no JSON, or no report.
+
+    >>> lines = b'{"type": "start", "version": 2}\\n{"type": "file", "file": "a.mge"}\\n{"type": "resu'
+    >>> read_report(lines, "r.jsonl")["files"]
+    [{'file': 'a.mge', 'testcases': []}]
+    """
+    first = data[: data.find(b"\n") + 1]
+    try:
+        begin = json.loads(first) if first.strip() else None
+    except (ValueError, RecursionError):
+        begin = None
+    if isinstance(begin, dict) and begin.get("type") == "start":
+        return _together(data, begin)
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError):
+        raise FormatError(f"{name} is no JSON text") from None
+
+
+def _together(data: bytes, begin: dict[str, Any]) -> dict[str, Any]:
+    report: dict[str, Any] = {**begin, "files": []}
+    report.pop("type")
+    for line in data.splitlines()[1:]:
+        try:
+            entry = json.loads(line)
+            kind = entry.pop("type")
+        except (ValueError, RecursionError, AttributeError, KeyError, TypeError):
+            # The last line of a run that was killed may be cut short.
+            break
+        if kind == "file":
+            report["files"].append({**entry, "testcases": []})
+        elif kind == "result" and report["files"]:
+            report["files"][-1]["testcases"].append(entry)
+        elif kind == "file_end" and report["files"]:
+            report["files"][-1].update(entry)
+        elif kind in ("end", "interrupted"):
+            report.update(entry)
+    return report

@@ -1,0 +1,235 @@
+"""The plugin for pytest: `pytest models/` checks every output of every testcase of .mge files and ONNX models.
+
+It is active wherever loadrun is installed and costs nothing until a model is collected. A model is a ``.mge`` file, or
+an ``.onnx`` file beside folders ``test_data_set_N``. Tests are called ``model.mge::1::logits``: file, testcase, output;
+further dumps of one file have testcases ``dump2-0``. An output without a check is skipped, a check that compares
+nothing fails.
+
+Options of pytest's configuration: ``loadrun_engine`` (or ``--loadrun-engine``), ``loadrun_seed``, and the lists
+``loadrun_skip`` and ``loadrun_xfail`` of patterns for names of tests, each with a reason behind ``#``.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from ..runner import OutputResult, Result, Runner
+
+__all__ = ["CheckFailed", "ModelFile"]
+
+
+class CheckFailed(AssertionError):
+    """An output is not what its check expects."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the options."""
+    group = parser.getgroup("loadrun", "models with testcases")
+    group.addoption("--loadrun-engine", metavar="NAME", help="what executes models (default: reference)")
+    parser.addini("loadrun_engine", "what executes models", default="reference")
+    parser.addini("loadrun_seed", "seed of random operators", default="0")
+    for name, what in (("skip", "are not run"), ("xfail", "are expected to fail")):
+        parser.addini(
+            f"loadrun_{name}",
+            f"patterns of model tests that {what}, each '# reason' behind it",
+            type="linelist",
+        )
+
+
+def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
+    """Take files that are models."""
+    suffix = file_path.suffix
+    if suffix == ".mge" or (suffix == ".onnx" and any(file_path.parent.glob("test_data_set_*"))):
+        found: pytest.Collector = ModelFile.from_parent(parent, path=file_path)
+        return found
+    return None
+
+
+class _Open:
+    """The runners of the model that is in use; the one before is let go."""
+
+    def __init__(self) -> None:
+        self.key: Any = None
+        self.runners: list[Runner] = []
+        self.result: tuple[Any, Result | BaseException] | None = None
+
+    def runner(self, path: Path, dump: int, engine: str, seed: int) -> Runner:
+        """The runner of a dump of a file."""
+        if self.key != (path, engine, seed):
+            from ..dump import load_all  # for start-up
+            from ..runner import Runner  # for start-up
+
+            self.key, self.runners, self.result = None, [], None
+            self.runners = [Runner(b, engine, seed=seed) for b in load_all(path)]
+            self.key = path, engine, seed
+        return self.runners[dump]
+
+    def run(self, path: Path, dump: int, index: int | None, engine: str, seed: int) -> Result:
+        """The result of a testcase, which its outputs share."""
+        key = path, dump, index, engine, seed
+        if self.result is None or self.result[0] != key:
+            runner = self.runner(path, dump, engine, seed)
+            found: Result | BaseException
+            try:
+                found = runner.run() if index is None else runner.replay_one(index)
+            except Exception as e:
+                found = e
+            self.result = key, found
+        outcome = self.result[1]
+        if isinstance(outcome, BaseException):
+            raise outcome
+        return outcome
+
+
+_open = _Open()
+
+
+class ModelFile(pytest.File):
+    """A file with a model and its testcases."""
+
+    def collect(self) -> Iterator[pytest.Collector]:
+        """One collector a testcase."""
+        from ..dump import load_all  # for start-up
+        from ..errors import LoadRunError  # for start-up
+
+        try:
+            bundles = load_all(self.path)
+        except LoadRunError as e:
+            raise self.CollectError(str(e)) from None
+        for i, bundle in enumerate(bundles):
+            names = tuple(dict.fromkeys([*bundle.outputs, *_expected(bundle)]))
+            lead = f"dump{i + 1}-" if i else ""
+            indices: list[int | None] = [*range(len(bundle.testcases))] or [None]
+            for index in indices:
+                name = f"{lead}{'run' if index is None else index}"
+                case = ModelCase.from_parent(self, name=name)
+                case.dump, case.index, case.outputs = i, index, names
+                yield case
+
+
+def _expected(bundle: Any) -> list[str]:
+    """Outputs of which there is an expected value, whether a check reads it or not."""
+    from ..testcase import EXPECT  # for start-up
+
+    names = [v.name or "" for v in bundle.graph.inputs]
+    return [n[: -len(EXPECT)] for n in names if n.endswith(EXPECT)]
+
+
+class ModelCase(pytest.Collector):
+    """A testcase of a model.
+
+    Attributes:
+        dump: number of the dump in the file.
+        index: number of the testcase, None for a run on random data.
+        outputs: names of the model's outputs.
+    """
+
+    dump: int
+    index: int | None
+    outputs: tuple[str, ...]
+
+    def collect(self) -> Iterator[pytest.Item]:
+        """One test an output."""
+        from ..shown import clean  # for start-up
+
+        for output in self.outputs or ("run",):
+            item = ModelOutput.from_parent(self, name=clean(output, 200).replace("::", "%3A%3A"))
+            item.output = output
+            _mark(item)
+            yield item
+
+    def result(self) -> Result:
+        """What running it gives."""
+        config = self.config
+        engine = config.getoption("--loadrun-engine") or config.getini("loadrun_engine")
+        return _open.run(self.path, self.dump, self.index, str(engine), int(config.getini("loadrun_seed")))
+
+
+class ModelOutput(pytest.Item):
+    """The check of one output in one testcase.
+
+    Attributes:
+        output: the output's name.
+    """
+
+    output: str
+
+    def runtest(self) -> None:
+        """Run the testcase, once for all its outputs, and look at this one."""
+        from ..runner import Verdict  # for start-up
+
+        assert isinstance(self.parent, ModelCase)
+        result = self.parent.result()
+        if result.verdict is Verdict.ERROR:
+            raise CheckFailed(result.message or "the model cannot be executed")
+        out = next((o for o in result.outputs if o.name == self.output), None)
+        if out is None or (out.verdict is Verdict.NOT_COMPARED and out.maxerr is None and not out.reason):
+            pytest.skip("the output has no check")
+        if out.verdict is not Verdict.PASS:
+            raise CheckFailed(self._said(out))
+
+    def _said(self, out: OutputResult) -> str:
+        """Why it fails, as an assertion would."""
+        from ..shown import clean  # for start-up
+
+        assert isinstance(self.parent, ModelCase)
+        if out.reason:
+            return f"nothing was compared: {clean(out.reason, 500)}"
+        error = "-" if out.error is None else f"{out.error:.6g}"
+        lines = [
+            f"assert error <= tolerance: {error} <= {out.maxerr:g}" if out.maxerr is not None else "failed"
+        ]
+        if out.comparison is not None:
+            lines += out.comparison.explain().splitlines()
+        lines += [clean(note, 400) for note in out.notes]
+        words = ["loadrun", "diff", str(self.path), "--testcase", str(self.parent.index)]
+        words += ["--dump", str(self.parent.dump + 1)] if self.parent.dump else []
+        lines.append(f"where it began: {shlex.join(words)} --against GOOD (another model, or float64)")
+        return "\n".join(lines)
+
+    def repr_failure(self, excinfo: Any, style: Any = None) -> Any:
+        """A failing check by what was compared, anything else by its traceback."""
+        from ..errors import LoadRunError  # for start-up
+
+        if isinstance(excinfo.value, CheckFailed):
+            head, *rest = str(excinfo.value).splitlines()
+            return "\n".join([f"E   {head}", *(f"E     {line}" for line in rest)])
+        if isinstance(excinfo.value, LoadRunError):
+            return f"E   {type(excinfo.value).__name__}: {excinfo.value}"
+        return super().repr_failure(excinfo, style)
+
+    def reportinfo(self) -> tuple[Path, int, str]:
+        """Where it is, for headings."""
+        case = self.parent.name if self.parent is not None else ""
+        return self.path, 0, f"{self.path.name}, testcase {case}, output {self.name}"
+
+
+def _mark(item: pytest.Item) -> None:
+    """Mark what the configuration lists."""
+    for name, mark in (("skip", pytest.mark.skip), ("xfail", pytest.mark.xfail)):
+        for line in item.config.getini(f"loadrun_{name}"):
+            pattern, _, reason = line.partition("#")
+            if _matches(item.nodeid, pattern.strip()):
+                item.add_marker(mark(reason=reason.strip() or f"listed in loadrun_{name}"))
+
+
+def _matches(nodeid: str, pattern: str) -> bool:
+    """Whether a pattern is for a test: for its whole name, or its end from the name of a folder or file on.
+
+    >>> name = "models/net/m077.mge::1::logits"
+    >>> [_matches(name, p) for p in ("m077.mge", "m0*.mge::1::*", "net/*::logits", "77.mge", "*")]
+    [True, True, True, False, True]
+    """
+    path, colons, rest = nodeid.partition("::")
+    names = path.split("/")
+    ends = ["/".join(names[i:]) for i in range(len(names))]
+    return bool(pattern) and any(
+        fnmatchcase(end + colons + rest, p) for end in ends for p in (pattern, f"{pattern}::*")
+    )

@@ -1,0 +1,145 @@
+"""What is asked for one file, and what comes back; all of it can be sent to another process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ..engines import Choice
+from ..verdicts.policy import Policy
+from ..verdicts.results import Result, Verdict
+from ..verdicts.vacuity import Watch
+
+if TYPE_CHECKING:
+    from ..bench import Timing
+    from ..review.pictures import Picture
+
+__all__ = ["Closed", "Event", "Found", "Opened", "Part", "Task", "Warned"]
+
+
+@dataclass(frozen=True)
+class Task:
+    """One file to replay, and how.
+
+    Attributes:
+        path: the file.
+        engine: what executes it.
+        seed: of random inputs and random operators.
+        policies: what outputs must fulfil besides their checks, by name.
+        copy: whether the file is read into memory at once.
+        read: what `loadrun.load_all` is told of an ONNX model: input_shapes, constants.
+        strict: whether a damaged end of the file is an error.
+        specs: data to run the model on instead of the testcases.
+        repeat, resize_input, input_transform: how that data is loaded.
+        iterations: how often the first testcase is run again, timed.
+        warmup: untimed runs before that.
+        values: whether results keep the values of their outputs.
+        facts: whether digests and environment of the file are asked for.
+        pictures: whether failing outputs are drawn.
+        optimize: optimizations of the graph before it is run, see `loadrun.work.prepared`.
+        batch: items of axis 0 that testcases are repeated or cut to.
+    """
+
+    path: str
+    engine: str | Choice = "reference"
+    seed: int = 0
+    policies: Mapping[str, Policy] = field(default_factory=dict)
+    copy: bool = False
+    read: Mapping[str, Any] = field(default_factory=dict)
+    strict: bool = False
+    specs: tuple[str, ...] | None = None
+    repeat: int = 1
+    resize_input: bool = False
+    input_transform: str | None = None
+    iterations: int = 0
+    warmup: int = 1
+    values: bool = False
+    facts: bool = False
+    pictures: bool = False
+    optimize: tuple[str, ...] = ()
+    batch: int | None = None
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of a task: testcases of its only dump, or everything.
+
+    Attributes:
+        task: whose part it is.
+        start: the first testcase.
+        most: how many testcases at most where the file can be divided, None for all.
+    """
+
+    task: Task
+    start: int = 0
+    most: int | None = None
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A dump of the file was opened; its results follow.
+
+    Attributes:
+        name: how the dump is called.
+        dump: its number in the file.
+        total: how many results there are of it.
+        warnings: what there is to say of the file.
+        load_seconds: how long reading took.
+        facts: digest of the model, its inputs, the size of the file.
+        rest: the first testcase that this part leaves to others, None when it leaves none.
+    """
+
+    name: str
+    dump: int = 0
+    total: int = 0
+    warnings: tuple[str, ...] = ()
+    load_seconds: float = 0.0
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    rest: int | None = None
+
+
+@dataclass(frozen=True)
+class Found:
+    """A result.
+
+    Attributes:
+        result: it, with the values of its outputs only if the task keeps them.
+        inputs: shapes of what was fed, by input name.
+        digest: digest of what was fed, where facts are asked for.
+        pictures: of its failing outputs, by name.
+    """
+
+    result: Result
+    inputs: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    digest: str | None = None
+    pictures: Mapping[str, Picture] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Warned:
+    """Something deserves a look."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Closed:
+    """The dump (or this part of it) came to its end.
+
+    Attributes:
+        message: why it ended early.
+        fault: whether that is a fault of loadrun.
+        ended: the verdict of a process that ended early: timeout or crash.
+        timing: further runs that were timed.
+        watch: what the expected values of a part showed.
+    """
+
+    message: str | None = None
+    fault: bool = False
+    ended: Verdict | None = None
+    timing: Timing | None = None
+    watch: Watch | None = None
+
+
+Event = Opened | Found | Warned | Closed

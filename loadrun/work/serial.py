@@ -1,0 +1,18 @@
+"""Tasks replayed one after another in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from .desk import Desk
+from .events import Event, Part, Task
+
+__all__ = ["serial"]
+
+
+def serial(tasks: Iterable[Task]) -> Iterator[tuple[Task, Event]]:
+    """The events of tasks, in order."""
+    desk = Desk()
+    for task in tasks:
+        for event in desk.events(Part(task)):
+            yield task, event

@@ -1,0 +1,124 @@
+"""Options of load_and_run beside an ordinary replay of all testcases."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import loadrun
+from loadrun.cli import main
+from loadrun.diff.stored import read_values
+from loadrun.load_and_run.flags import LAYOUTS
+from loadrun.ops.numeric.parallel import threads
+from loadrun.testcase import Bundle
+from loadrun.testing import GraphBuilder
+from loadrun.work.prepared import prepared
+
+NETS = Path(__file__).resolve().parents[2] / "fixtures" / "nets"
+MODEL, MLP = str(NETS / "resnet_basic.mge"), str(NETS / "mlp.mge")
+
+
+@pytest.mark.parametrize(
+    "flag", ["--enable-nchw44", "--enable_nchw4", "--enable-fuse-conv-bias-nonlinearity"]
+)
+def test_the_optimized_graph_still_passes(flag: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([MODEL, flag]) == 0
+    assert "3 checks: 3 passed" in capsys.readouterr().out
+
+
+def test_float16_fails_its_checks(capsys: pytest.CaptureFixture[str]) -> None:
+    """The checks ask for 1e-4; halves have three digits."""
+    assert main([MODEL, "--enable-ioc16"]) == 1
+    assert "0 passed, 3 failed" in capsys.readouterr().out
+
+
+def test_every_layout_is_an_option() -> None:
+    graph = loadrun.load(MODEL).graph
+    for flag in LAYOUTS:
+        assert prepared(loadrun.load(MODEL), (flag,)).graph is not graph
+    bundle = loadrun.load(MODEL)
+    assert prepared(bundle) is bundle
+    assert main([MODEL, "--enable-nchw4", "--enable-nchw44"]) == 2
+
+
+def test_batch(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([MODEL, "--batch-size", "4"]) == 0
+    out = capsys.readouterr().out
+    assert out.count("4x10") == 3
+    assert main([MODEL, "--batch-size", "0"]) == 2
+    case = prepared(loadrun.load(MODEL), batch=5).testcases[1]
+    given = loadrun.load(MODEL).testcases[1].arrays["data"]
+    np.testing.assert_array_equal(case.arrays["data"], given[[0, 1, 0, 1, 0]])
+
+
+def test_threads() -> None:
+    before = threads()
+    assert main([MLP, "--threads", "1"]) == 0
+    assert threads() == before
+    assert main([MLP, "--threads", "0"]) == 2
+    assert main([MLP, "--threads", "1", "-j", "2"]) == 2
+
+
+def test_dumps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    values, outs, text = tmp_path / "values", tmp_path / "outs", tmp_path / "io.txt"
+    values.mkdir()
+    outs.mkdir()
+    flags = [
+        "--bin-io-dump",
+        str(values),
+        "--bin_out_dump",
+        str(outs),
+        "--io-dump",
+        str(text),
+        "--model-info",
+    ]
+    assert main([MODEL, *flags]) == 0
+    assert sorted(p.name for p in outs.iterdir()) == ["run0-var241", "run1-var241", "run2-var241"]
+    results = loadrun.run(MODEL)
+    out = next(v for o in loadrun.load(MODEL).graph.oprs for v in o.outputs if v.name == "out")
+    stored = read_values(values).of(out)
+    assert stored is not None
+    np.testing.assert_array_equal(stored, results[0].outputs[0].value)
+    expects = [case.expects["out"] for case in loadrun.load(MODEL).testcases]
+    for i, expect in enumerate(expects):
+        data = (outs / f"run{i}-var241").read_bytes()
+        (length,) = np.frombuffer(data, "<u4", 1)
+        np.testing.assert_array_equal(np.frombuffer(data[40 + length :], "<f4"), expect.reshape(-1))
+    assert text.read_text().count("produced: name=data ") == 3
+    assert "| INPUT  |              data               | {1,3,24,24} | float32 |" in capsys.readouterr().out
+    assert main([MLP, "--bin-io-dump", str(tmp_path / "nowhere")]) == 2
+
+
+def test_range(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([MODEL, "--range", "1e6"]) == 0
+    assert main([MODEL, "--check-finite"]) == 0
+    assert main([MODEL, "--range", "0.5"]) == 1
+    assert "out of range begins at" in capsys.readouterr().out
+
+
+def test_what_is_not_finite_is_found_where_it_begins(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The logarithm of a negative number is NaN, which the maximum of MegEngine hides in the first operand."""
+    graph = GraphBuilder()
+    x = graph.input("x", 2)
+    hidden = graph.elemwise("MAX", graph.elemwise("LOG", x, name="log"), graph.const(0.0))
+    loadrun.save(Bundle(graph.done(hidden)), tmp_path / "m.mge")
+    data = ["--input", "x:[1,2]", "--no-check"]
+    assert main([str(tmp_path / "m.mge"), *data, "--check-finite"]) == 0
+    assert main([str(tmp_path / "m.mge"), "--input", "x:[1,-2]", "--no-check", "--check-finite"]) == 1
+    assert "NaN begins at Elemwise 'log'" in capsys.readouterr().out
+
+
+def test_profile(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    profile, trace = tmp_path / "p.json", tmp_path / "t.json"
+    flags = ["--profile", str(profile), "--perfetto", str(trace), "--top", "2", "--memory"]
+    assert main([MLP, *flags]) == 0
+    out = capsys.readouterr().out
+    assert "GFLOP/s" in out
+    assert "peak: " in out
+    assert "profiler" in json.loads(profile.read_text())
+    assert json.loads(trace.read_text())["displayTimeUnit"] == "ms"
