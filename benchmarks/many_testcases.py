@@ -1,4 +1,4 @@
-"""Packing, loading, verifying and replaying files of many testcases: seconds and peak memory, each in a fresh process.
+"""Packing, loading, verifying and replaying files of many testcases: processor time and memory, in fresh processes.
 
 Verifying and replaying are the commands, with a JSON report. Memory is the private memory of the process, the highest
 of samples every few milliseconds. The pages of the mapped file, which the system takes back when it needs them, are not
@@ -58,7 +58,7 @@ def step(what: str, path: str, count: int) -> None:
     from loadrun.pack.packing import Packer
 
     peak = Peak()
-    start = time.perf_counter()
+    start = time.process_time()
     with contextlib.redirect_stdout(io.StringIO()):
         if what == "pack":
             inputs = ({"data": np.full((8, 20), i / count, np.float32)} for i in range(count))
@@ -69,7 +69,7 @@ def step(what: str, path: str, count: int) -> None:
             assert command([path, "--quiet", "--json", f"{path}.json"]) == 0
         else:
             assert command(["verify", path, "--quiet"]) == 0
-    print(json.dumps({"seconds": time.perf_counter() - start, "mib": peak.end()}))
+    print(json.dumps({"seconds": time.process_time() - start, "mib": peak.end()}))
 
 
 def main() -> None:

@@ -23,7 +23,7 @@ from loadrun.engines.dtr import DTRProgram
 from loadrun.engines.memory import MemoryMeter
 from loadrun.engines.recompute_config import DTRConfig, SublinearMemoryConfig
 from loadrun.engines.reference import ReferenceEngine
-from loadrun.graph import Graph, Tensor, Var
+from loadrun.graph import Graph, StoredTensor, Var
 
 F32 = DType("Float32")
 ROUNDS = 5
@@ -40,7 +40,7 @@ class Net:
         self.sizes: dict[int, int] = {}
         shape = (1, channels, size, size)
         (x,) = self.graph.add(
-            "Host2DeviceCopy", P.Host2DeviceCopy(), names=["x"], tensors=[Tensor(F32, shape, "x")]
+            "Host2DeviceCopy", P.Host2DeviceCopy(), names=["x"], tensors=[StoredTensor(F32, shape, "x")]
         )
         self.x = self.note(x, channels, size)
         self.feeds = {"x": self.rng.normal(size=shape).astype("f4")}
@@ -51,7 +51,7 @@ class Net:
 
     def constant(self, value: np.ndarray[Any, Any], dtype: DType = F32) -> Var:
         data = np.ascontiguousarray(value, dtype.np)
-        tensor = Tensor(dtype, data.shape, None, data.reshape(-1).view(np.uint8))
+        tensor = StoredTensor(dtype, data.shape, None, data.reshape(-1).view(np.uint8))
         return self.graph.add("ImmutableTensor", tensors=[tensor])[0]
 
     def conv(self, x: Var, out: int, kernel: int = 3) -> Var:

@@ -1,24 +1,30 @@
-"""loadrun beside real MegEngine and ONNX Runtime: the same models, the same inputs, interleaved rounds.
+"""loadrun beside all engines that are installed: the same models, the same inputs, interleaved rounds.
 
   python benchmarks/run.py MODEL.mge... [--threads 2] [--iter 10] [--rounds 3] [--megengine PYTHON] [--json FILE]
 
 Models come from `benchmarks/make_models.py FOLDER`, run with the Python of a MegEngine installation (scripts/oracle.sh
 makes one). Every engine runs in a process of its own; rounds alternate between the engines, because a machine's
-clock drifts. What counts is the ratio of medians within one run, not the milliseconds.
+clock drifts. What counts is the ratio of medians within one run, not the milliseconds. Times by the clock are those of
+`--threads` threads; processor time is that of one thread, from rounds of its own, and bears a busy machine better.
 """
 
 from __future__ import annotations
 
 import argparse
+import ctypes
 import json
 import os
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+import numpy as np
 from tabulate import tabulate
+
+from loadrun.report.environment import environment
 
 HERE = Path(__file__).resolve().parent
 
@@ -39,9 +45,11 @@ def worker(command: list[str], environment: dict[str, str], threads: int) -> dic
     return {"error": (done.stderr.strip().splitlines() or ["no output"])[-1][:200]}
 
 
-def engines(model: str, args: argparse.Namespace) -> dict[str, tuple[list[str], dict[str, str]]]:
+def engines(
+    model: str, args: argparse.Namespace, threads: int
+) -> dict[str, tuple[list[str], dict[str, str]]]:
     """The command and environment of every engine that is installed."""
-    numbers = [str(args.iter), str(args.warmup), str(args.threads)]
+    numbers = [str(args.iter), str(args.warmup), str(threads)]
     found = {"loadrun": ([sys.executable, str(HERE / "run_loadrun.py"), model, *numbers], {})}
     if args.megengine:
         command = [args.megengine, str(HERE / "run_megengine.py"), model, *numbers]
@@ -57,6 +65,9 @@ def engines(model: str, args: argparse.Namespace) -> dict[str, tuple[list[str], 
         pass
     else:
         found["ONNX Runtime"] = ([sys.executable, str(HERE / "run_onnxruntime.py"), model, *numbers], {})
+    for name, package in (("PyTorch", "torch"), ("OpenVINO, float32", "openvino")):
+        if find_spec(package) is not None:
+            found[name] = ([*found["loadrun"][0], package], {})
     return found
 
 
@@ -64,12 +75,45 @@ def measure(model: str, args: argparse.Namespace) -> dict[str, dict[str, Any]]:
     """All engines on one model, alternating."""
     total: dict[str, dict[str, Any]] = {}
     for _ in range(args.rounds):
-        for name, (command, environment) in engines(model, args).items():
-            row = worker(command, environment, args.threads)
-            entry = total.setdefault(name, {"samples": []})
-            entry["samples"] += row.pop("samples", [])
-            entry.update(row)
+        for threads, kind in ((1, "processor"), (args.threads, "samples")):
+            for name, (command, extra) in engines(model, args, threads).items():
+                row = worker(command, extra, threads)
+                entry = total.setdefault(name, {"samples": [], "processor": []})
+                entry[kind] += row.pop(kind, [])
+                entry.update({k: v for k, v in row.items() if k not in ("samples", "processor")})
     return total
+
+
+def machine(threads: int) -> dict[str, Any]:
+    """What figures depend on: those of different processors and BLAS cores are not to be compared."""
+    about = environment()
+    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
+    return {
+        "processor": about["processor"],
+        "numpy": about["numpy"],
+        "blas": f"{about['blas']['name']} {about['blas']['version']}, core {blas_core() or 'unknown'}",
+        "OPENBLAS_CORETYPE": os.environ.get("OPENBLAS_CORETYPE", "not set"),
+        "threads": threads,
+        "load": load,
+    }
+
+
+def blas_core() -> str | None:
+    """The kind of processor whose kernels numpy's OpenBLAS has chosen, None where it does not tell."""
+    root = Path(np.__file__).resolve().parent
+    for place in (root.parent / "numpy.libs", root / ".libs", root / ".dylibs"):
+        for path in sorted(place.glob("*openblas*")):
+            library = ctypes.CDLL(str(path))
+            for name in (
+                "scipy_openblas_get_corename64_",
+                "scipy_openblas_get_corename",
+                "openblas_get_corename",
+            ):
+                found = getattr(library, name, None)
+                if found is not None:
+                    found.restype = ctypes.c_char_p
+                    return str(found().decode())
+    return None
 
 
 def main() -> int:
@@ -88,7 +132,9 @@ def main() -> int:
     )
     p.add_argument("--json")
     args = p.parse_args()
-    everything: dict[str, Any] = {"threads": args.threads, "models": {}}
+    about = machine(args.threads)
+    print("\n".join(f"{k}: {v}" for k, v in about.items()))
+    everything: dict[str, Any] = {**about, "models": {}}
     for model in args.models:
         found = measure(model, args)
         everything["models"][Path(model).stem] = found
@@ -101,26 +147,37 @@ def main() -> int:
 
 def table(found: dict[str, dict[str, Any]]) -> str:
     """Medians, their ratios to loadrun's, and peak memory."""
-    ours = median(found["loadrun"]["samples"]) if found["loadrun"]["samples"] else float("nan")
+    ours = {k: median(found["loadrun"][k] or [float("nan")]) for k in ("samples", "processor")}
     rows = []
     for name, row in found.items():
-        if not row["samples"]:
-            rows.append([name, row.get("error", "failed"), "", "", "", ""])
+        if not row["samples"] or not row["processor"]:
+            rows.append([name, row.get("error", "failed"), *[""] * 6])
             continue
-        mid = median(row["samples"])
+        mid, alone = median(row["samples"]), median(row["processor"])
         rows.append(
             [
                 name,
                 f"{mid * 1e3:.1f}",
                 f"{min(row['samples']) * 1e3:.1f}",
-                f"{ours / mid:.2f}",
+                f"{ours['samples'] / mid:.2f}",
+                f"{alone * 1e3:.1f}",
+                f"{ours['processor'] / alone:.2f}",
                 f"{row['peak_mib']:.0f}",
                 f"{row['max_error']:.2g}" if "max_error" in row else "",
             ]
         )
     return tabulate(
         rows,
-        ["engine", "median ms", "min ms", "loadrun takes x of it", "peak MiB", "max error"],
+        [
+            "engine",
+            "median ms",
+            "min ms",
+            "loadrun takes x of it",
+            "one thread, processor ms",
+            "x of it",
+            "peak MiB",
+            "max error",
+        ],
         disable_numparse=True,
     )
 

@@ -1,4 +1,4 @@
-"""One round of loadrun: run_loadrun.py MODEL ITERATIONS WARMUP THREADS; prints a JSON line."""
+"""One round of loadrun: run_loadrun.py MODEL ITERATIONS WARMUP THREADS [ENGINE]; prints a JSON line."""
 
 from __future__ import annotations
 
@@ -6,23 +6,25 @@ import json
 import resource
 import sys
 
+from timing import timed
+
 import loadrun
-from loadrun.bench import measure
 from loadrun.ops.numeric.parallel import set_threads
 
 
 def main() -> None:
     """Time the model without its checks, then replay its testcase."""
     path, iterations, warmup, threads = sys.argv[1], *map(int, sys.argv[2:5])
+    engine = sys.argv[5] if len(sys.argv) > 5 else "reference"
     set_threads(threads)
     bundle = loadrun.load(path)
-    runner = loadrun.Runner(bundle)
+    runner = loadrun.Runner(bundle, engine)
     inputs = bundle.testcases[0].inputs
-    timing = measure(lambda: runner.run(inputs), iterations, warmup)
+    found = timed(lambda: runner.run(inputs), iterations, warmup)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     checked = runner.replay_one(0)
     errors = [o.error for o in checked.outputs if o.error is not None]
-    print(json.dumps({"samples": timing.samples, "peak_mib": peak, "max_error": max(errors)}))
+    print(json.dumps({**found, "peak_mib": peak, "max_error": max(errors)}))
 
 
 if __name__ == "__main__":

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
+from timing import timed
 
 import loadrun
 from loadrun import params as P
-from loadrun.bench import measure
 from loadrun.graph import Opr, Var
 from loadrun.ops.infer import Inference, infer_dtypes, infer_shapes
 
@@ -145,14 +145,14 @@ def main() -> None:
         model.SerializeToString(), options, providers=["CPUExecutionProvider"]
     )
     fed = {names[n]: a for n, a in feeds.items()}
-    timing = measure(lambda: session.run(None, fed), iterations, warmup)
+    times = timed(lambda: session.run(None, fed), iterations, warmup)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     found = session.run(None, fed)
     errors = [
         float(loadrun.compare.assert_equal_error(testcase.expects[n], a))
         for n, a in zip(outputs, found, strict=True)
     ]
-    print(json.dumps({"samples": timing.samples, "peak_mib": peak, "max_error": max(errors)}))
+    print(json.dumps({**times, "peak_mib": peak, "max_error": max(errors)}))
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ import pytest
 import loadrun
 from loadrun.cli import main
 from loadrun.dtypes import DType, encode
-from loadrun.graph import Graph, Tensor
+from loadrun.graph import Graph, StoredTensor
 from loadrun.params import Elemwise, ElemwiseMode, Host2DeviceCopy
 
 MLP = "fixtures/nets/mlp.mge"
@@ -24,7 +24,10 @@ MLP = "fixtures/nets/mlp.mge"
 def plain_model(path: Path, mode: ElemwiseMode = ElemwiseMode.NEGATE) -> Path:
     graph = Graph()
     (x,) = graph.add(
-        "Host2DeviceCopy", Host2DeviceCopy(), tensors=[Tensor(DType("Float32"), (2, 3), "x")], names=["x"]
+        "Host2DeviceCopy",
+        Host2DeviceCopy(),
+        tensors=[StoredTensor(DType("Float32"), (2, 3), "x")],
+        names=["x"],
     )
     graph.outputs = graph.add("Elemwise", Elemwise(mode=mode), inputs=[x], names=["y"])
     loadrun.save(graph, path)
@@ -140,9 +143,36 @@ def test_info(capsys: pytest.CaptureFixture[str]) -> None:
     for word in ("FBS_V2", "MatrixMulV2", "maxerr", "FLOP", "3 testcases", "metadata"):
         assert word in text
     assert main(["info", "--json", MLP]) == 0
-    data = json.loads(capsys.readouterr().out)
+    (data,) = json.loads(capsys.readouterr().out)
     assert data["testcases"] == 3
     assert [v["name"] for v in data["inputs"]] == [v.name for v in loadrun.load(MLP).inputs]
+    assert [[v["shape"] for v in case] for case in data["cases"]] == [[[n, 20], [n, 4]] for n in (1, 5, 2)]
+
+
+def test_info_of_batch_norm(capsys: pytest.CaptureFixture[str]) -> None:
+    """Three operations for each of 48 numbers; the statistics that nothing reads are no outputs."""
+    assert main(["info", "--json", "fixtures/ops/norm/batch_norm_1chw.mge"]) == 0
+    (data,) = json.loads(capsys.readouterr().out)
+    (opr,) = data["operators"]
+    assert (opr["flops"], data["flops"]) == (144, 144)
+    assert [v["shape"] for v in opr["outputs"]] == [[2, 3, 2, 4]]
+
+
+def test_info_shows_what_is_indexed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    @loadrun.trace(symbolic=True, capture_as_const=True)
+    def cut(x):
+        return {"y": x[:, 1:5:2], "z": x[2]}
+
+    cut(loadrun.tensor(np.zeros((3, 6), "f4")))
+    cut.dump(tmp_path / "cut.mge", arg_names=["x"], input_data=["#rand(0,1)", "#rand(0,1,4,...)"])
+    assert main(["info", str(tmp_path / "cut.mge")]) == 0
+    out = capsys.readouterr().out
+    assert "x[:, 1:5:2]" in out
+    assert "x[2]" in out
+    assert "IndexDescMaskDump" not in out
+    assert "packed with engine " in out, "provenance"
+    assert "0  x         3x6" in out
+    assert "1  x         4x6" in out
 
 
 def test_info_of_a_bad_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -154,7 +184,7 @@ def test_info_of_a_bad_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
 def test_names_from_files_are_printed_safely(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     graph = Graph()
     (x,) = graph.add(
-        "Host2DeviceCopy", Host2DeviceCopy(), tensors=[Tensor(DType("Float32"), (1,), "x")], names=["x"]
+        "Host2DeviceCopy", Host2DeviceCopy(), tensors=[StoredTensor(DType("Float32"), (1,), "x")], names=["x"]
     )
     graph.outputs = graph.add("Elemwise", Elemwise(), inputs=[x], names=["\x1b[31mred\n" + "long" * 100])
     loadrun.save(graph, tmp_path / "n.mge")

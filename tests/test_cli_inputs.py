@@ -11,7 +11,7 @@ import pytest
 from loadrun.cli import main
 from loadrun.dtypes import DType
 from loadrun.dump import save
-from loadrun.graph import Graph, Tensor
+from loadrun.graph import Graph, StoredTensor
 from loadrun.params import Elemwise, Host2DeviceCopy
 from loadrun.params.enums import ElemwiseMode
 
@@ -19,7 +19,7 @@ from loadrun.params.enums import ElemwiseMode
 @pytest.fixture
 def negate(tmp_path: Path) -> str:
     graph = Graph()
-    tensor = Tensor(DType("Float32"), (2, 3), "x")
+    tensor = StoredTensor(DType("Float32"), (2, 3), "x")
     (x,) = graph.add("Host2DeviceCopy", Host2DeviceCopy(), tensors=[tensor], names=["x"])
     graph.outputs = graph.add("Elemwise", Elemwise(mode=ElemwiseMode.NEGATE), inputs=[x], names=["y"])
     save(graph, tmp_path / "m.mge")

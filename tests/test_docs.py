@@ -10,6 +10,11 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
+PAGES = sorted(
+    p.relative_to(ROOT).as_posix()
+    for pattern in ("*.md", "docs/**/*.md", "benchmarks/*.md", "fixtures/README.md")
+    for p in ROOT.glob(pattern)
+)
 
 
 def test_operator_table_is_up_to_date() -> None:
@@ -33,6 +38,24 @@ def test_readme_python(
     assert "'out'" in out
 
 
-def test_readme_names_existing_pages() -> None:
-    for page in re.findall(r"\]\(([\w/.-]+\.md)\)", (ROOT / "README.md").read_text()):
-        assert (ROOT / page).exists(), page
+def anchors(text: str) -> set[str]:
+    """The anchors that a page's headings get."""
+    headings = re.findall(r"^#+ (.*)$", re.sub(r"^```.*?^```$", "", text, flags=re.M | re.S), re.M)
+    return {re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", h).strip().lower()) for h in headings}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_hold(page: str) -> None:
+    text = re.sub(r"^```.*?^```$|`[^`\n]*`", "", (ROOT / page).read_text(encoding="utf-8"), flags=re.M | re.S)
+    for link in re.findall(r"\]\(([^)\s]+)\)", text):
+        if "://" not in link:
+            path, _, anchor = link.partition("#")
+            target = (ROOT / page).parent / path if path else ROOT / page
+            assert target.exists(), link
+            assert not anchor or anchor in anchors(target.read_text(encoding="utf-8")), link
+
+
+def test_the_site_has_every_page() -> None:
+    nav = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").split("\nnav:\n")[1]
+    named = set(re.findall(r": (\S+\.md)$", nav, re.M))
+    assert {p.relative_to(ROOT / "docs").as_posix() for p in (ROOT / "docs").rglob("*.md")} <= named

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from loadrun.errors import InputError
 from loadrun.inputs.files import members, read_json, read_npy
-from loadrun.inputs.loading import load_spec
+from loadrun.inputs.loading import load_cases, load_spec
 from loadrun.inputspec import parse
 from tests.support.input_models import model
 
@@ -242,3 +242,20 @@ def test_pixels_of_huge_images_are_not_unpacked(tmp_path: Path) -> None:
     (tmp_path / "i.ppm").write_bytes(b"P6\n60000 60000\n255\n" + bytes(30))
     with pytest.raises(InputError, match="60000 x 60000 pixels in 49 bytes are too many"):
         load(tmp_path / "i.ppm", (1, 3, 4, 5))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "channels", "said"),
+    [
+        ("u2", 3, "its 16 bits become 8"),
+        ("u1", 4, "its alpha channel is dropped"),
+        ("u2", 4, "its 16 bits become 8 and its alpha channel is dropped"),
+        ("u1", 3, ""),
+    ],
+)
+def test_what_a_picture_loses_is_said(dtype: str, channels: int, said: str, tmp_path: Path) -> None:
+    picture = (np.arange(8 * 8 * channels, dtype=np.uint32) % 251).reshape(8, 8, channels).astype(dtype)
+    cv2.imwrite(str(tmp_path / "a.png"), picture)
+    warned: list[str] = []
+    list(load_cases(f"data:{tmp_path}/a.png", model(data=("Uint8", (1, 3, 8, 8))), warn=warned.append))
+    assert warned == ([f"input 'data': the picture a.png loses something: {said}"] if said else [])

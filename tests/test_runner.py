@@ -10,21 +10,21 @@ import pytest
 import loadrun
 from loadrun import Bundle, InputError, Testcase, Verdict
 from loadrun.dtypes import DType
-from loadrun.graph import Graph, Tensor, Var
+from loadrun.graph import Graph, StoredTensor, Var
 from loadrun.params import AssertEqual, Elemwise, ElemwiseMode, Host2DeviceCopy, Reduce, ReduceMode
 
 F32 = DType("Float32")
 
 
 def feed(graph: Graph, name: str, shape: tuple[int, ...]) -> Var:
-    return graph.add("Host2DeviceCopy", Host2DeviceCopy(), tensors=[Tensor(F32, shape, name)], names=[name])[
-        0
-    ]
+    return graph.add(
+        "Host2DeviceCopy", Host2DeviceCopy(), tensors=[StoredTensor(F32, shape, name)], names=[name]
+    )[0]
 
 
 def constant(graph: Graph, values: list[float]) -> Var:
     data = np.array(values, "<f4")
-    tensor = Tensor(F32, data.shape, None, data.view(np.uint8))
+    tensor = StoredTensor(F32, data.shape, None, data.view(np.uint8))
     return graph.add("ImmutableTensor", tensors=[tensor])[0]
 
 
@@ -55,7 +55,9 @@ def checked(maxerr: float = 0.1, *, err: str = "standard") -> Bundle:
 
 def ones(graph: Graph) -> Var:
     data = np.array([1], "<i4")
-    return graph.add("ImmutableTensor", tensors=[Tensor(DType("Int32"), (1,), None, data.view(np.uint8))])[0]
+    return graph.add(
+        "ImmutableTensor", tensors=[StoredTensor(DType("Int32"), (1,), None, data.view(np.uint8))]
+    )[0]
 
 
 def case(x: list[float], expect: list[float]) -> Testcase:

@@ -11,7 +11,7 @@ import loadrun
 from loadrun.compare import assert_equal_error
 from loadrun.dtypes import DType
 from loadrun.engines.wide import WideEngine
-from loadrun.graph import Graph, Tensor
+from loadrun.graph import Graph, StoredTensor
 from loadrun.params import CondTake, Elemwise, ElemwiseMode, Host2DeviceCopy, MatrixMul
 
 ROOT = Path(__file__).resolve().parents[1] / "fixtures"
@@ -45,7 +45,7 @@ def test_recorded_numbers(family: str) -> None:
 
 def product() -> Graph:
     graph = Graph()
-    tensors = [Tensor(F32, (3, 4), "a"), Tensor(F32, (4, 2), "b")]
+    tensors = [StoredTensor(F32, (3, 4), "a"), StoredTensor(F32, (4, 2), "b")]
     a, b = (graph.add("Host2DeviceCopy", Host2DeviceCopy(), names=[t.name], tensors=[t])[0] for t in tensors)
     (y,) = graph.add("MatrixMulV2", MatrixMul(), inputs=[a, b], names=["y"])
     graph.outputs = [y]

@@ -10,7 +10,7 @@ import numpy as np
 from loadrun.dtypes import DType, encode
 from loadrun.dump.emit import Emitter, Fields
 from loadrun.dump.writer import dump_bytes
-from loadrun.graph import Graph, Tensor
+from loadrun.graph import Graph, StoredTensor
 from loadrun.ops.catalog import CATALOG
 from loadrun.params import Elemwise, ElemwiseMode, Host2DeviceCopy, Record
 
@@ -20,7 +20,9 @@ F32 = DType("Float32")
 def small() -> Graph:
     """y = relu(x)."""
     graph = Graph()
-    (x,) = graph.add("Host2DeviceCopy", Host2DeviceCopy(), names=["x"], tensors=[Tensor(F32, (4,), "x")])
+    (x,) = graph.add(
+        "Host2DeviceCopy", Host2DeviceCopy(), names=["x"], tensors=[StoredTensor(F32, (4,), "x")]
+    )
     graph.outputs = graph.add("Elemwise", Elemwise(mode=ElemwiseMode.RELU), inputs=[x], names=["y"])
     return graph
 
@@ -35,9 +37,9 @@ def container(*parts: bytes, count: int | None = None) -> bytes:
     return b"mgbtest0" + struct.pack("<I", len(parts) - 1 if count is None else count) + b"".join(parts)
 
 
-def constant(value: float) -> Tensor:
+def constant(value: float) -> StoredTensor:
     """A stored scalar."""
-    return Tensor(F32, (1,), None, encode(np.full(1, value, np.float32), F32))
+    return StoredTensor(F32, (1,), None, encode(np.full(1, value, np.float32), F32))
 
 
 class V2:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from loadrun.dump.writer import dump_bytes
-from loadrun.graph import Graph, Metadata, Tensor
+from loadrun.graph import Graph, Metadata, StoredTensor
 from loadrun.params import AssertEqual, CondExecMerge, Elemwise, Empty, Host2DeviceCopy
 from tests.attacks.attack_files import F32, V2, constant, container, good, small
 
@@ -192,7 +192,9 @@ def a17_inputs_of_one_name() -> bytes:
     """30,000 inputs called x."""
     graph = Graph(has_middle_tensors=False)
     for _ in range(30_000):
-        graph.outputs = graph.add("Host2DeviceCopy", Host2DeviceCopy(), tensors=[Tensor(F32, (1,), "x")])
+        graph.outputs = graph.add(
+            "Host2DeviceCopy", Host2DeviceCopy(), tensors=[StoredTensor(F32, (1,), "x")]
+        )
     return dump_bytes(graph)
 
 

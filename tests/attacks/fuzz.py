@@ -36,7 +36,7 @@ from loadrun.checkpoint import load_checkpoint, save_checkpoint
 from loadrun.dtypes import DType
 from loadrun.dump import load
 from loadrun.errors import LoadRunError
-from loadrun.graph import Graph, Tensor, Var
+from loadrun.graph import Graph, StoredTensor, Var
 from loadrun.inputs.lists import count_cases
 from loadrun.inputs.loading import load_cases
 from loadrun.inputs.transform import Transform
@@ -85,7 +85,7 @@ def inputs() -> list[Var]:
         ("n", "Uint8", (4,)),
         ("m", "Int32", None),
     ):
-        tensor = Tensor(DType(dtype), shape, name)
+        tensor = StoredTensor(DType(dtype), shape, name)
         graph.add("Host2DeviceCopy", Host2DeviceCopy(), tensors=[tensor], names=[name])
     return graph.inputs
 

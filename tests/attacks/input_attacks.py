@@ -237,12 +237,14 @@ def main() -> None:
     from loadrun.cli import main as loadrun
     from loadrun.dtypes import DType
     from loadrun.dump import save
-    from loadrun.graph import Graph, Tensor
+    from loadrun.graph import Graph, StoredTensor
     from loadrun.params import Elemwise, ElemwiseMode, Host2DeviceCopy
 
     folder = Path(sys.argv[1])
     graph = Graph()
-    (x,) = graph.add("Host2DeviceCopy", Host2DeviceCopy(), tensors=[Tensor(DType("Float32"), None, "x")])
+    (x,) = graph.add(
+        "Host2DeviceCopy", Host2DeviceCopy(), tensors=[StoredTensor(DType("Float32"), None, "x")]
+    )
     graph.outputs = graph.add("Elemwise", Elemwise(mode=ElemwiseMode.RELU), inputs=[x], names=["y"])
     model = str(folder / "m.mge")
     save(graph, model)

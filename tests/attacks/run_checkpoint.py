@@ -1,23 +1,22 @@
-"""Run one attack on the reader of checkpoints: ``python run_checkpoint.py NAME``; prints how it ended."""
+"""Run attacks on the reader of checkpoints, as `tests.attacks.run` does those on dumps."""
 
 from __future__ import annotations
 
-import json
 import resource
 import sys
 import time
+from typing import Any
 
-from tests.attacks.run import FLOOR, status
-
-WATCHED = ("open", "import", "exec", "compile", "os.system", "subprocess.Popen", "socket.connect")
+from tests.attacks.run import FLOOR, serve, status
 
 
-def main() -> None:
+def attacked(name: str) -> dict[str, Any]:
+    """Run one attack in this process, which it limits."""
     from loadrun.checkpoint import load_checkpoint
     from loadrun.errors import FormatError
     from tests.attacks.checkpoint_attacks import ATTACKS, blob
 
-    attack = ATTACKS[sys.argv[1]]
+    attack = ATTACKS[name]
     data = attack.make()
     seen: list[str] = []
     watching = [False]
@@ -56,8 +55,10 @@ def main() -> None:
     seconds = time.process_time() - start
     peak = max(status("VmHWM") - before, 0)
     row = {"end": end, "text": text[:2000], "seconds": round(seconds, 3), "peak": peak, "size": len(data)}
-    print(json.dumps({**row, "opened": seen}))
+    return {**row, "opened": seen}
 
 
 if __name__ == "__main__":
-    main()
+    import tests.attacks.checkpoint_attacks  # noqa: F401  the children inherit it
+
+    serve(attacked)

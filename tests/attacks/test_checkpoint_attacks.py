@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-from pathlib import Path
+from collections.abc import Iterator
 
 import pytest
 
 from tests.attacks.checkpoint_attacks import ATTACKS
+from tests.attacks.run import Server
 
-HERE = Path(__file__).parent
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    started = Server("tests.attacks.run_checkpoint")
+    yield started
+    started.close()
 
 
 @pytest.mark.parametrize("name", ATTACKS)
-def test_attack(name: str) -> None:
+def test_attack(name: str, server: Server) -> None:
     attack = ATTACKS[name]
-    command = [sys.executable, "-m", "tests.attacks.run_checkpoint", name]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stderr
-    row = json.loads(done.stdout)
+    row = server.ask(name)
     assert row["end"] == attack.end, row
     assert attack.text in row["text"]
     assert row["opened"] == []

@@ -17,7 +17,7 @@ import pytest
 from loadrun.dump import loads
 from loadrun.dump.writer import dump_bytes
 from loadrun.errors import FormatError
-from loadrun.graph import Graph, Tensor
+from loadrun.graph import Graph, StoredTensor
 from loadrun.params import AxisAddRemove, CondExecMerge, Convolution, Elemwise, Host2DeviceCopy
 from tests.attacks.attack_files import F32, V1, V2, constant, container, good, small
 
@@ -429,7 +429,9 @@ def v1_unknown_tensor_format() -> bytes:
 def equal_input_names() -> bytes:
     graph = Graph(has_middle_tensors=False)
     for _ in range(2):
-        graph.outputs += graph.add("Host2DeviceCopy", Host2DeviceCopy(), tensors=[Tensor(F32, (1,), "x")])
+        graph.outputs += graph.add(
+            "Host2DeviceCopy", Host2DeviceCopy(), tensors=[StoredTensor(F32, (1,), "x")]
+        )
     return dump_bytes(graph)
 
 

@@ -12,7 +12,7 @@ from loadrun.checkpoint import load_checkpoint, save_checkpoint
 from loadrun.cli import main
 from loadrun.dtypes import DType
 from loadrun.errors import FormatError, InputError, UsageError
-from loadrun.graph import Graph, Tensor
+from loadrun.graph import Graph, StoredTensor
 from loadrun.inputs.files import read_npy
 from loadrun.inputs.transform import Transform
 from loadrun.params import AssertEqual, Elemwise, ElemwiseMode, Host2DeviceCopy, MatrixMul
@@ -24,7 +24,9 @@ MLP = "fixtures/nets/mlp.mge"
 def test_complex_values_in_a_check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     graph, dtype = Graph(), DType("Complex64")
     for name in ("y:expect", "x"):
-        graph.add("Host2DeviceCopy", Host2DeviceCopy(), tensors=[Tensor(dtype, (3,), name)], names=[name])
+        graph.add(
+            "Host2DeviceCopy", Host2DeviceCopy(), tensors=[StoredTensor(dtype, (3,), name)], names=[name]
+        )
     (y,) = graph.add("Identity", inputs=graph.oprs[1].outputs, names=["y"])
     expect = graph.oprs[0].outputs[0]
     graph.outputs = graph.add("AssertEqual", AssertEqual(maxerr=1.0), inputs=[expect, y, y])

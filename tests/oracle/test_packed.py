@@ -13,7 +13,7 @@ import pytest
 import loadrun
 from loadrun.dtypes import DType
 from loadrun.dump.options import DumpOptions
-from loadrun.graph import Graph, Tensor
+from loadrun.graph import Graph, StoredTensor
 from loadrun.ops.catalog import TypeParam
 from loadrun.pack.capture import Warn
 from loadrun.pack.packing import Packer
@@ -42,7 +42,7 @@ def verdicts(files: list[Path]) -> dict[str, str]:
 
 def model(dtype: DType) -> Graph:
     graph = Graph()
-    tensor = Tensor(F32, (2, 3), "x")
+    tensor = StoredTensor(F32, (2, 3), "x")
     (x,) = graph.add("Host2DeviceCopy", Host2DeviceCopy(), names=["x"], tensors=[tensor])
     (z,) = graph.add("Elemwise", Elemwise(mode=ElemwiseMode.RELU), inputs=[x], names=["z"])
     y = z

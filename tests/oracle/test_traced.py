@@ -10,7 +10,7 @@ import pytest
 
 import loadrun
 from fixtures.functional._case import Case, flatten
-from loadrun.errors import LoadRunError
+from loadrun.errors import LoadRunError, TraceError
 from loadrun.optimize import optimize_for_inference
 from loadrun.pack.capture import capture, embed
 from tests.support.oracle import ROOT, run
@@ -30,7 +30,14 @@ def dump(case: Case, path: Path) -> bool:
     tensors = [loadrun.tensor(x) for x in case.inputs]
     if not tensors or not traced(*tensors):
         return False
-    graph, _ = optimize_for_inference(traced.graph([f"x{i}" for i in range(len(tensors))]))
+    try:
+        recorded = traced.graph([f"x{i}" for i in range(len(tensors))])
+    except (TraceError, UserWarning) as e:
+        # Neither statistics of a batch nor random numbers can be checked.
+        if "training mode" not in str(e) and "draws random numbers" not in str(e):
+            raise
+        return False
+    graph, _ = optimize_for_inference(recorded)
     if any(not x.size for x in case.inputs):
         return False
     used = {v.name for v in graph.inputs}
@@ -55,7 +62,8 @@ def test_traced_calls_hold_in_megengine(family: str, tmp_path: Path) -> None:
         path = tmp_path / f"{i}.mge"
         if case.raises is None and case.traceable and case.id not in UNDUMPABLE and dump(case, path):
             files[str(path)] = case.id
-    assert files
+    if not files:
+        pytest.skip("random numbers alone, which no check can hold")
     found = run([Path(f) for f in files])
     wrong = {files[f]: found.get(f) for f in files if found.get(f, {}).get("result") != "pass"}
     assert not wrong

@@ -9,7 +9,7 @@ import numpy as np
 
 from loadrun.dtypes import DType, encode
 from loadrun.dump.flat import Buffer
-from loadrun.graph import Graph, Tensor, Var
+from loadrun.graph import Graph, StoredTensor, Var
 from loadrun.params import Elemwise, ElemwiseMode, Host2DeviceCopy
 
 F32 = DType("Float32")
@@ -19,7 +19,7 @@ def plain(graph: Graph) -> dict[str, Any]:
     """All that a graph says, as values that compare by content."""
     index = {id(v): i for i, v in enumerate(graph.vars())}
 
-    def tensor(t: Tensor) -> tuple[Any, ...]:
+    def tensor(t: StoredTensor) -> tuple[Any, ...]:
         data = None if t.data is None else t.data.tobytes()
         return t.dtype, t.shape, t.name, data, t.comp_node, t.format
 
@@ -58,8 +58,12 @@ def model(*, names: bool = True, shape: tuple[int, ...] | None = (2, 3)) -> Grap
     """y = relu(x + w)."""
     graph = Graph()
     w = np.arange(3, dtype=np.float32) - 1
-    (x,) = graph.add("Host2DeviceCopy", Host2DeviceCopy(), names=["x"], tensors=[Tensor(F32, shape, "x")])
-    (c,) = graph.add("ImmutableTensor", names=["w"], tensors=[Tensor(F32, (1, 3), None, encode(w, F32))])
+    (x,) = graph.add(
+        "Host2DeviceCopy", Host2DeviceCopy(), names=["x"], tensors=[StoredTensor(F32, shape, "x")]
+    )
+    (c,) = graph.add(
+        "ImmutableTensor", names=["w"], tensors=[StoredTensor(F32, (1, 3), None, encode(w, F32))]
+    )
     (s,) = graph.add("Elemwise", Elemwise(mode=ElemwiseMode.ADD), inputs=[x, c], names=["s"])
     (y,) = graph.add("Elemwise", Elemwise(mode=ElemwiseMode.RELU), inputs=[s], names=["y"])
     graph.outputs = [y]

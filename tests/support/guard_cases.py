@@ -29,6 +29,14 @@ POWERS: dict[str, Callable[..., Any]] = {
     "two roots of one": lambda x, y: np.power(x, 0.5) * np.power(x, 0.5),
     "nothing and one": lambda x, y: x**0 + y**1,
 }
+STEPS: dict[str, Callable[..., Any]] = {
+    "tenths by tenths": lambda x, y: np.round(x, 1)[:, ::-1] // 0.3,
+    "many tenths": lambda x, y: np.add.outer(np.round(x, 1), np.arange(-30, 30, dtype=np.float32)) // 0.3,
+    "floor of tenths": lambda x, y: np.floor(
+        np.round(np.add.outer(x, np.arange(9, dtype=np.float32)), 1) / 0.1
+    ),
+    "quotients in a row": lambda x, y: np.floor(np.round(x * 50) / 10 / 0.3),
+}
 ROWS: dict[str, Callable[..., Any]] = {
     "broadcast and row": lambda x, y: np.broadcast_to(x[:1], (3, 4)) + x[1],
     "meshgrid": lambda x, y: np.meshgrid(x[0], y[:, 0])[0] * y[0],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from loadrun.dtypes import DType
-from loadrun.graph import Graph, Tensor, Var
+from loadrun.graph import Graph, StoredTensor, Var
 from loadrun.params import Host2DeviceCopy
 
 
@@ -12,5 +12,5 @@ def model(**inputs: tuple[str | DType, tuple[int, ...] | None]) -> list[Var]:
     g = Graph()
     for name, (dtype, shape) in inputs.items():
         kind = dtype if isinstance(dtype, DType) else DType(dtype)
-        g.add("Host2DeviceCopy", Host2DeviceCopy(), tensors=[Tensor(kind, shape, name)], names=[name])
+        g.add("Host2DeviceCopy", Host2DeviceCopy(), tensors=[StoredTensor(kind, shape, name)], names=[name])
     return g.inputs

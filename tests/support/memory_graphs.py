@@ -9,7 +9,7 @@ import numpy as np
 
 from loadrun import params as P
 from loadrun.dtypes import DType
-from loadrun.graph import Graph, Tensor, Var
+from loadrun.graph import Graph, StoredTensor, Var
 from loadrun.params import Elemwise, ElemwiseMode, Host2DeviceCopy
 
 Array = np.ndarray[Any, Any]
@@ -25,12 +25,12 @@ class Builder:
         self.graph = Graph()
 
     def input(self, shape: tuple[int, ...], name: str = "x") -> Var:
-        tensors = [Tensor(F32, shape, name)]
+        tensors = [StoredTensor(F32, shape, name)]
         return self.graph.add("Host2DeviceCopy", Host2DeviceCopy(), names=[name], tensors=tensors)[0]
 
     def constant(self, value: Array) -> Var:
         data = np.ascontiguousarray(value, "<f4")
-        tensor = Tensor(F32, data.shape, None, data.reshape(-1).view(np.uint8))
+        tensor = StoredTensor(F32, data.shape, None, data.reshape(-1).view(np.uint8))
         return self.graph.add("ImmutableTensor", tensors=[tensor])[0]
 
     def elemwise(self, mode: ElemwiseMode, *inputs: Var) -> Var:
@@ -66,7 +66,7 @@ class Builder:
 
     def ints(self, *values: int) -> Var:
         data = np.array(values, "<i4")
-        tensor = Tensor(DType("Int32"), data.shape, None, data.view(np.uint8))
+        tensor = StoredTensor(DType("Int32"), data.shape, None, data.view(np.uint8))
         return self.graph.add("ImmutableTensor", tensors=[tensor])[0]
 
     def random(self, *shape: int) -> Var:

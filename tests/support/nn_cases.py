@@ -13,7 +13,7 @@ import numpy as np
 from loadrun import params as P
 from loadrun.dtypes import DType, dtype_of
 from loadrun.engines.reference import ReferenceEngine
-from loadrun.graph import Graph, Tensor
+from loadrun.graph import Graph, StoredTensor
 from loadrun.ops.catalog import CATALOG
 from loadrun.ops.infer import infer_dtypes, infer_shapes
 from loadrun.params import Host2DeviceCopy, Record
@@ -68,7 +68,7 @@ def graph_of(
     """One operator on graph inputs named x0, x1, ..., all its outputs as outputs."""
     g = Graph()
     ins = [
-        g.add("Host2DeviceCopy", Host2DeviceCopy(), names=[f"x{i}"], tensors=[Tensor(d, s, f"x{i}")])[0]
+        g.add("Host2DeviceCopy", Host2DeviceCopy(), names=[f"x{i}"], tensors=[StoredTensor(d, s, f"x{i}")])[0]
         for i, (s, d) in enumerate(zip(shapes, dtypes, strict=True))
     ]
     g.outputs = g.add(name, *params, inputs=ins, n_outputs=1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from loadrun.dtypes import DType
-from loadrun.graph import Graph, Tensor
+from loadrun.graph import Graph, StoredTensor
 from loadrun.ops.catalog import TypeParam
 from loadrun.params import Elemwise, ElemwiseMode, Host2DeviceCopy
 
@@ -15,7 +15,7 @@ X = np.array([[1, -2, 3], [4, 5, -6]], "f4")
 
 def unary(mode: ElemwiseMode = ElemwiseMode.NEGATE, to: DType | None = None) -> Graph:
     graph = Graph()
-    tensor = Tensor(F32, (2, 3), "x")
+    tensor = StoredTensor(F32, (2, 3), "x")
     (x,) = graph.add("Host2DeviceCopy", Host2DeviceCopy(), names=["x"], tensors=[tensor])
     (y,) = graph.add("Elemwise", Elemwise(mode=mode), inputs=[x], names=["y"])
     if to is not None:

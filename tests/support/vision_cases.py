@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from loadrun.dtypes import Array, DType, encode
-from loadrun.graph import Graph, Tensor
+from loadrun.graph import Graph, StoredTensor
 from loadrun.params import (
     BorderMode,
     Convolution3DFormat,
@@ -54,7 +54,7 @@ class Case:
             g.add(
                 # The masks of DctChannelSelect must be immutable.
                 "SharedDeviceTensor" if i == 0 else "ImmutableTensor",
-                tensors=[Tensor(d, a.shape, f"in{i}", encode(a, d))],
+                tensors=[StoredTensor(d, a.shape, f"in{i}", encode(a, d))],
                 names=[f"in{i}"],
             )[0]
             for i, (d, a) in enumerate(self.inputs)

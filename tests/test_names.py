@@ -1,0 +1,174 @@
+"""Names that whole scripts for MegEngine import: there, and refused with a sentence where they mean nothing here."""
+
+from __future__ import annotations
+
+import io
+import os
+from typing import Any
+
+import numpy as np
+import pytest
+
+import loadrun
+import loadrun.distributed as dist
+import loadrun.functional.distributed as exchange
+import loadrun.module as M
+from loadrun import LoadRunError, Tensor, amp, config, core, device, dtr, optimizer
+from loadrun.autodiff import Function, GradManager
+from loadrun.data import transform
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: optimizer.SGD([], lr=0.1),
+        lambda: optimizer.MultiStepLR(None, [1]),
+        lambda: optimizer.clip_grad_norm([], 1.0),
+        GradManager,
+        amp.GradScaler,
+        lambda: M.Linear(1, 1).zero_grad(),
+    ],
+)
+def test_training_is_refused_when_it_is_asked_for(call: Any) -> None:
+    with pytest.raises(LoadRunError, match="runs networks, it does not train them"):
+        call()
+
+
+def test_classes_may_be_inherited_from() -> None:
+    class Own(optimizer.Optimizer):
+        pass
+
+    assert issubclass(optimizer.Adam, optimizer.Optimizer)
+    with pytest.raises(LoadRunError, match="Optimizer: "):
+        Own([])
+    assert Function
+    assert transform.Compose
+
+
+@pytest.mark.parametrize("name", exchange.__all__)
+def test_exchange_between_processes_is_refused(name: str) -> None:
+    with pytest.raises(LoadRunError, match=f"{name}: loadrun runs in one process"):
+        getattr(exchange, name)(Tensor(1.0))
+
+
+def test_one_process() -> None:
+    assert (dist.get_rank(), dist.get_world_size(), dist.is_distributed(), dist.get_backend()) == (
+        0,
+        1,
+        False,
+        None,
+    )
+    assert dist.WORLD is None
+    for call in (dist.init_process_group, dist.launcher, dist.Group):
+        with pytest.raises(LoadRunError, match="one process"):
+            call("localhost", 0, 1, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "full"),
+    [
+        ("cpu0", "cpu0:0"),
+        ("cpux", "cpux:0"),
+        ("xpu0", "xpu0:0"),
+        ("xpu", "xpux:0"),
+        ("cpu0:1", "cpu0:1"),
+        ("cpu:0", "cpu:0"),
+        ("multithread4:0", "multithread4:0"),
+        ("multithread:default:0", "multithread:default:0"),
+        ("cpu:default", "cpu:default"),
+    ],
+)
+def test_devices_of_tensors(name: str, full: str) -> None:
+    x = Tensor([1.0], device=name)
+    assert str(x.device) == full
+    assert x.device == name or name == "xpu"
+    assert x.to("xpux").device == "xpux"
+
+
+@pytest.mark.parametrize("name", ["cuda0", "cpu", "CPU0", "tpu0", "cpu-1", "multithread", "cambricon", "", 3])
+def test_names_of_no_device(name: Any) -> None:
+    with pytest.raises(RuntimeError, match="invalid device name"):
+        Tensor(1.0, device=name)
+    with pytest.raises(AssertionError, match="invalid device name"):
+        loadrun.set_default_device(name)
+
+
+def test_default_device() -> None:
+    assert loadrun.get_default_device() == "xpux"
+    assert Tensor(1).device == "xpux"
+    loadrun.set_default_device("cpu0")
+    try:
+        assert loadrun.get_default_device() == "cpu0"
+        assert str(Tensor(1).device) == "cpu0:0"
+    finally:
+        loadrun.set_default_device("xpux")
+    for name in ("cpu:0", "xpu", "multithread:default:0"):
+        with pytest.raises(AssertionError, match="invalid device name"):
+            loadrun.set_default_device(name)
+
+
+def test_what_there_is() -> None:
+    assert loadrun.get_device_count("cpu") == loadrun.get_device_count("xpu") == os.cpu_count()
+    assert loadrun.get_device_count("gpu") == loadrun.get_device_count("rocm") == 0
+    for name in ("CPU", "cuda", "cambricon", "multithread"):
+        with pytest.raises(AssertionError, match="device must be one of"):
+            loadrun.get_device_count(name)
+    assert not any((loadrun.is_cuda_available(), device.is_rocm_available(), device.is_atlas_available()))
+    assert device.what_is_xpu() == "cpu"
+    with pytest.raises(LoadRunError, match="no GPU"):
+        loadrun.get_cuda_version()
+    loadrun.coalesce_free_memory()
+
+
+def test_levels() -> None:
+    for level in (0, 1, 2):
+        config.async_level = level
+        assert config.async_level == level
+    for wrong in (3, -1):
+        with pytest.raises(AssertionError, match="0, 1 or 2"):
+            config.async_level = wrong
+    for no_number in ("1", None, 1.5):
+        with pytest.raises(TypeError, match="0, 1 or 2"):
+            config.async_level = no_number  # type: ignore[assignment]
+    with pytest.raises(AssertionError, match="0, 1 or 2"), config._override(async_level=7):
+        pass
+    core.set_option("async_level", 1)
+    assert core.get_option("async_level") == 1
+    core.set_option("async_level", 2)
+    with pytest.raises(IndexError, match="no option"):
+        core.get_option("nonsense")
+
+
+def test_dtr() -> None:
+    assert (dtr.eviction_threshold, dtr.evictee_minimum_size, dtr.enable_sqrt_sampling) == (0, 1048576, False)
+    dtr.eviction_threshold = "5GB"
+    assert dtr.eviction_threshold == 5368709120
+    dtr.eviction_threshold = 0
+    with pytest.raises(ValueError, match="KB, MB or GB"):
+        dtr.eviction_threshold = "5XB"
+    dtr.enable()
+    dtr.disable()
+
+
+def test_saved_tensors_come_back_as_tensors(capsys: pytest.CaptureFixture[str]) -> None:
+    file = io.BytesIO()
+    loadrun.save_checkpoint({"t": Tensor([1.0]), "p": loadrun.Parameter([2.0]), "a": np.ones(1)}, file)
+    found = loadrun.load_checkpoint(file.getvalue(), map_location={"gpu0": "cpu0"})
+    assert [type(v).__name__ for v in found.values()] == ["Tensor", "Parameter", "ndarray"]
+    plain = loadrun.load_checkpoint(file.getvalue(), tensors=False)
+    assert [type(v).__name__ for v in plain.values()] == ["ndarray"] * 3
+    for fine in ("cpu0", lambda name: "cpu0", None):
+        loadrun.load_checkpoint(file.getvalue(), fine)
+    for wrong in ("cuda0", {"gpu0": "nowhere"}, 3):
+        with pytest.raises(AssertionError, match="invalid device name"):
+            loadrun.load_checkpoint(file.getvalue(), wrong)  # type: ignore[arg-type]
+
+
+def test_saving_a_module_says_what_it_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = io.StringIO()
+    logger = loadrun.get_logger("loadrun.checkpoint.emit")
+    monkeypatch.setattr(logger.handlers[0], "stream", stream)
+    file = io.BytesIO()
+    loadrun.save_checkpoint(M.Linear(2, 3), file)
+    assert "wrote the state dict of the Linear, 2 tensors, and no code" in stream.getvalue()
+    assert list(loadrun.load_checkpoint(file.getvalue())) == ["bias", "weight"]

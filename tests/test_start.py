@@ -1,0 +1,61 @@
+"""What a plain replay imports: modules that it does not use stay away, however many options and rooms there are."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+from tabulate import tabulate
+
+import loadrun
+from loadrun.report.text import Rows
+
+PLAIN = "fixtures/nets/mlp.mge"
+ASKED_FOR = """
+asyncio bz2 concurrent csv decimal email hashlib html http importlib.metadata json lzma multiprocessing
+random shutil socket ssl statistics tempfile traceback unittest urllib.request zipfile zlib numpy.random
+numpy.testing flatbuffers tabulate cv2 onnx onnxruntime openvino torch megengine dask loadrun.amp
+loadrun.autodiff loadrun.backends loadrun.bench loadrun.checkpoint loadrun.diff loadrun.distributed
+loadrun.dump.store loadrun.dump.writer loadrun.engines.divided loadrun.engines.dtr loadrun.engines.profile
+loadrun.engines.sublinear loadrun.engines.wide loadrun.functional loadrun.imperative loadrun.inputs
+loadrun.inputspec loadrun.jit loadrun.lowering loadrun.module loadrun.onnx loadrun.ops.conv
+loadrun.ops.image loadrun.ops.rnn loadrun.optimize loadrun.pack loadrun.quantization loadrun.report.json
+loadrun.review loadrun.testing loadrun.torch
+"""
+"""Nothing of it is needed to replay a file of products and activations."""
+PROBE = """
+import sys, loadrun.cli
+before = set(sys.modules)
+assert loadrun.cli.main([{file!r}, *{options!r}]) == 0
+print("\\n".join(sys.modules), file=sys.stderr)
+"""
+
+
+def imported(*options: str) -> set[str]:
+    """The modules in a fresh process after a replay, with all packages that they lie in; those of numpy left out."""
+    code = PROBE.format(file=PLAIN, options=list(options))
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    alone = subprocess.run(
+        [sys.executable, "-c", "import sys, numpy; print('\\n'.join(sys.modules))"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return set(ran.stderr.split()) - set(alone.stdout.split())
+
+
+def test_a_plain_replay_imports_nothing_that_it_does_not_use() -> None:
+    assert sorted(imported() & set(ASKED_FOR.split())) == []
+
+
+def test_what_is_asked_for_is_imported() -> None:
+    assert {"loadrun.report.json", "json"} <= imported("--quiet", "--json", "-")
+
+
+def test_rows_are_those_of_tabulate() -> None:
+    results = loadrun.run(PLAIN)
+    rows = [line.split() for line in Rows().block(results).splitlines()]
+    headers = ["testcase", "output", "shape", "dtype", "max error", "tolerance", "verdict", "ms"]
+    align = ["right" if h in ("testcase", "max error", "tolerance", "ms") else "left" for h in headers]
+    want = tabulate(rows[2:], headers, tablefmt="simple", colalign=align, disable_numparse=True)
+    assert Rows().block(results) == want
