@@ -24,7 +24,8 @@ from loadrun.dump.record import header, record_at
 from loadrun.dump.writer import dump_bytes
 from loadrun.errors import UsageError
 from loadrun.graph import Graph, StoredTensor
-from loadrun.inputs.lists import text_of
+from loadrun.inputs import lists
+from loadrun.inputs.lists import TextOf
 from loadrun.pack.noise import suggest
 from loadrun.pack.packing import Packer
 from loadrun.params import Elemwise, ElemwiseMode, Host2DeviceCopy
@@ -438,7 +439,29 @@ def test_strip_info(tmp_path: Path) -> None:
 def test_helpers() -> None:
     assert tolerance(["2"]) == 2
     assert tolerance(None) is None
-    assert text_of(["#ones", "#zeros"], 1) == "specification 2: #zeros"
+    text_of = TextOf(["#ones", "#zeros"])
+    assert [text_of(i) for i in (1, 0, 1)] == [
+        f"specification {i + 1}: #{'ones' if i == 0 else 'zeros'}" for i in (1, 0, 1)
+    ]
+
+
+def test_a_list_is_read_a_few_times_and_not_for_each_line(
+    model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where every testcase is warned of, its line is looked up each time."""
+    np.save(tmp_path / "nan.npy", np.full_like(X, np.nan))
+    (tmp_path / "list.txt").write_text("nan.npy\n" * 300)
+    parsed = 0
+    line = lists._line
+
+    def counted(text: str, where: str) -> object:
+        nonlocal parsed
+        parsed += 1
+        return line(text, where)
+
+    monkeypatch.setattr(lists, "_line", counted)
+    assert main(["pack", model, "-d", f"@{tmp_path / 'list.txt'}", "-o", str(tmp_path / "o.mge")]) == 0
+    assert 300 <= parsed <= 5 * 300
 
 
 def test_interrupted(model: str, tmp_path: Path) -> None:

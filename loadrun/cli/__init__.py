@@ -122,7 +122,10 @@ def _drop_output() -> None:
 
 @contextmanager
 def _ended_by_signals() -> Iterator[None]:
-    """A signal to end leaves by the way of exceptions, so that temporaries are removed and outputs stay whole."""
+    """A signal to end leaves by the way of exceptions, so that temporaries are removed and outputs stay whole.
+
+    Where Python drops an exception because a generator or a finalizer was just closing, the signal is sent again.
+    """
     ending = [getattr(signal, n) for n in ("SIGTERM", "SIGHUP") if hasattr(signal, n)]
     ending = [n for n in ending if signal.getsignal(n) is signal.SIG_DFL]
     if threading.current_thread() is not threading.main_thread():
@@ -131,11 +134,26 @@ def _ended_by_signals() -> Iterator[None]:
     def leave(number: int, frame: object) -> None:
         raise SystemExit(128 + number)
 
+    def again(dropped: sys.UnraisableHookArgs) -> None:
+        number = signal.SIGINT if dropped.exc_type is KeyboardInterrupt else 0
+        if isinstance(dropped.exc_value, SystemExit) and isinstance(dropped.exc_value.code, int):
+            number = dropped.exc_value.code - 128
+        if number == signal.SIGINT or number in ending:
+            # Raised here, it would be dropped as well.
+            threading.Timer(0.01, os.kill, (os.getpid(), number)).start()
+        else:
+            usual(dropped)
+
+    usual = sys.unraisablehook
     for number in ending:
         signal.signal(number, leave)
+    if ending:
+        sys.unraisablehook = again
     try:
         yield
     finally:
+        if ending:
+            sys.unraisablehook = usual
         for number in ending:
             signal.signal(number, signal.SIG_DFL)
 

@@ -6,7 +6,6 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from ..dtypes import Array, DType
 from ..dump.options import DumpOptions
 from ..errors import UsageError
 from ..graph import Graph
-from ..inputs.lists import count_cases, text_of
+from ..inputs.lists import TextOf, count_cases
 from ..optimize import optimize_for_inference
 from ..optimize.options import FLAGS, InferenceOptions
 from ..pack.expected import expected_cases
@@ -251,7 +250,7 @@ def main(argv: list[str]) -> int:
         whence=_whence(args.expect, unpacked),
         record=not args.no_record,
         seen=shown.add,
-        where=partial(text_of, args.input) if args.input else None,
+        where=TextOf(args.input) if args.input else None,
         inspect=None if args.no_replay else broken.look,
         witness=witness,
     )

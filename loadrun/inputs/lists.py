@@ -16,7 +16,7 @@ from ..errors import SpecError
 from ..files import files_of, opened
 from ..inputspec import FILLS, InputSpec, ListFile, PathSource, parse, point
 
-__all__ = ["Located", "count_cases", "expand", "located", "read_pipes", "text_of"]
+__all__ = ["Located", "TextOf", "count_cases", "expand", "located", "read_pipes"]
 
 _DATA = (".npy", ".npz", ".json", ".jpg", ".jpeg", ".png", ".bmp", ".ppm", ".pgm", ".tif", ".tiff", ".webp")
 """Endings of the files that a folder of data stands for."""
@@ -190,11 +190,29 @@ def count_cases(specs: str | Iterable[str]) -> int:
     return sum(1 for _ in expand(specs))
 
 
-def text_of(specs: Sequence[str], index: int) -> str:
-    """The text that testcase `index` comes from, with its line in a list file; for messages."""
-    found = next(islice(expand(specs), index, None))
-    text = found.spec.text or str(found.spec)
-    return f"{found.where}: {text}" if found.where else text
+class TextOf:
+    """The text that a testcase comes from, with its line in a list file; for messages.
+
+    Asked for testcases in their order, of each as often as there is something to say, it reads the lists once.
+    """
+
+    def __init__(self, specs: Sequence[str]) -> None:
+        self._specs = specs
+        self._begin()
+
+    def _begin(self) -> None:
+        self._at, self._text = -1, ""
+        self._rest = expand(self._specs)
+
+    def __call__(self, index: int) -> str:
+        """What is said of testcase `index`, counted over all specifications."""
+        if index < self._at:
+            self._begin()
+        if index > self._at:
+            case = next(islice(self._rest, index - self._at - 1, None))
+            text = case.spec.text or str(case.spec)
+            self._at, self._text = index, f"{case.where}: {text}" if case.where else text
+        return self._text
 
 
 def _parse(text: str, where: str) -> InputSpec:

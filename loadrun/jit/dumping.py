@@ -15,7 +15,7 @@ from ..errors import SpecError, TraceError, UsageError
 from ..graph import Graph, Metadata, Opr, Var
 from ..imperative.source import shown
 from ..imperative.value import Tensor
-from ..inputs.lists import text_of
+from ..inputs.lists import TextOf
 from ..inputs.loading import load_cases
 from ..ops.registry import implementation
 from ..optimize import empty_at, make_loadable, optimize_for_inference, stabilize
@@ -315,9 +315,7 @@ def dump_graph(
     packer = Packer(Bundle(graph), **packing, finish=finish, warn=warn)
     cases = load_cases(specs, Bundle(graph).inputs, **loading, warn=warn)
     written = Replay() if replay else None
-    result = packer.pack(
-        cases, file, options, where=partial(text_of, specs), inspect=written.look if written else None
-    )
+    result = packer.pack(cases, file, options, where=TextOf(specs), inspect=written.look if written else None)
     if written is not None and (text := written.warning()) is not None:
         warn(text)
     return result

@@ -228,7 +228,7 @@ def _exact(var: Var) -> bool:
     return var.dtype is not None and not var.dtype.is_quantized and var.dtype.np.kind in "iub"
 
 
-def warn_nonfinite(case: Testcase, warn: Warn | None = None, where: str = "") -> None:
+def warn_nonfinite(case: Testcase, warn: Warn | None = None, where: Callable[[], str] = str) -> None:
     """Warn of expected values that no check can hold: NaN equals nothing, infinities have no difference.
 
     Also of inputs without elements, which a testcase can hold for loadrun alone.
@@ -236,27 +236,27 @@ def warn_nonfinite(case: Testcase, warn: Warn | None = None, where: str = "") ->
     warn = warn or partial(warnings.warn, stacklevel=3)
     for name, value in case.inputs.items():
         if not value.size:
-            warn(f"{where}input {name!r} has no elements; MegEngine cannot read such a testcase")
+            warn(f"{where()}input {name!r} has no elements; MegEngine cannot read such a testcase")
     for name, value in case.expects.items():
         if value.dtype.kind == "f" and not np.isfinite(value).all():
             what = "NaN" if np.isnan(value).any() else "infinity"
-            warn(f"{where}output {name!r} holds {what}, so its check fails")
+            warn(f"{where()}output {name!r} holds {what}, so its check fails")
 
 
-def warn_hidden(case: Testcase, weights: Sequence[str], warn: Warn, where: str = "") -> None:
+def warn_hidden(case: Testcase, weights: Sequence[str], warn: Warn, where: Callable[[], str] = str) -> None:
     """Warn of data that says less than it seems to: NaN that does not reach an output, outputs of one value.
 
     Args:
         case: a captured testcase.
         weights: names of stored tensors that hold NaN or infinity.
         warn: called with each sentence.
-        where: says which testcase it is.
+        where: gives what stands before a sentence; it is asked for where there is one.
     """
     finite = all(np.isfinite(v).all() for v in case.expects.values() if v.dtype.kind == "f")
     for name, value in case.inputs.items():
         if value.dtype.kind == "f" and not np.isfinite(value).all():
             hidden = "; a later operator hides that" if finite and case.expects else ""
-            warn(f"{where}input {name!r} holds NaN or infinity{hidden}")
+            warn(f"{where()}input {name!r} holds NaN or infinity{hidden}")
     if finite and case.expects:
         for name in weights:
             warn(f"weight {name!r} holds NaN or infinity; a later operator hides that")
@@ -269,7 +269,7 @@ def warn_hidden(case: Testcase, weights: Sequence[str], warn: Warn, where: str =
             and not _varied(value)
             and value.flat[0] == value.flat[0]
         ):
-            warn(f"{where}output {name!r} is {value.flat[0]:g} everywhere")
+            warn(f"{where()}output {name!r} is {value.flat[0]:g} everywhere")
 
 
 def _varied(value: Array) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from itertools import chain
 from typing import BinaryIO
 
@@ -214,20 +215,20 @@ class Packer:
                 values = {n: arrays[n] if n in arrays else t.value() for n, t in known.items()}
                 yield Testcase(values, {n: t.dtype for n, t in known.items()})
                 continue
-            place = f"testcase {self.kept + i}" + (f" ({where(i)})" if where is not None else "")
+            place = partial(_place, self.kept + i, i, where)
             try:
                 case = self.recorder.capture(arrays)
             except (EngineError, InputError) as e:
-                raise type(e)(f"{place}: {e}") from e
+                raise type(e)(f"{place()}{e}") from e
             if expected:
                 truth = next(truths, None)
                 if truth is None:
                     raise InputError(
-                        f"{place}: there is no expected value for it; give one for each testcase"
+                        f"{place()}there is no expected value for it; give one for each testcase"
                     )
                 case = self._given(case, truth, place)
-            warn_nonfinite(case, self.warn, f"{place}: ")
-            warn_hidden(case, weights, self.warn, f"{place}: ")
+            warn_nonfinite(case, self.warn, place)
+            warn_hidden(case, weights, self.warn, place)
             yield self._as_expected(case) if self.extends else case
 
     def _limits(self) -> Mapping[str, float]:
@@ -242,7 +243,7 @@ class Packer:
             return limits.get(name, limits.get("", MAXERR))
         return 0.0
 
-    def _given(self, case: Testcase, truth: Mapping[str, Array], place: str) -> Testcase:
+    def _given(self, case: Testcase, truth: Mapping[str, Array], place: Callable[[], str]) -> Testcase:
         """A testcase that expects given values; where the model computes others, that is said."""
         arrays, given = dict(case.arrays), []
         for name, value in truth.items():
@@ -256,7 +257,7 @@ class Packer:
             found = compare(value, computed)
             if not passes(found.max_error, limit):
                 self.warn(
-                    f"{place}: the model does not compute what is expected of {name!r}: {found.explain()}"
+                    f"{place()}the model does not compute what is expected of {name!r}: {found.explain()}"
                 )
             arrays[name + EXPECT] = value
             given.append(name)
@@ -365,6 +366,11 @@ def _expect_input(check: Check) -> Var:
             f"the check of {check.name!r} has no input for the expected value; --replace makes new checks"
         )
     return var
+
+
+def _place(number: int, index: int, where: Callable[[int], str] | None) -> str:
+    """What stands before a sentence about a testcase."""
+    return f"testcase {number} ({where(index)}): " if where is not None else f"testcase {number}: "
 
 
 def _provenances(bundle: Bundle) -> Iterator[Mapping[str, object]]:

@@ -258,6 +258,31 @@ def test_a_signal_leaves_no_temporaries(tmp_path: Path) -> None:
     assert (target / "o.mge").read_bytes() == b"old"
 
 
+@pytest.mark.skipif(not hasattr(signal, "SIGTERM") or os.name == "nt", reason="signals of POSIX")
+@pytest.mark.parametrize(("name", "code"), [("SIGTERM", 128 + 15), ("SIGINT", 130)])
+def test_a_signal_is_not_lost_where_python_drops_exceptions(name: str, code: int) -> None:
+    """Python drops what is raised while a generator is closed."""
+    program = f"""
+import signal, sys, time
+from loadrun.cli import _ended_by_signals
+def lines():
+    try:
+        yield
+    finally:
+        signal.raise_signal(signal.{name})
+with _ended_by_signals():
+    try:
+        some = lines()
+        next(some)
+        del some
+        time.sleep(30)
+    except KeyboardInterrupt:
+        sys.exit(130)
+"""
+    child = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert (child.returncode, child.stderr) == (code, "")
+
+
 def test_what_a_killed_process_left_goes_after_a_day(tmp_path: Path) -> None:
     """A process that is killed removes nothing; the next one that writes the same file does."""
     names = [".t.abcdefgh.part", ".t.12345678.part", ".t.other.part", ".u.abcdefgh.part"]
