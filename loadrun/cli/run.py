@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing
 from itertools import groupby
 from typing import TYPE_CHECKING, TextIO
@@ -171,12 +171,12 @@ def main(argv: list[str]) -> int:
     if args.threads is not None and (args.jobs is not None or args.dask is not None):
         options.error("--threads is for this process alone; with -j and --dask threads are divided")
     engines = all_chosen(args)
-    if len(engines) > 1:
-        from .beside import beside  # for start-up
-
-        return beside(args, engines, args.files)
-    args.engine = engines[0].spec
-    tasks = _tasks(args, engines[0])
+    if len(engines) > 1 and (args.save_results is not None or observed(args)):
+        options.error(
+            f"--save-results and what looks at values and operators take a single --engine, found {len(engines)}"
+        )
+    args.engine = ",".join(e.spec for e in engines)
+    tasks = _tasks(args, engines)
     to_stdout = [args.json == "-", args.json_lines == "-"]
     out = sys.stderr if any(to_stdout) else sys.stdout
     with threaded(args.threads), sinks(args, len(tasks) > 1) as reports, _source(args, tasks) as events:
@@ -200,11 +200,12 @@ def main(argv: list[str]) -> int:
     return code
 
 
-def _tasks(args: argparse.Namespace, engine: Choice) -> list[Task]:
+def _tasks(args: argparse.Namespace, engines: Sequence[Choice]) -> list[Task]:
     """What is asked for each file."""
     reports = [args.json, args.json_lines, args.junit, args.html]
     common = {
-        "engine": engine,
+        "engine": engines[0],
+        "others": tuple(engines[1:]),
         "seed": args.seed,
         "policies": parse_all(args.check or ()),
         "copy": args.copy,
@@ -264,6 +265,8 @@ class _Dump:
             elif isinstance(event, Closed):
                 self.file.message, self.file.fault = event.message, event.fault
                 self.file.ended, self.timing = event.ended, event.timing
+                for name, seconds in event.turns.items():
+                    self.file.entrants[name].seconds[:] = seconds
                 return
 
 
@@ -304,7 +307,7 @@ class _Run:
             for found in dump.results():
                 current[:] = [found]
                 yield found.result
-                done += 1
+                done = self.found[-1].testcases
                 self._progress.testcase(done, dump.opened.total)
 
         def seen(bare: Result) -> None:
@@ -375,12 +378,14 @@ class _Run:
 
             command = shlex.join([*words, *(["--dump", str(number + 1)] if number else [])])
             line = f"  where it began: {command} --against GOOD (another model, or float64)"
+            if file.first_choice not in (None, "reference"):
+                line = f"  where it began: {command} --against {shlex.quote(file.first_choice or '')}"
             if out is not None:
                 print(line, file=out)
             yield line.strip()
             return
         where = out or self.out
-        for line in _explained(path, dump.opened.dump, file.first or 0, self.args):
+        for line in _explained(path, dump.opened.dump, file, self.args):
             print(line, file=where)
             yield line
 
@@ -388,6 +393,8 @@ class _Run:
 def _note(result: Result, spots: list[str]) -> None:
     """Where a result fails, in few words."""
     case = "" if result.index is None else f"testcase {result.index}"
+    if result.choice is not None:
+        case = f"{case} {clean(result.choice, 60)}".lstrip()
     if result.verdict is Verdict.ERROR:
         spots.append(f"{case}: {clean(result.message or '', 200)}".lstrip(": "))
     for out in result.outputs:
@@ -409,23 +416,26 @@ def _beside_record(
     yield from (f"  {line}" for line in departed(found))
 
 
-def _explained(path: str, number: int, first: int, args: argparse.Namespace) -> Iterator[str]:
-    """The first failing testcase beside float64."""
+def _explained(path: str, number: int, file: FileResult, args: argparse.Namespace) -> Iterator[str]:
+    """The first failing testcase beside float64, or beside the engine that failed it."""
     from ..diff import between  # for start-up cost: a pass needs none of it
     from ..report.differences import differences
     from ..rewrite.copies import bare  # for start-up
 
+    first, other = file.first or 0, "float64"
+    if file.first_choice is not None and file.first_choice != "reference":
+        other = file.first_choice
     try:
         bundle = load_all(path, copy=args.copy, **model_options(args))[number]
         feeds = bundle.testcases[first].inputs
         kept = intermediates_at(bundle.record, first)
         if kept is not None:
             yield from _beside_record(bundle, kept, feeds, first, args.seed)
-        found = between(bare(bundle), "float64", feeds, seed=args.seed)
+        found = between(bare(bundle), other, feeds, seed=args.seed)
     except Exception as e:
         yield f"  it cannot be explained: {failure(e, named=True).message}"
         return
-    yield f"  testcase {first} beside the same model in float64:"
+    yield f"  testcase {first} beside the same model {'in float64' if other == 'float64' else f'on {other}'}:"
     yield from (f"  {line}" for said in differences(found) for line in said.splitlines())
     if found.agree:
         yield (

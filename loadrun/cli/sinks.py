@@ -143,7 +143,8 @@ class Sinks:
         case = "" if result.index is None else f"{result.index}."
         for out in result.outputs:
             if out.value is not None:
-                with replacing(folder / f"{self._names.file(out.name, lead + case)}.npy") as f:
+                name = out.name if result.choice is None else f"{result.choice}.{out.name}"
+                with replacing(folder / f"{self._names.file(name, lead + case)}.npy") as f:
                     np.save(f, out.value, allow_pickle=False)
 
 

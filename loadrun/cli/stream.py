@@ -78,8 +78,17 @@ def show(
     for block in _blocks(_counted(file, results, seen)):
         if out is not None:
             tell(table(block))
-    last = [text.error(file.message) if file.message else "", text.engine(file)]
+    last = [text.error(file.message) if file.message else "", *_engines(file)]
     tell("\n".join(line for line in last if line))
+
+
+def _engines(file: FileResult) -> list[str]:
+    """What executed a file, where that is not the reference engine alone."""
+    if not file.entrants:
+        return [text.engine(file)]
+    from ..report.engines import entrants_lines  # for start-up
+
+    return list(entrants_lines(list(file.entrants.values())))
 
 
 def show_line(
@@ -111,6 +120,8 @@ def show_line(
         lines.append(f"  ... and {more} more testcases that fail")
     if file.message:
         lines.append(text.error(file.message))
+    if failing or file.message:
+        lines += filter(None, _engines(file))
     clear_progress()
     print("\n".join(lines), file=out, flush=True)
 

@@ -78,7 +78,9 @@ class _Report:
         try:
             for file in data["files"]:
                 for case in file["testcases"]:
-                    key = str(file["file"]), "-" if case["testcase"] is None else str(case["testcase"])
+                    number = "-" if case["testcase"] is None else str(case["testcase"])
+                    # One of several engines is told apart by its name.
+                    key = str(file["file"]), f"{number} {case['engine']}" if "engine" in case else number
                     self.seconds[key + ("",)] = float(case["seconds"])
                     if case["verdict"] == "error":
                         self.outputs[key + ("",)] = "error", None

@@ -12,9 +12,10 @@ from ..plain import plain
 from ..review.pictures import Picture
 from ..runner import FileResult, OutputResult, Result, Verdict
 from ..shown import clean
+from .engines import entrants_lines
 from .page import FOOT, HEAD
 from .plots import Series, error_map, histogram, times
-from .text import dtype_text, shape_text, summary, timing_line
+from .text import dtype_text, engine, shape_text, summary, timing_line
 
 __all__ = ["HtmlWriter", "pairs"]
 
@@ -77,6 +78,8 @@ class HtmlWriter:
     def add(self, result: Result, extra: Mapping[str, Any] | None = None) -> None:
         """One result of the file."""
         self._case = "-" if result.index is None else str(result.index)
+        if result.choice is not None:
+            self._case += f" {clean(result.choice, 60)}"
         self._times.add(result.seconds)
         self._limits = {o.name: o.maxerr for o in result.outputs}
         if result.verdict is Verdict.ERROR:
@@ -129,6 +132,9 @@ class HtmlWriter:
             out.write(f"<pre class=message>{escape(lines)}</pre>\n")
         for w in file.warnings:
             out.write(f"<p class=warning>warning: {escape(clean(w, 500))}</p>\n")
+        for line in [*entrants_lines(list(file.entrants.values())), engine(file)]:
+            if line:
+                out.write(f"<p class=engine>{escape(line.strip())}</p>\n")
         out.write(pairs(self._facts))
         if self._rows:
             heads = ("testcase", "output", "shape", "dtype", "max error", "tolerance", "verdict", "ms")

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from statistics import median
 from typing import Any, TextIO
 
 from ..bench import Timing
+from ..compare import Comparison
 from ..engines import About
 from ..plain import plain
 from ..runner import FileResult, OutputResult, Result
+from ..verdicts.results import Entrant
 
 __all__ = ["VERSION", "LineWriter", "Writer", "about_data", "dumps", "file_end", "result_data"]
 
@@ -132,6 +135,10 @@ def file_end(file: FileResult, timing: Timing | None, explanation: Sequence[str]
         "load_seconds": file.load_seconds,
         "engine": None if file.engine is None else about_data(file.engine),
     }
+    if file.entrants:
+        # Which of them ran is said one by one.
+        rest["engine"] = None
+        rest["engines"] = [_entrant(e) for e in file.entrants.values()]
     if explanation:
         rest["explanation"] = list(explanation)
     if timing is not None:
@@ -158,15 +165,35 @@ def about_data(about: About) -> dict[str, Any]:
     }
 
 
+def _entrant(e: Entrant) -> dict[str, Any]:
+    """One of several engines of a file."""
+    return {
+        "name": e.choice,
+        **({} if e.about is None else about_data(e.about)),
+        "verdict": e.verdict.value,
+        "seconds": e.seconds,
+        "median_seconds": median(e.seconds) if e.seconds else None,
+        "max_error": e.error,
+    }
+
+
 def result_data(r: Result) -> dict[str, Any]:
     """One result."""
+    beside: dict[str, Any] = {}
+    if r.choice is not None:
+        beside = {"engine": r.choice, "apart": {n: _metrics(c) for n, c in r.apart.items()}}
     return {
         "testcase": r.index,
         "verdict": r.verdict.value,
         "message": r.message,
         "seconds": r.seconds,
         "outputs": [_output(o) for o in r.outputs],
+        **beside,
     }
+
+
+def _metrics(c: Comparison) -> dict[str, Any]:
+    return {"max_error": c.max_error, "max_abs": c.max_abs, "cosine": c.cosine, "mismatches": c.mismatches}
 
 
 def _output(o: OutputResult) -> dict[str, Any]:

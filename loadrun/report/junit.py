@@ -13,6 +13,7 @@ from ..bench import Timing
 from ..plain import plain
 from ..runner import FileResult, OutputResult, Result, Verdict
 from ..shown import clean
+from .engines import entrants_lines
 
 __all__ = ["JUnitWriter"]
 
@@ -82,6 +83,8 @@ class JUnitWriter:
     def add(self, result: Result, extra: Mapping[str, Any] | None = None) -> None:
         """One result of the file."""
         case = "run" if result.index is None else str(result.index)
+        if result.choice is not None:
+            case += f"::{clean(result.choice, 60)}"
         seconds = result.seconds
         if result.verdict is Verdict.ERROR or not result.outputs:
             said = result.message or "the model has no outputs"
@@ -117,7 +120,8 @@ class JUnitWriter:
         self._cases.seek(0)
         while part := self._cases.read(1 << 16):
             out.write(part)
-        said = [*(f"warning: {w}" for w in file.warnings), *explanation]
+        engines = [line.strip() for line in entrants_lines(list(file.entrants.values()))]
+        said = [*(f"warning: {w}" for w in file.warnings), *engines, *explanation]
         out.write(
             f"    <system-out>{_text(said)}</system-out>\n    <system-err></system-err>\n  </testsuite>\n"
         )

@@ -64,7 +64,7 @@ def head(file: FileResult) -> str:
 
 def engine(file: FileResult) -> str:
     """The line that says what executed a file; empty for the reference engine, which is the default."""
-    about = file.engine
+    about = None if file.entrants else file.engine
     return "" if about is None or about.engine == "reference" else f"  engine: {clean(about.text, 300)}"
 
 
@@ -79,8 +79,20 @@ def error(message: str) -> str:
 
 
 _HEADERS = ("testcase", "output", "shape", "dtype", "max error", "tolerance", "verdict", "ms")
-_RIGHT = (0, 4, 5, 7)
-_VERDICT = 6
+_BESIDE = (
+    "testcase",
+    "output",
+    "engine",
+    "shape",
+    "dtype",
+    "max error",
+    "tolerance",
+    "from first",
+    "verdict",
+    "ms",
+)
+"""The columns where several engines run side by side."""
+_RIGHT = ("testcase", "max error", "tolerance", "from first", "ms")
 _WORDS = {
     "pass": Verdict.PASS,
     "FAIL": Verdict.FAIL,
@@ -91,6 +103,8 @@ _WORDS = {
 
 class Rows:
     """A table of results that is printed piece by piece, a row per output; columns grow with what they hold.
+
+    Where several engines run side by side, the rows say which and how far it is apart from the first one.
 
     Args:
         style: colours of verdicts.
@@ -103,6 +117,7 @@ class Rows:
     """
 
     def __init__(self, style: Style = PLAIN, *, metrics: bool = False) -> None:
+        self.headers: tuple[str, ...] = ()
         self.widths: list[int] = []
         self.style = style
         self.metrics = metrics
@@ -112,15 +127,19 @@ class Rows:
         rows: list[list[str]] = []
         notes: list[str] = []
         for r in results:
+            self.headers = self.headers or (_HEADERS if r.choice is None else _BESIDE)
             case = "-" if r.index is None else str(r.index)
+            where = f"testcase {case}" if r.choice is None else f"testcase {case}, {clean(r.choice, 60)}"
             if r.verdict is Verdict.ERROR:
-                rows.append([case, "", "", "", "", "", "ERROR", ""])
-                notes.append(f"  testcase {case}: {clean(r.message or '', 2000)}")
+                cells = {"testcase": case, "engine": clean(r.choice or "", 60), "verdict": "ERROR"}
+                rows.append([cells.get(h, "") for h in self.headers])
+                notes.append(f"  {where}: {clean(r.message or '', 2000)}")
             for i, out in enumerate(r.outputs):
-                rows.append(_row(case, out, f"{r.seconds * 1e3:.2f}" if i == 0 else ""))
+                cells = _cells(case, out, r, f"{r.seconds * 1e3:.2f}" if i == 0 else "")
+                rows.append([cells[h] for h in self.headers])
                 if out.verdict is Verdict.FAIL or (self.metrics and out.comparison is not None):
-                    notes += _failure(case, out)
-                notes += _notes(case, out)
+                    notes += _failure(where, out)
+                notes += _notes(where, out)
         return "\n".join([*self._lines(rows), *notes])
 
     def _lines(self, rows: list[list[str]]) -> list[str]:
@@ -128,55 +147,56 @@ class Rows:
             return []
         first = not self.widths
         # Written here, in the form of `table`, since every replay needs it and few need tabulate.
-        widths = self.widths or [len(h) + 2 for h in _HEADERS]
+        widths = self.widths or [len(h) + 2 for h in self.headers]
         columns = zip(widths, zip(*rows, strict=True), strict=True)
         self.widths = [max(width, *map(len, column)) for width, column in columns]
-        above = [list(_HEADERS), ["-" * width for width in self.widths]] if first else []
+        above = [list(self.headers), ["-" * width for width in self.widths]] if first else []
         return [self._line(row) for row in (*above, *rows)]
 
     def _line(self, row: list[str]) -> str:
-        cells = [_cell(i, c, self.widths[i]) for i, c in enumerate(row)]
-        verdict = _WORDS.get(row[_VERDICT].split(" LOOSENED")[0])
+        columns = zip(self.headers, row, self.widths, strict=True)
+        cells = [c.rjust(width) if h in _RIGHT else c.ljust(width) for h, c, width in columns]
+        at = self.headers.index("verdict")
+        verdict = _WORDS.get(row[at].split(" LOOSENED")[0])
         if verdict is not None:
-            word = row[_VERDICT]
-            cells[_VERDICT] = self.style.verdict(verdict, word) + " " * (self.widths[_VERDICT] - len(word))
+            cells[at] = self.style.verdict(verdict, row[at]) + " " * (self.widths[at] - len(row[at]))
         return "  ".join(cells).rstrip()
 
 
-def _cell(column: int, text: str, width: int) -> str:
-    return text.rjust(width) if column in _RIGHT else text.ljust(width)
-
-
-def _row(case: str, out: OutputResult, ms: str) -> list[str]:
+def _cells(case: str, out: OutputResult, result: Result, ms: str) -> dict[str, str]:
+    """What stands in the row of an output, by column."""
     verdict = {Verdict.PASS: "pass", Verdict.FAIL: "FAIL"}.get(out.verdict, out.verdict.value)
     if out.loosened is not None:
         verdict += " LOOSENED"
-    return [
-        case,
-        clean(out.name),
-        shape_text(out.shape),
-        dtype_text(out.dtype),
-        _number(out.error),
-        _number(out.maxerr),
-        verdict,
-        ms,
-    ]
+    apart = result.apart.get(out.name)
+    return {
+        "testcase": case,
+        "output": clean(out.name),
+        "engine": clean(result.choice or "", 60),
+        "shape": shape_text(out.shape),
+        "dtype": dtype_text(out.dtype),
+        "max error": _number(out.error),
+        "tolerance": _number(out.maxerr),
+        "from first": "" if apart is None else _number(apart.max_error),
+        "verdict": verdict,
+        "ms": ms,
+    }
 
 
-def _failure(case: str, out: OutputResult) -> list[str]:
+def _failure(where: str, out: OutputResult) -> list[str]:
     found = out.comparison
-    lead = f"  testcase {case}, output {clean(out.name)}: "
+    lead = f"  {where}, output {clean(out.name)}: "
     if found is None:
         return [f"{lead}the check failed"]
     return [lead + line if i == 0 else "    " + line for i, line in enumerate(found.explain().splitlines())]
 
 
-def _notes(case: str, out: OutputResult) -> list[str]:
+def _notes(where: str, out: OutputResult) -> list[str]:
     """Lines for why nothing was compared, and for what deserves a look beside a verdict."""
     said = [*([f"not compared: {out.reason}"] if out.reason else []), *out.notes]
     if out.loosened is not None:
         said.append(f"LOOSENED: the tolerance was {out.loosened:g}")
-    return [f"  testcase {case}, output {clean(out.name)}: {clean(line, 400)}" for line in said]
+    return [f"  {where}, output {clean(out.name)}: {clean(line, 400)}" for line in said]
 
 
 def file_line(file: FileResult, seconds: float, style: Style = PLAIN) -> str:

@@ -3,62 +3,23 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from ..compare import Comparison, compare
 from ..dtypes import Array, DType
-from ..engines import About, Choice
+from ..engines import Choice
 from ..errors import LoadRunError
-from ..runner import Runner
-from ..testcase import Bundle
+from ..runner import Runner, random_inputs
+from ..testcase import Bundle, Testcase
 from ..verdicts.judging import Question, judge, policy_for
 from ..verdicts.policy import Policy
 from ..verdicts.results import OutputResult, Result, Verdict
 
-__all__ = ["Beside", "Entrant", "Round"]
+__all__ = ["Beside"]
 
 MAXERR = 1e-4
 """The tolerance between engines where no check gives one; integers must be equal."""
-
-
-@dataclass(frozen=True)
-class Round:
-    """One testcase on every engine.
-
-    Attributes:
-        index: number of the testcase, None for data that was given.
-        results: one for each engine, in order.
-        apart: for each engine by output how far it is from the first one.
-    """
-
-    index: int | None
-    results: tuple[Result, ...]
-    apart: tuple[Mapping[str, Comparison], ...]
-
-
-@dataclass(eq=False)
-class Entrant:
-    """An engine and what its results came to.
-
-    Attributes:
-        choice: its name, and how it is made.
-        about: its version, provider and arithmetic; None while it did not run.
-        verdicts: those of its results.
-        seconds: wall times of the replays, and then of the runs that were asked for.
-        error: by output the largest error from the first engine, by MegEngine's measure.
-    """
-
-    choice: Choice
-    about: About | None = None
-    verdicts: set[Verdict] = field(default_factory=set)
-    seconds: list[float] = field(default_factory=list)
-    error: dict[str, float] = field(default_factory=dict)
-
-    @property
-    def verdict(self) -> Verdict:
-        """The worst of its results'."""
-        return Verdict.worst(self.verdicts)
 
 
 class Beside:
@@ -75,9 +36,10 @@ class Beside:
 
     >>> import loadrun
     >>> beside = Beside(loadrun.load("fixtures/nets/mlp.mge"), [Choice("reference"), Choice("float64")])
-    >>> [[r.verdict.value for r in found.results] for found in beside.rounds()][0]
-    ['pass', 'pass']
-    >>> beside.entrants[1].error["out"] < 1e-5
+    >>> first, second = next(beside.rounds())
+    >>> first.verdict.value, second.verdict.value, second.choice
+    ('pass', 'pass', 'float64')
+    >>> second.apart["out"].max_error < 1e-5
     True
     """
 
@@ -90,60 +52,71 @@ class Beside:
         policies: Mapping[str, Policy] | None = None,
     ) -> None:
         self.bundle = bundle
-        self.entrants = [Entrant(choice) for choice in engines]
+        self.engines = list(engines)
         self.policies = dict(policies or {})
+        self._seed = seed
         self._runners = [Runner(bundle, c, seed=seed, policies=policies) for c in engines]
+        self._ran: set[str] = set()
 
-    def rounds(self, cases: Iterable[Mapping[str, Array]] | None = None) -> Iterator[Round]:
-        """Run every testcase, or the data that is given; a model without either runs once on random data."""
+    def rounds(self, cases: Iterable[Mapping[str, Array]] | None = None) -> Iterator[tuple[Result, ...]]:
+        """Run every testcase, or the data that is given; a model without either runs once on random data.
+
+        Yields:
+            the results of one testcase, one for each engine, in order.
+        """
         if cases is not None:
             for i, case in enumerate(cases):
-                yield self._round(i, case)
+                yield self.run(case, i)
         elif len(self.bundle.testcases):
             for i in range(len(self.bundle.testcases)):
-                yield self._round(i, None)
+                yield self.check(self.bundle.testcases[i], i)
         else:
-            yield self._round(None, {})
+            yield self.run(random_inputs(self.bundle, self._seed), None)
 
-    def time(self, feeds: Mapping[str, Array], iterations: int, warmup: int) -> None:
-        """Time further runs, the engines taking turns, so that what else the machine does disturbs all alike."""
-        alive = [(e, r) for e, r in zip(self.entrants, self._runners, strict=True) if e.about is not None]
-        for entrant, _ in alive:
-            entrant.seconds.clear()
+    def check(self, case: Testcase, index: int) -> tuple[Result, ...]:
+        """Replay a testcase on every engine."""
+        return self._round(index, lambda runner: runner.check(case, index))
+
+    def run(self, feeds: Mapping[str, Array], index: int | None) -> tuple[Result, ...]:
+        """Run every engine on given data, which is called by a number."""
+        return self._round(index, lambda runner: replace(runner.run(feeds), index=index))
+
+    def time(self, feeds: Mapping[str, Array], iterations: int, warmup: int) -> dict[str, tuple[float, ...]]:
+        """Time further runs, the engines taking turns, so that what else the machine does disturbs all alike.
+
+        Returns:
+            the seconds of each run by engine, without those engines that failed before.
+        """
+        pairs = zip(self.engines, self._runners, strict=True)
+        alive = {c.spec: r for c, r in pairs if c.spec in self._ran}
+        found: dict[str, list[float]] = {name: [] for name in alive}
         for i in range(warmup + iterations):
-            for entrant, runner in alive:
+            for name, runner in alive.items():
                 start = time.perf_counter()
                 runner.run(feeds)
                 if i >= warmup:
-                    entrant.seconds.append(time.perf_counter() - start)
+                    found[name].append(time.perf_counter() - start)
+        return {name: tuple(seconds) for name, seconds in found.items()}
 
-    def _round(self, index: int | None, case: Mapping[str, Array] | None) -> Round:
+    def _round(self, index: int | None, run: Callable[[Runner], Result]) -> tuple[Result, ...]:
         results: list[Result] = []
-        for entrant, runner in zip(self.entrants, self._runners, strict=True):
+        for choice, runner in zip(self.engines, self._runners, strict=True):
             try:
-                found = _result(runner, index, case)
+                result = run(runner)
+                self._ran.add(choice.spec)
             except (LoadRunError, OSError) as e:
-                found = Result(index, (), Verdict.ERROR, message=str(e))
-            if found.verdict is not Verdict.ERROR:
-                entrant.about = runner.about
-                entrant.seconds.append(found.seconds)
-            results.append(found)
+                result = Result(index, (), Verdict.ERROR, message=str(e))
+            results.append(replace(result, choice=choice.spec))
         first = {o.name: o for o in results[0].outputs}
-        held = [results[0], *(self._held(r, first) for r in results[1:])]
-        apart: list[dict[str, Comparison]] = []
-        for entrant, result in zip(self.entrants, held, strict=True):
-            entrant.verdicts.add(result.verdict)
-            apart.append(_apart(result, first))
-            for name, between in apart[-1].items():
-                entrant.error[name] = _worse(entrant.error.get(name, 0.0), between.max_error)
-        return Round(index, tuple(held), tuple(apart))
+        return (results[0], *(self._held(r, first) for r in results[1:]))
 
     def _held(self, result: Result, first: Mapping[str, OutputResult]) -> Result:
-        """A result whose unchecked outputs are judged by the first engine's."""
+        """A result beside the first engine's, by which outputs without a check are judged."""
         outs = tuple(self._judged(o, first.get(o.name)) for o in result.outputs)
         if not outs:
             return result
-        return replace(result, outputs=outs, verdict=Verdict.worst(o.verdict for o in outs))
+        verdict = Verdict.worst(o.verdict for o in outs)
+        return replace(result, outputs=outs, verdict=verdict, apart=_apart(result, first))
 
     def _judged(self, out: OutputResult, first: OutputResult | None) -> OutputResult:
         unchecked = out.maxerr is None and out.reason is None
@@ -155,13 +128,6 @@ class Beside:
         return judge(question, _numbers(first.value, out.dtype), _numbers(out.value, out.dtype))
 
 
-def _result(runner: Runner, index: int | None, case: Mapping[str, Array] | None) -> Result:
-    if case is None:
-        assert index is not None
-        return runner.check(runner.bundle.testcases[index], index)
-    return replace(runner.run(case or None), index=index)
-
-
 def _apart(result: Result, first: Mapping[str, OutputResult]) -> dict[str, Comparison]:
     """How far outputs are from the first engine's."""
     found: dict[str, Comparison] = {}
@@ -171,11 +137,6 @@ def _apart(result: Result, first: Mapping[str, OutputResult]) -> dict[str, Compa
             continue
         found[out.name] = compare(_numbers(other.value, out.dtype), _numbers(out.value, out.dtype))
     return found
-
-
-def _worse(a: float, b: float) -> float:
-    """The larger error; NaN is the largest."""
-    return b if b > a or b != b else a
 
 
 def _numbers(value: Array, dtype: DType) -> Array:

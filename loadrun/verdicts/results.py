@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -12,7 +12,7 @@ from ..compare import Comparison
 from ..dtypes import Array, DType
 from ..engines import About
 
-__all__ = ["FileResult", "OutputResult", "Result", "Verdict"]
+__all__ = ["Entrant", "FileResult", "OutputResult", "Result", "Verdict"]
 
 
 class Verdict(str, Enum):
@@ -98,6 +98,8 @@ class Result:
         seconds: wall time of the execution alone, without loading and comparing.
         message: why it could not run, for the verdict error.
         engine: what executed it, None where nothing ran.
+        choice: name of the engine where several run side by side, None where there is one.
+        apart: by output how far it is from what the first of several engines gives.
     """
 
     index: int | None
@@ -106,6 +108,8 @@ class Result:
     seconds: float = 0.0
     message: str | None = None
     engine: About | None = None
+    choice: str | None = None
+    apart: Mapping[str, Comparison] = field(default_factory=dict)
 
     def __getitem__(self, name: str) -> Array:
         """The value of an output by name."""
@@ -115,9 +119,47 @@ class Result:
         raise KeyError(f"no output {name!r}; there are {', '.join(o.name for o in self.outputs) or 'none'}")
 
 
+@dataclass(eq=False)
+class Entrant:
+    """One of several engines that run side by side, and what its results come to.
+
+    Attributes:
+        choice: its name.
+        about: its version, provider and arithmetic; None while it did not run.
+        verdicts: those of its results.
+        seconds: wall times of the replays, or of the runs that were timed.
+        error: by output the largest error from the first engine, by MegEngine's measure.
+    """
+
+    choice: str
+    about: About | None = None
+    verdicts: set[Verdict] = field(default_factory=set)
+    seconds: list[float] = field(default_factory=list)
+    error: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def verdict(self) -> Verdict:
+        """The worst of its results'."""
+        return Verdict.worst(self.verdicts)
+
+    def add(self, result: Result) -> None:
+        """Count one of its results."""
+        self.verdicts.add(result.verdict)
+        if result.engine is not None:
+            self.about = result.engine
+            self.seconds.append(result.seconds)
+        for name, between in result.apart.items():
+            self.error[name] = _worse(self.error.get(name, 0.0), between.max_error)
+
+
+def _worse(a: float, b: float) -> float:
+    """The larger error; NaN is the largest."""
+    return b if b > a or b != b else a
+
+
 @dataclass
 class FileResult:
-    """What the results of one file come to; it does not grow with their number.
+    """What the results of one file come to; it grows with their number only where several engines are timed.
 
     Attributes:
         path: the file.
@@ -130,7 +172,9 @@ class FileResult:
         passed, failed: how many checks did.
         errors: how many results have the verdict error.
         first: number of the first testcase that failed.
+        first_choice: which of several engines failed it.
         engine: what executed the last result.
+        entrants: the engines by name, where several run side by side.
 
     >>> import loadrun
     >>> found = FileResult("fixtures/nets/mlp.mge")
@@ -151,19 +195,26 @@ class FileResult:
     failed: int = 0
     errors: int = 0
     first: int | None = None
+    first_choice: str | None = None
     engine: About | None = None
+    entrants: dict[str, Entrant] = field(default_factory=dict)
     verdicts: set[Verdict] = field(default_factory=set, repr=False)
 
     def add(self, result: Result) -> None:
         """Count a result."""
-        self.testcases += result.index is not None
+        entrant = None
+        if result.choice is not None:
+            entrant = self.entrants.setdefault(result.choice, Entrant(result.choice))
+            entrant.add(result)
+        # Engines side by side run the same testcases.
+        self.testcases += result.index is not None and entrant is next(iter(self.entrants.values()), None)
         self.errors += result.verdict is Verdict.ERROR
         self.passed += sum(o.verdict is Verdict.PASS for o in result.outputs)
         self.failed += sum(o.verdict is Verdict.FAIL for o in result.outputs)
         self.verdicts.add(result.verdict)
         self.engine = result.engine or self.engine
         if self.first is None and result.verdict is Verdict.FAIL:
-            self.first = result.index
+            self.first, self.first_choice = result.index, result.choice
 
     @property
     def verdict(self) -> Verdict:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ..dtypes import Array
 from ..dump import load_all
 from ..dump.record import graph_digest, header, tensor_digest
+from ..engines import check_engine
 from ..errors import LoadRunError, UsageError
 from ..failures import failure
 from ..runner import Result, Runner, Verdict, own_errors, random_inputs
@@ -21,6 +22,7 @@ from .prepared import prepared
 
 if TYPE_CHECKING:
     from ..bench import Timing
+    from ..review.beside import Beside
     from ..review.pictures import Picture
 
 __all__ = ["Desk"]
@@ -44,6 +46,7 @@ class Desk:
         self._task: Task | None = None
         self._bundles: list[Bundle] = []
         self._runner: Runner | None = None
+        self._beside: Beside | None = None
         self._seconds = 0.0
         self._drawn = 0
 
@@ -69,7 +72,7 @@ class Desk:
     def _open(self, task: Task) -> None:
         if task == self._task:
             return
-        self._task, self._runner, self._bundles = None, None, []
+        self._task, self._runner, self._beside, self._bundles = None, None, None, []
         start = time.perf_counter()
         bundles = load_all(task.path, copy=task.copy, **task.read)
         self._bundles = [prepared(b, task.optimize, task.batch) for b in bundles]
@@ -84,15 +87,15 @@ class Desk:
             stop = min(total, part.start + part.most)
         said: list[str] = []
         watch: Watch | None = None
-        timing = None
+        closed = Closed()
         opened = False
         try:
             facts = _facts(bundle, task) if task.facts and part.start == 0 else {}
-            results = total if task.specs is None else _count_cases(task.specs)
+            many = total if task.specs is None else _count_cases(task.specs)
             yield Opened(
                 name,
                 number,
-                results or 1,
+                many or 1,
                 tuple(_warnings(bundle, task)),
                 self._seconds,
                 facts,
@@ -103,23 +106,29 @@ class Desk:
             watch = Watch({}, runner.policies, own_errors(bundle))
             if part.start:
                 watch.before(bundle.testcases[part.start - 1].expects)
-            for result, feeds in self._results(runner, part, stop, said):
+            for results, feeds in self._results(runner, part, stop, said):
                 yield from (Warned(text) for text in said)
                 said.clear()
-                watch.results(result)
-                yield self._found(result, feeds, task)
+                watch.results(results[0])
+                digest = _digest(feeds) if task.facts else None
+                for result in results:
+                    yield self._found(result, feeds, digest, task)
             if part.start == 0 and stop == total:
                 yield from (Warned(text) for text in [*said, *watch.warnings()])
                 watch = None
             if task.iterations:
-                timing = _timing(runner, task)
+                feeds = _timed(bundle, task)
+                if self._beside is not None:
+                    closed = Closed(turns=self._beside.time(feeds, task.iterations, task.warmup))
+                else:
+                    closed = Closed(timing=_timing(runner, feeds, task))
         except Exception as e:
             found = failure(e, named=True)
             if not opened:
                 yield Opened(name, number, load_seconds=self._seconds)
             yield Closed(found.message, found.fault)
             return
-        yield Closed(timing=timing, watch=watch.sent() if watch is not None else None)
+        yield replace(closed, watch=watch.sent() if watch is not None else None)
 
     def _made(self, bundle: Bundle, task: Task) -> Runner:
         """A runner of the dump, the last one again for a further part."""
@@ -131,35 +140,47 @@ class Desk:
                 f"a policy is for the output {unknown[0]!r}; the outputs are {', '.join(bundle.outputs)}"
             )
         self._runner = Runner(bundle, task.engine, seed=task.seed, policies=task.policies)
+        if task.others:
+            from ..review.beside import Beside  # for start-up
+
+            engines = [check_engine(task.engine), *task.others]
+            self._beside = Beside(bundle, engines, seed=task.seed, policies=task.policies)
         return self._runner
 
     def _results(
         self, runner: Runner, part: Part, stop: int, said: list[str]
-    ) -> Iterator[tuple[Result, dict[str, Array]]]:
-        """The results of the testcases, of the data that was given, or of a run on random data, with what was fed."""
-        task, bundle = part.task, runner.bundle
+    ) -> Iterator[tuple[tuple[Result, ...], dict[str, Array]]]:
+        """The results of the testcases, of the data that was given, or of a run on random data, with what was fed.
+
+        There is one of each engine.
+        """
+        task, bundle, beside = part.task, runner.bundle, self._beside
         if task.specs is not None:
             many = _count_cases(task.specs) > 1
             for i, feeds in enumerate(_cases(task, bundle, said)):
-                yield replace(runner.run(feeds), index=i if many else None), feeds
+                index = i if many else None
+                if beside is not None:
+                    yield beside.run(feeds, index), feeds
+                else:
+                    yield (replace(runner.run(feeds), index=index),), feeds
         elif not len(bundle.testcases):
             feeds = random_inputs(bundle, task.seed)
-            yield runner.run(feeds), feeds
+            yield (runner.run(feeds),) if beside is None else beside.run(feeds, None), feeds
         else:
             for i in range(part.start, stop):
                 arrays: dict[str, Array] = {}
                 try:
                     case = bundle.testcases[i]
                     arrays = case.arrays
-                    result = runner.check(case, i)
+                    results = (runner.check(case, i),) if beside is None else beside.check(case, i)
                 except UsageError:
                     # An engine that is not installed is no fault of the testcase.
                     raise
                 except LoadRunError as e:
-                    result = Result(i, (), Verdict.ERROR, message=str(e))
-                yield result, arrays
+                    results = (Result(i, (), Verdict.ERROR, message=str(e)),)
+                yield results, arrays
 
-    def _found(self, result: Result, feeds: dict[str, Array], task: Task) -> Found:
+    def _found(self, result: Result, feeds: dict[str, Array], digest: str | None, task: Task) -> Found:
         shapes = {n: a.shape for n, a in feeds.items() if not n.endswith(EXPECT)}
         pictures: dict[str, Picture] = {}
         if task.pictures:
@@ -174,7 +195,7 @@ class Desk:
             result = replace(
                 result, outputs=tuple(replace(o, value=None, expect=None) for o in result.outputs)
             )
-        return Found(result, shapes, _digest(feeds) if task.facts else None, pictures)
+        return Found(result, shapes, digest, pictures)
 
 
 def _count_cases(specs: Sequence[str]) -> int:
@@ -198,13 +219,14 @@ def _cases(task: Task, bundle: Bundle, said: list[str]) -> Iterator[dict[str, Ar
     )
 
 
-def _timing(runner: Runner, task: Task) -> Timing:
-    """Time further runs of the first testcase, or of the data that was given."""
-    bundle = runner.bundle
+def _timed(bundle: Bundle, task: Task) -> dict[str, Array]:
+    """What further runs are timed on: the first testcase, or the data that was given."""
     if task.specs is not None:
-        feeds = next(_cases(task, bundle, []))
-    else:
-        feeds = bundle.testcases[0].inputs if len(bundle.testcases) else random_inputs(bundle, task.seed)
+        return next(_cases(task, bundle, []))
+    return bundle.testcases[0].inputs if len(bundle.testcases) else random_inputs(bundle, task.seed)
+
+
+def _timing(runner: Runner, feeds: dict[str, Array], task: Task) -> Timing:
     from ..bench import measure  # for start-up
 
     return measure(lambda: runner.run(feeds), task.iterations, task.warmup)

@@ -25,6 +25,7 @@ class Task:
     Attributes:
         path: the file.
         engine: what executes it.
+        others: engines that run beside it and are compared with it.
         seed: of random inputs and random operators.
         policies: what outputs must fulfil besides their checks, by name.
         copy: whether the file is read into memory at once.
@@ -43,6 +44,7 @@ class Task:
 
     path: str
     engine: str | Choice = "reference"
+    others: tuple[Choice, ...] = ()
     seed: int = 0
     policies: Mapping[str, Policy] = field(default_factory=dict)
     copy: bool = False
@@ -83,7 +85,7 @@ class Opened:
     Attributes:
         name: how the dump is called.
         dump: its number in the file.
-        total: how many results there are of it.
+        total: how many testcases there are of it, or data in their place.
         warnings: what there is to say of the file.
         load_seconds: how long reading took.
         facts: digest of the model, its inputs, the size of the file.
@@ -132,6 +134,7 @@ class Closed:
         fault: whether that is a fault of loadrun.
         ended: the verdict of a process that ended early: timeout or crash.
         timing: further runs that were timed.
+        turns: seconds of such runs by engine, where several run side by side.
         watch: what the expected values of a part showed.
     """
 
@@ -139,6 +142,7 @@ class Closed:
     fault: bool = False
     ended: Verdict | None = None
     timing: Timing | None = None
+    turns: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     watch: Watch | None = None
 
 

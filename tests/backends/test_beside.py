@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -16,8 +17,11 @@ from loadrun.engines import Choice, Setup, registry
 from loadrun.engines.reference import ReferenceEngine
 from loadrun.errors import EngineError, UsageError
 from loadrun.graph import Graph, Var
+from loadrun.report.changes import changes
 from loadrun.review.beside import Beside
+from loadrun.verdicts.results import Entrant, FileResult
 from tests.backends.test_registry import Shifted, doubled
+from tests.support.schema import faults, undescribed
 
 
 class Failing(Shifted):
@@ -42,12 +46,19 @@ MLP = "fixtures/nets/mlp.mge"
 def test_errors_between_engines() -> None:
     beside = Beside(loadrun.load(MLP), [Choice("reference"), Choice("shifted:0.5")])
     rounds = list(beside.rounds())
-    assert [r.index for r in rounds] == [0, 1, 2]
+    assert [[r.index for r in found] for found in rounds] == [[0, 0], [1, 1], [2, 2]]
+    file = FileResult(MLP)
     for found in rounds:
-        assert [r.verdict.value for r in found.results] == ["pass", "fail"]
+        assert [(r.choice, r.verdict.value) for r in found] == [
+            ("reference", "pass"),
+            ("shifted:0.5", "fail"),
+        ]
         # Outputs of the file are below 1, so MegEngine's error is the difference.
-        assert found.apart[1]["out"].max_error == pytest.approx(0.5, rel=1e-5)
-    assert beside.entrants[1].error["out"] == pytest.approx(0.5, rel=1e-5)
+        assert found[1].apart["out"].max_error == pytest.approx(0.5, rel=1e-5)
+        for result in found:
+            file.add(result)
+    assert (file.testcases, file.passed, file.failed, file.first_choice) == (3, 3, 3, "shifted:0.5")
+    assert file.entrants["shifted:0.5"].error["out"] == pytest.approx(0.5, rel=1e-5)
 
 
 @pytest.mark.parametrize(("by", "verdict"), [("0.00009", "pass"), ("0.00021", "fail")])
@@ -56,15 +67,17 @@ def test_what_has_no_check_is_held_against_the_first_engine(by: str, verdict: st
 
     beside = Beside(Bundle(doubled()), [Choice("reference"), Choice(f"shifted:{by}")])
     (found,) = beside.rounds([{"x": np.array([1, -1, 0.5], "f4")}])
-    assert [r.verdict.value for r in found.results] == ["not compared", verdict]
+    assert [r.verdict.value for r in found] == ["not compared", verdict]
 
 
 def test_nan_is_the_largest_error() -> None:
     from loadrun.testcase import Bundle
 
     beside = Beside(Bundle(doubled()), [Choice("reference"), Choice("shifted:1")])
-    list(beside.rounds([{"x": np.array([np.nan, 1, 1], "f4")}, {"x": np.ones(3, "f4")}]))
-    assert np.isnan(beside.entrants[1].error["y"])
+    entrant = Entrant("shifted:1")
+    for _, result in beside.rounds([{"x": np.array([np.nan, 1, 1], "f4")}, {"x": np.ones(3, "f4")}]):
+        entrant.add(result)
+    assert np.isnan(entrant.error["y"])
 
 
 def test_the_command(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -73,7 +86,7 @@ def test_the_command(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None
         main([MLP, "--engine", "reference,float64", "--engine", "shifted:0.25", "--json", str(report)]) == 1
     )
     shown = capsys.readouterr().out
-    assert "from reference" in shown
+    assert "from first" in shown
     assert "shifted 3.1 (by 0.25), float32: fail" in shown
     data = json.loads(report.read_text())
     assert data["exit_code"] == 1
@@ -101,7 +114,7 @@ def test_the_worst_verdict_counts(other: str, code: int, capsys: pytest.CaptureF
 
 
 def test_times_side_by_side(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([MLP, "--engine", "reference,float64", "--iter", "3", "-q"]) == 0
+    assert main([MLP, "--engine", "reference,float64", "--iter", "3"]) == 0
     assert "of reference's)" in capsys.readouterr().out
 
 
@@ -110,12 +123,77 @@ def test_times_side_by_side(capsys: pytest.CaptureFixture[str]) -> None:
     [
         (["--engine", "reference,reference"], "named twice"),
         (["--engine", "reference,nothing"], "unknown; known are"),
-        (["--engine", "reference,float64", "--explain"], "--explain take a single --engine"),
+        (["--engine", "reference,float64", "--save-results", "s.npz"], "take a single --engine, found 2"),
+        (["--engine", "reference,float64", "--check-finite"], "take a single --engine, found 2"),
     ],
 )
 def test_bad_usage(options: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([MLP, *options]) == 2
     assert said in capsys.readouterr().err
+
+
+def test_reports_of_several_engines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    names = {n: tmp_path / f"r.{n}" for n in ("junit", "html", "json", "json-lines")}
+    reports = [arg for n, path in names.items() for arg in (f"--{n}", str(path))]
+    files = [MLP, "fixtures/nets/resnet_basic.mge"]
+    engines = ["--engine", "reference,shifted:0.5"]
+    assert main([*files, *engines, "--fail-fast", "--output", str(tmp_path / "out"), *reports]) == 1
+    shown = capsys.readouterr().out
+    assert "1 more files were not run" in shown
+    assert "--testcase 0 --against shifted:0.5" in shown
+    tests = [t.attrib["name"] for t in ElementTree.parse(names["junit"]).iter("testcase")]
+    assert tests == [f"{i}::{e}::out" for i in range(3) for e in ("reference", "shifted:0.5")]
+    assert len(list(ElementTree.parse(names["junit"]).iter("failure"))) == 3
+    assert "shifted 3.1 (by 0.5), float32: fail" in names["html"].read_text()
+    report = json.loads(names["json"].read_text())
+    schema = json.loads(Path("docs/report.schema.json").read_text())
+    assert [*faults(report, schema, schema), *undescribed(report, schema, schema)] == []
+    lines = [json.loads(line) for line in names["json-lines"].read_text().splitlines()]
+    results = [entry for entry in lines if entry["type"] == "result"]
+    assert [entry["engine"] for entry in results] == ["reference", "shifted:0.5"] * 3
+    assert sorted(p.name for p in (tmp_path / "out").iterdir())[:2] == [
+        "mlp.0.reference.out.npy",
+        "mlp.0.shifted_0.5.out.npy",
+    ]
+    a, b = (np.load(tmp_path / "out" / f"mlp.0.{e}.out.npy") for e in ("reference", "shifted_0.5"))
+    np.testing.assert_allclose(b - a, 0.5, rtol=1e-6)
+
+
+def test_several_engines_in_processes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What workers send is what one process shows."""
+    told = []
+    for more in ([], ["-j", "2", "--timeout", "60"]):
+        report = tmp_path / "r.json"
+        assert main([MLP, "--engine", "reference,float64", "--json", str(report), *more]) == 0
+        (file,) = json.loads(report.read_text())["files"]
+        told.append([(c["testcase"], c["engine"], c["verdict"], c["apart"]) for c in file["testcases"]])
+        assert [e["name"] for e in file["engines"]] == ["reference", "float64"]
+    assert told[0] == told[1]
+    assert len(told[0]) == 6
+
+
+def test_the_engine_that_failed_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([MLP, "--engine", "reference,shifted:0.5", "--explain"]) == 1
+    shown = capsys.readouterr().out
+    assert "testcase 0 beside the same model on shifted:0.5:" in shown
+
+
+def test_changes_tell_engines_apart() -> None:
+    def report(*verdicts: str) -> dict[str, object]:
+        cases = [
+            {
+                "testcase": 0,
+                "engine": engine,
+                "verdict": verdict,
+                "seconds": 0.1,
+                "outputs": [{"name": "y", "verdict": verdict, "max_error": 0.0}],
+            }
+            for engine, verdict in zip(("reference", "torch"), verdicts, strict=True)
+        ]
+        return {"files": [{"file": "m.mge", "testcases": cases}]}
+
+    (change,) = changes(report("pass", "pass"), report("pass", "fail"))
+    assert (change.kind, change.testcase) == ("newly failing", "0 torch")
 
 
 def test_a_report_says_what_ran(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
