@@ -222,7 +222,7 @@ def _cases(bundle: Bundle) -> tuple[list[tuple[VarInfo, ...]], list[str]]:
         except LoadRunError as e:
             return found, [f"testcase {i}: {e}"]
         held = case.arrays.items()
-        found.append(tuple(VarInfo(n, a.shape, str(case.dtypes.get(n) or dtype_of(a))) for n, a in held))
+        found.append(tuple(VarInfo(n, a.shape, (case.dtypes.get(n) or dtype_of(a)).text) for n, a in held))
     return found, []
 
 
@@ -257,7 +257,7 @@ def _var(var: Var, known: Inference) -> VarInfo:
 
 def _dtype(var: Var) -> str:
     dtype = var.dtype or var.described
-    return "?" if dtype is None else str(dtype)
+    return "?" if dtype is None else dtype.text
 
 
 def _elements(shape: tuple[int, ...] | None) -> int:

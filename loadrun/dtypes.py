@@ -134,6 +134,15 @@ class DType:
             return "bfloat16"
         return str(self.np) if self in _PLAIN.values() else self.name
 
+    @property
+    def text(self) -> str:
+        """The spelling, of quantized types with scale and zero point.
+
+        >>> DType("Int8").text, DType("QuantizedS8", 0.5).text
+        ('int8', 'QuantizedS8(scale=0.5)')
+        """
+        return str(self) if self.is_quantized else self.spelling
+
     def __str__(self) -> str:
         if not self.is_quantized:
             return self.name

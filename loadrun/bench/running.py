@@ -136,6 +136,7 @@ def run_subjects(
     passes: int = _LEAST,
     testcase: int | None = None,
     seed: int = 0,
+    read: Mapping[str, Any] | None = None,
     done: Callable[[float], None] | None = None,
 ) -> tuple[list[Measured], list[str]]:
     """Measure subjects in turns, so that what changes meanwhile changes all of them.
@@ -146,6 +147,7 @@ def run_subjects(
         passes: the least number of passes for each of them.
         testcase: the only testcase to run, default all.
         seed: seed of random inputs, and of the order within rounds.
+        read: what `loadrun.load` is told of ONNX models: input_shapes, constants.
         done: told how much is done, from 0 to 1.
 
     Returns:
@@ -157,7 +159,7 @@ def run_subjects(
     before = threads()
     order = random.Random(seed)
     try:
-        ready = [_prepared(s, testcase, seed, s.threads or before) for s in subjects]
+        ready = [_prepared(s, testcase, seed, s.threads or before, read or {}) for s in subjects]
         machine = Machine(before)
         enabled = gc.isenabled()
         gc.disable()
@@ -183,11 +185,13 @@ def _enough(m: Measured, seconds: float, passes: int) -> bool:
     return len(m.wall) >= _MOST or (len(m.wall) >= passes and sum(m.wall) >= seconds)
 
 
-def _prepared(subject: Subject, testcase: int | None, seed: int, count: int) -> _Ready:
+def _prepared(
+    subject: Subject, testcase: int | None, seed: int, count: int, read: Mapping[str, Any]
+) -> _Ready:
     """Load, run for the first time, and verify."""
     set_threads(count)
     start = time.perf_counter()
-    bundle = load(subject.path)
+    bundle = load(subject.path, **read)
     took = time.perf_counter() - start
     runner = Runner(bundle, subject.engine, seed=seed)
     feeds, verdict = _feeds(bundle, runner, subject, testcase, seed)

@@ -17,13 +17,14 @@ from ..engines import split_engines
 from ..engines.reference import ReferenceEngine
 from ..errors import InputError
 from ..feeds import random_inputs
-from ..files import contents, replacing
+from ..files import contents, files_of, replacing
 from ..report.benchmark import benchmark_json, benchmark_table, comparisons, regressions
 from ..report.profile import cost_table, memory_table, trace_events
 from ..runner import Verdict
 from ..shown import clean
 from ..testcase import Bundle
 from .groups import EXIT_FAIL, EXIT_PASS, Parser, seed, whole
+from .models import add_model_options, model_options
 from .observe import add_profile_options
 
 __all__ = ["look", "main", "parser"]
@@ -37,7 +38,7 @@ def parser() -> Parser:
         epilog="Exit codes: 0 measured; 1 a check failed, or slower than --max-slowdown allows; 2 a bad file or "
         "bad usage.",
     )
-    p.add_argument("files", nargs="+", metavar="MODEL")
+    p.add_argument("files", nargs="+", metavar="MODEL", help="files, patterns and folders")
     p.add_argument(
         "--engine", type=split_engines, default=["reference"], metavar="X,Y", help="engines to compare"
     )
@@ -82,6 +83,7 @@ def parser() -> Parser:
         metavar="10%",
         help="fail when slower than the baseline by more (default 10%%)",
     )
+    add_model_options(p)
     add_profile_options(p)
     return p
 
@@ -89,6 +91,8 @@ def parser() -> Parser:
 def main(argv: list[str]) -> int:
     """Measure, compare, report."""
     args = parser().parse_args(argv)
+    read = model_options(args)
+    args.files = list(files_of(args.files))
     out = sys.stderr if args.json == "-" else sys.stdout
     subjects = [
         Subject(path, engine, threads, batch)
@@ -101,6 +105,7 @@ def main(argv: list[str]) -> int:
         passes=max(1, args.min_passes),
         testcase=args.testcase,
         seed=args.seed,
+        read=read,
         done=_progress,
     )
     print(benchmark_table(found), file=out)
@@ -109,7 +114,7 @@ def main(argv: list[str]) -> int:
     for warning in warnings:
         print(f"warning: {warning}", file=out)
     if args.profile or args.perfetto or args.top or args.memory:
-        bundle = load(args.files[0])
+        bundle = load(args.files[0], **read)
         cases = bundle.testcases
         look(
             args,

@@ -24,6 +24,7 @@ from ..testcase import Bundle, Testcase
 from ..work.prepared import prepared
 from .bench import look
 from .inputs import cases_of
+from .models import model_options
 from .observe import LOOKS, flags_of
 
 __all__ = ["observe"]
@@ -39,7 +40,9 @@ def observe(args: argparse.Namespace, out: TextIO | None = None) -> str | None:
         LoadRunError: the model cannot be read or executed, or a folder does not exist.
     """
     wanted = any(getattr(args, n) not in (None, False) for n in LOOKS)
-    bundle = prepared(load(args.files[0], copy=args.copy), flags_of(args), args.batch_size)
+    bundle = prepared(
+        load(args.files[0], copy=args.copy, **model_options(args)), flags_of(args), args.batch_size
+    )
     cases = _cases(args, bundle)
     out = out or sys.stdout
     look(args, bundle, cases[0].inputs, out)

@@ -25,7 +25,7 @@ from ..pack.packing import Packer
 from ..pack.replaying import Replay
 from ..pack.unpacking import Unpacked, read_unpacked
 from ..pack.witness import Witness
-from ..report.text import dtype_text, shape_text, table
+from ..report.text import shape_text, table
 from ..rewrite.copies import bare
 from ..shown import clean
 from ..testcase import EXPECT, Testcase
@@ -355,7 +355,7 @@ class Packed:
                 kind = "output" if name.endswith(EXPECT) else "input"
                 dtype = case.dtypes[name]
                 row = (str(index), kind, clean(name.removesuffix(EXPECT)), shape_text(array.shape))
-                self.rows.append((*row, dtype_text(dtype), *figures(array, dtype)))
+                self.rows.append((*row, dtype.text, *figures(array, dtype)))
 
     def text(self) -> str:
         """The table."""

@@ -15,7 +15,7 @@ from ..shown import clean
 from .engines import entrants_lines
 from .page import FOOT, HEAD
 from .plots import Series, error_map, histogram, times
-from .text import dtype_text, engine, shape_text, summary, timing_line
+from .text import engine, shape_text, summary, timing_line
 
 __all__ = ["HtmlWriter", "pairs"]
 
@@ -91,7 +91,7 @@ class HtmlWriter:
                 self._case,
                 clean(out.name),
                 shape_text(out.shape),
-                dtype_text(out.dtype),
+                out.dtype.text,
                 "" if out.error is None else f"{out.error:.4g}",
                 "" if out.maxerr is None else f"{out.maxerr:.4g}",
                 out.verdict.value + (" LOOSENED" if out.loosened is not None else ""),

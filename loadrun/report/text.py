@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..dtypes import DType
 from ..runner import FileResult, OutputResult, Result, Verdict
 from ..shown import clean, indented
 from .style import PLAIN, Style
@@ -15,7 +14,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Rows",
-    "dtype_text",
     "engine",
     "error",
     "file_line",
@@ -45,11 +43,6 @@ def table(rows: Iterable[Sequence[Any]], headers: Sequence[str], right: Iterable
 def shape_text(shape: Sequence[int] | None) -> str:
     """``1x3x224x224``, or ``?`` when unknown."""
     return "?" if shape is None else "x".join(map(str, shape))
-
-
-def dtype_text(dtype: DType) -> str:
-    """Short dtype: numpy's name for plain types, the quantized type with its scale otherwise."""
-    return str(dtype) if dtype.is_quantized else dtype.spelling
 
 
 def _number(x: float | None) -> str:
@@ -174,7 +167,7 @@ def _cells(case: str, out: OutputResult, result: Result, ms: str) -> dict[str, s
         "output": clean(out.name),
         "engine": clean(result.choice or "", 60),
         "shape": shape_text(out.shape),
-        "dtype": dtype_text(out.dtype),
+        "dtype": out.dtype.text,
         "max error": _number(out.error),
         "tolerance": _number(out.maxerr),
         "from first": "" if apart is None else _number(apart.max_error),

@@ -151,6 +151,8 @@ def test_sizes_and_constants_on_the_command_line(tmp_path: Path, capsys: pytest.
     given = ["--input-shape", "x:3", "--constant", "cond:true"]
     for command in ("info", "run", "verify"):
         assert main([command, str(alone), *given, *(["--no-check"] if command != "info" else [])]) == 0
+    assert main([str(alone), *given, "--no-check", "--check-finite"]) == 0
+    assert main(["bench", str(alone), *given, "--min-time", "0", "--top", "2"]) == 0
     assert main(["convert", str(alone), str(tmp_path / "a.mge"), *given]) == 0
     assert [v.name for v in loadrun.load(tmp_path / "a.mge").inputs] == ["x"]
     assert main(["unpack", str(alone), "-o", str(tmp_path / "u"), *given]) == 0
