@@ -216,6 +216,10 @@ def test_a_failure_says_where_to_look(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "testcase 0 beside the same model in float64" in out
     # The weight is wrong on both sides, so both agree and the file itself is to blame.
     assert "so the arithmetic holds" in out
+    # In processes the explanation counts for the time that a file may take.
+    assert main([str(path), "--explain", "-j", "2", "--timeout", "120"]) == 1
+    there = capsys.readouterr().out
+    assert there[there.index("  testcase 0 beside") :] == out[out.index("  testcase 0 beside") :]
 
 
 def test_without_opencv_an_image_says_what_to_install(

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing
 from itertools import groupby
 from typing import TYPE_CHECKING, TextIO
 
-from ..dtypes import Array
-from ..dump import load_all
-from ..dump.record import intermediates_at
 from ..engines import Choice
 from ..failures import Warnings
 from ..files import files_of
@@ -19,12 +16,11 @@ from ..report import text
 from ..report.style import Style, style_for
 from ..runner import FileResult, Result, Verdict
 from ..shown import clean
-from ..testcase import Bundle
 from ..verdicts.policy import parse_all
-from ..work.events import Closed, Event, Found, Opened, Task, Warned
+from ..work.events import Closed, Event, Explained, Found, Opened, Task, Warned
 from ..work.serial import serial
 from .engines import add_engine_options, all_chosen
-from .groups import EXIT_ERROR, EXIT_FAIL, Parser, add_copy_option, exit_code, failure, seed, target, whole
+from .groups import EXIT_ERROR, EXIT_FAIL, Parser, add_copy_option, exit_code, seed, target, whole
 from .inputs import add_input_options, check_input_options
 from .limits import add_policy_option
 from .models import add_model_options, model_options
@@ -220,6 +216,7 @@ def _tasks(args: argparse.Namespace, engines: Sequence[Choice]) -> list[Task]:
         "values": args.output is not None or args.save_results is not None,
         "facts": any(r is not None for r in reports),
         "pictures": args.html is not None,
+        "explain": args.explain,
         "optimize": flags_of(args),
         "batch": args.batch_size,
     }
@@ -252,6 +249,7 @@ class _Dump:
             opened.name, warnings=Warnings(opened.warnings), load_seconds=opened.load_seconds
         )
         self.timing: Timing | None = None
+        self.explanation: tuple[str, ...] = ()
         self._events = events
 
     def results(self) -> Iterator[Found]:
@@ -262,6 +260,9 @@ class _Dump:
                 self.file.warnings.add(event.text)
             elif isinstance(event, Found):
                 yield event
+            elif isinstance(event, Explained):
+                # Every part of a file explains its own.
+                self.explanation = self.explanation or event.lines
             elif isinstance(event, Closed):
                 self.file.message, self.file.fault = event.message, event.fault
                 self.file.ended, self.timing = event.ended, event.timing
@@ -371,7 +372,7 @@ class _Run:
     def _where(self, dump: _Dump, out: TextIO | None) -> Iterator[str]:
         """Say how to find the operator that is to blame, or find it."""
         path, file = dump.path, dump.file
-        if not self.args.explain:
+        if not dump.explanation:
             words = ["loadrun", "diff", clean(path, 500), "--testcase", str(file.first)]
             number = dump.opened.dump
             import shlex  # for start-up
@@ -384,9 +385,8 @@ class _Run:
                 print(line, file=out)
             yield line.strip()
             return
-        where = out or self.out
-        for line in _explained(path, dump.opened.dump, file, self.args):
-            print(line, file=where)
+        for line in dump.explanation:
+            print(f"  {line}", file=out or self.out)
             yield line
 
 
@@ -401,44 +401,3 @@ def _note(result: Result, spots: list[str]) -> None:
         if out.verdict is Verdict.FAIL:
             error = "" if out.error is None else f" error {out.error:.4g}, tolerance {out.maxerr:.4g}"
             spots.append(f"{case} output {clean(out.name)}{error}".lstrip())
-
-
-def _beside_record(
-    bundle: Bundle, kept: list[list[float | None]], feeds: Mapping[str, Array], first: int, seed: int
-) -> Iterator[str]:
-    """The failing testcase beside the statistics that were kept when it was packed."""
-    from ..diff import TOLERANCE, parted  # for start-up cost: a pass needs none of it
-    from ..report.differences import departed
-    from ..rewrite.copies import bare  # for start-up
-
-    found = parted(bare(bundle), kept, feeds, tolerance=TOLERANCE, seed=seed)
-    yield f"  testcase {first} beside the values on the way that were recorded when it was packed:"
-    yield from (f"  {line}" for line in departed(found))
-
-
-def _explained(path: str, number: int, file: FileResult, args: argparse.Namespace) -> Iterator[str]:
-    """The first failing testcase beside float64, or beside the engine that failed it."""
-    from ..diff import between  # for start-up cost: a pass needs none of it
-    from ..report.differences import differences
-    from ..rewrite.copies import bare  # for start-up
-
-    first, other = file.first or 0, "float64"
-    if file.first_choice is not None and file.first_choice != "reference":
-        other = file.first_choice
-    try:
-        bundle = load_all(path, copy=args.copy, **model_options(args))[number]
-        feeds = bundle.testcases[first].inputs
-        kept = intermediates_at(bundle.record, first)
-        if kept is not None:
-            yield from _beside_record(bundle, kept, feeds, first, args.seed)
-        found = between(bare(bundle), other, feeds, seed=args.seed)
-    except Exception as e:
-        yield f"  it cannot be explained: {failure(e, named=True).message}"
-        return
-    yield f"  testcase {first} beside the same model {'in float64' if other == 'float64' else f'on {other}'}:"
-    yield from (f"  {line}" for said in differences(found) for line in said.splitlines())
-    if found.agree:
-        yield (
-            "  so the arithmetic holds: the model or the expected values are not those that were packed together; "
-            "compare with the model that it was packed from (loadrun diff --against)"
-        )

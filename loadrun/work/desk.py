@@ -17,7 +17,7 @@ from ..failures import failure
 from ..runner import Result, Runner, Verdict, own_errors, random_inputs
 from ..testcase import EXPECT, Bundle
 from ..verdicts.vacuity import Watch
-from .events import Closed, Event, Found, Opened, Part, Task, Warned
+from .events import Closed, Event, Explained, Found, Opened, Part, Task, Warned
 from .prepared import prepared
 
 if TYPE_CHECKING:
@@ -88,6 +88,7 @@ class Desk:
         said: list[str] = []
         watch: Watch | None = None
         closed = Closed()
+        failing: tuple[Result, dict[str, Array]] | None = None
         opened = False
         try:
             facts = _facts(bundle, task) if task.facts and part.start == 0 else {}
@@ -110,12 +111,18 @@ class Desk:
                 yield from (Warned(text) for text in said)
                 said.clear()
                 watch.results(results[0])
+                if failing is None:
+                    failing = next(((r, feeds) for r in results if r.verdict is Verdict.FAIL), None)
                 digest = _digest(feeds) if task.facts else None
                 for result in results:
                     yield self._found(result, feeds, digest, task)
             if part.start == 0 and stop == total:
                 yield from (Warned(text) for text in [*said, *watch.warnings()])
                 watch = None
+            if task.explain and failing is not None:
+                from .explaining import explained  # for start-up
+
+                yield Explained(tuple(explained(bundle, *failing, seed=task.seed)))
             if task.iterations:
                 feeds = _timed(bundle, task)
                 if self._beside is not None:

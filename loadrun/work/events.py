@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ..bench import Timing
     from ..review.pictures import Picture
 
-__all__ = ["Closed", "Event", "Found", "Opened", "Part", "Task", "Warned"]
+__all__ = ["Closed", "Event", "Explained", "Found", "Opened", "Part", "Task", "Warned"]
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,7 @@ class Task:
         values: whether results keep the values of their outputs.
         facts: whether digests and environment of the file are asked for.
         pictures: whether failing outputs are drawn.
+        explain: whether the first testcase that fails is explained.
         optimize: optimizations of the graph before it is run, see `loadrun.work.prepared`.
         batch: items of axis 0 that testcases are repeated or cut to.
     """
@@ -59,6 +60,7 @@ class Task:
     values: bool = False
     facts: bool = False
     pictures: bool = False
+    explain: bool = False
     optimize: tuple[str, ...] = ()
     batch: int | None = None
 
@@ -126,6 +128,13 @@ class Warned:
 
 
 @dataclass(frozen=True)
+class Explained:
+    """Where the first testcase of this part that fails begins to differ."""
+
+    lines: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Closed:
     """The dump (or this part of it) came to its end.
 
@@ -146,4 +155,4 @@ class Closed:
     watch: Watch | None = None
 
 
-Event = Opened | Found | Warned | Closed
+Event = Opened | Found | Warned | Explained | Closed

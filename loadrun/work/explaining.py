@@ -1,0 +1,58 @@
+"""Why a testcase fails: the operator in which it parts from float64, from another engine, or from its record."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from ..diff import TOLERANCE, between, parted
+from ..dtypes import Array
+from ..dump.record import intermediates_at
+from ..failures import failure
+from ..report.differences import departed, differences
+from ..rewrite.copies import bare
+from ..testcase import Bundle
+from ..verdicts.results import Result
+
+__all__ = ["explained"]
+
+
+def explained(bundle: Bundle, result: Result, feeds: Mapping[str, Array], *, seed: int = 0) -> list[str]:
+    """The lines that say where a failing testcase begins to differ.
+
+    Args:
+        bundle: the file.
+        result: the testcase's; of several engines, the one that failed is held against the reference engine, else
+            the model against itself in float64, and against the statistics that the file's record keeps.
+        feeds: what it ran on.
+        seed: seed of random operators.
+
+    >>> import loadrun
+    >>> bundle = loadrun.load("fixtures/nets/mlp.mge")
+    >>> lines = explained(bundle, loadrun.run(bundle)[1], bundle.testcases[1].inputs)
+    >>> lines[0]
+    'testcase 1 beside the same model in float64:'
+    """
+    try:
+        return list(_lines(bundle, result, feeds, seed))
+    except Exception as e:
+        return [f"it cannot be explained: {failure(e, named=True).message}"]
+
+
+def _lines(bundle: Bundle, result: Result, feeds: Mapping[str, Array], seed: int) -> Iterator[str]:
+    case = "the run" if result.index is None else f"testcase {result.index}"
+    model = bare(bundle)
+    given = {n: a for n, a in feeds.items() if n in {v.name for v in model.inputs}}
+    kept = None if result.index is None else intermediates_at(bundle.record, result.index)
+    if kept is not None:
+        found = parted(model, kept, given, tolerance=TOLERANCE, seed=seed)
+        yield f"{case} beside the values on the way that were recorded when it was packed:"
+        yield from departed(found)
+    other = "float64" if result.choice in (None, "reference") else result.choice or ""
+    between_both = between(model, other, given, seed=seed)
+    yield f"{case} beside the same model {'in float64' if other == 'float64' else f'on {other}'}:"
+    yield from (line for said in differences(between_both) for line in said.splitlines())
+    if between_both.agree:
+        yield (
+            "so the arithmetic holds: the model or the expected values are not those that were packed together; "
+            "compare with the model that it was packed from (loadrun diff --against)"
+        )
