@@ -17,8 +17,8 @@ from typing import IO, Any, BinaryIO
 
 __all__ = [
     "MODELS",
-    "Names",
-    "Watch",
+    "FileNames",
+    "FileWatch",
     "contents",
     "files_of",
     "growing",
@@ -134,7 +134,7 @@ def _sort(mode: int) -> str:
     return "pipe" if stat.S_ISFIFO(mode) else "socket" if stat.S_ISSOCK(mode) else "device"
 
 
-class Watch:
+class FileWatch:
     """Tells whether a file that is mapped into memory is still as it was.
 
     A mapped file that is cut short kills the process that reads behind its end. A file that is replaced by another
@@ -306,13 +306,13 @@ def _sweep(path: Path) -> None:
             continue
 
 
-class Names:
+class FileNames:
     """File names for names that come from a file: those that become equal when they are cleaned stay apart.
 
     Args:
         plain: letters of ASCII alone, for folders that go elsewhere.
 
-    >>> names = Names()
+    >>> names = FileNames()
     >>> [names.file(n) for n in ("a~", "a__2", "a/", "A_", "")]
     ['a_', 'a__2', 'a__3', 'A__4', 'value']
     """

@@ -28,7 +28,17 @@ from dataclasses import dataclass, field
 
 from .errors import SpecError
 
-__all__ = ["Fill", "InputSpec", "ListFile", "Part", "PathSource", "Source", "Values", "parse", "point"]
+__all__ = [
+    "Generated",
+    "InputPart",
+    "InputSpec",
+    "ListFile",
+    "PathSource",
+    "Source",
+    "Values",
+    "parse",
+    "point",
+]
 
 FILLS = {"rand": (2, 2), "randn": (0, 2), "randint": (2, 2), "zeros": (0, 0), "ones": (0, 0), "full": (1, 1)}
 """Generators with the least and the greatest number of leading numeric arguments."""
@@ -62,7 +72,7 @@ class PathSource:
 
 
 @dataclass(frozen=True)
-class Fill:
+class Generated:
     """Generated data.
 
     Attributes:
@@ -111,11 +121,11 @@ class ListFile:
         return f"@{self.path if plain else _quote(self.path)}"
 
 
-Source = PathSource | Fill | Values
+Source = PathSource | Generated | Values
 
 
 @dataclass(frozen=True)
-class Part:
+class InputPart:
     """One input's data; the name is None where it was left out.
 
     Attributes:
@@ -146,7 +156,7 @@ class InputSpec:
     True
     """
 
-    parts: tuple[Part, ...] = ()
+    parts: tuple[InputPart, ...] = ()
     listed: ListFile | None = None
     text: str = field(default="", compare=False, repr=False)
 
@@ -161,7 +171,7 @@ def parse(text: str) -> InputSpec:
         SpecError: the text does not follow the grammar; the message shows it with a caret under the fault.
 
     >>> parse("#rand(0,255,1,3,...)").parts[0].source
-    Fill(kind='rand', args=(0.0, 255.0), shape=(1, 3), rest=True, seed=None, braces=False)
+    Generated(kind='rand', args=(0.0, 255.0), shape=(1, 3), rest=True, seed=None, braces=False)
     >>> parse("data:#rand(0)")
     Traceback (most recent call last):
     loadrun.errors.SpecError: #rand takes 2 numbers before the shape, found 1
@@ -170,10 +180,10 @@ def parse(text: str) -> InputSpec:
     """
     if not isinstance(text, str):
         raise SpecError(f"a specification is a text such as 'data:cat.jpg', not {type(text).__name__}")
-    scanner = _Scanner(text)
+    scanner = _SpecScanner(text)
     if scanner.take("@"):
         return InputSpec(listed=ListFile(scanner.list_file()), text=text)
-    parts: list[Part] = []
+    parts: list[InputPart] = []
     while True:
         parts.append(scanner.part())
         if not scanner.take(";") or not scanner.peek():
@@ -216,7 +226,7 @@ def _width(char: str) -> int:
     return 2 if unicodedata.east_asian_width(char) in "WF" else 1
 
 
-class _Scanner:
+class _SpecScanner:
     """A cursor over the text; every method skips blanks first."""
 
     def __init__(self, text: str) -> None:
@@ -262,19 +272,19 @@ class _Scanner:
             raise self.error("expected a list file after @")
         return path
 
-    def part(self) -> Part:
+    def part(self) -> InputPart:
         first = self.peek()
         at = self.pos
         if first in ("", ";"):
             raise self.error(f"expected name:source, found {self.found()}")
         if first in ("#", "@") or (first in ("{", "[") and not self.still_a_path()):
-            return Part(None, self.source(), at, at)
+            return InputPart(None, self.source(), at, at)
         word = self.word("a name or a file")
         if not self.take(":"):
-            return Part(None, self.member(word), at, at)
+            return InputPart(None, self.member(word), at, at)
         self.peek()
         source_at = self.pos
-        return Part(word, self.source(), at, source_at)
+        return InputPart(word, self.source(), at, source_at)
 
     def source(self) -> Source:
         first = self.peek()
@@ -342,7 +352,7 @@ class _Scanner:
             raise self.error(f"expected {what}, found {self.found()}")
         return word
 
-    def fill(self) -> Fill:
+    def fill(self) -> Generated:
         at = self.pos
         found = _KIND.match(self.text, at)
         kind = found.group(1) if found else ""
@@ -369,7 +379,7 @@ class _Scanner:
         shape = tuple(self.axis(text, where) for text, where in args[count:])
         if len(shape) > _MAX_AXES:
             raise self.error(f"{len(shape)} axes are more than any input has", args[count][1])
-        return Fill(kind, given, shape if shape or rest else None, rest, seed)
+        return Generated(kind, given, shape if shape or rest else None, rest, seed)
 
     def number(self, text: str, at: int, *, whole: bool) -> float:
         try:
@@ -422,7 +432,7 @@ class _Scanner:
             raise self.error("a seed must be less than 2**64", at)
         return value
 
-    def braces(self) -> Fill:
+    def braces(self) -> Generated:
         self.pos += 1
         shape = []
         while True:
@@ -437,7 +447,7 @@ class _Scanner:
             if not self.take(","):
                 break
         self.expect("}", "after the shape")
-        return Fill("rand", (0.0, 1.0), tuple(shape), braces=True)
+        return Generated("rand", (0.0, 1.0), tuple(shape), braces=True)
 
     def values(self) -> Values:
         start, depth = self.pos, 0

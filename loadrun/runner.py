@@ -18,7 +18,7 @@ from .graph import Graph, Var
 from .ops.infer import infer_dtypes
 from .rewrite.checks import GET, Cone, Formula, Origins, compared, cone, formula, two_sided
 from .testcase import EXPECT, Bundle, Check, Testcase
-from .verdicts.judging import Question, blind, judge, policy_for
+from .verdicts.judging import Criteria, blind, judge, policy_for
 from .verdicts.policy import Policy
 from .verdicts.results import FileResult, OutputResult, Result, Verdict
 
@@ -36,7 +36,7 @@ class _Checked:
     """
 
     check: Check
-    question: Question
+    question: Criteria
     expect: Var
     get: Var
     own: Var | None
@@ -55,7 +55,7 @@ class _Checked:
 
 
 @dataclass(eq=False)
-class _Plan:
+class _OutputPlan:
     """Which variables to compute: those of the checks, then the unchecked outputs."""
 
     checks: list[_Checked]
@@ -102,7 +102,7 @@ class Runner:
         self.seed = seed
         self._model: Engine | None = None
         self._outputs: dict[str, Var] = {}
-        self._checked: tuple[_Plan, Engine] | None = None
+        self._checked: tuple[_OutputPlan, Engine] | None = None
         self.packed, self.loosened = packed_policies(self.bundle.record)
         self.policies = {**self.packed, **(policies or {})}
 
@@ -152,7 +152,7 @@ class Runner:
         shown = _at_border(outs, self.bundle.scalars)
         return Result(index, shown, Verdict.worst(o.verdict for o in outs), seconds, engine=engine.about)
 
-    def _plan(self) -> _Plan:
+    def _plan(self) -> _OutputPlan:
         graph = self.bundle.graph
         checks = self.bundle.checks
         named = {c.name for c in checks}
@@ -165,7 +165,7 @@ class Runner:
         found = [self._asked(c, f, origins) for c, f in zip(checks, formulas, strict=True)]
         needed = {id(o) for o in graph.needed([c.expect for c in checks])}
         unread = [v for v in graph.inputs if (v.name or "").endswith(EXPECT) and id(v.owner) not in needed]
-        return _Plan(found, plain, unread)
+        return _OutputPlan(found, plain, unread)
 
     def _asked(self, check: Check, kind: Formula, origins: Origins) -> _Checked:
         """What a check asks, and whether its error graph has to be asked in turn."""
@@ -180,7 +180,7 @@ class Runner:
             else:
                 around = taken
                 own = check.err if taken.direct else None
-        question = Question(
+        question = Criteria(
             check.name,
             expect.dtype or DType("Float32"),
             check.maxerr,
@@ -247,7 +247,7 @@ class Runner:
             self._model = self._engine(list(self._outputs.values()))
         return self._model
 
-    def _checking(self, plan: _Plan) -> Engine:
+    def _checking(self, plan: _OutputPlan) -> Engine:
         """The engine for a plan: what checks compute is the reference engine's, whatever executes the model."""
         if self.engine.spec == "reference":
             return self._engine(plan.vars)

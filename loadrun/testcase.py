@@ -8,7 +8,7 @@ from typing import overload
 
 from .dtypes import Array, DType
 from .errors import FormatError
-from .files import Watch
+from .files import FileWatch
 from .graph import Graph, Opr, Var
 from .params import AssertEqual
 
@@ -120,7 +120,7 @@ class Bundle:
     tail: list[str] = field(default_factory=list)
     record: memoryview | Mapping[str, object] | None = None
     scalars: frozenset[str] = frozenset()
-    watch: Watch | None = None
+    watch: FileWatch | None = None
     damage: str | None = None
 
     def require_unchanged(self) -> None:

@@ -16,7 +16,7 @@ from loadrun.dump import load_all
 from loadrun.errors import LoadRunError
 from loadrun.review.audit import audit
 from loadrun.runner import Runner, own_errors
-from loadrun.verdicts.vacuity import Watch
+from loadrun.verdicts.vacuity import ImpostorWatch
 
 ROOT = Path(__file__).resolve().parent.parent
 FIXTURES = ROOT / "fixtures"
@@ -41,7 +41,7 @@ def examined(path: Path) -> list[dict[str, Any]]:
     found = []
     for bundle in load_all(path):
         runner = Runner(bundle)
-        watch = Watch({}, runner.policies, own_errors(bundle))
+        watch = ImpostorWatch({}, runner.policies, own_errors(bundle))
         try:
             for result in runner.replay():
                 watch.results(result)

@@ -21,7 +21,7 @@ import numpy as np
 
 import loadrun
 from loadrun.errors import LoadRunError, UnsupportedError
-from loadrun.onnx.messages import GraphProto, Model, read_model
+from loadrun.onnx.messages import GraphProto, ModelProto, read_model
 
 DOCUMENT = Path(__file__).parent.parent / "docs" / "onnx.md"
 BEGIN, END = "<!-- reading: begin -->", "<!-- reading: end -->"
@@ -78,7 +78,7 @@ class Case:
     sets: list[tuple[list[Any], list[Any]]]
     rtol: float = RTOL
     atol: float = ATOL
-    model: Model = field(init=False)
+    model: ModelProto = field(init=False)
 
     def __post_init__(self) -> None:
         self.model = read_model(memoryview(self.data))

@@ -17,7 +17,7 @@ from loadrun.errors import InputError, LoadRunError, SpecError, UsageError
 from loadrun.inputs.generation import fill_values, normal_quantile, stream
 from loadrun.inputs.lists import count_cases, expand
 from loadrun.inputs.loading import cast, load_cases, load_spec
-from loadrun.inputspec import Fill, parse
+from loadrun.inputspec import Generated, parse
 from tests.support.input_models import model
 
 Inputs = dict[str, np.ndarray]
@@ -110,10 +110,10 @@ def test_normal_quantile() -> None:
 
 
 def test_distributions() -> None:
-    normal = fill_values(Fill("randn", (3.0, 2.0)), (100_000,), stream(0))
+    normal = fill_values(Generated("randn", (3.0, 2.0)), (100_000,), stream(0))
     assert abs(normal.mean() - 3) < 4 * 2 / math.sqrt(1e5)
     assert abs(normal.std() - 2) < 0.03
-    dice = fill_values(Fill("randint", (1.0, 7.0)), (60_000,), stream(0))
+    dice = fill_values(Generated("randint", (1.0, 7.0)), (60_000,), stream(0))
     counts = np.bincount(dice)
     assert counts[0] == 0
     assert len(counts) == 7

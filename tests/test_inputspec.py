@@ -14,10 +14,10 @@ from loadrun.inputs.loading import load_cases
 from loadrun.inputspec import (
     FILLS,
     MAX_SEED,
-    Fill,
+    Generated,
+    InputPart,
     InputSpec,
     ListFile,
-    Part,
     PathSource,
     Values,
     parse,
@@ -52,24 +52,24 @@ GOLDEN = Path(__file__).parent / "golden" / "input_errors.txt"
         ("'x.npz!key'", [(None, PathSource("x.npz!key"))]),
         ("[1].npy", [(None, PathSource("[1].npy"))]),
         ("a:{b}/c.png;d:[x.npy]", [("a", PathSource("{b}/c.png")), ("d", None)]),
-        ("#rand(0,255)", [(None, Fill("rand", (0, 255)))]),
-        ("#rand( -1.5e2 , +3 )", [(None, Fill("rand", (-150, 3)))]),
-        ("a:#rand(0,1,2,...)", [("a", Fill("rand", (0, 1), (2,), True))]),
-        ("#rand(0,1,...)", [(None, Fill("rand", (0, 1), (), True))]),
-        ("#rand(0,1,1_0)", [(None, Fill("rand", (0, 1), (10,)))]),
-        ("#randn", [(None, Fill("randn"))]),
-        ("#randn(...)", [(None, Fill("randn", (), (), True))]),
-        ("#randn(0,1,4)", [(None, Fill("randn", (0, 1), (4,)))]),
-        ("#randint(0,9,seed=3)", [(None, Fill("randint", (0, 9), seed=3))]),
-        ("#rand(0,1,2,..., seed = 3)", [(None, Fill("rand", (0, 1), (2,), True, 3))]),
-        ("#zeros", [(None, Fill("zeros"))]),
-        ("#zeros()", [(None, Fill("zeros"))]),
-        ("#ones(2,...)", [(None, Fill("ones", (), (2,), True))]),
-        ("#full(.5,2,3)", [(None, Fill("full", (0.5,), (2, 3)))]),
-        ("{1, 3,224,224}", [(None, Fill("rand", (0, 1), (1, 3, 224, 224), braces=True))]),
+        ("#rand(0,255)", [(None, Generated("rand", (0, 255)))]),
+        ("#rand( -1.5e2 , +3 )", [(None, Generated("rand", (-150, 3)))]),
+        ("a:#rand(0,1,2,...)", [("a", Generated("rand", (0, 1), (2,), True))]),
+        ("#rand(0,1,...)", [(None, Generated("rand", (0, 1), (), True))]),
+        ("#rand(0,1,1_0)", [(None, Generated("rand", (0, 1), (10,)))]),
+        ("#randn", [(None, Generated("randn"))]),
+        ("#randn(...)", [(None, Generated("randn", (), (), True))]),
+        ("#randn(0,1,4)", [(None, Generated("randn", (0, 1), (4,)))]),
+        ("#randint(0,9,seed=3)", [(None, Generated("randint", (0, 9), seed=3))]),
+        ("#rand(0,1,2,..., seed = 3)", [(None, Generated("rand", (0, 1), (2,), True, 3))]),
+        ("#zeros", [(None, Generated("zeros"))]),
+        ("#zeros()", [(None, Generated("zeros"))]),
+        ("#ones(2,...)", [(None, Generated("ones", (), (2,), True))]),
+        ("#full(.5,2,3)", [(None, Generated("full", (0.5,), (2, 3)))]),
+        ("{1, 3,224,224}", [(None, Generated("rand", (0, 1), (1, 3, 224, 224), braces=True))]),
         ("[[1, 2],[3,4]]", [(None, Values("[[1,2],[3,4]]"))]),
         ("a:[1.5, -2e3, true]", [("a", Values("[1.5,-2000.0,true]"))]),
-        ("a:#ones;", [("a", Fill("ones"))]),
+        ("a:#ones;", [("a", Generated("ones"))]),
     ],
 )
 def test_parse(text: str, parts: list[tuple[str | None, object]]) -> None:
@@ -130,7 +130,7 @@ whole = st.integers(-(2**31), 2**31)
 
 
 @st.composite
-def fills(draw: st.DrawFn) -> Fill:
+def fills(draw: st.DrawFn) -> Generated:
     kind = draw(st.sampled_from(sorted(FILLS)))
     if kind == "randint":
         low = draw(whole)
@@ -141,23 +141,23 @@ def fills(draw: st.DrawFn) -> Fill:
         args = tuple(draw(numbers) for _ in range(FILLS[kind][1]))
     shape = draw(st.none() | st.lists(st.integers(0, 2**31 - 1), min_size=1, max_size=8).map(tuple))
     rest = shape is not None and draw(st.booleans())
-    return Fill(kind, args, shape, rest, draw(st.none() | st.integers(0, MAX_SEED)))
+    return Generated(kind, args, shape, rest, draw(st.none() | st.integers(0, MAX_SEED)))
 
 
 paths = st.builds(PathSource, names)
 picked = st.builds(PathSource, names.map(lambda n: n + ".npz"), names)
 braces = st.lists(st.integers(0, 99), min_size=1, max_size=8).map(
-    lambda s: Fill("rand", (0.0, 1.0), tuple(s), braces=True)
+    lambda s: Generated("rand", (0.0, 1.0), tuple(s), braces=True)
 )
 values = st.lists(st.integers(-9, 9) | numbers, max_size=5).map(lambda v: parse(str(v)).parts[0].source)
 sources = paths | picked | fills() | braces | values
 
 
 @given(st.lists(st.tuples(names, sources), min_size=1, max_size=4, unique_by=lambda p: p[0]))
-def test_rendering_parses_back(parts: list[tuple[str, Fill | PathSource | Values]]) -> None:
-    spec = InputSpec(tuple(Part(n, s) for n, s in parts))
+def test_rendering_parses_back(parts: list[tuple[str, Generated | PathSource | Values]]) -> None:
+    spec = InputSpec(tuple(InputPart(n, s) for n, s in parts))
     assert parse(str(spec)) == spec
-    alone = InputSpec((Part(None, parts[0][1]),))
+    alone = InputSpec((InputPart(None, parts[0][1]),))
     assert parse(str(alone)) == alone
 
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loadrun.errors import InputError, LoadRunError, SpecError
-from loadrun.inputs.transform import Transform
+from loadrun.inputs.transform import TransformExpression
 from loadrun.inputs.transform_sizes import FUNCTIONS, METHODS
 
 DATA = np.random.PCG64(5).random_raw(60).astype("u1").reshape(1, 3, 4, 5)
@@ -65,7 +65,7 @@ EXPRESSIONS = [
 def test_same_as_numpy(text: str) -> None:
     with np.errstate(all="ignore"):
         want = eval(text, {"data": DATA, "np": np})
-    found = Transform(text)(DATA)
+    found = TransformExpression(text)(DATA)
     np.testing.assert_array_equal(found, want)
     assert found.dtype == want.dtype
 
@@ -81,7 +81,7 @@ def test_same_as_numpy(text: str) -> None:
 )
 def test_numbers_beyond_the_type_widen_it(text: str, want: list[int], dtype: str) -> None:
     """As numpy 1 does, which MegEngine 1.13 needs; numpy 2 raises an error. Uint16 wraps at 65536."""
-    found = Transform(text)(np.array([0, 1, 255], "u1"))
+    found = TransformExpression(text)(np.array([0, 1, 255], "u1"))
     assert found.dtype == dtype
     assert found.tolist() == [w % 2**16 if dtype == "uint16" else w for w in want]
 
@@ -148,7 +148,7 @@ def test_numbers_beyond_the_type_widen_it(text: str, want: list[int], dtype: str
 )
 def test_refused_before_anything_runs(text: str, caret: int | None, message: str) -> None:
     with pytest.raises(SpecError) as e:
-        Transform(text)
+        TransformExpression(text)
     assert message in str(e.value).split("\n")[0]
     assert str(e.value).startswith("input_transform: ")
     if caret is not None:
@@ -178,7 +178,7 @@ def test_refused_before_anything_runs(text: str, caret: int | None, message: str
 )
 def test_failures_point_at_the_operation(text: str, caret: int, message: str) -> None:
     with pytest.raises(InputError) as e:
-        Transform(text)(DATA)
+        TransformExpression(text)(DATA)
     lines = str(e.value).split("\n")
     assert message in lines[0]
     if not text.startswith("data if"):
@@ -238,7 +238,7 @@ def test_bounded(text: str) -> None:
     tracemalloc.start()
     start = time.monotonic()
     with pytest.raises(LoadRunError):
-        Transform(text)(DATA)
+        TransformExpression(text)(DATA)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 1.1e9
@@ -259,7 +259,7 @@ def test_nothing_is_executed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         "np.memmap('x', 'u1', 'w+', shape=3)",
     ):
         with pytest.raises(LoadRunError):
-            Transform(text)(DATA)
+            TransformExpression(text)(DATA)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -276,7 +276,7 @@ def test_allowed_names_exist_and_are_harmless() -> None:
 def test_data_is_not_changed() -> None:
     before = DATA.copy()
     for text in EXPRESSIONS:
-        Transform(text)(DATA)
+        TransformExpression(text)(DATA)
     np.testing.assert_array_equal(DATA, before)
 
 
@@ -307,7 +307,7 @@ pieces = [
 @given(st.text(max_size=20) | st.lists(st.sampled_from(pieces), max_size=15).map("".join))
 def test_any_text_works_or_fails_clearly(text: str) -> None:
     try:
-        found = Transform(text)(DATA)
+        found = TransformExpression(text)(DATA)
     except LoadRunError:
         return
     assert isinstance(found, np.ndarray)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import pytest
 
-from loadrun.imperative import Dim, Tensor
+from loadrun.imperative import Tensor, TracedInt
 
 PACKAGE = "loadrun"
 REASON = re.compile(r"#.*\b(start-up|optional)\b")
@@ -199,7 +199,7 @@ def private_names(source: str) -> Iterator[tuple[int, str]]:
 
 def attributes_of_tensors() -> set[str]:
     """The private attributes of tensors and of sizes, those that instances get included."""
-    names = {n for kind in (Tensor, Dim) for n in (*dir(kind), *kind.__annotations__)}
+    names = {n for kind in (Tensor, TracedInt) for n in (*dir(kind), *kind.__annotations__)}
     return {n for n in names | set(vars(Tensor(0))) if re.fullmatch(r"_[a-z]\w*", n)} | {"_path"}
 
 

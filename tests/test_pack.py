@@ -25,7 +25,7 @@ from loadrun.dump.writer import dump_bytes
 from loadrun.errors import UsageError
 from loadrun.graph import Graph, StoredTensor
 from loadrun.inputs import lists
-from loadrun.inputs.lists import TextOf
+from loadrun.inputs.lists import TextSource
 from loadrun.pack.noise import suggest
 from loadrun.pack.packing import Packer
 from loadrun.params import Elemwise, ElemwiseMode, Host2DeviceCopy
@@ -439,7 +439,7 @@ def test_strip_info(tmp_path: Path) -> None:
 def test_helpers() -> None:
     assert tolerance(["2"]) == 2
     assert tolerance(None) is None
-    text_of = TextOf(["#ones", "#zeros"])
+    text_of = TextSource(["#ones", "#zeros"])
     assert [text_of(i) for i in (1, 0, 1)] == [
         f"specification {i + 1}: #{'ones' if i == 0 else 'zeros'}" for i in (1, 0, 1)
     ]

@@ -17,9 +17,9 @@ from loadrun.graph import Graph, StoredTensor
 from loadrun.pack.capture import capture, embed
 from loadrun.params import Elemwise, ElemwiseMode, Host2DeviceCopy
 from loadrun.runner import own_errors
-from loadrun.verdicts.judging import Question, judge
+from loadrun.verdicts.judging import Criteria, judge
 from loadrun.verdicts.policy import parse, parse_all
-from loadrun.verdicts.vacuity import Watch
+from loadrun.verdicts.vacuity import ImpostorWatch
 
 F32, I32 = DType("Float32"), DType("Int32")
 
@@ -98,11 +98,11 @@ def test_covering_tolerance_lets_through_what_the_policy_does() -> None:
 
 def test_policy_is_only_stricter() -> None:
     e, g = np.array([1.0, 2], "f4"), np.array([1.0, 2.1], "f4")
-    strict = Question("y", F32, 0.2, policy=parse("exact"))
+    strict = Criteria("y", F32, 0.2, policy=parse("exact"))
     assert judge(strict, e, g).verdict is Verdict.FAIL
-    loose = Question("y", F32, 1e-4, policy=parse("maxerr=1"))
+    loose = Criteria("y", F32, 1e-4, policy=parse("maxerr=1"))
     assert judge(loose, e, g).verdict is Verdict.FAIL
-    asked = judge(Question("y", F32, 1e-4, policy=parse("maxerr=1"), loosen=True), e, g)
+    asked = judge(Criteria("y", F32, 1e-4, policy=parse("maxerr=1"), loosen=True), e, g)
     assert (asked.verdict, asked.loosened) == (Verdict.PASS, 1e-4)
 
 
@@ -203,7 +203,7 @@ def test_policy_at_a_run(tmp_path: Path) -> None:
 
 def test_impostors() -> None:
     """Zeros, the mean and the other testcase are all within 0.1 of these values, and none of them of the others."""
-    watch = Watch({"small": 0.1, "large": 0.1, "ids": 0.0})
+    watch = ImpostorWatch({"small": 0.1, "large": 0.1, "ids": 0.0})
     for values in ([0.01, 0.02, 0.05], [0.03, -0.04, 0.0]):
         watch.add("small", np.array(values, "f4"))
         watch.add("large", np.array(values, "f4") * 100)
@@ -305,12 +305,12 @@ def test_impostors_are_measured_by_the_files_own_rule(
     (expect,) = packed.testcases[0].expects.values()
     # The check compares it with a value of another layout.
     assert np.isnan(other(expect, expect))
-    watch = Watch({"y": 1.0}, errors={"y": measure})
+    watch = ImpostorWatch({"y": 1.0}, errors={"y": measure})
     watch.add("y", truth)
     assert watch.warnings() == []
-    watch = Watch({"y": 1000.0}, errors={"y": measure})
+    watch = ImpostorWatch({"y": 1000.0}, errors={"y": measure})
     watch.add("y", truth)
     assert "zeros" in watch.warnings()[0]
-    watch = Watch({"y": 1000.0}, errors={"y": None})
+    watch = ImpostorWatch({"y": 1000.0}, errors={"y": None})
     watch.add("y", truth)
     assert watch.warnings() == [], "what cannot be measured is not judged"

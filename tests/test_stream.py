@@ -106,14 +106,14 @@ def test_report_of_files_and_dumps(tmp_path: Path, capsys: pytest.CaptureFixture
 def test_memory_does_not_grow(many: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is alive at the end of a run with a report does not depend on the number of testcases."""
     held: list[int] = []
-    close = json_report.Writer.close
+    close = json_report.JsonWriter.close
 
-    def measured(self: json_report.Writer, code: int) -> None:
+    def measured(self: json_report.JsonWriter, code: int) -> None:
         gc.collect()
         held.append(tracemalloc.get_traced_memory()[0])
         close(self, code)
 
-    monkeypatch.setattr(json_report.Writer, "close", measured)
+    monkeypatch.setattr(json_report.JsonWriter, "close", measured)
     few = tmp_path / "few.mge"
     bundle = loadrun.load(many)
     loadrun.save(Bundle(bundle.graph, bundle.testcases[:100]), few)

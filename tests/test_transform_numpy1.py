@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from loadrun.errors import LoadRunError
-from loadrun.inputs.transform import Transform
+from loadrun.inputs.transform import TransformExpression
 
 FOUND = json.loads((Path(__file__).parent / "data" / "numpy1_transforms.json").read_text())
 
@@ -20,7 +20,7 @@ def test_results_are_those_of_numpy_1(
     text: str, name: str, dtype: str, shape: list[int], values: Any
 ) -> None:
     kind, data = FOUND["arrays"][name]
-    got = Transform(text)(np.array(data, kind))
+    got = TransformExpression(text)(np.array(data, kind))
     assert (str(got.dtype), list(got.shape)) == (dtype, shape)
     np.testing.assert_allclose(got.ravel().astype(float), values, rtol=1e-6)
 
@@ -37,9 +37,9 @@ def test_results_are_those_of_numpy_1(
 )
 def test_what_stays_refused(text: str, why: str) -> None:
     with pytest.raises(LoadRunError, match=why):
-        Transform(text)(np.ones((2, 2), np.float32))
+        TransformExpression(text)(np.ones((2, 2), np.float32))
 
 
 def test_a_product_of_many_subscripts_is_paid_for() -> None:
     with pytest.raises(LoadRunError, match=r"too many operations|elements"):
-        Transform("np.einsum('ab,cd,ef->b', data, data, data)")(np.ones((256, 256), np.float32))
+        TransformExpression("np.einsum('ab,cd,ef->b', data, data, data)")(np.ones((256, 256), np.float32))

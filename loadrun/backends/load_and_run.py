@@ -19,7 +19,7 @@ from ..errors import EngineError, FormatError, UsageError
 from ..files import replacing
 from ..graph import Graph, Var
 from .process import clipped, run_tool, signal_name
-from .whole import Whole
+from .whole import WholeDump
 
 __all__ = ["LoadAndRun", "make_engine"]
 
@@ -56,7 +56,7 @@ class LoadAndRun:
     """
 
     def __init__(self, graph: Graph, targets: Sequence[Var], tool: str) -> None:
-        self._whole = Whole(graph, targets)
+        self._whole = WholeDump(graph, targets)
         self._tool = tool
         self._version = ""
         self._folder: Path | None = None

@@ -16,14 +16,14 @@ from ..dtypes import Array
 from ..engines import About, Engine, Setup
 from ..errors import EngineError, UsageError
 from ..graph import Graph, Var
-from .process import Worker
-from .whole import Whole
+from .process import MessageProcess
+from .whole import WholeDump
 
 __all__ = ["MegEngine", "make_engine"]
 
 _SCRIPT = Path(__file__).with_name("megengine_worker.py")
 _numbers = count()
-_workers: dict[str, Worker] = {}
+_workers: dict[str, MessageProcess] = {}
 _versions: dict[str, str] = {}
 
 
@@ -44,7 +44,7 @@ def _python(named: str) -> str:
     return sys.executable
 
 
-def _worker(python: str) -> Worker:
+def _worker(python: str) -> MessageProcess:
     """The process of a Python: one for all models, a new one when it died.
 
     Raises:
@@ -52,7 +52,7 @@ def _worker(python: str) -> Worker:
     """
     worker = _workers.get(python)
     if worker is None or not worker.alive:
-        worker = Worker([python, str(_SCRIPT)], "MegEngine")
+        worker = MessageProcess([python, str(_SCRIPT)], "MegEngine")
         try:
             _versions[python] = str(worker.ask({"do": "hello"})[0]["version"])
         except EngineError as e:
@@ -85,10 +85,10 @@ class MegEngine:
     """
 
     def __init__(self, graph: Graph, targets: Sequence[Var], python: str) -> None:
-        self._whole = Whole(graph, targets)
+        self._whole = WholeDump(graph, targets)
         self._python = python
         self._model = f"m{next(_numbers)}"
-        self._loaded: Worker | None = None
+        self._loaded: MessageProcess | None = None
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         _worker(python)
 
@@ -121,7 +121,7 @@ class MegEngine:
             _, found = self._ready().ask({"do": "run", "model": self._model}, given)
         return self._whole.results(found, feeds, "MegEngine")
 
-    def _ready(self) -> Worker:
+    def _ready(self) -> MessageProcess:
         """The process, with the model loaded."""
         worker = _worker(self._python)
         if self._loaded is not worker:
@@ -137,7 +137,7 @@ class MegEngine:
         return worker
 
 
-def _drop(worker: Worker, model: str) -> None:
+def _drop(worker: MessageProcess, model: str) -> None:
     """Let a process forget a model."""
     if worker.alive:
         with suppress(EngineError):

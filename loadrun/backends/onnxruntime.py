@@ -56,7 +56,7 @@ class OnnxRuntime:
         self.version = str(onnxruntime.__version__)
         self._package: Any = onnxruntime
 
-    def load(self, model: bytes, inputs: Sequence[str], outputs: Sequence[str]) -> _Session:
+    def load(self, model: bytes, inputs: Sequence[str], outputs: Sequence[str]) -> _OnnxRuntimeSession:
         """Make a session; see `Runtime.load`."""
         options = self._package.SessionOptions()
         options.log_severity_level = _FATAL
@@ -70,10 +70,10 @@ class OnnxRuntime:
             session = self._package.InferenceSession(model, options, providers=[(self.provider, exact)])
         except Exception as e:
             raise NotTaken(_first_line(e)) from e
-        return _Session(session, inputs, outputs)
+        return _OnnxRuntimeSession(session, inputs, outputs)
 
 
-class _Session:
+class _OnnxRuntimeSession:
     def __init__(self, session: Any, inputs: Sequence[str], outputs: Sequence[str]) -> None:
         self._session, self._inputs, self._outputs = session, list(inputs), list(outputs)
 

@@ -65,17 +65,17 @@ class OpenVINO:
         with suppress(Exception):
             self._core.set_property("CPU", {"LP_TRANSFORMS_MODE": "OFF"})
 
-    def load(self, model: bytes, inputs: Sequence[str], outputs: Sequence[str]) -> _Session:
+    def load(self, model: bytes, inputs: Sequence[str], outputs: Sequence[str]) -> _OpenVINOSession:
         """Compile a model; see `Runtime.load`."""
         try:
             read = self._core.read_model(io.BytesIO(model))
             compiled = self._core.compile_model(read, "CPU", self._settings)
-            return _Session(compiled, inputs, outputs)
+            return _OpenVINOSession(compiled, inputs, outputs)
         except Exception as e:
             raise NotTaken(_short(e)) from e
 
 
-class _Session:
+class _OpenVINOSession:
     def __init__(self, compiled: Any, inputs: Sequence[str], outputs: Sequence[str]) -> None:
         self._request = compiled.create_infer_request()
         self._inputs = [compiled.input(n) for n in inputs]

@@ -21,12 +21,12 @@ import numpy as np
 from ..dtypes import Array
 from ..errors import EngineError, UsageError
 
-__all__ = ["Worker", "clipped", "run_tool", "signal_name"]
+__all__ = ["MessageProcess", "clipped", "run_tool", "signal_name"]
 
 _SHOWN = 600
 
 
-class Worker:
+class MessageProcess:
     """A process that answers messages: a line of JSON and the bytes of arrays each.
 
     Args:

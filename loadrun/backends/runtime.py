@@ -8,14 +8,14 @@ from typing import Protocol
 from ..dtypes import Array
 from ..errors import UsageError
 
-__all__ = ["NotTaken", "Runtime", "Session", "missing"]
+__all__ = ["NotTaken", "Runtime", "RuntimeSession", "missing"]
 
 
 class NotTaken(Exception):
     """A runtime does not take a model; the message is its own."""
 
 
-class Session(Protocol):
+class RuntimeSession(Protocol):
     """A model that was loaded."""
 
     def run(self, inputs: Sequence[Array]) -> Sequence[Array]:
@@ -45,7 +45,7 @@ class Runtime(Protocol):
     arithmetic: str
     opset: int
 
-    def load(self, model: bytes, inputs: Sequence[str], outputs: Sequence[str]) -> Session:
+    def load(self, model: bytes, inputs: Sequence[str], outputs: Sequence[str]) -> RuntimeSession:
         """Load a model.
 
         Args:

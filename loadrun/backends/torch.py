@@ -12,7 +12,7 @@ from ..dtypes import Array
 from ..engines import Engine, Setup
 from ..errors import EngineError, LoadRunError, UsageError
 from ..graph import Graph, Var
-from ..onnx.messages import Attribute, GraphProto, NodeProto, read_model
+from ..onnx.messages import AttributeProto, GraphProto, NodeProto, read_model
 from ..onnx.tensors import array
 from .runtime import NotTaken, missing
 from .translated import Translated
@@ -51,11 +51,11 @@ class Torch:
         load_kernels()
         self.version = str(torch.__version__)
 
-    def load(self, model: bytes, inputs: Sequence[str], outputs: Sequence[str]) -> _Session:
+    def load(self, model: bytes, inputs: Sequence[str], outputs: Sequence[str]) -> _TorchSession:
         """Prepare a model; see `Runtime.load`."""
         read = read_model(memoryview(model))
         assert read.graph is not None
-        return _Session(_Block(read.graph), inputs, outputs)
+        return _TorchSession(_Block(read.graph), inputs, outputs)
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ def _owned(value: Array) -> Array:
     return found if found.flags.writeable else found.copy()
 
 
-def _attribute(a: Attribute) -> Any:
+def _attribute(a: AttributeProto) -> Any:
     """The value of an attribute."""
     if a.type == _TENSOR and a.t is not None:
         return np.array(array(a.t))
@@ -155,7 +155,7 @@ def _attribute(a: Attribute) -> Any:
     return {_FLOAT: a.f, _INT: a.i, _TEXT: bytes(a.s).decode()}.get(a.type)
 
 
-class _Session:
+class _TorchSession:
     def __init__(self, block: _Block, inputs: Sequence[str], outputs: Sequence[str]) -> None:
         self._block, self._inputs, self._outputs = block, list(inputs), list(outputs)
         self._order = [block.outputs.index(n) for n in self._outputs]

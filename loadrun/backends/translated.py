@@ -31,7 +31,7 @@ from ..rewrite.excerpts import excerpt
 from ..version import __version__
 from .cache import Cache
 from .pieces import Piece, divide
-from .runtime import NotTaken, Runtime, Session
+from .runtime import NotTaken, Runtime, RuntimeSession
 
 __all__ = ["Translated"]
 
@@ -42,11 +42,11 @@ _RANDOM = "random numbers are drawn by the reference engine, so that they are th
 
 
 @dataclass(eq=False)
-class _Part:
+class _LoadedPiece:
     """A piece made ready: models by the shapes of its inputs, or the reference engine."""
 
     piece: Piece
-    sessions: dict[tuple[Shape, ...], Session] = field(default_factory=dict)
+    sessions: dict[tuple[Shape, ...], RuntimeSession] = field(default_factory=dict)
     engine: ReferenceEngine | None = None
 
 
@@ -57,7 +57,7 @@ class _Program:
     key: tuple[Shape, ...]
     known: Inference
     observed: dict[int, Shape]
-    parts: list[_Part]
+    parts: list[_LoadedPiece]
     islands: tuple[Island, ...]
     refused: dict[int, str]
 
@@ -204,7 +204,7 @@ class Translated:
         islands = tuple(Island(describe(o), o.title, found[o.id]) for o in todo if o.id in found)
         if islands and self.setup.strict:
             raise UnsupportedError(_listed(self.runtime.name, islands))
-        parts = [_Part(p) for p in divide(todo, self.targets, found, given | self._stored)]
+        parts = [_LoadedPiece(p) for p in divide(todo, self.targets, found, given | self._stored)]
         program = _Program(key, known, observed, parts, islands, dict(refused))
         while len(self._programs) >= _KEPT:
             self._programs.pop(next(iter(self._programs)))
@@ -300,7 +300,7 @@ class Translated:
         return part
 
     def _island(
-        self, part: _Part, program: _Program, given: Sequence[Array], rng: np.random.Generator
+        self, part: _LoadedPiece, program: _Program, given: Sequence[Array], rng: np.random.Generator
     ) -> list[Array]:
         if part.engine is None:
             graph = self._part_graph(part.piece, program)
@@ -309,13 +309,13 @@ class Translated:
         wanted = part.engine.inputs
         return part.engine.run({n: a for n, a in feeds.items() if n in wanted}, rng=rng)
 
-    def _native(self, part: _Part, program: _Program, read: Sequence[Array]) -> Sequence[Array]:
+    def _native(self, part: _LoadedPiece, program: _Program, read: Sequence[Array]) -> Sequence[Array]:
         try:
             return self._session(part, program, read).run(read)
         except NotTaken as e:
             raise _Refusal(self._blamed(part.piece, program, str(e))) from e
 
-    def _session(self, part: _Part, program: _Program, given: Sequence[Array]) -> Session:
+    def _session(self, part: _LoadedPiece, program: _Program, given: Sequence[Array]) -> RuntimeSession:
         """The piece's model for these shapes, made on first use.
 
         Raises:
@@ -334,7 +334,7 @@ class Translated:
             part.sessions[key] = session
         return session
 
-    def _load(self, piece: Piece, program: _Program, given: Sequence[Array]) -> Session:
+    def _load(self, piece: Piece, program: _Program, given: Sequence[Array]) -> RuntimeSession:
         inputs, outputs = [_in(v) for v in piece.inputs], [_out(v) for v in piece.outputs]
         cache = None if program.observed else self._cache
         shapes = program.key, [a.shape for a in given]

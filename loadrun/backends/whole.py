@@ -14,10 +14,10 @@ from ..graph import Graph, Var
 from ..ops.infer import infer_dtypes
 from ..rewrite.copies import subgraph
 
-__all__ = ["Whole"]
+__all__ = ["WholeDump"]
 
 
-class Whole:
+class WholeDump:
     """Writes the dump, and knows which targets it computes: those that are neither inputs nor stored.
 
     Inputs are called ``in0``, ``in1`` ... in the dump and outputs ``out0``, ``out1`` ...: names of models may hold

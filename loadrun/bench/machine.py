@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from statistics import median
 
-__all__ = ["Machine", "drift", "share"]
+__all__ = ["MachineMonitor", "drift", "share"]
 
 _BUSY = 0.5
 _SHARE = 0.9
@@ -38,7 +38,7 @@ def share(wall: Sequence[float], processor: Sequence[float]) -> float:
     return sum(processor) / sum(wall) if sum(wall) else 1.0
 
 
-class Machine:
+class MachineMonitor:
     """Watches the machine through a benchmark.
 
     Attributes:

@@ -22,10 +22,10 @@ from ..ops.infer import infer_dtypes, infer_shapes
 from ..ops.numeric.parallel import set_threads, threads
 from ..runner import Runner, Verdict
 from ..testcase import Bundle
-from .machine import Machine
+from .machine import MachineMonitor
 from .timing import Timing
 
-__all__ = ["Measured", "Subject", "peak_memory", "run_subjects"]
+__all__ = ["Measurement", "Subject", "peak_memory", "run_subjects"]
 
 _LEAST = 5
 _MOST = 100_000
@@ -71,7 +71,7 @@ class Subject:
 
 
 @dataclass(eq=False)
-class Measured:
+class Measurement:
     """What was measured of a subject; times are seconds, a sample is one pass through all testcases.
 
     Attributes:
@@ -116,7 +116,7 @@ class _Ready:
 
     runner: Runner
     feeds: list[dict[str, Array]]
-    measured: Measured
+    measured: Measurement
     threads: int
 
     def once(self) -> None:
@@ -138,7 +138,7 @@ def run_subjects(
     seed: int = 0,
     read: Mapping[str, Any] | None = None,
     done: Callable[[float], None] | None = None,
-) -> tuple[list[Measured], list[str]]:
+) -> tuple[list[Measurement], list[str]]:
     """Measure subjects in turns, so that what changes meanwhile changes all of them.
 
     Args:
@@ -160,7 +160,7 @@ def run_subjects(
     order = random.Random(seed)
     try:
         ready = [_prepared(s, testcase, seed, s.threads or before, read or {}) for s in subjects]
-        machine = Machine(before)
+        machine = MachineMonitor(before)
         enabled = gc.isenabled()
         gc.disable()
         try:
@@ -181,7 +181,7 @@ def run_subjects(
     return found, machine.warnings(wall, [t for m in found for t in m.processor], least)
 
 
-def _enough(m: Measured, seconds: float, passes: int) -> bool:
+def _enough(m: Measurement, seconds: float, passes: int) -> bool:
     return len(m.wall) >= _MOST or (len(m.wall) >= passes and sum(m.wall) >= seconds)
 
 
@@ -209,7 +209,7 @@ def _prepared(
     return _Ready(
         runner,
         feeds,
-        Measured(subject, took, first, len(feeds), flops, memory, weights, verdict, about),
+        Measurement(subject, took, first, len(feeds), flops, memory, weights, verdict, about),
         count,
     )
 

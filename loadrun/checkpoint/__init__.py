@@ -17,9 +17,9 @@ from ..imperative import Parameter, Tensor
 from ..imperative.device import check_device
 from .archive import read_archive
 from .emit import save_checkpoint
-from .machine import MOST_STEPS, Machine
+from .machine import MOST_STEPS, PickleMachine
 from .states import settle
-from .stored import StoredTensor
+from .stored import PickledTensor
 
 __all__ = ["load_checkpoint", "save_checkpoint"]
 
@@ -74,7 +74,7 @@ def load_checkpoint(
             if isinstance(found, dict):
                 return found
             data = found
-        machine = Machine(data, max_steps)
+        machine = PickleMachine(data, max_steps)
         return settle(machine, machine.run(), _tensor) if tensors else settle(machine, machine.run())
     except FormatError as e:
         if e.path is None and isinstance(source, (str, os.PathLike)):
@@ -82,7 +82,7 @@ def load_checkpoint(
         raise
 
 
-def _tensor(stored: StoredTensor, array: Array) -> Tensor:
+def _tensor(stored: PickledTensor, array: Array) -> Tensor:
     kinds = {"Tensor": Tensor, "Parameter": Parameter}
     return kinds[stored.kind](array, dtype=array.dtype)
 
@@ -97,7 +97,7 @@ def read_pickle(data: bytes, named: Callable[[str, str], Any]) -> Any:
     Raises:
         FormatError: as `load_checkpoint`.
     """
-    machine = Machine(data)
+    machine = PickleMachine(data)
     return settle(machine, machine.run(), _tensor, named)
 
 

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 from ..errors import FormatError
 from .stored import Global, build, call, make
 
-__all__ = ["MOST_STEPS", "Machine"]
+__all__ = ["MOST_STEPS", "PickleMachine"]
 
 MOST_STEPS = 1_000_000
 """Opcodes that a pickle may have; a tensor takes about thirty."""
@@ -29,7 +29,7 @@ _ADVICE = (
 )
 
 
-class Machine:
+class PickleMachine:
     """One pickle being read.
 
     Args:
@@ -191,7 +191,7 @@ class Machine:
 
 # ---- opcodes
 
-_OPCODES: dict[int, Callable[[Machine], None]] = {}
+_OPCODES: dict[int, Callable[[PickleMachine], None]] = {}
 _STOP = ord(".")
 _OLD = "the pickle was written by Python 2, whose strings are ambiguous; write it again with Python 3"
 _REFUSED = {
@@ -206,8 +206,8 @@ _REFUSED = {
 }
 
 
-def _op(code: bytes) -> Callable[[Callable[[Machine], None]], Callable[[Machine], None]]:
-    def register(function: Callable[[Machine], None]) -> Callable[[Machine], None]:
+def _op(code: bytes) -> Callable[[Callable[[PickleMachine], None]], Callable[[PickleMachine], None]]:
+    def register(function: Callable[[PickleMachine], None]) -> Callable[[PickleMachine], None]:
         _OPCODES[code[0]] = function
         return function
 
@@ -216,7 +216,7 @@ def _op(code: bytes) -> Callable[[Callable[[Machine], None]], Callable[[Machine]
 
 def _push_all() -> None:
     """Return the opcodes that push one value."""
-    values: dict[bytes, Callable[[Machine], Any]] = {
+    values: dict[bytes, Callable[[PickleMachine], Any]] = {
         b"N": lambda m: None,
         b"\x88": lambda m: True,
         b"\x89": lambda m: False,
@@ -251,32 +251,32 @@ _push_all()
 
 
 @_op(b"\x80")
-def _proto(m: Machine) -> None:
+def _proto(m: PickleMachine) -> None:
     version = m.number("<B")
     if version > 5:
         m.fail(f"pickle protocol {version} is not known, the newest is 5")
 
 
 @_op(b"\x95")
-def _frame(m: Machine) -> None:
+def _frame(m: PickleMachine) -> None:
     size = m.number("<Q")
     if size > len(m.data) - m.next:
         m.fail(f"a frame of {size} bytes is announced, {len(m.data) - m.next} follow")
 
 
 @_op(b"I")
-def _int(m: Machine) -> None:
+def _int(m: PickleMachine) -> None:
     text = m.line(_LONGEST_LINE_NUMBER)
     m.push(text == b"01" if text in (b"00", b"01") else m.integer(text))
 
 
 @_op(b"L")
-def _long(m: Machine) -> None:
+def _long(m: PickleMachine) -> None:
     m.push(m.integer(m.line(_LONGEST_LINE_NUMBER).removesuffix(b"L")))
 
 
 @_op(b"\x8b")
-def _long4(m: Machine) -> None:
+def _long4(m: PickleMachine) -> None:
     size = m.number("<i")
     if not 0 <= size <= _LONGEST_NUMBER:
         m.fail(f"a whole number takes {size} bytes, the most are {_LONGEST_NUMBER}")
@@ -284,7 +284,7 @@ def _long4(m: Machine) -> None:
 
 
 @_op(b"F")
-def _float(m: Machine) -> None:
+def _float(m: PickleMachine) -> None:
     text = m.line(_LONGEST_LINE_NUMBER)
     try:
         m.push(float(text))
@@ -293,7 +293,7 @@ def _float(m: Machine) -> None:
 
 
 @_op(b"V")
-def _unicode(m: Machine) -> None:
+def _unicode(m: PickleMachine) -> None:
     text = m.line()
     try:
         m.push(str(text, "raw-unicode-escape"))
@@ -302,12 +302,12 @@ def _unicode(m: Machine) -> None:
 
 
 @_op(b"(")
-def _mark(m: Machine) -> None:
+def _mark(m: PickleMachine) -> None:
     m.marks.append(len(m.stack))
 
 
 @_op(b"0")
-def _pop(m: Machine) -> None:
+def _pop(m: PickleMachine) -> None:
     if m.marks and len(m.stack) == m.marks[-1]:
         m.marks.pop()  # as pickle reads a POP that follows a MARK
     else:
@@ -315,12 +315,12 @@ def _pop(m: Machine) -> None:
 
 
 @_op(b"1")
-def _pop_mark(m: Machine) -> None:
+def _pop_mark(m: PickleMachine) -> None:
     m.since_mark()
 
 
 @_op(b"c")
-def _global(m: Machine) -> None:
+def _global(m: PickleMachine) -> None:
     module, name = m.line(_LONGEST_NAME), m.line(_LONGEST_NAME)
     try:
         m.push(Global(module.decode(), name.decode(), m.at))
@@ -329,7 +329,7 @@ def _global(m: Machine) -> None:
 
 
 @_op(b"\x93")
-def _stack_global(m: Machine) -> None:
+def _stack_global(m: PickleMachine) -> None:
     name, module = m.pop(), m.pop()
     if type(name) is not str or type(module) is not str or max(len(name), len(module)) > _LONGEST_NAME:
         m.fail("a name is no pair of short strings")
@@ -337,30 +337,30 @@ def _stack_global(m: Machine) -> None:
 
 
 @_op(b"R")
-def _reduce(m: Machine) -> None:
+def _reduce(m: PickleMachine) -> None:
     args = m.pop()
     m.push(call(m, m.pop(), args))
 
 
 @_op(b"\x81")
-def _newobj(m: Machine) -> None:
+def _newobj(m: PickleMachine) -> None:
     args = m.pop()
     m.push(make(m, m.pop(), args))
 
 
 @_op(b"\x92")
-def _newobj_ex(m: Machine) -> None:
+def _newobj_ex(m: PickleMachine) -> None:
     named, args = m.pop(), m.pop()
     m.push(make(m, m.pop(), (*args, named) if isinstance(args, tuple) and named else args))
 
 
 @_op(b"b")
-def _build(m: Machine) -> None:
+def _build(m: PickleMachine) -> None:
     state = m.pop()
     build(m, m.top(), state)
 
 
-def _append(m: Machine, values: list[Any]) -> None:
+def _append(m: PickleMachine, values: list[Any]) -> None:
     target = m.top()
     if not isinstance(target, list):
         m.fail(f"items are appended to something of type {type(target).__name__}, expected a list")
@@ -368,16 +368,16 @@ def _append(m: Machine, values: list[Any]) -> None:
 
 
 @_op(b"a")
-def _append_one(m: Machine) -> None:
+def _append_one(m: PickleMachine) -> None:
     _append(m, [m.pop()])
 
 
 @_op(b"e")
-def _append_all(m: Machine) -> None:
+def _append_all(m: PickleMachine) -> None:
     _append(m, m.since_mark())
 
 
-def _set_items(m: Machine, values: list[Any], target: Any) -> None:
+def _set_items(m: PickleMachine, values: list[Any], target: Any) -> None:
     if not isinstance(target, (dict, OrderedDict)):
         m.fail(f"items are set on something of type {type(target).__name__}, expected a dict")
     if len(values) % 2:
@@ -387,26 +387,26 @@ def _set_items(m: Machine, values: list[Any], target: Any) -> None:
 
 
 @_op(b"s")
-def _set_one(m: Machine) -> None:
+def _set_one(m: PickleMachine) -> None:
     value, key = m.pop(), m.pop()
     _set_items(m, [key, value], m.top())
 
 
 @_op(b"u")
-def _set_all(m: Machine) -> None:
+def _set_all(m: PickleMachine) -> None:
     values = m.since_mark()
     _set_items(m, values, m.top())
 
 
 @_op(b"d")
-def _dict(m: Machine) -> None:
+def _dict(m: PickleMachine) -> None:
     made: dict[Any, Any] = {}
     _set_items(m, m.since_mark(), made)
     m.push(made)
 
 
 @_op(b"\x90")
-def _add_all(m: Machine) -> None:
+def _add_all(m: PickleMachine) -> None:
     values, target = m.since_mark(), m.top()
     if not isinstance(target, set):
         m.fail(f"elements are added to something of type {type(target).__name__}, expected a set")
@@ -414,35 +414,35 @@ def _add_all(m: Machine) -> None:
 
 
 @_op(b"\x94")
-def _memoize(m: Machine) -> None:
+def _memoize(m: PickleMachine) -> None:
     m.memo[len(m.memo)] = m.top()
 
 
 @_op(b"p")
-def _put(m: Machine) -> None:
+def _put(m: PickleMachine) -> None:
     m.memo[m.integer(m.line(20))] = m.top()
 
 
 @_op(b"q")
-def _binput(m: Machine) -> None:
+def _binput(m: PickleMachine) -> None:
     m.memo[m.number("<B")] = m.top()
 
 
 @_op(b"r")
-def _long_binput(m: Machine) -> None:
+def _long_binput(m: PickleMachine) -> None:
     m.memo[m.number("<I")] = m.top()
 
 
 @_op(b"g")
-def _get(m: Machine) -> None:
+def _get(m: PickleMachine) -> None:
     m.recall(m.integer(m.line(20)))
 
 
 @_op(b"h")
-def _binget(m: Machine) -> None:
+def _binget(m: PickleMachine) -> None:
     m.recall(m.number("<B"))
 
 
 @_op(b"j")
-def _long_binget(m: Machine) -> None:
+def _long_binget(m: PickleMachine) -> None:
     m.recall(m.number("<I"))

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from ..dtypes import Array
-from .machine import Machine
-from .stored import BFLOAT16, ArrayDraft, DTypeDraft, Global, StoredObject, StoredTensor
+from .machine import PickleMachine
+from .stored import BFLOAT16, ArrayDraft, DTypeDraft, Global, PickledTensor, StoredObject
 
 __all__ = ["settle"]
 
@@ -22,14 +22,14 @@ _FLAT = {
 } | {("megengine.module.normalization", n) for n in ("GroupNorm", "LayerNorm", "InstanceNorm")}
 """Modules whose parameters `state_dict` gives with one axis."""
 
-_Wrap = Callable[[StoredTensor, Array], Any]
+_Wrap = Callable[[PickledTensor, Array], Any]
 
 
 _Named = Callable[[str, str], Any]
 
 
 def settle(
-    machine: Machine,
+    machine: PickleMachine,
     value: Any,
     tensor: _Wrap = lambda stored, array: array,
     named: _Named = lambda module, name: None,
@@ -49,7 +49,7 @@ def settle(
 
 
 class _Settler:
-    def __init__(self, machine: Machine, tensor: _Wrap, named: _Named) -> None:
+    def __init__(self, machine: PickleMachine, tensor: _Wrap, named: _Named) -> None:
         self.machine = machine
         self.tensor = tensor
         self.named = named
@@ -91,7 +91,7 @@ class _Settler:
             return self.array(value)
         if isinstance(value, DTypeDraft):
             return BFLOAT16 if value.bfloat16 else value.np
-        if isinstance(value, StoredTensor):
+        if isinstance(value, PickledTensor):
             return self.tensor(value, self.array(value.value))
         if isinstance(value, StoredObject):
             if not _is_module(value):
@@ -135,7 +135,7 @@ class _Settler:
                 seen.add(id(leaf))
                 if len(prefix) + len(name) > _LONGEST_KEY:
                     self.machine.fail(f"the name of a parameter is longer than {_LONGEST_KEY} characters")
-                if isinstance(leaf, StoredTensor):
+                if isinstance(leaf, PickledTensor):
                     array = self.array(leaf.value)
                     flat = array.reshape(-1) if module.cls.key in _FLAT else array
                     self.machine.spend(_PER_ITEM + len(prefix) + len(name))
@@ -147,7 +147,7 @@ class _Settler:
 
     def _leaves(self, name: str, value: Any, depth: int) -> Iterator[tuple[str, Any]]:
         """Return tensors and modules within an attribute, by dotted names, as Module looks for them."""
-        if isinstance(value, StoredTensor) or (isinstance(value, StoredObject) and _is_module(value)):
+        if isinstance(value, PickledTensor) or (isinstance(value, StoredObject) and _is_module(value)):
             yield name, value
         elif isinstance(value, (list, tuple, dict)):
             if depth > _MOST_LEVELS or len(name) > _LONGEST_KEY:

@@ -19,15 +19,15 @@ from ..dtypes import Array, DType
 from ..params import DTypeEnum
 
 if TYPE_CHECKING:
-    from .machine import Machine
+    from .machine import PickleMachine
 
 __all__ = [
     "BFLOAT16",
     "ArrayDraft",
     "DTypeDraft",
     "Global",
+    "PickledTensor",
     "StoredObject",
-    "StoredTensor",
     "build",
     "call",
     "make",
@@ -112,7 +112,7 @@ class ArrayDraft:
 
 
 @dataclass(eq=False)
-class StoredTensor:
+class PickledTensor:
     """A MegEngine tensor.
 
     Attributes:
@@ -136,7 +136,7 @@ class StoredObject:
     state: Any = None
 
 
-def raw_bytes(machine: Machine, value: Any) -> memoryview:
+def raw_bytes(machine: PickleMachine, value: Any) -> memoryview:
     """Return bytes that an array may take its contents from.
 
     Raises:
@@ -153,7 +153,7 @@ def _kind(value: Any) -> str:
     return f"the name {value}" if isinstance(value, Global) else f"of type {type(value).__name__}"
 
 
-def _array(machine: Machine, shape: Any, dtype: Any, raw: Any, fortran: Any) -> Array:
+def _array(machine: PickleMachine, shape: Any, dtype: Any, raw: Any, fortran: Any) -> Array:
     """Return contents of `raw` as an array of their own; every size is checked before memory is taken."""
     if not isinstance(dtype, DTypeDraft):
         machine.fail(f"the dtype of an array is {_kind(dtype)}")
@@ -189,7 +189,7 @@ def _array(machine: Machine, shape: Any, dtype: Any, raw: Any, fortran: Any) -> 
 # ---- the calls that a file may make
 
 
-def _reconstruct(machine: Machine, args: tuple[Any, ...]) -> ArrayDraft:
+def _reconstruct(machine: PickleMachine, args: tuple[Any, ...]) -> ArrayDraft:
     if len(args) != 3 or not isinstance(args[0], Global) or args[0].key != ("numpy", "ndarray"):
         named = f", here a {args[0]}" if args and isinstance(args[0], Global) else ""
         machine.fail(f"_reconstruct may make a numpy.ndarray only{named}")
@@ -198,7 +198,7 @@ def _reconstruct(machine: Machine, args: tuple[Any, ...]) -> ArrayDraft:
     return ArrayDraft()
 
 
-def _dtype(machine: Machine, args: tuple[Any, ...]) -> DTypeDraft:
+def _dtype(machine: PickleMachine, args: tuple[Any, ...]) -> DTypeDraft:
     code = args[0] if args else None
     if isinstance(code, Global):
         if code.key == _BFLOAT16:
@@ -210,19 +210,19 @@ def _dtype(machine: Machine, args: tuple[Any, ...]) -> DTypeDraft:
     return DTypeDraft(code)
 
 
-def _scalar(machine: Machine, args: tuple[Any, ...]) -> Any:
+def _scalar(machine: PickleMachine, args: tuple[Any, ...]) -> Any:
     if len(args) != 2:
         machine.fail("a numpy scalar takes a dtype and its bytes")
     return _array(machine, (), args[0], args[1], False)[()]
 
 
-def _frombuffer(machine: Machine, args: tuple[Any, ...]) -> ArrayDraft:
+def _frombuffer(machine: PickleMachine, args: tuple[Any, ...]) -> ArrayDraft:
     if len(args) != 4:
         machine.fail("_frombuffer takes bytes, dtype, shape and order")
     return ArrayDraft(_array(machine, args[2], args[1], args[0], args[3] == "F"))
 
 
-def _encode(machine: Machine, args: tuple[Any, ...]) -> bytes:
+def _encode(machine: PickleMachine, args: tuple[Any, ...]) -> bytes:
     """Rebuild bytes as protocols below 3 write them."""
     if len(args) != 2 or not isinstance(args[0], str) or args[1] not in ("latin1", "latin-1"):
         machine.fail("_codecs.encode may turn a latin1 string to bytes only")
@@ -233,7 +233,7 @@ def _encode(machine: Machine, args: tuple[Any, ...]) -> bytes:
         machine.fail("a string that stands for bytes has characters beyond 255")
 
 
-def _ordered(machine: Machine, args: tuple[Any, ...]) -> OrderedDict[Any, Any]:
+def _ordered(machine: PickleMachine, args: tuple[Any, ...]) -> OrderedDict[Any, Any]:
     found: OrderedDict[Any, Any] = OrderedDict()
     if not args:
         return found
@@ -248,7 +248,7 @@ def _ordered(machine: Machine, args: tuple[Any, ...]) -> OrderedDict[Any, Any]:
     return found
 
 
-def _defaultdict(machine: Machine, args: tuple[Any, ...]) -> defaultdict[Any, Any]:
+def _defaultdict(machine: PickleMachine, args: tuple[Any, ...]) -> defaultdict[Any, Any]:
     factory = args[0] if args else None
     if len(args) > 1 or (factory is not None and not isinstance(factory, Global)):
         machine.fail("a defaultdict takes one factory")
@@ -260,8 +260,10 @@ def _defaultdict(machine: Machine, args: tuple[Any, ...]) -> defaultdict[Any, An
     return defaultdict(_FACTORIES[name])
 
 
-def _collection(kind: type[set[Any]] | type[frozenset[Any]]) -> Callable[[Machine, tuple[Any, ...]], Any]:
-    def made(machine: Machine, args: tuple[Any, ...]) -> Any:
+def _collection(
+    kind: type[set[Any]] | type[frozenset[Any]],
+) -> Callable[[PickleMachine, tuple[Any, ...]], Any]:
+    def made(machine: PickleMachine, args: tuple[Any, ...]) -> Any:
         if len(args) > 1 or (args and not isinstance(args[0], (list, tuple))):
             machine.fail(f"a {kind.__name__} takes a list")
         items = args[0] if args else ()
@@ -271,7 +273,7 @@ def _collection(kind: type[set[Any]] | type[frozenset[Any]]) -> Callable[[Machin
     return made
 
 
-def _bytes(machine: Machine, args: tuple[Any, ...]) -> bytes:
+def _bytes(machine: PickleMachine, args: tuple[Any, ...]) -> bytes:
     if not args:
         return b""
     if len(args) == 2 and isinstance(args[0], str):
@@ -282,7 +284,7 @@ def _bytes(machine: Machine, args: tuple[Any, ...]) -> bytes:
     return bytes(args[0])
 
 
-def _complex(machine: Machine, args: tuple[Any, ...]) -> complex:
+def _complex(machine: PickleMachine, args: tuple[Any, ...]) -> complex:
     if len(args) != 2 or not all(type(a) in (int, float) for a in args):
         machine.fail("a complex number takes two numbers")
     try:
@@ -291,14 +293,14 @@ def _complex(machine: Machine, args: tuple[Any, ...]) -> complex:
         machine.fail("a complex number is beyond the range of floats")
 
 
-def _reconstructor(machine: Machine, args: tuple[Any, ...]) -> StoredTensor | StoredObject:
+def _reconstructor(machine: PickleMachine, args: tuple[Any, ...]) -> PickledTensor | StoredObject:
     """Make an instance of a class as protocols 0 and 1 do."""
     if len(args) != 3 or not isinstance(args[0], Global) or args[2] is not None:
         machine.fail("copyreg._reconstructor may make instances of plain classes only")
     return make(machine, args[0], ())
 
 
-CALLS: dict[tuple[str, str], Callable[[Machine, tuple[Any, ...]], Any]] = {
+CALLS: dict[tuple[str, str], Callable[[PickleMachine, tuple[Any, ...]], Any]] = {
     ("numpy.core.multiarray", "_reconstruct"): _reconstruct,
     ("numpy.core.multiarray", "scalar"): _scalar,
     ("numpy.core.numeric", "_frombuffer"): _frombuffer,
@@ -316,7 +318,7 @@ CALLS: dict[tuple[str, str], Callable[[Machine, tuple[Any, ...]], Any]] = {
 """All that a file may call."""
 
 
-def call(machine: Machine, function: Any, args: Any) -> Any:
+def call(machine: PickleMachine, function: Any, args: Any) -> Any:
     """Return what a REDUCE gives: one of the listed calls, or an inert record of one of MegEngine's (an enum, say)."""
     if not isinstance(args, tuple):
         machine.fail(f"the arguments of a call are {_kind(args)}")
@@ -332,14 +334,14 @@ def call(machine: Machine, function: Any, args: Any) -> Any:
     raise machine.refusal(function, "call")
 
 
-def make(machine: Machine, cls: Any, args: Any) -> StoredTensor | StoredObject:
+def make(machine: PickleMachine, cls: Any, args: Any) -> PickledTensor | StoredObject:
     """Return what NEWOBJ gives: a tensor, or the inert record of an object of any other class."""
     if not isinstance(cls, Global) or not isinstance(args, tuple):
         machine.fail(f"the class of an object is {_kind(cls)}, expected a name")
     kind = TENSORS.get(cls.key)
     if kind is not None:
         device = args[2] if len(args) > 2 and isinstance(args[2], str) else "xpux"
-        return StoredTensor(kind, args[0] if args else None, device)
+        return PickledTensor(kind, args[0] if args else None, device)
     if cls.key in CALLS or cls.key[0] in ("builtins", "numpy"):
         raise machine.refusal(cls, "make an object of")
     return StoredObject(cls, args)
@@ -348,13 +350,13 @@ def make(machine: Machine, cls: Any, args: Any) -> StoredTensor | StoredObject:
 # ---- attributes and contents that come after the object
 
 
-def build(machine: Machine, target: Any, state: Any) -> None:
+def build(machine: PickleMachine, target: Any, state: Any) -> None:
     """Apply a BUILD to the record it is meant for."""
     if isinstance(target, ArrayDraft):
         _build_array(machine, target, state)
     elif isinstance(target, DTypeDraft):
         _build_dtype(machine, target, state)
-    elif isinstance(target, StoredTensor):
+    elif isinstance(target, PickledTensor):
         _build_tensor(machine, target, state)
     elif isinstance(target, StoredObject):
         if target.state is not None:
@@ -364,7 +366,7 @@ def build(machine: Machine, target: Any, state: Any) -> None:
         machine.fail(f"attributes are given to something {_kind(target)}; containers and numbers take none")
 
 
-def _build_array(machine: Machine, target: ArrayDraft, state: Any) -> None:
+def _build_array(machine: PickleMachine, target: ArrayDraft, state: Any) -> None:
     if target.value is not None:
         machine.fail("an array gets its contents twice")
     if not isinstance(state, tuple) or len(state) not in (4, 5):
@@ -372,7 +374,7 @@ def _build_array(machine: Machine, target: ArrayDraft, state: Any) -> None:
     target.value = _array(machine, state[-4], state[-3], state[-1], state[-2])
 
 
-def _build_dtype(machine: Machine, target: DTypeDraft, state: Any) -> None:
+def _build_dtype(machine: PickleMachine, target: DTypeDraft, state: Any) -> None:
     if not isinstance(state, tuple) or not 5 <= len(state) <= 9:
         machine.fail("the state of a dtype is not as numpy writes it")
     if state[1] not in ("<", ">", "|", "=") or any(part is not None for part in state[2:5]):
@@ -382,7 +384,7 @@ def _build_dtype(machine: Machine, target: DTypeDraft, state: Any) -> None:
         target.metadata = _quantized(machine, target, state[8])
 
 
-def _quantized(machine: Machine, dtype: DTypeDraft, metadata: Any) -> dict[str, Any]:
+def _quantized(machine: PickleMachine, dtype: DTypeDraft, metadata: Any) -> dict[str, Any]:
     """MegEngine's mark of a quantized dtype, anew and of plain values."""
     mark = metadata.get("mgb_dtype") if isinstance(metadata, dict) and len(metadata) == 1 else None
     if not isinstance(mark, dict):
@@ -402,7 +404,7 @@ def _is_stored_as(name: str, code: str, zero: object) -> bool:
     return dtype.np == np.dtype(code) and dtype.is_asymmetric == (zero is not None)
 
 
-def _build_tensor(machine: Machine, target: StoredTensor, state: Any) -> None:
+def _build_tensor(machine: PickleMachine, target: PickledTensor, state: Any) -> None:
     if not isinstance(state, dict):
         machine.fail(f"the state of a tensor is {_kind(state)}, expected a dict")
     if "data" in state:  # as releases up to 1.1 wrote it

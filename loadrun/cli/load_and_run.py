@@ -7,9 +7,9 @@ import sys
 from collections.abc import Sequence
 
 from ..errors import UsageError
-from ..load_and_run.flags import FLAGS, GROUPS, Flag, Given, parse
+from ..load_and_run.flags import FLAGS, GROUPS, Flag, ParsedFlags, parse
 from ..load_and_run.saying import Log
-from ..load_and_run.session import Session
+from ..load_and_run.session import LoadAndRunSession
 from ..runner import Verdict
 from ..shown import clean
 from ..version import __version__
@@ -61,7 +61,7 @@ def program(argv: Sequence[str] | None = None) -> int:
     return loadrun(["load_and_run", *(sys.argv[1:] if argv is None else argv)])
 
 
-def _run(given: Given) -> int:
+def _run(given: ParsedFlags) -> int:
     log = Log()
     if not given.files:
         raise UsageError("usage: load_and_run MODEL [FLAGS]; `load_and_run --help` lists the flags")
@@ -71,7 +71,7 @@ def _run(given: Given) -> int:
         log.say(f"load_and_run: one model is run, the first; left out: {others}")
     if not os.path.exists(path):
         raise UsageError(f"failed to open {path}: No such file or directory")
-    session = Session(given, path, log)
+    session = LoadAndRunSession(given, path, log)
     verdict = session.run()
     if verdict is Verdict.FAIL:
         return EXIT_FAIL

@@ -15,7 +15,7 @@ from ..feeds import random_inputs
 from ..files import replacing
 from ..load_and_run.dumps import BinaryDump, OutputDump, TextDump
 from ..load_and_run.observing import ObservedRunner
-from ..load_and_run.plan import Plan
+from ..load_and_run.plan import ExecutionPlan
 from ..load_and_run.saying import model_table
 from ..report.differences import findings
 from ..rewrite.copies import bare
@@ -84,7 +84,7 @@ def _watched(args: argparse.Namespace, bundle: Bundle, cases: list[Testcase], ou
             files.callback(text.detach)
         outputs: OutputDump | None = None
         for i, case in enumerate(cases):
-            plan = Plan(bundle.graph, {n: a.shape for n, a in case.arrays.items()})
+            plan = ExecutionPlan(bundle.graph, {n: a.shape for n, a in case.arrays.items()})
             if i == 0 and args.model_info:
                 print(model_table(plan), file=out)
             runner = ObservedRunner(bundle, seed=args.seed)

@@ -16,13 +16,13 @@ from ..dtypes import Array, DType
 from ..dump.options import DumpOptions
 from ..errors import UsageError
 from ..graph import Graph
-from ..inputs.lists import TextOf, count_cases
+from ..inputs.lists import TextSource, count_cases
 from ..optimize import optimize_for_inference
 from ..optimize.options import FLAGS, InferenceOptions
 from ..pack.expected import expected_cases
 from ..pack.noise import suggest
 from ..pack.packing import Packer
-from ..pack.replaying import Replay
+from ..pack.replaying import TrialReplay
 from ..pack.unpacking import Unpacked, read_unpacked
 from ..pack.witness import Witness
 from ..report.text import shape_text, table
@@ -240,7 +240,7 @@ def main(argv: list[str]) -> int:
     if args.expect and args.no_assert:
         raise UsageError("--expect gives outputs their values, --no-assert packs none")
     expected = expected_cases(args.expect, bundle, args.seed) if args.expect else ()
-    shown, broken = Packed(), Replay(chosen(args), args.seed)
+    shown, broken = Packed(), TrialReplay(chosen(args), args.seed)
     witness = onnx_witness(bundle.path, read) if bundle.graph.magic.startswith("ONNX") else None
     result = packer.pack(
         cases,
@@ -250,7 +250,7 @@ def main(argv: list[str]) -> int:
         whence=_whence(args.expect, unpacked),
         record=not args.no_record,
         seen=shown.add,
-        where=TextOf(args.input) if args.input else None,
+        where=TextSource(args.input) if args.input else None,
         inspect=None if args.no_replay else broken.look,
         witness=witness,
     )

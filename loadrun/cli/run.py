@@ -17,7 +17,7 @@ from ..report.style import Style, style_for
 from ..runner import FileResult, Result, Verdict
 from ..shown import clean
 from ..verdicts.policy import parse_all
-from ..work.events import Closed, Event, Explained, Found, Opened, Task, Warned
+from ..work.events import Closed, Event, Explained, Opened, Replayed, Task, Warned
 from ..work.serial import serial
 from .engines import add_engine_options, all_chosen
 from .groups import EXIT_ERROR, EXIT_FAIL, Parser, add_copy_option, exit_code, seed, target, whole
@@ -176,7 +176,7 @@ def main(argv: list[str]) -> int:
     to_stdout = [args.json == "-", args.json_lines == "-"]
     out = sys.stderr if any(to_stdout) else sys.stdout
     with threaded(args.threads), sinks(args, len(tasks) > 1) as reports, _source(args, tasks) as events:
-        run = _Run(args, reports, out, style_for(args.color, out), len(tasks))
+        run = _RunDisplay(args, reports, out, style_for(args.color, out), len(tasks))
         for (_, task), group in groupby(events, key=lambda pair: (id(pair[0]), pair[0])):
             for dump in _dumps(task.path, (event for _, event in group)):
                 run.dump(dump)
@@ -252,13 +252,13 @@ class _Dump:
         self.explanation: tuple[str, ...] = ()
         self._events = events
 
-    def results(self) -> Iterator[Found]:
+    def results(self) -> Iterator[Replayed]:
         """Its results; what else comes up is noted."""
         for event in self._events:
             if isinstance(event, Warned):
                 assert isinstance(self.file.warnings, Warnings)
                 self.file.warnings.add(event.text)
-            elif isinstance(event, Found):
+            elif isinstance(event, Replayed):
                 yield event
             elif isinstance(event, Explained):
                 # Every part of a file explains its own.
@@ -277,7 +277,7 @@ def _dumps(path: str, events: Iterator[Event]) -> Iterator[_Dump]:
         yield _Dump(path, event, events)
 
 
-class _Run:
+class _RunDisplay:
     """What is shown and kept of a run as it goes on."""
 
     def __init__(
@@ -300,7 +300,7 @@ class _Run:
         self.reports.begin(file, dump.opened.facts)
         out = None if args.quiet else self.out
         spots: list[str] = []
-        current: list[Found] = []
+        current: list[Replayed] = []
         done = 0
 
         def results() -> Iterator[Result]:

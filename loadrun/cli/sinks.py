@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 import numpy as np
 
-from ..files import Names, growing, replacing
+from ..files import FileNames, growing, replacing
 from ..runner import FileResult, Result
 from ..version import __version__
-from ..work.events import Found
+from ..work.events import Replayed
 from .groups import target
 from .stream import results_file, text_file
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["Sinks", "add_report_options", "annotate", "sinks"]
 
 
-class Writer(Protocol):
+class ReportWriter(Protocol):
     """What a report is written with."""
 
     def begin(self, file: FileResult, facts: Mapping[str, Any] | None = None) -> None:
@@ -89,7 +89,7 @@ class Sinks:
 
     def __init__(
         self,
-        writers: Sequence[Writer],
+        writers: Sequence[ReportWriter],
         drawing: HtmlWriter | None,
         saved: ResultWriter | None,
         folder: Path | None,
@@ -100,7 +100,7 @@ class Sinks:
         self._saved = saved
         self._folder = folder
         self._several = several
-        self._names = Names()
+        self._names = FileNames()
 
     def begin(self, file: FileResult, facts: Mapping[str, Any]) -> None:
         """A file begins."""
@@ -109,7 +109,7 @@ class Sinks:
         if self._saved is not None:
             self._saved.begin(file.path)
 
-    def add(self, path: str, found: Found, bare: Result) -> None:
+    def add(self, path: str, found: Replayed, bare: Result) -> None:
         """A result of it: as it came, and without values."""
         if self._saved is not None:
             self._saved.add(found.result)
@@ -160,10 +160,10 @@ def sinks(args: argparse.Namespace, several: bool) -> Iterator[Sinks]:
 
         about = {"environment": environment(), "engine": args.engine, "seed": args.seed}
     with ExitStack() as stack:
-        writers: list[Writer] = []
+        writers: list[ReportWriter] = []
         drawing = None
         if whole is not None:
-            from ..report.json import Writer as JsonWriter  # for start-up
+            from ..report.json import JsonWriter as JsonWriter  # for start-up
 
             file = sys.stdout if whole == "-" else stack.enter_context(text_file(whole))
             writers.append(JsonWriter(file, __version__, about))

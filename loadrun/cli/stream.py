@@ -19,7 +19,7 @@ from ..version import __version__
 from .groups import failure
 
 if TYPE_CHECKING:
-    from ..report.json import Writer
+    from ..report.json import JsonWriter
     from ..review.saved import ResultWriter
 
 __all__ = ["FileProgress", "clear_progress", "json_file", "results_file", "show", "show_line", "text_file"]
@@ -210,18 +210,18 @@ class FileProgress:
 
 
 @contextmanager
-def json_file(target: str | None) -> Iterator[Writer | None]:
+def json_file(target: str | None) -> Iterator[JsonWriter | None]:
     """A report to write: to standard output for ``-``, else to a file that appears when it is complete."""
     if target is None:
         yield None
         return
-    from ..report.json import Writer  # for start-up
+    from ..report.json import JsonWriter  # for start-up
 
     if target == "-":
-        yield Writer(sys.stdout, __version__)
+        yield JsonWriter(sys.stdout, __version__)
     else:
         with text_file(target) as file:
-            yield Writer(file, __version__)
+            yield JsonWriter(file, __version__)
 
 
 @contextmanager

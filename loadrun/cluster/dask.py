@@ -24,7 +24,7 @@ from ..files import opened, replacing
 from ..ops.numeric.parallel import threads
 from ..verdicts.results import Verdict
 from ..version import __version__
-from ..work.events import Closed, Event, Opened, Part, Task
+from ..work.events import Closed, Event, Opened, Task, TaskPart
 from .merge import FileState, Run
 from .processes import Worker
 from .worker import READY
@@ -254,7 +254,7 @@ class _Bench:
             self.names.append(path)
         return str(path)
 
-    def replay(self, part: Part, timeout: float | None) -> tuple[list[Event], float]:
+    def replay(self, part: TaskPart, timeout: float | None) -> tuple[list[Event], float]:
         """The events of a part and how long it took."""
         if self.worker is None or self.worker.process.poll() is not None:
             self.worker = Worker(self.inbox, max(1, threads() // _dask_worker().state.nthreads))
@@ -298,7 +298,7 @@ _local = threading.local()
 
 
 def _replayed(
-    part: Part, sent: _Sent | None, mark: tuple[int, str] | None, timeout: float | None
+    part: TaskPart, sent: _Sent | None, mark: tuple[int, str] | None, timeout: float | None
 ) -> tuple[list[Event] | _Missing, float]:
     """What a Dask worker does: replay a part by a process of its own.
 

@@ -7,8 +7,8 @@ import time
 from collections import deque
 from collections.abc import Iterator
 
-from ..verdicts.vacuity import Watch
-from ..work.events import Closed, Event, Opened, Part, Task, Warned
+from ..verdicts.vacuity import ImpostorWatch
+from ..work.events import Closed, Event, Opened, Task, TaskPart, Warned
 
 __all__ = ["FileState", "Run"]
 
@@ -27,7 +27,7 @@ class Run:
         begun: when a worker began, None as long as it is starting up.
     """
 
-    def __init__(self, part: Part, state: FileState) -> None:
+    def __init__(self, part: TaskPart, state: FileState) -> None:
         self.part = part
         self.state = state
         self.events: deque[tuple[Event, int]] = deque()
@@ -89,14 +89,14 @@ class FileState:
         self._workers = workers
         # Timing and data that is given are matters of one process.
         whole = task.specs is not None or task.iterations
-        self._waiting: deque[Part] = deque([Part(task, 0, None if whole else first)])
+        self._waiting: deque[TaskPart] = deque([TaskPart(task, 0, None if whole else first)])
         self._shown = False
         self._stopped = False
-        self._watch: Watch | None = None
+        self._watch: ImpostorWatch | None = None
         self._spent = 0.0
         self._divided = False
 
-    def next_part(self) -> Part | None:
+    def next_part(self) -> TaskPart | None:
         """The next part that waits for a worker."""
         return self._waiting[0] if self._waiting else None
 
@@ -114,7 +114,7 @@ class FileState:
         rest = event.total - event.rest
         size = max(1, min(_LARGEST, -(-rest // (4 * self._workers))))
         for start in range(event.rest, event.total, size):
-            self._waiting.append(Part(self.task, start, min(size, event.total - start)))
+            self._waiting.append(TaskPart(self.task, start, min(size, event.total - start)))
 
     def stop(self) -> None:
         """Begin no further part."""

@@ -115,10 +115,10 @@ class Pool:
         timeout: seconds that all parts of a file may take together, None for no limit.
         files: how many tasks there will be, if that is known; with many, the first part of each is larger.
 
-    >>> from loadrun.work.events import Found, Task
+    >>> from loadrun.work.events import Replayed, Task
     >>> with Pool(2, files=1) as pool:
     ...     events = list(pool.replay([Task("fixtures/nets/mlp.mge")]))
-    >>> [e.result.index for _, e in events if isinstance(e, Found)]
+    >>> [e.result.index for _, e in events if isinstance(e, Replayed)]
     [0, 1, 2]
     """
 

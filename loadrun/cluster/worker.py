@@ -11,7 +11,7 @@ import threading
 from typing import IO
 
 from ..work.desk import Desk
-from ..work.events import Part
+from ..work.events import TaskPart
 from .wire import receive, send
 
 __all__ = ["READY", "main"]
@@ -34,7 +34,7 @@ def main(parent: int) -> None:
     events = os.fdopen(os.dup(1), "wb")
     # What a library prints goes where messages go, and not between the events.
     os.dup2(2, 1)
-    parts: queue.Queue[Part] = queue.Queue()
+    parts: queue.Queue[TaskPart] = queue.Queue()
     threading.Thread(target=_listen, args=(sys.stdin.buffer, parts), daemon=True).start()
     desk = Desk()
     send(events, READY)
@@ -45,7 +45,7 @@ def main(parent: int) -> None:
         send(events, None)
 
 
-def _listen(pipe: IO[bytes], parts: queue.Queue[Part]) -> None:
+def _listen(pipe: IO[bytes], parts: queue.Queue[TaskPart]) -> None:
     """Read parts; the end of the pipe is the end of the process, whatever it is doing."""
     while True:
         try:

@@ -6,22 +6,22 @@ says which operator went wrong first. `extract` makes a testcase of that operato
 
 from .bisecting import Bisected, bisect
 from .extracting import extract
-from .finding import TOLERANCE, Constant, Differences, Row, between
+from .finding import TOLERANCE, Constant, Differences, SuspectVar, between
 from .matching import Matching, match
-from .recorded import Parted, parted
+from .recorded import ChangedValue, parted
 from .stored import StoredValues, read_values
 from .watching import Finding, watch
 
 __all__ = [
     "TOLERANCE",
     "Bisected",
+    "ChangedValue",
     "Constant",
     "Differences",
     "Finding",
     "Matching",
-    "Parted",
-    "Row",
     "StoredValues",
+    "SuspectVar",
     "between",
     "bisect",
     "extract",

@@ -12,10 +12,10 @@ from ..errors import UsageError
 from ..graph import Graph, Opr, Var
 from .matching import Matching, match
 from .measuring import Distance, Sketch, agree, distance, sketch, sketches_agree
-from .running import EngineSide, GraphSide, Side, pairs
+from .running import DiffSide, EngineSide, GraphSide, pairs
 from .stored import StoredValues
 
-__all__ = ["TOLERANCE", "Constant", "Differences", "Row", "between"]
+__all__ = ["TOLERANCE", "Constant", "Differences", "SuspectVar", "between"]
 
 TOLERANCE = 1e-4
 """How far a value may be off, relative to the greatest value of its tensor."""
@@ -42,7 +42,7 @@ class Constant:
 
 
 @dataclass(frozen=True)
-class Row:
+class SuspectVar:
     """One variable of the model under suspicion beside its partner.
 
     Attributes:
@@ -83,15 +83,15 @@ class Differences:
         total: how many variables the model has.
     """
 
-    rows: list[Row]
+    rows: list[SuspectVar]
     constants: list[Constant]
-    roots: list[Row]
+    roots: list[SuspectVar]
     matched: dict[str, int]
     total: int
     outputs: set[int] = field(default_factory=set)
 
     @property
-    def first(self) -> Row | None:
+    def first(self) -> SuspectVar | None:
         """The first variable that is out of its tolerance."""
         return next((r for r in self.rows if not r.agrees), None)
 
@@ -100,7 +100,7 @@ class Differences:
         """Whether everything that was compared agrees, and something was."""
         return bool(self.rows) and self.first is None
 
-    def causes(self, row: Row) -> list[Constant]:
+    def causes(self, row: SuspectVar) -> list[Constant]:
         """The differing constants that an operator reads."""
         reads = {v.id for o in (row.opr, *row.between) for v in o.inputs}
         return [c for c in self.constants if c.var.id in reads]
@@ -138,7 +138,7 @@ def between(
     if isinstance(against, StoredValues):
         return _with_stored(graph, against, feeds, tolerance, seed)
     if isinstance(against, str):
-        other: Side = (
+        other: DiffSide = (
             GraphSide(graph, seed, wide=True) if against == "float64" else EngineSide(graph, against, seed)
         )
         matching = _itself(graph)
@@ -174,9 +174,11 @@ def _itself(graph: Graph) -> Matching:
     return m
 
 
-def _row(var: Var, found: Array, label: str, expected: Array, how: str, tolerance: float) -> Row:
+def _row(var: Var, found: Array, label: str, expected: Array, how: str, tolerance: float) -> SuspectVar:
     apart = distance(found, expected)
-    return Row(var, label, how, apart, agree(apart, var.dtype, tolerance), (found.shape, expected.shape))
+    return SuspectVar(
+        var, label, how, apart, agree(apart, var.dtype, tolerance), (found.shape, expected.shape)
+    )
 
 
 def _differing(graph: Graph, matching: Matching) -> list[Constant]:
@@ -233,12 +235,12 @@ def _by_value(
                 break
 
 
-def _sketches(side: Side, feeds: Mapping[str, Array], of: Sequence[Var]) -> list[tuple[Var, Sketch]]:
+def _sketches(side: DiffSide, feeds: Mapping[str, Array], of: Sequence[Var]) -> list[tuple[Var, Sketch]]:
     wanted = {v.id for v in of}
     return [(var, sketch(value)) for var, value in side.values(feeds) if var.id in wanted]
 
 
-def _meant(graph: Graph, rows: list[Row], outputs: set[int]) -> list[Row]:
+def _meant(graph: Graph, rows: list[SuspectVar], outputs: set[int]) -> list[SuspectVar]:
     """The rows without those that were matched by their place alone and whose difference has no effect.
 
     An optimized graph computes the same by other values on the way: a factor that comes later, say. Where everything
@@ -260,7 +262,7 @@ def _meant(graph: Graph, rows: list[Row], outputs: set[int]) -> list[Row]:
     return [r for r in rows if r.var.id not in dropped]
 
 
-def _roots(graph: Graph, rows: Sequence[Row], differing: set[int]) -> list[Row]:
+def _roots(graph: Graph, rows: Sequence[SuspectVar], differing: set[int]) -> list[SuspectVar]:
     """Rows that do not agree although all that they are computed from does."""
     state = {r.var.id: r.agrees for r in rows}
     clean: dict[int, bool] = {}

@@ -10,13 +10,13 @@ from ..errors import UsageError
 from ..graph import Graph, Var
 from ..pack.intermediates import FIGURES, computed, statistics
 
-__all__ = ["Parted", "parted"]
+__all__ = ["ChangedValue", "parted"]
 
 _NAMES = ("minimum", "maximum", "mean", "mean of absolute values", "deviation")
 
 
 @dataclass(frozen=True)
-class Parted:
+class ChangedValue:
     """A value that is another one than when the file was packed.
 
     Attributes:
@@ -40,7 +40,7 @@ def parted(
     *,
     tolerance: float,
     seed: int = 0,
-) -> list[Parted]:
+) -> list[ChangedValue]:
     """Compare a run with what `loadrun.pack.intermediates` kept of it.
 
     Args:
@@ -63,12 +63,12 @@ def parted(
         raise UsageError(
             f"the record describes {len(recorded)} values, the model computes {len(variables)}: it was changed since"
         )
-    off: dict[int, Parted] = {}
+    off: dict[int, ChangedValue] = {}
     for var, here, there in zip(variables, found, recorded, strict=True):
         worst = _worst(here, there, tolerance, var)
         if worst is not None:
             root = not any(v.id in off for v in var.owner.inputs)
-            off[var.id] = Parted(var, *worst, root)
+            off[var.id] = ChangedValue(var, *worst, root)
     return list(off.values())
 
 

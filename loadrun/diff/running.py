@@ -14,13 +14,13 @@ from ..graph import Graph, Opr, Var
 from ..pack.intermediates import computed
 from .measuring import real
 
-__all__ = ["EngineSide", "GraphSide", "Side", "pairs", "taken"]
+__all__ = ["DiffSide", "EngineSide", "GraphSide", "pairs", "taken"]
 
 _AT_ONCE = 32
 """Values on the way that an engine is asked for in one run."""
 
 
-class Side(Protocol):
+class DiffSide(Protocol):
     """One of the two runs."""
 
     def values(self, feeds: Mapping[str, Array]) -> Iterator[tuple[Var, Array]]:
@@ -42,7 +42,7 @@ class GraphSide:
         self._engine: WideEngine | ReferenceEngine = engine(graph, graph.outputs, seed=seed)
 
     def values(self, feeds: Mapping[str, Array]) -> Iterator[tuple[Var, Array]]:
-        """See `Side`."""
+        """See `DiffSide`."""
         return _real(self._engine.walk(taken(self._engine.inputs, feeds)))
 
 
@@ -61,7 +61,7 @@ class EngineSide:
         self._seed = seed
 
     def values(self, feeds: Mapping[str, Array]) -> Iterator[tuple[Var, Array]]:
-        """See `Side`; values that the engine cannot give are left out."""
+        """See `DiffSide`; values that the engine cannot give are left out."""
         wanted = computed(self._graph)
         for i in range(0, len(wanted), _AT_ONCE):
             yield from self._some(wanted[i : i + _AT_ONCE], feeds)

@@ -11,10 +11,10 @@ from ..errors import LoadRunError
 from .container import load_all, mapped
 from .record import numbered, record_at
 
-__all__ = ["Before"]
+__all__ = ["ExistingFile"]
 
 
-class Before:
+class ExistingFile:
     """What a file holds to which a dump is appended.
 
     Attributes:
@@ -39,7 +39,7 @@ class Before:
                 self.records.append(numbered(bundle.record, i))
 
     @classmethod
-    def of(cls, target: object) -> Before | None:
+    def of(cls, target: object) -> ExistingFile | None:
         """What a file holds; None where there is none, or where something but dumps and records stands in it."""
         if not isinstance(target, (str, os.PathLike)) or not os.path.isfile(target):
             return None

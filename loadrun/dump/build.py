@@ -13,14 +13,14 @@ from ..ops.catalog import Op
 from ..params import Host2DeviceCopy
 from .flat import Table
 
-__all__ = ["GraphBuilder", "check_shape", "comp_node", "constant_or_input", "describe", "take_blobs"]
+__all__ = ["GraphAssembler", "check_shape", "comp_node", "constant_or_input", "describe", "take_blobs"]
 
 MAX_NDIM = 7
 _MAX_ELEMENTS = 2**56
 """No machine holds more; below it numpy's sizes in bytes cannot wrap."""
 
 
-class GraphBuilder:
+class GraphAssembler:
     """Collects operators in file order and gives their outputs running numbers."""
 
     def __init__(self, graph: Graph) -> None:

@@ -12,7 +12,7 @@ from struct import unpack_from
 from typing import Any, BinaryIO
 
 from ..errors import FormatError, UsageError
-from ..files import Watch, opened
+from ..files import FileWatch, opened
 from ..graph import Graph, StoredTensor
 from ..testcase import Bundle, LazyTestcases, Testcase
 from . import v1, v2
@@ -123,7 +123,7 @@ def _looks_like_onnx(data: memoryview) -> bool:
     return bool(messages.looks_like(data))
 
 
-def _load_all(data: memoryview, path: str, watch: Watch | None) -> list[Bundle]:
+def _load_all(data: memoryview, path: str, watch: FileWatch | None) -> list[Bundle]:
     try:
         bundles = [_read(data, 0, path)]
         end, surplus = bundles[0].size, 0
@@ -187,7 +187,7 @@ def _is_testcase_of(bundle: Bundle, graph: Graph) -> bool:
 
 def mapped(
     source: str | os.PathLike[str] | BinaryIO | bytes, copy: bool = False
-) -> tuple[memoryview, str, Watch | None]:
+) -> tuple[memoryview, str, FileWatch | None]:
     """The bytes of a source, mapped where they can be, its name, and what tells whether they changed."""
     if isinstance(source, (bytes, bytearray, memoryview)):
         return memoryview(source).cast("B").toreadonly(), "<bytes>", None
@@ -201,7 +201,7 @@ def mapped(
             held = mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ)
         except (OSError, ValueError):
             return memoryview(f.read()).toreadonly(), path, None
-        return memoryview(held), path, Watch(path, os.fstat(f.fileno()))
+        return memoryview(held), path, FileWatch(path, os.fstat(f.fileno()))
 
 
 def _kind(data: memoryview) -> str | None:

@@ -12,10 +12,10 @@ import numpy as np
 
 from ..dtypes import Array, DType
 from ..ops.catalog import TypeParam
-from ..params import AxisDesc, DTypeScalar, Field, IndexItem, Record
+from ..params import AxisDesc, DTypeScalar, IndexItem, Record, RecordField
 from . import history
 
-__all__ = ["Emitter", "Fields"]
+__all__ = ["Fields", "FlatBufferEmitter"]
 
 _ADD = {
     "ubyte": "PrependUint8Slot",
@@ -31,7 +31,7 @@ Fields = Sequence[tuple[int, str, Any, Any]]
 """What a table holds: (slot, wire type or "offset", value, default); None and defaults are left out."""
 
 
-class Emitter:
+class FlatBufferEmitter:
     """A Builder with the few shapes of tables and vectors that dumps consist of.
 
     Args:
@@ -145,7 +145,7 @@ class Emitter:
             self._check_dropped(record, layout)
         return self.table(len(layout), fields)
 
-    def _check_dropped(self, record: Record, layout: Sequence[Field]) -> None:
+    def _check_dropped(self, record: Record, layout: Sequence[RecordField]) -> None:
         kept = {f.name for f in layout}
         for f in record.fields():
             if f.name not in kept and getattr(record, f.name) != f.default:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Any
 
-from ..params import ConvBias, ExecutionPolicy, Field, Format, FormatV0, Images2Neibs, Record, Strategy
+from ..params import ConvBias, ExecutionPolicy, Format, FormatV0, Images2Neibs, Record, RecordField, Strategy
 
 __all__ = ["fields", "member", "number", "release", "retired_names", "upgrade"]
 
@@ -37,7 +37,7 @@ _OLD_STRATEGY = (
     Strategy.PROFILE | Strategy.REPRODUCIBLE,
     Strategy.PROFILE | Strategy.HEURISTIC,
 )
-_OLD_BLOCK = Field("output_block_size", "uint", 0, None)
+_OLD_BLOCK = RecordField("output_block_size", "uint", 0, None)
 _RETIRED = ("CheckHasInf", "ParamPackConcat", "WinogradFilterPreprocess")
 
 
@@ -46,7 +46,7 @@ def retired_names() -> tuple[str, ...]:
     return _RETIRED
 
 
-def fields(kind: type[Record], mge_version: int) -> tuple[Field, ...]:
+def fields(kind: type[Record], mge_version: int) -> tuple[RecordField, ...]:
     """The fields of a record in the slot order of that release."""
     now = kind.fields()
     if kind is ConvBias and mge_version < _V1_3:

@@ -10,7 +10,7 @@ from typing import Any, Final, cast
 from ..dtypes import DType, plain
 from ..ops.catalog import CATALOG, Op, TypeParam
 from ..ops.typeid import unversioned_id
-from ..params import AxisDesc, DTypeEnum, DTypeScalar, Field, IndexItem, Record
+from ..params import AxisDesc, DTypeEnum, DTypeScalar, IndexItem, Record, RecordField
 from . import history
 from .flat import SCALARS, Table
 
@@ -69,7 +69,7 @@ def _build(t: Table, kind: type[Record], mge_version: int) -> Record:
     return history.upgrade(kind, values)
 
 
-def _width(f: Field) -> int:
+def _width(f: RecordField) -> int:
     return _DTYPE_SCALAR.size if f.wire == "DTypeScalar" else SCALARS[f.wire].size
 
 
@@ -79,7 +79,7 @@ def _is_flat(code: int) -> bool:
     return not any(f.wire.startswith("[") for f in Record.by_code[code].fields())
 
 
-def _field(t: Table, slot: int, f: Field, kind: type[Record], mge_version: int) -> Any:
+def _field(t: Table, slot: int, f: RecordField, kind: type[Record], mge_version: int) -> Any:
     if f.enum is not None:
         raw = t.integer(slot, f.wire, int(f.default))
         try:

@@ -15,7 +15,7 @@ from ..dtypes import Array, DType
 from ..errors import FormatError
 from ..graph import StoredTensor
 
-__all__ = ["Reader", "Writer"]
+__all__ = ["Reader", "RepeatedWriter"]
 
 _KEPT = 8
 """For how many forms the layout is kept."""
@@ -114,7 +114,7 @@ def _sure(data: memoryview, tensors: Sequence[StoredTensor], parse: Parse) -> _L
     return layout
 
 
-class Writer:
+class RepeatedWriter:
     """Writes testcases.
 
     Args:

@@ -13,11 +13,11 @@ from ..errors import FormatError, UsageError
 from ..files import replacing, temporary
 from ..graph import Graph, StoredTensor
 from ..testcase import Bundle, Testcase
-from .appending import Before
+from .appending import ExistingFile
 from .container import MAGIC, stored_tensors
 from .options import DumpOptions, DumpResult, summary, update_strip_info
 from .record import RecordWriter, moved, numbered
-from .repeated import Writer
+from .repeated import RepeatedWriter
 from .writer import dump_and_hash, dump_bytes, tensors_graph, testcase_tensors
 
 __all__ = ["save"]
@@ -64,7 +64,7 @@ def save(
         options = DumpOptions(**{**vars(options), "dump_format": format})
     bundle = source if isinstance(source, Bundle) else Bundle(source)
     graph = options.apply(bundle.graph)
-    before = Before.of(target) if options.append else None
+    before = ExistingFile.of(target) if options.append else None
     with _opened(target, options.append and before is None, beside=inspect is not None) as file:
         for dump in before.dumps if before is not None else ():
             file.file.write(dump)
@@ -105,7 +105,7 @@ def _write(
     graph: Graph,
     kind: str,
     testcases: Iterable[Testcase] | None,
-    before: Before | None,
+    before: ExistingFile | None,
 ) -> tuple[int, int]:
     """Write container, testcases and records; return the graph's hash and the number of testcases."""
     cases: Iterable[Testcase] = bundle.testcases if testcases is None else testcases
@@ -139,7 +139,7 @@ def _write(
 
 
 @contextmanager
-def _record(bundle: Bundle, graph: Graph, before: Before | None) -> Iterator[RecordWriter | None]:
+def _record(bundle: Bundle, graph: Graph, before: ExistingFile | None) -> Iterator[RecordWriter | None]:
     """What writes a new record, None where the bundle has none or one that is kept."""
     number = {} if before is None else {"dump": len(before.dumps)}
     record = RecordWriter({**bundle.record, **number}, graph) if isinstance(bundle.record, Mapping) else None
@@ -161,7 +161,7 @@ def _write_testcases(
     """Write testcases one by one, and tell the record of each; return how many there were."""
     names = [v.name or "" for v in graph.inputs]
     count = 0
-    writer = Writer(partial(_built, kind), stored_tensors)
+    writer = RepeatedWriter(partial(_built, kind), stored_tensors)
     for case in cases:
         file.write(writer.write(testcase_tensors(case, names)))
         if record is not None:

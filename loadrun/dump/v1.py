@@ -9,7 +9,7 @@ import numpy as np
 from ..dtypes import Array, nbytes
 from ..errors import FormatError
 from ..graph import Graph, Metadata, Opr, StoredTensor, TensorFormat
-from .build import GraphBuilder, check_shape, comp_node, constant_or_input, describe, take_blobs
+from .build import GraphAssembler, check_shape, comp_node, constant_or_input, describe, take_blobs
 from .flat import Buffer, Table
 from .records import check_params, find_op, read_dtype, read_params
 
@@ -61,7 +61,7 @@ def read(data: memoryview, base: int) -> Graph:
     graph.nr_shared_tensor = root.integer(2, "uint")
     if graph.content_hash == 0:
         raise buf.error("the content hash is 0: the dump was not finished", root.pos)
-    reader = _Reader(GraphBuilder(graph), np.frombuffer(data, np.uint8, area, header), base + header, magic)
+    reader = _Reader(GraphAssembler(graph), np.frombuffer(data, np.uint8, area, header), base + header, magic)
     seen: set[int] = set()
     for t in root.tables(3):
         if t.pos in seen:
@@ -83,7 +83,7 @@ def read(data: memoryview, base: int) -> Graph:
 class _Reader:
     """Walks the operators of a v1 graph; tensor values are taken from the tensor area in that order."""
 
-    def __init__(self, builder: GraphBuilder, area: Array, area_base: int, magic: str) -> None:
+    def __init__(self, builder: GraphAssembler, area: Array, area_base: int, magic: str) -> None:
         self.builder = builder
         self.area = area
         self.area_base = area_base

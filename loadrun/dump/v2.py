@@ -7,7 +7,7 @@ from struct import unpack_from
 from ..dtypes import nbytes
 from ..errors import FormatError
 from ..graph import Graph, Metadata, Opr, StoredTensor, TensorFormat, Var
-from .build import GraphBuilder, check_shape, comp_node, constant_or_input, describe, take_blobs
+from .build import GraphAssembler, check_shape, comp_node, constant_or_input, describe, take_blobs
 from .flat import Buffer, Table
 from .records import check_params, find_op, read_dtype, read_params
 
@@ -35,7 +35,7 @@ def read(data: memoryview, base: int) -> Graph:
     graph.mge_version = model.integer(0, "uint")
     graph.model_version = model.integer(1, "uint")
     graph.nr_shared_tensor = model.integer(6, "uint")
-    builder = GraphBuilder(graph)
+    builder = GraphAssembler(graph)
     seen: set[int] = set()
     for t in model.tables(2):
         if t.pos in seen:
@@ -57,7 +57,7 @@ def read(data: memoryview, base: int) -> Graph:
     return graph
 
 
-def _operator(t: Table, builder: GraphBuilder) -> None:
+def _operator(t: Table, builder: GraphAssembler) -> None:
     version = t.integer(12, "uint")
     name = t.text(0)
     if version not in (1, 2):

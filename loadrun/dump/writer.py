@@ -12,7 +12,7 @@ from ..graph import Graph, Metadata, Opr, StoredTensor, TensorFormat, Var
 from ..ops.catalog import CATALOG, Op
 from ..params import Record
 from ..testcase import Testcase
-from .emit import Emitter, Fields
+from .emit import Fields, FlatBufferEmitter
 
 __all__ = ["MAX_BYTES", "dump_and_hash", "dump_bytes", "tensors_graph", "testcase_graph", "testcase_tensors"]
 
@@ -155,15 +155,17 @@ class _Common:
         self.graph = graph
         self.numbers = _numbering(graph)
 
-    def inputs(self, e: Emitter, opr: Opr) -> int | None:
+    def inputs(self, e: FlatBufferEmitter, opr: Opr) -> int | None:
         return e.numbers([self.numbers[id(v)] for v in opr.inputs]) if opr.inputs else None
 
     @staticmethod
-    def comp_node(e: Emitter, name: str) -> int:
+    def comp_node(e: FlatBufferEmitter, name: str) -> int:
         text = e.string(name)
         return e.table(1, [(0, "offset", text, 0)])
 
-    def params(self, e: Emitter, op: Op, opr: Opr) -> tuple[int, int | None, int | None, int | None]:
+    def params(
+        self, e: FlatBufferEmitter, op: Op, opr: Opr
+    ) -> tuple[int, int | None, int | None, int | None]:
         records: list[Record] = list(opr.params)
         records += [kind() for kind in op.params[len(records) :]]
         if not records:
@@ -176,7 +178,7 @@ class _Common:
             tags = e.bytes_vector(bytes(r.code for r in records[1:]))
         return records[0].code, first, tags, members
 
-    def user_info(self, e: Emitter) -> tuple[Metadata, int | None] | None:
+    def user_info(self, e: FlatBufferEmitter) -> tuple[Metadata, int | None] | None:
         meta = self.graph.metadata
         if meta is None:
             return None
@@ -199,7 +201,7 @@ class _V2(_Common):
             raise FormatError(
                 f"the tensors take {stored} bytes, FBS_V2 allows {MAX_BYTES} in all; use format 'FBS'"
             )
-        e = Emitter(stored + 512 * len(graph.oprs) + 4096, graph.mge_version)
+        e = FlatBufferEmitter(stored + 512 * len(graph.oprs) + 4096, graph.mge_version)
         oprs = e.offsets([self.operator(e, o) for o in graph.oprs])
         named = graph.has_middle_tensors or (graph.format != "FBS_V2" and any(v.name for v in graph.vars()))
         middle = e.offsets([self.middle(e, v) for v in graph.vars()]) if named else None
@@ -238,7 +240,7 @@ class _V2(_Common):
         ]
         return self.check_size(e.finish(e.table(8, fields), b"mgv2"))
 
-    def operator(self, e: Emitter, opr: Opr) -> int:
+    def operator(self, e: FlatBufferEmitter, opr: Opr) -> int:
         op = CATALOG[opr.type]
         version = 2 if op.v2 else 1
         if opr.version == 1 and len(op.params) < 2:
@@ -273,7 +275,7 @@ class _V2(_Common):
         ]
         return e.table(15, fields)
 
-    def tensor(self, e: Emitter, t: StoredTensor) -> int:
+    def tensor(self, e: FlatBufferEmitter, t: StoredTensor) -> int:
         kind, form = self.format(e, t.format or TensorFormat())
         data = e.bytes_vector(t.data)
         fields: Fields = [
@@ -288,7 +290,7 @@ class _V2(_Common):
         return e.table(7, fields)
 
     @staticmethod
-    def format(e: Emitter, f: TensorFormat) -> tuple[int, int]:
+    def format(e: FlatBufferEmitter, f: TensorFormat) -> tuple[int, int]:
         fields: dict[int, tuple[int, Fields]] = {
             1: (0, []),
             2: (1, [(0, "ubyte", f.align_axis, 0)]),
@@ -296,7 +298,7 @@ class _V2(_Common):
         }
         return f.kind, e.table(*fields[f.kind])
 
-    def middle(self, e: Emitter, var: Var) -> int:
+    def middle(self, e: FlatBufferEmitter, var: Var) -> int:
         kind, form = (0, None) if var.format is None else self.format(e, var.format)
         node = None if var.comp_node is None else self.comp_node(e, var.comp_node)
         name = var.name or _stored_name(var) or var.label
@@ -323,7 +325,7 @@ class _V1(_Common):
 
     def bytes(self) -> bytes:
         graph = self.graph
-        e = Emitter(512 * len(graph.oprs) + 4096, graph.mge_version)
+        e = FlatBufferEmitter(512 * len(graph.oprs) + 4096, graph.mge_version)
         oprs = e.offsets([self.operator(e, o) for o in graph.oprs])
         pairs = zip(graph.outputs, _original_ids(graph, self.numbers), strict=True)
         outs = e.structs(_OUTPUT, [(self.numbers[id(v)], o) for v, o in pairs], 4)
@@ -363,7 +365,7 @@ class _V1(_Common):
             digest.update(a.tobytes())
         return int.from_bytes(digest.digest(), "little") or 1
 
-    def operator(self, e: Emitter, opr: Opr) -> int:
+    def operator(self, e: FlatBufferEmitter, opr: Opr) -> int:
         op = CATALOG[opr.type]
         code, first, tags, members = self.params(e, op, opr)
         inputs = self.inputs(e, opr)
@@ -391,7 +393,7 @@ class _V1(_Common):
         ]
         return e.table(13, fields)
 
-    def tensor(self, e: Emitter, t: StoredTensor) -> int:
+    def tensor(self, e: FlatBufferEmitter, t: StoredTensor) -> int:
         size = 0 if t.data is None else t.data.size
         if t.data is not None:
             self.area.append(t.data)
@@ -405,7 +407,7 @@ class _V1(_Common):
         return e.table(6, fields)
 
     @staticmethod
-    def blobs(e: Emitter, op: Op, opr: Opr) -> int | None:
+    def blobs(e: FlatBufferEmitter, op: Op, opr: Opr) -> int | None:
         raw: list[bytes] = list(opr.blobs)
         if op.category == "io":
             raw = [pack("<I", len(opr.tensors))] if op.name.startswith("Multiple") else []

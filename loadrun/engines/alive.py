@@ -12,11 +12,11 @@ from ..graph import Opr
 from .memory import MemoryMeter
 from .program import root
 
-__all__ = ["Alive", "PeakMeter"]
+__all__ = ["LiveValue", "PeakMeter"]
 
 
 @dataclass(frozen=True)
-class Alive:
+class LiveValue:
     """A value that was alive at the peak.
 
     Attributes:
@@ -44,8 +44,8 @@ class PeakMeter(MemoryMeter):
     def __init__(self, ignore: Iterable[Array] = ()) -> None:
         super().__init__(ignore)
         self.at: Opr | None = None
-        self.alive: tuple[Alive, ...] = ()
-        self._known: dict[int, Alive] = {}
+        self.alive: tuple[LiveValue, ...] = ()
+        self._known: dict[int, LiveValue] = {}
 
     def __call__(self, opr: Opr, outputs: Sequence[Array]) -> None:
         """Count an operator's outputs, and look at what is alive when there never was more."""
@@ -54,7 +54,7 @@ class PeakMeter(MemoryMeter):
             base = root(array)
             if isinstance(base, np.ndarray):
                 name = opr.outputs[i].label if i < len(opr.outputs) else opr.title
-                self._known[id(base)] = Alive(f"{name} ({opr.type})", array.shape, base.nbytes)
+                self._known[id(base)] = LiveValue(f"{name} ({opr.type})", array.shape, base.nbytes)
         super().__call__(opr, outputs)
         if self.peak > before:
             self.at = opr

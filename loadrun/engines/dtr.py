@@ -90,7 +90,7 @@ class DTRProgram(Program):
         every: Observer | None = None,
     ) -> None:
         """Run the steps; `counts` tells what was done, `every` also sees executions beyond the first."""
-        run = _Run(self, values, rng, every)
+        run = _Execution(self, values, rng, every)
         for i, s in enumerate(self.steps):
             run.now = i
             if s.guard is None or (s.guard in values and values[s.guard].any()):
@@ -112,7 +112,7 @@ class _Memory:
     vars: set[int] = field(default_factory=set)
 
 
-class _Run:
+class _Execution:
     """The state of one execution."""
 
     def __init__(

@@ -29,7 +29,7 @@ _BLOCK, _SCALAR, _CHANNEL, _FULL = "block", "scalar", "channel", "full"
 
 
 @dataclass(frozen=True)
-class _Item:
+class _FusedStep:
     """One elementwise operator: its function, and where each input comes from (operands by their place)."""
 
     func: Callable[..., object]
@@ -39,7 +39,9 @@ class _Item:
 class FusedKernel:
     """A convolution kernel with what follows it; operands come after the convolution's own inputs."""
 
-    def __init__(self, kernel: Kernel, n_inputs: int, items: Sequence[_Item], oprs: Sequence[Opr]) -> None:
+    def __init__(
+        self, kernel: Kernel, n_inputs: int, items: Sequence[_FusedStep], oprs: Sequence[Opr]
+    ) -> None:
         self.kernel = kernel
         self.oprs = tuple(oprs)
         self.n_inputs = n_inputs
@@ -137,17 +139,17 @@ def _chain(
     known: Inference,
     keep: Collection[int],
     taken: set[int],
-) -> tuple[list[int], list[_Item], list[int]]:
+) -> tuple[list[int], list[_FusedStep], list[int]]:
     """The elementwise steps that can follow a convolution block by block, and the operands that they read."""
     shape = known.shapes[head.writes[0]]
     current = head.writes[0]
     chain: list[int] = []
-    items: list[_Item] = []
+    items: list[_FusedStep] = []
     operands: list[int] = []
     while current not in keep:
         guarded = _relu_with_nan(steps, current, readers, keep)
         if guarded and not taken & set(guarded) and known.shapes.get(steps[guarded[-1]].writes[0]) == shape:
-            items.append(_Item(_relu_keeping_nan, ((_BLOCK, 0),)))
+            items.append(_FusedStep(_relu_keeping_nan, ((_BLOCK, 0),)))
             chain += guarded
             current = steps[guarded[-1]].writes[0]
             continue
@@ -176,7 +178,7 @@ def _chain(
                 operands.append(v)
             placed.append((str(kind), operands.index(v)))
         func, swapped = float_step(s.call.opr)
-        items.append(_Item(func, tuple(reversed(placed) if swapped else placed)))
+        items.append(_FusedStep(func, tuple(reversed(placed) if swapped else placed)))
         chain.append(j)
         current = s.writes[0]
     return chain, items, operands

@@ -10,9 +10,9 @@ import numpy as np
 from .. import params as P
 from ..errors import TraceError
 from ..imperative import (
-    Followed,
     Tensor,
     TensorLike,
+    TracedNumber,
     active,
     apply1,
     as_tensor,
@@ -62,7 +62,7 @@ def arange(
     """
     if stop is None:
         start, stop = 0, start
-    if any(isinstance(v, (Tensor, Followed)) for v in (start, stop, step)):
+    if any(isinstance(v, (Tensor, TracedNumber)) for v in (start, stop, step)):
         first, last, distance = (as_tensor(v, "float32") for v in (start, stop, step))
         num = elemwise(_M.CEIL, (last - first) / distance)
         return linspace(first, first + distance * (num - 1), num, dtype=dtype)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from .. import params as P
-from ..imperative import Dim, Tensor, TensorLike, apply, as_tensor, const, elemwise, shape_tensor
+from ..imperative import Tensor, TensorLike, TracedInt, apply, as_tensor, const, elemwise, shape_tensor
 from ..imperative.apply import apply1
 from ..imperative.promotion import common_dtype
 from ..imperative.shaping import stack
@@ -20,7 +20,7 @@ _M = P.ElemwiseMode
 
 def _count_up(size: int, axis: int, ndim: int) -> Tensor:
     """Return 0, 1, ... along one axis of `ndim`."""
-    if not isinstance(size, Dim):
+    if not isinstance(size, TracedInt):
         shape = [1] * ndim
         shape[axis] = size
         return const(np.arange(size, dtype=np.int32).reshape(shape))

@@ -5,20 +5,20 @@ What the rooms above use of a tensor besides its public attributes is listed in 
 
 from .apply import active, apply, apply1, suspended, type_cvt
 from .convert import TensorLike, as_tensor, const
-from .followed import Dim, Followed, Ratio, Truth, largest, least, place_of, plain_number
+from .followed import TracedBool, TracedFloat, TracedInt, TracedNumber, largest, least, place_of, plain_number
 from .promotion import convert, elemwise
 from .sizes import Shape, shape_tensor
 from .value import Parameter, Tensor, tensor
 
 __all__ = [
-    "Dim",
-    "Followed",
     "Parameter",
-    "Ratio",
     "Shape",
     "Tensor",
     "TensorLike",
-    "Truth",
+    "TracedBool",
+    "TracedFloat",
+    "TracedInt",
+    "TracedNumber",
     "active",
     "apply",
     "apply1",

@@ -10,7 +10,7 @@ import numpy as np
 from . import emit as e
 from .emit import M, elem, summed
 from .exact_products import product
-from .sizes import Dim
+from .sizes import TracedInt
 from .source import refused
 from .value import Tensor
 
@@ -87,7 +87,7 @@ def _sizes(x: Tensor, term: str, letters: str) -> list[int]:
 def _total(sizes: Sequence[int]) -> int:
     found: int = 1
     for n in sizes:
-        found = n * found if isinstance(n, Dim) else found * n
+        found = n * found if isinstance(n, TracedInt) else found * n
     return found
 
 

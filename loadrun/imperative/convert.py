@@ -11,7 +11,7 @@ import numpy as np
 from ..dtypes import Array, DType
 from .apply import tensor_class
 from .dtypes import graph_dtype, narrowed
-from .followed import Followed
+from .followed import TracedNumber
 from .sizes import Shape, shape_tensor
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def as_tensor(value: Any, dtype: Any = None, like: Tensor | None = None) -> Tens
         found = value
     elif isinstance(value, Shape):
         found = shape_tensor(value)
-    elif isinstance(value, Followed):
+    elif isinstance(value, TracedNumber):
         inner = value._tensor()
         found = const(value.numpy()) if inner is None else inner
     elif isinstance(value, (list, tuple)):

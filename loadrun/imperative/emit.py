@@ -19,7 +19,7 @@ from ..graph import Opr
 from .apply import apply, apply1, elemwise_param, type_cvt
 from .convert import const
 from .dtypes import graph_dtype
-from .followed import Dim, Followed, largest, least, place_of
+from .followed import TracedInt, TracedNumber, largest, least, place_of
 from .sizes import shape_tensor
 from .value import Tensor
 
@@ -110,7 +110,7 @@ def _dense(x: Tensor, row: Tensor) -> Tensor:
     if len(now) < 2 or not other:
         return x
     # A constant of one row stays one where the batch grows.
-    grows = now[0] != 1 or (row._var is None and isinstance(x.shape[0], Dim))
+    grows = now[0] != 1 or (row._var is None and isinstance(x.shape[0], TracedInt))
     is_row = other[-1] == now[-1] != 1 and (len(other) < len(now) or (other[0] == 1 and grows))
     if not x._session.chosen(("dense", x._var.id, None if row._var is None else row._var.id), is_row):
         return x
@@ -154,7 +154,7 @@ def _scalar_constant(value: float, negative: bool, dtype: DType) -> Tensor:
 
 def like(value: Any, x: Tensor) -> Tensor:
     """A constant array, or a size, in the dtype of `x`."""
-    if isinstance(value, Followed) and (found := value._tensor()) is not None:
+    if isinstance(value, TracedNumber) and (found := value._tensor()) is not None:
         return cast(found, x._dtype)
     return const(np.asarray(value), x._dtype)
 
@@ -231,18 +231,18 @@ def _wider(a: int, b: int) -> int:
     n = int(b) if int(a) == 1 else int(a)
     if n == 0:
         return a if int(a) == 0 else b
-    if not isinstance(a, Dim) or not isinstance(b, Dim):
+    if not isinstance(a, TracedInt) or not isinstance(b, TracedInt):
         # A size of 1 that the graph follows may be the other's at another batch size.
         chosen = b if int(a) == 1 else a
         other = a if int(a) == 1 else b
-        return other if int(chosen) == 1 and isinstance(other, Dim) else chosen
+        return other if int(chosen) == 1 and isinstance(other, TracedInt) else chosen
     if _same_size(a, b):
         return a
     # A size of 0 wins over 1.
     return largest(a, b) * least(a * b, 1)
 
 
-def _same_size(a: Dim, b: Dim) -> bool:
+def _same_size(a: TracedInt, b: TracedInt) -> bool:
     one, other = place_of(a), place_of(b)
     if one is None or other is None:
         return a is b
@@ -254,8 +254,8 @@ def _own_shape(x: Tensor, shape: Sequence[int]) -> bool:
     own = x.shape
     return len(own) == len(shape) and all(
         _same_size(n, m)
-        if isinstance(n, Dim) and isinstance(m, Dim)
-        else not isinstance(m, Dim) and int(n) == int(m)
+        if isinstance(n, TracedInt) and isinstance(m, TracedInt)
+        else not isinstance(m, TracedInt) and int(n) == int(m)
         for n, m in zip(own, shape, strict=True)
     )
 
@@ -268,7 +268,7 @@ def reshape(x: Tensor, shape: Sequence[int]) -> Tensor:
     now = x._tuple_shape
     if len(now) == len(shape) == 1 or _own_shape(x, shape):
         return x
-    missing = [i for i, n in enumerate(shape) if not isinstance(n, Dim) and int(n) == -1]
+    missing = [i for i, n in enumerate(shape) if not isinstance(n, TracedInt) and int(n) == -1]
     param = P.OptionalAxisV1(axis=missing[0] if missing else 7)
     target = [1 if i in missing else n for i, n in enumerate(shape)]
     return apply1("ReshapeV1", param, inputs=[x, shape_tensor(target)], scalar=False)
@@ -332,7 +332,7 @@ def concat(xs: Sequence[Tensor], axis: int) -> Tensor:
 
 def arange(n: int, dtype: Any = "int32") -> Tensor:
     """Return the numbers from 0 to n-1; made in the graph where the size is one that it follows."""
-    if not isinstance(n, Dim) or n._tensor() is None:
+    if not isinstance(n, TracedInt) or n._tensor() is None:
         return const(np.arange(int(n)), dtype)
     last = cast(like(n - 1, const(0)), "float32")
     count = shape_tensor((n,))
@@ -343,7 +343,7 @@ def arange(n: int, dtype: Any = "int32") -> Tensor:
 def full(value: Tensor, shape: Sequence[int]) -> Tensor:
     """Return a tensor of one value; a constant where all sizes are numbers."""
     found = known(value)
-    if found is not None and not any(isinstance(n, Dim) for n in shape) and found.size == 1:
+    if found is not None and not any(isinstance(n, TracedInt) for n in shape) and found.size == 1:
         return const(np.full(tuple(map(int, shape)), found.reshape(())), value._dtype)
     return broadcast(value, shape) if shape else reshape(value, ())
 
@@ -388,7 +388,7 @@ def kept(x: Tensor, axes: Sequence[int], keepdims: Any) -> Tensor:
 def _scalar_index(value: Any) -> Tensor:
     if isinstance(value, Tensor):
         return cast(value, _INT)._vector()
-    if isinstance(value, Dim) and (found := value._tensor()) is not None:
+    if isinstance(value, TracedInt) and (found := value._tensor()) is not None:
         return found._vector()
     return const(np.asarray([int(value)], np.int32))
 

@@ -1,9 +1,9 @@
 """Python numbers that a graph follows: sizes of traced tensors, and what is computed from them.
 
-A `Dim` stands for an ``int``, a `Ratio` (``n / 2``, ``n ** -0.5``, ``np.sqrt(n)``) for a ``float``, and a `Truth`
-(``n > 4``) for a ``bool``. Each also remembers how it was computed, so that a graph can compute it anew at other sizes:
-integers in int32, the rest in float32, as MegEngine does with its symbolic shapes. Where Python itself asks for the
-number (``range``, ``if``, ``int()``), it is that of the traced call.
+A `TracedInt` stands for an ``int``, a `TracedFloat` (``n / 2``, ``n ** -0.5``, ``np.sqrt(n)``) for a ``float``, and a
+`TracedBool` (``n > 4``) for a ``bool``. Each also remembers how it was computed, so that a graph can compute it
+anew at other sizes: integers in int32, the rest in float32, as MegEngine does with its symbolic shapes. Where Python
+itself asks for the number (``range``, ``if``, ``int()``), it is that of the traced call.
 
 They are no subclasses of ``int`` and ``float``, which Python's own floats would take for plain numbers (``0.5 * n``),
 but pass for them: ``isinstance(n, int)`` holds, and they have all operators and methods.
@@ -33,10 +33,10 @@ else:
     _Int = _Float = object
 
 __all__ = [
-    "Dim",
-    "Followed",
-    "Ratio",
-    "Truth",
+    "TracedBool",
+    "TracedFloat",
+    "TracedInt",
+    "TracedNumber",
     "largest",
     "least",
     "once",
@@ -54,7 +54,7 @@ _FEW = 8
 """Up to this exponent a power of integers is a product."""
 
 
-class Followed:
+class TracedNumber:
     """A number that is also a value of a trace's graph.
 
     Args:
@@ -106,7 +106,7 @@ class Followed:
         if method != "__call__" or kwargs or not all(isinstance(v, _NUMBERS) for v in inputs):
             return value
         found = _UFUNCS[ufunc](*map(_item, inputs)) if ufunc in _UFUNCS else _function(ufunc, *inputs)
-        if not isinstance(found, Followed) or found._stands_for is not type(_item(value)):
+        if not isinstance(found, TracedNumber) or found._stands_for is not type(_item(value)):
             return value
         found = type(found)(found._value, found._source, found._session)
         found.strong = True
@@ -139,7 +139,7 @@ class Followed:
 
 def plain_number(value: Any) -> Any:
     """A followed number as a plain Python number, anything else as it is."""
-    return value._value if isinstance(value, Followed) else value
+    return value._value if isinstance(value, TracedNumber) else value
 
 
 def _item(value: Any) -> Any:
@@ -154,7 +154,7 @@ def _function(ufunc: np.ufunc, x: Any, *rest: Any) -> Any:
     value = _item(ufunc(plain_number(x)))
     if not isinstance(value, float):
         return +x
-    return Ratio(value, (mode, x), x._session)
+    return TracedFloat(value, (mode, x), x._session)
 
 
 # How the graph computes
@@ -170,7 +170,7 @@ def vector(numbers: tuple[int, ...], dtype: DType = _INT) -> Array:
 
 def scalar_of(value: Any, dtype: DType = _INT) -> Tensor:
     """A scalar of a number, followed or not, or of a tensor."""
-    found = value._tensor() if isinstance(value, Followed) else value
+    found = value._tensor() if isinstance(value, TracedNumber) else value
     tensor = tensor_class()
     if isinstance(found, tensor):
         return found if found._dtype == dtype else type_cvt(found, dtype)
@@ -219,7 +219,7 @@ def _remainder(dtype: DType, a: Any, b: Any) -> Tensor:
 
 def _is_natural(value: Any) -> bool:
     """Whether a number cannot be negative, whatever the sizes are."""
-    if not isinstance(value, Followed):
+    if not isinstance(value, TracedNumber):
         return bool(value >= 0)
     how, *given = value._source
     return how is _size or (how in (_M.ADD, _M.MUL, _M.FLOOR_DIV) and all(map(_is_natural, given)))
@@ -294,12 +294,12 @@ def _pair(method: Callable[..., Any], *whole: Any) -> tuple[Any, Any]:
 
 
 def _part(fraction: Callable[[float], int], how: Any) -> Any:
-    """A method that gives a whole number of a `Ratio`, and of a `Dim` itself."""
+    """A method that gives a whole number of a `TracedFloat`, and of a `TracedInt` itself."""
 
     def method(self: Any) -> Any:
-        if not isinstance(self, Ratio):
+        if not isinstance(self, TracedFloat):
             return +self
-        return Dim(fraction(float(self)), (how, self), self._session)
+        return TracedInt(fraction(float(self)), (how, self), self._session)
 
     return method
 
@@ -308,10 +308,10 @@ def _whole(mode: P.ElemwiseMode) -> _Emit:
     return lambda x: type_cvt(_elem(mode, _FLOAT, x), _INT)
 
 
-class _Number(Followed):
+class _Number(TracedNumber):
     """The operators that Python's numbers have."""
 
-    __hash__ = Followed.__hash__
+    __hash__ = TracedNumber.__hash__
 
     __add__, __radd__ = _pair(operator.add, _M.ADD, _in(_FLOAT, _M.ADD))
     __sub__, __rsub__ = _pair(operator.sub, _M.SUB, _in(_FLOAT, _M.SUB))
@@ -351,14 +351,14 @@ class _Number(Followed):
 
     def __round__(self, digits: Any = None) -> Any:
         value = round(self._value, digits)
-        if not isinstance(self, Ratio):
+        if not isinstance(self, TracedFloat):
             return self if digits is None or digits >= 0 else value
         if digits is None:
-            return Dim(value, (lambda x: type_cvt(_to_even(x), _INT), self), self._session)
-        return Ratio(value, (lambda x: _to_digits(x, digits), self), self._session)
+            return TracedInt(value, (lambda x: type_cvt(_to_even(x), _INT), self), self._session)
+        return TracedFloat(value, (lambda x: _to_digits(x, digits), self), self._session)
 
 
-class Dim(_Number, _Int):
+class TracedInt(_Number, _Int):
     """One size of a traced tensor, or a whole number made of sizes."""
 
     _stands_for: type[Any] = int
@@ -371,7 +371,7 @@ class Dim(_Number, _Int):
         return -self - 1
 
 
-class Truth(Dim):
+class TracedBool(TracedInt):
     """What a comparison of followed numbers gives."""
 
     _stands_for = bool
@@ -384,19 +384,19 @@ class Truth(Dim):
         return self + 0
 
 
-class Ratio(_Number, _Float):
+class TracedFloat(_Number, _Float):
     """A number with a fraction that is made of sizes."""
 
     _stands_for = float
     _stored = _FLOAT
 
 
-_KINDS: dict[type, type[Followed]] = {int: Dim, float: Ratio, bool: Truth}
+_KINDS: dict[type, type[TracedNumber]] = {int: TracedInt, float: TracedFloat, bool: TracedBool}
 
 
-def size_of(value: int, x: Tensor, axis: int, session: Session) -> Dim:
+def size_of(value: int, x: Tensor, axis: int, session: Session) -> TracedInt:
     """The size of a tensor along an axis."""
-    return Dim(value, (_size, x, axis), session)
+    return TracedInt(value, (_size, x, axis), session)
 
 
 def place_of(value: Any) -> tuple[Tensor, int] | None:
@@ -407,12 +407,12 @@ def place_of(value: Any) -> tuple[Tensor, int] | None:
 
 def largest(a: Any, b: Any) -> Any:
     """The larger of two numbers, one of which is followed."""
-    return _LARGEST(a, b) if isinstance(a, Followed) else _LARGEST(b, a)
+    return _LARGEST(a, b) if isinstance(a, TracedNumber) else _LARGEST(b, a)
 
 
 def least(a: Any, b: Any) -> Any:
     """The smaller of two numbers, one of which is followed."""
-    return _LEAST(a, b) if isinstance(a, Followed) else _LEAST(b, a)
+    return _LEAST(a, b) if isinstance(a, TracedNumber) else _LEAST(b, a)
 
 
 def _as_one_type(choose: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:

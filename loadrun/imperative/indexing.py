@@ -17,7 +17,7 @@ from .. import params as P
 from ..dtypes import plain
 from .apply import active, apply, apply1, tensor_class
 from .convert import as_tensor, const
-from .followed import Dim, largest
+from .followed import TracedInt, largest
 from .sizes import Shape, product_of, shape_tensor
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ _BOOL = plain("Bool")
 _LIMIT = 2**31 - 1
 
 
-class _Plan(NamedTuple):
+class _IndexPlan(NamedTuple):
     """An index as an operator: what it is applied to, its description and its index inputs."""
 
     source: Tensor
@@ -97,10 +97,10 @@ def setitem(x: Tensor, index: Any, value: Any) -> Tensor:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, Dim)
+    return isinstance(value, (int, float)) and not isinstance(value, TracedInt)
 
 
-def _read(plan: _Plan) -> Tensor:
+def _read(plan: _IndexPlan) -> Tensor:
     if not plan.items:
         return plan.source._frozen()
     kind = "IndexingMultiAxisVec" if plan.vectors else "Subtensor"
@@ -131,7 +131,7 @@ def _mask(index: Any) -> Tensor | None:
 
 def _entry(value: Any) -> Any:
     """Return one entry in the form that `_plan` takes."""
-    if value is None or value is Ellipsis or isinstance(value, (slice, bool, Dim)):
+    if value is None or value is Ellipsis or isinstance(value, (slice, bool, TracedInt)):
         return value
     if isinstance(value, np.bool_):
         return bool(value)
@@ -187,7 +187,7 @@ def _without_ellipsis(entries: list[Any], ndim: int) -> list[Any]:
 # From entries to an operator
 
 
-def _plan(x: Tensor, index: Sequence[Any]) -> _Plan:
+def _plan(x: Tensor, index: Sequence[Any]) -> _IndexPlan:
     entries = _without_ellipsis([_entry(e) for e in index], x.ndim)
     source, entries = _masks_joined(x, entries)
     added = [i for i, e in enumerate(entries) if e is None or isinstance(e, bool)]
@@ -212,7 +212,7 @@ def _plan(x: Tensor, index: Sequence[Any]) -> _Plan:
             items.append(P.IndexItem(axis, *flags))
             given.extend(as_tensor(b, _INT) for b in bounds if b is not None)
     vectors = any(isinstance(e, tensor_class()) and e.ndim for e in entries)
-    return _Plan(source, tuple(items), given, vectors, single == source.ndim and not vectors)
+    return _IndexPlan(source, tuple(items), given, vectors, single == source.ndim and not vectors)
 
 
 def _is_single(entry: Any) -> bool:
@@ -248,7 +248,7 @@ def _bounds(entry: slice, source: Tensor, axis: int) -> list[Any]:
     elif (
         type(stop) is int
         and stop < -size
-        and not isinstance(size, Dim)
+        and not isinstance(size, TracedInt)
         and not isinstance(step, tensor_class())
     ):
         stop = None
@@ -260,7 +260,7 @@ def _at_least(bound: Any, size: int) -> Any:
     if type(bound) is not int or bound >= -size:
         return bound
     # In a trace the size may differ in a later call, and the bound lie within.
-    return largest(bound, -size) if isinstance(size, Dim) else 0
+    return largest(bound, -size) if isinstance(size, TracedInt) else 0
 
 
 def _positive(step: Any) -> bool:
@@ -268,7 +268,7 @@ def _positive(step: Any) -> bool:
 
 
 def _bound(value: Any) -> Any:
-    if value is None or isinstance(value, (tensor_class(), Dim)):
+    if value is None or isinstance(value, (tensor_class(), TracedInt)):
         return value
     try:
         return max(-_LIMIT, min(_LIMIT, operator.index(value)))

@@ -21,7 +21,7 @@ from ..ops.elemwise.table import ModeTrait, modes
 from .apply import apply1, elemwise_param, tensor_class
 from .convert import as_tensor, const
 from .dtypes import graph_dtype
-from .followed import Truth
+from .followed import TracedBool
 
 if TYPE_CHECKING:
     from .value import Tensor
@@ -63,7 +63,7 @@ def common_dtype(values: Sequence[Any]) -> DType | None:
             strong.append(v._dtype)
         elif isinstance(v, (np.ndarray, np.generic)):
             strong.append(graph_dtype(v.dtype))
-        elif isinstance(v, (bool, Truth)):
+        elif isinstance(v, (bool, TracedBool)):
             weak.append(plain("Bool"))
         elif isinstance(v, (int, float)):
             weak.append(plain("Int32" if isinstance(v, int) else "Float32"))

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-__all__ = ["Lowering", "lowering", "provide"]
+__all__ = ["NumpyProtocols", "lowering", "provide"]
 
 
 class LowerUfunc(Protocol):
@@ -31,22 +31,22 @@ class LowerFunction(Protocol):
         """Take what ``__array_function__`` takes."""
 
 
-class Lowering(NamedTuple):
+class NumpyProtocols(NamedTuple):
     """What answers numpy's two protocols for tensors."""
 
     ufunc: LowerUfunc
     function: LowerFunction
 
 
-_provided: list[Lowering] = []
+_provided: list[NumpyProtocols] = []
 
 
-def provide(found: Lowering) -> None:
+def provide(found: NumpyProtocols) -> None:
     """Register the lowering of numpy's functions."""
     _provided[:] = [found]
 
 
-def lowering() -> Lowering:
+def lowering() -> NumpyProtocols:
     """Return the registered lowering.
 
     >>> lowering().ufunc.__module__

@@ -1,10 +1,10 @@
 """Sizes of tensors that remember where they come from.
 
-While a trace with symbolic shapes runs, ``x.shape`` is a `Shape`: a tuple of `Dim`. A `Dim` is an ``int``, so that
-Python code can count, compare and loop with it, and arithmetic on it stays symbolic (`loadrun.imperative.followed`):
-what is made of it (a target shape, a slice bound, a factor) is recorded as MegEngine's shape operators, and the dump
-runs at other sizes. Where Python itself needs the number (``range``, ``if``, a parameter of an operator), the traced
-number is used.
+While a trace with symbolic shapes runs, ``x.shape`` is a `Shape`: a tuple of `TracedInt`. A `TracedInt` is an
+``int``, so that Python code can count, compare and loop with it, and arithmetic on it stays symbolic
+(`loadrun.imperative.followed`): what is computed from it (a target shape, a slice bound, a factor) is recorded as
+MegEngine's shape operators, and the dump runs at other sizes. Where Python itself needs the number (``range``,
+``if``, a parameter of an operator), the traced number is used.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ import numpy as np
 from .. import params as P
 from ..dtypes import Array, plain
 from .apply import Session, active, tensor_class, type_cvt
-from .followed import Dim, once, place_of, scalar_of, size_of, vector
+from .followed import TracedInt, once, place_of, scalar_of, size_of, vector
 
 if TYPE_CHECKING:
     from .value import Tensor
 
-__all__ = ["Dim", "Shape", "product_of", "shape_of", "shape_tensor"]
+__all__ = ["Shape", "TracedInt", "product_of", "shape_of", "shape_tensor"]
 
 _INT = plain("Int32")
 
 
 class Shape(tuple[int, ...]):
-    """The sizes of a traced tensor; a tuple of `Dim` that also does what MegEngine's symbolic shape does."""
+    """The sizes of a traced tensor; a tuple of `TracedInt` that also does what MegEngine's symbolic shape does."""
 
     __slots__ = ()
 
@@ -79,7 +79,7 @@ _REDUCED: dict[Any, Callable[[Shape], Any]] = {
 
 
 def product_of(sizes: Iterable[int]) -> int:
-    """Return the product of sizes, recorded with the later size first where they are `Dim`.
+    """Return the product of sizes, recorded with the later size first where they are `TracedInt`.
 
     >>> product_of((2, 3, 4)), product_of(())
     (24, 1)
@@ -91,7 +91,7 @@ def product_of(sizes: Iterable[int]) -> int:
 
 
 def shape_of(x: Tensor, sizes: tuple[int, ...], session: Session | None) -> tuple[int, ...]:
-    """Return what ``x.shape`` is: plain numbers, or `Dim` where the size may differ in another call."""
+    """Return what ``x.shape`` is: plain numbers, or `TracedInt` where the size may differ in another call."""
     if session is None or not sizes or session.detached(x):
         return sizes
     if not session.symbolic_shape:
@@ -105,7 +105,7 @@ def shape_tensor(shape: Tensor | Array | int | Iterable[Any]) -> Tensor:
     """Return the 1-d int32 tensor of a shape, as Reshape, Broadcast and their kin take it.
 
     Args:
-        shape: an int32 tensor or array, one size, or an iterable of ints, `Dim` and scalar tensors.
+        shape: an int32 tensor or array, one size, or an iterable of ints, `TracedInt` and scalar tensors.
     """
     tensor = tensor_class()
     if isinstance(shape, tensor):
@@ -119,7 +119,7 @@ def shape_tensor(shape: Tensor | Array | int | Iterable[Any]) -> Tensor:
     pieces: list[Tensor] = []
     numbers: list[int] = []
     for part in [*parts, None]:
-        fluid = isinstance(part, tensor) or (isinstance(part, Dim) and part._session is active())
+        fluid = isinstance(part, tensor) or (isinstance(part, TracedInt) and part._session is active())
         if part is not None and not fluid:
             numbers.append(int(part))
             continue
@@ -136,7 +136,7 @@ def shape_tensor(shape: Tensor | Array | int | Iterable[Any]) -> Tensor:
 def _whole(parts: list[Any]) -> Tensor | None:
     """Return the shape of one tensor where the parts are exactly its sizes in order."""
     session = active()
-    if len(parts) < 2 or not all(isinstance(p, Dim) and p._session is session for p in parts):
+    if len(parts) < 2 or not all(isinstance(p, TracedInt) and p._session is session for p in parts):
         return None
     places = [place_of(p) for p in parts]
     first = places[0]

@@ -12,7 +12,7 @@ from ..graph import Var
 from .apply import Session, active, apply1, register_tensor_class
 from .device import Device, default_device, placed
 from .dtypes import graph_dtype, narrowed, numpy_dtype
-from .followed import Followed
+from .followed import TracedNumber
 from .methods import Methods
 from .qparams import create_qparams
 from .shaping import stack
@@ -92,7 +92,7 @@ class Tensor(Methods):
             whole = stack(parts)
             self._copy_state(whole if dtype is None else whole.astype(dtype))
             return
-        if isinstance(data, Followed) and (scalar := data._tensor()) is not None:
+        if isinstance(data, TracedNumber) and (scalar := data._tensor()) is not None:
             self._copy_state(scalar)
             return
         array = np.asarray(data)
@@ -189,7 +189,7 @@ class Tensor(Methods):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The sizes; inside a trace with symbolic shapes a tuple of numbers that the graph follows (`Dim`)."""
+        """The sizes; inside a trace with symbolic shapes a tuple of numbers that the graph follows (`TracedInt`)."""
         return shape_of(self, self._tuple_shape, self._session)
 
     @property

@@ -15,7 +15,7 @@ import numpy as np
 from ..dtypes import Array
 from ..errors import SpecError
 from ..graph import StoredTensor
-from ..inputspec import Fill
+from ..inputspec import Generated
 
 __all__ = ["MAX_BYTES", "fill_shape", "fill_values", "normal_quantile", "stream"]
 
@@ -35,7 +35,7 @@ def stream(seed: int, case: int = 0, index: int = 0) -> np.random.PCG64:
     return np.random.PCG64(np.random.SeedSequence(words))
 
 
-def fill_shape(fill: Fill, tensor: StoredTensor) -> tuple[int, ...]:
+def fill_shape(fill: Generated, tensor: StoredTensor) -> tuple[int, ...]:
     """The shape of generated data for an input.
 
     Raises:
@@ -56,13 +56,13 @@ def fill_shape(fill: Fill, tensor: StoredTensor) -> tuple[int, ...]:
     return fill.shape
 
 
-def fill_values(fill: Fill, shape: Sequence[int], bits: np.random.PCG64) -> Array:
+def fill_values(fill: Generated, shape: Sequence[int], bits: np.random.PCG64) -> Array:
     """Numbers before the cast to the input's dtype: float64, or int64 for #randint.
 
     Raises:
         SpecError: they would take more than `MAX_BYTES`.
 
-    >>> fill_values(Fill("rand", (0.0, 1.0)), (2,), stream(0))
+    >>> fill_values(Generated("rand", (0.0, 1.0)), (2,), stream(0))
     array([0.63696169, 0.26978671])
     """
     count = prod(shape)
@@ -74,7 +74,7 @@ def fill_values(fill: Fill, shape: Sequence[int], bits: np.random.PCG64) -> Arra
         return _drawn(fill, shape, bits, count)
 
 
-def _drawn(fill: Fill, shape: Sequence[int], bits: np.random.PCG64, count: int) -> Array:
+def _drawn(fill: Generated, shape: Sequence[int], bits: np.random.PCG64, count: int) -> Array:
     """Random numbers; where float64 does not hold what is asked for they are infinite."""
     raw: Array = bits.random_raw(count) if count else np.zeros(0, np.uint64)
     values: Array

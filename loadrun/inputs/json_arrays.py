@@ -36,7 +36,7 @@ def json_arrays(text: str) -> dict[str, Array]:
     >>> json_arrays('{"x": {"shape": [2], "type": "int8", "raw": [1.5, -2]}}')["x"]
     array([ 2, -2], dtype=int8)
     """
-    scanner = _Scanner(text)
+    scanner = _JsonScanner(text)
     found: dict[str, Array] = {}
     for name in scanner.members():
         fields: dict[str, Any] = {}
@@ -49,7 +49,7 @@ def json_arrays(text: str) -> dict[str, Array]:
     return found
 
 
-def _array(name: str, shape: Any, kind: Any, scanner: _Scanner, raw: tuple[int, int]) -> Array:
+def _array(name: str, shape: Any, kind: Any, scanner: _JsonScanner, raw: tuple[int, int]) -> Array:
     if not isinstance(shape, list) or len(shape) > 32 or any(type(n) is not int or n < 0 for n in shape):
         raise InputError(f"{name!r:.80}: the shape must be a list of whole numbers, found {shape!r:.80}")
     if not isinstance(kind, str) or kind not in _TYPES:
@@ -78,7 +78,7 @@ def _typed(part: Array, dtype: np.dtype[Any], name: str) -> Array:
         return part.astype(dtype)
 
 
-class _Scanner:
+class _JsonScanner:
     """A cursor over JSON text."""
 
     def __init__(self, text: str) -> None:

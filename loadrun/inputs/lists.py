@@ -16,7 +16,7 @@ from ..errors import SpecError
 from ..files import files_of, opened
 from ..inputspec import FILLS, InputSpec, ListFile, PathSource, parse, point
 
-__all__ = ["Located", "TextOf", "count_cases", "expand", "located", "read_pipes"]
+__all__ = ["LocatedSpec", "TextSource", "count_cases", "expand", "located", "read_pipes"]
 
 _DATA = (".npy", ".npz", ".json", ".jpg", ".jpeg", ".png", ".bmp", ".ppm", ".pgm", ".tif", ".tiff", ".webp")
 """Endings of the files that a folder of data stands for."""
@@ -30,7 +30,7 @@ _PATIENCE = 10
 
 
 @dataclass(frozen=True)
-class Located:
+class LocatedSpec:
     """A specification and where it stands.
 
     Attributes:
@@ -57,7 +57,7 @@ class Located:
         return path if not os.path.exists(own) and os.path.exists(path) else own
 
 
-def expand(specs: str | Iterable[str]) -> Iterator[Located]:
+def expand(specs: str | Iterable[str]) -> Iterator[LocatedSpec]:
     """Every specification in order, those of list files in their place.
 
     List files are UTF-8 text with a specification a line. Blank lines are skipped, and comments: lines that start
@@ -73,7 +73,7 @@ def expand(specs: str | Iterable[str]) -> Iterator[Located]:
     """
     given = located(specs)
 
-    def cases() -> Iterator[Located]:
+    def cases() -> Iterator[LocatedSpec]:
         unfolded = _Unfolded()
         for case in given:
             if case.spec.listed is None:
@@ -84,7 +84,7 @@ def expand(specs: str | Iterable[str]) -> Iterator[Located]:
     return cases()
 
 
-def _matching(case: Located) -> Iterator[Located]:
+def _matching(case: LocatedSpec) -> Iterator[LocatedSpec]:
     """The specification itself, or one for each file that a pattern or a folder in it stands for."""
     paths = {i: p.source.path for i, p in enumerate(case.spec.parts) if isinstance(p.source, PathSource)}
     # A long specification may name one path many times.
@@ -102,7 +102,7 @@ def _matching(case: Located) -> Iterator[Located]:
         assert isinstance(source, PathSource)
         parts[at] = replace(parts[at], source=PathSource(os.path.abspath(file), source.member))
         where = ", ".join(filter(None, (case.where, os.path.basename(file))))
-        yield Located(replace(case.spec, parts=tuple(parts)), where, case.folder)
+        yield LocatedSpec(replace(case.spec, parts=tuple(parts)), where, case.folder)
 
 
 def _several(path: str) -> list[str]:
@@ -165,7 +165,7 @@ def _pipe(path: str) -> BinaryIO:
     return os.fdopen(fd, "rb")
 
 
-def located(specs: str | Iterable[str]) -> list[Located]:
+def located(specs: str | Iterable[str]) -> list[LocatedSpec]:
     """The given specifications parsed, list files among them not yet opened.
 
     Raises:
@@ -177,7 +177,7 @@ def located(specs: str | Iterable[str]) -> list[Located]:
     found = []
     for i, text in enumerate(texts):
         where = f"specification {i + 1}" if len(texts) > 1 else ""
-        found.append(Located(_parse(text, where), where))
+        found.append(LocatedSpec(_parse(text, where), where))
     return found
 
 
@@ -190,7 +190,7 @@ def count_cases(specs: str | Iterable[str]) -> int:
     return sum(1 for _ in expand(specs))
 
 
-class TextOf:
+class TextSource:
     """The text that a testcase comes from, with its line in a list file; for messages.
 
     Asked for testcases in their order, of each as often as there is something to say, it reads the lists once.
@@ -222,7 +222,9 @@ def _parse(text: str, where: str) -> InputSpec:
         raise SpecError(f"{where}: {e}" if where else str(e)) from None
 
 
-def _lines(listed: ListFile, case: Located, above: Sequence[str], unfolded: _Unfolded) -> Iterator[Located]:
+def _lines(
+    listed: ListFile, case: LocatedSpec, above: Sequence[str], unfolded: _Unfolded
+) -> Iterator[LocatedSpec]:
     """The specifications of a list file; `above` are the list files that led here."""
     path = case.path(listed.path)
     if "\0" in path:
@@ -242,7 +244,7 @@ def _lines(listed: ListFile, case: Located, above: Sequence[str], unfolded: _Unf
                 )
             for number, line in _text_lines(f, path):
                 empty = False
-                here = Located(_line(line, f"{path}:{number}"), f"{path}:{number}", Path(path).parent)
+                here = LocatedSpec(_line(line, f"{path}:{number}"), f"{path}:{number}", Path(path).parent)
                 if here.spec.listed is None:
                     yield from _matching(here)
                 else:
@@ -257,7 +259,7 @@ def _lines(listed: ListFile, case: Located, above: Sequence[str], unfolded: _Unf
         raise _fault(case, f"the list file {listed.path} holds no specification")
 
 
-def _fault(case: Located, message: str) -> SpecError:
+def _fault(case: LocatedSpec, message: str) -> SpecError:
     message = point(message, case.spec.text, 0)
     return SpecError(f"{case.where}: {message}" if case.where else message)
 

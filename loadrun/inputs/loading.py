@@ -22,11 +22,11 @@ import numpy as np
 from ..dtypes import Array, DType, round_bfloat16
 from ..errors import InputError, SpecError, UsageError
 from ..graph import StoredTensor, Var
-from ..inputspec import MAX_SEED, Fill, InputSpec, Part, PathSource, Source, Values, point
+from ..inputspec import MAX_SEED, Generated, InputPart, InputSpec, PathSource, Source, Values, point
 from .files import image_array, image_loss, members, read_array
 from .generation import MAX_BYTES, fill_shape, fill_values, stream
-from .lists import Located, count_cases, expand
-from .transform import Transform
+from .lists import LocatedSpec, count_cases, expand
+from .transform import TransformExpression
 
 __all__ = ["count_cases", "load_cases", "load_spec"]
 
@@ -53,7 +53,7 @@ def load_cases(
         repeat: how often each row of axis 0 of data that was not generated is repeated.
         resize_input: scale images to the input's height and width; there must be one among all the data then.
         input_transform: an expression over ``data`` and ``np`` for data that was not generated, applied to what
-            was read (8-bit pixels for an image) after resizing and repeating; see `Transform`.
+            was read (8-bit pixels for an image) after resizing and repeating; see `TransformExpression`.
         seed: seed of generated data that has none of its own. Testcase i and input j (in the order of names) draw
             from streams of their own, the same on every platform and with every numpy version.
         warn: called with what MegEngine would only warn of; default `warnings.warn`.
@@ -81,10 +81,10 @@ def load_spec(spec: InputSpec, inputs: Sequence[Var], *, seed: int = 0) -> dict[
     """Load the data of a parsed specification, which must be no list file, for the given graph inputs."""
     if spec.listed is not None:
         raise SpecError(f"one specification is expected here, not the list {spec.listed}")
-    return _Loader(inputs, 1, False, None, seed, None).load(Located(spec), 0)
+    return _Loader(inputs, 1, False, None, seed, None).load(LocatedSpec(spec), 0)
 
 
-def load_located(case: Located, inputs: Sequence[Var], *, seed: int = 0) -> dict[str, Array]:
+def load_located(case: LocatedSpec, inputs: Sequence[Var], *, seed: int = 0) -> dict[str, Array]:
     """Load the data of a specification whose paths start from its list file's folder."""
     return _Loader(inputs, 1, False, None, seed, None).load(case, 0)
 
@@ -116,16 +116,16 @@ class _Loader:
         self.known = {v.name or "": v.owner.tensors[0] for v in sorted(inputs, key=lambda v: v.name or "")}
         self.repeat = int(repeat)
         self.resize = resize
-        self.transform = Transform(transform) if transform else None
+        self.transform = TransformExpression(transform) if transform else None
         self.seed = seed
         self.warn = warn or partial(warnings.warn, stacklevel=4)
         self.images = 0
         self.read = 0
         self.archives: dict[str, dict[str, Callable[[], Array]]] = {}
 
-    def load_all(self, cases: Iterator[Located]) -> Iterator[dict[str, Array]]:
+    def load_all(self, cases: Iterator[LocatedSpec]) -> Iterator[dict[str, Array]]:
         """The data of testcases; options that change none of them are refused with the last one."""
-        last: Located | None = next(cases, None)
+        last: LocatedSpec | None = next(cases, None)
         index = 0
         while last is not None:
             case, last = last, next(cases, None)
@@ -135,7 +135,7 @@ class _Loader:
             yield found
             index += 1
 
-    def _require_use(self, case: Located) -> None:
+    def _require_use(self, case: LocatedSpec) -> None:
         """Refuse options that had no effect on any data so far."""
         what = ""
         if self.resize and not self.images:
@@ -146,7 +146,7 @@ class _Loader:
             shown = point(what, case.spec.text or str(case.spec), 0)
             raise SpecError(f"{case.where}: {shown}" if case.where else shown)
 
-    def load(self, case: Located, index: int) -> dict[str, Array]:
+    def load(self, case: LocatedSpec, index: int) -> dict[str, Array]:
         """The data of one testcase."""
         try:
             return self._load(case, index)
@@ -160,7 +160,7 @@ class _Loader:
         finally:
             self.archives.clear()
 
-    def _load(self, case: Located, index: int) -> dict[str, Array]:
+    def _load(self, case: LocatedSpec, index: int) -> dict[str, Array]:
         found: dict[str, Array] = {}
         text = case.spec.text or str(case.spec)
         for name, part, seed_index in self._assigned(case, text):
@@ -174,7 +174,7 @@ class _Loader:
                 raise type(e)(shown) from None
         return found
 
-    def _assigned(self, case: Located, text: str) -> list[tuple[str, Part, int]]:
+    def _assigned(self, case: LocatedSpec, text: str) -> list[tuple[str, InputPart, int]]:
         """Which part feeds which input, with the input's number."""
         parts = case.spec.parts
         numbers = {name: i for i, name in enumerate(self.known)}
@@ -183,16 +183,16 @@ class _Loader:
             raise SpecError("the model has no inputs")
         if len(parts) == 1 and parts[0].name is None and len(self.known) > 1:
             part = parts[0]
-            if isinstance(part.source, Fill):
+            if isinstance(part.source, Generated):
                 return [(n, part, numbers[n]) for n in self.known]
             if _feeds_all(part.source):
                 return [(n, part, numbers[n]) for n in self._held(part, case, wanted, text)]
-        found: dict[str, Part] = {}
+        found: dict[str, InputPart] = {}
         for part in parts:
             part = self._drive(part)
             self._refuse_equals(part, case, text)
             if part.name is None and len(parts) == len(self.known) == 1:
-                part = Part(next(iter(self.known)), part.source, part.at, part.source_at)
+                part = InputPart(next(iter(self.known)), part.source, part.at, part.source_at)
             if part.name is None:
                 self._fail(f"say which input this is for, as in NAME:{part}", text, part.at)
             if part.name not in self.known:
@@ -205,11 +205,11 @@ class _Loader:
                 self._fail(f"no data for the input {_name(name)}", text, len(text))
         # A seed of its own gives the same data whatever the place of its input; the run's seed tells inputs apart.
         return [
-            (n, p, 0 if isinstance(p.source, Fill) and p.source.seed is not None else numbers[n])
+            (n, p, 0 if isinstance(p.source, Generated) and p.source.seed is not None else numbers[n])
             for n, p in found.items()
         ]
 
-    def _held(self, part: Part, case: Located, wanted: list[str], text: str) -> list[str]:
+    def _held(self, part: InputPart, case: LocatedSpec, wanted: list[str], text: str) -> list[str]:
         """The inputs that an archive feeds by their names: all that it holds, which must be all that need data."""
         assert isinstance(part.source, PathSource)
         try:
@@ -228,16 +228,16 @@ class _Loader:
             self.archives[path] = members(path)
         return self.archives[path]
 
-    def _drive(self, part: Part) -> Part:
+    def _drive(self, part: InputPart) -> InputPart:
         """``C:/x.npy`` is a Windows path, unless the model has an input of that letter."""
         source, name = part.source, part.name
         if name is None or name in self.known or len(name) > 1 or not isinstance(source, PathSource):
             return part
         if not source.path.startswith("/"):
             return part
-        return Part(None, PathSource(f"{name}:{source.path}", source.member), part.at, part.at)
+        return InputPart(None, PathSource(f"{name}:{source.path}", source.member), part.at, part.at)
 
-    def _refuse_equals(self, part: Part, case: Located, text: str) -> None:
+    def _refuse_equals(self, part: InputPart, case: LocatedSpec, text: str) -> None:
         """``data=#ones`` parses as a file of that name; say what was meant unless there is one."""
         if part.name is None and isinstance(part.source, PathSource):
             name = part.source.path.split("=")[0].rstrip()
@@ -256,9 +256,9 @@ class _Loader:
         what = "its input is" if len(self.known) == 1 else "its inputs are"
         raise SpecError(point(f"{message}; {what} {', '.join(shown)}{more}", text, at))
 
-    def _source(self, source: Source, name: str, case: Located, place: tuple[int, int]) -> _Given:
+    def _source(self, source: Source, name: str, case: LocatedSpec, place: tuple[int, int]) -> _Given:
         tensor = self.known[name]
-        if isinstance(source, Fill):
+        if isinstance(source, Generated):
             shape = fill_shape(source, tensor)
             seed, number = (self.seed, place[0]) if source.seed is None else (source.seed, 0)
             return _Given(fill_values(source, shape, stream(seed, number, place[1])), True)

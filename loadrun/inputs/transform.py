@@ -23,7 +23,7 @@ from ..inputspec import point
 from .numpy1 import as_numpy_1
 from .transform_sizes import FUNCTIONS, MAX_ELEMENTS, METHODS, NUMBERS, Budget, bound, index_bound, total
 
-__all__ = ["Transform"]
+__all__ = ["TransformExpression"]
 
 _MAX_TEXT = 1000
 _MAX_DEPTH = 60
@@ -117,7 +117,7 @@ _REFUSED = {
 _FAILURES = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, MemoryError, RecursionError)
 
 
-class Transform:
+class TransformExpression:
     """A checked expression; calling it applies it to an array.
 
     Args:
@@ -127,9 +127,9 @@ class Transform:
         SpecError: it is no expression, or uses something else than ``data``, ``np`` and the names allowed of them;
             the message shows it with a caret under the fault.
 
-    >>> Transform("data.astype('float32') / 255 - np.array([0.5])")(np.array([0, 255], "u1")).tolist()
+    >>> TransformExpression("data.astype('float32') / 255 - np.array([0.5])")(np.array([0, 255], "u1")).tolist()
     [-0.5, 0.5]
-    >>> Transform("np.load('x.npy')")
+    >>> TransformExpression("np.load('x.npy')")
     Traceback (most recent call last):
     loadrun.errors.SpecError: input_transform: np.load is not among the numpy functions allowed here
       np.load('x.npy')
@@ -172,7 +172,7 @@ class Transform:
         return np.ascontiguousarray(found)
 
     def __repr__(self) -> str:
-        return f"Transform({self.text!r})"
+        return f"TransformExpression({self.text!r})"
 
     def error(self, message: str, at: int = 0) -> SpecError:
         """A message with the expression below it and a caret under one place."""
@@ -279,7 +279,7 @@ class Transform:
 class _Evaluation:
     """One application of an expression; the innermost failing operation gets the caret."""
 
-    def __init__(self, expression: Transform, data: Array) -> None:
+    def __init__(self, expression: TransformExpression, data: Array) -> None:
         self.expression = expression
         self.data = data
         self.budget = Budget(data)

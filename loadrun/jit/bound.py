@@ -9,13 +9,13 @@ from typing import Any, Generic, TypeVar
 
 from .options import TraceOptions
 
-__all__ = ["Bound", "reduced"]
+__all__ = ["PerInstance", "reduced"]
 
 
 S = TypeVar("S")
 
 
-class Bound(Generic[S]):
+class PerInstance(Generic[S]):
     """What a traced method keeps for every instance, for as long as the instance lives.
 
     Instances are told apart by what they are, not by what they are equal to.

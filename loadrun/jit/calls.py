@@ -13,16 +13,25 @@ from ..errors import TraceError
 from ..graph import Var
 from ..imperative.apply import use
 from ..imperative.convert import as_tensor
-from ..imperative.followed import Followed
+from ..imperative.followed import TracedNumber
 from ..imperative.sizes import Shape
 from ..imperative.source import Place, shown
 from ..imperative.value import Tensor
 from .arguments import Argument, CallArguments, changed_among, settle, slotted, unmarked
-from .compiled import Assigned, Compiled, Hole, Outputs, checks_in, compiled_engine, judge, run
+from .compiled import (
+    AssignedArgument,
+    Compiled,
+    Outputs,
+    TensorPlaceholder,
+    checks_in,
+    compiled_engine,
+    judge,
+    run,
+)
 from .options import TraceOptions
 from .recorder import TraceRecorder
 from .recording import Recording
-from .replay import Replay
+from .replay import ReplaySession
 from .structure import leaves, rebuilt
 
 __all__ = ["called", "execute", "record", "replay"]
@@ -64,7 +73,7 @@ def _settled(leaf: Any) -> Any:
             f"the function returns the {type(leaf).__name__} {leaf.__qualname__!r}, whose code runs when nothing is "
             "traced any more; return a list, or await the result outside"
         )
-    if isinstance(leaf, Followed):
+    if isinstance(leaf, TracedNumber):
         return as_tensor(leaf)
     if isinstance(leaf, Tensor):
         leaf._settle()
@@ -99,7 +108,7 @@ def record(function: Callable[..., Any], options: TraceOptions, given: CallArgum
             _check_alone(recording, options, given.kwargs)
         changed = changed_among(given.tensors, inside, recording)
         assigned = [
-            Assigned(a.name, recorder.source(t).var, t._scalar)
+            AssignedArgument(a.name, recorder.source(t).var, t._scalar)
             for a, t in changed
             if alone or t._session is recorder
         ]
@@ -139,7 +148,7 @@ def _outputs(recorder: TraceRecorder, outputs: Any, *, alone: bool) -> Outputs:
 
 
 def _hole(leaf: Any) -> Any:
-    return Hole(leaf.__class__, leaf._scalar) if isinstance(leaf, Tensor) else leaf
+    return TensorPlaceholder(leaf.__class__, leaf._scalar) if isinstance(leaf, Tensor) else leaf
 
 
 def _first_values(
@@ -153,7 +162,7 @@ def _first_values(
     return run(engine, recording, feeds, targets)
 
 
-def _fill(session: TraceRecorder | Replay, values: Mapping[int, Array]) -> None:
+def _fill(session: TraceRecorder | ReplaySession, values: Mapping[int, Array]) -> None:
     """Give the tensors of a session that are still held the values of their variables."""
     for tensor in session.alive():
         if tensor._value is None and tensor._var is not None:
@@ -200,7 +209,7 @@ def replay(
     """
     recording = compiled.recording
     _check_arguments(recording, given.tensors)
-    session = Replay(
+    session = ReplaySession(
         recording,
         {a.name: a.tensor._stored() for a in given.tensors},
         compiled.shapes,
@@ -248,7 +257,7 @@ def _check_arguments(recording: Recording, found: list[Argument], *, alone: bool
             )
 
 
-def _check_outputs(session: Replay, recorded: Outputs, outputs: Any) -> None:
+def _check_outputs(session: ReplaySession, recorded: Outputs, outputs: Any) -> None:
     found = [(p, x) for p, x in leaves(outputs) if isinstance(x, Tensor)]
     for (path, tensor), var in zip(found, recorded.vars, strict=False):
         if tensor._session is session and tensor._var is not var:
@@ -295,7 +304,7 @@ def _filled(outputs: Outputs, values: Mapping[int, Array]) -> Any:
     variables = iter(outputs.vars)
 
     def fill(leaf: Any) -> Any:
-        if not isinstance(leaf, Hole):
+        if not isinstance(leaf, TensorPlaceholder):
             return leaf
         var = next(variables)
         assert var is not None

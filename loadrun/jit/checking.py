@@ -19,7 +19,7 @@ from .calls import called
 from .evaluate import Evaluator
 from .options import Mode
 from .recorder import TraceRecorder
-from .recording import Entry, Recording
+from .recording import RecordedOpr, Recording
 from .structure import leaves, rebuilt
 
 if TYPE_CHECKING:
@@ -190,7 +190,9 @@ class _Keeping(TraceRecorder):
         return super()._made(kind, var, dtype, scalar, value)
 
 
-def _first_difference(old: Recording, new: Recording) -> tuple[str, Entry | None, Entry | None] | None:
+def _first_difference(
+    old: Recording, new: Recording
+) -> tuple[str, RecordedOpr | None, RecordedOpr | None] | None:
     for before, now in zip(old.entries, new.entries, strict=False):
         a, b = before.opr, now.opr
         if (a.type, a.params, a.output_dtype) != (b.type, b.params, b.output_dtype):
@@ -222,7 +224,7 @@ def _first_numeric(
     kwargs: Mapping[str, Any],
     values: Mapping[int, Array],
     tolerance: float,
-) -> Entry | None:
+) -> RecordedOpr | None:
     """Return the first operator whose result in the graph differs from what the Python code computed there."""
     found = marked(args, kwargs, tensors_only=method.options.fixed).tensors
     evaluator = Evaluator()
@@ -238,7 +240,7 @@ def _first_numeric(
     return None
 
 
-def _line(entry: Entry | None) -> str:
+def _line(entry: RecordedOpr | None) -> str:
     if entry is None:
         return "nothing (it ended)"
     return f"{entry.opr.title} in {shown(entry.place)}"

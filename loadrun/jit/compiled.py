@@ -21,16 +21,16 @@ from ..rewrite.copies import subgraph
 from .config import GraphOptimizationConfig
 from .evaluate import Evaluator
 from .options import TraceOptions
-from .recording import Entry, Recording
+from .recording import RecordedOpr, Recording
 
 __all__ = [
-    "Assigned",
+    "AssignedArgument",
     "Compiled",
-    "Hole",
     "Inferred",
     "InnerCheck",
     "Outputs",
     "ShapeCache",
+    "TensorPlaceholder",
     "checks_in",
     "compiled_engine",
     "fed",
@@ -75,7 +75,7 @@ class InnerCheck(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Hole:
+class TensorPlaceholder:
     """The place of a tensor in the structure of the outputs."""
 
     kind: type[Tensor]
@@ -86,7 +86,7 @@ class Outputs(NamedTuple):
     """What the function returned.
 
     Attributes:
-        structure: its lists, tuples and dicts, with a `Hole` for every tensor; other values as they were.
+        structure: its lists, tuples and dicts, with a `TensorPlaceholder` for every tensor; other values as they were.
         vars: the variables of the tensors in order, None for one from outside that the graph does not hold.
         paths: where in the structure the tensors stand.
     """
@@ -96,7 +96,7 @@ class Outputs(NamedTuple):
     paths: tuple[tuple[Any, ...], ...]
 
 
-class Assigned(NamedTuple):
+class AssignedArgument(NamedTuple):
     """What the function assigned to an argument: the argument's name, the variable, whether it has no axes."""
 
     argument: str
@@ -124,7 +124,7 @@ class Compiled:
     engine: ReferenceEngine | None
     targets: tuple[Var, ...]
     outputs: Outputs
-    assigned: tuple[Assigned, ...]
+    assigned: tuple[AssignedArgument, ...]
     updates: tuple[tuple[Tensor, Var], ...]
     checks: tuple[InnerCheck, ...]
     call: tuple[tuple[Any, ...], dict[str, Any]] | None = None
@@ -179,7 +179,7 @@ def run(
         raise EngineError(f"{e}; in {shown(entry.place)}" if entry else str(e)) from e
 
 
-def _failing(recording: Recording, feeds: Mapping[str, Array]) -> Entry | None:
+def _failing(recording: Recording, feeds: Mapping[str, Array]) -> RecordedOpr | None:
     """The first recorded operator that cannot be computed; the compiled graph may have others in their place."""
     evaluator = fed(recording, feeds)
     for entry in recording.entries:

@@ -15,13 +15,13 @@ from ..errors import SpecError, TraceError, UsageError
 from ..graph import Graph, Metadata, Opr, Var
 from ..imperative.source import shown
 from ..imperative.value import Tensor
-from ..inputs.lists import TextOf
+from ..inputs.lists import TextSource
 from ..inputs.loading import load_cases
 from ..ops.registry import implementation
 from ..optimize import empty_at, make_loadable, optimize_for_inference, stabilize
 from ..pack.capture import Recorder
 from ..pack.packing import Packer
-from ..pack.replaying import Replay
+from ..pack.replaying import TrialReplay
 from ..params import BN, BNFwdMode
 from ..rewrite.copies import subgraph
 from ..testcase import Bundle
@@ -314,8 +314,10 @@ def dump_graph(
     warn = partial(warnings.warn, stacklevel=4)
     packer = Packer(Bundle(graph), **packing, finish=finish, warn=warn)
     cases = load_cases(specs, Bundle(graph).inputs, **loading, warn=warn)
-    written = Replay() if replay else None
-    result = packer.pack(cases, file, options, where=TextOf(specs), inspect=written.look if written else None)
+    written = TrialReplay() if replay else None
+    result = packer.pack(
+        cases, file, options, where=TextSource(specs), inspect=written.look if written else None
+    )
     if written is not None and (text := written.warning()) is not None:
         warn(text)
     return result

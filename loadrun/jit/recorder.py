@@ -17,9 +17,9 @@ from ..ops.registry import Shape, implementation
 from ..params import Host2DeviceCopy, Record
 from .evaluate import Evaluator
 from .options import Mode
-from .recording import Capture, Entry, Recording, Source, constant, name_of, plain_title
+from .recording import Capture, RecordedInput, RecordedOpr, Recording, constant, name_of, plain_title
 from .session import RunningTrace
-from .watching import Freezing
+from .watching import FreezeWarnings
 
 __all__ = ["TraceRecorder"]
 
@@ -39,7 +39,7 @@ class TraceRecorder(RunningTrace):
         self.mode = mode
         self.fixed = fixed
         self.evaluator = Evaluator()
-        self.freezing = Freezing(alone)
+        self.freezing = FreezeWarnings(alone)
         self._outside: dict[tuple[int, int], Capture] = {}
         self._numbers: set[tuple[DType, Any]] = set()
 
@@ -69,11 +69,11 @@ class TraceRecorder(RunningTrace):
         tensor._value = value
         return tensor
 
-    def source(self, tensor: Tensor) -> Source:
+    def source(self, tensor: Tensor) -> RecordedInput:
         """Return what a tensor is to the recording; one from outside becomes a constant or a graph input."""
         if tensor._session is self:
             assert tensor._var is not None
-            return Source(tensor._var)
+            return RecordedInput(tensor._var)
         value = tensor._stored()
         key = (id(tensor), id(value))
         found = self._outside.get(key)
@@ -91,7 +91,7 @@ class TraceRecorder(RunningTrace):
             self.evaluator.values[var.id] = value
             found = self._outside[key] = Capture(var, tensor, value, fixed)
             self.recording.captures.append(found)
-        return Source(found.var, found.value, found.fixed)
+        return RecordedInput(found.var, found.value, found.fixed)
 
     def _name_constant(self, var: Var, tensor: Tensor) -> None:
         """Name a number after what uses it first: MegEngine keeps one of each."""
@@ -144,7 +144,7 @@ class TraceRecorder(RunningTrace):
             values = computed
         if all(s.var.id in found.static for s in sources) and not implementation(type).random:
             found.static.update(v.id for v in outs)
-        found.entries.append(Entry(opr, sources, scalar, place))
+        found.entries.append(RecordedOpr(opr, sources, scalar, place))
         made = []
         for var, result in zip(outs, values, strict=True):
             assert var.dtype is not None

@@ -13,13 +13,13 @@ from ..imperative.value import Tensor
 from ..ops.infer import Inference
 from ..params import AxisAddRemove, AxisDescMethod
 
-__all__ = ["Capture", "Entry", "Recording", "Source", "constant", "name_of", "plain_title"]
+__all__ = ["Capture", "RecordedInput", "RecordedOpr", "Recording", "constant", "name_of", "plain_title"]
 
 _IMMUTABLE = 1024
 """Constants of at most this many elements are ImmutableTensor, whose value inference may follow."""
 
 
-class Source(NamedTuple):
+class RecordedInput(NamedTuple):
     """What an operator's input was: a variable made inside, or a value from outside.
 
     Attributes:
@@ -34,11 +34,11 @@ class Source(NamedTuple):
 
 
 @dataclass(eq=False)
-class Entry:
+class RecordedOpr:
     """One recorded operator."""
 
     opr: Opr
-    sources: tuple[Source, ...]
+    sources: tuple[RecordedInput, ...]
     scalar: bool
     place: Place
 
@@ -74,7 +74,7 @@ class Recording:
     """
 
     graph: Graph = field(default_factory=Graph)
-    entries: list[Entry] = field(default_factory=list)
+    entries: list[RecordedOpr] = field(default_factory=list)
     args: dict[str, Var] = field(default_factory=dict)
     scalars: set[str] = field(default_factory=set)
     names: dict[str, str] = field(default_factory=dict)

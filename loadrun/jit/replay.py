@@ -20,16 +20,16 @@ from ..ops.registry import Shape
 from ..params import Record
 from .compiled import Inferred, ShapeCache, fed, run
 from .evaluate import Evaluator
-from .recording import Entry, Recording
+from .recording import RecordedOpr, Recording
 from .session import RunningTrace
 
-__all__ = ["Replay"]
+__all__ = ["ReplaySession"]
 
 _SIZED = types(Trait.TAKES_SIZES)
 """Operators some of whose inputs are sizes or places."""
 
 
-class Replay(RunningTrace):
+class ReplaySession(RunningTrace):
     """The session of a later call: nothing is recorded, every operator is compared with the recorded one.
 
     Args:
@@ -119,7 +119,7 @@ class Replay(RunningTrace):
             made.append(Tensor._recorded(var, var.dtype, scalar, self))
         return made
 
-    def _check_input(self, entry: Entry, index: int, tensor: Tensor) -> None:
+    def _check_input(self, entry: RecordedOpr, index: int, tensor: Tensor) -> None:
         source = entry.sources[index]
         if tensor._session is self:
             if source.value is not None:
@@ -169,7 +169,7 @@ class Replay(RunningTrace):
         if self.evaluator is not None:
             self.evaluator.values[source.var.id] = value
 
-    def _differs(self, entry: Entry, reason: str, text: str) -> NoReturn:
+    def _differs(self, entry: RecordedOpr, reason: str, text: str) -> NoReturn:
         raise TraceError(
             f"trace error because {reason}: {text}\n  now:      {shown(here())}\n  recorded: {shown(entry.place)}\n"
             "the function took another path than when it was traced; a traced function must apply the same "

@@ -14,7 +14,7 @@ from ..locks import ForkLock
 from ..pack.capture import Recorder
 from ..testcase import Bundle
 from .arguments import marked
-from .bound import Bound, reduced
+from .bound import PerInstance, reduced
 from .calls import execute, record, replay
 from .compiled import Compiled, Outputs
 from .dumping import Dumps
@@ -71,7 +71,7 @@ class Traced(Dumps):
         self._function = function
         self._owner = owner
         self._state = state or TraceState()
-        self._methods: Bound[TraceState] = Bound()
+        self._methods: PerInstance[TraceState] = PerInstance()
 
     @property
     def recording(self) -> Recording | None:

@@ -11,13 +11,13 @@ import numpy as np
 from ..errors import TraceWarning
 from ..imperative.source import Place, here, shown
 
-__all__ = ["Draws", "Freezing"]
+__all__ = ["FreezeWarnings", "GlobalDraws"]
 
 _WORDS = 624
 """Words of the state of MT19937; behind them stands the number of the next one."""
 
 
-class Draws:
+class GlobalDraws:
     """Tells whether numpy's global random numbers were drawn since it was asked last.
 
     The whole state takes long to copy, so that where it can be found in memory only its position is looked at.
@@ -48,7 +48,7 @@ def _position() -> int:
     return int(state["state"]["pos"])
 
 
-class Freezing:
+class FreezeWarnings:
     """Warns, once for each line, of what a recording keeps as it is in the first call.
 
     Args:
@@ -56,7 +56,7 @@ class Freezing:
     """
 
     def __init__(self, wanted: bool) -> None:
-        self._draws = Draws() if wanted else None
+        self._draws = GlobalDraws() if wanted else None
         self._wanted = wanted
         self._said: set[tuple[Place, str]] = set()
 

@@ -22,7 +22,7 @@ from ..errors import UsageError
 from ..files import growing
 from ..graph import Opr, Var
 from .naming import host_inputs
-from .plan import Plan
+from .plan import ExecutionPlan
 
 __all__ = ["BinaryDump", "OutputDump", "TextDump", "binary", "number", "numbers"]
 
@@ -59,7 +59,7 @@ class BinaryDump:
         UsageError: the folder does not exist.
     """
 
-    def __init__(self, folder: str | os.PathLike[str], plan: Plan) -> None:
+    def __init__(self, folder: str | os.PathLike[str], plan: ExecutionPlan) -> None:
         self.folder = _existing(folder, "--bin_io_dump")
         self.plan = plan
 
@@ -81,7 +81,7 @@ class OutputDump:
         UsageError: the folder does not exist.
     """
 
-    def __init__(self, folder: str | os.PathLike[str], plan: Plan) -> None:
+    def __init__(self, folder: str | os.PathLike[str], plan: ExecutionPlan) -> None:
         self.folder = _existing(folder, "--bin_out_dump")
         self.plan = plan
         self.run = 0
@@ -105,7 +105,7 @@ class OutputDump:
 class TextDump:
     """Prints every variable with the first of its numbers, as ``--io_dump FILE`` does."""
 
-    def __init__(self, out: TextIO, plan: Plan) -> None:
+    def __init__(self, out: TextIO, plan: ExecutionPlan) -> None:
         self.out = out
         self.plan = plan
         self._heads: dict[int, str] = {}

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from ..errors import UsageError
 from ..files import contents
 
-__all__ = ["FLAGS", "GROUPS", "LAYOUTS", "OPTIMIZE", "Flag", "Given", "by_name", "parse"]
+__all__ = ["FLAGS", "GROUPS", "LAYOUTS", "OPTIMIZE", "Flag", "ParsedFlags", "by_name", "parse"]
 
 _TRUE, _FALSE = ("1", "t", "true", "y", "yes"), ("0", "f", "false", "n", "no")
 _DEPTH = 8
@@ -336,7 +336,7 @@ def by_name(name: str) -> Flag:
 
 
 @dataclass
-class Given:
+class ParsedFlags:
     """A command line that was read.
 
     Attributes:
@@ -360,7 +360,7 @@ class Given:
         return int(self.values.get(name, _BY_NAME[name].default))
 
 
-def parse(args: Sequence[str]) -> Given:
+def parse(args: Sequence[str]) -> ParsedFlags:
     """Read a command line.
 
     Raises:
@@ -370,12 +370,12 @@ def parse(args: Sequence[str]) -> Given:
     >>> found.files, found.values
     (['model.mge'], {'iter': 3, 'warmup_iter': 0, 'fast_run': True})
     """
-    found = Given()
+    found = ParsedFlags()
     _read(list(args), found, 0)
     return found
 
 
-def _read(args: list[str], found: Given, depth: int) -> None:
+def _read(args: list[str], found: ParsedFlags, depth: int) -> None:
     if depth > _DEPTH:
         raise UsageError(f"files of flags name each other more than {_DEPTH} times")
     unknown: list[str] = []
@@ -433,7 +433,7 @@ def _value(flag: Flag, text: str) -> bool | int | float | str:
         raise UsageError(f"--{flag.name} takes {kind}, found {text!r}") from None
 
 
-def _follow(flag: Flag, value: str, found: Given, depth: int) -> None:
+def _follow(flag: Flag, value: str, found: ParsedFlags, depth: int) -> None:
     """Read the flags that a flag stands for."""
     if flag.name == "flagfile":
         for name in value.split(","):

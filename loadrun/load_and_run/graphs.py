@@ -15,7 +15,7 @@ from ..files import replacing
 from ..graph import Opr, Var
 from ..ops.catalog import CATALOG
 from ..ops.op import Trait
-from .plan import NONE, RUNTIME, STATIC_NAMES, Plan, packed
+from .plan import NONE, RUNTIME, STATIC_NAMES, ExecutionPlan, packed
 
 __all__ = ["graph_json", "memory_json", "profile_json", "write_memory"]
 
@@ -23,7 +23,7 @@ _ALIGNMENT = 64
 _LARGE = 16
 
 
-def graph_json(plan: Plan) -> dict[str, Any]:
+def graph_json(plan: ExecutionPlan) -> dict[str, Any]:
     """Operators, variables and the order of execution, as MegEngine writes a compiled graph."""
     needed = {o.id for o in plan.graph.needed(plan.graph.outputs)}
     oprs = [o for o in plan.graph.oprs if o.id in needed]
@@ -39,7 +39,7 @@ def graph_json(plan: Plan) -> dict[str, Any]:
     }
 
 
-def _operator(plan: Plan, opr: Opr) -> dict[str, Any]:
+def _operator(plan: ExecutionPlan, opr: Opr) -> dict[str, Any]:
     names = plan.numbers.oprs[opr.id]
     scratch = plan.numbers.scratch.get(opr.id)
     outputs = [plan.numbers.var(v)[0] for v in opr.outputs] + ([scratch[0]] if scratch else [])
@@ -55,7 +55,7 @@ def _operator(plan: Plan, opr: Opr) -> dict[str, Any]:
     }
 
 
-def _scratch(plan: Plan, number: int, name: str) -> dict[str, Any]:
+def _scratch(plan: ExecutionPlan, number: int, name: str) -> dict[str, Any]:
     """The variable of an operator's scratch memory, whose size is MegEngine's own."""
     return {
         **_common(plan, number, name),
@@ -65,7 +65,7 @@ def _scratch(plan: Plan, number: int, name: str) -> dict[str, Any]:
     }
 
 
-def _common(plan: Plan, number: int, name: str) -> dict[str, Any]:
+def _common(plan: ExecutionPlan, number: int, name: str) -> dict[str, Any]:
     return {
         "node_type": "var",
         "id": str(number),
@@ -78,7 +78,7 @@ def _common(plan: Plan, number: int, name: str) -> dict[str, Any]:
     }
 
 
-def _variable(plan: Plan, var: Var) -> dict[str, Any]:
+def _variable(plan: ExecutionPlan, var: Var) -> dict[str, Any]:
     number, name = plan.numbers.var(var)
     shape, value = plan.infer_type(var)
     size = plan.known.shapes.get(var.id)
@@ -111,7 +111,7 @@ def _memory(var: Var, size: tuple[int, ...] | None) -> dict[str, Any] | None:
     return {"offset_byte": 0, "layout": layout, "mem_chunk_id": None}
 
 
-def profile_json(measured: Mapping[str, Any], plan: Plan) -> dict[str, Any]:
+def profile_json(measured: Mapping[str, Any], plan: ExecutionPlan) -> dict[str, Any]:
     """A profile of the engine with MegEngine's numbers, names and classes.
 
     Args:
@@ -143,7 +143,7 @@ def _renumbered(extra: Mapping[str, Any], renamed: Mapping[str, str]) -> dict[st
     return {"fused": fused} if fused else {}
 
 
-def memory_json(plan: Plan) -> dict[str, Any]:
+def memory_json(plan: ExecutionPlan) -> dict[str, Any]:
     """When each piece of memory is needed and where it would lie, planned as if nothing were written in place.
 
     Views take no piece of their own. Times count executed operators, addresses bytes; weights and inputs, which stay,
@@ -184,7 +184,7 @@ def memory_json(plan: Plan) -> dict[str, Any]:
     }
 
 
-def _bytes(plan: Plan, var: Var) -> int:
+def _bytes(plan: ExecutionPlan, var: Var) -> int:
     shape = plan.known.shapes.get(var.id)
     size = 0 if shape is None or var.dtype is None else nbytes(shape, var.dtype)
     return -(-size // _ALIGNMENT) * _ALIGNMENT
@@ -223,7 +223,7 @@ def _place(pieces: list[tuple[int, int, int]]) -> tuple[list[int], int]:
     return places, max((p + s[2] for p, s in zip(places, pieces, strict=True)), default=0)
 
 
-def write_memory(folder: str | os.PathLike[str], plan: Plan) -> None:
+def write_memory(folder: str | os.PathLike[str], plan: ExecutionPlan) -> None:
     """Write ``graph.json`` and ``StaticMemoryInfo.json``, as ``--get_static_mem_info DIR`` does.
 
     Raises:

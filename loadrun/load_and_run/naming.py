@@ -19,7 +19,7 @@ from ..ops.infer import Inference
 from ..ops.op import Trait
 from ..params import CondExecPredLogical, PowC, Reduce
 
-__all__ = ["Names", "Numbering", "compiled", "executed", "host_inputs", "loaded", "sequence"]
+__all__ = ["Numbering", "OprNames", "compiled", "executed", "host_inputs", "loaded", "sequence"]
 
 _LONGEST = 62
 """A name that is longer takes no further input."""
@@ -184,7 +184,7 @@ _INPUTS_FIRST = -(2**31)
 
 
 @dataclass(frozen=True)
-class Names:
+class OprNames:
     """An operator as MegEngine has it.
 
     Attributes:
@@ -207,7 +207,7 @@ class Numbering:
         next: the number that comes after all others.
     """
 
-    oprs: dict[int, Names] = field(default_factory=dict)
+    oprs: dict[int, OprNames] = field(default_factory=dict)
     vars: dict[int, tuple[int, str]] = field(default_factory=dict)
     scratch: dict[int, tuple[int, str]] = field(default_factory=dict)
     next: int = 0
@@ -301,7 +301,7 @@ def _while_loading(found: Numbering, var: Var) -> str:
 def _add(found: Numbering, opr: Opr, name: str, scratch: str, number: int) -> None:
     """Number an operator, its outputs and its scratch memory."""
     op = CATALOG[opr.type]
-    found.oprs[opr.id] = Names(number, name, op.class_name)
+    found.oprs[opr.id] = OprNames(number, name, op.class_name)
     count = max(_OUTPUTS.get(op.class_name, 0), len(opr.outputs))
     slots = _BATCH_NORM if op.class_name == "BatchNormForward" and len(opr.outputs) == 4 else range(count)
     for slot, var in zip(slots, opr.outputs, strict=False):

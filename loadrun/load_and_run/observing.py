@@ -10,7 +10,7 @@ from ..engines.reference import ReferenceEngine
 from ..graph import Graph, Var
 from ..runner import Runner
 from ..testcase import Bundle
-from .plan import Plan
+from .plan import ExecutionPlan
 from .plugins import Plugin
 
 __all__ = ["ObservedRunner"]
@@ -32,7 +32,7 @@ class ObservedRunner(Runner):
     def __init__(self, bundle: Bundle, *, seed: int = 0, profile: bool = False) -> None:
         super().__init__(bundle, seed=seed)
         self.plugins: list[Plugin] = []
-        self.plan: Plan | None = None
+        self.plan: ExecutionPlan | None = None
         self.reference: ReferenceEngine | None = None
         self._measured = profile
 
@@ -77,7 +77,7 @@ class _Observed:
             plugin.end()
         return [found[v.id] for v in self._targets]
 
-    def _show(self, plan: Plan, variables: Sequence[Var], arrays: Sequence[Array]) -> None:
+    def _show(self, plan: ExecutionPlan, variables: Sequence[Var], arrays: Sequence[Array]) -> None:
         for var, array in zip(variables, arrays, strict=True):
             plan.note(var, array)
         if variables and variables[0].id in plan.on_device:

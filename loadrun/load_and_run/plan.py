@@ -19,7 +19,7 @@ __all__ = [
     "NONE",
     "RUNTIME",
     "STATIC_NAMES",
-    "Plan",
+    "ExecutionPlan",
     "layout_text",
     "packed",
     "shape_text",
@@ -36,7 +36,7 @@ _INFERRED = ("AssertEqual", "PowC", "CondExecMark", "CondExecMerge", "CondExecPr
 _NOT_INFERRED = ("Alloc", "Linspace", "Eye")
 
 
-class Plan:
+class ExecutionPlan:
     """What MegEngine does with a graph, for given input shapes.
 
     Args:

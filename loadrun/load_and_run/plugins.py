@@ -11,7 +11,7 @@ from ..dtypes import Array
 from ..errors import EngineError, UsageError
 from ..graph import Opr, Var
 from .dumps import number
-from .plan import Plan, shape_text
+from .plan import ExecutionPlan, shape_text
 
 __all__ = ["Plugin", "RangeCheck", "ValueCheck", "WrongValueError", "interval"]
 
@@ -38,7 +38,7 @@ class WrongValueError(EngineError):
 class RangeCheck:
     """Refuses floating-point values that are not smaller than a limit, NaN included, as ``--range LIMIT`` does."""
 
-    def __init__(self, limit: float, plan: Plan) -> None:
+    def __init__(self, limit: float, plan: ExecutionPlan) -> None:
         self.limit = np.float32(limit)
         self.plan = plan
 
@@ -90,7 +90,7 @@ class ValueCheck:
         say: told which variable is next.
     """
 
-    def __init__(self, text: str, plan: Plan, say: Callable[[str], None]) -> None:
+    def __init__(self, text: str, plan: ExecutionPlan, say: Callable[[str], None]) -> None:
         self.runs, self.current = interval(text)
         self.plan = plan
         self.say = say

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from ..errors import UsageError
-from .flags import Given
+from .flags import ParsedFlags
 from .plugins import interval
 
 __all__ = ["check_together"]
@@ -23,7 +23,7 @@ _NOT_LITE = {
 }
 
 
-def check_together(given: Given) -> None:
+def check_together(given: ParsedFlags) -> None:
     """Refuse what load_and_run refuses, before anything is run.
 
     Raises:
@@ -53,7 +53,7 @@ def check_together(given: Given) -> None:
             raise UsageError(f"--lite goes without {_NOT_LITE[wrong]}, as there")
 
 
-def _counts(given: Given) -> None:
+def _counts(given: ParsedFlags) -> None:
     for name in ("iter", "warmup_iter"):
         if given.number(name) < 0:
             raise UsageError(f"--{name} takes a number of at least 0, found {given.number(name)}")
@@ -63,7 +63,7 @@ def _counts(given: Given) -> None:
         raise UsageError("--batch_size takes a number of at least 1, found 0")
 
 
-def _threads(given: Given) -> None:
+def _threads(given: ParsedFlags) -> None:
     many, plain = given.number("multithread"), given.number("multithread_default")
     if many >= 0 and plain >= 0:
         raise UsageError("--multithread and --multithread_default exclude each other")
@@ -82,7 +82,7 @@ def _threads(given: Given) -> None:
         )
 
 
-def _algorithms(given: Given) -> None:
+def _algorithms(given: ParsedFlags) -> None:
     trying = given.on("fast_run") or given.on("full_run")
     if given.on("fast_run") and given.on("full_run"):
         raise UsageError("--fast_run and --full_run exclude each other")

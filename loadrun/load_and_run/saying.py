@@ -13,7 +13,7 @@ import numpy as np
 from ..runner import OutputResult
 from ..testcase import Check
 from .dumps import number
-from .plan import Plan, shape_text
+from .plan import ExecutionPlan, shape_text
 
 __all__ = ["Log", "model_table", "unequal"]
 
@@ -64,11 +64,11 @@ class Log:
             print(text, file=self.out, flush=True)
 
 
-def model_table(plan: Plan) -> str:
+def model_table(plan: ExecutionPlan) -> str:
     """Inputs and outputs, as ``--model_info`` shows them.
 
     >>> import loadrun
-    >>> print(model_table(Plan(loadrun.load("fixtures/nets/mlp.mge").graph)).splitlines()[0])
+    >>> print(model_table(ExecutionPlan(loadrun.load("fixtures/nets/mlp.mge").graph)).splitlines()[0])
     +Runtime Model Info--------------+---------+---------+
     """
     rows = [("type", "name", "shape", "dtype")]
@@ -92,7 +92,7 @@ def _middle(text: str, width: int) -> str:
     return text.rjust(left).ljust(width)
 
 
-def unequal(check: Check, out: OutputResult, plan: Plan) -> str:
+def unequal(check: Check, out: OutputResult, plan: ExecutionPlan) -> str:
     """The message of a failed check."""
     expect, get = out.expect, out.value
     head = f"Value of: {plan.info(check.get)}\n  Actual: "

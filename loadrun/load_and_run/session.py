@@ -27,15 +27,15 @@ from ..optimize import optimize_for_inference
 from ..runner import Result, Verdict
 from ..testcase import EXPECT, Bundle, Testcase
 from .dumps import BinaryDump, OutputDump, TextDump
-from .flags import FLAGS, LAYOUTS, OPTIMIZE, Given
+from .flags import FLAGS, LAYOUTS, OPTIMIZE, ParsedFlags
 from .graphs import profile_json, write_memory
 from .observing import ObservedRunner
-from .plan import Plan
+from .plan import ExecutionPlan
 from .plugins import RangeCheck, ValueCheck, WrongValueError
 from .rules import check_together
 from .saying import Log, model_table, unequal
 
-__all__ = ["Session", "optimization"]
+__all__ = ["LoadAndRunSession", "optimization"]
 
 _SHAPE = re.compile(r"(?:([^:]+):)?\{(\d+(?:\s*,\s*\d+)*)\}")
 _ONES = 1
@@ -53,7 +53,7 @@ class _Copy:
     verdict: Verdict = Verdict.NOT_COMPARED
 
 
-class Session:
+class LoadAndRunSession:
     """One call of load_and_run.
 
     Args:
@@ -68,7 +68,7 @@ class Session:
         UsageError: flags that have no sense together.
     """
 
-    def __init__(self, given: Given, path: str, log: Log) -> None:
+    def __init__(self, given: ParsedFlags, path: str, log: Log) -> None:
         check_together(given)
         self.given = given
         self.path = path
@@ -140,7 +140,7 @@ class Session:
         """One copy of the model: warm up, time, and what comes after it."""
         log = self.log
         copy = self._prepared(bundle)
-        plan = Plan(bundle.graph, {n: a.shape for n, a in copy.testcase.arrays.items()})
+        plan = ExecutionPlan(bundle.graph, {n: a.shape for n, a in copy.testcase.arrays.items()})
         copy.runner.plan = plan
         with ExitStack() as open_files:
             self._plug(copy.runner, plan, open_files)
@@ -209,7 +209,7 @@ class Session:
     def _profile(self) -> str:
         return self.given.text("profile_host") or self.given.text("profile")
 
-    def _plug(self, runner: ObservedRunner, plan: Plan, files: ExitStack) -> None:
+    def _plug(self, runner: ObservedRunner, plan: ExecutionPlan, files: ExitStack) -> None:
         given, plugins = self.given, runner.plugins
         out: TextIO | None = self.log.out if given.on("io_dump_stdout") else None
         out = self.log.err if given.on("io_dump_stderr") else out
@@ -226,7 +226,7 @@ class Session:
         if given.text("check_var_value"):
             plugins.append(ValueCheck(given.text("check_var_value"), plan, self.log.say))
 
-    def _inform(self, plan: Plan) -> None:
+    def _inform(self, plan: ExecutionPlan) -> None:
         if self.given.on("model_info"):
             self.log.log("format_and_print<lar::ModelMdl>@plugin_options.cpp:246", f"\n{model_table(plan)}\n")
         if self.given.text("get_static_mem_info"):
@@ -317,7 +317,7 @@ class Session:
             ):
                 raise WrongValueError(f"the output {out.name!r} has other bits than in the first run")
 
-    def _afterwards(self, bundle: Bundle, copy: _Copy, plan: Plan) -> None:
+    def _afterwards(self, bundle: Bundle, copy: _Copy, plan: ExecutionPlan) -> None:
         given = self.given
         path = self._profile()
         if path and copy.runner.reference is not None:
@@ -360,7 +360,7 @@ class Session:
         self.log.say(f"load_and_run: --binary_equal_between_batch: the batch's items one by one: {text}")
 
 
-def optimization(given: Given) -> Mapping[str, bool] | None:
+def optimization(given: ParsedFlags) -> Mapping[str, bool] | None:
     """The keywords of `optimize_for_inference` that flags stand for; None when none was given."""
     layouts = [n for n in LAYOUTS if given.on(n)]
     others = [n for n in OPTIMIZE if given.on(n)]
@@ -371,7 +371,7 @@ def optimization(given: Given) -> Mapping[str, bool] | None:
 
 
 @contextmanager
-def _processors(given: Given) -> Iterator[None]:
+def _processors(given: ParsedFlags) -> Iterator[None]:
     """Threads and processors as the flags say, and as they were afterwards."""
     count = max(given.number("multithread"), given.number("multithread_default"))
     cores = given.text("multi_thread_core_ids")

@@ -23,7 +23,7 @@ from . import indexing as numpy_index
 from .array_methods import ArrayMethods
 from .axes import checked_shape, given_shape
 from .promotion import list_as_tensor, operand
-from .views import Cell, ViewPart, permuted, reshaped, whole
+from .views import MemoryCell, ViewPart, permuted, reshaped, whole
 
 __all__ = ["Array"]
 
@@ -51,15 +51,15 @@ class Array(ArrayMethods, Tensor):  # type: ignore[misc]
     [[20.0, 23.0], [23.0, 8.0]]
     """
 
-    _cell: Cell
+    _cell: MemoryCell
 
     def __init__(self, data: Any, dtype: Any = None) -> None:
         inner = data._frozen() if isinstance(data, Tensor) else Tensor(data)
         if dtype is not None:
             inner = e.cast(inner, np.dtype(dtype))
-        self._begin(Cell(inner))
+        self._begin(MemoryCell(inner))
 
-    def _begin(self, cell: Cell) -> None:
+    def _begin(self, cell: MemoryCell) -> None:
         self._cell = cell
         self._qparams = None
         self._name = ""
@@ -67,10 +67,10 @@ class Array(ArrayMethods, Tensor):  # type: ignore[misc]
     @classmethod
     def _around(cls: type[T], value: Tensor, *, ordered: bool = True, scalar: bool = False) -> T:
         """Return a new array with memory of its own."""
-        return cls._of_cell(Cell(value, ordered=ordered, scalar=scalar))
+        return cls._of_cell(MemoryCell(value, ordered=ordered, scalar=scalar))
 
     @classmethod
-    def _of_cell(cls: type[T], cell: Cell) -> T:
+    def _of_cell(cls: type[T], cell: MemoryCell) -> T:
         x = cls.__new__(cls)
         x._begin(cell)
         return x
@@ -83,7 +83,7 @@ class Array(ArrayMethods, Tensor):  # type: ignore[misc]
             scalar: whether what has no axes, of a scalar, is one again.
         """
         alone = self._cell.scalar
-        cell = (Cell(self._cell.read()) if alone else self._cell).view(part)
+        cell = (MemoryCell(self._cell.read()) if alone else self._cell).view(part)
         # Read at once, so that views and copies are recorded in the same order.
         value = cell.read()
         cell.scalar = alone and scalar and value._scalar
@@ -256,7 +256,7 @@ class Array(ArrayMethods, Tensor):  # type: ignore[misc]
         return found
 
 
-def _same_part(value: Cell, target: Cell, part: ViewPart) -> bool:
+def _same_part(value: MemoryCell, target: MemoryCell, part: ViewPart) -> bool:
     """Tell whether a value is the very part that it is assigned to, as in ``x[i] += 1``."""
     return value.parent is target and value.part is not None and value.part.key == part.key
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..imperative import Dim, Tensor
+from ..imperative import Tensor, TracedInt
 from ..imperative import emit as e
 
 __all__ = ["AxisError", "axes_of", "axis_of", "checked_shape", "given_shape"]
@@ -57,10 +57,10 @@ def axes_of(axis: Any, ndim: int) -> list[int]:
 def given_shape(shape: Any) -> tuple[int, ...]:
     """Return a shape from one size or several: numbers, sizes that the graph follows, or arrays of them."""
     if isinstance(shape, (int, np.integer)):
-        return (shape if isinstance(shape, Dim) else int(shape),)
+        return (shape if isinstance(shape, TracedInt) else int(shape),)
     if isinstance(shape, Tensor) and not e.sizes(shape):
         return (operator.index(shape),)
-    return tuple(n if isinstance(n, Dim) else operator.index(n) for n in shape)
+    return tuple(n if isinstance(n, TracedInt) else operator.index(n) for n in shape)
 
 
 def checked_shape(shape: Sequence[int], now: tuple[int, ...]) -> tuple[int, ...]:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from .. import params as P
-from ..imperative import Dim, Followed, Tensor, plain_number
+from ..imperative import Tensor, TracedInt, TracedNumber, plain_number
 from ..imperative import emit as e
 from ..imperative.emit import M, elem
 from ..imperative.source import refused
@@ -142,7 +142,7 @@ def arange(
             "the number of results depends on the data",
             "use sizes (x.shape[0]) or numbers",
         )
-    if not any(isinstance(v, Followed) for v in bounds):
+    if not any(isinstance(v, TracedNumber) for v in bounds):
         return operand(np.arange(first, last, by), narrow(dtype or np.arange(first, last, by).dtype))
     kind = narrow(dtype or np.arange(*map(plain_number, bounds)).dtype)
     whole = all(isinstance(v, (int, np.integer)) for v in bounds)
@@ -153,7 +153,7 @@ def arange(
     found = e.arange(count, "int32" if whole else "float32")
     if by != 1:
         found = elem(M.MUL, found, e.like(by, found))
-    if isinstance(first, Followed) or first:
+    if isinstance(first, TracedNumber) or first:
         found = elem(M.ADD, found, e.like(first, found))
     return e.cast(found, kind)
 
@@ -177,7 +177,7 @@ def linspace(
     steps = count - 1 if endpoint else count
     a, b = (e.broadcast(v, e.broadcast_shape([a, b])) for v in (a, b))
     ndim = len(e.sizes(a))
-    parts = e.like(max(int(steps), 1) if not isinstance(steps, Dim) else steps, a)
+    parts = e.like(max(int(steps), 1) if not isinstance(steps, TracedInt) else steps, a)
     step = elem(M.TRUE_DIV, elem(M.SUB, b, a), parts)
     place = e.reshape(e.arange(count, kind), (-1, *(1,) * ndim)) if ndim else e.arange(count, kind)
     found = elem(M.ADD, elem(M.MUL, place, step), a)

@@ -13,18 +13,18 @@ from typing import Any
 
 import numpy as np
 
-from ..imperative import Dim, Tensor, const
+from ..imperative import Tensor, TracedInt, const
 from ..imperative import emit as e
 from ..imperative.emit import M
 from ..imperative.source import refused
 from .promotion import operand, stacked
 from .views import ViewPart
 
-__all__ = ["Selection", "assign", "basic_value", "fitted", "nonzero", "part_of", "read", "select"]
+__all__ = ["ParsedIndex", "assign", "basic_value", "fitted", "nonzero", "part_of", "read", "select"]
 
 
 @dataclass(eq=False)
-class Selection:
+class ParsedIndex:
     """An index, axis by axis.
 
     Attributes:
@@ -50,7 +50,7 @@ class Selection:
         return self.mask is None and not any(isinstance(v, Tensor) and not v._scalar for v in self.entries)
 
 
-def select(x: Tensor, index: Any) -> Selection:
+def select(x: Tensor, index: Any) -> ParsedIndex:
     """Take an index apart.
 
     Raises:
@@ -73,12 +73,12 @@ def select(x: Tensor, index: Any) -> Selection:
     parts[at : at + len(dots)] = fill
     if len(given) == 1 and parts and isinstance(parts[0], Tensor) and e.is_bool(parts[0]):
         _mask_fits(parts[0], shape, 0)
-        return Selection(mask=parts[0])
+        return ParsedIndex(mask=parts[0])
     return _arranged(parts, shape, bool(dots))
 
 
-def _arranged(parts: Sequence[Any], shape: tuple[int, ...], dots: bool) -> Selection:
-    found = Selection(dots=dots)
+def _arranged(parts: Sequence[Any], shape: tuple[int, ...], dots: bool) -> ParsedIndex:
+    found = ParsedIndex(dots=dots)
     axis = 0
     keys: list[Any] = []
     for p in parts:
@@ -111,7 +111,7 @@ def _arranged(parts: Sequence[Any], shape: tuple[int, ...], dots: bool) -> Selec
 
 def _index_entry(value: Any) -> Any:
     """Return one entry of an index in a common form: None, ..., slice, int, or a tensor of integers or booleans."""
-    if value is None or value is Ellipsis or isinstance(value, (slice, Dim)):
+    if value is None or value is Ellipsis or isinstance(value, (slice, TracedInt)):
         return value
     if isinstance(value, (bool, np.bool_)):
         raise refused(
@@ -180,7 +180,7 @@ def _bounds(s: slice, size: int, axis: int) -> tuple[e.Index | None, e.Index | N
     if step == 0:
         raise ValueError("slice step cannot be zero")
     begin, end = (
-        v if v is None or isinstance(v, (Tensor, Dim)) else operator.index(v) for v in (s.start, s.stop)
+        v if v is None or isinstance(v, (Tensor, TracedInt)) else operator.index(v) for v in (s.start, s.stop)
     )
     n = int(size)
     if step > 0:
@@ -188,7 +188,7 @@ def _bounds(s: slice, size: int, axis: int) -> tuple[e.Index | None, e.Index | N
         if isinstance(begin, int) and begin == 0:
             begin = None
     else:
-        if isinstance(size, Dim) and any(type(v) is int and v < -n for v in (begin, end)):
+        if isinstance(size, TracedInt) and any(type(v) is int and v < -n for v in (begin, end)):
             return _turned(begin, end, size, axis), (axis, None, None, step, None)
         if isinstance(begin, int) and begin < -n:
             begin = end = 0
@@ -207,9 +207,9 @@ def _turned(begin: Any, end: Any, size: int, axis: int) -> e.Index:
 
 
 def _not_before(bound: Any, size: int) -> Any:
-    if not isinstance(bound, int) or isinstance(bound, Dim) or bound >= -int(size):
+    if not isinstance(bound, int) or isinstance(bound, TracedInt) or bound >= -int(size):
         return bound
-    if not isinstance(size, Dim):
+    if not isinstance(size, TracedInt):
         return 0
     zero = const(np.int32(0))
     return e.elem(M.MAX, e.like(size + bound, zero), zero)
@@ -222,7 +222,7 @@ def _places(entries: Sequence[Any]) -> list[int]:
     return [i for i, v in enumerate(entries) if isinstance(v, str)]
 
 
-def part_of(x: Tensor, found: Selection) -> ViewPart:
+def part_of(x: Tensor, found: ParsedIndex) -> ViewPart:
     """Return the view that a basic index is."""
     items = sorted([*found.slices, *((a, None, None, None, v) for a, v in found.integers.items())])
     front = found.front
@@ -260,7 +260,7 @@ def part_of(x: Tensor, found: Selection) -> ViewPart:
     return ViewPart(get, put, shadow, key=found.key)
 
 
-def _advanced(found: Selection) -> list[tuple[int, Tensor]]:
+def _advanced(found: ParsedIndex) -> list[tuple[int, Tensor]]:
     """Return the index tensors by axis of the sliced array with its new axes."""
     return [
         (i, v if isinstance(v, Tensor) else operand(v, np.int32))
@@ -269,7 +269,7 @@ def _advanced(found: Selection) -> list[tuple[int, Tensor]]:
     ]
 
 
-def read(x: Tensor, found: Selection) -> Tensor:
+def read(x: Tensor, found: ParsedIndex) -> Tensor:
     """Return what an index with arrays selects, as a copy."""
     if found.mask is not None:
         if len(e.sizes(found.mask)) == len(e.sizes(x)):
@@ -298,7 +298,7 @@ def nonzero(mask: Tensor) -> list[Tensor]:
 # Assigning
 
 
-def assign(x: Tensor, found: Selection, value: Tensor, add: bool = False) -> Tensor:
+def assign(x: Tensor, found: ParsedIndex, value: Tensor, add: bool = False) -> Tensor:
     """Return `x` with what an index with arrays selects replaced by a value (or with the value added to it)."""
     if found.mask is not None:
         return _assign_masked(x, found.mask, value, add)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from .. import params as P
-from ..imperative import Dim, Followed, Tensor, apply1
+from ..imperative import Tensor, TracedInt, TracedNumber, apply1
 from ..imperative import emit as e
 from ..imperative.source import refused
 from .axes import axis_of
@@ -26,7 +26,7 @@ def _tensors(arrays: Sequence[Any], dtype: Any = None) -> list[Tensor]:
     """Return tensors of one dtype."""
     parts = [stacked(a) if isinstance(a, (list, tuple)) else a for a in arrays]
     # In a sequence of arrays a Python number is an array of its own.
-    parts = [np.asarray(a) if weak(a) and not isinstance(a, Followed) else a for a in parts]
+    parts = [np.asarray(a) if weak(a) and not isinstance(a, TracedNumber) else a for a in parts]
     want = narrow(common(parts) if dtype is None else dtype)
     return [operand(a, want) for a in parts]
 
@@ -158,7 +158,7 @@ def delete(arr: Any, obj: Any, axis: Any = None) -> Tensor:
     n = e.sizes(x)[at]
     if isinstance(obj, Tensor):
         raise refused("np.delete is traced for places given as numbers", "the traced ones depend on the data")
-    if isinstance(obj, (int, np.integer)) and not isinstance(obj, Dim):
+    if isinstance(obj, (int, np.integer)) and not isinstance(obj, TracedInt):
         place = int(obj)
         if not -n <= place < n:
             raise IndexError(f"index {place} is out of bounds for axis {at} with size {n}")
@@ -181,7 +181,7 @@ def _between(ary: Any, bounds: Sequence[Any], axis: int) -> list[Any]:
 
 def _bounds(n: int, parts: int, *, equal: bool) -> list[Any]:
     """Tell where parts begin; the first ones are one longer where it does not divide, unless they must be `equal`."""
-    if not isinstance(n, Dim):
+    if not isinstance(n, TracedInt):
         return [i * (n // parts) + min(i, n % parts) for i in range(parts + 1)]
     if equal:
         step = n // parts
@@ -213,7 +213,7 @@ def _parts(ary: Any, indices_or_sections: Any, axis: int, *, equal: bool) -> lis
         if parts <= 0:
             raise ValueError("number sections must be larger than 0.")
         return _between(ary, _bounds(x.shape[at], parts, equal=equal), at)
-    cuts = [c if isinstance(c, Dim) else int(c) for c in indices_or_sections]
+    cuts = [c if isinstance(c, TracedInt) else int(c) for c in indices_or_sections]
     return _between(ary, [0, *cuts, None], at)
 
 

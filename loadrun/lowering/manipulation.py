@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..imperative import Dim, Tensor
+from ..imperative import Tensor, TracedInt
 from ..imperative import emit as e
 from . import indexing as numpy_index
 from .array import Array
@@ -223,7 +223,7 @@ def tile(A: Any, reps: Any) -> Tensor:
     ndim = max(len(counts), len(e.sizes(x)))
     x = e.reshape(x, (*(1,) * (ndim - len(e.sizes(x))), *x.shape)) if ndim > len(e.sizes(x)) else x
     for axis, count in enumerate(counts, ndim - len(counts)):
-        if isinstance(count, Dim) or int(count) != 1:
+        if isinstance(count, TracedInt) or int(count) != 1:
             x = _repeated(x, count, axis, whole=True)
     return x
 
@@ -237,7 +237,7 @@ def _repeated(x: Tensor, count: int, axis: int, *, whole: bool) -> Tensor:
     at = axis if whole else axis + 1
     pair = (count, n) if whole else (n, count)
     wide = e.broadcast(e.add_axes(x, [at]), (*shape[:axis], *pair, *shape[axis + 1 :]))
-    total = n * count if isinstance(n, Dim) else count * n
+    total = n * count if isinstance(n, TracedInt) else count * n
     return e.reshape(wide, (*shape[:axis], total, *shape[axis + 1 :]))
 
 
@@ -247,10 +247,10 @@ def repeat(a: Any, repeats: Any, axis: Any = None) -> Tensor:
     x, at = flat_or(a, axis)
     if isinstance(repeats, Tensor):
         repeats = repeats.numpy()
-    if not isinstance(repeats, Dim) and np.size(repeats) > 1:
+    if not isinstance(repeats, TracedInt) and np.size(repeats) > 1:
         places = np.repeat(np.arange(e.sizes(x)[at]), repeats)
         return e.gather(x, [(at, operand(places))])
-    count = repeats if isinstance(repeats, Dim) else int(np.asarray(repeats).reshape(()))
+    count = repeats if isinstance(repeats, TracedInt) else int(np.asarray(repeats).reshape(()))
     return _repeated(x._vector(), count, at, whole=False)
 
 
@@ -307,7 +307,7 @@ def roll(a: Any, shift: Any, axis: Any = None) -> Tensor:
 
 def _rolled(x: Tensor, by: Any, axis: int) -> Tensor:
     n = x.shape[axis]
-    if isinstance(by, (Tensor, Dim)):
+    if isinstance(by, (Tensor, TracedInt)):
         size = e.like(n, operand(np.int32(0)))
         place = e.elem(e.M.SUB, e.arange(n), operand(by, np.int32))
         return e.gather(x, [(axis, e.elem(e.M.MOD, place, size))])

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..imperative import Dim, Tensor
+from ..imperative import Tensor, TracedInt
 from ..imperative import emit as e
 from ..imperative.emit import M, elem, number, summed
 from ..imperative.exact_products import multiply, product
@@ -116,7 +116,7 @@ def tensordot(a: Any, b: Any, axes: Any = 2) -> Tensor:
 def _total_size(sizes: Sequence[int]) -> tuple[int]:
     total: int = 1
     for n in sizes:
-        total = n * total if isinstance(n, Dim) else total * n
+        total = n * total if isinstance(n, TracedInt) else total * n
     return (total,)
 
 

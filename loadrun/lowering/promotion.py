@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ..imperative import Followed, Tensor, Truth, const
+from ..imperative import Tensor, TracedBool, TracedNumber, const
 from ..imperative import emit as e
 from ..imperative.dtypes import graph_dtype
 from ..imperative.emit import cast
@@ -91,7 +91,9 @@ def common(values: Sequence[Any]) -> DT:
     """
     strong = tuple([dtype_of(v) for v in values if not weak(v)])
     ranks = [
-        2 if isinstance(v, float) else 0 if isinstance(v, (bool, Truth)) else 1 for v in values if weak(v)
+        2 if isinstance(v, float) else 0 if isinstance(v, (bool, TracedBool)) else 1
+        for v in values
+        if weak(v)
     ]
     return _common(strong, max(ranks, default=0))
 
@@ -136,7 +138,7 @@ def operand(value: Any, dtype: Any = None) -> Tensor:
         cell = getattr(value, "_cell", None)
         now: Tensor = value if cell is None else cell.read()
         return now if dtype is None else cast(now, narrow(dtype))
-    if isinstance(value, Followed) and (found := value._tensor()) is not None:
+    if isinstance(value, TracedNumber) and (found := value._tensor()) is not None:
         return found if dtype is None else cast(found, narrow(dtype))
     if weak(value) and dtype is not None and np.dtype(dtype).kind in "iu":
         limits = np.iinfo(dtype)
@@ -153,7 +155,7 @@ def stacked(value: Any, dtype: Any = None) -> Tensor:
     if not isinstance(value, (list, tuple)):
         return operand(value, dtype)
     leaves = [*flattened(value)]
-    if not any(isinstance(v, (Tensor, Followed)) for v in leaves):
+    if not any(isinstance(v, (Tensor, TracedNumber)) for v in leaves):
         return operand(np.asarray(value), dtype)
     want = narrow(common(leaves) if dtype is None else dtype)
     return e.concat([e.add_axes(stacked(v, want), [0]) for v in value], 0)

@@ -17,7 +17,7 @@ import numpy as np
 from ..errors import TraceError
 from ..imperative import Tensor, active
 from ..imperative import emit as e
-from ..imperative.protocols import Lowering, provide
+from ..imperative.protocols import NumpyProtocols, provide
 from ..imperative.source import WAY_OUT, refused
 from .array import Array
 from .loops import apply_ufunc
@@ -278,4 +278,4 @@ def _plain(value: Any) -> Any:
     return value
 
 
-provide(Lowering(_ufunc, _function))
+provide(NumpyProtocols(_ufunc, _function))

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from .. import params as P
-from ..imperative import Dim, Tensor, apply1
+from ..imperative import Tensor, TracedInt, apply1
 from ..imperative import emit as e
 from ..imperative.emit import M, elem, half_sums, is_bool, is_float, kept, number, summed
 from ..imperative.source import refused
@@ -57,9 +57,9 @@ def element_count(x: Tensor, axes: Sequence[int]) -> int:
     """Return how many elements lie along axes."""
     total: int = 1
     for a in axes:
-        # A Dim must stand first for the product to follow the graph.
+        # A TracedInt must stand first for the product to follow the graph.
         n = x.shape[a]
-        total = n * total if isinstance(n, Dim) else total * n
+        total = n * total if isinstance(n, TracedInt) else total * n
     return total
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from .. import params as P
-from ..imperative import Dim, Tensor, apply1
+from ..imperative import Tensor, TracedInt, apply1
 from ..imperative import emit as e
 from ..imperative.emit import M, elem
 from ..imperative.source import refused
@@ -384,7 +384,9 @@ def ravel_multi_index(multi_index: Any, dims: Any, mode: str = "raise", order: s
     parts = [operand(v, np.int32) for v in multi_index]
     found = parts[0]
     for part, n in zip(parts[1:], [*dims][1:], strict=True):
-        found = elem(M.ADD, elem(M.MUL, found, e.like(n if isinstance(n, Dim) else int(n), found)), part)
+        found = elem(
+            M.ADD, elem(M.MUL, found, e.like(n if isinstance(n, TracedInt) else int(n), found)), part
+        )
     return found
 
 
@@ -394,7 +396,7 @@ def unravel_index(indices: Any, shape: Any, order: str = "C") -> tuple[Tensor, .
     rest = operand(indices, np.int32)
     found: list[Tensor] = []
     for n in [*shape][:0:-1]:
-        size = e.like(n if isinstance(n, Dim) else int(n), rest)
+        size = e.like(n if isinstance(n, TracedInt) else int(n), rest)
         found.append(elem(M.MOD, rest, size))
         rest = elem(M.FLOOR_DIV, rest, size)
     return (rest, *found[::-1])

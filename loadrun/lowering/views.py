@@ -1,8 +1,8 @@
 """What numpy's views are to a trace.
 
-A graph's values never change, numpy's arrays do, and several arrays may share one memory. A `Cell` is such a memory
-or a part of it: a root holds the value, a view knows how to read its part out of its parent's value and how to make
-the parent's value anew when the part is assigned to. So writing through a view shows in its base and the other way
+A graph's values never change, numpy's arrays do, and several arrays may share one memory. A `MemoryCell` is such a
+memory or a part of it: a root holds the value, a view knows how to read its part out of its parent's value and how to
+rebuild the parent's value when the part is assigned to. So a write through a view shows in its base and the other way
 round, as in numpy.
 
 Whether `reshape` and `ravel` give a view depends on the memory layout. It is followed as far as it is certain; where
@@ -25,7 +25,7 @@ from ..imperative import Tensor
 from ..imperative import emit as e
 from ..imperative.source import here, shown
 
-__all__ = ["Cell", "ViewPart", "permuted", "reshaped", "whole"]
+__all__ = ["MemoryCell", "ViewPart", "permuted", "reshaped", "whole"]
 
 
 _WHOLE = "whole"
@@ -50,7 +50,7 @@ class ViewPart:
     key: Any = None
 
 
-class Cell:
+class MemoryCell:
     """A memory, or a view of one.
 
     Args:
@@ -67,7 +67,7 @@ class Cell:
         *,
         ordered: bool = True,
         scalar: bool = False,
-        parent: Cell | None = None,
+        parent: MemoryCell | None = None,
         part: ViewPart | None = None,
     ) -> None:
         self.value = value
@@ -75,21 +75,21 @@ class Cell:
         self.parent = parent
         self.part = part
         # None at the root itself: a cell that holds itself would keep its values until a garbage collection.
-        self._root: Cell | None = None if parent is None else parent.root
+        self._root: MemoryCell | None = None if parent is None else parent.root
         self.ordered: bool = ordered if parent is None or part is None else parent.ordered and part.ordered
         self.version = 0
         self._seen = -1
-        self._rivals: list[tuple[weakref.ref[Cell], str]] = []
+        self._rivals: list[tuple[weakref.ref[MemoryCell], str]] = []
         self._lost = ""
 
     @property
-    def root(self) -> Cell:
+    def root(self) -> MemoryCell:
         """The memory that the cell is a part of."""
         return self if self._root is None else self._root
 
-    def view(self, part: ViewPart) -> Cell:
+    def view(self, part: ViewPart) -> MemoryCell:
         """Return a view of this memory; it is read when it is asked for."""
-        return Cell(None, parent=self, part=part)
+        return MemoryCell(None, parent=self, part=part)
 
     def read(self) -> Tensor:
         """Return the value now.
@@ -134,7 +134,7 @@ class Cell:
             raise ValueError("assignment destination is read-only")
         self.parent._write(self.part.put(self.parent.read(), value))
 
-    def is_same(self, other: Cell) -> bool:
+    def is_same(self, other: MemoryCell) -> bool:
         """Tell whether both are the same elements of one memory in the same order."""
         a, b = _bare(self), _bare(other)
         if a is b:
@@ -143,7 +143,7 @@ class Cell:
             return False
         return a.part.key is not None and a.part.key == b.part.key and a.parent.is_same(b.parent)
 
-    def rival(self, other: Cell) -> None:
+    def rival(self, other: MemoryCell) -> None:
         """Note that another root may or may not share this memory."""
         where = shown(here())
         self.root._rivals.append((weakref.ref(other.root), where))
@@ -193,7 +193,7 @@ def whole() -> ViewPart:
     return ViewPart(lambda x: x, lambda _, v: v, lambda a: a, key=_WHOLE)
 
 
-def _bare(cell: Cell) -> Cell:
+def _bare(cell: MemoryCell) -> MemoryCell:
     """Return a cell without the views of all of it."""
     while cell.parent is not None and cell.part is not None and cell.part.key == _WHOLE:
         cell = cell.parent

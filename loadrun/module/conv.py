@@ -8,7 +8,7 @@ from typing import Any
 from .. import functional as F
 from ..functional.geometry import Sizes
 from ..imperative import Tensor, TensorLike
-from .conv_base import Geometry, _Conv2d, _ConvNd
+from .conv_base import ConvSettings, _Conv2d, _ConvNd
 from .conv_special import DeformableConv2d, RegionRestrictedConv
 from .sizes import pair
 
@@ -65,7 +65,7 @@ class Conv1d(_ConvNd):
         self.conv_mode = conv_mode
         self.compute_mode = compute_mode
         self.padding_mode = padding_mode
-        geometry = Geometry(in_channels, out_channels, kernel_size, stride, padding, dilation, groups)
+        geometry = ConvSettings(in_channels, out_channels, kernel_size, stride, padding, dilation, groups)
         super().__init__(geometry, bias, **kwargs)
 
     def calc_conv(self, inp: TensorLike, weight: TensorLike, bias: TensorLike | None) -> Tensor:
@@ -117,7 +117,7 @@ class Conv2d(_Conv2d):
         **kwargs: Any,
     ) -> None:
         self.padding_mode = padding_mode
-        geometry = Geometry(in_channels, out_channels, kernel_size, stride, padding, dilation, groups)
+        geometry = ConvSettings(in_channels, out_channels, kernel_size, stride, padding, dilation, groups)
         super().__init__(geometry, bias, conv_mode, compute_mode, **kwargs)
 
     def calc_conv(self, inp: TensorLike, weight: TensorLike, bias: TensorLike | None) -> Tensor:
@@ -167,7 +167,7 @@ class Conv3d(_ConvNd):
         conv_mode: str = "cross_correlation",
     ) -> None:
         self.conv_mode = conv_mode
-        geometry = Geometry(in_channels, out_channels, kernel_size, stride, padding, dilation, groups)
+        geometry = ConvSettings(in_channels, out_channels, kernel_size, stride, padding, dilation, groups)
         super().__init__(geometry.over(3), bias)
 
     def calc_conv(self, inp: TensorLike, weight: TensorLike, bias: TensorLike | None) -> Tensor:
@@ -221,7 +221,7 @@ class ConvTranspose2d(_Conv2d):
         **kwargs: Any,
     ) -> None:
         sizes = (kernel_size, stride, padding, dilation)
-        geometry = Geometry(in_channels, out_channels, *sizes, groups, pair(output_padding))
+        geometry = ConvSettings(in_channels, out_channels, *sizes, groups, pair(output_padding))
         super().__init__(geometry, bias, conv_mode, compute_mode, **kwargs)
 
     def _get_fanin(self) -> int:
@@ -276,7 +276,7 @@ class ConvTranspose3d(_ConvNd):
         bias: bool = True,
     ) -> None:
         sizes = (kernel_size, stride, padding, dilation)
-        geometry = Geometry(in_channels, out_channels, *sizes, groups, output_padding)
+        geometry = ConvSettings(in_channels, out_channels, *sizes, groups, output_padding)
         super().__init__(geometry.over(3), bias)
 
     def forward(self, inp: TensorLike) -> Tensor:

@@ -13,13 +13,13 @@ from ..imperative import Parameter, TensorLike
 from .sizes import pair, pair_nonzero, triple, triple_nonzero
 from .weighted import Weighted
 
-__all__ = ["Geometry", "_Conv2d", "_ConvNd"]
+__all__ = ["ConvSettings", "_Conv2d", "_ConvNd"]
 
 _PADDING_MODES = ("zeros", "reflect", "replicate")
 
 
 @dataclass(frozen=True)
-class Geometry:
+class ConvSettings:
     """Channels and windows of a convolution; sizes are one number for all axes, or one for each."""
 
     in_channels: int
@@ -31,13 +31,13 @@ class Geometry:
     groups: int = 1
     output_padding: Any = 0
 
-    def over(self, axes: int) -> Geometry:
+    def over(self, axes: int) -> ConvSettings:
         """Return the same with a number for each of two or three axes.
 
         Raises:
             AssertionError: a size is negative, or 0 where it must not be, or the numbers are too few or too many.
 
-        >>> Geometry(1, 2, 3).over(2).kernel_size
+        >>> ConvSettings(1, 2, 3).over(2).kernel_size
         (3, 3)
         """
         any_size, positive = (pair, pair_nonzero) if axes == 2 else (triple, triple_nonzero)
@@ -69,7 +69,7 @@ class _ConvNd(Weighted):
 
     _transposed = False
 
-    def __init__(self, geometry: Geometry, bias: bool = True, **kwargs: Any) -> None:
+    def __init__(self, geometry: ConvSettings, bias: bool = True, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         g = geometry
         for name, count in (("in_channels", g.in_channels), ("out_channels", g.out_channels)):
@@ -146,7 +146,7 @@ class _Conv2d(_ConvNd):
     )
 
     def __init__(
-        self, geometry: Geometry, bias: bool, conv_mode: str, compute_mode: str, **kwargs: Any
+        self, geometry: ConvSettings, bias: bool, conv_mode: str, compute_mode: str, **kwargs: Any
     ) -> None:
         self.conv_mode = conv_mode
         self.compute_mode = compute_mode

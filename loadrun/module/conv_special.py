@@ -7,7 +7,7 @@ from typing import Any
 from .. import functional as F
 from ..functional.geometry import Sizes
 from ..imperative import Tensor, TensorLike
-from .conv_base import Geometry, _check_padding_mode, _Conv2d
+from .conv_base import ConvSettings, _check_padding_mode, _Conv2d
 
 __all__ = ["DeformableConv2d", "RegionRestrictedConv"]
 
@@ -42,7 +42,7 @@ class DeformableConv2d(_Conv2d):
         compute_mode: str = "default",
         **kwargs: Any,
     ) -> None:
-        geometry = Geometry(in_channels, out_channels, kernel_size, stride, padding, dilation, groups)
+        geometry = ConvSettings(in_channels, out_channels, kernel_size, stride, padding, dilation, groups)
         super().__init__(geometry, bias, conv_mode, compute_mode, **kwargs)
 
     def calc_conv(
@@ -98,7 +98,7 @@ class RegionRestrictedConv(_Conv2d):
         **kwargs: Any,
     ) -> None:
         self.padding_mode = padding_mode
-        geometry = Geometry(in_channels, out_channels, kernel_size, stride, padding, dilation, groups)
+        geometry = ConvSettings(in_channels, out_channels, kernel_size, stride, padding, dilation, groups)
         super().__init__(geometry, bias, conv_mode, compute_mode, **kwargs)
 
     def _infer_weight_shape(self) -> tuple[int, ...]:

@@ -14,7 +14,7 @@ from ..imperative import Parameter, Tensor
 from ..imperative.naming import scope
 from .hooks import HookHandler
 from .state import State, load_state, state_of
-from .structure import Node, expand
+from .structure import ModuleBase, expand
 from .structure import access as _access_structure
 
 __all__ = ["Module", "_access_structure"]
@@ -42,7 +42,7 @@ def _is_module(value: Any) -> bool:
     return isinstance(value, Module)
 
 
-class Module(Node, metaclass=ABCMeta):
+class Module(ModuleBase, metaclass=ABCMeta):
     """Base of all layers and networks.
 
     A subclass sets parameters (`loadrun.Parameter`), buffers (`loadrun.Tensor`) and further modules as attributes,

@@ -286,7 +286,7 @@ def module_stats(
         logger.error("module_stats needs inputs or input_shapes to run the model on")
         return None
     disable_receptive_field()
-    watch = _Watch(cal_params, cal_flops, cal_activations, given)
+    watch = _RunStatistics(cal_params, cal_flops, cal_activations, given)
     with set_module_mode_safe(model, training=False), watch.of(model):
         model(*args)
     return _summed(watch, logging_to_stdout, bar_length_max)
@@ -305,7 +305,7 @@ def _loaded(x: Any) -> Any:
     return Tensor(x, dtype=np.float32)
 
 
-class _Watch:
+class _RunStatistics:
     """What a model's modules did in one run."""
 
     def __init__(self, params: bool, flops: bool, activations: bool, given: bool) -> None:
@@ -365,7 +365,7 @@ class _Watch:
             self.params.append(get_param_stats(tensor) | {"name": f"{self._names[module]}-{item[0]}"})
 
 
-def _summed(watch: _Watch, log: bool, length: int) -> tuple[total_stats, stats_details]:
+def _summed(watch: _RunStatistics, log: bool, length: int) -> tuple[total_stats, stats_details]:
     rows = stats_details(watch.params, watch.flops, watch.activations)
     return summed(rows, watch.wanted, log, length, watch.given, {"#params": len(watch.params)})
 

@@ -7,16 +7,16 @@ from typing import Any
 
 from ..imperative import Tensor
 
-__all__ = ["Node", "access", "expand", "is_leaf"]
+__all__ = ["ModuleBase", "access", "expand", "is_leaf"]
 
 
-class Node:
+class ModuleBase:
     """Base of `Module`, by which this file knows modules."""
 
 
 def is_leaf(value: Any) -> bool:
     """Tell whether a value is a tensor or a module."""
-    return isinstance(value, (Tensor, Node))
+    return isinstance(value, (Tensor, ModuleBase))
 
 
 def expand(name: str, value: Any) -> Iterator[tuple[str, Any]]:

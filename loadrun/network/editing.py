@@ -14,10 +14,10 @@ from ..ops.registry import Shape
 from ..params import Record
 from .nodes import NodeVar, OpNode, VarNode, fresh_id
 
-__all__ = ["SESSION", "Editing"]
+__all__ = ["SESSION", "EditingSession"]
 
 
-class Editing(Session):
+class EditingSession(Session):
     """The session of all edited graphs: it keeps nothing, graphs are what nodes are connected to.
 
     Attributes:
@@ -114,5 +114,5 @@ class Editing(Session):
         raise UsageError("a graph that is edited has no regions to leave out")
 
 
-SESSION = Editing()
+SESSION = EditingSession()
 """The session that all nodes share."""

@@ -11,23 +11,23 @@ from ..dtypes import Array
 from ..imperative import Tensor
 from ..imperative.apply import active
 from ..imperative.emit import subtensor
-from ..imperative.sizes import Dim
-from .messages import Attribute, GraphProto, TensorProto
-from .values import Items, Refused, Value
+from ..imperative.sizes import TracedInt
+from .messages import AttributeProto, GraphProto, TensorProto
+from .values import Items, UnsupportedNodeError, Value
 
 if TYPE_CHECKING:
     from .importing import Importer
     from .scope import Scope
 
-__all__ = ["LOWERINGS", "Call", "Lowering", "Result", "find", "lower"]
+__all__ = ["LOWERINGS", "NodeCall", "NodeLowering", "Result", "find", "lower"]
 
 Result = Any
 """What a lowering gives: a Tensor, a `Value`, a sequence (list of Values wrapped in `Made`), or a tuple of them."""
-Lower = Callable[["Call"], Result]
+Lower = Callable[["NodeCall"], Result]
 CONTRIB = "com.microsoft"
 
 
-class Lowering:
+class NodeLowering:
     """How one operator is lowered.
 
     Attributes:
@@ -42,7 +42,7 @@ class Lowering:
         self.foldable = foldable
 
 
-LOWERINGS: dict[tuple[str, str], Lowering] = {}
+LOWERINGS: dict[tuple[str, str], NodeLowering] = {}
 
 
 def lower(*names: str, domain: str = "", like: int = 0, foldable: bool = True) -> Callable[[Lower], Lower]:
@@ -57,18 +57,18 @@ def lower(*names: str, domain: str = "", like: int = 0, foldable: bool = True) -
 
     def register(run: Lower) -> Lower:
         for name in names:
-            LOWERINGS[domain, name] = Lowering(run, like, foldable)
+            LOWERINGS[domain, name] = NodeLowering(run, like, foldable)
         return run
 
     return register
 
 
-def find(domain: str, op: str) -> Lowering | None:
+def find(domain: str, op: str) -> NodeLowering | None:
     """The lowering of an operator, None where there is none."""
     return LOWERINGS.get(("" if domain == "ai.onnx" else domain, op))
 
 
-class Call:
+class NodeCall:
     """A node: inputs, attributes, and the version of its operators.
 
     Attributes:
@@ -85,7 +85,7 @@ class Call:
         op: str,
         opset: int,
         inputs: Sequence[Value | Items | None],
-        attributes: Mapping[str, Attribute],
+        attributes: Mapping[str, AttributeProto],
         wanted: Sequence[bool],
         importer: Importer,
         scope: Scope,
@@ -98,7 +98,7 @@ class Call:
         self.importer = importer
         self.scope = scope
         self.opsets: Mapping[str, int] = {}
-        self.given: Mapping[str, Attribute] = {}
+        self.given: Mapping[str, AttributeProto] = {}
 
     # Inputs
 
@@ -110,20 +110,20 @@ class Call:
         """An input that must be there and be a tensor.
 
         Raises:
-            Refused: it is not.
+            UnsupportedNodeError: it is not.
         """
         found = self.inputs[i] if i < len(self.inputs) else None
         if found is None:
-            raise Refused(f"its input {i} is missing")
+            raise UnsupportedNodeError(f"its input {i} is missing")
         if isinstance(found, list):
-            raise Refused(f"its input {i} is a sequence, expected a tensor")
+            raise UnsupportedNodeError(f"its input {i} is a sequence, expected a tensor")
         return found
 
     def items(self, i: int) -> Items:
         """An input that must be a sequence."""
         found = self.inputs[i] if i < len(self.inputs) else None
         if not isinstance(found, list):
-            raise Refused(f"its input {i} is no sequence")
+            raise UnsupportedNodeError(f"its input {i} is no sequence")
         return found
 
     def t(self, i: int) -> Tensor:
@@ -145,7 +145,7 @@ class Call:
             what: what the input is, for the error.
 
         Raises:
-            Refused: it is not known; the text says how to make it.
+            UnsupportedNodeError: it is not known; the text says how to make it.
         """
         value = self.value(i)
         found = value.constant()
@@ -157,7 +157,7 @@ class Call:
             hint = (
                 f'constants={{"{name}": ...}}' if name else "constants={...} of the input that it comes from"
             )
-            raise Refused(
+            raise UnsupportedNodeError(
                 f"its {what} must be known when the model is loaded, but data decide it; give it as {hint}"
             )
         self.importer.note(f"{self.op}'s {what} was taken from the sizes that the model was loaded with")
@@ -176,7 +176,7 @@ class Call:
 
     # Attributes
 
-    def _get(self, name: str) -> Attribute | None:
+    def _get(self, name: str) -> AttributeProto | None:
         return self.attributes.get(name)
 
     def number(self, name: str, default: int = 0) -> int:
@@ -222,11 +222,11 @@ class Call:
         """A subgraph.
 
         Raises:
-            Refused: there is none.
+            UnsupportedNodeError: there is none.
         """
         found = self._get(name)
         if found is None or found.g is None:
-            raise Refused(f"its subgraph {name!r} is missing")
+            raise UnsupportedNodeError(f"its subgraph {name!r} is missing")
         return found.g
 
     def axis(self, name: str, default: int, rank: int) -> int:
@@ -250,18 +250,18 @@ def _followed(value: Value) -> list[int]:
     def entry(x: Tensor, k: int) -> Tensor:
         return subtensor(x, [(0, None, None, None, k)])
 
-    return [Dim(int(n), (entry, tensor, k), session) for k, n in enumerate(known)]
+    return [TracedInt(int(n), (entry, tensor, k), session) for k, n in enumerate(known)]
 
 
 def front(axis: int, rank: int) -> int:
     """An axis counted from the front.
 
     Raises:
-        Refused: there is no such axis.
+        UnsupportedNodeError: there is no such axis.
     """
     found = axis + rank if axis < 0 else axis
     if not 0 <= found < max(rank, 1):
-        raise Refused(f"axis {axis} does not exist in {rank} axes")
+        raise UnsupportedNodeError(f"axis {axis} does not exist in {rank} axes")
     return found
 
 

@@ -19,8 +19,8 @@ from ..errors import EngineError, UsageError
 from ..graph import Var
 from ..ops.registry import implementation
 from .encode import ElemType
-from .model import Written
-from .source import Source
+from .model import WrittenModel
+from .source import ExportSource
 
 __all__ = ["Verification", "available", "check_model", "new_session", "verify"]
 
@@ -94,19 +94,19 @@ def new_session(data: bytes | str, *, as_written: bool = False) -> Any:
         raise EngineError(f"ONNX Runtime does not take the model: {e}") from e
 
 
-def is_quantized(written: Written) -> bool:
+def is_quantized(written: WrittenModel) -> bool:
     """Whether the model has quantized parts."""
     return any(n.op_type == "QuantizeLinear" for n in written.model.graph.nodes)
 
 
 def _feeds(
-    written: Written, examples: Mapping[str, Array], sizes: Mapping[str, tuple[int, ...]]
+    written: WrittenModel, examples: Mapping[str, Array], sizes: Mapping[str, tuple[int, ...]]
 ) -> dict[str, Array]:
     """Example values at other sizes: repeated or cut, so that indices stay what they may be."""
     return {n: np.resize(examples[n], shape).astype(examples[n].dtype) for n, shape in sizes.items()}
 
 
-def verify(source: Source, written: Written, data: bytes | str) -> list[Verification]:
+def verify(source: ExportSource, written: WrittenModel, data: bytes | str) -> list[Verification]:
     """Check a model and execute it at the example's sizes and at another.
 
     Args:
@@ -138,7 +138,7 @@ def _chosen(sizes: Sequence[Mapping[str, tuple[int, ...]]]) -> list[Mapping[str,
     return [sizes[0], *others[:1]]
 
 
-def _random_outputs(source: Source) -> set[str]:
+def _random_outputs(source: ExportSource) -> set[str]:
     """Outputs that differ from run to run."""
     return {
         name
@@ -148,7 +148,10 @@ def _random_outputs(source: Source) -> set[str]:
 
 
 def run_session(
-    session: Any, written: Written, feeds: Mapping[str, Array], weights: Mapping[str, Array] | None = None
+    session: Any,
+    written: WrittenModel,
+    feeds: Mapping[str, Array],
+    weights: Mapping[str, Array] | None = None,
 ) -> dict[str, Array]:
     """Run a session; outputs by the names that they have in the source.
 
@@ -166,8 +169,8 @@ def run_session(
 
 
 def _compare(
-    source: Source,
-    written: Written,
+    source: ExportSource,
+    written: WrittenModel,
     session: Any,
     engine: ReferenceEngine,
     feeds: Mapping[str, Array],

@@ -9,13 +9,13 @@ from ..dtypes import Array
 from ..engines.reference import ReferenceEngine
 from ..files import replacing
 from .encode import TensorMessage, encode_tensor
-from .model import Written
-from .source import Source
+from .model import WrittenModel
+from .source import ExportSource
 
 __all__ = ["write_data_sets"]
 
 
-def write_data_sets(folder: Path, source: Source, written: Written) -> int:
+def write_data_sets(folder: Path, source: ExportSource, written: WrittenModel) -> int:
     """Write every testcase as ``input_K.pb`` and ``output_K.pb``; returns how many there are.
 
     Outputs are what the testcases expect; where they expect nothing of an output, or expect it in another layout, what
@@ -74,7 +74,7 @@ def _remove_older(folder: Path, count: int) -> None:
             entry.rmdir()
 
 
-def _fits(source: Source, written: Written, inputs: dict[str, Array]) -> bool:
+def _fits(source: ExportSource, written: WrittenModel, inputs: dict[str, Array]) -> bool:
     """Whether the model takes values of these shapes."""
     declared = {v.name: v.shape for v in written.model.graph.inputs}
     for name, value in inputs.items():

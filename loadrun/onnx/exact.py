@@ -1,7 +1,7 @@
 """Arithmetic on a few integers: exact, and symbolic where they are sizes of tensors.
 
-ONNX computes shapes with operators on int64 tensors. Done in Python, on object arrays of ints and `Dim`, they do not
-overflow, and what is constant is known where MegEngine wants a parameter.
+ONNX computes shapes with operators on int64 tensors. Done in Python, on object arrays of ints and `TracedInt`, they do
+not overflow, and what is constant is known where MegEngine wants a parameter.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from typing import Any
 import numpy as np
 
 from ..dtypes import Array
-from ..imperative.sizes import Dim
-from .call import Call, front
+from ..imperative.sizes import TracedInt
+from .call import NodeCall, front
 from .values import BOOL, INT32, INT64, Value, objects
 
 __all__ = ["compute"]
 
 _INTEGERS = (INT32, INT64)
-Rule = Callable[[Call, list[Array]], Any]
+Rule = Callable[[NodeCall, list[Array]], Any]
 
 
-def compute(call: Call) -> Value | None:
+def compute(call: NodeCall) -> Value | None:
     """The result of a node of few integers, None where it is none or there is no rule for it."""
     rule = _RULES.get(call.op)
     if rule is None or not call.inputs:
@@ -49,11 +49,11 @@ def compute(call: Call) -> Value | None:
 
 
 def _symbolic(*arrays: Array) -> bool:
-    return any(isinstance(v, Dim) for a in arrays for v in a.flat)
+    return any(isinstance(v, TracedInt) for a in arrays for v in a.flat)
 
 
 def _pairs(compute: Callable[[Any, Any], Any]) -> Rule:
-    def rule(call: Call, given: list[Array]) -> Any:
+    def rule(call: NodeCall, given: list[Array]) -> Any:
         if call.opset < 7 or len(given) != 2:
             return None
         a, b = np.broadcast_arrays(given[0], given[1])
@@ -72,13 +72,13 @@ def _mapped(compute: Callable[..., Any], *arrays: Array) -> Array | None:
 def _divided(a: Any, b: Any) -> Any:
     if int(b) == 0:
         return None
-    if isinstance(a, Dim) or isinstance(b, Dim):
+    if isinstance(a, TracedInt) or isinstance(b, TracedInt):
         return a // b if int(a) >= 0 and int(b) > 0 else None
     quotient = abs(a) // abs(b)
     return quotient if (a < 0) == (b < 0) else -quotient
 
 
-def _modulo(call: Call, given: list[Array]) -> Any:
+def _modulo(call: NodeCall, given: list[Array]) -> Any:
     if call.number("fmod"):
         return None
     a, b = np.broadcast_arrays(*given)
@@ -87,15 +87,15 @@ def _modulo(call: Call, given: list[Array]) -> Any:
 
 def _extreme(largest: bool) -> Rule:
     def one(a: Any, b: Any) -> Any:
-        if isinstance(a, Dim) or isinstance(b, Dim):
+        if isinstance(a, TracedInt) or isinstance(b, TracedInt):
             # A size is never negative, which decides what exporters ask most.
-            other, size = (b, a) if isinstance(a, Dim) else (a, b)
-            if isinstance(other, Dim) or int(other) > 0:
+            other, size = (b, a) if isinstance(a, TracedInt) else (a, b)
+            if isinstance(other, TracedInt) or int(other) > 0:
                 return None
             return size if largest else other
         return max(a, b) if largest else min(a, b)
 
-    def rule(call: Call, given: list[Array]) -> Any:
+    def rule(call: NodeCall, given: list[Array]) -> Any:
         found = given[0]
         for other in given[1:]:
             a, b = np.broadcast_arrays(found, other)
@@ -109,14 +109,14 @@ def _extreme(largest: bool) -> Rule:
 
 
 def _compared(compare: Callable[[Any, Any], bool]) -> Rule:
-    def rule(call: Call, given: list[Array]) -> Any:
+    def rule(call: NodeCall, given: list[Array]) -> Any:
         if call.opset < 7:
             return None
         a, b = np.broadcast_arrays(given[0], given[1])
         sure = all(
-            not (isinstance(x, Dim) or isinstance(y, Dim))
-            or (not isinstance(y, Dim) and int(y) < 0)
-            or (not isinstance(x, Dim) and int(x) < 0)
+            not (isinstance(x, TracedInt) or isinstance(y, TracedInt))
+            or (not isinstance(y, TracedInt) and int(y) < 0)
+            or (not isinstance(x, TracedInt) and int(x) < 0)
             for x, y in zip(a.flat, b.flat, strict=True)
         )
         if not sure:
@@ -128,13 +128,13 @@ def _compared(compare: Callable[[Any, Any], bool]) -> Rule:
     return rule
 
 
-def _concat(call: Call, given: list[Array]) -> Any:
+def _concat(call: NodeCall, given: list[Array]) -> Any:
     if any(g.ndim == 0 for g in given):
         return None
     return np.concatenate(given, front(call.number("axis"), given[0].ndim))
 
 
-def _gather(call: Call, given: list[Array]) -> Any:
+def _gather(call: NodeCall, given: list[Array]) -> Any:
     data, at = given
     if data.ndim == 0 or _symbolic(at):
         return None
@@ -145,7 +145,7 @@ def _gather(call: Call, given: list[Array]) -> Any:
     return np.take(data, where, axis)
 
 
-def _slice(call: Call, given: list[Array]) -> Any:
+def _slice(call: NodeCall, given: list[Array]) -> Any:
     if call.opset < 10 or _symbolic(*given[1:]):
         return None
     data = given[0]
@@ -167,7 +167,7 @@ def _bound(at: int, size: int, step: int) -> int:
     return min(max(at, 0), size) if step > 0 else min(max(at, -1), size - 1)
 
 
-def _squeeze(call: Call, given: list[Array]) -> Any:
+def _squeeze(call: NodeCall, given: list[Array]) -> Any:
     axes = call.ints("axes") if len(given) == 1 else [int(v) for v in given[1].flat]
     data = given[0]
     if axes is None:
@@ -178,7 +178,7 @@ def _squeeze(call: Call, given: list[Array]) -> Any:
     return data.reshape([n for i, n in enumerate(data.shape) if i not in gone])
 
 
-def _unsqueeze(call: Call, given: list[Array]) -> Any:
+def _unsqueeze(call: NodeCall, given: list[Array]) -> Any:
     axes = call.ints("axes") if len(given) == 1 else [int(v) for v in given[1].flat]
     if axes is None:
         return None
@@ -186,14 +186,14 @@ def _unsqueeze(call: Call, given: list[Array]) -> Any:
     return np.expand_dims(given[0], tuple(front(a, rank) for a in axes))
 
 
-def _reshape(call: Call, given: list[Array]) -> Any:
+def _reshape(call: NodeCall, given: list[Array]) -> Any:
     target = given[1].reshape(-1) if len(given) > 1 else call.ints("shape")
     if target is None or any(int(v) == 0 for v in target) or (len(given) > 1 and _symbolic(given[1])):
         return None
     return given[0].reshape([int(v) for v in target])
 
 
-def _cast(call: Call, given: list[Array]) -> Any:
+def _cast(call: NodeCall, given: list[Array]) -> Any:
     to = call.number("to")
     if to not in _INTEGERS or call.kind(0) not in (*_INTEGERS, BOOL):
         return None
@@ -207,7 +207,7 @@ def _fits(data: Array) -> bool:
 
 
 def _reduced(combine: Callable[[Any, Any], Any]) -> Rule:
-    def rule(call: Call, given: list[Array]) -> Any:
+    def rule(call: NodeCall, given: list[Array]) -> Any:
         data = given[0]
         axes = call.ints("axes") if len(given) == 1 else [int(v) for v in given[1].flat]
         if data.ndim != 1 or not data.size or (not axes and call.number("noop_with_empty_axes")):
@@ -222,19 +222,19 @@ def _reduced(combine: Callable[[Any, Any], Any]) -> Rule:
     return rule
 
 
-def _where(call: Call, given: list[Array]) -> Any:
+def _where(call: NodeCall, given: list[Array]) -> Any:
     mask, a, b = np.broadcast_arrays(*given)
     return _mapped(lambda m, x, y: x if m else y, mask, a, b)
 
 
-def _range(call: Call, given: list[Array]) -> Any:
+def _range(call: NodeCall, given: list[Array]) -> Any:
     if _symbolic(*given) or int(given[2].item()) == 0:
         return None
     numbers = range(int(given[0].item()), int(given[1].item()), int(given[2].item()))
     return np.array(list(numbers), object) if len(numbers) <= 4096 else None
 
 
-def _expand(call: Call, given: list[Array]) -> Any:
+def _expand(call: NodeCall, given: list[Array]) -> Any:
     if _symbolic(given[1]):
         return None
     shape = np.broadcast_shapes(given[0].shape, [int(v) for v in given[1]])

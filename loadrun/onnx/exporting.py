@@ -16,9 +16,9 @@ from ..files import replacing
 from .check import Verification, verify
 from .datasets import write_data_sets
 from .encode import TensorMessage, encode, raw_bytes
-from .model import Request, Written, write
+from .model import Request, WrittenModel, write
 from .sizes import dynamic_sizes, sizes_of_testcases
-from .source import Source, read_source
+from .source import ExportSource, read_source
 
 __all__ = ["Exported", "OperatorExportTypes", "TrainingMode", "export"]
 
@@ -58,8 +58,8 @@ class Exported:
         test_data_sets: how many testcases were written beside the file.
     """
 
-    written: Written
-    source: Source
+    written: WrittenModel
+    source: ExportSource
     verification: list[Verification] = field(default_factory=list)
     test_data_sets: int = 0
 
@@ -222,13 +222,13 @@ def export(
 
 
 def _written(
-    source: Source,
+    source: ExportSource,
     input_names: Sequence[str] | None,
     output_names: Sequence[str] | None,
     dynamic_axes: Any,
     dynamic_shapes: Any,
     how: Mapping[str, Any],
-) -> Written:
+) -> WrittenModel:
     """Settle names and sizes, and translate."""
     renamed = _names("input", [i.name for i in source.inputs], input_names)
     ends = _names("output", list(source.outputs), output_names)
@@ -314,7 +314,7 @@ def _names(kind: str, found: Sequence[str], given: Sequence[str] | None) -> dict
     return names
 
 
-def _fold(source: Source) -> None:
+def _fold(source: ExportSource) -> None:
     """Compute what follows from constants alone."""
     from ..optimize.cleanup.fold import fold_constants  # for start-up
 
@@ -327,7 +327,7 @@ def _fold(source: Source) -> None:
     source.outputs = dict(zip(wanted, source.graph.outputs, strict=True))
 
 
-def _save_external(written: Written, path: Path) -> None:
+def _save_external(written: WrittenModel, path: Path) -> None:
     """The weights in a file of their own, each at a multiple of the page size."""
     graph = written.model.graph
     stored = graph.initializers

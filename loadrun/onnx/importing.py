@@ -17,12 +17,20 @@ from ..optimize import make_loadable, stabilize
 from ..rewrite.copies import subgraph
 from ..testcase import EXPECT
 from . import exact
-from .call import Call, Lowering, find
+from .call import NodeCall, NodeLowering, find
 from .checks import check
-from .messages import Attribute, Function, GraphProto, Model, NodeProto, TensorProto, ValueInfo
-from .scope import Bound, Declared, Scope
-from .tensors import HELD, External, Unheld, array, dense
-from .values import INT64, Items, Refused, Value, checked, graph_type, kind_of
+from .messages import (
+    AttributeProto,
+    FunctionProto,
+    GraphProto,
+    ModelProto,
+    NodeProto,
+    TensorProto,
+    ValueInfoProto,
+)
+from .scope import Bound, DeclaredInput, Scope
+from .tensors import HELD, ExternalData, UnsupportedTensorTypeError, array, dense
+from .values import INT64, Items, UnsupportedNodeError, Value, checked, graph_type, kind_of
 
 __all__ = ["Importer"]
 
@@ -46,8 +54,8 @@ class Importer:
 
     def __init__(
         self,
-        model: Model,
-        external: External,
+        model: ModelProto,
+        external: ExternalData,
         input_shapes: Mapping[str, Sequence[int]],
         constants: Mapping[str, Any],
         examples: Mapping[str, Array] | None = None,
@@ -61,7 +69,7 @@ class Importer:
         self.expected = expected or {}
         self.problems: dict[str, None] = {}
         self.notes: dict[str, None] = {}
-        self.inputs: dict[str, Declared] = {}
+        self.inputs: dict[str, DeclaredInput] = {}
         self.outputs: dict[str, Value] = {}
         self.session = TraceRecorder("lazy", fixed=True, symbolic_shape=True)
         self.functions = {(f.domain, f.name, f.overload): f for f in model.functions}
@@ -138,7 +146,7 @@ class Importer:
                 continue
             try:
                 self._input(info, scope)
-            except Refused as e:
+            except UnsupportedNodeError as e:
                 scope.missing.add(info.name)
                 self.problems.setdefault(f"input {info.name!r} {e}")
         unknown = (set(self.constants) | set(self.input_shapes)) - {i.name for i in proto.inputs}
@@ -146,16 +154,16 @@ class Importer:
             names = ", ".join(i.name for i in proto.inputs) or "none"
             raise UsageError(f"the model has no input {sorted(unknown)[0]!r}; its inputs are {names}")
 
-    def _input(self, info: ValueInfo, scope: Scope) -> None:
+    def _input(self, info: ValueInfoProto, scope: Scope) -> None:
         example = self.examples.get(info.name)
         shape = self.input_shapes.get(info.name)
-        declared = Declared(info, example.shape if example is not None and shape is None else shape)
+        declared = DeclaredInput(info, example.shape if example is not None and shape is None else shape)
         dtype = graph_type(declared.kind)
         if example is None or example.shape != declared.shape:
             try:
                 example = np.broadcast_to(np.ones((), dtype.np), declared.shape)
             except ValueError:
-                raise Refused(f"has the shape {list(declared.shape)}") from None
+                raise UnsupportedNodeError(f"has the shape {list(declared.shape)}") from None
         else:
             example = checked(example, declared.kind, f"input {info.name!r}")
         outside = Tensor._of(example.reshape(declared.shape or (1,)), dtype, not declared.shape)
@@ -167,7 +175,7 @@ class Importer:
         for tensor in proto.initializers:
             try:
                 scope.names[tensor.name] = self.stored(tensor)
-            except Unheld as e:
+            except UnsupportedTensorTypeError as e:
                 scope.missing.add(tensor.name)
                 self._unheld[tensor.name] = str(e)
         for sparse in proto.sparse:
@@ -261,7 +269,7 @@ class Importer:
         scope: Scope,
         needed: set[int] | None,
         opsets: Mapping[str, int],
-        given: Mapping[str, Attribute],
+        given: Mapping[str, AttributeProto],
     ) -> None:
         made: set[str] = set()
         for i, node in enumerate(nodes):
@@ -273,7 +281,7 @@ class Importer:
                 self._node(node, scope, opsets, given)
 
     def _node(
-        self, node: NodeProto, scope: Scope, opsets: Mapping[str, int], given: Mapping[str, Attribute]
+        self, node: NodeProto, scope: Scope, opsets: Mapping[str, int], given: Mapping[str, AttributeProto]
     ) -> None:
         self._count += 1
         if self._count > _MOST_NODES:
@@ -293,7 +301,7 @@ class Importer:
             results = self._results(node, inputs, scope, opsets, given)
         except FormatError:
             raise
-        except (LoadRunError, Unheld) as e:
+        except (LoadRunError, UnsupportedTensorTypeError) as e:
             self._refuse(node, str(e))
             scope.missing.update(n for n in node.outputs if n)
             return
@@ -327,7 +335,7 @@ class Importer:
         inputs: list[Bound],
         scope: Scope,
         opsets: Mapping[str, int],
-        given: Mapping[str, Attribute],
+        given: Mapping[str, AttributeProto],
     ) -> list[Bound]:
         attributes = _attributes(node, given)
         domain = "" if node.domain == "ai.onnx" else node.domain
@@ -338,10 +346,10 @@ class Importer:
         if found is None:
             where = f" of the domain {domain}" if domain else ""
             hint = "; save the model with ORT_ENABLE_EXTENDED instead" if domain in _BLOCKED else ""
-            raise Refused(f"the operator {node.op}{where} cannot be expressed{hint}")
+            raise UnsupportedNodeError(f"the operator {node.op}{where} cannot be expressed{hint}")
         wanted = [bool(n) for n in node.outputs]
         opset = opsets.get(domain, self._opsets.get(domain, 1))
-        call = Call(node.op, opset, inputs, attributes, wanted, self, scope)
+        call = NodeCall(node.op, opset, inputs, attributes, wanted, self, scope)
         call.opsets = opsets
         call.given = given
         short = exact.compute(call) if not domain else None
@@ -354,7 +362,7 @@ class Importer:
         with suspended():
             return self._settled(found.run(call), call, found)
 
-    def _settled(self, results: Any, call: Call, found: Lowering) -> list[Bound]:
+    def _settled(self, results: Any, call: NodeCall, found: NodeLowering) -> list[Bound]:
         """The results as values in the types that the graph has for them."""
         listed = list(results) if isinstance(results, tuple) else [results]
         like = call.inputs[found.like] if found.like < len(call.inputs) else None
@@ -366,7 +374,7 @@ class Importer:
             value = r if isinstance(r, Value) else Value(_kind(r, like), r)
             if value._tensor is not None and value.array is None:
                 if len(value._tensor._sizes()) > 7:
-                    raise Refused("gives more than MegEngine's 7 axes")
+                    raise UnsupportedNodeError("gives more than MegEngine's 7 axes")
                 want = graph_type(value.kind)
                 if value._tensor._dtype != want:
                     value = Value(value.kind, type_cvt(value._tensor, want))
@@ -376,7 +384,7 @@ class Importer:
     # What lies in other things
 
     def _inline(
-        self, function: Function, inputs: list[Bound], attributes: Mapping[str, Attribute]
+        self, function: FunctionProto, inputs: list[Bound], attributes: Mapping[str, AttributeProto]
     ) -> list[Bound]:
         if len(inputs) > len(function.inputs):
             raise FormatError(f"the function {function.name} takes {len(function.inputs)} inputs")
@@ -405,26 +413,26 @@ class Importer:
         if not known:
             raise FormatError(f"nothing makes the output {name!r}")
         if value is None:
-            raise Refused(f"{name!r} inside it cannot be expressed")
+            raise UnsupportedNodeError(f"{name!r} inside it cannot be expressed")
         return value
 
     def run_subgraph(
-        self, graph: GraphProto, inputs: Sequence[Bound], scope: Scope, call: Call
+        self, graph: GraphProto, inputs: Sequence[Bound], scope: Scope, call: NodeCall
     ) -> list[Value | Items]:
         """Lower a subgraph in the scope of a node; gives its outputs."""
         return self._run(graph, inputs, Scope(scope), call)
 
-    def run_branch(self, graph: GraphProto, call: Call, mark: Callable[[Value], Value]) -> list[Value]:
+    def run_branch(self, graph: GraphProto, call: NodeCall, mark: Callable[[Value], Value]) -> list[Value]:
         """Lower a branch that data choose; everything from outside is marked as belonging to it."""
         found = []
         for value in self._run(graph, [], Scope(call.scope, mark), call):
             if isinstance(value, list):
-                raise Refused("a branch gives a sequence and data choose it")
+                raise UnsupportedNodeError("a branch gives a sequence and data choose it")
             found.append(mark(value) if value.constant() is not None else value)
         return found
 
     def _run(
-        self, graph: GraphProto, inputs: Sequence[Bound], inner: Scope, call: Call
+        self, graph: GraphProto, inputs: Sequence[Bound], inner: Scope, call: NodeCall
     ) -> list[Value | Items]:
         self._initialize(graph, inner)
         if len(inputs) > len(graph.inputs):
@@ -441,7 +449,7 @@ class Importer:
         return [self._out(inner, o.name) for o in graph.outputs]  # type: ignore[misc]
 
 
-def _constant(info: ValueInfo, value: Array) -> Value:
+def _constant(info: ValueInfoProto, value: Array) -> Value:
     """An input that is to be a constant; one number takes the rank that the file declares.
 
     Raises:
@@ -469,7 +477,7 @@ def _kind(tensor: Tensor, like: Bound) -> int:
     return kind_of(tensor)
 
 
-def _attributes(node: NodeProto, given: Mapping[str, Attribute]) -> dict[str, Attribute]:
+def _attributes(node: NodeProto, given: Mapping[str, AttributeProto]) -> dict[str, AttributeProto]:
     found = {}
     for a in node.attributes:
         if a.ref:

@@ -11,8 +11,8 @@ from ..errors import FormatError
 from ..testcase import EXPECT, Bundle
 from . import lowering  # noqa: F401
 from .importing import Importer
-from .messages import Model, read_model
-from .tensors import External
+from .messages import ModelProto, read_model
+from .tensors import ExternalData
 from .testdata import find_sets, testcases
 
 __all__ = ["load_model"]
@@ -50,7 +50,7 @@ def load_model(
 
 
 def _bundle(
-    model: Model,
+    model: ModelProto,
     path: str,
     file: Path | None,
     size: int,
@@ -70,7 +70,7 @@ def _bundle(
     if others or set(constants) & set(names) or any(n not in examples for n in names):
         sets, examples, expected = [], {}, {}
     importer = Importer(
-        model, External(file.parent if file else None), input_shapes, constants, examples, expected
+        model, ExternalData(file.parent if file else None), input_shapes, constants, examples, expected
     )
     graph = importer.graph()
     opset = next((o.version for o in model.opsets if o.domain in ("", "ai.onnx")), 1)

@@ -16,17 +16,17 @@ from ..errors import FormatError
 from .wire import BYTES, FIXED32, FIXED64, VARINT, fields, packed_varints, signed, text
 
 __all__ = [
-    "Attribute",
-    "Entry",
-    "Function",
+    "AttributeProto",
+    "FunctionProto",
     "GraphProto",
-    "Model",
+    "ModelProto",
     "NodeProto",
-    "OperatorSet",
-    "SparseTensor",
+    "OperatorSetIdProto",
+    "SparseTensorProto",
+    "StringStringEntryProto",
     "TensorProto",
-    "Type",
-    "ValueInfo",
+    "TypeProto",
+    "ValueInfoProto",
     "looks_like",
     "parse",
     "read_model",
@@ -37,7 +37,7 @@ _MODEL_FIELDS = frozenset((1, 2, 3, 4, 5, 6, 7, 8, 14, 20, 25, 26))
 M = TypeVar("M", bound="Message")
 
 
-class Field(NamedTuple):
+class MessageField(NamedTuple):
     """Where a field of a message goes."""
 
     name: str
@@ -48,16 +48,16 @@ class Field(NamedTuple):
 class Message:
     """A record whose fields are filled from the wire."""
 
-    FIELDS: ClassVar[dict[int, Field]] = {}
+    FIELDS: ClassVar[dict[int, MessageField]] = {}
 
 
 @dataclass
-class Entry(Message):
+class StringStringEntryProto(Message):
     """A key and a value, both text."""
 
     key: str = ""
     value: str = ""
-    FIELDS: ClassVar[dict[int, Field]] = {1: Field("key", str), 2: Field("value", str)}
+    FIELDS: ClassVar[dict[int, MessageField]] = {1: MessageField("key", str), 2: MessageField("value", str)}
 
 
 @dataclass
@@ -74,108 +74,114 @@ class TensorProto(Message):
     raw: memoryview | None = None
     doubles: list[Array] = field(default_factory=list)
     uint64s: list[Array] = field(default_factory=list)
-    external: list[Entry] = field(default_factory=list)
+    external: list[StringStringEntryProto] = field(default_factory=list)
     location: int = 0
-    FIELDS: ClassVar[dict[int, Field]] = {
-        1: Field("dims", int, True),
-        2: Field("data_type", int),
-        4: Field("floats", "<f4", True),
-        5: Field("int32s", "varints", True),
-        6: Field("strings", bytes, True),
-        7: Field("int64s", "varints", True),
-        8: Field("name", str),
-        9: Field("raw", bytes),
-        10: Field("doubles", "<f8", True),
-        11: Field("uint64s", "varints", True),
-        13: Field("external", Entry, True),
-        14: Field("location", int),
+    FIELDS: ClassVar[dict[int, MessageField]] = {
+        1: MessageField("dims", int, True),
+        2: MessageField("data_type", int),
+        4: MessageField("floats", "<f4", True),
+        5: MessageField("int32s", "varints", True),
+        6: MessageField("strings", bytes, True),
+        7: MessageField("int64s", "varints", True),
+        8: MessageField("name", str),
+        9: MessageField("raw", bytes),
+        10: MessageField("doubles", "<f8", True),
+        11: MessageField("uint64s", "varints", True),
+        13: MessageField("external", StringStringEntryProto, True),
+        14: MessageField("location", int),
     }
 
 
 @dataclass
-class SparseTensor(Message):
+class SparseTensorProto(Message):
     """Values and where they stand."""
 
     values: TensorProto | None = None
     indices: TensorProto | None = None
     dims: list[int] = field(default_factory=list)
-    FIELDS: ClassVar[dict[int, Field]] = {
-        1: Field("values", TensorProto),
-        2: Field("indices", TensorProto),
-        3: Field("dims", int, True),
+    FIELDS: ClassVar[dict[int, MessageField]] = {
+        1: MessageField("values", TensorProto),
+        2: MessageField("indices", TensorProto),
+        3: MessageField("dims", int, True),
     }
 
 
 @dataclass
-class Dimension(Message):
+class DimensionProto(Message):
     """One size of a declared shape: a number, a name, or neither."""
 
     value: int | None = None
     param: str = ""
-    FIELDS: ClassVar[dict[int, Field]] = {1: Field("value", int), 2: Field("param", str)}
+    FIELDS: ClassVar[dict[int, MessageField]] = {1: MessageField("value", int), 2: MessageField("param", str)}
 
 
 @dataclass
-class Shape(Message):
+class TensorShapeProto(Message):
     """A declared shape."""
 
-    dims: list[Dimension] = field(default_factory=list)
-    FIELDS: ClassVar[dict[int, Field]] = {1: Field("dims", Dimension, True)}
+    dims: list[DimensionProto] = field(default_factory=list)
+    FIELDS: ClassVar[dict[int, MessageField]] = {1: MessageField("dims", DimensionProto, True)}
 
 
 @dataclass
-class TensorType(Message):
+class TensorTypeProto(Message):
     """Element type and shape."""
 
     elem: int = 0
-    shape: Shape | None = None
-    FIELDS: ClassVar[dict[int, Field]] = {1: Field("elem", int), 2: Field("shape", Shape)}
+    shape: TensorShapeProto | None = None
+    FIELDS: ClassVar[dict[int, MessageField]] = {
+        1: MessageField("elem", int),
+        2: MessageField("shape", TensorShapeProto),
+    }
 
 
 @dataclass
-class Type(Message):
+class TypeProto(Message):
     """The type of a value: a tensor, or what holds others."""
 
-    tensor: TensorType | None = None
-    sequence: Holder | None = None
-    map: Holder | None = None
-    optional: Holder | None = None
-    sparse: TensorType | None = None
+    tensor: TensorTypeProto | None = None
+    sequence: ContainerTypeProto | None = None
+    map: ContainerTypeProto | None = None
+    optional: ContainerTypeProto | None = None
+    sparse: TensorTypeProto | None = None
 
 
 @dataclass
-class Holder(Message):
+class ContainerTypeProto(Message):
     """A sequence, map or optional value of another type."""
 
-    of: Type | None = None
-    FIELDS: ClassVar[dict[int, Field]] = {1: Field("of", Type)}
+    of: TypeProto | None = None
+    FIELDS: ClassVar[dict[int, MessageField]] = {1: MessageField("of", TypeProto)}
 
 
 @dataclass
-class Map(Message):
+class MapTypeProto(Message):
     """A map's type, of which nothing but its being a map matters."""
 
 
-Type.FIELDS = {
-    1: Field("tensor", TensorType),
-    4: Field("sequence", Holder),
-    5: Field("map", Map),
-    8: Field("sparse", TensorType),
-    9: Field("optional", Holder),
+TypeProto.FIELDS = {
+    1: MessageField("tensor", TensorTypeProto),
+    4: MessageField("sequence", ContainerTypeProto),
+    5: MessageField("map", MapTypeProto),
+    8: MessageField("sparse", TensorTypeProto),
+    9: MessageField("optional", ContainerTypeProto),
 }
 
 
 @dataclass
-class ValueInfo(Message):
+class ValueInfoProto(Message):
     """A name and what type it has."""
 
     name: str = ""
-    type: Type | None = None
-    FIELDS: ClassVar[dict[int, Field]] = {1: Field("name", str), 2: Field("type", Type)}
+    type: TypeProto | None = None
+    FIELDS: ClassVar[dict[int, MessageField]] = {
+        1: MessageField("name", str),
+        2: MessageField("type", TypeProto),
+    }
 
 
 @dataclass
-class Attribute(Message):
+class AttributeProto(Message):
     """An attribute of a node: which of the values counts, its type says."""
 
     name: str = ""
@@ -191,7 +197,7 @@ class Attribute(Message):
     graphs: list[GraphProto] = field(default_factory=list)
     type: int = 0
     ref: str = ""
-    sparse: SparseTensor | None = None
+    sparse: SparseTensorProto | None = None
 
 
 @dataclass
@@ -202,17 +208,17 @@ class NodeProto(Message):
     outputs: list[str] = field(default_factory=list)
     name: str = ""
     op: str = ""
-    attributes: list[Attribute] = field(default_factory=list)
+    attributes: list[AttributeProto] = field(default_factory=list)
     domain: str = ""
     overload: str = ""
-    FIELDS: ClassVar[dict[int, Field]] = {
-        1: Field("inputs", str, True),
-        2: Field("outputs", str, True),
-        3: Field("name", str),
-        4: Field("op", str),
-        5: Field("attributes", Attribute, True),
-        7: Field("domain", str),
-        8: Field("overload", str),
+    FIELDS: ClassVar[dict[int, MessageField]] = {
+        1: MessageField("inputs", str, True),
+        2: MessageField("outputs", str, True),
+        3: MessageField("name", str),
+        4: MessageField("op", str),
+        5: MessageField("attributes", AttributeProto, True),
+        7: MessageField("domain", str),
+        8: MessageField("overload", str),
     }
 
 
@@ -223,48 +229,51 @@ class GraphProto(Message):
     nodes: list[NodeProto] = field(default_factory=list)
     name: str = ""
     initializers: list[TensorProto] = field(default_factory=list)
-    inputs: list[ValueInfo] = field(default_factory=list)
-    outputs: list[ValueInfo] = field(default_factory=list)
-    sparse: list[SparseTensor] = field(default_factory=list)
-    FIELDS: ClassVar[dict[int, Field]] = {
-        1: Field("nodes", NodeProto, True),
-        2: Field("name", str),
-        5: Field("initializers", TensorProto, True),
-        11: Field("inputs", ValueInfo, True),
-        12: Field("outputs", ValueInfo, True),
-        15: Field("sparse", SparseTensor, True),
+    inputs: list[ValueInfoProto] = field(default_factory=list)
+    outputs: list[ValueInfoProto] = field(default_factory=list)
+    sparse: list[SparseTensorProto] = field(default_factory=list)
+    FIELDS: ClassVar[dict[int, MessageField]] = {
+        1: MessageField("nodes", NodeProto, True),
+        2: MessageField("name", str),
+        5: MessageField("initializers", TensorProto, True),
+        11: MessageField("inputs", ValueInfoProto, True),
+        12: MessageField("outputs", ValueInfoProto, True),
+        15: MessageField("sparse", SparseTensorProto, True),
     }
 
 
-Attribute.FIELDS = {
-    1: Field("name", str),
-    2: Field("f", float),
-    3: Field("i", int),
-    4: Field("s", bytes),
-    5: Field("t", TensorProto),
-    6: Field("g", GraphProto),
-    7: Field("floats", "<f4", True),
-    8: Field("ints", "varints", True),
-    9: Field("strings", bytes, True),
-    10: Field("tensors", TensorProto, True),
-    11: Field("graphs", GraphProto, True),
-    20: Field("type", int),
-    21: Field("ref", str),
-    22: Field("sparse", SparseTensor),
+AttributeProto.FIELDS = {
+    1: MessageField("name", str),
+    2: MessageField("f", float),
+    3: MessageField("i", int),
+    4: MessageField("s", bytes),
+    5: MessageField("t", TensorProto),
+    6: MessageField("g", GraphProto),
+    7: MessageField("floats", "<f4", True),
+    8: MessageField("ints", "varints", True),
+    9: MessageField("strings", bytes, True),
+    10: MessageField("tensors", TensorProto, True),
+    11: MessageField("graphs", GraphProto, True),
+    20: MessageField("type", int),
+    21: MessageField("ref", str),
+    22: MessageField("sparse", SparseTensorProto),
 }
 
 
 @dataclass
-class OperatorSet(Message):
+class OperatorSetIdProto(Message):
     """A domain and the version of its operators."""
 
     domain: str = ""
     version: int = 0
-    FIELDS: ClassVar[dict[int, Field]] = {1: Field("domain", str), 2: Field("version", int)}
+    FIELDS: ClassVar[dict[int, MessageField]] = {
+        1: MessageField("domain", str),
+        2: MessageField("version", int),
+    }
 
 
 @dataclass
-class Function(Message):
+class FunctionProto(Message):
     """An operator that is made of others."""
 
     name: str = ""
@@ -272,42 +281,42 @@ class Function(Message):
     outputs: list[str] = field(default_factory=list)
     attributes: list[str] = field(default_factory=list)
     nodes: list[NodeProto] = field(default_factory=list)
-    opsets: list[OperatorSet] = field(default_factory=list)
+    opsets: list[OperatorSetIdProto] = field(default_factory=list)
     domain: str = ""
-    defaults: list[Attribute] = field(default_factory=list)
+    defaults: list[AttributeProto] = field(default_factory=list)
     overload: str = ""
-    FIELDS: ClassVar[dict[int, Field]] = {
-        1: Field("name", str),
-        4: Field("inputs", str, True),
-        5: Field("outputs", str, True),
-        6: Field("attributes", str, True),
-        7: Field("nodes", NodeProto, True),
-        9: Field("opsets", OperatorSet, True),
-        10: Field("domain", str),
-        11: Field("defaults", Attribute, True),
-        13: Field("overload", str),
+    FIELDS: ClassVar[dict[int, MessageField]] = {
+        1: MessageField("name", str),
+        4: MessageField("inputs", str, True),
+        5: MessageField("outputs", str, True),
+        6: MessageField("attributes", str, True),
+        7: MessageField("nodes", NodeProto, True),
+        9: MessageField("opsets", OperatorSetIdProto, True),
+        10: MessageField("domain", str),
+        11: MessageField("defaults", AttributeProto, True),
+        13: MessageField("overload", str),
     }
 
 
 @dataclass
-class Model(Message):
+class ModelProto(Message):
     """A whole file."""
 
     ir_version: int = 0
     producer: str = ""
     producer_version: str = ""
     graph: GraphProto | None = None
-    opsets: list[OperatorSet] = field(default_factory=list)
-    properties: list[Entry] = field(default_factory=list)
-    functions: list[Function] = field(default_factory=list)
-    FIELDS: ClassVar[dict[int, Field]] = {
-        1: Field("ir_version", int),
-        2: Field("producer", str),
-        3: Field("producer_version", str),
-        7: Field("graph", GraphProto),
-        8: Field("opsets", OperatorSet, True),
-        14: Field("properties", Entry, True),
-        25: Field("functions", Function, True),
+    opsets: list[OperatorSetIdProto] = field(default_factory=list)
+    properties: list[StringStringEntryProto] = field(default_factory=list)
+    functions: list[FunctionProto] = field(default_factory=list)
+    FIELDS: ClassVar[dict[int, MessageField]] = {
+        1: MessageField("ir_version", int),
+        2: MessageField("producer", str),
+        3: MessageField("producer_version", str),
+        7: MessageField("graph", GraphProto),
+        8: MessageField("opsets", OperatorSetIdProto, True),
+        14: MessageField("properties", StringStringEntryProto, True),
+        25: MessageField("functions", FunctionProto, True),
     }
 
 
@@ -345,7 +354,7 @@ def parse(kind: type[M], data: memoryview, base: int = 0, depth: int = 0) -> M:
     return made
 
 
-def _one(found: Field, wire: int, value: int | memoryview, where: int, depth: int) -> Any:
+def _one(found: MessageField, wire: int, value: int | memoryview, where: int, depth: int) -> Any:
     kind = found.kind
     if kind is int:
         if wire != VARINT or not isinstance(value, int):
@@ -406,13 +415,13 @@ def looks_like(data: memoryview) -> bool:
     return 7 in seen
 
 
-def read_model(data: memoryview) -> Model:
+def read_model(data: memoryview) -> ModelProto:
     """Read a whole file.
 
     Raises:
         FormatError: it is no ONNX model.
     """
-    model = parse(Model, data)
+    model = parse(ModelProto, data)
     if model.graph is None:
         raise FormatError("the file holds no graph, so it is no ONNX model", offset=0)
     return model

@@ -16,10 +16,10 @@ from ..ops.registry import Shape
 from ..version import __version__
 from .encode import GraphMessage, ModelMessage, TensorMessage, ValueMessage
 from .writing import TRANSLATIONS, load_families
-from .writing.emitter import Refused, free_names
-from .writing.writer import Writer, elem_of
+from .writing.emitter import UnsupportedOprError, free_names
+from .writing.writer import OnnxWriter, elem_of
 
-__all__ = ["NEWEST_OPSET", "OLDEST_OPSET", "Request", "Written", "ir_version", "refusals", "write"]
+__all__ = ["NEWEST_OPSET", "OLDEST_OPSET", "Request", "WrittenModel", "ir_version", "refusals", "write"]
 
 OLDEST_OPSET, NEWEST_OPSET = 7, 26
 DEFAULT_OPSET = 18
@@ -46,7 +46,7 @@ def ir_version(opset: int) -> int:
 
 
 @dataclass(eq=False)
-class Written:
+class WrittenModel:
     """An ONNX model and what is known of how it came to be.
 
     Attributes:
@@ -104,7 +104,7 @@ class Request:
     opsets: Mapping[str, int] = field(default_factory=dict)
 
 
-def write(request: Request) -> Written:
+def write(request: Request) -> WrittenModel:
     """Translate a graph.
 
     Raises:
@@ -120,10 +120,10 @@ def write(request: Request) -> Written:
     load_families()
     oprs = request.graph.needed(request.outputs.values())
     infer_dtypes(oprs)
-    plan = _Plan(request, oprs)
+    plan = _KnownShapes(request, oprs)
     version = DEFAULT_OPSET if opset is None else opset
     while True:
-        walk = _Walk(Writer(version, plan.known, plan.observed), request, oprs, plan.sizes)
+        walk = _Walk(OnnxWriter(version, plan.known, plan.observed), request, oprs, plan.sizes)
         refused = walk.run()
         newer = max((r.opset for _, r in refused if r.opset), default=0)
         if not refused:
@@ -135,7 +135,7 @@ def write(request: Request) -> Written:
     return walk.finish(plan)
 
 
-def _listed(refused: Sequence[tuple[Opr, Refused]]) -> str:
+def _listed(refused: Sequence[tuple[Opr, UnsupportedOprError]]) -> str:
     lines = [f"{describe(opr)}: {why}" for opr, why in refused]
     count = f"{len(lines)} operator{'s' * (len(lines) > 1)}"
     return f"{count} cannot be written as ONNX:\n" + "\n".join(f"  {line}" for line in lines)
@@ -156,14 +156,14 @@ def refusals(
         the operators, and why.
     """
     load_families()
-    w = Writer(opset, [known], dict(observed))
+    w = OnnxWriter(opset, [known], dict(observed))
     return [(opr, str(why)) for opr, why in _Walk(w, Request(Graph(), [], {}), list(oprs), []).survey()]
 
 
 # Sizes
 
 
-class _Plan:
+class _KnownShapes:
     """What is known of shapes: for the example's sizes, and for other ones where axes are dynamic.
 
     Attributes:
@@ -254,7 +254,7 @@ class _Plan:
 
 class _Walk:
     def __init__(
-        self, writer: Writer, request: Request, oprs: list[Opr], sizes: Sequence[Mapping[str, Shape]]
+        self, writer: OnnxWriter, request: Request, oprs: list[Opr], sizes: Sequence[Mapping[str, Shape]]
     ) -> None:
         self.w = writer
         self.sizes = sizes
@@ -268,9 +268,9 @@ class _Walk:
             for var in opr.inputs:
                 writer.readers.setdefault(var.id, []).append(opr)
 
-    def run(self) -> list[tuple[Opr, Refused]]:
+    def run(self) -> list[tuple[Opr, UnsupportedOprError]]:
         """Write all operators; which ones cannot be, and why."""
-        refused: list[tuple[Opr, Refused]] = []
+        refused: list[tuple[Opr, UnsupportedOprError]] = []
         lost: set[int] = set()
         w = self.w
         by_name = {o.outputs[0].name or "": o for o in self.oprs if o.type == "Host2DeviceCopy"}
@@ -282,7 +282,7 @@ class _Walk:
             w.names[opr.outputs[0].id] = self.inputs[name]
             try:
                 elem_of(dtype)
-            except Refused as e:
+            except UnsupportedOprError as e:
                 refused.append((opr, e))
                 lost.add(opr.outputs[0].id)
         for opr in self.oprs:
@@ -302,14 +302,14 @@ class _Walk:
             w.doc = describe(opr) if self.request.docs else ""
             try:
                 w.translate(opr)
-            except Refused as e:
+            except UnsupportedOprError as e:
                 refused.append((e.opr or opr, e))
                 lost.update(v.id for v in opr.outputs)
         return refused
 
-    def survey(self) -> list[tuple[Opr, Refused]]:
+    def survey(self) -> list[tuple[Opr, UnsupportedOprError]]:
         """Write all operators; those that cannot be written become inputs of the others."""
-        refused: list[tuple[Opr, Refused]] = []
+        refused: list[tuple[Opr, UnsupportedOprError]] = []
         w = self.w
         for opr in self.oprs:
             constant = all(w.value(v) is not None for v in opr.outputs)
@@ -323,12 +323,12 @@ class _Walk:
                 for var in (*opr.inputs, *opr.outputs):
                     elem_of(w.dtype(var))
                 w.translate(opr)
-            except Refused as e:
+            except UnsupportedOprError as e:
                 refused.append((e.opr or opr, e))
                 w.names.update((v.id, w.fresh("cut")) for v in opr.outputs)
         return refused
 
-    def finish(self, plan: _Plan) -> Written:
+    def finish(self, plan: _KnownShapes) -> WrittenModel:
         """The model: outputs under their names, inputs in order."""
         w, request = self.w, self.request
         w.doc = ""
@@ -337,7 +337,7 @@ class _Walk:
             own = named[name] = w.claim(name)
             try:
                 w.ops("Identity", w.name(var), out=[own])
-            except Refused as e:
+            except UnsupportedOprError as e:
                 raise UnsupportedError(f"output {name!r} cannot be written as ONNX: {e}") from None
             outputs.append(ValueMessage(own, elem_of(w.dtype(var)), self._output_shape(name, var)))
         inputs = []
@@ -356,7 +356,7 @@ class _Walk:
         model = ModelMessage(
             graph, {"": w.opset, **opsets}, ir_version(w.opset), producer_version=__version__
         )
-        return Written(
+        return WrittenModel(
             model,
             w.opset,
             dict(self.inputs),
@@ -370,7 +370,7 @@ class _Walk:
     def _output_shape(self, name: str, var: Var) -> tuple[int | str | None, ...] | None:
         try:
             shape = self.w.shape(var)
-        except Refused:
+        except UnsupportedOprError:
             return None
         given = self.request.output_sizes.get(name, {})
         rank = len(shape)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from .messages import ValueInfo
-from .values import Items, Refused, Value, graph_type
+from .messages import ValueInfoProto
+from .values import Items, UnsupportedNodeError, Value, graph_type
 
-__all__ = ["Bound", "Declared", "Scope"]
+__all__ = ["Bound", "DeclaredInput", "Scope"]
 
 Bound = Value | Items | None
 """What a name stands for: None for an optional input that is left out."""
@@ -41,7 +41,7 @@ class Scope:
         return known, value
 
 
-class Declared:
+class DeclaredInput:
     """An input of the model as it is fed.
 
     Attributes:
@@ -52,10 +52,10 @@ class Declared:
         assumed: whether such a size was taken as 1.
     """
 
-    def __init__(self, info: ValueInfo, shape: Sequence[int] | None) -> None:
+    def __init__(self, info: ValueInfoProto, shape: Sequence[int] | None) -> None:
         tensor = info.type.tensor if info.type else None
         if tensor is None:
-            raise Refused("is a sequence, map or optional value, of which MegEngine has none")
+            raise UnsupportedNodeError("is a sequence, map or optional value, of which MegEngine has none")
         self.name = info.name
         self.kind = tensor.elem
         graph_type(self.kind)
@@ -64,11 +64,11 @@ class Declared:
         self.assumed = shape is None and self.symbolic
         if shape is not None:
             if dims is not None and len(dims) != len(shape):
-                raise Refused(f"has {len(dims)} axes, input_shapes gives it {list(shape)}")
+                raise UnsupportedNodeError(f"has {len(dims)} axes, input_shapes gives it {list(shape)}")
             self.shape = tuple(int(n) for n in shape)
         elif dims is None:
-            raise Refused("has no declared shape; give it as input_shapes")
+            raise UnsupportedNodeError("has no declared shape; give it as input_shapes")
         else:
             self.shape = tuple(1 if d.value is None or d.value < 0 else d.value for d in dims)
         if len(self.shape) > 7:
-            raise Refused(f"has {len(self.shape)} axes, MegEngine knows 7")
+            raise UnsupportedNodeError(f"has {len(self.shape)} axes, MegEngine knows 7")

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..errors import UsageError
-from .source import Source
+from .source import ExportSource
 
 __all__ = ["Dim", "Dynamic", "dynamic_sizes", "sizes_of_testcases"]
 
@@ -35,7 +35,7 @@ class Dim:
 
 
 def dynamic_sizes(
-    source: Source, axes: Any, shapes: Any, renamed: Mapping[str, str], outputs: Mapping[str, str]
+    source: ExportSource, axes: Any, shapes: Any, renamed: Mapping[str, str], outputs: Mapping[str, str]
 ) -> tuple[Dynamic, Dynamic]:
     """What `dynamic_axes` or `dynamic_shapes` say: names of the inputs' sizes, and of the outputs'.
 
@@ -59,7 +59,7 @@ def dynamic_sizes(
 
 
 def _of_axes(
-    source: Source, axes: Any, renamed: Mapping[str, str], outputs: Mapping[str, str]
+    source: ExportSource, axes: Any, renamed: Mapping[str, str], outputs: Mapping[str, str]
 ) -> tuple[Dynamic, Dynamic]:
     if not isinstance(axes, Mapping):
         raise UsageError(
@@ -105,7 +105,7 @@ def _named_axes(name: str, given: Any, rank: int | None) -> dict[int, str]:
     return found
 
 
-def _of_shapes(source: Source, shapes: Any, renamed: Mapping[str, str]) -> Dynamic:
+def _of_shapes(source: ExportSource, shapes: Any, renamed: Mapping[str, str]) -> Dynamic:
     known = {new: old for old, new in renamed.items()} | {i.name: i.name for i in source.inputs}
     if isinstance(shapes, Mapping):
         unknown = [n for n in shapes if n not in known]
@@ -155,7 +155,7 @@ def _symbol(name: str, axis: int, dim: Any) -> str | None:
     return symbol
 
 
-def _check_equal(source: Source, inputs: Dynamic) -> None:
+def _check_equal(source: ExportSource, inputs: Dynamic) -> None:
     sizes: dict[str, tuple[int, str]] = {}
     for one in source.inputs:
         for axis, symbol in inputs.get(one.name, {}).items():
@@ -167,7 +167,7 @@ def _check_equal(source: Source, inputs: Dynamic) -> None:
                 )
 
 
-def sizes_of_testcases(source: Source) -> tuple[Dynamic, list[dict[str, tuple[int, ...]]]]:
+def sizes_of_testcases(source: ExportSource) -> tuple[Dynamic, list[dict[str, tuple[int, ...]]]]:
     """Axes in which a file's testcases differ from each other or from the declared sizes, and the shapes they have.
 
     Axes whose sizes go together share a name.

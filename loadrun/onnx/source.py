@@ -15,7 +15,7 @@ from ..errors import UnsupportedError, UsageError
 from ..graph import Graph, Var
 from ..testcase import Bundle, Testcase
 
-__all__ = ["Input", "Source", "read_source"]
+__all__ = ["ExportSource", "Input", "read_source"]
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Input:
 
 
 @dataclass(eq=False)
-class Source:
+class ExportSource:
     """What is exported.
 
     Attributes:
@@ -48,7 +48,7 @@ class Source:
     named_outputs: bool = False
 
 
-def read_source(model: Any, args: Any, kwargs: Mapping[str, Any] | None, eval_mode: bool) -> Source:
+def read_source(model: Any, args: Any, kwargs: Mapping[str, Any] | None, eval_mode: bool) -> ExportSource:
     """Make a graph of anything that can be exported.
 
     Args:
@@ -98,7 +98,7 @@ def _array(value: Any) -> Array:
 # Files
 
 
-def _of_bundle(bundle: Bundle, positional: tuple[Any, ...], named: Mapping[str, Any]) -> Source:
+def _of_bundle(bundle: Bundle, positional: tuple[Any, ...], named: Mapping[str, Any]) -> ExportSource:
     from ..rewrite.copies import bare  # for start-up
     from ..runner import fit_inputs, random_inputs  # for start-up
 
@@ -137,7 +137,7 @@ def _of_bundle(bundle: Bundle, positional: tuple[Any, ...], named: Mapping[str, 
             raise UsageError(f"the file gives no shape for input {var.name!r}: give example values in args")
         inputs.append(Input(var.name or "", tensor.dtype, tuple(shape)))
     outputs = dict(zip(_names(bundle, graph), graph.outputs, strict=True))
-    return Source(graph, inputs, outputs, examples, cases, True)
+    return ExportSource(graph, inputs, outputs, examples, cases, True)
 
 
 def _names(bundle: Bundle, graph: Graph) -> list[str]:
@@ -160,7 +160,9 @@ def _unique(labels: Sequence[str]) -> list[str]:
 # Functions and modules
 
 
-def _of_callable(model: Any, positional: tuple[Any, ...], named: dict[str, Any], eval_mode: bool) -> Source:
+def _of_callable(
+    model: Any, positional: tuple[Any, ...], named: dict[str, Any], eval_mode: bool
+) -> ExportSource:
     from ..jit import Traced  # for start-up
     from ..jit.modules import TracedModule  # for start-up
 
@@ -188,7 +190,7 @@ def _of_callable(model: Any, positional: tuple[Any, ...], named: dict[str, Any],
     return _traced(model, positional, named, eval_mode)
 
 
-def _traced(model: Any, positional: tuple[Any, ...], named: dict[str, Any], eval_mode: bool) -> Source:
+def _traced(model: Any, positional: tuple[Any, ...], named: dict[str, Any], eval_mode: bool) -> ExportSource:
     from ..imperative.value import Tensor  # for start-up
     from ..jit import trace  # for start-up
     from ..jit.structure import leaves  # for start-up
@@ -240,7 +242,7 @@ def _parameter_names(function: Callable[..., Any], count: int) -> list[str]:
 
 def _of_trace(
     traced: Any, positional: tuple[Any, ...], named: Mapping[str, Any], names: Sequence[str] = ()
-) -> Source:
+) -> ExportSource:
     if traced.recording is None:
         if not positional and not named:
             raise UsageError(
@@ -278,7 +280,7 @@ def _of_trace(
     if any(v.owner.tensors[0].data is not None for v in graph.inputs):
         raise UnsupportedError("an input of the trace carries a value")
     outputs = dict(zip(_unique([v.label for v in graph.outputs]), graph.outputs, strict=True))
-    return Source(graph, inputs, outputs, examples, (), chosen)
+    return ExportSource(graph, inputs, outputs, examples, (), chosen)
 
 
 def _input_labels(traced: Any, recording: Any, names: Sequence[str]) -> list[tuple[str, str]]:

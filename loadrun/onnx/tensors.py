@@ -18,9 +18,9 @@ import numpy as np
 from ..dtypes import Array
 from ..errors import FormatError
 from ..files import opened
-from .messages import SparseTensor, TensorProto
+from .messages import SparseTensorProto, TensorProto
 
-__all__ = ["HELD", "NAMES", "External", "Unheld", "array", "dense", "kind_name"]
+__all__ = ["HELD", "NAMES", "ExternalData", "UnsupportedTensorTypeError", "array", "dense", "kind_name"]
 
 NAMES = {
     1: "float",
@@ -74,7 +74,7 @@ _SIGNED = (22, 26)
 _INT32S = frozenset((2, 3, 4, 5, 6, 9, 10, 16, 21, 22, 25, 26))
 
 
-class Unheld(Exception):
+class UnsupportedTensorTypeError(Exception):
     """A stored tensor has a type that no array can hold."""
 
 
@@ -83,7 +83,7 @@ def kind_name(kind: int) -> str:
     return NAMES.get(kind, f"type {kind}")
 
 
-class External:
+class ExternalData:
     """Files beside a model that hold its tensors; nothing outside the model's folder is opened.
 
     Args:
@@ -151,24 +151,24 @@ class External:
         return data
 
 
-def array(tensor: TensorProto, external: External | None = None) -> Array:
+def array(tensor: TensorProto, external: ExternalData | None = None) -> Array:
     """The value of a stored tensor.
 
     Raises:
         FormatError: the bytes do not fit its type and shape.
-        Unheld: it holds strings, complex numbers or floats of 8 bits and less.
+        UnsupportedTensorTypeError: it holds strings, complex numbers or floats of 8 bits and less.
     """
     kind = tensor.data_type
     if kind not in HELD:
         if kind not in NAMES:
             raise FormatError(f"tensor {tensor.name!r} has the unknown element type {kind}")
-        raise Unheld(f"holds {kind_name(kind)}, which MegEngine has not")
+        raise UnsupportedTensorTypeError(f"holds {kind_name(kind)}, which MegEngine has not")
     if any(d < 0 for d in tensor.dims) or len(tensor.dims) > 64:
         raise FormatError(f"tensor {tensor.name!r} has the shape {tensor.dims}")
     count = prod(tensor.dims)
     raw = tensor.raw
     if tensor.location == 1:
-        raw = (external or External(None)).bytes(tensor)
+        raw = (external or ExternalData(None)).bytes(tensor)
     if raw is not None and (len(raw) or not _listed(tensor, kind)):
         found = _from_raw(raw, kind, count, tensor.name)
     else:
@@ -233,7 +233,7 @@ def _spread(raw: Array, kind: int, count: int) -> Array:
     return found
 
 
-def dense(sparse: SparseTensor, external: External | None = None) -> Array:
+def dense(sparse: SparseTensorProto, external: ExternalData | None = None) -> Array:
     """The value of a sparse tensor with its zeros.
 
     Raises:

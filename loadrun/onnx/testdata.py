@@ -14,8 +14,8 @@ from ..errors import FormatError, InputError, UsageError
 from ..files import contents
 from ..testcase import EXPECT, LazyTestcases, Testcase
 from .messages import TensorProto, parse
-from .tensors import External, Unheld, array
-from .values import Refused, checked, graph_type
+from .tensors import ExternalData, UnsupportedTensorTypeError, array
+from .values import UnsupportedNodeError, checked, graph_type
 
 __all__ = ["DataSet", "find_sets", "testcases"]
 
@@ -60,8 +60,8 @@ def _value(path: Path) -> Array | None:
         if path.stat().st_size > _MOST_BYTES:
             raise FormatError(f"a value of {path.stat().st_size} bytes is larger than 2 GiB")
         proto = parse(TensorProto, memoryview(contents(path, "a tensor")))
-        return np.array(array(proto, External(path.parent)))
-    except Unheld:
+        return np.array(array(proto, ExternalData(path.parent)))
+    except UnsupportedTensorTypeError:
         return None
     except FormatError as e:
         e.path = str(path)
@@ -111,7 +111,7 @@ def testcases(sets: Sequence[DataSet], kinds: dict[str, int]) -> LazyTestcases:
                 raise InputError(f"{one.folder} holds no value for {name!r}")
             try:
                 arrays[name] = np.atleast_1d(checked(whole[name], kind, name))
-            except Refused as e:
+            except UnsupportedNodeError as e:
                 raise InputError(f"{one.folder}: {e}") from e
             dtypes[name] = graph_type(kind)
         return Testcase(arrays, dtypes, {"source": one.folder.name})

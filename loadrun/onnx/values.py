@@ -16,7 +16,7 @@ from ..dtypes import Array, DType, plain
 from ..errors import EngineError
 from ..imperative import Tensor
 from ..imperative.apply import active, type_cvt
-from ..imperative.sizes import Dim, shape_tensor
+from ..imperative.sizes import TracedInt, shape_tensor
 from ..jit.recorder import TraceRecorder
 from .tensors import HELD, kind_name
 
@@ -32,7 +32,7 @@ __all__ = [
     "UINT8",
     "UINT16",
     "Items",
-    "Refused",
+    "UnsupportedNodeError",
     "Value",
     "graph_type",
     "kind_of",
@@ -77,7 +77,7 @@ _FEW = 4096
 _LOWEST, _HIGHEST = -(2**31), 2**31 - 1
 
 
-class Refused(EngineError):
+class UnsupportedNodeError(EngineError):
     """A node cannot be expressed; the text says why."""
 
 
@@ -94,11 +94,11 @@ def graph_type(kind: int) -> DType:
     """The graph's type for ONNX's.
 
     Raises:
-        Refused: there is none.
+        UnsupportedNodeError: there is none.
     """
     name = _GRAPH.get(kind)
     if name is None:
-        raise Refused(f"{kind_name(kind)} is no type that MegEngine has")
+        raise UnsupportedNodeError(f"{kind_name(kind)} is no type that MegEngine has")
     return plain(name)
 
 
@@ -111,14 +111,16 @@ def checked(array: Array, kind: int, name: str) -> Array:
     """An array in the type that the graph has for it.
 
     Raises:
-        Refused: an integer does not fit 32 bits.
+        UnsupportedNodeError: an integer does not fit 32 bits.
     """
     want = graph_type(kind).np
     if kind in (INT64, UINT32, UINT64) and array.size and array.dtype.itemsize >= 4:
         low, high = int(array.min()), int(array.max())
         if low < _LOWEST or high > _HIGHEST:
             worst = high if high > _HIGHEST else low
-            raise Refused(f"{name or 'a constant'} holds {worst}, which MegEngine's 32-bit integers cannot")
+            raise UnsupportedNodeError(
+                f"{name or 'a constant'} holds {worst}, which MegEngine's 32-bit integers cannot"
+            )
     with np.errstate(all="ignore"):
         return array.astype(want, copy=False)
 
@@ -130,7 +132,7 @@ class Value:
         kind: ONNX's element type.
         tensor: the tensor.
         array: the constant.
-        sizes: an object array of ints and `Dim`.
+        sizes: an object array of ints and `TracedInt`.
         name: the name of a stored constant.
     """
 
@@ -155,11 +157,11 @@ class Value:
     def made(cls, kind: int, sizes: Any) -> Value:
         """Sizes, which are a constant where none of them is symbolic."""
         held = sizes if isinstance(sizes, np.ndarray) else objects([sizes]).reshape(())
-        if not any(isinstance(v, Dim) for v in held.flat):
+        if not any(isinstance(v, TracedInt) for v in held.flat):
             try:
                 return cls(kind, array=held.astype(HELD[kind]))
             except OverflowError:
-                raise Refused("integers beyond 64 bits") from None
+                raise UnsupportedNodeError("integers beyond 64 bits") from None
         return cls(kind, sizes=held)
 
     @property

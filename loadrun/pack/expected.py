@@ -10,9 +10,9 @@ from ..dtypes import Array
 from ..errors import InputError, LoadRunError, SpecError, UsageError
 from ..files import contents
 from ..graph import Graph, StoredTensor, Var
-from ..inputs.lists import Located, expand
+from ..inputs.lists import LocatedSpec, expand
 from ..inputs.loading import load_located
-from ..inputspec import InputSpec, Part, PathSource
+from ..inputspec import InputPart, InputSpec, PathSource
 from ..ops.infer import infer_dtypes
 from ..params import Host2DeviceCopy
 from ..rewrite.copies import bare
@@ -59,7 +59,7 @@ def expected_cases(specs: Sequence[str], bundle: Bundle, seed: int) -> Iterator[
         yield load_located(case, [known[n] for n in wanted], seed=seed)
 
 
-def _located(specs: Sequence[str]) -> Iterator[Located]:
+def _located(specs: Sequence[str]) -> Iterator[LocatedSpec]:
     for text in specs:
         if Path(text).name == UNPACKED:
             yield from _unpacked(Path(text))
@@ -67,17 +67,17 @@ def _located(specs: Sequence[str]) -> Iterator[Located]:
             yield from expand([text])
 
 
-def _unpacked(path: Path) -> Iterator[Located]:
+def _unpacked(path: Path) -> Iterator[LocatedSpec]:
     """The expected values that the index of an unpacked file names."""
     try:
         cases = json.loads(contents(path, "an index of testcases"))["testcases"]
         for i, values in enumerate(cases):
             parts = [
-                Part(name.removesuffix(EXPECT), PathSource(str(v["file"])))
+                InputPart(name.removesuffix(EXPECT), PathSource(str(v["file"])))
                 for name, v in values.items()
                 if name.endswith(EXPECT)
             ]
-            yield Located(InputSpec(tuple(parts)), f"{path}: testcase {i}", path.parent)
+            yield LocatedSpec(InputSpec(tuple(parts)), f"{path}: testcase {i}", path.parent)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as e:
         if isinstance(e, LoadRunError):
             raise

@@ -23,7 +23,7 @@ from ..runner import own_errors
 from ..testcase import EXPECT, Bundle, Check, Testcase
 from ..verdicts.judging import policy_for
 from ..verdicts.policy import Policy
-from ..verdicts.vacuity import Watch
+from ..verdicts.vacuity import ImpostorWatch
 from .capture import (
     MAXERR,
     Recorder,
@@ -111,7 +111,7 @@ class Packer:
         self.about = {"provenance": self.recorder.provenance if self.recorder else provenance("none", seed)}
         self.unchecked: list[str] = []
         self._whence: dict[str, object] = {}
-        self.watch = Watch({}, self.policies)
+        self.watch = ImpostorWatch({}, self.policies)
 
     def _policies(self, given: Mapping[str, Policy], names: list[str]) -> dict[str, Policy]:
         """The policy of every output that has one: what is given, else what the file's record says."""

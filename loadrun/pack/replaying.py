@@ -11,10 +11,10 @@ from ..errors import EngineError, FormatError, LoadRunError
 from ..runner import Runner
 from ..verdicts.results import Verdict
 
-__all__ = ["Replay"]
+__all__ = ["TrialReplay"]
 
 
-class Replay:
+class TrialReplay:
     """What a file gives that was just written, before it takes its place.
 
     Args:

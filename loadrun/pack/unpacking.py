@@ -14,8 +14,8 @@ from ..dtypes import Array, DType
 from ..dump import save
 from ..dump.record import graph_digest, header, lines, tensor_digest
 from ..errors import InputError, LoadRunError, UsageError
-from ..files import Names, new_folder
-from ..inputspec import InputSpec, Part, PathSource
+from ..files import FileNames, new_folder
+from ..inputspec import InputPart, InputSpec, PathSource
 from ..plain import plain
 from ..rewrite.copies import bare
 from ..testcase import EXPECT, Bundle
@@ -185,7 +185,7 @@ def _testcases(bundle: Bundle, folder: Path) -> None:
             values = _values(case.arrays, case.dtypes, folder, str(i))
             index.write(("," if i else "") + "\n  " + json.dumps(plain(values), allow_nan=False))
             parts = [
-                Part(name, PathSource(str(v["file"])))
+                InputPart(name, PathSource(str(v["file"])))
                 for name, v in values.items()
                 if not name.endswith(EXPECT)
             ]
@@ -198,7 +198,7 @@ def _values(
 ) -> dict[str, dict[str, object]]:
     (folder / case).mkdir()
     found: dict[str, dict[str, object]] = {}
-    names = Names(plain=True)
+    names = FileNames(plain=True)
     for name, array in arrays.items():
         file = names.file(name.replace(EXPECT, ".expect"))
         np.save(folder / case / f"{file}.npy", array, allow_pickle=False)

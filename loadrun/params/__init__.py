@@ -3,7 +3,7 @@
 The one place that knows them; the wire codec, the kernels and the documentation read it.
 """
 
-from ._record import AxisDesc, DTypeScalar, Field, IndexItem, Record
+from ._record import AxisDesc, DTypeScalar, IndexItem, Record, RecordField
 from .conv import (
     AdaptivePooling,
     BatchConvBias,
@@ -236,7 +236,6 @@ __all__ = [
     "ExponentialRNG",
     "Eye",
     "FakeQuant",
-    "Field",
     "Fill",
     "Flip",
     "Format",
@@ -287,6 +286,7 @@ __all__ = [
     "ROIPooling",
     "ROIPoolingMode",
     "Record",
+    "RecordField",
     "Reduce",
     "ReduceDataType",
     "ReduceMode",

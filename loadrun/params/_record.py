@@ -55,7 +55,7 @@ IndexItems = Annotated[tuple[IndexItem, ...], "[IndexItem]"]
 DTypeScalarField = Annotated[DTypeScalar, "DTypeScalar"]
 
 
-class Field(NamedTuple):
+class RecordField(NamedTuple):
     """One field of a record: name, wire type, default and, for enum fields, the enum class."""
 
     name: str
@@ -88,7 +88,7 @@ class Record:
     """
 
     code: ClassVar[int]
-    _own: ClassVar[tuple[Field, ...] | None]
+    _own: ClassVar[tuple[RecordField, ...] | None]
     _floats: ClassVar[tuple[str, ...]]
     by_code: ClassVar[dict[int, type[Record]]] = {}
 
@@ -98,17 +98,17 @@ class Record:
         Record.by_code[code] = cls
 
     @classmethod
-    def fields(cls) -> tuple[Field, ...]:
+    def fields(cls) -> tuple[RecordField, ...]:
         """The fields in wire order (vtable slot = index)."""
         if cls._own is None:
             out = []
             for name, hint in _hints(cls):
                 default = getattr(cls, name)
                 if get_origin(hint) is Annotated:
-                    out.append(Field(name, get_args(hint)[1], default, None))
+                    out.append(RecordField(name, get_args(hint)[1], default, None))
                 else:
                     wire = "byte" if hint.__name__ == "DTypeEnum" else "uint"
-                    out.append(Field(name, wire, default, hint))
+                    out.append(RecordField(name, wire, default, hint))
             cls._own = tuple(out)
             cls._floats = tuple(f.name for f in out if f.wire in ("float", "double"))
         return cls._own

@@ -21,7 +21,7 @@ from .utils import (
     tqt_forward,
 )
 
-__all__ = ["LSQ", "TQT", "FakeQuantize", "Switched", "meta_of"]
+__all__ = ["LSQ", "TQT", "FakeQuantize", "SwitchableModule", "meta_of"]
 
 
 def meta_of(dtype: str | QuantDtypeMeta) -> QuantDtypeMeta:
@@ -40,7 +40,7 @@ def meta_of(dtype: str | QuantDtypeMeta) -> QuantDtypeMeta:
     return KINDS[dtype]
 
 
-class Switched(Module):
+class SwitchableModule(Module):
     """What fake quantizations and observers share: they are for one kind of dtype, and can be switched off.
 
     Args:
@@ -65,7 +65,7 @@ class Switched(Module):
         self.enabled = False
 
 
-class _FakeQuantize(Switched):
+class _FakeQuantize(SwitchableModule):
     """What the kinds of fake quantization share."""
 
     @abstractmethod

@@ -10,7 +10,7 @@ import numpy as np
 from .. import functional as F
 from ..imperative import Tensor, as_tensor
 from ..imperative.quantized_dtypes import QuantDtypeMeta
-from .fake_quant import Switched
+from .fake_quant import SwitchableModule
 from .histogram import combined, least_error_range
 from .utils import QParams, QParamsModuleMixin, QuantMode, create_qparams
 
@@ -27,7 +27,7 @@ __all__ = [
 _LARGEST = float(np.finfo(np.float32).max)
 
 
-class Observer(Switched, QParamsModuleMixin):
+class Observer(SwitchableModule, QParamsModuleMixin):
     """Base of the observers: lets values through, and watches while training.
 
     Args:

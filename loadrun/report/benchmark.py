@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..bench.comparing import Ratio, paired_ratio, ratio
-from ..bench.running import Measured, Subject
+from ..bench.running import Measurement, Subject
 from ..bench.timing import needed
 from ..errors import InputError
 from ..shown import clean
@@ -29,7 +29,7 @@ _PERCENTILES = (50, 90, 99)
 VERSION = 1
 
 
-def benchmark_table(found: Sequence[Measured]) -> str:
+def benchmark_table(found: Sequence[Measurement]) -> str:
     """One line for each subject; times are milliseconds of one pass through all testcases."""
     text = table(rows(found), columns(), range(1, 11))
     return text + "".join(f"\n{line}" for line in _refused(found))
@@ -41,7 +41,7 @@ def columns() -> tuple[str, ...]:
     return (*head, "cpu ms", "GFLOP/s", "memory", "passes", "checks")
 
 
-def rows(found: Sequence[Measured]) -> list[tuple[object, ...]]:
+def rows(found: Sequence[Measurement]) -> list[tuple[object, ...]]:
     """The cells of one row for each subject."""
     subjects = [m.subject for m in found]
     return [(_label(m.subject, subjects), m.cases, *_times(m), *_rest(m)) for m in found]
@@ -51,12 +51,12 @@ def _label(subject: Subject, others: Sequence[Subject]) -> str:
     return clean(subject.label(others), 80)
 
 
-def _times(m: Measured) -> list[str]:
+def _times(m: Measurement) -> list[str]:
     shown = [m.timing.percentile(p) for p in _PERCENTILES]
     return [_ms(t) for t in (m.load, m.first, *shown)]
 
 
-def _rest(m: Measured) -> list[str]:
+def _rest(m: Measurement) -> list[str]:
     cpu = sum(m.processor) / len(m.processor)
     memory = "-" if m.memory is None else bytes_text(m.memory + m.weights)
     rate = "-" if m.rate is None else f"{m.rate / 1e9:.2f}"
@@ -67,7 +67,7 @@ def _ms(seconds: float | None) -> str:
     return "-" if seconds is None else f"{seconds * 1e3:.3f}"
 
 
-def _refused(found: Sequence[Measured]) -> list[str]:
+def _refused(found: Sequence[Measurement]) -> list[str]:
     """Why percentiles are left out."""
     least = min(len(m.wall) for m in found)
     missing = [p for p in _PERCENTILES if least < needed(p)]
@@ -76,7 +76,7 @@ def _refused(found: Sequence[Measured]) -> list[str]:
     ]
 
 
-def comparisons(found: Sequence[Measured]) -> list[str]:
+def comparisons(found: Sequence[Measurement]) -> list[str]:
     """Every subject beside the first, whose passes it took turns with."""
     subjects = [m.subject for m in found]
     return [
@@ -85,7 +85,7 @@ def comparisons(found: Sequence[Measured]) -> list[str]:
     ]
 
 
-def benchmark_json(found: Sequence[Measured], warnings: Sequence[str]) -> dict[str, Any]:
+def benchmark_json(found: Sequence[Measurement], warnings: Sequence[str]) -> dict[str, Any]:
     """Everything that was measured, raw samples included; also what a baseline holds."""
     return {
         "benchmark": VERSION,
@@ -104,7 +104,7 @@ def _ratio(r: Ratio) -> dict[str, float]:
     return {"ratio": r.value, "low": r.low, "high": r.high}
 
 
-def _subject(m: Measured) -> dict[str, Any]:
+def _subject(m: Measurement) -> dict[str, Any]:
     return {
         **m.subject.key,
         "path": m.subject.path,
@@ -139,7 +139,9 @@ class Regression:
     failed: bool
 
 
-def regressions(found: Sequence[Measured], baseline: Mapping[str, Any], allowed: float) -> list[Regression]:
+def regressions(
+    found: Sequence[Measurement], baseline: Mapping[str, Any], allowed: float
+) -> list[Regression]:
     """Compare with what `benchmark_json` gave some time ago.
 
     A subject fails when its median is slower by more than `allowed` and the 95 % interval of the ratio says that it is

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from ..bench.running import Measured
+from ..bench.running import Measurement
 from ..shown import clean
 from .benchmark import columns, comparisons, rows
 from .environment import environment
@@ -16,7 +16,7 @@ from .plots import Series, times
 __all__ = ["benchmark_html"]
 
 
-def benchmark_html(found: Sequence[Measured], warnings: Sequence[str], more: Sequence[str] = ()) -> str:
+def benchmark_html(found: Sequence[Measurement], warnings: Sequence[str], more: Sequence[str] = ()) -> str:
     """The page.
 
     Args:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ..diff import Bisected, Constant, Differences, Finding, Parted, Row
+from ..diff import Bisected, ChangedValue, Constant, Differences, Finding, SuspectVar
 from ..ops.infer import describe
 from ..shown import clean
 from .text import shape_text, table
@@ -54,7 +54,7 @@ def differences(found: Differences, *, everything: bool = False, rows: int = 12)
             yield _constant(constant)
 
 
-def _chosen(found: Differences, rows: int) -> list[Row]:
+def _chosen(found: Differences, rows: int) -> list[SuspectVar]:
     """What a reader needs: the rows around the first difference, the roots, the outputs."""
     wrong = [i for i, r in enumerate(found.rows) if not r.agrees]
     if not wrong:
@@ -67,11 +67,11 @@ def _chosen(found: Differences, rows: int) -> list[Row]:
     return [found.rows[i] for i in sorted(keep)]
 
 
-def _apart(row: Row) -> float:
+def _apart(row: SuspectVar) -> float:
     return float("inf") if row.distance is None else row.distance.relative
 
 
-def _cells(row: Row, found: Differences) -> list[str]:
+def _cells(row: SuspectVar, found: Differences) -> list[str]:
     d = row.distance
     roots = {r.var.id for r in found.roots}
     verdict = "agrees" if row.agrees else "differs: to blame" if row.var.id in roots else "differs"
@@ -86,7 +86,7 @@ def _cells(row: Row, found: Differences) -> list[str]:
     ]
 
 
-def _worst(row: Row) -> str:
+def _worst(row: SuspectVar) -> str:
     d = row.distance
     if d is None:
         return f": shape {list(row.shapes[0])} against {list(row.shapes[1])}"
@@ -113,7 +113,7 @@ def bisected(found: Bisected) -> str:
     return f"first to part: {clean(describe(found.var.owner), 200)}: {worst}"
 
 
-def departed(found: list[Parted], rows: int = 8) -> Iterator[str]:
+def departed(found: list[ChangedValue], rows: int = 8) -> Iterator[str]:
     """The lines of a run beside the statistics that a file's record holds."""
     if not found:
         yield "all of them are as they were"

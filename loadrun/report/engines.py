@@ -7,7 +7,7 @@ from statistics import median
 
 from ..engines import About
 from ..shown import clean
-from ..verdicts.results import Entrant
+from ..verdicts.results import EngineResults
 from .text import table
 
 __all__ = ["entrants_lines", "islands"]
@@ -23,7 +23,7 @@ def islands(about: About) -> Iterator[str]:
     yield table(rows, ("on the reference engine", "because"))
 
 
-def entrants_lines(entrants: Sequence[Entrant]) -> Iterator[str]:
+def entrants_lines(entrants: Sequence[EngineResults]) -> Iterator[str]:
     """One line for each engine: what ran, its verdict, its time, and its distance from the first engine."""
     if not entrants:
         return

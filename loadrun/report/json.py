@@ -12,9 +12,9 @@ from ..compare import Comparison
 from ..engines import About
 from ..plain import plain
 from ..runner import FileResult, OutputResult, Result
-from ..verdicts.results import Entrant
+from ..verdicts.results import EngineResults
 
-__all__ = ["VERSION", "LineWriter", "Writer", "about_data", "dumps", "file_end", "result_data"]
+__all__ = ["VERSION", "JsonWriter", "LineWriter", "about_data", "dumps", "file_end", "result_data"]
 
 VERSION = 2
 """Version of the layout; it grows when a field changes its meaning or goes away."""
@@ -29,7 +29,7 @@ def _line(data: Any) -> str:
     return json.dumps(plain(data), allow_nan=False)
 
 
-class Writer:
+class JsonWriter:
     """Writes a report result by result: nothing that was written is kept.
 
     Args:
@@ -39,7 +39,7 @@ class Writer:
 
     >>> import io, loadrun
     >>> text, found = io.StringIO(), FileResult("fixtures/nets/mlp.mge")
-    >>> report = Writer(text, "1.0")
+    >>> report = JsonWriter(text, "1.0")
     >>> report.begin(found)
     >>> for result in loadrun.run(found.path):
     ...     found.add(result)
@@ -165,7 +165,7 @@ def about_data(about: About) -> dict[str, Any]:
     }
 
 
-def _entrant(e: Entrant) -> dict[str, Any]:
+def _entrant(e: EngineResults) -> dict[str, Any]:
     """One of several engines of a file."""
     return {
         "name": e.choice,

@@ -19,7 +19,7 @@ from ..errors import InputError
 from ..graph import Var
 from ..rewrite.checks import compared
 from ..testcase import Bundle, Check, Testcase
-from ..verdicts.judging import Question, judge, policy_for
+from ..verdicts.judging import Criteria, judge, policy_for
 from ..verdicts.policy import Policy
 from ..verdicts.results import OutputResult, Result, Verdict
 
@@ -87,9 +87,9 @@ class _Asked:
         before = found.maxerr if limit > found.maxerr else loosened
         self.limit, self.policy, self.loosened = limit, policy, before
 
-    def question(self, dtype: DType) -> Question:
+    def question(self, dtype: DType) -> Criteria:
         """What is asked of a value of a dtype."""
-        return Question(self.name, dtype, self.limit, policy=self.policy, loosened=self.loosened)
+        return Criteria(self.name, dtype, self.limit, policy=self.policy, loosened=self.loosened)
 
 
 def _result(

@@ -12,17 +12,17 @@ from ..engines import Choice
 from ..errors import LoadRunError
 from ..runner import Runner, random_inputs
 from ..testcase import Bundle, Testcase
-from ..verdicts.judging import Question, judge, policy_for
+from ..verdicts.judging import Criteria, judge, policy_for
 from ..verdicts.policy import Policy
 from ..verdicts.results import OutputResult, Result, Verdict
 
-__all__ = ["Beside"]
+__all__ = ["EngineComparison"]
 
 MAXERR = 1e-4
 """The tolerance between engines where no check gives one; integers must be equal."""
 
 
-class Beside:
+class EngineComparison:
     """Replays a file on several engines.
 
     What no check compares is held against the first engine: MegEngine's measure at most 1e-4, integers equal, or what
@@ -35,7 +35,7 @@ class Beside:
         policies: what outputs must fulfil besides, by name.
 
     >>> import loadrun
-    >>> beside = Beside(loadrun.load("fixtures/nets/mlp.mge"), [Choice("reference"), Choice("float64")])
+    >>> beside = EngineComparison(loadrun.load("fixtures/nets/mlp.mge"), [Choice("reference"), Choice("float64")])
     >>> first, second = next(beside.rounds())
     >>> first.verdict.value, second.verdict.value, second.choice
     ('pass', 'pass', 'float64')
@@ -124,7 +124,7 @@ class Beside:
             return out
         exact = not out.dtype.is_quantized and out.dtype.np.kind in "iub"
         policy = policy_for(self.policies, out.name)
-        question = Question(out.name, out.dtype, 0.0 if exact else MAXERR, policy=policy, loosen=True)
+        question = Criteria(out.name, out.dtype, 0.0 if exact else MAXERR, policy=policy, loosen=True)
         return judge(question, _numbers(first.value, out.dtype), _numbers(out.value, out.dtype))
 
 

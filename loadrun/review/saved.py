@@ -16,7 +16,7 @@ from ..dtypes import Array, DType
 from ..errors import FormatError, InputError, UsageError
 from ..inputs.files import members
 from ..rewrite.checks import Formula
-from ..verdicts.judging import ABSURD, Question, judge, policy_for
+from ..verdicts.judging import ABSURD, Criteria, judge, policy_for
 from ..verdicts.policy import Policy
 from ..verdicts.results import OutputResult, Result, Verdict
 
@@ -222,7 +222,7 @@ def _judged(
     if asked is not None:
         policy = replace(policy, maxerr=asked)
     own = np.array([float(out["error"])]) if out["by_file"] and out["error"] is not None else None
-    question = Question(
+    question = Criteria(
         name,
         dtype,
         out["maxerr"],

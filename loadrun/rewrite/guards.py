@@ -60,7 +60,7 @@ def guarded(graph: Graph) -> Graph:
     >>> [o.type for o in guarded(g).oprs]
     ['Host2DeviceCopy', 'Elemwise', 'Elemwise', 'PowC']
     """
-    plan = _Plan(graph)
+    plan = _GuardPlan(graph)
     if not plan.changes:
         return graph
     return subgraph(graph, graph.outputs, everything=True, convert=plan.convert)[0]
@@ -74,7 +74,7 @@ class _Change:
     power: int | None = None
 
 
-class _Plan:
+class _GuardPlan:
     def __init__(self, graph: Graph) -> None:
         self.changes: dict[int, _Change] = {}
         self.made: dict[tuple[int, str], Var] = {}

@@ -52,7 +52,7 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
     return None
 
 
-class _Open:
+class _OpenModel:
     """The runners of the model that is in use; the one before is let go."""
 
     def __init__(self) -> None:
@@ -88,7 +88,7 @@ class _Open:
         return outcome
 
 
-_open = _Open()
+_open = _OpenModel()
 
 
 class ModelFile(pytest.File):

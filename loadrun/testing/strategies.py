@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from ..dtypes import DType, nbytes
 from ..graph import Graph, Metadata, StoredTensor, TensorFormat, Var
 from ..ops.catalog import CATALOG, Op, TypeParam
-from ..params import AxisDesc, DTypeScalar, Field, Host2DeviceCopy, IndexItem, Record
+from ..params import AxisDesc, DTypeScalar, Host2DeviceCopy, IndexItem, Record, RecordField
 
 __all__ = ["dtypes", "graphs", "names", "records", "shapes", "tensors"]
 
@@ -43,7 +43,7 @@ dtypes = st.one_of(
 )
 
 
-def _field(f: Field) -> st.SearchStrategy[Any]:
+def _field(f: RecordField) -> st.SearchStrategy[Any]:
     if f.enum is not None:
         if f.enum.__name__ == "Strategy":
             return st.integers(0, 15).map(f.enum)

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from .registry import Refused
+from .registry import UnsupportedCallError
 from .values import narrow
 
-__all__ = ["Call", "axes_of", "axis_of"]
+__all__ = ["FxCall", "axes_of", "axis_of"]
 
 
-class Call:
+class FxCall:
     """One call in an exported graph.
 
     Args:
@@ -59,11 +59,13 @@ class Call:
         """Sizes that must be numbers, because an operator of MegEngine has them as parameters.
 
         Raises:
-            Refused: one of them follows an input.
+            UnsupportedCallError: one of them follows an input.
         """
         numbers = [n.node.maybe_as_int() if isinstance(n, torch.SymInt) else n for n in sizes]
         if any(not isinstance(n, int) for n in numbers):
-            raise Refused(f"{what} depends on a dynamic size {[*map(str, sizes)]}; make this axis static")
+            raise UnsupportedCallError(
+                f"{what} depends on a dynamic size {[*map(str, sizes)]}; make this axis static"
+            )
         return [int(n) for n in numbers]
 
     def given(self, place: int) -> tuple[Any, ...]:

@@ -17,7 +17,16 @@ import torch.fx.experimental._config
 from ..errors import TraceError, UnsupportedError
 from .registry import lowering_of
 
-__all__ = ["Problem", "export", "name_of_target", "place_of", "quiet", "refusal", "submodules", "unsupported"]
+__all__ = [
+    "LoweringProblem",
+    "export",
+    "name_of_target",
+    "place_of",
+    "quiet",
+    "refusal",
+    "submodules",
+    "unsupported",
+]
 
 # Operators of Python on sizes, and calls that only assert; `sizes` has their meaning.
 _WAY_OUT = (
@@ -27,7 +36,7 @@ _WAY_OUT = (
 
 
 @dataclass(frozen=True)
-class Problem:
+class LoweringProblem:
     """An operator that cannot be lowered.
 
     Attributes:
@@ -166,14 +175,14 @@ def _is_missing(node: Any) -> bool:
     return not is_size_operator(node.target) and lowering_of(name_of_target(node.target)) is None
 
 
-def unsupported(program: Any) -> list[Problem]:
+def unsupported(program: Any) -> list[LoweringProblem]:
     """Every operator of a program that has no lowering."""
-    found: dict[tuple[Any, ...], Problem] = {}
+    found: dict[tuple[Any, ...], LoweringProblem] = {}
     for node in _nodes(program):
         if _is_missing(node):
             # What a decomposition is made of tells a user less than the operator that was decomposed.
             target = name_of_target(node.meta.get("original_aten") or node.target)
-            problem = Problem(target, "", place_of(node))
+            problem = LoweringProblem(target, "", place_of(node))
             found.setdefault((target, node.meta.get("stack_trace"), problem.place), problem)
     return list(found.values())
 
@@ -200,7 +209,7 @@ def place_of(node: Any) -> str:
     return f"{where}{', ' if where else ''}{file}:{line}: {text.strip()}"
 
 
-def refusal(module: Any, problems: list[Problem]) -> UnsupportedError:
+def refusal(module: Any, problems: list[LoweringProblem]) -> UnsupportedError:
     """The error that names all operators which stand in the way."""
     counts = Counter((p.target, p.why) for p in problems)
     lines = []

@@ -15,9 +15,9 @@ from ..graph import Var
 from ..imperative import Tensor
 from ..imperative.naming import scope
 from ..lowering.array import Array
-from .call import Call
-from .exporting import Problem, name_of_target, place_of, refusal
-from .registry import Refused, lowering_of
+from .call import FxCall
+from .exporting import LoweringProblem, name_of_target, place_of, refusal
+from .registry import UnsupportedCallError, lowering_of
 from .sizes import computed, is_size_operator
 from .values import arr, constant, narrow, ten
 
@@ -56,7 +56,7 @@ class Interpreter:
         self.program = program
         self.module = module
         self.constants = _constants(program)
-        self.problems: list[Problem] = []
+        self.problems: list[LoweringProblem] = []
         self.variables: dict[str, tuple[Var, bool]] = {}
 
     def run(self, inputs: Mapping[str, Any]) -> list[Any]:
@@ -107,17 +107,17 @@ class Interpreter:
                 return computed(node.target, args, kwargs)
             lowering = lowering_of(name)
             if lowering is None:
-                raise Refused("no lowering")
-            call = Call(node, _fakes(node.args), _fakes(dict(node.kwargs)))
+                raise UnsupportedCallError("no lowering")
+            call = FxCall(node, _fakes(node.args), _fakes(dict(node.kwargs)))
             with _scope_of(node):
                 return _settled(lowering.function(call, *args, **kwargs))
-        except Refused as error:
+        except UnsupportedCallError as error:
             why = str(error)
         except UnsupportedError:
             raise
         except LoadRunError as error:
             why = str(error).partition("\n")[0]
-        self.problems.append(Problem(name, why, place_of(node)))
+        self.problems.append(LoweringProblem(name, why, place_of(node)))
         return _stand_in(node.meta.get("val"))
 
     def _higher(self, node: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -129,7 +129,7 @@ class Interpreter:
             graph = next(a for a in args if isinstance(a, torch.fx.GraphModule))
             count = sum(n.op == "placeholder" for n in graph.graph.nodes)
             return self._graph(graph, inside[len(inside) - count :])
-        raise Refused("this control operator has no counterpart; unroll it, or use torch.cond")
+        raise UnsupportedCallError("this control operator has no counterpart; unroll it, or use torch.cond")
 
     def _cond(self, condition: Any, yes: Any, no: Any, operands: Sequence[Any] = ()) -> Any:
         """Both branches, and a choice of their results, which have equal shapes."""
@@ -213,7 +213,7 @@ def _stand_in(fake: Any) -> Any:
             sizes = [n if isinstance(n, int) else n.node.hint or 1 for n in leaf.shape]
             try:
                 return ten(arr(np.zeros(sizes, narrow(leaf.dtype))))
-            except Refused:
+            except UnsupportedCallError:
                 return ten(arr(np.zeros(sizes, np.float32)))
         return leaf if isinstance(leaf, (int, float, bool)) else 1
 

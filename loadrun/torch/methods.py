@@ -148,7 +148,7 @@ def _check(
         )
 
 
-class _Watch(torch.fx.Interpreter):  # type: ignore[misc]
+class _NodeValues(torch.fx.Interpreter):  # type: ignore[misc]
     """Torch's own values of every node of an exported graph."""
 
     def __init__(self, module: Any) -> None:
@@ -172,7 +172,7 @@ def _where(method: Traced, flat: list[Any], tolerance: float) -> str:
         else:
             held = program.state_dict.get(spec.target)
             feeds.append(held if held is not None else program.constants[spec.target])
-    watch = _Watch(program.graph_module)
+    watch = _NodeValues(program.graph_module)
     with torch.no_grad():
         watch.run(*feeds)
     values = method.values_of(flat)

@@ -8,7 +8,7 @@ from functools import cache
 from importlib import import_module
 from typing import Any, TypeVar
 
-__all__ = ["FAMILIES", "Lowering", "Refused", "aten", "lowering_of", "lowerings"]
+__all__ = ["FAMILIES", "OperatorLowering", "UnsupportedCallError", "aten", "lowering_of", "lowerings"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 FAMILIES = (
@@ -34,16 +34,16 @@ FAMILIES = (
 )
 
 
-class Refused(Exception):
+class UnsupportedCallError(Exception):
     """An operator that is lowered, but not with these arguments; the text says why and what to do instead."""
 
 
 @dataclass(frozen=True)
-class Lowering:
+class OperatorLowering:
     """One row of the table of lowerings.
 
     Attributes:
-        function: takes the `Call` and the operator's arguments, with tensors in place of torch's.
+        function: takes the `FxCall` and the operator's arguments, with tensors in place of torch's.
         family: the file that it stands in, or "yours" for one that a user registered.
     """
 
@@ -51,13 +51,13 @@ class Lowering:
     family: str
 
 
-_TABLE: dict[str, Lowering] = {}
+_TABLE: dict[str, OperatorLowering] = {}
 
 
 def aten(*targets: str) -> Callable[[F], F]:
     """Register a lowering for operators by torch's names, overload included.
 
-    The function gets a `Call` (what is known of the node) and then the operator's own arguments; tensors among them
+    The function gets a `FxCall` (what is known of the node) and then the operator's own arguments; tensors among them
     are loadrun's, sizes that follow the input are ints that remember where they come from. It computes with
     `loadrun.functional` or numpy and returns a tensor, or a tuple where the operator returns one. A lowering of a
     custom operator is registered in the same way.
@@ -76,7 +76,7 @@ def aten(*targets: str) -> Callable[[F], F]:
         room, _, family = func.__module__.rpartition(".")
         family = family if room == f"{__package__}.lower" else "yours"
         for target in targets:
-            _TABLE[target] = Lowering(func, family)
+            _TABLE[target] = OperatorLowering(func, family)
         return func
 
     return register
@@ -91,7 +91,7 @@ def _load() -> None:
     _TABLE.update(own)
 
 
-def lowering_of(target: str) -> Lowering | None:
+def lowering_of(target: str) -> OperatorLowering | None:
     """The lowering of an operator, None where there is none."""
     found = _TABLE.get(target)
     if found is None:
@@ -100,7 +100,7 @@ def lowering_of(target: str) -> Lowering | None:
     return found
 
 
-def lowerings() -> Iterator[tuple[str, Lowering]]:
+def lowerings() -> Iterator[tuple[str, OperatorLowering]]:
     """All operators that are lowered, with their lowerings, in the order of the families."""
     _load()
     order = {f: i for i, f in enumerate((*FAMILIES, "yours"))}

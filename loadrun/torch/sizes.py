@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..imperative import Dim, Followed, Tensor, active, largest, least
-from .registry import Refused
+from ..imperative import Tensor, TracedInt, TracedNumber, active, largest, least
+from .registry import UnsupportedCallError
 from .values import arr, ten
 
 __all__ = ["as_size", "computed", "is_size_operator"]
@@ -24,7 +24,7 @@ def as_size(value: Any) -> Any:
     session = active()
     found = ten(value, "int32")
     number = int(found._stored().reshape(-1)[0])
-    return number if session is None else Dim(number, (_itself, found), session)
+    return number if session is None else TracedInt(number, (_itself, found), session)
 
 
 def _itself(x: Tensor) -> Tensor:
@@ -47,7 +47,7 @@ def _floats(*values: Any) -> list[Any]:
 
 
 def _followed(*values: Any) -> bool:
-    return any(isinstance(v, (Followed, Tensor)) for v in values)
+    return any(isinstance(v, (TracedNumber, Tensor)) for v in values)
 
 
 def _real(function: Callable[..., Any], plain: Callable[..., Any]) -> Callable[..., Any]:
@@ -63,8 +63,8 @@ def _whole(function: Callable[..., Any], plain: Callable[..., Any]) -> Callable[
     """Rounding to a size."""
 
     def apply(value: Any) -> Any:
-        if isinstance(value, Dim) or not isinstance(value, Tensor):
-            return value if isinstance(value, Dim) else plain(value)
+        if isinstance(value, TracedInt) or not isinstance(value, Tensor):
+            return value if isinstance(value, TracedInt) else plain(value)
         return as_size(function(arr(value, "float32")))
 
     return apply
@@ -84,7 +84,7 @@ def _either(plain: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _power(base: Any, exponent: Any) -> Any:
-    if isinstance(base, Dim) and type(exponent) is int and exponent >= 1:
+    if isinstance(base, TracedInt) and type(exponent) is int and exponent >= 1:
         found = base
         for _ in range(exponent - 1):
             found = found * base
@@ -194,7 +194,7 @@ def computed(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """What such a call gives.
 
     Raises:
-        Refused: it does not take a size that follows the input.
+        UnsupportedCallError: it does not take a size that follows the input.
     """
     if target is operator.getitem:
         return args[0][args[1]]
@@ -202,4 +202,4 @@ def computed(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     try:
         return function(*args, **kwargs)
     except TypeError as error:
-        raise Refused(f"arithmetic on sizes: {error}") from error
+        raise UnsupportedCallError(f"arithmetic on sizes: {error}") from error

@@ -16,7 +16,7 @@ from torch.utils import _pytree as pytree
 from ..dtypes import Array
 from ..errors import InputError, TraceError, TraceWarning
 from ..graph import Graph
-from ..imperative import Followed, Tensor
+from ..imperative import Tensor, TracedNumber
 from ..jit.checking import error_between
 from ..jit.dumping import Dumps
 from ..jit.evaluate import Evaluator
@@ -26,7 +26,7 @@ from ..pack.capture import Recorder
 from ..testcase import Bundle
 from .exporting import export, quiet, refusal, submodules, unsupported
 from .interpret import Interpreter
-from .registry import Refused
+from .registry import UnsupportedCallError
 from .values import ndarray, of_numpy
 
 __all__ = ["Traced"]
@@ -214,7 +214,7 @@ class Traced(Dumps):
         self._inner = Recording(function, replace(self.options, symbolic_shape=self._symbolic))
         try:
             return self._run(self._flat(args, kwargs))
-        except Refused as error:
+        except UnsupportedCallError as error:
             raise TraceError(str(error)) from error
 
     # Arguments
@@ -272,7 +272,7 @@ class Traced(Dumps):
                 _check_tensor(name, value, fake)
                 try:
                     found.append(Tensor(ndarray(value), name=name))
-                except Refused as error:
+                except UnsupportedCallError as error:
                     raise InputError(f"argument {name!r}: {error}") from error
             elif isinstance(fake, torch.SymInt):
                 found.append(Tensor(np.asarray(int(value), np.int32), name=name))
@@ -309,7 +309,7 @@ class Traced(Dumps):
         kept = []
         for spec, value in zip(specs, found, strict=True):
             if spec.kind == kinds.USER_OUTPUT and not _is_constant(spec):
-                kept.append(value if isinstance(value, (Tensor, Followed)) else Tensor(np.asarray(value)))
+                kept.append(value if isinstance(value, (Tensor, TracedNumber)) else Tensor(np.asarray(value)))
         return kept
 
     def _rebuilt(self, outputs: Sequence[Array]) -> Any:

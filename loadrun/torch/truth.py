@@ -17,7 +17,7 @@ from ..jit.dumping import _input_names
 from ..pack.capture import Recorder
 from ..testcase import EXPECT, Bundle, Testcase
 from .exporting import quiet
-from .registry import Refused
+from .registry import UnsupportedCallError
 from .values import ndarray, of_numpy
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def outputs_of(traced: Traced, flat: Sequence[Any]) -> list[Array]:
             continue
         try:
             found.append(ndarray(leaf if isinstance(leaf, torch.Tensor) else torch.as_tensor(leaf)))
-        except Refused as error:
+        except UnsupportedCallError as error:
             raise EngineError(f"torch's result: {error}") from error
     return found
 

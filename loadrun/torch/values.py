@@ -9,11 +9,11 @@ import torch
 
 from ..dtypes import Array as NDArray
 from ..dtypes import plain
-from ..imperative import Followed, Tensor, const
+from ..imperative import Tensor, TracedNumber, const
 from ..imperative import emit as e
 from ..imperative.dtypes import graph_dtype
 from ..lowering.array import Array
-from .registry import Refused
+from .registry import UnsupportedCallError
 
 __all__ = ["INT_MAX", "arr", "constant", "narrow", "ndarray", "of_numpy", "plain_number", "ten"]
 
@@ -40,7 +40,7 @@ def narrow(dtype: torch.dtype) -> np.dtype[Any]:
     """The dtype of the graph that stands for one of torch.
 
     Raises:
-        Refused: there is none (complex numbers, 8-bit floats, unsigned integers of more than 8 bits).
+        UnsupportedCallError: there is none (complex numbers, 8-bit floats, unsigned integers of more than 8 bits).
 
     >>> import torch
     >>> narrow(torch.int64), narrow(torch.float64)
@@ -48,7 +48,7 @@ def narrow(dtype: torch.dtype) -> np.dtype[Any]:
     """
     found = _NARROW.get(dtype)
     if found is None:
-        raise Refused(
+        raise UnsupportedCallError(
             f"{dtype} has no operators in MegEngine; compute in float32, float16, int32, int16, int8, uint8 or bool"
         )
     return np.dtype(found)
@@ -58,19 +58,19 @@ def ndarray(x: torch.Tensor) -> NDArray:
     """The values of a torch tensor as an ndarray of the graph's dtype, in memory of their own.
 
     Raises:
-        Refused: an integer does not fit the narrower dtype.
+        UnsupportedCallError: an integer does not fit the narrower dtype.
     """
     want = narrow(x.dtype)
     x = x.detach().cpu().resolve_conj().resolve_neg()
     if x.layout is not torch.strided:
-        raise Refused(f"a tensor of layout {x.layout}; make it dense with .to_dense()")
+        raise UnsupportedCallError(f"a tensor of layout {x.layout}; make it dense with .to_dense()")
     if x.dtype is torch.bfloat16:
         x = x.float()
     found: NDArray = x.contiguous().numpy()
     if found.dtype.kind == "i" and found.dtype.itemsize > want.itemsize and found.size:
         low, high = int(found.min()), int(found.max())
         if low < -INT_MAX - 1 or high > INT_MAX:
-            raise Refused(
+            raise UnsupportedCallError(
                 f"integers from {low} to {high} do not fit int32, the largest integers of MegEngine"
             )
     with np.errstate(all="ignore"):
@@ -95,12 +95,14 @@ def plain_number(value: Any) -> Any:
     """A Python number as the graph can hold it.
 
     Raises:
-        Refused: an integer beyond int32, or a complex number.
+        UnsupportedCallError: an integer beyond int32, or a complex number.
     """
     if isinstance(value, complex):
-        raise Refused("complex numbers have no operators in MegEngine")
+        raise UnsupportedCallError("complex numbers have no operators in MegEngine")
     if type(value) is int and not -INT_MAX - 1 <= value <= INT_MAX:
-        raise Refused(f"the integer {value} does not fit int32, the largest integers of MegEngine")
+        raise UnsupportedCallError(
+            f"the integer {value} does not fit int32, the largest integers of MegEngine"
+        )
     return value
 
 
@@ -110,7 +112,7 @@ def ten(value: Any, dtype: Any = None) -> Tensor:
         value = value._frozen()
     if isinstance(value, Tensor):
         return value if dtype is None else _cast(value, dtype)
-    if isinstance(value, Followed):
+    if isinstance(value, TracedNumber):
         found = value._tensor()
         if found is not None:
             return found if dtype is None else _cast(found, dtype)

@@ -16,7 +16,7 @@ from ..rewrite.checks import Formula
 from .policy import Policy
 from .results import OutputResult, Verdict
 
-__all__ = ["ABSURD", "Question", "blind", "judge", "policy_for"]
+__all__ = ["ABSURD", "Criteria", "blind", "judge", "policy_for"]
 
 ABSURD = "its tolerance"
 """What the reasons begin with that are about a tolerance, not about the file's check itself."""
@@ -27,7 +27,7 @@ _PLACES = 8
 
 
 @dataclass(frozen=True)
-class Question:
+class Criteria:
     """What is asked of one output.
 
     Attributes:
@@ -60,7 +60,7 @@ class Question:
 
 
 def judge(
-    question: Question,
+    question: Criteria,
     expect: Array,
     get: Array,
     own: Array | None = None,
@@ -78,7 +78,7 @@ def judge(
         EngineError: the values are no real numbers.
 
     >>> from loadrun.dtypes import DType
-    >>> q = Question("ids", DType("Int32"), 1e-4)
+    >>> q = Criteria("ids", DType("Int32"), 1e-4)
     >>> found = judge(q, np.array([50000], "i4"), np.array([50004], "i4"))
     >>> found.verdict.value, found.notes
     ('pass', ("off by 4: the check's tolerance is relative and lets integers drift",))
@@ -132,7 +132,7 @@ def judge(
     return replace(shown, verdict=Verdict.PASS, error=error, notes=notes)
 
 
-def _error(question: Question, found: Comparison, expect: Array, get: Array, own: Array | None) -> float:
+def _error(question: Criteria, found: Comparison, expect: Array, get: Array, own: Array | None) -> float:
     """The error that is held against the tolerance."""
     try:
         if question.policy.nan_equal and found.same_shape and found.nonfinite_agree:
@@ -145,7 +145,7 @@ def _error(question: Question, found: Comparison, expect: Array, get: Array, own
         raise EngineError(f"the check of {question.name!r} cannot be judged: {e}") from e
 
 
-def _wrapped(question: Question, own: Array | None, tolerance: float) -> tuple[str, ...]:
+def _wrapped(question: Criteria, own: Array | None, tolerance: float) -> tuple[str, ...]:
     """A note where MegEngine itself would let a wrong integer pass."""
     if (
         question.formula is not Formula.INTEGER

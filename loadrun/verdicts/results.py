@@ -12,7 +12,7 @@ from ..compare import Comparison
 from ..dtypes import Array, DType
 from ..engines import About
 
-__all__ = ["Entrant", "FileResult", "OutputResult", "Result", "Verdict"]
+__all__ = ["EngineResults", "FileResult", "OutputResult", "Result", "Verdict"]
 
 
 class Verdict(str, Enum):
@@ -120,7 +120,7 @@ class Result:
 
 
 @dataclass(eq=False)
-class Entrant:
+class EngineResults:
     """One of several engines that run side by side, and what its results come to.
 
     Attributes:
@@ -197,14 +197,14 @@ class FileResult:
     first: int | None = None
     first_choice: str | None = None
     engine: About | None = None
-    entrants: dict[str, Entrant] = field(default_factory=dict)
+    entrants: dict[str, EngineResults] = field(default_factory=dict)
     verdicts: set[Verdict] = field(default_factory=set, repr=False)
 
     def add(self, result: Result) -> None:
         """Count a result."""
         entrant = None
         if result.choice is not None:
-            entrant = self.entrants.setdefault(result.choice, Entrant(result.choice))
+            entrant = self.entrants.setdefault(result.choice, EngineResults(result.choice))
             entrant.add(result)
         # Engines side by side run the same testcases.
         self.testcases += result.index is not None and entrant is next(iter(self.entrants.values()), None)

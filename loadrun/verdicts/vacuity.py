@@ -11,13 +11,13 @@ from ..dtypes import Array
 from .policy import Policy
 from .results import Result, Verdict
 
-__all__ = ["Watch"]
+__all__ = ["ImpostorWatch"]
 
 _SAMPLE = 64
 _ZEROS, _MEAN, _OTHER = "zeros", "the mean everywhere", "another testcase's output"
 
 
-class Watch:
+class ImpostorWatch:
     """Looks at expected values as they come, and tells which checks could not have failed on them.
 
     An impostor counts when every testcase would let it pass; an output is no longer looked at once there is none.
@@ -28,7 +28,7 @@ class Watch:
         errors: of checks that do not measure by MegEngine's formula, what gives the error of an expected and a
             computed value; None for such that cannot be asked, which are not looked at.
 
-    >>> watch = Watch({"y": 0.1})
+    >>> watch = ImpostorWatch({"y": 0.1})
     >>> for values in ([0.01, 0.02], [0.03, -0.04]):
     ...     watch.add("y", np.array(values, "f4"))
     >>> watch.warnings()
@@ -103,7 +103,7 @@ class Watch:
         for name, value in expects.items():
             self._last.setdefault(name, value)
 
-    def merge(self, other: Watch) -> None:
+    def merge(self, other: ImpostorWatch) -> None:
         """Add what a watch over further testcases saw: an impostor must pass them all."""
         self.maxerr = {**other.maxerr, **self.maxerr}
         for name, left in other._left.items():
@@ -111,9 +111,9 @@ class Watch:
         self._met_other |= other._met_other
         self._seen |= other._seen
 
-    def sent(self) -> Watch:
+    def sent(self) -> ImpostorWatch:
         """The same without the values that it keeps to compare further ones with."""
-        found = Watch(self.maxerr, self.policies)
+        found = ImpostorWatch(self.maxerr, self.policies)
         found.merge(self)
         return found
 

@@ -16,13 +16,13 @@ from ..errors import LoadRunError, UsageError
 from ..failures import failure
 from ..runner import Result, Runner, Verdict, own_errors, random_inputs
 from ..testcase import EXPECT, Bundle
-from ..verdicts.vacuity import Watch
-from .events import Closed, Event, Explained, Found, Opened, Part, Task, Warned
+from ..verdicts.vacuity import ImpostorWatch
+from .events import Closed, Event, Explained, Opened, Replayed, Task, TaskPart, Warned
 from .prepared import prepared
 
 if TYPE_CHECKING:
     from ..bench import Timing
-    from ..review.beside import Beside
+    from ..review.beside import EngineComparison
     from ..review.pictures import Picture
 
 __all__ = ["Desk"]
@@ -34,10 +34,10 @@ _PICTURES = 20
 class Desk:
     """Replays tasks one after another; the file of the last one stays open for its further parts.
 
-    >>> from loadrun.work.events import Part, Task
-    >>> events = list(Desk().events(Part(Task("fixtures/nets/mlp.mge"))))
+    >>> from loadrun.work.events import TaskPart, Task
+    >>> events = list(Desk().events(TaskPart(Task("fixtures/nets/mlp.mge"))))
     >>> [type(e).__name__ for e in events]
-    ['Opened', 'Found', 'Found', 'Found', 'Closed']
+    ['Opened', 'Replayed', 'Replayed', 'Replayed', 'Closed']
     >>> [e.result.verdict.value for e in events[1:-1]]
     ['pass', 'pass', 'pass']
     """
@@ -46,11 +46,11 @@ class Desk:
         self._task: Task | None = None
         self._bundles: list[Bundle] = []
         self._runner: Runner | None = None
-        self._beside: Beside | None = None
+        self._beside: EngineComparison | None = None
         self._seconds = 0.0
         self._drawn = 0
 
-    def events(self, part: Part) -> Iterator[Event]:
+    def events(self, part: TaskPart) -> Iterator[Event]:
         """What happens; the last event of every dump is `Closed`."""
         task = part.task
         self._drawn = 0
@@ -79,14 +79,14 @@ class Desk:
         self._seconds = time.perf_counter() - start
         self._task = task
 
-    def _dump(self, part: Part, bundle: Bundle, name: str, number: int) -> Iterator[Event]:
+    def _dump(self, part: TaskPart, bundle: Bundle, name: str, number: int) -> Iterator[Event]:
         task = part.task
         total = len(bundle.testcases)
         stop = total
         if part.most is not None and len(self._bundles) == 1 and task.specs is None:
             stop = min(total, part.start + part.most)
         said: list[str] = []
-        watch: Watch | None = None
+        watch: ImpostorWatch | None = None
         closed = Closed()
         failing: tuple[Result, dict[str, Array]] | None = None
         opened = False
@@ -104,7 +104,7 @@ class Desk:
             )
             opened = True
             runner = self._made(bundle, task)
-            watch = Watch({}, runner.policies, own_errors(bundle))
+            watch = ImpostorWatch({}, runner.policies, own_errors(bundle))
             if part.start:
                 watch.before(bundle.testcases[part.start - 1].expects)
             for results, feeds in self._results(runner, part, stop, said):
@@ -148,14 +148,14 @@ class Desk:
             )
         self._runner = Runner(bundle, task.engine, seed=task.seed, policies=task.policies)
         if task.others:
-            from ..review.beside import Beside  # for start-up
+            from ..review.beside import EngineComparison  # for start-up
 
             engines = [check_engine(task.engine), *task.others]
-            self._beside = Beside(bundle, engines, seed=task.seed, policies=task.policies)
+            self._beside = EngineComparison(bundle, engines, seed=task.seed, policies=task.policies)
         return self._runner
 
     def _results(
-        self, runner: Runner, part: Part, stop: int, said: list[str]
+        self, runner: Runner, part: TaskPart, stop: int, said: list[str]
     ) -> Iterator[tuple[tuple[Result, ...], dict[str, Array]]]:
         """The results of the testcases, of the data that was given, or of a run on random data, with what was fed.
 
@@ -187,7 +187,7 @@ class Desk:
                     results = (Result(i, (), Verdict.ERROR, message=str(e)),)
                 yield results, arrays
 
-    def _found(self, result: Result, feeds: dict[str, Array], digest: str | None, task: Task) -> Found:
+    def _found(self, result: Result, feeds: dict[str, Array], digest: str | None, task: Task) -> Replayed:
         shapes = {n: a.shape for n, a in feeds.items() if not n.endswith(EXPECT)}
         pictures: dict[str, Picture] = {}
         if task.pictures:
@@ -202,7 +202,7 @@ class Desk:
             result = replace(
                 result, outputs=tuple(replace(o, value=None, expect=None) for o in result.outputs)
             )
-        return Found(result, shapes, digest, pictures)
+        return Replayed(result, shapes, digest, pictures)
 
 
 def _count_cases(specs: Sequence[str]) -> int:

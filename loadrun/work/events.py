@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 from ..engines import Choice
 from ..verdicts.policy import Policy
 from ..verdicts.results import Result, Verdict
-from ..verdicts.vacuity import Watch
+from ..verdicts.vacuity import ImpostorWatch
 
 if TYPE_CHECKING:
     from ..bench import Timing
     from ..review.pictures import Picture
 
-__all__ = ["Closed", "Event", "Explained", "Found", "Opened", "Part", "Task", "Warned"]
+__all__ = ["Closed", "Event", "Explained", "Opened", "Replayed", "Task", "TaskPart", "Warned"]
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Part:
+class TaskPart:
     """A part of a task: testcases of its only dump, or everything.
 
     Attributes:
@@ -104,7 +104,7 @@ class Opened:
 
 
 @dataclass(frozen=True)
-class Found:
+class Replayed:
     """A result.
 
     Attributes:
@@ -152,7 +152,7 @@ class Closed:
     ended: Verdict | None = None
     timing: Timing | None = None
     turns: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
-    watch: Watch | None = None
+    watch: ImpostorWatch | None = None
 
 
-Event = Opened | Found | Warned | Explained | Closed
+Event = Opened | Replayed | Warned | Explained | Closed

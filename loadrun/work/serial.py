@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from .desk import Desk
-from .events import Event, Part, Task
+from .events import Event, Task, TaskPart
 
 __all__ = ["serial"]
 
@@ -14,5 +14,5 @@ def serial(tasks: Iterable[Task]) -> Iterator[tuple[Task, Event]]:
     """The events of tasks, in order."""
     desk = Desk()
     for task in tasks:
-        for event in desk.events(Part(task)):
+        for event in desk.events(TaskPart(task)):
             yield task, event

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from loadrun.dtypes import DType, encode
-from loadrun.dump.emit import Emitter, Fields
+from loadrun.dump.emit import Fields, FlatBufferEmitter
 from loadrun.dump.writer import dump_bytes
 from loadrun.graph import Graph, StoredTensor
 from loadrun.ops.catalog import CATALOG
@@ -46,7 +46,7 @@ class V2:
     """An FBS_V2 file that is built table by table, so that it may lie."""
 
     def __init__(self, size: int = 1 << 16) -> None:
-        self.e = Emitter(size)
+        self.e = FlatBufferEmitter(size)
 
     def tensor(self, shape: Sequence[int], *, data: int | None = None, name: int | None = None) -> int:
         """A Float32 tensor; `data` and `name` are the offsets of a vector and a string."""
@@ -90,7 +90,7 @@ class V1:
     """An FBS v1 file that is built table by table."""
 
     def __init__(self) -> None:
-        self.e = Emitter()
+        self.e = FlatBufferEmitter()
 
     def tensor(
         self, shape: Sequence[int] | None, size: int = 0, *, node: bool = True, dtype: bool = True

@@ -39,7 +39,7 @@ from loadrun.errors import LoadRunError
 from loadrun.graph import Graph, StoredTensor, Var
 from loadrun.inputs.lists import count_cases
 from loadrun.inputs.loading import load_cases
-from loadrun.inputs.transform import Transform
+from loadrun.inputs.transform import TransformExpression
 from loadrun.params import Host2DeviceCopy
 from tests.attacks.bending import bent, bent_message, words
 from tests.attacks.execute import _inside
@@ -357,7 +357,7 @@ def expression(rng: random.Random) -> bytes:
 
 
 def take_expression(data: bytes) -> None:
-    apply = Transform(data.decode())
+    apply = TransformExpression(data.decode())
     some(apply, (np.arange(6, dtype="u1").reshape(2, 3), np.eye(3), np.array([True, False])))
 
 

@@ -14,7 +14,7 @@ from loadrun.dtypes import DType
 from loadrun.errors import FormatError, InputError, UsageError
 from loadrun.graph import Graph, StoredTensor
 from loadrun.inputs.files import read_npy
-from loadrun.inputs.transform import Transform
+from loadrun.inputs.transform import TransformExpression
 from loadrun.params import AssertEqual, Elemwise, ElemwiseMode, Host2DeviceCopy, MatrixMul
 from tests.attacks.attack_files import V2
 
@@ -91,7 +91,7 @@ def test_quantized_types_in_other_numbers(tmp_path: Path) -> None:
 
 def test_fields_of_a_dtype() -> None:
     with pytest.raises(InputError, match="no fields"):
-        Transform("data.dtype[0]")(np.zeros(3))
+        TransformExpression("data.dtype[0]")(np.zeros(3))
 
 
 def test_a_header_that_is_shorter_than_it_says(tmp_path: Path) -> None:

@@ -18,8 +18,8 @@ from loadrun.engines.reference import ReferenceEngine
 from loadrun.errors import EngineError, UsageError
 from loadrun.graph import Graph, Var
 from loadrun.report.changes import changes
-from loadrun.review.beside import Beside
-from loadrun.verdicts.results import Entrant, FileResult
+from loadrun.review.beside import EngineComparison
+from loadrun.verdicts.results import EngineResults, FileResult
 from tests.backends.test_registry import Shifted, doubled
 from tests.support.schema import faults, undescribed
 
@@ -44,7 +44,7 @@ MLP = "fixtures/nets/mlp.mge"
 
 
 def test_errors_between_engines() -> None:
-    beside = Beside(loadrun.load(MLP), [Choice("reference"), Choice("shifted:0.5")])
+    beside = EngineComparison(loadrun.load(MLP), [Choice("reference"), Choice("shifted:0.5")])
     rounds = list(beside.rounds())
     assert [[r.index for r in found] for found in rounds] == [[0, 0], [1, 1], [2, 2]]
     file = FileResult(MLP)
@@ -65,7 +65,7 @@ def test_errors_between_engines() -> None:
 def test_what_has_no_check_is_held_against_the_first_engine(by: str, verdict: str) -> None:
     from loadrun.testcase import Bundle
 
-    beside = Beside(Bundle(doubled()), [Choice("reference"), Choice(f"shifted:{by}")])
+    beside = EngineComparison(Bundle(doubled()), [Choice("reference"), Choice(f"shifted:{by}")])
     (found,) = beside.rounds([{"x": np.array([1, -1, 0.5], "f4")}])
     assert [r.verdict.value for r in found] == ["not compared", verdict]
 
@@ -73,8 +73,8 @@ def test_what_has_no_check_is_held_against_the_first_engine(by: str, verdict: st
 def test_nan_is_the_largest_error() -> None:
     from loadrun.testcase import Bundle
 
-    beside = Beside(Bundle(doubled()), [Choice("reference"), Choice("shifted:1")])
-    entrant = Entrant("shifted:1")
+    beside = EngineComparison(Bundle(doubled()), [Choice("reference"), Choice("shifted:1")])
+    entrant = EngineResults("shifted:1")
     for _, result in beside.rounds([{"x": np.array([np.nan, 1, 1], "f4")}, {"x": np.ones(3, "f4")}]):
         entrant.add(result)
     assert np.isnan(entrant.error["y"])

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import loadrun
-from loadrun.backends.process import Worker
+from loadrun.backends.process import MessageProcess
 from loadrun.diff.stored import read_binary_dump
 from loadrun.dtypes import DType
 from loadrun.engines import make_engine
@@ -199,7 +199,7 @@ def test_a_python_that_is_not_there() -> None:
 
 
 def test_a_process_of_a_parent_is_not_used(tmp_path: Path) -> None:
-    worker = Worker([sys.executable, "-c", "input()"], "it")
+    worker = MessageProcess([sys.executable, "-c", "input()"], "it")
     assert worker.alive
     worker.owner += 1
     assert not worker.alive

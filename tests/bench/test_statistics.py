@@ -7,7 +7,7 @@ import pytest
 
 from loadrun.bench import Timing, needed
 from loadrun.bench.comparing import Ratio, paired_ratio, ratio
-from loadrun.bench.machine import Machine, drift, share
+from loadrun.bench.machine import MachineMonitor, drift, share
 
 
 def test_percentiles_need_samples() -> None:
@@ -66,7 +66,7 @@ def test_drift_and_share() -> None:
 
 
 def test_warnings() -> None:
-    machine = Machine(4)
+    machine = MachineMonitor(4)
     machine.load, machine.pieces = 3.0, [1.0] * 3 + [1.1] * 3 + [1.2] * 3
     assert machine.warnings([1.0], [0.5], 1) == [
         "the machine was busy before: 3.0 processes for 4 processors",

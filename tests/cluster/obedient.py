@@ -11,13 +11,13 @@ from loadrun.cluster import worker
 from loadrun.ops.numeric.parallel import threads
 from loadrun.verdicts.results import Result, Verdict
 from loadrun.work.desk import Desk
-from loadrun.work.events import Closed, Event, Found, Opened, Part
+from loadrun.work.events import Closed, Event, Opened, Replayed, TaskPart
 
 
 class Obedient(Desk):
     """Does what the path says: ``order:argument``."""
 
-    def events(self, part: Part) -> Iterator[Event]:
+    def events(self, part: TaskPart) -> Iterator[Event]:
         """What was ordered."""
         order, _, argument = part.task.path.partition(":")
         if order == "unreadable":
@@ -34,15 +34,15 @@ class Obedient(Desk):
             os._exit(int(argument))
         elif order == "flood":
             for i in range(int(argument)):
-                yield Found(Result(i, (), Verdict.PASS, message="x" * 1000))
+                yield Replayed(Result(i, (), Verdict.PASS, message="x" * 1000))
         elif order == "print":
             print(argument, flush=True)
             os.system(f"echo {argument}")
         said = f"{os.getpid()} {threads()} {os.environ['OMP_NUM_THREADS']}"
-        yield Found(Result(0, (), Verdict.PASS, message=said))
+        yield Replayed(Result(0, (), Verdict.PASS, message=said))
         yield Closed()
 
-    def _part(self, part: Part, total: int) -> Iterator[Event]:
+    def _part(self, part: TaskPart, total: int) -> Iterator[Event]:
         """As many testcases as are left; the one with the number 7 of 77 kills its process."""
         stop = min(total, part.start + (part.most or total))
         yield Opened(part.task.path, total=total, rest=stop if stop < total else None)
@@ -50,7 +50,7 @@ class Obedient(Desk):
             if (i, total) == (7, 77):
                 os.kill(os.getpid(), signal.SIGSEGV)
             time.sleep(0.01)
-            yield Found(Result(i, (), Verdict.PASS, message=str(os.getpid())))
+            yield Replayed(Result(i, (), Verdict.PASS, message=str(os.getpid())))
         yield Closed()
 
 

@@ -17,7 +17,7 @@ import pytest
 from loadrun.cli import main
 from loadrun.errors import UsageError
 from loadrun.verdicts.results import Verdict
-from loadrun.work.events import Closed, Event, Found, Opened, Task
+from loadrun.work.events import Closed, Event, Opened, Replayed, Task
 from loadrun.work.serial import serial
 
 distributed = pytest.importorskip("distributed", reason="Dask's package distributed is absent")
@@ -78,7 +78,7 @@ def started(folder: Path, kind: str, count: int) -> Iterator[str]:
 def timeless(event: Event) -> str:
     if isinstance(event, Opened):
         event = replace(event, load_seconds=0.0, rest=None)
-    if isinstance(event, Found):
+    if isinstance(event, Replayed):
         event = replace(event, result=replace(event.result, seconds=0.0))
     return repr(event)
 
@@ -116,7 +116,7 @@ def test_a_file_that_is_another_one_there_is_sent(
         found = [e for _, e in events]
     assert isinstance(found[0], Opened)
     assert found[0].name == "here.mge"
-    assert [e.result.verdict.value for e in found if isinstance(e, Found)] == ["pass"] * 3
+    assert [e.result.verdict.value for e in found if isinstance(e, Replayed)] == ["pass"] * 3
     with Cluster(address, files="path").replaying([Task("here.mge")]) as events:
         closed = [e for _, e in events][-1]
     assert isinstance(closed, Closed)
@@ -154,7 +154,7 @@ def test_death(tmp_path: Path) -> None:
                     # The worker with the most to do dies on the way.
                     busy = cluster._client.run(os.getpid)
                     os.kill(next(iter(busy.values())), signal.SIGKILL)
-        results = [e.result for p, e in found if p == "parts:200" and isinstance(e, Found)]
+        results = [e.result for p, e in found if p == "parts:200" and isinstance(e, Replayed)]
         assert [r.index for r in results] == list(range(200))
         assert all(e == Closed() for _, e in found if isinstance(e, Closed))
         assert found[-1][0] == "last:"

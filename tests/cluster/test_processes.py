@@ -20,7 +20,7 @@ from loadrun.ops.numeric.parallel import threads
 from loadrun.pack.packing import Packer
 from loadrun.testcase import Bundle
 from loadrun.verdicts.results import Verdict
-from loadrun.work.events import Closed, Event, Found, Opened, Task
+from loadrun.work.events import Closed, Event, Opened, Replayed, Task
 from loadrun.work.serial import serial
 from tests.support.small_models import unary
 
@@ -33,7 +33,7 @@ def timeless(event: Event) -> Event:
     """An event without the times that it was measured with, and without numbers that NaN makes unequal."""
     if isinstance(event, Opened):
         return replace(event, load_seconds=0.0)
-    if isinstance(event, Found):
+    if isinstance(event, Replayed):
         return replace(event, result=replace(event.result, seconds=0.0))
     return event
 
@@ -72,7 +72,7 @@ def test_the_same_events_as_in_one_process(tmp_path: Path) -> None:
 
 def test_a_large_file_is_shared(obedient: None) -> None:
     found = ordered(["parts:100"])
-    results = [e.result for _, e in found if isinstance(e, Found)]
+    results = [e.result for _, e in found if isinstance(e, Replayed)]
     assert [r.index for r in results] == list(range(100))
     assert len({r.message for r in results}) == 2, "both workers had a part"
     assert [type(e) for _, e in found].count(Closed) == 1
@@ -98,7 +98,7 @@ def test_a_dead_worker_is_an_error_of_its_file_alone(obedient: None) -> None:
     assert closed["three:"] == Closed()
     kinds = [type(e).__name__ for p, e in found if p == "unreadable:"]
     assert kinds == ["Opened", "Closed"], "a file of which nothing came has a beginning as well"
-    shown = [e.result.index for p, e in found if p == "parts:77" and isinstance(e, Found)]
+    shown = [e.result.index for p, e in found if p == "parts:77" and isinstance(e, Replayed)]
     assert shown == list(range(7))
 
 
@@ -118,13 +118,13 @@ def test_what_waits_for_its_turn_is_bounded(obedient: None, monkeypatch: pytest.
     with Pool(2, files=3) as pool:
         for _, event in pool.replay([Task("sleep:1.5"), Task("flood:20000"), Task("last:")]):
             most = max(most, *(len(run.events) for state in pool._files for run in state.runs), 0)
-            assert isinstance(event, (Opened, Found, Closed))
+            assert isinstance(event, (Opened, Replayed, Closed))
     assert 0 < most < 300
 
 
 def test_threads_are_divided(obedient: None) -> None:
     found = ordered(["a:"], count=max(1, threads()))
-    (said,) = [e.result.message for _, e in found if isinstance(e, Found)]
+    (said,) = [e.result.message for _, e in found if isinstance(e, Replayed)]
     assert said is not None
     assert said.split()[1:] == ["1", "1"]
 

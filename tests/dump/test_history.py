@@ -10,7 +10,7 @@ import pytest
 
 from loadrun.dtypes import encode
 from loadrun.dump import loads
-from loadrun.dump.emit import Emitter
+from loadrun.dump.emit import FlatBufferEmitter
 from loadrun.dump.records import find_op, read_param
 from loadrun.dump.writer import dump_bytes
 from loadrun.errors import FormatError
@@ -102,7 +102,7 @@ def test_format_numbers(release: str, name: str, number: int) -> None:
     for kind, slot in ((Convolution, 8), (Pooling, 7), (ConvBias, 3)):
         record = read(kind, {slot: number}, release)
         assert record.format.name == name  # type: ignore[attr-defined]
-        e = Emitter(mge_version=V[release])
+        e = FlatBufferEmitter(mge_version=V[release])
         raw = buffer(e.finish(e.param(record), b"test")).root()
         assert raw.integer(slot, "uint") == number
 
@@ -135,7 +135,7 @@ def test_conv_bias_before_1_3() -> None:
     old = read(ConvBias, {4: 1, 10: 4, 11: 1}, "1.2.0")
     assert old == ConvBias(pad_h=1, compute_mode=ComputeMode.FLOAT32)
     assert read(ConvBias, {4: 1, 10: 1}, "1.3.0") == ConvBias(pad_h=1, compute_mode=ComputeMode.FLOAT32)
-    e = Emitter(mge_version=V["1.2.0"])
+    e = FlatBufferEmitter(mge_version=V["1.2.0"])
     raw = buffer(e.finish(e.param(ConvBias(compute_mode=ComputeMode.FLOAT32)), b"test")).root()
     assert (raw.integer(10, "uint"), raw.integer(11, "uint")) == (0, 1)
 
@@ -152,7 +152,7 @@ def test_conv_bias_before_1_3() -> None:
 )
 def test_strategy_before_1_3(number: int, strategy: Strategy) -> None:
     assert read(ExecutionPolicy, {0: number}, "1.2.0").strategy == strategy  # type: ignore[attr-defined]
-    e = Emitter(mge_version=V["1.2.0"])
+    e = FlatBufferEmitter(mge_version=V["1.2.0"])
     raw = buffer(e.finish(e.param(ExecutionPolicy(strategy=strategy)), b"test")).root()
     assert raw.integer(0, "uint") == number
 
@@ -185,7 +185,7 @@ def test_fields_that_came_later_take_their_defaults() -> None:
 )
 def test_what_an_old_release_cannot_say(record: Record, what: str) -> None:
     with pytest.raises(ValueError, match=what):
-        Emitter(mge_version=V["1.2.0"]).param(record)
+        FlatBufferEmitter(mge_version=V["1.2.0"]).param(record)
 
 
 # Names that releases before 1.8 registered, with the id in their files, and what loads them now.
@@ -221,7 +221,7 @@ RETIRED = {
 @pytest.mark.parametrize("name", RETIRED)
 def test_retired_names_load_as_their_successors(name: str) -> None:
     type_id, successor = RETIRED[name]
-    e = Emitter()
+    e = FlatBufferEmitter()
     table = buffer(e.finish(e.param(Elemwise()), b"test")).root()
     assert find_op(table, "id_mgbs", type_id).name == successor
     assert name in CATALOG[successor].retired or name in ("ResizeV1", "GaussianRNG", "UniformRNG")
@@ -236,7 +236,7 @@ def test_retired_names_load_as_their_successors(name: str) -> None:
     ],
 )
 def test_operators_that_are_gone(name: str, type_id: int) -> None:
-    e = Emitter()
+    e = FlatBufferEmitter()
     table = buffer(e.finish(e.param(Elemwise()), b"test")).root()
     with pytest.raises(FormatError, match=f"operator {name} was retired before MegEngine 1.8"):
         find_op(table, "id_mgbs", type_id)

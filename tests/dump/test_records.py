@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loadrun.dtypes import DType
-from loadrun.dump.emit import Emitter
+from loadrun.dump.emit import FlatBufferEmitter
 from loadrun.dump.flat import Table
 from loadrun.dump.records import find_op, read_dtype, read_param, read_params
 from loadrun.errors import FormatError
@@ -24,7 +24,7 @@ KINDS = sorted(Record.by_code.items())
 
 
 def emitted(record: Record, mge_version: int = 101300) -> Table:
-    e = Emitter(mge_version=mge_version)
+    e = FlatBufferEmitter(mge_version=mge_version)
     return buffer(e.finish(e.param(record), b"test")).root()
 
 
@@ -65,7 +65,7 @@ def test_wire_slots_of_convolution() -> None:
 
 
 def test_equal_tables_share_one_record_but_different_ones_do_not() -> None:
-    e = Emitter()
+    e = FlatBufferEmitter()
     members = [e.param(Elemwise(mode=m)) for m in (4, 7, 4, 4, 7, 4)]
     e.builder.StartVector(4, 6, 4)
     for m in reversed(members):
@@ -80,7 +80,7 @@ def test_equal_tables_share_one_record_but_different_ones_do_not() -> None:
 
 def test_sharing_looks_at_every_byte_of_the_fields() -> None:
     """Also where the vtable states too small a table."""
-    e = Emitter()
+    e = FlatBufferEmitter()
     members = [e.param(SVD(full_matrices=a, compute_uv=b)) for a in (True, False) for b in (True, False)] * 2
     members += [e.param(PowC(exp=v)) for v in (1.0, 2.0)]
     vector = e.offsets(members)
@@ -120,12 +120,12 @@ def test_unknown_strategy_bits() -> None:
 
 @given(dtypes)
 def test_dtype_round_trips(dtype: DType) -> None:
-    e = Emitter()
+    e = FlatBufferEmitter()
     assert read_dtype(buffer(e.finish(e.dtype(dtype) or 0, b"test")).root()) == dtype
 
 
 def dtype_table(code: int, *, tag: int = 1, scale: float | None = 0.5, zero: int = 3) -> Table:
-    e = Emitter()
+    e = FlatBufferEmitter()
     param = None if scale is None else e.table(2, [(0, "float", scale, 0.0), (1, "ubyte", zero, 0)])
     fields = [(2, "offset", param, 0), (0, "byte", code, 0), (1, "ubyte", tag, 0)]
     return buffer(e.finish(e.table(3, fields), b"test")).root()
@@ -154,7 +154,7 @@ def test_bad_dtypes(code: int, tag: int, scale: float | None, what: str) -> None
 
 
 def params_table(tag: int, first: Record | None, more: list[Record], tags: bytes) -> Table:
-    e = Emitter()
+    e = FlatBufferEmitter()
     one = None if first is None else e.param(first)
     members = e.offsets([e.param(r) for r in more])
     fields = [(1, "offset", one, 0), (2, "offset", e.bytes_vector(tags) if tags else None, 0)]

@@ -11,7 +11,7 @@ import pytest
 import loadrun
 from loadrun.dtypes import Array, DType
 from loadrun.dump.container import stored_tensors
-from loadrun.dump.repeated import Reader, Writer
+from loadrun.dump.repeated import Reader, RepeatedWriter
 from loadrun.dump.writer import dump_bytes, testcase_graph
 from loadrun.errors import FormatError
 from loadrun.graph import Graph, StoredTensor
@@ -99,7 +99,7 @@ def test_a_builder_that_writes_more_than_numbers_is_asked_each_time() -> None:
         view = np.frombuffer(data, np.uint8)[1:]
         return [StoredTensor(DType("Uint8"), (view.size,), None, view)]
 
-    writer = Writer(build, parse)  # type: ignore[arg-type]
+    writer = RepeatedWriter(build, parse)  # type: ignore[arg-type]
     for i in range(4):
         tensor = StoredTensor(DType("Uint8"), (3,), None, np.full(3, i, np.uint8))
         assert writer.write([tensor]) == bytes([3 * i, i, i, i])

@@ -17,7 +17,7 @@ import pytest
 
 from loadrun.dtypes import encode
 from loadrun.dump import Bundle, load, loads, save
-from loadrun.dump.emit import Emitter
+from loadrun.dump.emit import FlatBufferEmitter
 from loadrun.dump.writer import dump_bytes
 from loadrun.graph import Graph, StoredTensor
 from loadrun.ops.catalog import CATALOG
@@ -72,7 +72,7 @@ def test_time_grows_with_the_graph() -> None:
 def test_a_gibibyte_of_weights(tmp_path: Path) -> None:
     """The file is sparse; reading its values would take a second and a gibibyte."""
     count = 1 << 28
-    e = Emitter()
+    e = FlatBufferEmitter()
     node = e.table(1, [(0, "offset", e.string("xpux:0"), 0)])
     dims, dtype = e.numbers([count]), e.table(3, [])
     fields = [

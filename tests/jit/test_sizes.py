@@ -14,7 +14,7 @@ import pytest
 
 import loadrun
 import loadrun.functional as F
-from loadrun.imperative import Dim, Ratio, Truth
+from loadrun.imperative import TracedBool, TracedFloat, TracedInt
 from loadrun.jit import trace
 
 BOTH = (
@@ -107,7 +107,7 @@ def test_followed_numbers_behave_as_python_s_own() -> None:
         return x * n
 
     trace(f, symbolic=True)(np.ones(3, np.float32))
-    assert seen == [(Dim, Ratio, Truth)]
+    assert seen == [(TracedInt, TracedFloat, TracedBool)]
 
 
 def test_other_functions_of_shapes_see_numbers() -> None:

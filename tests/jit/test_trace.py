@@ -12,7 +12,7 @@ import pytest
 
 import loadrun
 from loadrun.errors import EngineError
-from loadrun.imperative import Dim, Tensor, tensor
+from loadrun.imperative import Tensor, TracedInt, tensor
 from loadrun.jit import TraceError, exclude_from_trace, is_tracing, trace
 
 MODES = [{"symbolic": s, "capture_as_const": c} for s in (False, True) for c in (False, True)]
@@ -279,7 +279,7 @@ def test_sizes_are_values_of_the_graph_or_numbers() -> None:
     follows, fixed = trace(f, symbolic=True), trace(f, symbolic=True, symbolic_shape=False)
     for t in (follows, fixed):
         assert t(tensor([8.0, 4.0])).numpy().tolist() == [4, 2]
-    assert kinds == [Dim, int]
+    assert kinds == [TracedInt, int]
     assert follows(tensor([8.0, 4.0, 2.0, 2.0])).numpy().tolist() == [2, 1, 0.5, 0.5]
     with pytest.raises(TraceError, match="tensors not equals"):
         fixed(tensor([8.0, 4.0, 2.0, 2.0]))

@@ -16,7 +16,7 @@ import loadrun
 from loadrun.cli import main
 from loadrun.dtypes import Array
 from loadrun.errors import UsageError
-from loadrun.load_and_run.flags import FLAGS, Flag, Given, by_name, parse
+from loadrun.load_and_run.flags import FLAGS, Flag, ParsedFlags, by_name, parse
 from loadrun.load_and_run.rules import check_together
 from loadrun.testcase import Bundle
 from tests.support.small_models import unary
@@ -184,7 +184,7 @@ def test_flags_from_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 )
 def test_nonsense(values: dict[str, bool | int | float | str]) -> None:
     with pytest.raises(UsageError):
-        check_together(Given(["m.mge"], values))
+        check_together(ParsedFlags(["m.mge"], values))
 
 
 def test_names_take_dashes() -> None:

@@ -15,7 +15,7 @@ import pytest
 import loadrun
 from loadrun.cli import main
 from loadrun.diff.stored import read_values
-from loadrun.load_and_run.plan import STATIC_NAMES, Plan
+from loadrun.load_and_run.plan import STATIC_NAMES, ExecutionPlan
 
 ROOT = Path(__file__).resolve().parents[2]
 MODEL = str(ROOT / "fixtures" / "nets" / "resnet_basic.mge")
@@ -111,7 +111,7 @@ def test_value_check(samples: Path, capsys: pytest.CaptureFixture[str]) -> None:
 def test_names_and_order(samples: Path) -> None:
     """Numbers, names, classes, what is known beforehand, and the order of execution, of all that the tool executed."""
     real = json.loads((samples / "prof.json").read_text())["graph_exec"]
-    plan = Plan(loadrun.load(MODEL).graph)
+    plan = ExecutionPlan(loadrun.load(MODEL).graph)
     assert [str(plan.numbers.oprs[o.id].id) for o in plan.order] == real["comp_seq"]
     ours = {str(n.id): (n.name, n.cls) for n in plan.numbers.oprs.values()}
     # 31 and 32 are the limit of scratch memory, which no operator of the file holds.

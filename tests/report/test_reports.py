@@ -17,8 +17,8 @@ import pytest
 from loadrun.cli import main
 from loadrun.dtypes import DType
 from loadrun.report.html import HtmlWriter
+from loadrun.report.json import JsonWriter as JsonWriter
 from loadrun.report.json import LineWriter
-from loadrun.report.json import Writer as JsonWriter
 from loadrun.report.junit import JUnitWriter
 from loadrun.report.reading import read_report
 from loadrun.review.pictures import picture

@@ -12,7 +12,7 @@ from ..module import Module
 __all__ = ["QATModule"]
 
 
-class QConfig(Protocol):
+class QConfigLike(Protocol):
     """Makers of observers and fake quantizations, None for none; `loadrun.quantization.QConfig` is one."""
 
     @property
@@ -55,7 +55,7 @@ class QATModule(Module):
     def __repr__(self) -> str:
         return f"QAT.{super().__repr__()}"
 
-    def set_qconfig(self, qconfig: QConfig) -> None:
+    def set_qconfig(self, qconfig: QConfigLike) -> None:
         """Make observers and fake quantizations."""
         for part, there in (("act", self.with_act), ("weight", self.with_weight)):
             for kind in ("observer", "fake_quant") if there else ():

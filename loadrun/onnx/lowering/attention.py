@@ -12,8 +12,8 @@ from ...imperative import Tensor
 from ...imperative import emit as e
 from ...imperative.emit import summed
 from ...imperative.exact_products import product
-from ..call import Call, lower
-from ..values import Refused, Value
+from ..call import NodeCall, lower
+from ..values import UnsupportedNodeError, Value
 from .parts import M, cast, const_like, transposed
 from .reductions import softmax
 
@@ -25,7 +25,7 @@ _LT, _LEQ, _EQ = P.ElemwiseMultiTypeMode.LT, P.ElemwiseMultiTypeMode.LEQ, P.Elem
 def heads(x: Tensor, count: int) -> Tensor:
     """(B, S, H * D) as (B, H, S, D)."""
     if count < 1 or x._tuple_shape[2] % count:
-        raise Refused(f"{x._tuple_shape[2]} features in {count} heads")
+        raise UnsupportedNodeError(f"{x._tuple_shape[2]} features in {count} heads")
     b, s, f = x.shape
     return transposed(e.reshape(x, (b, s, count, f // count)), (0, 2, 1, 3))
 
@@ -115,7 +115,7 @@ def _positions(q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
     return e.add_axes(e.arange(q.shape[2]), [1]), e.arange(k.shape[2])
 
 
-def _mask_of(c: Call, q: Tensor, k: Tensor, past: int, valid: Tensor | None) -> Tensor | None:
+def _mask_of(c: NodeCall, q: Tensor, k: Tensor, past: int, valid: Tensor | None) -> Tensor | None:
     mask = _Mask(q)
     if c.has(3):
         _given_mask(mask, c.t(3), k.shape[2])
@@ -141,7 +141,7 @@ def _mask_of(c: Call, q: Tensor, k: Tensor, past: int, valid: Tensor | None) -> 
 
 
 @lower("Attention")
-def _attention(c: Call) -> tuple[Tensor | None, ...]:
+def _attention(c: NodeCall) -> tuple[Tensor | None, ...]:
     q, k, v = c.t(0), c.t(1), c.t(2)
     flat = q.ndim == 3
     kind = q._dtype
@@ -186,12 +186,12 @@ def _attention(c: Call) -> tuple[Tensor | None, ...]:
     y = cast(merged(y) if flat else y, kind)
     mode = c.number("qk_matmul_output_mode")
     if mode not in range(4):
-        raise Refused(f"qk_matmul_output_mode is {mode}")
+        raise UnsupportedNodeError(f"qk_matmul_output_mode is {mode}")
     return y, present[0], present[1], cast(shown[mode], kind)
 
 
 @lower("FlexAttention", domain="ai.onnx.preview", foldable=False)
-def _flex(c: Call) -> Tensor:
+def _flex(c: NodeCall) -> Tensor:
     q, k, v = (cast(c.t(i), "float32") for i in range(3))
     kind = c.t(0)._dtype
     group = q._tuple_shape[1] // max(k._tuple_shape[1], 1)
@@ -204,14 +204,14 @@ def _flex(c: Call) -> Tensor:
     return cast(product(weights, v), kind)
 
 
-def _modified(c: Call, name: str, x: Tensor, precision: int) -> Tensor:
+def _modified(c: NodeCall, name: str, x: Tensor, precision: int) -> Tensor:
     if name not in c.attributes:
         return x
     from ..values import graph_type  # for start-up
 
     (found,) = c.run_graph(c.graph(name), [Value(precision, cast(x, graph_type(precision)))])
     if isinstance(found, list):
-        raise Refused(f"its {name} gives a sequence")
+        raise UnsupportedNodeError(f"its {name} gives a sequence")
     return cast(found.tensor, "float32")
 
 
@@ -237,7 +237,7 @@ def rotated(x: Tensor, cos: Tensor, sin: Tensor, *, interleaved: bool) -> Tensor
 
 
 @lower("RotaryEmbedding")
-def _rotary(c: Call) -> Tensor:
+def _rotary(c: NodeCall) -> Tensor:
     x, cos, sin = c.t(0), c.t(1), c.t(2)
     flat = x.ndim == 3
     if flat:
@@ -262,7 +262,7 @@ def _rotary(c: Call) -> Tensor:
 
 
 @lower("LinearAttention")
-def _linear(c: Call) -> tuple[Tensor, Tensor]:
+def _linear(c: NodeCall) -> tuple[Tensor, Tensor]:
     """The recurrent update of (B, H, dk, dv) states, unrolled over time."""
     kind = c.t(0)._dtype
     n_q, n_kv = c.number("q_num_heads"), c.number("kv_num_heads")
@@ -271,7 +271,7 @@ def _linear(c: Call) -> tuple[Tensor, Tensor]:
     dv = v._tuple_shape[2] // n_kv
     steps = q._tuple_shape[1]
     if steps > 512:
-        raise Refused(f"a sequence of {steps} steps; 512 at most are unrolled")
+        raise UnsupportedNodeError(f"a sequence of {steps} steps; 512 at most are unrolled")
     b = q.shape[0]
     scale = c.real("scale") or 1.0 / sqrt(dk)
     state = cast(c.t(3), "float32") if c.has(3) else e.full(const_like(0.0, q), (b, n_kv, dk, dv))

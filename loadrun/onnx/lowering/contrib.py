@@ -10,8 +10,8 @@ import numpy as np
 from ... import params as P
 from ...imperative import Tensor, const
 from ...imperative import emit as e
-from ..call import CONTRIB, Call, find, front, lower
-from ..values import Refused, Value
+from ..call import CONTRIB, NodeCall, find, front, lower
+from ..values import UnsupportedNodeError, Value
 from .convolution import from_last, to_last
 from .functions import gelu_tanh
 from .indexing import uniques
@@ -25,10 +25,10 @@ __all__: list[str] = []
 _EQ, _LT = P.ElemwiseMultiTypeMode.EQ, P.ElemwiseMultiTypeMode.LT
 
 
-def _as(name: str, opset: int) -> Callable[[Call], Any]:
+def _as(name: str, opset: int) -> Callable[[NodeCall], Any]:
     """ONNX's own operator in the version of an opset."""
 
-    def run(c: Call) -> Any:
+    def run(c: NodeCall) -> Any:
         own = find("", name)
         assert own is not None
         c.op, c.opset = name, opset
@@ -42,7 +42,7 @@ for _name, _opset in (("GridSample", 16), ("Pad", 11), ("GatherND", 13), ("Trilu
 
 
 @lower("Range", domain=CONTRIB)
-def _range(c: Call) -> Any:
+def _range(c: NodeCall) -> Any:
     """Numbers from a start to a limit; the step is 1 where it is left out."""
     if not c.has(2):
         kind = c.kind(0)
@@ -59,13 +59,13 @@ def _scalar(value: Value) -> Value:
 
 
 @lower("ExpandDims", domain=CONTRIB)
-def _expand_dims(c: Call) -> Tensor:
+def _expand_dims(c: NodeCall) -> Tensor:
     (axis,) = c.integers(1, "axis")
     return e.add_axes(c.t(0), [front(axis, c.t(0).ndim + 1)])
 
 
 @lower("Unique", domain=CONTRIB)
-def _unique(c: Call) -> tuple[Tensor | Value, ...]:
+def _unique(c: NodeCall) -> tuple[Tensor | Value, ...]:
     """Different elements in the order in which each comes first, which one every element is, how often each comes."""
     rows = e.flat(c.t(0))
     found, _, inverse, counts = uniques(rows, e.reshape(rows, (-1, 1)), [0], by_value=False)
@@ -73,37 +73,37 @@ def _unique(c: Call) -> tuple[Tensor | Value, ...]:
 
 
 @lower("UnfoldTensor", domain=CONTRIB)
-def _unfold(c: Call) -> Tensor:
+def _unfold(c: NodeCall) -> Tensor:
     """Slices of a size at every step along an axis; what a slice holds is the last axis."""
     x = c.t(0)
     axis, size, step = c.axis("dim", -1, x.ndim), c.number("size"), c.number("step", 1)
     n = x._tuple_shape[axis]
     if size < 1 or step < 1 or size > n:
-        raise Refused(f"slices of {size} at steps of {step} along {n} elements")
+        raise UnsupportedNodeError(f"slices of {size} at steps of {step} along {n} elements")
     places = np.arange((n - size) // step + 1)[:, None] * step + np.arange(size)
     found = e.gather(x, [(axis, const(places.astype(np.int32)))])
     return e.permute(found, [*range(axis + 1), *range(axis + 2, found.ndim), axis + 1])
 
 
 @lower("CDist", domain=CONTRIB)
-def _distances(c: Call) -> Tensor:
+def _distances(c: NodeCall) -> Tensor:
     """Distances of all rows of one matrix from all of another."""
     metric = c.text("metric", "sqeuclidean")
     if metric not in ("euclidean", "sqeuclidean"):
-        raise Refused(f"the metric {metric!r} is unknown")
+        raise UnsupportedNodeError(f"the metric {metric!r} is unknown")
     apart = e.elem(M.SUB, e.add_axes(c.t(0), [1]), e.add_axes(c.t(1), [0]))
     total = e.reduce(e.elem(M.SQUARE, apart), P.ReduceMode.SUM, [2])
     return e.elem(M.SQRT, total) if metric == "euclidean" else total
 
 
 @lower("NGramRepeatBlock", domain=CONTRIB, like=1)
-def _no_repeats(c: Call) -> Tensor:
+def _no_repeats(c: NodeCall) -> Tensor:
     """-inf for tokens that would end a run of tokens that was there before."""
     ids, scores = cast(c.t(0), "int32"), c.t(1)
     n, length = c.number("ngram_size"), c.t(0)._tuple_shape[1]
     runs = length - n + 1
     if n < 1:
-        raise Refused(f"runs of {n} tokens")
+        raise UnsupportedNodeError(f"runs of {n} tokens")
     if runs < 1:
         return scores
     same: Tensor | None = None
@@ -125,14 +125,14 @@ def _no_repeats(c: Call) -> Tensor:
 
 
 @lower("CropAndResize", domain=CONTRIB)
-def _crop(c: Call) -> Tensor:
+def _crop(c: NodeCall) -> Tensor:
     """Boxes cut out and scaled to one size, corners on corners; what lies outside gets a value."""
     x, boxes = cast(c.t(0), "float32"), cast(c.t(1), "float32")
     which = cast(c.t(2), "int32")
     height, width = c.integers(3, "size of the crops")
     mode = c.text("mode", "bilinear")
     if mode not in ("bilinear", "nearest"):
-        raise Refused(f"the mode {mode!r} is unknown")
+        raise UnsupportedNodeError(f"the mode {mode!r} is unknown")
     places = [_places(boxes, i, n, x.shape[2 + i]) for i, n in enumerate((height, width))]
     insides: list[Tensor] = []
     cells: list[list[tuple[Tensor, Tensor | None]]] = []
@@ -179,7 +179,7 @@ def _places(boxes: Tensor, i: int, n: int, size: int) -> Tensor:
 
 
 @lower("GroupNorm", "SkipGroupNorm", domain=CONTRIB)
-def _group_norm(c: Call) -> tuple[Tensor, ...]:
+def _group_norm(c: NodeCall) -> tuple[Tensor, ...]:
     """Groups of channels standardized, each channel scaled and shifted, perhaps SiLU; sums with others before."""
     last = bool(c.number("channels_last", 1))
     whole = c.t(0)
@@ -194,7 +194,7 @@ def _group_norm(c: Call) -> tuple[Tensor, ...]:
     groups = c.number("groups")
     b, n, *space = x.shape
     if groups < 1 or x._tuple_shape[1] % groups:
-        raise Refused(f"{x._tuple_shape[1]} channels in {groups} groups")
+        raise UnsupportedNodeError(f"{x._tuple_shape[1]} channels in {groups} groups")
     parts = e.reshape(x, (b, groups, n // groups, *space))
     y, _, _ = standardized(parts, list(range(2, parts.ndim)), c.real("epsilon", 1e-5))
     y = e.reshape(y, x.shape)
@@ -210,12 +210,12 @@ def _group_norm(c: Call) -> tuple[Tensor, ...]:
 
 
 @lower("BiasAdd", domain=CONTRIB)
-def _bias_add(c: Call) -> Tensor:
+def _bias_add(c: NodeCall) -> Tensor:
     return e.elem(M.ADD, e.elem(M.ADD, c.t(0), c.t(1)), c.t(2))
 
 
 @lower("BiasSplitGelu", domain=CONTRIB)
-def _bias_split_gelu(c: Call) -> Tensor:
+def _bias_split_gelu(c: NodeCall) -> Tensor:
     """The first half of the features times the Gelu of the second."""
     x = e.elem(M.ADD, c.t(0), c.t(1))
     axis, half = x.ndim - 1, x._tuple_shape[-1] // 2
@@ -224,31 +224,31 @@ def _bias_split_gelu(c: Call) -> Tensor:
 
 
 @lower("BiasSoftmax", domain=CONTRIB)
-def _bias_softmax(c: Call) -> Tensor:
+def _bias_softmax(c: NodeCall) -> Tensor:
     """Softmax over an axis and those behind it, of the sum with a bias that broadcasts."""
     x = e.elem(M.ADD, c.t(0), c.t(1))
     if x._tuple_shape != c.t(0)._tuple_shape:
-        raise Refused(f"a bias of shape {list(c.t(1)._tuple_shape)}")
+        raise UnsupportedNodeError(f"a bias of shape {list(c.t(1)._tuple_shape)}")
     return e.reshape(softmax(flat_to_2d(x, c.axis("axis", 1, x.ndim)), 1), x.shape)
 
 
 @lower("GemmFastGelu", domain=CONTRIB)
-def _gemm_gelu(c: Call) -> Tensor:
+def _gemm_gelu(c: NodeCall) -> Tensor:
     y = matmul(c.t(0), c.t(1))
     return gelu_tanh(e.elem(M.ADD, y, c.t(2)) if c.has(2) else y)
 
 
 @lower("BiasDropout", domain=CONTRIB)
-def _bias_dropout(c: Call) -> Tensor:
+def _bias_dropout(c: NodeCall) -> Tensor:
     """Without dropping anything, for that belongs to training."""
     if (c.has(4) and c.constant(4, "training mode").any()) or (len(c.wanted) > 1 and c.wanted[1]):
-        raise Refused("values dropped at random, or the mask of them")
+        raise UnsupportedNodeError("values dropped at random, or the mask of them")
     y = e.elem(M.ADD, c.t(0), c.t(1))
     return e.elem(M.ADD, y, c.t(2)) if c.has(2) else y
 
 
 @lower("ComplexMul", "ComplexMulConj", domain=CONTRIB)
-def _complex_product(c: Call) -> Tensor:
+def _complex_product(c: NodeCall) -> Tensor:
     """Products of complex numbers, whose two parts are the last axis; of the second one's conjugate."""
     (a, b), (p, q) = (
         [e.subtensor(t, [(t.ndim - 1, k, k + 1, None, None)]) for k in (0, 1)] for t in (c.t(0), c.t(1))
@@ -261,7 +261,7 @@ def _complex_product(c: Call) -> Tensor:
 
 
 @lower("IsAllFinite", domain=CONTRIB)
-def _all_finite(c: Call) -> Tensor:
+def _all_finite(c: NodeCall) -> Tensor:
     """Whether no tensor holds NaN or infinity, or only one of the two is asked for."""
     worst: Tensor | None = None
     for i in range(len(c.inputs)):
@@ -272,5 +272,5 @@ def _all_finite(c: Call) -> Tensor:
         most = e.reduce(found, P.ReduceMode.MAX, [0])
         worst = most if worst is None else e.elem(M.MAX, worst, most)
     if worst is None:
-        raise Refused("it has no inputs")
+        raise UnsupportedNodeError("it has no inputs")
     return e.compare(_EQ, worst, const_like(0.0, worst))

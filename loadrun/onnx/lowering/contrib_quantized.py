@@ -10,8 +10,8 @@ from ... import params as P
 from ...imperative import Tensor, const
 from ...imperative import emit as e
 from ...lowering.arithmetic import rint
-from ..call import CONTRIB, Call, find, front, lower
-from ..values import FLOAT, INT32, UINT8, Refused, Value
+from ..call import CONTRIB, NodeCall, find, front, lower
+from ..values import FLOAT, INT32, UINT8, UnsupportedNodeError, Value
 from .convolution import from_last, to_last
 from .linalg import exact_product, matmul
 from .nbits import gathered_table, weight_of
@@ -28,26 +28,26 @@ _LT = P.ElemwiseMultiTypeMode.LT
 
 
 @lower("MatMulIntegerToFloat", domain=CONTRIB)
-def _matmul_to_float(c: Call) -> Value:
+def _matmul_to_float(c: NodeCall) -> Value:
     total = exact_product(c.t(0), c.t(1), _zero(c, 4), _zero(c, 5))
     found = e.elem(M.MUL, cast(total, "float32"), e.elem(M.MUL, single(c.t(2)), single(c.t(3))))
     return Value(FLOAT, e.elem(M.ADD, found, c.t(6)) if c.has(6) else found)
 
 
-def _zero(c: Call, i: int) -> Tensor | None:
+def _zero(c: NodeCall, i: int) -> Tensor | None:
     found = c.maybe(i)
     return None if found is None else single(found)
 
 
 @lower("DynamicQuantizeMatMul", domain=CONTRIB)
-def _dynamic_matmul(c: Call) -> Tensor:
+def _dynamic_matmul(c: NodeCall) -> Tensor:
     y, scale, zero = dynamic(c.t(0))
     total = exact_product(y, c.t(1), zero, _zero(c, 3))
     found = e.elem(M.MUL, cast(total, "float32"), e.elem(M.MUL, scale, single(c.t(2))))
     return e.elem(M.ADD, found, c.t(4)) if c.has(4) else found
 
 
-def _through_float(c: Call, at: int, compute: Callable[[Tensor], Tensor]) -> Value:
+def _through_float(c: NodeCall, at: int, compute: Callable[[Tensor], Tensor]) -> Value:
     """A function of one quantized tensor, whose own scale and zero point follow it, and the result's from `at` on."""
     x = dequantized(c.t(0), single(c.t(1)), _zero(c, 2))
     kind = c.kind(0)
@@ -55,18 +55,18 @@ def _through_float(c: Call, at: int, compute: Callable[[Tensor], Tensor]) -> Val
 
 
 @lower("QLinearSigmoid", domain=CONTRIB)
-def _qlinear_sigmoid(c: Call) -> Value:
+def _qlinear_sigmoid(c: NodeCall) -> Value:
     return _through_float(c, 3, lambda x: e.elem(M.SIGMOID, x))
 
 
 @lower("QLinearLeakyRelu", domain=CONTRIB)
-def _qlinear_leaky(c: Call) -> Value:
+def _qlinear_leaky(c: NodeCall) -> Value:
     alpha = c.real("alpha", 0.01)
     return _through_float(c, 3, lambda x: e.elem(M.PRELU, x, const_like(alpha, x)))
 
 
 @lower("QLinearSoftmax", domain=CONTRIB)
-def _qlinear_softmax(c: Call) -> Value:
+def _qlinear_softmax(c: NodeCall) -> Value:
     def compute(x: Tensor) -> Tensor:
         axis = c.axis("axis", -1, x.ndim)
         if c.number("opset", 13) >= 13:
@@ -77,14 +77,14 @@ def _qlinear_softmax(c: Call) -> Value:
 
 
 @lower("QLinearGlobalAveragePool", domain=CONTRIB)
-def _qlinear_global(c: Call) -> Value:
+def _qlinear_global(c: NodeCall) -> Value:
     if c.number("channels_last"):
         return _through_float(c, 3, lambda x: mean(x, list(range(1, x.ndim - 1))))
     return _through_float(c, 3, lambda x: mean(x, list(range(2, x.ndim))))
 
 
 @lower("QLinearAveragePool", domain=CONTRIB)
-def _qlinear_average(c: Call) -> Value:
+def _qlinear_average(c: NodeCall) -> Value:
     last = bool(c.number("channels_last"))
 
     def pool(x: Tensor) -> Tensor:
@@ -96,7 +96,7 @@ def _qlinear_average(c: Call) -> Value:
     return _through_float(c, 3, pool)
 
 
-def _ratio(c: Call, *over: int, under: int) -> Tensor:
+def _ratio(c: NodeCall, *over: int, under: int) -> Tensor:
     """A product of scales over another one, in float32."""
 
     def ratio(bottom: Tensor, *tops: Tensor) -> Tensor:
@@ -108,13 +108,13 @@ def _ratio(c: Call, *over: int, under: int) -> Tensor:
     return folded(ratio, single(c.t(under)), *(single(c.t(i)) for i in over))
 
 
-def _real(c: Call, i: int) -> Tensor:
+def _real(c: NodeCall, i: int) -> Tensor:
     """8-bit numbers or a zero point, which is 0 where it is left out, as float32."""
     return cast(single(c.t(i)), "float32") if c.has(i) else const(np.float32(0))
 
 
 @lower("QLinearAdd", domain=CONTRIB)
-def _qlinear_add(c: Call) -> Value:
+def _qlinear_add(c: NodeCall) -> Value:
     """a * ra + b * rb with the ratios of the scales; the zero points are one number, as in ONNX Runtime's kernel."""
     one, other = _ratio(c, 1, under=6), _ratio(c, 4, under=6)
 
@@ -128,14 +128,14 @@ def _qlinear_add(c: Call) -> Value:
 
 
 @lower("QLinearMul", domain=CONTRIB)
-def _qlinear_mul(c: Call) -> Value:
+def _qlinear_mul(c: NodeCall) -> Value:
     a, b = (e.elem(M.SUB, _real(c, i), _real(c, z)) for i, z in ((0, 2), (3, 5)))
     found = e.elem(M.MUL, e.elem(M.MUL, a, b), _ratio(c, 1, 4, under=6))
     return Value(c.kind(0), saturated(rint(e.elem(M.ADD, found, _real(c, 7))), None, c.kind(0)))
 
 
 @lower("QLinearConcat", domain=CONTRIB)
-def _qlinear_concat(c: Call) -> Value:
+def _qlinear_concat(c: NodeCall) -> Value:
     kind = c.kind(2)
     parts = []
     for i in range(2, len(c.inputs), 3):
@@ -145,7 +145,7 @@ def _qlinear_concat(c: Call) -> Value:
 
 
 @lower("MatMulNBits", domain=CONTRIB)
-def _matmul_nbits(c: Call) -> Tensor:
+def _matmul_nbits(c: NodeCall) -> Tensor:
     """A product with a weight of 4 or 8-bit numbers, each block of a row with its own scale."""
     w = weight_of(c)
     x = c.t(0)
@@ -154,7 +154,7 @@ def _matmul_nbits(c: Call) -> Tensor:
 
 
 @lower("GatherBlockQuantized", domain=CONTRIB)
-def _gather_block(c: Call) -> Tensor:
+def _gather_block(c: NodeCall) -> Tensor:
     """Rows of a table whose blocks have scales of their own."""
     table, axis = gathered_table(c)
     at = cast(c.t(1), "int32")
@@ -165,7 +165,7 @@ def _gather_block(c: Call) -> Tensor:
 
 
 @lower("QLinearConv", domain=CONTRIB)
-def _qlinear_conv(c: Call) -> Value:
+def _qlinear_conv(c: NodeCall) -> Value:
     """As ONNX's own, and with the channels last."""
     run = find("", "QLinearConv")
     assert run is not None
@@ -179,7 +179,7 @@ def _qlinear_conv(c: Call) -> Value:
 
 
 @lower("QLinearWhere", domain=CONTRIB)
-def _qlinear_where(c: Call) -> Value:
+def _qlinear_where(c: NodeCall) -> Value:
     kind = c.kind(1)
     one = dequantized(c.t(1), single(c.t(2)), _zero(c, 3))
     other = dequantized(c.t(4), single(c.t(5)), _zero(c, 6))
@@ -187,7 +187,7 @@ def _qlinear_where(c: Call) -> Value:
 
 
 @lower("QGemm", domain=CONTRIB)
-def _qgemm(c: Call) -> Value:
+def _qgemm(c: NodeCall) -> Value:
     """(A - a0) @ (B - b0) + C in integers, times alpha and both scales; quantized where the result has a scale."""
     x, w = c.t(0), c.t(3)
     x = transposed(x, (1, 0)) if c.number("transA") else x
@@ -205,7 +205,7 @@ def _qgemm(c: Call) -> Value:
 
 
 @lower("QAttention", domain=CONTRIB)
-def _qattention(c: Call) -> tuple[Tensor | None, ...]:
+def _qattention(c: NodeCall) -> tuple[Tensor | None, ...]:
     """Projection in integers, then attention in float32."""
     total = exact_product(c.t(0), c.t(1), _zero(c, 6), _zero(c, 7))
     factor = e.elem(M.MUL, single(c.t(3)), single(c.t(4)))
@@ -214,19 +214,19 @@ def _qattention(c: Call) -> tuple[Tensor | None, ...]:
 
 
 @lower("QEmbedLayerNormalization", domain=CONTRIB, like=8)
-def _qembed(c: Call) -> tuple[Tensor | Value | None, ...]:
+def _qembed(c: NodeCall) -> tuple[Tensor | Value | None, ...]:
     tables = [
         None if not c.has(2 + i) else dequantized(c.t(2 + i), single(c.t(8 + i)), _zero(c, 13 + i))
         for i in range(5)
     ]
     words, places, segments, gamma, beta = tables
     if words is None or places is None or gamma is None or beta is None:
-        raise Refused("a table or the scale of its normalization is missing")
+        raise UnsupportedNodeError("a table or the scale of its normalization is missing")
     return embedded(c, (words, places, segments), (gamma, beta), positions=99)[:2]
 
 
 @lower("MulInteger", domain=CONTRIB)
-def _mul_integer(c: Call) -> Value:
+def _mul_integer(c: NodeCall) -> Value:
     a, b = (cast(c.t(i), "int32") for i in (0, 2))
     for k, i in enumerate((1, 3)):
         if c.has(i):
@@ -236,5 +236,5 @@ def _mul_integer(c: Call) -> Value:
 
 
 @lower("MatMulInteger16", domain=CONTRIB)
-def _matmul_integer_16(c: Call) -> Value:
+def _matmul_integer_16(c: NodeCall) -> Value:
     return Value(INT32, matmul(cast(c.t(0), "int32"), cast(c.t(1), "int32")))

@@ -11,9 +11,9 @@ from ... import params as P
 from ...imperative import Tensor, apply, const
 from ...imperative import emit as e
 from ...jit.recorder import TraceRecorder
-from ..call import Call, front, lower
+from ..call import NodeCall, front, lower
 from ..messages import GraphProto
-from ..values import BOOL, INT64, Items, Refused, Value
+from ..values import BOOL, INT64, Items, UnsupportedNodeError, Value
 from .parts import cast, of_length
 
 __all__ = ["index_value"]
@@ -30,7 +30,7 @@ def _known(value: Value) -> bool | None:
 
 
 @lower("If", foldable=False)
-def _if(c: Call) -> tuple[Any, ...]:
+def _if(c: NodeCall) -> tuple[Any, ...]:
     chosen = _known(c.value(0))
     if chosen is None:
         held = c.value(0).supposed()
@@ -42,7 +42,7 @@ def _if(c: Call) -> tuple[Any, ...]:
     return tuple(c.run_graph(c.graph("then_branch" if chosen else "else_branch"), []))
 
 
-def _both(c: Call) -> tuple[Any, ...]:
+def _both(c: NodeCall) -> tuple[Any, ...]:
     """Both branches by conditional execution: only what belongs to the one that is taken is computed."""
     pred = cast(e.reshape(c.t(0), (1,)), "int32")
     keys = [const(np.array([k], np.int32)) for k in (1, 0)]
@@ -63,9 +63,9 @@ def _both(c: Call) -> tuple[Any, ...]:
 
         try:
             outs = c.importer.run_branch(c.graph(name), c, mark)
-        except Refused as why:
+        except UnsupportedNodeError as why:
             behind = " and ".join(map(repr, c.importer.inputs_behind(pred)))
-            raise Refused(
+            raise UnsupportedNodeError(
                 f"{why}; data choose this branch: where the other one is meant, give {behind or 'its condition'} as "
                 "constants={...}"
             ) from None
@@ -73,9 +73,9 @@ def _both(c: Call) -> tuple[Any, ...]:
     results = []
     for one, other in zip(*found, strict=True):
         if one.kind != other.kind or one.stored._dtype != other.stored._dtype:
-            raise Refused("its branches give different types")
+            raise UnsupportedNodeError("its branches give different types")
         if one.rank != other.rank:
-            raise Refused(
+            raise UnsupportedNodeError(
                 f"its branches give {one.rank} and {other.rank} axes and data choose between them; give the condition "
                 "as constants={...}"
             )
@@ -103,7 +103,7 @@ def index_value(value: Value, axis: int, i: int) -> Value:
 def _stacked(values: Sequence[Value], axis: int) -> Value:
     """Values of one shape along a new axis."""
     if not values:
-        raise Refused("it has an output of no turns, whose shape is not known")
+        raise UnsupportedNodeError("it has an output of no turns, whose shape is not known")
     held = [v.constant() for v in values]
     if all(h is not None for h in held):
         return Value(values[0].kind, array=np.stack([h for h in held if h is not None], axis))
@@ -119,31 +119,31 @@ def _scalar(number: int) -> Value:
 
 
 @lower("Loop", foldable=False)
-def _loop(c: Call) -> tuple[Any, ...]:
+def _loop(c: NodeCall) -> tuple[Any, ...]:
     body = c.graph("body")
     most = int(c.constant(0, "number of turns").reshape(-1)[0]) if c.has(0) else None
     going: bool | None = True
     if c.has(1):
         going = _known(c.value(1))
         if going is None:
-            raise Refused("data decide whether it begins; give its condition as constants={...}")
+            raise UnsupportedNodeError("data decide whether it begins; give its condition as constants={...}")
     state = list(c.inputs[2:])
     count = len(state)
     collected: list[list[Value]] = [[] for _ in body.outputs[1 + count :]]
     turn = 0
     while going and (most is None or turn < most):
         if turn >= _MOST_TURNS:
-            raise Refused(f"it takes more than {_MOST_TURNS} turns")
+            raise UnsupportedNodeError(f"it takes more than {_MOST_TURNS} turns")
         outs = c.run_graph(body, [_scalar(turn), Value(BOOL, array=np.array(True)), *state])
         if isinstance(outs[0], list):
-            raise Refused("its condition is a sequence")
+            raise UnsupportedNodeError("its condition is a sequence")
         going = _known(outs[0])
         if going is None:
-            raise Refused("data decide when it ends; MegEngine's Loop cannot be stored")
+            raise UnsupportedNodeError("data decide when it ends; MegEngine's Loop cannot be stored")
         state = list(outs[1 : 1 + count])
         for rows, value in zip(collected, outs[1 + count :], strict=True):
             if isinstance(value, list):
-                raise Refused("it collects sequences")
+                raise UnsupportedNodeError("it collects sequences")
             rows.append(value)
         turn += 1
     return (*state, *(_empty_or(rows, body, 1 + count + i) for i, rows in enumerate(collected)))
@@ -156,7 +156,7 @@ def _empty_or(rows: list[Value], body: GraphProto, i: int) -> Value:
     info = body.outputs[i].type
     tensor = info.tensor if info is not None else None
     if tensor is None or tensor.shape is None or any(d.value is None for d in tensor.shape.dims):
-        raise Refused("it has an output of no turns, whose shape is not known")
+        raise UnsupportedNodeError("it has an output of no turns, whose shape is not known")
     shape = [0, *(int(d.value or 0) for d in tensor.shape.dims)]
     from ..tensors import HELD  # for start-up
 
@@ -164,13 +164,13 @@ def _empty_or(rows: list[Value], body: GraphProto, i: int) -> Value:
 
 
 @lower("Scan", foldable=False)
-def _scan(c: Call) -> tuple[Any, ...]:
+def _scan(c: NodeCall) -> tuple[Any, ...]:
     body = c.graph("body")
     given = c.inputs[(1 if c.opset < 9 else 0) :]
     values: list[Value] = []
     for v in given:
         if not isinstance(v, Value):
-            raise Refused("an input is missing or a sequence")
+            raise UnsupportedNodeError("an input is missing or a sequence")
         values.append(v)
     scanned = c.number("num_scan_inputs")
     if c.opset < 9:
@@ -181,10 +181,10 @@ def _scan(c: Call) -> tuple[Any, ...]:
     return tuple(_scanned(c, body, values, n, in_axes, in_turned))
 
 
-def _scan_batches(c: Call, body: GraphProto, values: list[Value], scanned: int) -> tuple[Any, ...]:
+def _scan_batches(c: NodeCall, body: GraphProto, values: list[Value], scanned: int) -> tuple[Any, ...]:
     """Version 8: axis 0 is a batch, each entry of which is scanned along its own first axis."""
     if c.has(0):
-        raise Refused("sequence lengths differ within a batch")
+        raise UnsupportedNodeError("sequence lengths differ within a batch")
     batch = values[0].numbers[0]
     turned = c.ints("directions") or [0] * scanned
     n = len(values) - scanned
@@ -203,7 +203,7 @@ def _of_length(value: Value, axis: int) -> Value:
 
 
 def _scanned(
-    c: Call, body: GraphProto, values: list[Value], n: int, in_axes: list[int], in_turned: list[int]
+    c: NodeCall, body: GraphProto, values: list[Value], n: int, in_axes: list[int], in_turned: list[int]
 ) -> list[Value]:
     state: list[Value | Items] = list(values[:n])
     inputs = values[n:]
@@ -211,10 +211,10 @@ def _scanned(
     inputs = [_of_length(v, a) for v, a in zip(inputs, axes, strict=True)]
     turns = {v.numbers[a] for a, v in zip(axes, inputs, strict=True)}
     if len(turns) != 1:
-        raise Refused(f"the axes that it scans have the sizes {sorted(turns)}")
+        raise UnsupportedNodeError(f"the axes that it scans have the sizes {sorted(turns)}")
     count = turns.pop()
     if count > _MOST_TURNS:
-        raise Refused(f"it takes more than {_MOST_TURNS} turns")
+        raise UnsupportedNodeError(f"it takes more than {_MOST_TURNS} turns")
     collected: list[list[Value]] = [[] for _ in body.outputs[n:]]
     for turn in range(count):
         parts = [
@@ -225,7 +225,7 @@ def _scanned(
         state = outs[:n]
         for rows, value in zip(collected, outs[n:], strict=True):
             if isinstance(value, list):
-                raise Refused("it collects sequences")
+                raise UnsupportedNodeError("it collects sequences")
             rows.append(value)
     out_axes = c.ints("scan_output_axes") or [0] * len(collected)
     out_turned = c.ints("scan_output_directions") or [0] * len(collected)

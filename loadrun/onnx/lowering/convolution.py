@@ -9,17 +9,17 @@ import numpy as np
 from ...functional.conv import conv1d, conv2d, conv3d, conv_transpose2d, conv_transpose3d, deformable_conv2d
 from ...imperative import Tensor, const
 from ...imperative import emit as e
-from ..call import CONTRIB, Call, lower
-from ..values import INT32, Refused, Value
+from ..call import CONTRIB, NodeCall, lower
+from ..values import INT32, UnsupportedNodeError, Value
 from .functions import activation
 from .linalg import minus_zero
 from .padding import pad_with
 from .parts import M, cast, const_like, flags, folded, transposed
 
-__all__ = ["Window", "convolved", "padding_of", "window_of"]
+__all__ = ["WindowGeometry", "convolved", "padding_of", "window_of"]
 
 
-class Window:
+class WindowGeometry:
     """How a window moves: kernel, strides, dilations, and pads before and after, for each axis of space."""
 
     def __init__(self, kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]) -> None:
@@ -28,7 +28,7 @@ class Window:
         self.dilations = list(dilations)
         self.pads = [(0, 0)] * len(self.kernel)
         if any(v < 1 for v in (*self.kernel, *self.strides, *self.dilations)):
-            raise Refused("a kernel, stride or dilation is less than 1")
+            raise UnsupportedNodeError("a kernel, stride or dilation is less than 1")
 
     @property
     def reach(self) -> list[int]:
@@ -36,16 +36,16 @@ class Window:
         return [(k - 1) * d + 1 for k, d in zip(self.kernel, self.dilations, strict=True)]
 
 
-def window_of(c: Call, kernel: Sequence[int]) -> Window:
+def window_of(c: NodeCall, kernel: Sequence[int]) -> WindowGeometry:
     """The window of a convolution or pooling, without its pads."""
     n = len(kernel)
-    found = Window(kernel, flags(c.ints("strides"), n, 1), flags(c.ints("dilations"), n, 1))
+    found = WindowGeometry(kernel, flags(c.ints("strides"), n, 1), flags(c.ints("dilations"), n, 1))
     if len(found.strides) != n or len(found.dilations) != n:
-        raise Refused(f"strides and dilations must name {n} axes")
+        raise UnsupportedNodeError(f"strides and dilations must name {n} axes")
     return found
 
 
-def padding_of(c: Call, window: Window, sizes: Sequence[int]) -> list[tuple[int, int]]:
+def padding_of(c: NodeCall, window: WindowGeometry, sizes: Sequence[int]) -> list[tuple[int, int]]:
     """Pads before and after by the attributes ``auto_pad`` and ``pads``."""
     n = len(window.kernel)
     auto = c.text("auto_pad", "NOTSET")
@@ -60,7 +60,7 @@ def padding_of(c: Call, window: Window, sizes: Sequence[int]) -> list[tuple[int,
         return found
     pads = flags(c.ints("pads"), 2 * n, 0)
     if len(pads) != 2 * n:
-        raise Refused(f"pads must be {2 * n} numbers, found {len(pads)}")
+        raise UnsupportedNodeError(f"pads must be {2 * n} numbers, found {len(pads)}")
     return list(zip(pads[:n], pads[n:], strict=True))
 
 
@@ -70,17 +70,17 @@ def _grouped(w: Tensor, groups: int, *, transposed: bool = False) -> Tensor:
         return w
     n, *rest = w._tuple_shape
     if groups < 1 or n % groups:
-        raise Refused(f"{n} channels are no multiple of {groups} groups")
+        raise UnsupportedNodeError(f"{n} channels are no multiple of {groups} groups")
     return folded(lambda v: e.reshape(v, (groups, n // groups, *rest)), w)
 
 
-def convolved(x: Tensor, w: Tensor, window: Window, groups: int) -> Tensor:
+def convolved(x: Tensor, w: Tensor, window: WindowGeometry, groups: int) -> Tensor:
     """A convolution without bias, with its pads."""
     n = x.ndim - 2
     if n not in (1, 2, 3) or w.ndim != x.ndim:
-        raise Refused(f"{x.ndim - 2} axes of space; MegEngine convolves over 1 to 3")
+        raise UnsupportedNodeError(f"{x.ndim - 2} axes of space; MegEngine convolves over 1 to 3")
     if x._tuple_shape[1] != w._tuple_shape[1] * groups:
-        raise Refused(
+        raise UnsupportedNodeError(
             f"{x._tuple_shape[1]} channels, but the weight takes {w._tuple_shape[1]} for each of {groups} groups"
         )
     pads = window.pads
@@ -129,7 +129,7 @@ def _with_bias(y: Tensor, bias: Tensor | None) -> Tensor:
 
 
 @lower("Conv")
-def _conv(c: Call) -> Tensor:
+def _conv(c: NodeCall) -> Tensor:
     x, w = c.t(0), c.t(1)
     window = window_of(c, w._tuple_shape[2:])
     window.pads = padding_of(c, window, x.shape[2:])
@@ -137,11 +137,11 @@ def _conv(c: Call) -> Tensor:
 
 
 @lower("FusedConv", domain=CONTRIB)
-def _fused_conv(c: Call) -> Tensor:
+def _fused_conv(c: NodeCall) -> Tensor:
     return _ended(c, _conv(c), c.maybe(3))
 
 
-def _ended(c: Call, y: Tensor, added: Tensor | None) -> Tensor:
+def _ended(c: NodeCall, y: Tensor, added: Tensor | None) -> Tensor:
     """A convolution with what com.microsoft's operators add: another tensor, an activation."""
     if added is not None:
         y = e.elem(M.ADD, y, added)
@@ -161,7 +161,7 @@ def to_last(x: Tensor) -> Tensor:
 
 
 @lower("NhwcConv", "NhwcFusedConv", domain=CONTRIB)
-def _conv_last(c: Call) -> Tensor:
+def _conv_last(c: NodeCall) -> Tensor:
     """Channels last in the data and in the result; the weight is as ever, or has its channels last as well."""
     x, w = from_last(c.t(0)), c.t(1)
     groups = c.number("group", 1)
@@ -178,7 +178,7 @@ def _conv_last(c: Call) -> Tensor:
 
 
 @lower("ConvTranspose")
-def _conv_transpose(c: Call) -> Tensor:
+def _conv_transpose(c: NodeCall) -> Tensor:
     x, w = c.t(0), c.t(1)
     n = x.ndim - 2
     groups = c.number("group", 1)
@@ -189,7 +189,7 @@ def _conv_transpose(c: Call) -> Tensor:
     ]
     pads = _transposed_pads(c, x, window, full, extra)
     if n not in (1, 2, 3):
-        raise Refused(f"{n} axes of space; MegEngine convolves over 1 to 3")
+        raise UnsupportedNodeError(f"{n} axes of space; MegEngine convolves over 1 to 3")
     weight = _grouped(w, groups)
     even = all(a == b and a >= 0 for a, b in pads) and not any(extra)
     before = [a for a, _ in pads] if even else [0] * n
@@ -201,7 +201,7 @@ def _conv_transpose(c: Call) -> Tensor:
 
 
 def _transposed_pads(
-    c: Call, x: Tensor, window: Window, full: Sequence[int], extra: list[int]
+    c: NodeCall, x: Tensor, window: WindowGeometry, full: Sequence[int], extra: list[int]
 ) -> list[tuple[int, int]]:
     wanted = c.ints("output_shape")
     n = len(full)
@@ -218,7 +218,7 @@ def _transposed_pads(
     return found
 
 
-def _spread(x: Tensor, w: Tensor, window: Window, pads: Sequence[int], groups: int) -> Tensor:
+def _spread(x: Tensor, w: Tensor, window: WindowGeometry, pads: Sequence[int], groups: int) -> Tensor:
     kind = x._dtype
     x, w = cast(x, "float32"), cast(w, "float32")
     s, d = list(window.strides), list(window.dilations)
@@ -237,10 +237,10 @@ def _spread(x: Tensor, w: Tensor, window: Window, pads: Sequence[int], groups: i
 
 
 @lower("DeformConv")
-def _deform_conv(c: Call) -> Tensor:
+def _deform_conv(c: NodeCall) -> Tensor:
     x, w, offset = cast(c.t(0), "float32"), cast(c.t(1), "float32"), cast(c.t(2), "float32")
     if x.ndim != 4:
-        raise Refused("MegEngine's deformable convolution has two axes of space")
+        raise UnsupportedNodeError("MegEngine's deformable convolution has two axes of space")
     window = window_of(c, w._tuple_shape[2:])
     pads = padding_of(c, window, x.shape[2:])
     groups = c.number("group", 1)
@@ -269,7 +269,9 @@ def _deform_conv(c: Call) -> Tensor:
 # Integers
 
 
-def exact_convolution(c: Call, x: Tensor, w: Tensor, x_zero: Tensor | None, w_zero: Tensor | None) -> Tensor:
+def exact_convolution(
+    c: NodeCall, x: Tensor, w: Tensor, x_zero: Tensor | None, w_zero: Tensor | None
+) -> Tensor:
     """The int32 convolution of 8-bit tensors without their zero points.
 
     Sums of up to 258 products are exact in float32; longer ones are split by channels, and added as integers.
@@ -303,7 +305,7 @@ def exact_convolution(c: Call, x: Tensor, w: Tensor, x_zero: Tensor | None, w_ze
 
 
 @lower("ConvInteger")
-def _conv_integer(c: Call) -> Value:
+def _conv_integer(c: NodeCall) -> Value:
     return Value(INT32, exact_convolution(c, c.t(0), c.t(1), c.maybe(2), c.maybe(3)))
 
 
@@ -311,7 +313,7 @@ def _conv_integer(c: Call) -> Value:
 
 
 @lower("Col2Im")
-def _col2im(c: Call) -> Tensor:
+def _col2im(c: NodeCall) -> Tensor:
     """A transposed convolution with unit filters: every block is written where its window lies."""
     x = c.t(0)
     image, block = c.integers(1, "image_shape"), c.integers(2, "block_shape")
@@ -335,7 +337,7 @@ def _col2im(c: Call) -> Tensor:
 
 
 @lower("CausalConvWithState")
-def _causal(c: Call) -> tuple[Tensor, Tensor]:
+def _causal(c: NodeCall) -> tuple[Tensor, Tensor]:
     """A depthwise convolution over time that continues where the last call ended."""
     x, w = c.t(0), c.t(1)
     k = w._tuple_shape[-1]
@@ -343,7 +345,7 @@ def _causal(c: Call) -> tuple[Tensor, Tensor]:
     if state is None:
         state = e.full(const_like(0, x), (*x.shape[:-1], k - 1))
     whole = e.concat([state, x], x.ndim - 1) if k > 1 else x
-    window = Window([k], [1], [1])
+    window = WindowGeometry([k], [1], [1])
     y = _with_bias(convolved(whole, w, window, x._tuple_shape[1]), c.maybe(2))
     name = c.text("activation", "none")
     if name in ("silu", "swish"):

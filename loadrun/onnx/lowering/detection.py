@@ -7,8 +7,8 @@ import numpy as np
 from ... import params as P
 from ...imperative import Tensor, apply, const
 from ...imperative import emit as e
-from ..call import Call, lower
-from ..values import INT64, Refused, Value
+from ..call import NodeCall, lower
+from ..values import INT64, UnsupportedNodeError, Value
 from .indexing import ordered
 from .parts import M, cast, const_like
 
@@ -18,14 +18,14 @@ _MOST = 512
 
 
 @lower("NonMaxSuppression", foldable=False)
-def _non_max_suppression(c: Call) -> Value:
+def _non_max_suppression(c: NodeCall) -> Value:
     """For each picture and class the best boxes that do not overlap: rows of picture, class, box."""
     boxes, scores = cast(c.t(0), "float32"), cast(c.t(1), "float32")
     most = int(c.constant(2, "number of boxes").reshape(-1)[0]) if c.has(2) else 0
     overlap = float(c.constant(3, "IoU threshold").reshape(-1)[0]) if c.has(3) else 0.0
     batch, classes, count = scores._tuple_shape
     if batch * classes > _MOST:
-        raise Refused(f"{batch} pictures of {classes} classes; {_MOST} at most are unrolled")
+        raise UnsupportedNodeError(f"{batch} pictures of {classes} classes; {_MOST} at most are unrolled")
     if most <= 0 or not count:
         return Value(INT64, array=np.zeros((0, 3), np.int64))
     boxes = _corners(boxes, bool(c.number("center_point_box")))

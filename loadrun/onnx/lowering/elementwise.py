@@ -13,9 +13,9 @@ from ...imperative import emit as e
 from ...imperative.apply import type_cvt
 from ...lowering import arithmetic as a
 from ...lowering import logic
-from ..call import Call, front, lower
+from ..call import NodeCall, front, lower
 from ..tensors import HELD
-from ..values import BF16, BOOL, Refused, Value, graph_type
+from ..values import BF16, BOOL, UnsupportedNodeError, Value, graph_type
 from .parts import M, cast, const_like, in_float, limits
 
 __all__ = ["pair", "truncated", "widened"]
@@ -24,7 +24,7 @@ _EQ, _LT, _LEQ = P.ElemwiseMultiTypeMode.EQ, P.ElemwiseMultiTypeMode.LT, P.Elemw
 _NARROW = ("Int8", "Uint8", "Int16")
 
 
-def pair(c: Call) -> tuple[Tensor, Tensor]:
+def pair(c: NodeCall) -> tuple[Tensor, Tensor]:
     """Two operands of one type, with the broadcasting of versions before 7 done."""
     x, y = c.t(0), c.t(1)
     if c.opset < 7 and c.number("broadcast"):
@@ -32,14 +32,14 @@ def pair(c: Call) -> tuple[Tensor, Tensor]:
         at = front(at, max(x.ndim, 1)) if at < 0 else at
         rest = x.ndim - at - y.ndim
         if rest < 0:
-            raise Refused(f"{y.ndim} axes do not fit {x.ndim} at axis {at}")
+            raise UnsupportedNodeError(f"{y.ndim} axes do not fit {x.ndim} at axis {at}")
         y = e.add_axes(y, range(y.ndim, y.ndim + rest)) if y.ndim else y
     return x, _same(x, y)
 
 
 def _same(x: Tensor, y: Tensor) -> Tensor:
     if x._dtype != y._dtype:
-        raise Refused(f"its operands are {x._dtype} and {y._dtype}")
+        raise UnsupportedNodeError(f"its operands are {x._dtype} and {y._dtype}")
     return y
 
 
@@ -58,23 +58,23 @@ def truncated(x: Tensor, y: Tensor) -> Tensor:
 
 
 @lower("Add")
-def _add(c: Call) -> Tensor:
+def _add(c: NodeCall) -> Tensor:
     return e.elem(M.ADD, *pair(c))
 
 
 @lower("Sub")
-def _sub(c: Call) -> Tensor:
+def _sub(c: NodeCall) -> Tensor:
     return e.elem(M.SUB, *pair(c))
 
 
 @lower("Mul")
-def _mul(c: Call) -> Tensor:
+def _mul(c: NodeCall) -> Tensor:
     x, y = pair(c)
     return e.elem(M.MUL, widened(x), widened(y))
 
 
 @lower("Div")
-def _div(c: Call) -> Tensor:
+def _div(c: NodeCall) -> Tensor:
     x, y = pair(c)
     if x._dtype.is_float:
         return e.elem(M.TRUE_DIV, x, y)
@@ -84,7 +84,7 @@ def _div(c: Call) -> Tensor:
 
 
 @lower("Mod")
-def _mod(c: Call) -> Tensor:
+def _mod(c: NodeCall) -> Tensor:
     x, y = pair(c)
     if x._dtype.is_float:
         return a.fmod(x, y) if c.number("fmod") else a.remainder(x, y)
@@ -95,7 +95,7 @@ def _mod(c: Call) -> Tensor:
 
 
 @lower("Pow")
-def _pow(c: Call) -> Tensor:
+def _pow(c: NodeCall) -> Tensor:
     x, y = c.t(0), c.t(1)
     if c.opset < 7:
         x, y = pair(c)
@@ -114,8 +114,8 @@ def _pow(c: Call) -> Tensor:
     return cast(a.rint(e.elem(M.POW, in_float(x), in_float(y))), "int32")
 
 
-def _chain(combine: Callable[[Tensor, Tensor], Tensor]) -> Callable[[Call], Tensor]:
-    def run(c: Call) -> Tensor:
+def _chain(combine: Callable[[Tensor, Tensor], Tensor]) -> Callable[[NodeCall], Tensor]:
+    def run(c: NodeCall) -> Tensor:
         found = c.t(0)
         for i in range(1, len(c.inputs)):
             found = combine(found, _same(found, c.t(i)))
@@ -125,12 +125,12 @@ def _chain(combine: Callable[[Tensor, Tensor], Tensor]) -> Callable[[Call], Tens
 
 
 @lower("Max")
-def _max(c: Call) -> Tensor:
+def _max(c: NodeCall) -> Tensor:
     return _chain(_greater)(c)
 
 
 @lower("Min")
-def _min(c: Call) -> Tensor:
+def _min(c: NodeCall) -> Tensor:
     return _chain(_lesser)(c)
 
 
@@ -148,38 +148,38 @@ def _extreme(mode: P.ElemwiseMode, x: Tensor, y: Tensor) -> Tensor:
 
 
 @lower("Sum")
-def _sum(c: Call) -> Tensor:
+def _sum(c: NodeCall) -> Tensor:
     return _chain(lambda x, y: e.elem(M.ADD, x, y))(c)
 
 
 @lower("Mean")
-def _mean(c: Call) -> Tensor:
+def _mean(c: NodeCall) -> Tensor:
     total = _sum(c)
     return e.elem(M.TRUE_DIV, total, const_like(len(c.inputs), total))
 
 
 @lower("And")
-def _and(c: Call) -> Tensor:
+def _and(c: NodeCall) -> Tensor:
     return e.elem(M.AND, *pair(c))
 
 
 @lower("Or")
-def _or(c: Call) -> Tensor:
+def _or(c: NodeCall) -> Tensor:
     return e.elem(M.OR, *pair(c))
 
 
 @lower("Xor")
-def _xor(c: Call) -> Tensor:
+def _xor(c: NodeCall) -> Tensor:
     return e.elem(M.XOR, *pair(c))
 
 
 @lower("Not")
-def _not(c: Call) -> Tensor:
+def _not(c: NodeCall) -> Tensor:
     return e.logical_not(c.t(0))
 
 
-def _compared(mode: P.ElemwiseMultiTypeMode, *, turned: bool = False) -> Callable[[Call], Tensor]:
-    def run(c: Call) -> Tensor:
+def _compared(mode: P.ElemwiseMultiTypeMode, *, turned: bool = False) -> Callable[[NodeCall], Tensor]:
+    def run(c: NodeCall) -> Tensor:
         x, y = pair(c)
         if e.is_bool(x):
             x, y = cast(x, "uint8"), cast(y, "uint8")
@@ -196,7 +196,7 @@ lower("GreaterOrEqual")(_compared(_LEQ, turned=True))
 
 
 @lower("Where", like=1)
-def _where(c: Call) -> Tensor:
+def _where(c: NodeCall) -> Tensor:
     x = c.t(1)
     return e.where(c.t(0), x, _same(x, c.t(2)))
 
@@ -205,18 +205,18 @@ def _where(c: Call) -> Tensor:
 
 
 @lower("Neg")
-def _neg(c: Call) -> Tensor:
+def _neg(c: NodeCall) -> Tensor:
     return e.elem(M.NEGATE, c.t(0))
 
 
 @lower("Abs")
-def _abs(c: Call) -> Tensor:
+def _abs(c: NodeCall) -> Tensor:
     x = c.t(0)
     return x if x._dtype.name == "Uint8" else e.elem(M.ABS, x)
 
 
 @lower("Sign")
-def _sign(c: Call) -> Tensor:
+def _sign(c: NodeCall) -> Tensor:
     x = c.t(0)
     zero = const_like(0, x)
     up, down = (cast(e.compare(_LT, *p), x._dtype) for p in ((zero, x), (x, zero)))
@@ -224,17 +224,17 @@ def _sign(c: Call) -> Tensor:
 
 
 @lower("Round")
-def _round(c: Call) -> Tensor:
+def _round(c: NodeCall) -> Tensor:
     return a.rint(c.t(0))
 
 
 @lower("IsNaN")
-def _isnan(c: Call) -> Tensor:
+def _isnan(c: NodeCall) -> Tensor:
     return e.is_nan(c.t(0))
 
 
 @lower("IsInf")
-def _isinf(c: Call) -> Tensor:
+def _isinf(c: NodeCall) -> Tensor:
     x = c.t(0)
     wide = in_float(x)
     up, down = (e.compare(_EQ, wide, const_like(v, wide)) for v in (np.inf, -np.inf))
@@ -247,12 +247,12 @@ def _isinf(c: Call) -> Tensor:
 
 
 @lower("Identity", foldable=False)
-def _identity(c: Call) -> object:
+def _identity(c: NodeCall) -> object:
     return c.inputs[0]
 
 
 @lower("Clip")
-def _clip(c: Call) -> Tensor:
+def _clip(c: NodeCall) -> Tensor:
     x = c.t(0)
     low = high = None
     if c.opset < 11:
@@ -268,12 +268,12 @@ def _clip(c: Call) -> Tensor:
 
 
 @lower("Cast")
-def _cast(c: Call) -> Value:
+def _cast(c: NodeCall) -> Value:
     return converted(c.value(0), c.number("to"))
 
 
 @lower("CastLike", foldable=False)
-def _cast_like(c: Call) -> Value:
+def _cast_like(c: NodeCall) -> Value:
     return converted(c.value(0), c.kind(1))
 
 
@@ -281,7 +281,7 @@ def converted(value: Value, to: int) -> Value:
     """A value in another of ONNX's types.
 
     Raises:
-        Refused: MegEngine has no such type.
+        UnsupportedNodeError: MegEngine has no such type.
     """
     want = graph_type(to)
     if value.kind == to:
@@ -319,7 +319,7 @@ def _wrapped(x: Tensor, to: int) -> Tensor:
 
 
 @lower("BitwiseNot")
-def _bitwise_not(c: Call) -> Tensor:
+def _bitwise_not(c: NodeCall) -> Tensor:
     _no_wide(c)
     x = c.t(0)
     if c.kind(0) == 4:
@@ -327,8 +327,8 @@ def _bitwise_not(c: Call) -> Tensor:
     return logic.invert(x)
 
 
-def _bitwise(func: Callable[[Tensor, Tensor], Tensor]) -> Callable[[Call], Tensor]:
-    def run(c: Call) -> Tensor:
+def _bitwise(func: Callable[[Tensor, Tensor], Tensor]) -> Callable[[NodeCall], Tensor]:
+    def run(c: NodeCall) -> Tensor:
         x, y = pair(c)
         return func(x, y)
 
@@ -340,20 +340,24 @@ lower("BitwiseOr")(_bitwise(logic.bitwise_or))
 lower("BitwiseXor")(_bitwise(logic.bitwise_xor))
 
 
-def _no_wide(c: Call) -> None:
+def _no_wide(c: NodeCall) -> None:
     if c.kind(0) in (12, 13):
-        raise Refused("bits of unsigned 32 and 64-bit integers are more than MegEngine's int32 has")
+        raise UnsupportedNodeError(
+            "bits of unsigned 32 and 64-bit integers are more than MegEngine's int32 has"
+        )
 
 
 @lower("BitShift")
-def _bit_shift(c: Call) -> Tensor:
+def _bit_shift(c: NodeCall) -> Tensor:
     x, y = (cast(v, "int32") for v in pair(c))
     up = c.text("direction") == "LEFT"
     if up and c.kind(0) in (12, 13):
         held = c.value(0).supposed()
         by = c.value(1).supposed()
         if held is None or by is None or not _stays(held, by):
-            raise Refused("bits moved up in unsigned 32 and 64-bit integers may leave MegEngine's int32")
+            raise UnsupportedNodeError(
+                "bits moved up in unsigned 32 and 64-bit integers may leave MegEngine's int32"
+            )
     x, y = _broadcasted(x, y)
     width = const_like(
         {"Uint8": 8, "Int8": 8, "Int16": 16}.get(c.t(0)._dtype.name, 16 if c.kind(0) == 4 else 32), y

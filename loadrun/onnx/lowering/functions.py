@@ -8,7 +8,7 @@ from ... import params as P
 from ...imperative import Tensor
 from ...imperative import emit as e
 from ...lowering import arithmetic as a
-from ..call import Call, lower
+from ..call import NodeCall, lower
 from .parts import M, cast, const_like, floats
 
 __all__ = ["activation", "celu", "elu", "gelu_tanh", "hard_sigmoid", "relu"]
@@ -39,7 +39,7 @@ _MODES = {
 }
 
 
-def _plain(mode: P.ElemwiseMode) -> Callable[[Call], Tensor]:
+def _plain(mode: P.ElemwiseMode) -> Callable[[NodeCall], Tensor]:
     return lambda c: e.elem(mode, c.t(0))
 
 
@@ -48,13 +48,13 @@ for _name, _mode in _MODES.items():
 
 
 @lower("Atan")
-def _atan(c: Call) -> Tensor:
+def _atan(c: NodeCall) -> Tensor:
     x = c.t(0)
     return e.elem(M.ATAN2, x, const_like(1, x))
 
 
 @lower("Reciprocal")
-def _reciprocal(c: Call) -> Tensor:
+def _reciprocal(c: NodeCall) -> Tensor:
     x = c.t(0)
     return e.elem(M.TRUE_DIV, const_like(1, x), x)
 
@@ -67,7 +67,7 @@ def relu(x: Tensor) -> Tensor:
 
 
 @lower("Relu")
-def _relu(c: Call) -> Tensor:
+def _relu(c: NodeCall) -> Tensor:
     return relu(c.t(0))
 
 
@@ -83,7 +83,7 @@ def elu(x: Tensor, alpha: float) -> Tensor:
 
 
 @lower("Elu")
-def _elu(c: Call) -> Tensor:
+def _elu(c: NodeCall) -> Tensor:
     return elu(c.t(0), c.real("alpha", 1.0))
 
 
@@ -95,12 +95,12 @@ def celu(x: Tensor, alpha: float) -> Tensor:
 
 
 @lower("Celu")
-def _celu(c: Call) -> Tensor:
+def _celu(c: NodeCall) -> Tensor:
     return celu(c.t(0), c.real("alpha", 1.0))
 
 
 @lower("Selu")
-def _selu(c: Call) -> Tensor:
+def _selu(c: NodeCall) -> Tensor:
     x = c.t(0)
     old = c.opset < 6
     alpha = c.real("alpha", 1.6732 if old else 1.67326319217681884765625)
@@ -109,13 +109,13 @@ def _selu(c: Call) -> Tensor:
 
 
 @lower("LeakyRelu")
-def _leaky(c: Call) -> Tensor:
+def _leaky(c: NodeCall) -> Tensor:
     x = c.t(0)
     return e.elem(M.PRELU, x, const_like(c.real("alpha", 0.01), x))
 
 
 @lower("PRelu")
-def _prelu(c: Call) -> Tensor:
+def _prelu(c: NodeCall) -> Tensor:
     x, slope = c.t(0), c.t(1)
     if c.opset < 7 and slope.ndim == 1 and x.ndim > 2 and slope._tuple_shape[0] != 1:
         slope = e.add_axes(slope, range(1, x.ndim - 1))
@@ -126,7 +126,7 @@ def _prelu(c: Call) -> Tensor:
 
 
 @lower("ThresholdedRelu")
-def _thresholded(c: Call) -> Tensor:
+def _thresholded(c: NodeCall) -> Tensor:
     x = c.t(0)
     alpha = const_like(c.real("alpha", 1.0), x)
     return e.with_nan_of(e.elem(M.COND_LT_MOV, alpha, x, x), x)
@@ -139,12 +139,12 @@ def hard_sigmoid(x: Tensor, alpha: float, beta: float) -> Tensor:
 
 
 @lower("HardSigmoid")
-def _hard_sigmoid(c: Call) -> Tensor:
+def _hard_sigmoid(c: NodeCall) -> Tensor:
     return hard_sigmoid(c.t(0), c.real("alpha", 0.2), c.real("beta", 0.5))
 
 
 @lower("Softsign")
-def _softsign(c: Call) -> Tensor:
+def _softsign(c: NodeCall) -> Tensor:
     return softsign(c.t(0))
 
 
@@ -154,7 +154,7 @@ def softsign(x: Tensor) -> Tensor:
 
 
 @lower("Shrink")
-def _shrink(c: Call) -> Tensor:
+def _shrink(c: NodeCall) -> Tensor:
     x = floats(c.t(0))
     bound, bias = const_like(c.real("lambd", 0.5), x), const_like(c.real("bias"), x)
     up = e.elem(M.COND_LT_MOV, bound, x, e.elem(M.SUB, x, bias))
@@ -163,18 +163,18 @@ def _shrink(c: Call) -> Tensor:
 
 
 @lower("Mish")
-def _mish(c: Call) -> Tensor:
+def _mish(c: NodeCall) -> Tensor:
     x = c.t(0)
     return e.elem(M.MUL, x, e.elem(M.TANH, e.elem(M.SOFTPLUS, x)))
 
 
 @lower("Swish")
-def _swish(c: Call) -> Tensor:
+def _swish(c: NodeCall) -> Tensor:
     return swish(c.t(0), c.real("alpha", 1.0))
 
 
 @lower("QuickGelu", domain="com.microsoft")
-def _quick_gelu(c: Call) -> Tensor:
+def _quick_gelu(c: NodeCall) -> Tensor:
     return swish(c.t(0), c.real("alpha", 1.702))
 
 
@@ -186,7 +186,7 @@ def swish(x: Tensor, alpha: float) -> Tensor:
 
 
 @lower("SwiGLU")
-def _swiglu(c: Call) -> Tensor:
+def _swiglu(c: NodeCall) -> Tensor:
     return e.elem(M.MUL, swish(c.t(0), c.real("alpha", 1.0)), c.t(1))
 
 
@@ -199,22 +199,22 @@ def gelu_tanh(x: Tensor) -> Tensor:
 
 
 @lower("Gelu")
-def _gelu(c: Call) -> Tensor:
+def _gelu(c: NodeCall) -> Tensor:
     return gelu_tanh(c.t(0)) if c.text("approximate") == "tanh" else e.elem(M.GELU, c.t(0))
 
 
 @lower("Gelu", domain="com.microsoft")
-def _gelu_ms(c: Call) -> Tensor:
+def _gelu_ms(c: NodeCall) -> Tensor:
     return e.elem(M.GELU, c.t(0))
 
 
 @lower("BiasGelu", domain="com.microsoft")
-def _bias_gelu(c: Call) -> Tensor:
+def _bias_gelu(c: NodeCall) -> Tensor:
     return e.elem(M.GELU, e.elem(M.ADD, c.t(0), c.t(1)))
 
 
 @lower("FastGelu", domain="com.microsoft")
-def _fast_gelu(c: Call) -> Tensor:
+def _fast_gelu(c: NodeCall) -> Tensor:
     return gelu_tanh(e.elem(M.ADD, c.t(0), c.t(1)) if c.has(1) else c.t(0))
 
 

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from ... import params as P
-from ...imperative import Dim, Tensor, apply, const
+from ...imperative import Tensor, TracedInt, apply, const
 from ...imperative import emit as e
 from ...lowering.selection import along
-from ..call import Call, lower
-from ..values import INT64, Refused, Value
+from ..call import NodeCall, lower
+from ..values import INT64, UnsupportedNodeError, Value
 from .elementwise import _extreme
 from .parts import M, cast, const_like, transposed
 from .shapes import product, sliced
@@ -26,7 +26,7 @@ def from_front(index: Tensor, size: int) -> Tensor:
     """Positions with those below 0 counted from the end."""
     index = cast(index, "int32")
     value = e.known(index)
-    if value is not None and not isinstance(size, Dim):
+    if value is not None and not isinstance(size, TracedInt):
         return (
             const(np.where(value < 0, value + int(size), value).astype(np.int32))
             if (value < 0).any()
@@ -38,17 +38,17 @@ def from_front(index: Tensor, size: int) -> Tensor:
     return e.elem(M.ADD, index, below)
 
 
-def _checked(c: Call, i: int, size: int) -> None:
+def _checked(c: NodeCall, i: int, size: int) -> None:
     """Refuse constant positions that lie outside."""
     held = c.value(i).constant()
-    if held is None or not held.size or isinstance(size, Dim):
+    if held is None or not held.size or isinstance(size, TracedInt):
         return
     if int(held.max()) >= int(size) or int(held.min()) < -int(size):
-        raise Refused(f"a position lies outside the {int(size)} that there are")
+        raise UnsupportedNodeError(f"a position lies outside the {int(size)} that there are")
 
 
 @lower("Gather")
-def _gather(c: Call) -> Tensor:
+def _gather(c: NodeCall) -> Tensor:
     x, at = c.t(0), c.t(1)
     axis = c.axis("axis", 0, x.ndim)
     _checked(c, 1, x.shape[axis])
@@ -61,7 +61,7 @@ def _gather(c: Call) -> Tensor:
 
 
 @lower("GatherElements")
-def _gather_elements(c: Call) -> Tensor:
+def _gather_elements(c: NodeCall) -> Tensor:
     x, at = c.t(0), c.t(1)
     axis = c.axis("axis", 0, x.ndim)
     at = from_front(at, x.shape[axis])
@@ -77,7 +77,7 @@ def _batch_ids(shape: Sequence[int], batch: int, rank: int) -> list[Tensor]:
 
 
 @lower("GatherND")
-def _gather_nd(c: Call) -> Tensor:
+def _gather_nd(c: NodeCall) -> Tensor:
     x, at = c.t(0), cast(c.t(1), "int32")
     batch = c.number("batch_dims")
     depth = at._tuple_shape[-1]
@@ -121,7 +121,7 @@ def put(rows: Tensor, at: Tensor, updates: Tensor, how: str) -> Tensor:
         "min": lambda a, b: _extreme(M.MIN, a, b),
     }.get(how)
     if combine is None:
-        raise Refused(f"its reduction {how!r} cannot be expressed for {rows._dtype}")
+        raise UnsupportedNodeError(f"its reduction {how!r} cannot be expressed for {rows._dtype}")
     for chosen in _rounds(at):
         part, where = e.gather(updates, [(0, chosen)]), e.gather(at, [(0, chosen)])
         rows = e.scatter(rows, combine(e.gather(rows, [(0, where)]), part), [(0, where)])
@@ -134,7 +134,7 @@ def _rounds(at: Tensor) -> list[Tensor]:
     if held is None:
         count = at._tuple_shape[0]
         if count > _MOST_STEPS:
-            raise Refused(
+            raise UnsupportedNodeError(
                 f"{count} positions that data decide are combined one by one; {_MOST_STEPS} at most"
             )
         return [const(np.array([i], np.int32)) for i in range(count)]
@@ -150,7 +150,7 @@ def _rounds(at: Tensor) -> list[Tensor]:
 
 
 @lower("ScatterElements", "Scatter")
-def _scatter_elements(c: Call) -> Tensor:
+def _scatter_elements(c: NodeCall) -> Tensor:
     x, at, updates = c.t(0), c.t(1), c.t(2)
     axis = c.axis("axis", 0, x.ndim)
     at = from_front(at, x.shape[axis])
@@ -179,7 +179,7 @@ def _settled(x: Tensor) -> Tensor:
 
 
 @lower("ScatterND")
-def _scatter_nd(c: Call) -> Tensor:
+def _scatter_nd(c: NodeCall) -> Tensor:
     x, at, updates = c.t(0), cast(c.t(1), "int32"), c.t(2)
     depth = at._tuple_shape[-1]
     if 0 in at._tuple_shape[:-1]:
@@ -199,7 +199,7 @@ def _scatter_nd(c: Call) -> Tensor:
 
 
 @lower("TensorScatter")
-def _tensor_scatter(c: Call) -> Tensor:
+def _tensor_scatter(c: NodeCall) -> Tensor:
     """New entries written into a cache along an axis, from a start for each batch on."""
     x, updates = c.t(0), c.t(1)
     axis = c.axis("axis", -2, x.ndim)
@@ -218,7 +218,7 @@ def _tensor_scatter(c: Call) -> Tensor:
 
 
 @lower("OneHot", like=2)
-def _one_hot(c: Call) -> Tensor:
+def _one_hot(c: NodeCall) -> Tensor:
     at, values = c.t(0), c.t(2)
     depth = int(c.constant(1, "depth").reshape(-1)[0])
     rank = at.ndim + 1
@@ -231,7 +231,7 @@ def _one_hot(c: Call) -> Tensor:
 
 
 @lower("ReverseSequence")
-def _reverse_sequence(c: Call) -> Tensor:
+def _reverse_sequence(c: NodeCall) -> Tensor:
     x, lengths = c.t(0), cast(c.t(1), "int32")
     batch, time = c.number("batch_axis", 1), c.number("time_axis", 0)
     shape = [1] * x.ndim
@@ -268,7 +268,7 @@ def ordered(x: Tensor, axis: int, largest: bool) -> Tensor:
 
 
 @lower("TopK")
-def _top_k(c: Call) -> tuple[Tensor, Value]:
+def _top_k(c: NodeCall) -> tuple[Tensor, Value]:
     x = c.t(0)
     axis = c.axis("axis", -1, x.ndim)
     k: int | Tensor
@@ -278,7 +278,7 @@ def _top_k(c: Call) -> tuple[Tensor, Value]:
         known = c.value(1).constant()
         k = int(known.reshape(-1)[0]) if known is not None else c.sizes(1, "k")[0]
     if int(k) > x._tuple_shape[axis]:
-        raise Refused(f"k is {int(k)}, the axis has {x._tuple_shape[axis]}")
+        raise UnsupportedNodeError(f"k is {int(k)}, the axis has {x._tuple_shape[axis]}")
     at = sliced(ordered(x, axis, bool(c.number("largest", 1))), axis, 0, k)
     return along(x, at, axis), Value(INT64, at)
 
@@ -293,7 +293,7 @@ def _places(mask: Tensor) -> Tensor:
 
 
 @lower("NonZero")
-def _non_zero(c: Call) -> Value:
+def _non_zero(c: NodeCall) -> Value:
     x = c.t(0)
     if not x.ndim:
         x = e.reshape(x, (1,))
@@ -309,7 +309,7 @@ def _non_zero(c: Call) -> Value:
 
 
 @lower("Compress")
-def _compress(c: Call) -> Tensor:
+def _compress(c: NodeCall) -> Tensor:
     x = c.t(0)
     mask = c.t(1)
     if "axis" in c.attributes:
@@ -320,7 +320,7 @@ def _compress(c: Call) -> Tensor:
 
 
 @lower("Unique")
-def _unique(c: Call) -> tuple[Tensor | Value, ...]:
+def _unique(c: NodeCall) -> tuple[Tensor | Value, ...]:
     x = c.t(0)
     if "axis" in c.attributes and x.ndim > 1:
         axis = c.axis("axis", 0, x.ndim)
@@ -345,7 +345,7 @@ def uniques(rows: Tensor, keys: Tensor, back: list[int], *, by_value: bool) -> t
     """
     n = keys._tuple_shape[0]
     if keys._tuple_shape[1] > 256:
-        raise Refused(
+        raise UnsupportedNodeError(
             f"rows of {keys._tuple_shape[1]} elements; 256 at most can be sorted one key after another"
         )
     # Ordered by the last column first; every order keeps that of equal ones.

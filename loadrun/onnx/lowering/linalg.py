@@ -7,8 +7,8 @@ from ...imperative import Tensor
 from ...imperative import emit as e
 from ...imperative.contraction import contracted
 from ...imperative.exact_products import product
-from ..call import CONTRIB, Call, lower
-from ..values import INT32, Refused, Value
+from ..call import CONTRIB, NodeCall, lower
+from ..values import INT32, UnsupportedNodeError, Value
 from .functions import activation
 from .parts import M, cast, const_like, folded, transposed
 
@@ -18,10 +18,12 @@ __all__ = ["exact_product", "gemm", "matmul", "minus_zero"]
 def matmul(x: Tensor, y: Tensor) -> Tensor:
     """``x @ y`` with numpy's broadcasting; float16 is summed in float32, integers are exact in 32 bits."""
     if not x.ndim or not y.ndim:
-        raise Refused("a factor is a scalar")
+        raise UnsupportedNodeError("a factor is a scalar")
     inner, other = x._tuple_shape[-1], y._tuple_shape[-2 if y.ndim > 1 else 0]
     if inner != other:
-        raise Refused(f"shapes {list(x._tuple_shape)} and {list(y._tuple_shape)} do not fit together")
+        raise UnsupportedNodeError(
+            f"shapes {list(x._tuple_shape)} and {list(y._tuple_shape)} do not fit together"
+        )
     if 0 in x._tuple_shape or 0 in y._tuple_shape:
         return _empty(x, y)
     return product(x, y)
@@ -35,12 +37,12 @@ def _empty(x: Tensor, y: Tensor) -> Tensor:
 
 
 @lower("MatMul")
-def _matmul(c: Call) -> Tensor:
+def _matmul(c: NodeCall) -> Tensor:
     return matmul(c.t(0), c.t(1))
 
 
 @lower("FusedMatMul", "TransposeMatMul", "FusedMatMulActivation", domain=CONTRIB)
-def _fused_matmul(c: Call) -> Tensor:
+def _fused_matmul(c: NodeCall) -> Tensor:
     x, y = c.t(0), c.t(1)
     sides = []
     for t, name in ((x, "A"), (y, "B")):
@@ -55,7 +57,7 @@ def _fused_matmul(c: Call) -> Tensor:
     return found if not name else activation(name, found, *_numbers(c))
 
 
-def _numbers(c: Call) -> list[float]:
+def _numbers(c: NodeCall) -> list[float]:
     """What an activation takes, as far as it is given."""
     return [c.real(n) for n in ("activation_alpha", "activation_beta") if n in c.attributes]
 
@@ -102,7 +104,7 @@ def _scaled(x: Tensor, factor: float) -> Tensor:
 
 
 @lower("Gemm")
-def _gemm(c: Call) -> Tensor:
+def _gemm(c: NodeCall) -> Tensor:
     bias = c.maybe(2)
     if bias is not None and c.opset < 7 and not c.number("broadcast"):
         e.broadcast_shape([bias])
@@ -118,7 +120,7 @@ def _gemm(c: Call) -> Tensor:
 
 
 @lower("FusedGemm", domain=CONTRIB)
-def _fused_gemm(c: Call) -> Tensor:
+def _fused_gemm(c: NodeCall) -> Tensor:
     found = _gemm(c)
     name = c.text("activation")
     alpha = c.real("activation_alpha") if "activation_alpha" in c.attributes else None
@@ -126,10 +128,10 @@ def _fused_gemm(c: Call) -> Tensor:
 
 
 @lower("Einsum")
-def _einsum(c: Call) -> Tensor:
+def _einsum(c: NodeCall) -> Tensor:
     xs = [c.t(i) for i in range(len(c.inputs))]
     if any(0 in x._tuple_shape for x in xs):
-        raise Refused("an operand is empty")
+        raise UnsupportedNodeError("an operand is empty")
     return contracted(c.text("equation"), xs)
 
 
@@ -158,17 +160,19 @@ def exact_product(x: Tensor, y: Tensor, x_zero: Tensor | None, y_zero: Tensor | 
 
 
 @lower("MatMulInteger")
-def _matmul_integer(c: Call) -> Value:
+def _matmul_integer(c: NodeCall) -> Value:
     return Value(INT32, exact_product(c.t(0), c.t(1), c.maybe(2), c.maybe(3)))
 
 
 @lower("Det")
-def _det(c: Call) -> Tensor:
+def _det(c: NodeCall) -> Tensor:
     """Elimination with the largest pivot of each column, unrolled over the size."""
     x = c.t(0)
     n = x._tuple_shape[-1]
     if n != x._tuple_shape[-2] or n > 16:
-        raise Refused(f"matrices of {x._tuple_shape[-2]} x {n}; square ones of up to 16 can be unrolled")
+        raise UnsupportedNodeError(
+            f"matrices of {x._tuple_shape[-2]} x {n}; square ones of up to 16 can be unrolled"
+        )
     lead = x.shape[:-2]
     rows = e.reshape(cast(x, "float32"), (-1, n, n))
     total: Tensor | None = None
@@ -208,7 +212,7 @@ def _eliminated(rows: Tensor, n: int) -> tuple[Tensor, Tensor]:
 
 
 @lower("Inverse", domain=CONTRIB)
-def _inverse(c: Call) -> Tensor:
+def _inverse(c: NodeCall) -> Tensor:
     from ...imperative import apply1  # for start-up
 
     x = c.t(0)

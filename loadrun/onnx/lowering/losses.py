@@ -8,8 +8,8 @@ from ... import params as P
 from ...imperative import Tensor, apply
 from ...imperative import emit as e
 from ...lowering.selection import along
-from ..call import Call, lower
-from ..values import BOOL, Refused, Value
+from ..call import NodeCall, lower
+from ..values import BOOL, UnsupportedNodeError, Value
 from .parts import M, cast, const_like
 from .reductions import log_softmax
 
@@ -18,7 +18,7 @@ __all__: list[str] = []
 _EQ = P.ElemwiseMultiTypeMode.EQ
 
 
-def _negative_log_likelihood(c: Call, x: Tensor, target: Tensor, weight: Tensor | None) -> Tensor:
+def _negative_log_likelihood(c: NodeCall, x: Tensor, target: Tensor, weight: Tensor | None) -> Tensor:
     """-weight[t] * x[t] over classes in axis 1, summed, averaged by weight, or as it is."""
     reduction = c.text("reduction", "mean")
     at = cast(target, "int32")
@@ -50,7 +50,7 @@ def _negative_log_likelihood(c: Call, x: Tensor, target: Tensor, weight: Tensor 
 
 
 @lower("NegativeLogLikelihoodLoss")
-def _nll(c: Call) -> Tensor:
+def _nll(c: NodeCall) -> Tensor:
     x = c.t(0)
     wide = cast(x, "float32")
     weight = cast(c.t(2), "float32") if c.has(2) else None
@@ -58,7 +58,7 @@ def _nll(c: Call) -> Tensor:
 
 
 @lower("SoftmaxCrossEntropyLoss")
-def _cross_entropy(c: Call) -> tuple[Tensor, Tensor]:
+def _cross_entropy(c: NodeCall) -> tuple[Tensor, Tensor]:
     x = c.t(0)
     logs = log_softmax(cast(x, "float32"), 1)
     weight = cast(c.t(2), "float32") if c.has(2) else None
@@ -67,7 +67,7 @@ def _cross_entropy(c: Call) -> tuple[Tensor, Tensor]:
 
 
 @lower("Dropout", foldable=False)
-def _dropout(c: Call) -> tuple[Value | Tensor, ...]:
+def _dropout(c: NodeCall) -> tuple[Value | Tensor, ...]:
     x = c.value(0)
     training = False
     ratio = c.real("ratio", 0.5)
@@ -78,7 +78,7 @@ def _dropout(c: Call) -> tuple[Value | Tensor, ...]:
         param = P.Dropout(drop_prob=ratio, seed=c.number("seed"))
         y = apply("Dropout", param, inputs=[x.tensor], n=2, scalar=False)[0]
         if len(c.wanted) > 1 and c.wanted[1]:
-            raise Refused("the mask of values that are dropped at random is asked for")
+            raise UnsupportedNodeError("the mask of values that are dropped at random is asked for")
         return (y,)
     return x, Value(
         BOOL,

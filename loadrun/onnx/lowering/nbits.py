@@ -6,13 +6,13 @@ import numpy as np
 
 from ...dtypes import Array
 from ...imperative import Tensor, const
-from ..call import Call, front
-from ..values import UINT8, Refused
+from ..call import NodeCall, front
+from ..values import UINT8, UnsupportedNodeError
 
 __all__ = ["gathered_table", "weight_of"]
 
 
-def weight_of(c: Call) -> Tensor:
+def weight_of(c: NodeCall) -> Tensor:
     """The weight as float32 (K, N).
 
     B is (N, blocks, bytes of a block), scales (N, blocks), zero points packed like B or none (the middle then).
@@ -20,7 +20,7 @@ def weight_of(c: Call) -> Tensor:
     bits, block = c.number("bits", 4), c.number("block_size")
     k, n = c.number("K"), c.number("N")
     if bits not in (4, 8) or block < 1 or c.has(4):
-        raise Refused(f"weights of {bits} bits, or with a group index, cannot be expressed")
+        raise UnsupportedNodeError(f"weights of {bits} bits, or with a group index, cannot be expressed")
     blocks = -(-k // block)
     packed = c.constant(1, "weight").reshape(n, blocks, -1)
     scales = c.constant(2, "scales").astype(np.float32).reshape(n, blocks, 1)
@@ -42,7 +42,7 @@ def _unpacked(raw: Array, bits: int) -> Array:
     return np.stack([raw & 15, raw >> 4], -1).reshape(*raw.shape[:-1], -1)
 
 
-def gathered_table(c: Call) -> tuple[Tensor, int]:
+def gathered_table(c: NodeCall) -> tuple[Tensor, int]:
     """The table of GatherBlockQuantized in float32, and the axis along which rows are taken.
 
     uint8 data of fewer than 8 bits hold several numbers in a byte along the last axis. Without zero points that is the
@@ -52,7 +52,7 @@ def gathered_table(c: Call) -> tuple[Tensor, int]:
     data = c.constant(0, "table")
     raw = data.dtype == np.uint8 and c.kind(0) == UINT8
     if bits not in (4, 8) or block < 16:
-        raise Refused(f"tables of {bits} bits in blocks of {block} cannot be expressed")
+        raise UnsupportedNodeError(f"tables of {bits} bits in blocks of {block} cannot be expressed")
     packed = raw and bits == 4
     values = _unpacked(data, bits) if packed else data
     axis = front(c.number("quantize_axis", 1), values.ndim)

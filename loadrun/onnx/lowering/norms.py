@@ -8,8 +8,8 @@ from ... import params as P
 from ...imperative import Tensor
 from ...imperative import emit as e
 from ...imperative.emit import summed
-from ..call import CONTRIB, Call, lower
-from ..values import FLOAT, Refused, Value
+from ..call import CONTRIB, NodeCall, lower
+from ..values import FLOAT, UnsupportedNodeError, Value
 from .padding import pad_with
 from .parts import M, cast, const_like, folded
 from .reductions import mean
@@ -36,7 +36,7 @@ def standardized(x: Tensor, axes: Sequence[int], eps: float) -> tuple[Tensor, Te
 
 
 @lower("BatchNormalization")
-def _batch_norm(c: Call) -> Tensor | tuple[Tensor, ...]:
+def _batch_norm(c: NodeCall) -> Tensor | tuple[Tensor, ...]:
     x = c.t(0)
     kind = x._dtype
     wide = cast(x, "float32")
@@ -72,7 +72,7 @@ def _batch_norm(c: Call) -> Tensor | tuple[Tensor, ...]:
 
 
 @lower("InstanceNormalization")
-def _instance_norm(c: Call) -> Tensor:
+def _instance_norm(c: NodeCall) -> Tensor:
     x = c.t(0)
     wide = cast(x, "float32")
     y, _, _ = standardized(wide, range(2, x.ndim), c.real("epsilon", 1e-5))
@@ -81,12 +81,12 @@ def _instance_norm(c: Call) -> Tensor:
 
 
 @lower("GroupNormalization")
-def _group_norm(c: Call) -> Tensor:
+def _group_norm(c: NodeCall) -> Tensor:
     x, scale, bias = c.t(0), cast(c.t(1), "float32"), cast(c.t(2), "float32")
     groups = c.number("num_groups")
     shape = x.shape
     if groups < 1 or int(shape[1]) % groups:
-        raise Refused(f"{int(shape[1])} channels in {groups} groups")
+        raise UnsupportedNodeError(f"{int(shape[1])} channels in {groups} groups")
     parted = e.reshape(cast(x, "float32"), (shape[0], groups, -1))
     y, _, _ = standardized(parted, [2], c.real("epsilon", 1e-5))
     if c.opset < 21:
@@ -99,12 +99,12 @@ def _group_norm(c: Call) -> Tensor:
 
 
 @lower("LayerNormalization")
-def _layer_norm(c: Call) -> tuple[Tensor | Value, ...]:
+def _layer_norm(c: NodeCall) -> tuple[Tensor | Value, ...]:
     return _layer_normalized(c, c.t(0), c.t(1), c.maybe(2), c.number("axis", -1), c.real("epsilon", 1e-5))
 
 
 def _layer_normalized(
-    c: Call, x: Tensor, scale: Tensor, bias: Tensor | None, axis: int, eps: float
+    c: NodeCall, x: Tensor, scale: Tensor, bias: Tensor | None, axis: int, eps: float
 ) -> tuple[Tensor | Value, ...]:
     axes = list(range(axis + x.ndim if axis < 0 else axis, x.ndim))
     y, middle, inverse = standardized(cast(x, "float32"), axes, eps)
@@ -115,7 +115,7 @@ def _layer_normalized(
 
 
 @lower("SkipLayerNormalization", domain=CONTRIB)
-def _skip_layer_norm(c: Call) -> tuple[Tensor | Value | None, ...]:
+def _skip_layer_norm(c: NodeCall) -> tuple[Tensor | Value | None, ...]:
     total = e.elem(M.ADD, c.t(0), c.t(1))
     if c.has(4):
         total = e.elem(M.ADD, total, c.t(4))
@@ -124,7 +124,7 @@ def _skip_layer_norm(c: Call) -> tuple[Tensor | Value | None, ...]:
 
 
 @lower("SkipSimplifiedLayerNormalization", domain=CONTRIB)
-def _skip_simplified(c: Call) -> tuple[Tensor | None, ...]:
+def _skip_simplified(c: NodeCall) -> tuple[Tensor | None, ...]:
     total = e.elem(M.ADD, c.t(0), c.t(1))
     if c.has(3):
         total = e.elem(M.ADD, total, c.t(3))
@@ -141,7 +141,7 @@ def rms_normalized(x: Tensor, axes: list[int], scale: Tensor, eps: float) -> Ten
 
 
 @lower("RMSNormalization")
-def _rms_norm(c: Call) -> Tensor:
+def _rms_norm(c: NodeCall) -> Tensor:
     x = c.t(0)
     axis = c.axis("axis", -1, x.ndim)
     return rms_normalized(x, list(range(axis, x.ndim)), c.t(1), c.real("epsilon", 1e-5))
@@ -149,12 +149,12 @@ def _rms_norm(c: Call) -> Tensor:
 
 @lower("SimplifiedLayerNormalization")
 @lower("SimplifiedLayerNormalization", domain=CONTRIB)
-def _simplified(c: Call) -> Tensor:
+def _simplified(c: NodeCall) -> Tensor:
     return _rms_norm(c)
 
 
 @lower("LpNormalization")
-def _lp_norm(c: Call) -> Tensor:
+def _lp_norm(c: NodeCall) -> Tensor:
     x = c.t(0)
     axis = c.axis("axis", -1, x.ndim)
     wide = cast(x, "float32")
@@ -168,7 +168,7 @@ def _lp_norm(c: Call) -> Tensor:
 
 
 @lower("MeanVarianceNormalization")
-def _mean_variance(c: Call) -> Tensor:
+def _mean_variance(c: NodeCall) -> Tensor:
     x = c.t(0)
     axes = c.ints("axes") or [0, 2, 3]
     wide = cast(x, "float32")
@@ -178,7 +178,7 @@ def _mean_variance(c: Call) -> Tensor:
 
 
 @lower("LRN")
-def _lrn(c: Call) -> Tensor:
+def _lrn(c: NodeCall) -> Tensor:
     """x / (bias + alpha / size * sum of squares of the channels around) ** beta."""
     x = cast(c.t(0), "float32")
     size = c.number("size")

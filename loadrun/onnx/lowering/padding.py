@@ -10,8 +10,8 @@ from ... import params as P
 from ...imperative import Tensor, const
 from ...imperative import emit as e
 from ...lowering.joining import padded
-from ..call import Call, front, lower
-from ..values import Refused
+from ..call import NodeCall, front, lower
+from ..values import UnsupportedNodeError
 from .parts import const_like
 from .shapes import cut, joined, sliced
 
@@ -19,7 +19,7 @@ __all__ = ["pad_with"]
 
 
 @lower("Pad")
-def _pad(c: Call) -> Tensor:
+def _pad(c: NodeCall) -> Tensor:
     x = c.t(0)
     mode = c.text("mode", "constant")
     if c.opset < 11:
@@ -55,7 +55,7 @@ def pad_with(x: Tensor, widths: Sequence[tuple[int, int]], mode: str, value: flo
         "reflect": P.PaddingMode.REFLECT,
     }
     if mode not in modes:
-        raise Refused(f"its mode {mode!r} is unknown")
+        raise UnsupportedNodeError(f"its mode {mode!r} is unknown")
     if mode != "constant" or (x._dtype.np.itemsize == 4 and not x._dtype.is_float and abs(value) > 1 << 24):
         return _by_parts(x, widths, mode, value)
     if 0 in x._tuple_shape:
@@ -96,7 +96,7 @@ def _by_parts(x: Tensor, widths: Sequence[tuple[int, int]], mode: str, value: fl
 
 
 @lower("CenterCropPad")
-def _center_crop_pad(c: Call) -> Tensor:
+def _center_crop_pad(c: NodeCall) -> Tensor:
     x = c.t(0)
     target = c.integers(1, "shape")
     axes = c.ints("axes")

@@ -10,7 +10,7 @@ import numpy as np
 from ... import params as P
 from ...imperative import Tensor, apply1, const, suspended
 from ...imperative import emit as e
-from ...imperative.sizes import Dim, shape_tensor
+from ...imperative.sizes import TracedInt, shape_tensor
 from ...lowering.arithmetic import maximum
 
 __all__ = [
@@ -79,7 +79,7 @@ def of_length(x: Tensor, axis: int) -> Tensor:
 
     What is unrolled over an axis reads as many entries as there were then: of a longer one it would leave out the rest.
     """
-    if not isinstance(x.shape[axis], Dim):
+    if not isinstance(x.shape[axis], TracedInt):
         return x
     sizes = [int(n) if i == axis else n for i, n in enumerate(x.shape)]
     return apply1("ReshapeV1", P.OptionalAxisV1(axis=7), inputs=[x, shape_tensor(sizes)], scalar=False)

@@ -10,9 +10,9 @@ import numpy as np
 from ... import params as P
 from ...imperative import Tensor, apply1, const
 from ...imperative import emit as e
-from ..call import Call, lower
-from ..values import INT64, Refused, Value
-from .convolution import Window, padding_of, window_of
+from ..call import NodeCall, lower
+from ..values import INT64, UnsupportedNodeError, Value
+from .convolution import WindowGeometry, padding_of, window_of
 from .padding import pad_with
 from .parts import M, cast, const_like
 from .reductions import extreme, mean
@@ -21,11 +21,11 @@ from .shapes import product
 __all__ = ["averaged", "pooling_window"]
 
 
-def pooling_window(c: Call, x: Tensor) -> tuple[Window, list[tuple[int, int]]]:
+def pooling_window(c: NodeCall, x: Tensor) -> tuple[WindowGeometry, list[tuple[int, int]]]:
     """The window with its pads, and what the last windows of ``ceil_mode`` need behind them."""
     kernel = c.ints("kernel_shape")
     if not kernel or len(kernel) != x.ndim - 2:
-        raise Refused(f"kernel_shape must name {x.ndim - 2} axes, found {kernel}")
+        raise UnsupportedNodeError(f"kernel_shape must name {x.ndim - 2} axes, found {kernel}")
     window = window_of(c, kernel)
     window.pads = padding_of(c, window, x.shape[2:])
     beyond = []
@@ -34,7 +34,9 @@ def pooling_window(c: Call, x: Tensor) -> tuple[Window, list[tuple[int, int]]]:
     ):
         room = size + a + b - reach
         if room < 0:
-            raise Refused(f"a window of {reach} is larger than what it moves over ({size + a + b})")
+            raise UnsupportedNodeError(
+                f"a window of {reach} is larger than what it moves over ({size + a + b})"
+            )
         steps = room // s
         if c.number("ceil_mode"):
             steps = -(-room // s)
@@ -54,7 +56,7 @@ def _widths(pads: Sequence[tuple[int, int]], beyond: Sequence[tuple[int, int]]) 
 
 
 @lower("MaxPool")
-def _max_pool(c: Call) -> Tensor | tuple[Tensor, Value]:
+def _max_pool(c: NodeCall) -> Tensor | tuple[Tensor, Value]:
     x = c.t(0)
     window, beyond = pooling_window(c, x)
     if len(c.wanted) > 1 and c.wanted[1]:
@@ -62,7 +64,7 @@ def _max_pool(c: Call) -> Tensor | tuple[Tensor, Value]:
     return max_pooled(x, window, beyond)
 
 
-def max_pooled(x: Tensor, window: Window, beyond: Sequence[tuple[int, int]]) -> Tensor:
+def max_pooled(x: Tensor, window: WindowGeometry, beyond: Sequence[tuple[int, int]]) -> Tensor:
     """The largest of every window; what is padded counts as nothing."""
     plain = all(a == b for a, b in window.pads) and not any(b for _, b in beyond)
     small = all(a < k for (a, _), k in zip(window.pads, window.kernel, strict=True))
@@ -84,7 +86,7 @@ def _pools(x: Tensor) -> bool:
     return x._dtype.name in ("Float32", "Float16", "Int8")
 
 
-def _step(x: Tensor, axis: int, k: int, window: Window, i: int) -> Tensor:
+def _step(x: Tensor, axis: int, k: int, window: WindowGeometry, i: int) -> Tensor:
     """What the window's `k`-th tap meets along one axis."""
     s, d, reach = window.strides[i], window.dilations[i], window.reach[i]
     last = k * d - reach + 1
@@ -92,14 +94,14 @@ def _step(x: Tensor, axis: int, k: int, window: Window, i: int) -> Tensor:
     return e.subtensor(x, [(axis, k * d or None, last if last < 0 else None, step, None)])
 
 
-def _pooled(x: Tensor, window: Window, pads: Sequence[int], mode: P.PoolingMode) -> Tensor:
+def _pooled(x: Tensor, window: WindowGeometry, pads: Sequence[int], mode: P.PoolingMode) -> Tensor:
     (h, w), (sh, sw), (ph, pw) = window.kernel, window.strides, pads
     param = P.Pooling(mode=mode, window_h=h, window_w=w, stride_h=sh, stride_w=sw, pad_h=ph, pad_w=pw)
     return apply1("PoolingV1", param, inputs=[x])
 
 
 def _max_with_places(
-    c: Call, x: Tensor, window: Window, beyond: Sequence[tuple[int, int]]
+    c: NodeCall, x: Tensor, window: WindowGeometry, beyond: Sequence[tuple[int, int]]
 ) -> tuple[Tensor, Value]:
     """The largest of every window, and where it stands in the whole tensor."""
     n = x.ndim - 2
@@ -138,7 +140,9 @@ def _max_with_places(
 # Averages
 
 
-def averaged(x: Tensor, window: Window, beyond: Sequence[tuple[int, int]], *, include: bool) -> Tensor:
+def averaged(
+    x: Tensor, window: WindowGeometry, beyond: Sequence[tuple[int, int]], *, include: bool
+) -> Tensor:
     """The mean of every window over the cells that count: the data, and the declared pads if `include`."""
     kind = x._dtype
     wide = cast(x, "float32")
@@ -156,7 +160,7 @@ def averaged(x: Tensor, window: Window, beyond: Sequence[tuple[int, int]], *, in
     return cast(e.elem(M.TRUE_DIV, total, _summed(ones, window)), kind)
 
 
-def _summed(x: Tensor, window: Window) -> Tensor:
+def _summed(x: Tensor, window: WindowGeometry) -> Tensor:
     """The sum of every window, axis by axis."""
     for i in range(x.ndim - 2):
         found: Tensor | None = None
@@ -169,14 +173,14 @@ def _summed(x: Tensor, window: Window) -> Tensor:
 
 
 @lower("AveragePool")
-def _average_pool(c: Call) -> Tensor:
+def _average_pool(c: NodeCall) -> Tensor:
     x = c.t(0)
     window, beyond = pooling_window(c, x)
     return averaged(x, window, beyond, include=bool(c.number("count_include_pad")))
 
 
 @lower("LpPool")
-def _lp_pool(c: Call) -> Tensor:
+def _lp_pool(c: NodeCall) -> Tensor:
     x = c.t(0)
     window, beyond = pooling_window(c, x)
     p = c.number("p", 2) if c.opset >= 2 else c.real("p", 2.0)
@@ -205,19 +209,19 @@ def _space(x: Tensor) -> list[int]:
 
 
 @lower("GlobalAveragePool")
-def _global_average(c: Call) -> Tensor:
+def _global_average(c: NodeCall) -> Tensor:
     x = c.t(0)
     return mean(x, _space(x))
 
 
 @lower("GlobalMaxPool")
-def _global_max(c: Call) -> Tensor:
+def _global_max(c: NodeCall) -> Tensor:
     x = c.t(0)
     return e.add_axes(extreme(x, True, _space(x)), _space(x))
 
 
 @lower("GlobalLpPool")
-def _global_lp(c: Call) -> Tensor:
+def _global_lp(c: NodeCall) -> Tensor:
     x = c.t(0)
     p = c.number("p", 2) if c.opset >= 2 else c.real("p", 2.0)
     total = e.reduce(_power(cast(x, "float32"), p), P.ReduceMode.SUM, _space(x))
@@ -225,7 +229,7 @@ def _global_lp(c: Call) -> Tensor:
 
 
 @lower("MaxUnpool")
-def _max_unpool(c: Call) -> Tensor:
+def _max_unpool(c: NodeCall) -> Tensor:
     """Values back at the places that they came from, of a tensor that may be larger than inferred."""
     x, at = c.t(0), cast(c.t(1), "int32")
     kernel = c.ints("kernel_shape") or []

@@ -6,7 +6,7 @@ from ... import params as P
 from ...imperative import Tensor
 from ...imperative import emit as e
 from ...lowering.arithmetic import rint
-from ..call import CONTRIB, Call, front, lower
+from ..call import CONTRIB, NodeCall, front, lower
 from ..values import BF16, DOUBLE, FLOAT, HALF, UINT8, Value, graph_type
 from .convolution import exact_convolution
 from .linalg import exact_product
@@ -40,7 +40,7 @@ def _spread(v: Tensor, x: Tensor, axis: int, block: int) -> Tensor:
     return folded(repeat, v)
 
 
-def _axis(c: Call, x: Tensor) -> int:
+def _axis(c: NodeCall, x: Tensor) -> int:
     return front(c.number("axis", 1), x.ndim) if x.ndim > 1 else 0
 
 
@@ -69,7 +69,7 @@ def dequantized(x: Tensor, scale: Tensor, zero: Tensor | None) -> Tensor:
 
 @lower("QuantizeLinear")
 @lower("QuantizeLinear", domain=CONTRIB)
-def _quantize(c: Call) -> Value:
+def _quantize(c: NodeCall) -> Value:
     x = c.t(0)
     kind = c.kind(2) if c.has(2) else c.number("output_dtype") or UINT8
     graph_type(kind)
@@ -81,7 +81,7 @@ def _quantize(c: Call) -> Value:
 
 @lower("DequantizeLinear")
 @lower("DequantizeLinear", domain=CONTRIB)
-def _dequantize(c: Call) -> Value:
+def _dequantize(c: NodeCall) -> Value:
     x = c.t(0)
     kind = c.number("output_dtype") or c.kind(1)
     axis, block = _axis(c, x), c.number("block_size")
@@ -92,7 +92,7 @@ def _dequantize(c: Call) -> Value:
 
 
 @lower("DynamicQuantizeLinear")
-def _dynamic(c: Call) -> tuple[Value, Value, Value]:
+def _dynamic(c: NodeCall) -> tuple[Value, Value, Value]:
     y, scale, zero = dynamic(c.t(0))
     return Value(UINT8, y), Value(FLOAT, scale), Value(UINT8, zero)
 
@@ -132,7 +132,7 @@ def single(v: Tensor) -> Tensor:
 
 
 @lower("QLinearMatMul")
-def _qlinear_matmul(c: Call) -> Value:
+def _qlinear_matmul(c: NodeCall) -> Value:
     total = exact_product(c.t(0), c.t(3), single(c.t(2)), single(c.t(5)))
     a, b, y = (single(c.t(i)) for i in (1, 4, 6))
     if a.ndim == 1:
@@ -142,7 +142,7 @@ def _qlinear_matmul(c: Call) -> Value:
 
 
 @lower("QLinearConv")
-def _qlinear_conv(c: Call) -> Value:
+def _qlinear_conv(c: NodeCall) -> Value:
     x, w = c.t(0), c.t(3)
     total = exact_convolution(c, x, w, single(c.t(2)), single(c.t(5)))
     shape = (1, -1, *[1] * (x.ndim - 2))

@@ -6,7 +6,7 @@ from ... import params as P
 from ...imperative import Tensor, apply1
 from ...imperative import emit as e
 from ...imperative.sizes import shape_tensor
-from ..call import Call, lower
+from ..call import NodeCall, lower
 from ..values import FLOAT, Value, graph_type
 from .parts import M, cast, const_like
 
@@ -19,12 +19,12 @@ def _uniform(shape: tuple[int, ...], seed: int) -> Tensor:
     return y if shape else e.reshape(y, ())
 
 
-def _seed(c: Call) -> int:
+def _seed(c: NodeCall) -> int:
     return int(abs(c.real("seed")) * 1000) % (1 << 31)
 
 
 @lower("RandomUniform", "RandomUniformLike", "RandomNormal", "RandomNormalLike", foldable=False)
-def _random(c: Call) -> Value:
+def _random(c: NodeCall) -> Value:
     like = c.op.endswith("Like")
     shape = tuple(c.value(0).shape) if like else tuple(c.ints("shape") or [])
     kind = c.number("dtype", c.kind(0) if like else FLOAT)
@@ -41,7 +41,7 @@ def _random(c: Call) -> Value:
 
 
 @lower("Bernoulli", foldable=False)
-def _bernoulli(c: Call) -> Value:
+def _bernoulli(c: NodeCall) -> Value:
     x = cast(c.t(0), "float32")
     kind = c.number("dtype", c.kind(0))
     y = _uniform(tuple(c.value(0).shape), _seed(c))

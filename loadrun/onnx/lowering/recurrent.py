@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from ... import params as P
 from ...imperative import Tensor
 from ...imperative import emit as e
-from ...imperative.sizes import Dim
-from ..call import CONTRIB, Call, lower
-from ..values import Refused
+from ...imperative.sizes import TracedInt
+from ..call import CONTRIB, NodeCall, lower
+from ..values import UnsupportedNodeError
 from .functions import activation
 from .linalg import exact_product, matmul
 from .parts import M, cast, const_like, folded, of_length, transposed
@@ -32,7 +32,7 @@ class _Cell:
     """
 
     def __init__(
-        self, c: Call, direction: int, gates: int, functions: list[Callable[[Tensor], Tensor]]
+        self, c: NodeCall, direction: int, gates: int, functions: list[Callable[[Tensor], Tensor]]
     ) -> None:
         self.hidden = c.number("hidden_size") or c.t(2)._tuple_shape[2]
         self.w, self.r = (_turned(c.t(i), direction) for i in (1, 2))
@@ -75,7 +75,7 @@ class _DynamicCell(_Cell):
     """
 
     def __init__(
-        self, c: Call, direction: int, gates: int, functions: list[Callable[[Tensor], Tensor]]
+        self, c: NodeCall, direction: int, gates: int, functions: list[Callable[[Tensor], Tensor]]
     ) -> None:
         super().__init__(c, direction, gates, functions)
         # These weights are stored as they are multiplied: (directions, I, G * H).
@@ -110,7 +110,7 @@ def _bounded(f: Callable[[Tensor], Tensor], bound: float) -> Callable[[Tensor], 
     return run
 
 
-def _functions(c: Call, defaults: list[str], directions: int) -> list[list[Callable[[Tensor], Tensor]]]:
+def _functions(c: NodeCall, defaults: list[str], directions: int) -> list[list[Callable[[Tensor], Tensor]]]:
     names = c.texts("activations") or defaults * directions
     alphas, betas = c.floats("activation_alpha") or [], c.floats("activation_beta") or []
     with_alpha = {"leakyrelu", "thresholdedrelu", "elu", "hardsigmoid", "affine", "scaledtanh"}
@@ -129,18 +129,18 @@ def _named(name: str, alpha: float | None, beta: float | None) -> Callable[[Tens
 
 
 @lower("DynamicQuantizeLSTM", domain=CONTRIB)
-def _dynamic_lstm(c: Call) -> tuple[Tensor, ...]:
+def _dynamic_lstm(c: NodeCall) -> tuple[Tensor, ...]:
     c.op = "LSTM"
     return _unrolled(c, _DynamicCell)
 
 
 @lower("RNN", "GRU", "LSTM")
-def _recurrent(c: Call) -> tuple[Tensor, ...]:
+def _recurrent(c: NodeCall) -> tuple[Tensor, ...]:
     found = whole_layer(c)
     return _unrolled(c, _Cell) if found is None else found
 
 
-def _unrolled(c: Call, kind_of_cell: type[_Cell]) -> tuple[Tensor, ...]:
+def _unrolled(c: NodeCall, kind_of_cell: type[_Cell]) -> tuple[Tensor, ...]:
     gates, defaults = {
         "RNN": (1, ["Tanh"]),
         "GRU": (3, ["Sigmoid", "Tanh"]),
@@ -155,8 +155,8 @@ def _unrolled(c: Call, kind_of_cell: type[_Cell]) -> tuple[Tensor, ...]:
     count = 2 if direction == "bidirectional" else 1
     steps = x._tuple_shape[0]
     if steps > 1024 or not steps:
-        raise Refused(f"a sequence of {steps} steps; 1 to 1024 can be unrolled")
-    if isinstance(x.shape[0], Dim):
+        raise UnsupportedNodeError(f"a sequence of {steps} steps; 1 to 1024 can be unrolled")
+    if isinstance(x.shape[0], TracedInt):
         x = of_length(x, 0)
         c.importer.note(
             f"{c.op} was unrolled for sequences of {steps} steps; input_shapes gives other lengths"
@@ -177,7 +177,7 @@ def _unrolled(c: Call, kind_of_cell: type[_Cell]) -> tuple[Tensor, ...]:
     return tuple(cast(v, kind) for v in (y, *lasts))
 
 
-def _initial(c: Call, i: int, d: int, x: Tensor, cell: _Cell, batch_first: bool) -> Tensor:
+def _initial(c: NodeCall, i: int, d: int, x: Tensor, cell: _Cell, batch_first: bool) -> Tensor:
     if not c.has(i):
         return e.full(const_like(0.0, x), (x.shape[1], cell.hidden))
     given = cast(c.t(i), "float32")
@@ -185,7 +185,7 @@ def _initial(c: Call, i: int, d: int, x: Tensor, cell: _Cell, batch_first: bool)
 
 
 def _run(
-    c: Call, x: Tensor, cell: _Cell, step: Step, d: int, backward: bool, batch_first: bool
+    c: NodeCall, x: Tensor, cell: _Cell, step: Step, d: int, backward: bool, batch_first: bool
 ) -> tuple[list[Tensor], list[Tensor]]:
     """Outputs of all steps in order of time, and the last state."""
     count = x._tuple_shape[0]
@@ -208,12 +208,12 @@ def _run(
     return (rows[::-1] if backward else rows), state
 
 
-def _rnn(c: Call, cell: _Cell, d: int) -> Step:
+def _rnn(c: NodeCall, cell: _Cell, d: int) -> Step:
     (f,) = cell.functions
     return lambda given, state: [f(e.elem(M.ADD, given, cell.carried(state[0])))]
 
 
-def _gru(c: Call, cell: _Cell, d: int) -> Step:
+def _gru(c: NodeCall, cell: _Cell, d: int) -> Step:
     f, g = cell.functions
     after = bool(c.number("linear_before_reset"))
 
@@ -235,7 +235,7 @@ def _gru(c: Call, cell: _Cell, d: int) -> Step:
     return step
 
 
-def _lstm(c: Call, cell: _Cell, d: int) -> Step:
+def _lstm(c: NodeCall, cell: _Cell, d: int) -> Step:
     f, g, h_of = cell.functions
     peeps: Sequence[Tensor] = []
     if c.has(7):

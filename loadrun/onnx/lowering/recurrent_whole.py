@@ -8,7 +8,7 @@ from ... import params as P
 from ...dtypes import Array
 from ...imperative import Tensor, apply, const
 from ...imperative import emit as e
-from ..call import Call
+from ..call import NodeCall
 from .parts import cast, const_like, transposed
 
 __all__ = ["whole_layer"]
@@ -23,7 +23,7 @@ _MODES = {
 }
 
 
-def whole_layer(c: Call) -> tuple[Tensor, ...] | None:
+def whole_layer(c: NodeCall) -> tuple[Tensor, ...] | None:
     """One operator for a layer: all outputs, or None where MegEngine's operator is not the same.
 
     That is so for weights that data decide, sequences of several lengths, clipped gates, peepholes, coupled gates and
@@ -64,7 +64,7 @@ def whole_layer(c: Call) -> tuple[Tensor, ...] | None:
     return tuple(cast(v, c.t(0)._dtype) for v in (y, *lasts))
 
 
-def _mode(c: Call) -> P.RNNCellNonlineMode | None:
+def _mode(c: NodeCall) -> P.RNNCellNonlineMode | None:
     """The activation of a plain RNN, TANH for a plain LSTM; None for anything else."""
     if c.op not in _DEFAULTS or c.has(4) or c.has(7) or c.number("input_forget") or c.real("clip"):
         return None
@@ -101,7 +101,7 @@ def _flattened(op: str, w: Array, r: Array, b: Array | None) -> Tensor:
     return const(whole.reshape(len(order) * hidden, -1))
 
 
-def _state(c: Call, i: int, x: Tensor, count: int, hidden: int) -> Tensor:
+def _state(c: NodeCall, i: int, x: Tensor, count: int, hidden: int) -> Tensor:
     if not c.has(i):
         return e.full(const_like(0.0, x), (count, x.shape[1], hidden))
     given = cast(c.t(i), "float32")

@@ -9,7 +9,7 @@ from ...imperative import Tensor, apply1
 from ...imperative import emit as e
 from ...imperative.emit import kept, summed
 from ...lowering.reductions import element_count, scanned
-from ..call import Call, front, lower
+from ..call import NodeCall, front, lower
 from ..values import INT64, Value
 from .parts import M, cast, const_like
 
@@ -18,7 +18,7 @@ __all__ = ["axes_of", "flat_to_2d", "log_softmax", "mean", "softmax"]
 _R = P.ReduceMode
 
 
-def axes_of(c: Call, rank: int, since: int = 18) -> list[int] | None:
+def axes_of(c: NodeCall, rank: int, since: int = 18) -> list[int] | None:
     """The axes of a reduction, None where nothing is to be reduced."""
     axes = c.ints("axes")
     if c.opset >= since and c.has(1):
@@ -35,12 +35,12 @@ def mean(x: Tensor, axes: list[int]) -> Tensor:
     return cast(kept(e.reduce(cast(x, "float32"), _R.MEAN, axes), axes, True), x._dtype)
 
 
-def _reducer(c: Call) -> tuple[Tensor, list[int] | None]:
+def _reducer(c: NodeCall) -> tuple[Tensor, list[int] | None]:
     x = c.t(0)
     return x, axes_of(c, x.ndim, 13 if c.op == "ReduceSum" else 18)
 
 
-def _kept(c: Call, y: Tensor, axes: list[int]) -> Tensor:
+def _kept(c: NodeCall, y: Tensor, axes: list[int]) -> Tensor:
     return kept(y, axes, c.number("keepdims", 1))
 
 
@@ -52,13 +52,13 @@ def _sum(x: Tensor, axes: list[int]) -> Tensor:
 
 
 @lower("ReduceSum")
-def _reduce_sum(c: Call) -> Tensor:
+def _reduce_sum(c: NodeCall) -> Tensor:
     x, axes = _reducer(c)
     return x if axes is None else _kept(c, _sum(x, axes), axes)
 
 
 @lower("ReduceMean")
-def _reduce_mean(c: Call) -> Tensor:
+def _reduce_mean(c: NodeCall) -> Tensor:
     x, axes = _reducer(c)
     if axes is None:
         return x
@@ -74,7 +74,7 @@ def _reduce_mean(c: Call) -> Tensor:
 
 
 @lower("ReduceProd")
-def _reduce_prod(c: Call) -> Tensor:
+def _reduce_prod(c: NodeCall) -> Tensor:
     x, axes = _reducer(c)
     if axes is None:
         return x
@@ -101,26 +101,26 @@ def _worst(x: Tensor, largest: bool) -> float:
 
 
 @lower("ReduceMax")
-def _reduce_max(c: Call) -> Tensor:
+def _reduce_max(c: NodeCall) -> Tensor:
     x, axes = _reducer(c)
     return x if axes is None else _kept(c, extreme(x, True, axes), axes)
 
 
 @lower("ReduceMin")
-def _reduce_min(c: Call) -> Tensor:
+def _reduce_min(c: NodeCall) -> Tensor:
     x, axes = _reducer(c)
     return x if axes is None else _kept(c, extreme(x, False, axes), axes)
 
 
 @lower("ReduceL1")
-def _reduce_l1(c: Call) -> Tensor:
+def _reduce_l1(c: NodeCall) -> Tensor:
     x, axes = _reducer(c)
     y = e.elem(M.ABS, x)
     return y if axes is None else _kept(c, _sum(y, axes), axes)
 
 
 @lower("ReduceL2")
-def _reduce_l2(c: Call) -> Tensor:
+def _reduce_l2(c: NodeCall) -> Tensor:
     x, axes = _reducer(c)
     wide = cast(x, "float32")
     if axes is None:
@@ -130,7 +130,7 @@ def _reduce_l2(c: Call) -> Tensor:
 
 
 @lower("ReduceSumSquare")
-def _reduce_sum_square(c: Call) -> Tensor:
+def _reduce_sum_square(c: NodeCall) -> Tensor:
     x, axes = _reducer(c)
     wide = cast(x, "int32") if x._dtype.name in ("Uint8", "Int8", "Int16") else x
     y = e.elem(M.MUL, wide, wide)
@@ -138,7 +138,7 @@ def _reduce_sum_square(c: Call) -> Tensor:
 
 
 @lower("ReduceLogSum")
-def _reduce_log_sum(c: Call) -> Tensor:
+def _reduce_log_sum(c: NodeCall) -> Tensor:
     x, axes = _reducer(c)
     wide = cast(x, "float32")
     if axes is None:
@@ -147,7 +147,7 @@ def _reduce_log_sum(c: Call) -> Tensor:
 
 
 @lower("ReduceLogSumExp")
-def _reduce_log_sum_exp(c: Call) -> Tensor:
+def _reduce_log_sum_exp(c: NodeCall) -> Tensor:
     x, axes = _reducer(c)
     wide = cast(x, "float32")
     if axes is None:
@@ -202,7 +202,7 @@ def _empty_2d(x: Tensor, axis: int) -> Tensor:
 
 
 @lower("Softmax", "LogSoftmax", "Hardmax")
-def _softmax(c: Call) -> Tensor:
+def _softmax(c: NodeCall) -> Tensor:
     run = {"Softmax": softmax, "LogSoftmax": log_softmax, "Hardmax": hardmax}[c.op]
     x = c.t(0)
     if c.opset >= 13:
@@ -229,7 +229,7 @@ def _position(x: Tensor, axis: int, largest: bool) -> Tensor:
 
 
 @lower("ArgMax", "ArgMin")
-def _argmax(c: Call) -> Value:
+def _argmax(c: NodeCall) -> Value:
     x = c.t(0)
     axis = c.axis("axis", 0, x.ndim)
     last = c.number("select_last_index")
@@ -245,7 +245,7 @@ def _argmax(c: Call) -> Value:
 
 
 @lower("CumSum", "CumProd")
-def _cumulated(c: Call) -> Tensor:
+def _cumulated(c: NodeCall) -> Tensor:
     x = c.t(0)
     axis = front(int(c.constant(1, "axis").reshape(-1)[0]), x.ndim)
     exclusive, reverse = bool(c.number("exclusive")), bool(c.number("reverse"))

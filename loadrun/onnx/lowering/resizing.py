@@ -11,10 +11,10 @@ from ...dtypes import Array
 from ...functional.vision import interpolate
 from ...imperative import Tensor, const
 from ...imperative import emit as e
-from ...imperative.sizes import Dim
+from ...imperative.sizes import TracedInt
 from ...lowering.arithmetic import rint
-from ..call import Call, front, lower
-from ..values import Refused
+from ..call import NodeCall, front, lower
+from ..values import UnsupportedNodeError
 from .linalg import matmul
 from .parts import M, cast, const_like, of_length, transposed
 from .resizing_open import OPEN_MODES, is_open, resized, scaled, stays
@@ -62,7 +62,7 @@ class _Axis:
             if m > 1:
                 return start * (n - 1) + i * (end - start) * (n - 1) / (m - 1)
             return np.full(m, 0.5 * (start + end) * (n - 1))
-        raise Refused(f"its coordinate_transformation_mode {mode!r} is unknown")
+        raise UnsupportedNodeError(f"its coordinate_transformation_mode {mode!r} is unknown")
 
 
 def _nearest(at: Array, mode: str) -> Array:
@@ -74,7 +74,7 @@ def _nearest(at: Array, mode: str) -> Array:
         return np.floor(at)
     if mode == "ceil":
         return np.ceil(at)
-    raise Refused(f"its nearest_mode {mode!r} is unknown")
+    raise UnsupportedNodeError(f"its nearest_mode {mode!r} is unknown")
 
 
 def _linear_filter(ratio: Array) -> Array:
@@ -115,7 +115,7 @@ def _applied(x: Tensor, axis: int, weights: Array) -> Tensor:
     return transposed(matmul(transposed(x, order), turned), back)
 
 
-class _Open:
+class _OpenAxis:
     """An axis whose size is open: what it becomes, and the scale if the file gives one."""
 
     def __init__(self, axis: int, out: int, scale: float | None) -> None:
@@ -124,7 +124,7 @@ class _Open:
         self.scale = scale
 
 
-def _open_axes(c: Call, x: Tensor, axes: list[int], coordinates: str) -> list[_Open] | None:
+def _open_axes(c: NodeCall, x: Tensor, axes: list[int], coordinates: str) -> list[_OpenAxis] | None:
     """How axes are resized where some sizes are open; None where they are not, or the way is one for known sizes."""
     if coordinates not in OPEN_MODES or c.number("antialias") or c.number("exclude_outside"):
         return None
@@ -141,24 +141,26 @@ def _open_axes(c: Call, x: Tensor, axes: list[int], coordinates: str) -> list[_O
         outs = []
         for a, s in zip(axes, scales, strict=True):
             size = x.shape[a]
-            out = scaled(size, float(s or 0)) if isinstance(size, Dim) else floor(size * float(s or 0))
+            out = scaled(size, float(s or 0)) if isinstance(size, TracedInt) else floor(size * float(s or 0))
             if out is None:
                 return None
             outs.append(out)
     for a, out, scale in zip(axes, outs, scales, strict=True):
         if not stays(x.shape[a], out) or (scale is not None and scale != 1.0):
-            found.append(_Open(a, out, scale))
+            found.append(_OpenAxis(a, out, scale))
     return found if any(is_open(x.shape[f.axis], f.out) for f in found) else None
 
 
-def _given_scales(c: Call) -> list[float]:
+def _given_scales(c: NodeCall) -> list[float]:
     if c.op == "Upsample" and c.opset < 9:
         return c.floats("scales") or [1.0, 1.0, c.real("height_scale", 1.0), c.real("width_scale", 1.0)]
     index = 1 if c.op == "Upsample" or c.opset < 11 else 2
     return [float(v) for v in c.constant(index, "scales").reshape(-1)]
 
 
-def _by_open(c: Call, x: Tensor, found: list[_Open], coordinates: str, mode: str, rule: str) -> Tensor:
+def _by_open(
+    c: NodeCall, x: Tensor, found: list[_OpenAxis], coordinates: str, mode: str, rule: str
+) -> Tensor:
     """Axes with open sizes, one after another; MegEngine's operator where it is the same."""
     if (
         (x.ndim, [f.axis for f in found], mode, x._dtype.name) == (4, [2, 3], "linear", "Float32")
@@ -183,7 +185,7 @@ def _in_type(y: Tensor, x: Tensor) -> Tensor:
     return cast(cast(bounded, "int32"), kind)
 
 
-def _sizes(c: Call, shape: Sequence[int], axes: list[int]) -> tuple[list[int], list[float]]:
+def _sizes(c: NodeCall, shape: Sequence[int], axes: list[int]) -> tuple[list[int], list[float]]:
     """Output sizes and scales of the resized axes."""
     n = [int(shape[a]) for a in axes]
     if c.has(3) and c.value(3).numbers != (0,):
@@ -197,12 +199,12 @@ def _sizes(c: Call, shape: Sequence[int], axes: list[int]) -> tuple[list[int], l
         return given, scales
     scales = _given_scales(c)
     if len(scales) != len(n) or any(s <= 0 for s in scales):
-        raise Refused(f"{len(scales)} scales for {len(n)} axes")
+        raise UnsupportedNodeError(f"{len(scales)} scales for {len(n)} axes")
     return [floor(k * s) for k, s in zip(n, scales, strict=True)], scales
 
 
 @lower("Resize", "Upsample")
-def _resize(c: Call) -> Tensor:
+def _resize(c: NodeCall) -> Tensor:
     x = c.t(0)
     old = c.op == "Upsample" or c.opset < 11
     axes = c.ints("axes")
@@ -212,7 +214,7 @@ def _resize(c: Call) -> Tensor:
     mode = {"bilinear": "linear", "bicubic": "cubic"}.get(mode, mode)
     rule = "floor" if old else c.text("nearest_mode", "round_prefer_floor")
     if mode not in ("nearest", "linear", "cubic"):
-        raise Refused(f"its mode {mode!r} is unknown")
+        raise UnsupportedNodeError(f"its mode {mode!r} is unknown")
     opened = _open_axes(c, x, axes, coordinates)
     if opened is not None:
         return _by_open(c, x, opened, coordinates, mode, rule)
@@ -225,7 +227,7 @@ def _resize(c: Call) -> Tensor:
     plan = []
     for i, (a, out, s) in enumerate(zip(axes, outs, scales, strict=True)):
         if out < 1:
-            raise Refused(f"axis {a} gets the size {out}")
+            raise UnsupportedNodeError(f"axis {a} gets the size {out}")
         plan.append((a, _Axis(int(x.shape[a]), out, s, (roi[i], roi[len(axes) + i]))))
     plan = [
         (a, p) for a, p in plan if p.size != p.out or p.scale != 1.0 or coordinates == "tf_crop_and_resize"
@@ -237,7 +239,7 @@ def _resize(c: Call) -> Tensor:
     return _by_weights(c, x, plan, coordinates, mode)
 
 
-def _by_nearest(c: Call, x: Tensor, plan: list[tuple[int, _Axis]], coordinates: str, rule: str) -> Tensor:
+def _by_nearest(c: NodeCall, x: Tensor, plan: list[tuple[int, _Axis]], coordinates: str, rule: str) -> Tensor:
     outside = []
     for a, axis in plan:
         at = axis.positions(coordinates)
@@ -248,7 +250,7 @@ def _by_nearest(c: Call, x: Tensor, plan: list[tuple[int, _Axis]], coordinates: 
     return _extrapolated(c, x, outside)
 
 
-def _by_weights(c: Call, x: Tensor, plan: list[tuple[int, _Axis]], coordinates: str, mode: str) -> Tensor:
+def _by_weights(c: NodeCall, x: Tensor, plan: list[tuple[int, _Axis]], coordinates: str, mode: str) -> Tensor:
     antialias, exclude = bool(c.number("antialias")), bool(c.number("exclude_outside"))
     a_cubic = c.real("cubic_coeff_a", -0.75)
     if _is_native(x, plan, coordinates, mode) and not antialias and not exclude:
@@ -276,7 +278,7 @@ def _is_native(x: Tensor, plan: list[tuple[int, _Axis]], coordinates: str, mode:
     )
 
 
-def _extrapolated(c: Call, x: Tensor, outside: list[tuple[int, Array]]) -> Tensor:
+def _extrapolated(c: NodeCall, x: Tensor, outside: list[tuple[int, Array]]) -> Tensor:
     if not any(mask.any() for _, mask in outside):
         return x
     value = const_like(c.real("extrapolation_value"), x)

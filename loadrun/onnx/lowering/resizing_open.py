@@ -10,7 +10,7 @@ from ... import params as P
 from ...imperative import Tensor
 from ...imperative import emit as e
 from ...imperative.emit import _same_size
-from ...imperative.sizes import Dim
+from ...imperative.sizes import TracedInt
 from .parts import M, cast, const_like
 
 __all__ = ["OPEN_MODES", "is_open", "resized", "scaled", "stays"]
@@ -23,12 +23,12 @@ _SMALL = 64
 
 def is_open(size: int, out: int) -> bool:
     """Whether the size of an axis, or what it becomes, is not the same in every run."""
-    return isinstance(size, Dim) or isinstance(out, Dim)
+    return isinstance(size, TracedInt) or isinstance(out, TracedInt)
 
 
 def stays(size: int, out: int) -> bool:
     """Whether an axis keeps its size, whatever that is."""
-    if isinstance(size, Dim) and isinstance(out, Dim):
+    if isinstance(size, TracedInt) and isinstance(out, TracedInt):
         return size is out or _same_size(size, out)
     return not is_open(size, out) and int(size) == int(out)
 

@@ -13,8 +13,8 @@ from ...functional.vision import roi_pooling
 from ...imperative import Tensor, const
 from ...imperative import emit as e
 from ...lowering.arithmetic import rint
-from ..call import Call, lower
-from ..values import Refused
+from ..call import NodeCall, lower
+from ..values import UnsupportedNodeError
 from .linalg import matmul
 from .parts import M, cast, const_like
 
@@ -24,7 +24,7 @@ _EQ = P.ElemwiseMultiTypeMode.EQ
 
 
 @lower("AffineGrid")
-def _affine_grid(c: Call) -> Tensor:
+def _affine_grid(c: NodeCall) -> Tensor:
     """Positions of a picture's cells, from -1 to 1, turned by a matrix (N, 2, 3) or (N, 3, 4)."""
     theta = c.t(0)
     n, _, *space = c.integers(1, "size")
@@ -46,13 +46,13 @@ def _affine_grid(c: Call) -> Tensor:
 
 
 @lower("GridSample")
-def _grid_sample(c: Call) -> Tensor:
+def _grid_sample(c: NodeCall) -> Tensor:
     x, grid = cast(c.t(0), "float32"), cast(c.t(1), "float32")
     mode = {"bilinear": "linear", "bicubic": "cubic"}.get(c.text("mode", "linear"), c.text("mode", "linear"))
     padding = c.text("padding_mode", "zeros")
     align = bool(c.number("align_corners"))
     if mode not in ("linear", "nearest", "cubic") or padding not in ("zeros", "border", "reflection"):
-        raise Refused(f"its mode {mode!r} or padding_mode {padding!r} is unknown")
+        raise UnsupportedNodeError(f"its mode {mode!r} or padding_mode {padding!r} is unknown")
     n = x.ndim - 2
     places = []
     for i in range(n):
@@ -176,13 +176,13 @@ def _cell(x: Tensor, at: list[Tensor], weight: Tensor | None, padding: str) -> T
 
 
 @lower("MaxRoiPool")
-def _max_roi_pool(c: Call) -> Tensor:
+def _max_roi_pool(c: NodeCall) -> Tensor:
     shape = c.ints("pooled_shape") or [1, 1]
     return roi_pooling(c.t(0), c.t(1), shape, "max", c.real("spatial_scale", 1.0))
 
 
 @lower("RoiAlign")
-def _roi_align(c: Call) -> Tensor:
+def _roi_align(c: NodeCall) -> Tensor:
     """Points in every bin, each from the four cells around, averaged or the largest taken."""
     x, rois = cast(c.t(0), "float32"), cast(c.t(1), "float32")
     batch = cast(c.t(2), "int32")
@@ -196,7 +196,7 @@ def _roi_align(c: Call) -> Tensor:
     return cast(_pooled_points(c, x, batch, places, [ratio, ratio], out), c.t(0)._dtype)
 
 
-def _adaptive(c: Call, x: Tensor, half: bool, out: tuple[int, int], scale: float) -> Tensor:
+def _adaptive(c: NodeCall, x: Tensor, half: bool, out: tuple[int, int], scale: float) -> Tensor:
     """As many points in each bin as it has cells, which only known regions tell."""
     held = c.constant(1, "regions").astype(np.float32)
     which = c.constant(2, "batch indices").astype(np.int32)
@@ -230,7 +230,7 @@ def _bins(rois: Tensor, i: int, n: int, scale: float, half: bool, ratio: int) ->
 
 
 def _pooled_points(
-    c: Call, x: Tensor, batch: Tensor, places: list[Tensor], counts: list[int], out: tuple[int, int]
+    c: NodeCall, x: Tensor, batch: Tensor, places: list[Tensor], counts: list[int], out: tuple[int, int]
 ) -> Tensor:
     """(K, C, OH, OW) of positions (K, OH, ny) and (K, OW, nx)."""
     corners = []

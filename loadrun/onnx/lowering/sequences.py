@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from ...imperative import emit as e
-from ..call import Call, front, lower
-from ..values import BOOL, INT64, Items, Refused, Value
+from ..call import NodeCall, front, lower
+from ..values import BOOL, INT64, Items, UnsupportedNodeError, Value
 from .control import _stacked, index_value
 from .shapes import joined, sliced
 
@@ -16,50 +16,50 @@ __all__: list[str] = []
 
 
 @lower("SequenceConstruct", foldable=False)
-def _construct(c: Call) -> Items:
+def _construct(c: NodeCall) -> Items:
     return [c.value(i) for i in range(len(c.inputs))]
 
 
 @lower("SequenceEmpty", foldable=False)
-def _empty(c: Call) -> Items:
+def _empty(c: NodeCall) -> Items:
     return []
 
 
-def _place(c: Call, i: int, count: int, *, behind: bool = False) -> int:
+def _place(c: NodeCall, i: int, count: int, *, behind: bool = False) -> int:
     at = int(c.constant(i, "position").reshape(-1)[0])
     at = at + count if at < 0 else at
     if not 0 <= at < count + behind:
-        raise Refused(f"position {at} of {count}")
+        raise UnsupportedNodeError(f"position {at} of {count}")
     return at
 
 
 @lower("SequenceAt", foldable=False)
-def _at(c: Call) -> Value:
+def _at(c: NodeCall) -> Value:
     items = c.items(0)
     return items[_place(c, 1, len(items))]
 
 
 @lower("SequenceInsert", foldable=False)
-def _insert(c: Call) -> Items:
+def _insert(c: NodeCall) -> Items:
     items = list(c.items(0))
     items.insert(_place(c, 2, len(items), behind=True) if c.has(2) else len(items), c.value(1))
     return items
 
 
 @lower("SequenceErase", foldable=False)
-def _erase(c: Call) -> Items:
+def _erase(c: NodeCall) -> Items:
     items = list(c.items(0))
     del items[_place(c, 1, len(items)) if c.has(1) else -1]
     return items
 
 
 @lower("SequenceLength", foldable=False)
-def _length(c: Call) -> Value:
+def _length(c: NodeCall) -> Value:
     return Value(INT64, array=np.array(len(c.items(0)), np.int64))
 
 
 @lower("SplitToSequence", foldable=False)
-def _split(c: Call) -> Items:
+def _split(c: NodeCall) -> Items:
     value = c.value(0)
     axis = front(c.number("axis"), value.rank)
     n = value.numbers[axis]
@@ -73,7 +73,7 @@ def _split(c: Call) -> Items:
     if given.ndim == 0:
         each = sizes[0]
         if each < 1:
-            raise Refused(f"parts of {each}")
+            raise UnsupportedNodeError(f"parts of {each}")
         sizes = [min(each, n - at) for at in range(0, n, each)]
     found, at = [], 0
     for size in sizes:
@@ -83,17 +83,17 @@ def _split(c: Call) -> Items:
 
 
 @lower("ConcatFromSequence", foldable=False)
-def _concat(c: Call) -> Value:
+def _concat(c: NodeCall) -> Value:
     items = c.items(0)
     if not items:
-        raise Refused("the sequence is empty")
+        raise UnsupportedNodeError("the sequence is empty")
     if c.number("new_axis"):
         return _stacked(items, c.number("axis"))
     return Value(items[0].kind, joined([v.tensor for v in items], front(c.number("axis"), items[0].rank)))
 
 
 @lower("SequenceMap", foldable=False)
-def _map(c: Call) -> tuple[Any, ...]:
+def _map(c: NodeCall) -> tuple[Any, ...]:
     body = c.graph("body")
     count = len(c.items(0))
     rows = []
@@ -106,19 +106,19 @@ def _map(c: Call) -> tuple[Any, ...]:
 
 
 @lower("Optional", foldable=False)
-def _optional(c: Call) -> Any:
+def _optional(c: NodeCall) -> Any:
     if not c.has(0):
-        raise Refused("an optional value without an element cannot be expressed")
+        raise UnsupportedNodeError("an optional value without an element cannot be expressed")
     return c.inputs[0]
 
 
 @lower("OptionalHasElement", foldable=False)
-def _has_element(c: Call) -> Value:
+def _has_element(c: NodeCall) -> Value:
     return Value(BOOL, array=np.array(c.has(0)))
 
 
 @lower("OptionalGetElement", foldable=False)
-def _get_element(c: Call) -> Any:
+def _get_element(c: NodeCall) -> Any:
     if not c.has(0):
-        raise Refused("its input is missing")
+        raise UnsupportedNodeError("its input is missing")
     return c.inputs[0]

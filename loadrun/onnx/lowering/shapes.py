@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 
 from ... import params as P
-from ...imperative import Dim, Tensor, apply1, const
+from ...imperative import Tensor, TracedInt, apply1, const
 from ...imperative import emit as e
 from ...imperative.sizes import shape_tensor
 from ...lowering.selection import _below
-from ..call import Call, front, lower
+from ..call import NodeCall, front, lower
 from ..messages import TensorProto
 from ..tensors import HELD, dense
-from ..values import FLOAT, INT64, Refused, Value, objects
+from ..values import FLOAT, INT64, UnsupportedNodeError, Value, objects
 from .parts import M, cast, const_like, transposed
 
 __all__ = ["cut", "joined", "product", "sliced"]
@@ -30,11 +30,11 @@ def product(sizes: Sequence[Any]) -> Any:
 
 
 @lower("Constant", foldable=False)
-def _constant(c: Call) -> Value:
+def _constant(c: NodeCall) -> Value:
     if "sparse_value" in c.attributes:
         sparse = c.attributes["sparse_value"].sparse
         if sparse is None or sparse.values is None:
-            raise Refused("its sparse value is missing")
+            raise UnsupportedNodeError("its sparse value is missing")
         return Value(sparse.values.data_type, array=dense(sparse, c.importer.external))
     stored = c.tensor("value")
     if stored is not None:
@@ -47,11 +47,11 @@ def _constant(c: Call) -> Value:
         return Value(FLOAT, array=np.array(c.floats("value_floats"), np.float32))
     if "value_ints" in c.attributes:
         return Value(INT64, array=np.array(c.ints("value_ints"), np.int64))
-    raise Refused("its value is text, of which MegEngine has none")
+    raise UnsupportedNodeError("its value is text, of which MegEngine has none")
 
 
 @lower("Shape", foldable=False)
-def _shape(c: Call) -> Value:
+def _shape(c: NodeCall) -> Value:
     shape = list(c.value(0).shape)
     n = len(shape)
     start, end = c.number("start"), c.number("end", n)
@@ -60,12 +60,12 @@ def _shape(c: Call) -> Value:
 
 
 @lower("Size", foldable=False)
-def _size(c: Call) -> Value:
+def _size(c: NodeCall) -> Value:
     return Value.made(INT64, product(c.value(0).shape))
 
 
 @lower("Reshape")
-def _reshape(c: Call) -> Tensor:
+def _reshape(c: NodeCall) -> Tensor:
     x = c.t(0)
     if c.opset < 5:
         return _reshaped(x, c.ints("shape") or [], False)
@@ -79,19 +79,19 @@ def _reshaped(x: Tensor, target: Sequence[int], allowzero: bool) -> Tensor:
     sizes = list(target)
     if not allowzero:
         for i, n in enumerate(sizes):
-            if not isinstance(n, Dim) and n == 0:
+            if not isinstance(n, TracedInt) and n == 0:
                 if i >= x.ndim:
-                    raise Refused(f"the shape {sizes} copies axis {i} of {x.ndim}")
+                    raise UnsupportedNodeError(f"the shape {sizes} copies axis {i} of {x.ndim}")
                 sizes[i] = x.shape[i]
-    free = [i for i, n in enumerate(sizes) if not isinstance(n, Dim) and n == -1]
+    free = [i for i, n in enumerate(sizes) if not isinstance(n, TracedInt) and n == -1]
     if len(free) > 1 or any(int(n) < -1 for n in sizes):
-        raise Refused(f"the shape {[int(n) for n in sizes]} is none")
+        raise UnsupportedNodeError(f"the shape {[int(n) for n in sizes]} is none")
     if free and 0 in [int(n) for i, n in enumerate(sizes) if i not in free]:
         sizes[free[0]] = 0
     return e.reshape(x, sizes)
 
 
-def _reshaped_by(c: Call, x: Tensor) -> Tensor:
+def _reshaped_by(c: NodeCall, x: Tensor) -> Tensor:
     """Reshape to sizes that are computed in the graph: where -1 stands is taken from the present ones."""
     known = c.constant(1, "shape")
     wanted = [int(v) for v in known]
@@ -108,7 +108,7 @@ def _reshaped_by(c: Call, x: Tensor) -> Tensor:
 
 
 @lower("Flatten")
-def _flatten(c: Call) -> Tensor:
+def _flatten(c: NodeCall) -> Tensor:
     from .reductions import flat_to_2d  # for start-up
 
     x = c.t(0)
@@ -116,14 +116,14 @@ def _flatten(c: Call) -> Tensor:
     return flat_to_2d(x, axis + x.ndim if axis < 0 else axis)
 
 
-def _axes(c: Call, what: str = "axes") -> list[int] | None:
+def _axes(c: NodeCall, what: str = "axes") -> list[int] | None:
     if c.opset >= 13:
         return c.integers(1, what) if c.has(1) else None
     return c.ints("axes")
 
 
 @lower("Squeeze")
-def _squeeze(c: Call) -> Tensor:
+def _squeeze(c: NodeCall) -> Tensor:
     x = c.t(0)
     axes = _axes(c)
     if axes is None:
@@ -131,12 +131,12 @@ def _squeeze(c: Call) -> Tensor:
     else:
         gone = sorted({front(a, x.ndim) for a in axes})
         if any(x._tuple_shape[i] != 1 for i in gone):
-            raise Refused(f"axes {gone} of {list(x._tuple_shape)} are not all 1")
+            raise UnsupportedNodeError(f"axes {gone} of {list(x._tuple_shape)} are not all 1")
     return e.drop_axes(x, gone)
 
 
 @lower("Unsqueeze")
-def _unsqueeze(c: Call) -> Tensor:
+def _unsqueeze(c: NodeCall) -> Tensor:
     x = c.t(0)
     axes = _axes(c) or []
     rank = x.ndim + len(axes)
@@ -144,24 +144,24 @@ def _unsqueeze(c: Call) -> Tensor:
 
 
 @lower("Transpose")
-def _transpose(c: Call) -> Tensor:
+def _transpose(c: NodeCall) -> Tensor:
     x = c.t(0)
     perm = c.ints("perm")
     axes = perm if perm is not None else list(range(x.ndim))[::-1]
     if sorted(axes) != list(range(x.ndim)):
-        raise Refused(f"{axes} is no order of {x.ndim} axes")
+        raise UnsupportedNodeError(f"{axes} is no order of {x.ndim} axes")
     return transposed(x, axes)
 
 
 @lower("Concat")
-def _concat(c: Call) -> Tensor:
+def _concat(c: NodeCall) -> Tensor:
     xs = [c.t(i) for i in range(len(c.inputs))]
     return joined(xs, c.axis("axis", 1 if c.opset < 4 else 0, xs[0].ndim))
 
 
 def joined(xs: Sequence[Tensor], axis: int) -> Tensor:
     """Tensors one behind the other; empty ones left out."""
-    full = [x for x in xs if x._tuple_shape[axis] != 0 or isinstance(x.shape[axis], Dim)]
+    full = [x for x in xs if x._tuple_shape[axis] != 0 or isinstance(x.shape[axis], TracedInt)]
     xs = full or list(xs[:1])
     if e.is_bool(xs[0]):
         return cast(e.concat([cast(x, "uint8") for x in xs], axis), "bool")
@@ -169,7 +169,7 @@ def joined(xs: Sequence[Tensor], axis: int) -> Tensor:
 
 
 @lower("Split")
-def _split(c: Call) -> tuple[Tensor, ...]:
+def _split(c: NodeCall) -> tuple[Tensor, ...]:
     x = c.t(0)
     axis = c.axis("axis", 0, x.ndim)
     parts: Sequence[int] | None = c.ints("split")
@@ -190,15 +190,15 @@ def _split(c: Call) -> tuple[Tensor, ...]:
 
 def sliced(x: Tensor, axis: int, start: Any, stop: Any, step: int = 1) -> Tensor:
     """The part of an axis between two places; None for the end."""
-    if not isinstance(start, (Dim, Tensor)) and start == 0 and stop is None and step == 1:
+    if not isinstance(start, (TracedInt, Tensor)) and start == 0 and stop is None and step == 1:
         return x
-    plain = isinstance(start, int) and not isinstance(start, Dim) and start == 0
+    plain = isinstance(start, int) and not isinstance(start, TracedInt) and start == 0
     begin = None if start is None or (plain and step > 0) else start
     return e.subtensor(x, [(axis, begin, stop, None if step == 1 else step, None)])
 
 
 @lower("Slice")
-def _slice(c: Call) -> Tensor:
+def _slice(c: NodeCall) -> Tensor:
     x = c.t(0)
     if c.opset < 10:
         starts, ends = c.ints("starts") or [], c.ints("ends") or []
@@ -214,7 +214,7 @@ def _slice(c: Call) -> Tensor:
     return x
 
 
-def _bounds(c: Call, i: int) -> list[Any]:
+def _bounds(c: NodeCall, i: int) -> list[Any]:
     value = c.value(i)
     if value.sizes is not None:
         return list(value.sizes.reshape(-1))
@@ -228,7 +228,7 @@ def _bounds(c: Call, i: int) -> list[Any]:
 def cut(x: Tensor, axis: int, start: Any, end: Any, step: int) -> Tensor:
     """One axis of a slice. Bounds beyond the ends are clamped, which MegEngine's kernels do not all do."""
     if step == 0:
-        raise Refused("a step is 0")
+        raise UnsupportedNodeError("a step is 0")
     size = x.shape[axis]
     n = int(size)
     if isinstance(start, Tensor) or isinstance(end, Tensor):
@@ -238,10 +238,10 @@ def cut(x: Tensor, axis: int, start: Any, end: Any, step: int) -> Tensor:
     begin = _placed(start, size, n, step)
     stop = _placed(end, size, n, step)
     if step > 0:
-        if int(begin) >= n and not isinstance(begin, Dim) and not isinstance(size, Dim):
+        if int(begin) >= n and not isinstance(begin, TracedInt) and not isinstance(size, TracedInt):
             begin = stop = n
-        first = None if not isinstance(begin, Dim) and begin == 0 else begin
-        last = None if not isinstance(stop, Dim) and int(stop) >= n and _open(end, n) else stop
+        first = None if not isinstance(begin, TracedInt) and begin == 0 else begin
+        last = None if not isinstance(stop, TracedInt) and int(stop) >= n and _open(end, n) else stop
         if first is None and last is None and step == 1:
             return x
         if int(n if last is None else last) <= int(first or 0):
@@ -256,17 +256,17 @@ def cut(x: Tensor, axis: int, start: Any, end: Any, step: int) -> Tensor:
 
 def _open(bound: Any, n: int) -> bool:
     """Whether a bound means the end at any size."""
-    return not isinstance(bound, Dim) and (int(bound) >= n)
+    return not isinstance(bound, TracedInt) and (int(bound) >= n)
 
 
 def _placed(bound: Any, size: int, n: int, step: int) -> Any:
-    if isinstance(bound, Dim):
+    if isinstance(bound, TracedInt):
         return bound
     at = int(bound)
     if step > 0:
         if at < 0:
             return size + at if at >= -n else 0
-        return min(at, n) if not isinstance(size, Dim) else min(at, 2**31 - 1)
+        return min(at, n) if not isinstance(size, TracedInt) else min(at, 2**31 - 1)
     if at < 0:
         return size + at if at >= -n else -1
     return min(at, n - 1)
@@ -281,7 +281,7 @@ def _within(bound: Any, size: int) -> Any:
 
 
 @lower("Expand")
-def _expand(c: Call) -> Tensor:
+def _expand(c: NodeCall) -> Tensor:
     x = c.t(0)
     value = c.value(1)
     if value.sizes is None and value.constant() is None and value.supposed() is None:
@@ -301,7 +301,7 @@ def _expanded_by(x: Tensor, target: Tensor) -> Tensor:
 
 
 @lower("Tile")
-def _tile(c: Call) -> Tensor:
+def _tile(c: NodeCall) -> Tensor:
     x = c.t(0)
     if c.opset < 6:
         axis = int(c.constant(2, "axis").item())
@@ -314,7 +314,7 @@ def _tile(c: Call) -> Tensor:
 def tiled(x: Tensor, repeats: Sequence[int]) -> Tensor:
     """The tensor repeated along its axes."""
     for axis, count in enumerate(repeats):
-        if not isinstance(count, Dim) and int(count) == 1:
+        if not isinstance(count, TracedInt) and int(count) == 1:
             continue
         shape = x.shape
         wide = e.add_axes(x, [axis])
@@ -324,24 +324,24 @@ def tiled(x: Tensor, repeats: Sequence[int]) -> Tensor:
 
 
 @lower("ConstantOfShape", foldable=False)
-def _constant_of_shape(c: Call) -> Value:
+def _constant_of_shape(c: NodeCall) -> Value:
     stored: TensorProto | None = c.tensor("value")
     one = c.importer.stored(stored) if stored is not None else Value(FLOAT, array=np.zeros(1, np.float32))
     assert one.array is not None
     target = c.sizes(0, "shape") if c.value(0).numbers != (0,) else []
-    if not any(isinstance(n, Dim) for n in target):
+    if not any(isinstance(n, TracedInt) for n in target):
         if any(int(n) < 0 for n in target):
-            raise Refused(f"the shape {target} is none")
+            raise UnsupportedNodeError(f"the shape {target} is none")
         return Value(one.kind, array=np.broadcast_to(one.array.reshape(()), [int(n) for n in target]))
     return Value(one.kind, e.broadcast(one.tensor, tuple(target)))
 
 
 @lower("EyeLike", foldable=False)
-def _eye_like(c: Call) -> Value:
+def _eye_like(c: NodeCall) -> Value:
     kind = c.number("dtype", c.kind(0))
     rows, columns = c.value(0).shape
     k = c.number("k")
-    if isinstance(rows, Dim) or isinstance(columns, Dim):
+    if isinstance(rows, TracedInt) or isinstance(columns, TracedInt):
         below = e.elem(M.SUB, e.arange(columns), e.reshape(e.arange(rows), (-1, 1)))
         at = e.compare(P.ElemwiseMultiTypeMode.EQ, below, const_like(k, below))
         from ..values import graph_type  # for start-up
@@ -351,16 +351,16 @@ def _eye_like(c: Call) -> Value:
 
 
 @lower("Range", foldable=False)
-def _range(c: Call) -> Value:
+def _range(c: NodeCall) -> Value:
     kind = c.kind(0)
     given = [c.value(i).constant() for i in range(3)]
     if all(v is not None for v in given):
         start, limit, delta = (v.item() for v in given if v is not None)
         if not delta:
-            raise Refused("its step is 0")
+            raise UnsupportedNodeError("its step is 0")
         count = max(int(np.ceil((limit - start) / delta)), 0)
         if count > 1 << 26:
-            raise Refused(f"it would give {count} numbers")
+            raise UnsupportedNodeError(f"it would give {count} numbers")
         return Value(kind, array=(start + np.arange(count) * delta).astype(HELD[kind]))
     begin, end, step = (c.t(i) for i in range(3))
     floats = [cast(e.reshape(v, (1,)), "float32") for v in (begin, end, step)]
@@ -375,7 +375,7 @@ def _range(c: Call) -> Value:
 
 
 @lower("Trilu")
-def _trilu(c: Call) -> Tensor:
+def _trilu(c: NodeCall) -> Tensor:
     x = c.t(0)
     return triangle(x, int(c.constant(1, "k").item()) if c.has(1) else 0, bool(c.number("upper", 1)))
 
@@ -389,7 +389,7 @@ def triangle(x: Tensor, k: int, upper: bool) -> Tensor:
 
 
 @lower("DepthToSpace")
-def _depth_to_space(c: Call) -> Tensor:
+def _depth_to_space(c: NodeCall) -> Tensor:
     x = c.t(0)
     b = c.number("blocksize")
     n, d, h, w = x.shape
@@ -401,7 +401,7 @@ def _depth_to_space(c: Call) -> Tensor:
 
 
 @lower("SpaceToDepth")
-def _space_to_depth(c: Call) -> Tensor:
+def _space_to_depth(c: NodeCall) -> Tensor:
     x = c.t(0)
     b = c.number("blocksize")
     n, d, h, w = x.shape

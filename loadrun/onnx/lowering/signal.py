@@ -7,9 +7,9 @@ import numpy as np
 from ...dtypes import Array
 from ...imperative import Tensor, const
 from ...imperative import emit as e
-from ..call import Call, front, lower
+from ..call import NodeCall, front, lower
 from ..tensors import HELD
-from ..values import FLOAT, Refused, Value
+from ..values import FLOAT, UnsupportedNodeError, Value
 from .linalg import matmul
 from .padding import pad_with
 from .parts import M, cast, transposed
@@ -63,7 +63,7 @@ def _fitted(x: Tensor, axis: int, length: int) -> Tensor:
 
 
 @lower("DFT")
-def _dft(c: Call) -> Tensor:
+def _dft(c: NodeCall) -> Tensor:
     x = cast(c.t(0), "float32")
     if c.opset >= 20:
         axis = front(int(c.constant(2, "axis").item()) if c.has(2) else -2, x.ndim)
@@ -71,7 +71,7 @@ def _dft(c: Call) -> Tensor:
         axis = c.axis("axis", 1, x.ndim)
     inverse, half = bool(c.number("inverse")), bool(c.number("onesided"))
     if axis == x.ndim - 1:
-        raise Refused("it transforms the axis of real and imaginary parts")
+        raise UnsupportedNodeError("it transforms the axis of real and imaginary parts")
     order = [i for i in range(x.ndim - 1) if i != axis] + [axis, x.ndim - 1]
     back = [order.index(i) for i in range(x.ndim)]
     x = transposed(x, order)
@@ -86,7 +86,7 @@ def _dft(c: Call) -> Tensor:
 
 
 @lower("STFT")
-def _stft(c: Call) -> Tensor:
+def _stft(c: NodeCall) -> Tensor:
     x = cast(c.t(0), "float32")
     if x.ndim == 2:
         x = e.add_axes(x, [2])
@@ -97,7 +97,7 @@ def _stft(c: Call) -> Tensor:
     elif window is not None:
         length = window._tuple_shape[0]
     else:
-        raise Refused("neither a window nor a frame length is given")
+        raise UnsupportedNodeError("neither a window nor a frame length is given")
     frames = (x._tuple_shape[1] - length) // step + 1
     at = np.arange(frames)[:, None] * step + np.arange(length)
     cut = e.gather(x, [(1, const(at.astype(np.int32)))])
@@ -115,10 +115,10 @@ _TERMS = {
 
 
 @lower(*_TERMS, foldable=False)
-def _window(c: Call) -> Value:
+def _window(c: NodeCall) -> Value:
     n = int(c.constant(0, "size").item())
     if not 0 <= n <= 1 << 24:
-        raise Refused(f"a window of {n}")
+        raise UnsupportedNodeError(f"a window of {n}")
     kind = c.number("output_datatype", FLOAT)
     turns = np.arange(n) * 2 * np.pi / max(n if c.number("periodic", 1) else n - 1, 1)
     a, b, d = _TERMS[c.op]
@@ -126,12 +126,12 @@ def _window(c: Call) -> Value:
 
 
 @lower("MelWeightMatrix", foldable=False)
-def _mel(c: Call) -> Value:
+def _mel(c: NodeCall) -> Value:
     bands, length, rate = (int(c.constant(i, "sizes").item()) for i in range(3))
     low, high = (float(c.constant(i, "edges").item()) for i in (3, 4))
     kind = c.number("output_datatype", FLOAT)
     if not 0 < bands <= 1 << 16 or not 0 < length <= 1 << 20:
-        raise Refused(f"{bands} bands of a transform of {length}")
+        raise UnsupportedNodeError(f"{bands} bands of a transform of {length}")
     bins = length // 2 + 1
     lowest, highest = (2595 * np.log10(1 + f / 700) for f in (low, high))
     mels = np.arange(bands + 2) * ((highest - lowest) / (bands + 2)) + lowest

@@ -7,8 +7,8 @@ import numpy as np
 from ... import params as P
 from ...imperative import Tensor, const
 from ...imperative import emit as e
-from ..call import Call, lower
-from ..values import FLOAT, Refused, Value, graph_type
+from ..call import NodeCall, lower
+from ..values import FLOAT, UnsupportedNodeError, Value, graph_type
 from .linalg import gemm
 from .parts import M, cast, const_like
 
@@ -18,20 +18,20 @@ _ML = "ai.onnx.ml"
 
 
 @lower("ArrayFeatureExtractor", domain=_ML)
-def _extract(c: Call) -> Tensor:
+def _extract(c: NodeCall) -> Tensor:
     x = c.t(0)
     return e.gather(x, [(x.ndim - 1, e.flat(cast(c.t(1), "int32")))])
 
 
 @lower("Binarizer", domain=_ML)
-def _binarize(c: Call) -> Tensor:
+def _binarize(c: NodeCall) -> Tensor:
     x = c.t(0)
     above = e.compare(P.ElemwiseMultiTypeMode.LT, const_like(c.real("threshold"), x), x)
     return cast(above, x._dtype)
 
 
 @lower("Scaler", domain=_ML)
-def _scale(c: Call) -> Value:
+def _scale(c: NodeCall) -> Value:
     x = cast(c.t(0), "float32")
     offset, scale = (
         const(np.array(c.floats(n) or [d], np.float32)) for n, d in (("offset", 0.0), ("scale", 1.0))
@@ -40,9 +40,9 @@ def _scale(c: Call) -> Value:
 
 
 @lower("LinearRegressor", domain=_ML)
-def _regress(c: Call) -> Value:
+def _regress(c: NodeCall) -> Value:
     if c.text("post_transform", "NONE") != "NONE":
-        raise Refused("its post_transform cannot be expressed")
+        raise UnsupportedNodeError("its post_transform cannot be expressed")
     x = cast(c.t(0), "float32")
     targets = c.number("targets", 1)
     w = np.array(c.floats("coefficients") or [], np.float32).reshape(targets, -1)
@@ -52,7 +52,7 @@ def _regress(c: Call) -> Value:
 
 
 @lower("Normalizer", domain=_ML)
-def _normalize(c: Call) -> Value:
+def _normalize(c: NodeCall) -> Value:
     x = cast(c.t(0), "float32")
     last = [x.ndim - 1]
     norm = c.text("norm", "MAX")
@@ -64,7 +64,7 @@ def _normalize(c: Call) -> Value:
 
 
 @lower("LabelEncoder", domain=_ML)
-def _encode(c: Call) -> Value:
+def _encode(c: NodeCall) -> Value:
     """Numbers replaced by numbers, one comparison each."""
     x = c.t(0)
     if any(n in c.attributes for n in ("keys_strings", "values_strings", "keys_tensor", "values_tensor")):
@@ -81,7 +81,7 @@ def _encode(c: Call) -> Value:
         table = np.array(whole if whole is not None else c.floats("values_floats"))
         first = c.number("default_int64", -1) if whole is not None else c.real("default_float", -0.0)
     if keys.array is None or table is None or keys.array.size > 1024:
-        raise Refused("its table cannot be expressed; up to 1024 numbers can")
+        raise UnsupportedNodeError("its table cannot be expressed; up to 1024 numbers can")
     y = e.full(const(np.asarray(first), graph_type(kind)), x.shape)
     for key, value in zip(keys.array.tolist(), table.tolist(), strict=True):
         same = e.is_nan(x) if key != key else e.compare(P.ElemwiseMultiTypeMode.EQ, x, const_like(key, x))
@@ -89,8 +89,8 @@ def _encode(c: Call) -> Value:
     return Value(kind, y)
 
 
-def _table(c: Call, name: str) -> Value:
+def _table(c: NodeCall, name: str) -> Value:
     stored = c.tensor(name)
     if stored is None:
-        raise Refused("its table holds text, of which MegEngine has none")
+        raise UnsupportedNodeError("its table holds text, of which MegEngine has none")
     return c.importer.stored(stored)

@@ -10,8 +10,8 @@ from ... import params as P
 from ...dtypes import DType
 from ...imperative import Tensor
 from ...imperative import emit as e
-from ..call import CONTRIB, Call, lower
-from ..values import INT32, Refused, Value
+from ..call import CONTRIB, NodeCall, lower
+from ..values import INT32, UnsupportedNodeError, Value
 from .attention import _repeated, attended, heads, merged, rotated
 from .convolution import from_last, to_last
 from .linalg import matmul
@@ -50,7 +50,7 @@ def _key_mask(mask: Tensor, like: Tensor, k: Tensor, least: float) -> Tensor:
     elif mask.ndim == 3:
         valid = e.compare(_LT, const_like(0, mask), e.add_axes(mask, [1]))
     else:
-        raise Refused(f"a mask of {mask.ndim} axes")
+        raise UnsupportedNodeError(f"a mask of {mask.ndim} axes")
     return e.where(valid, const_like(0.0, like), const_like(least, like))
 
 
@@ -59,7 +59,7 @@ def _joined(past: Tensor | None, new: Tensor) -> Tensor:
 
 
 @lower("Attention", domain=CONTRIB)
-def _attention(c: Call) -> tuple[Tensor | None, ...]:
+def _attention(c: NodeCall) -> tuple[Tensor | None, ...]:
     """Projection of the input to queries, keys and values, then attention."""
     projected = matmul(c.t(0), c.t(1))
     if c.has(2):
@@ -68,7 +68,7 @@ def _attention(c: Call) -> tuple[Tensor | None, ...]:
 
 
 def self_attended(
-    c: Call, projected: Tensor, kind: DType, *, mask: int, past: int, bias: int = 99
+    c: NodeCall, projected: Tensor, kind: DType, *, mask: int, past: int, bias: int = 99
 ) -> tuple[Tensor | None, ...]:
     """Attention over what one product has made of an input.
 
@@ -81,7 +81,7 @@ def self_attended(
         the result, and the keys and values seen so far, (2, B, H, S, D).
     """
     if c.number("do_rotary"):
-        raise Refused("rotary positions inside it")
+        raise UnsupportedNodeError("rotary positions inside it")
     count = c.number("num_heads")
     total = projected._tuple_shape[2]
     sizes = c.ints("qkv_hidden_sizes") or [total // 3] * 3
@@ -109,7 +109,7 @@ def self_attended(
     return y, cast(e.concat([e.add_axes(t, [0]) for t in (k, v)], 0), kind)
 
 
-def _unpacked(c: Call) -> list[Tensor]:
+def _unpacked(c: NodeCall) -> list[Tensor]:
     """Queries, keys and values; keys and values may lie in one tensor, (B, S, H, 2 or 3, D), queries with them."""
     q = c.t(0)
     if q.ndim == 5:
@@ -117,7 +117,7 @@ def _unpacked(c: Call) -> list[Tensor]:
     if c.has(1) and c.t(1).ndim == 5:
         return [q, *(_packed_part(c.t(1), i) for i in range(2))]
     if q.ndim != 3 or not c.has(1) or not c.has(2):
-        raise Refused("keys and values that are left out")
+        raise UnsupportedNodeError("keys and values that are left out")
     return [q, c.t(1), c.t(2)]
 
 
@@ -127,7 +127,7 @@ def _packed_part(x: Tensor, i: int) -> Tensor:
 
 
 @lower("MultiHeadAttention", domain=CONTRIB)
-def _multi_head(c: Call) -> tuple[Tensor, ...]:
+def _multi_head(c: NodeCall) -> tuple[Tensor, ...]:
     kind = c.t(0)._dtype
     count = c.number("num_heads")
     given = _unpacked(c)
@@ -136,7 +136,7 @@ def _multi_head(c: Call) -> tuple[Tensor, ...]:
         for i, x in enumerate(given):
             n = x._tuple_shape[-1] if x.ndim == 3 else x._tuple_shape[1] * x._tuple_shape[3]
             if x.ndim != 3:
-                raise Refused("a bias beside keys that have heads")
+                raise UnsupportedNodeError("a bias beside keys that have heads")
             given[i] = e.elem(M.ADD, x, e.subtensor(c.t(3), [(0, at, at + n, None, None)]))
             at += n
     split = [heads(x, count) if x.ndim == 3 else x for x in given]
@@ -154,11 +154,11 @@ def _multi_head(c: Call) -> tuple[Tensor, ...]:
     return (cast(merged(attended(q, k, v, scale, bias)), kind), *present)
 
 
-def _grouped_parts(c: Call, count: int, shared: int) -> list[Tensor]:
+def _grouped_parts(c: NodeCall, count: int, shared: int) -> list[Tensor]:
     """Queries, keys and values of GroupQueryAttention with their heads, which may lie in one tensor."""
     if c.has(1):
         if not c.has(2):
-            raise Refused("keys without values")
+            raise UnsupportedNodeError("keys without values")
         return [heads(c.t(0), count), heads(c.t(1), shared), heads(c.t(2), shared)]
     whole = c.t(0)
     size = whole._tuple_shape[2] // (count + 2 * shared)
@@ -170,12 +170,14 @@ def _grouped_parts(c: Call, count: int, shared: int) -> list[Tensor]:
 
 
 @lower("GroupQueryAttention", domain=CONTRIB)
-def _group_query(c: Call) -> tuple[Tensor, ...]:
+def _group_query(c: NodeCall) -> tuple[Tensor, ...]:
     """Causal attention with a cache; the lengths of all sequences of a batch must be equal."""
     kind = c.t(0)._dtype
     count, shared = c.number("num_heads"), c.number("kv_num_heads")
     if any(c.has(i) for i in range(9, len(c.inputs))) or c.number("smooth_softmax"):
-        raise Refused("positions, a bias, sinks or a smooth softmax beside its first nine inputs")
+        raise UnsupportedNodeError(
+            "positions, a bias, sinks or a smooth softmax beside its first nine inputs"
+        )
     q, k, v = _grouped_parts(c, count, shared)
     past = c.t(3).shape[2] if c.has(3) else 0
     if c.number("do_rotary"):
@@ -195,7 +197,7 @@ def _group_query(c: Call) -> tuple[Tensor, ...]:
 
 
 @lower("RotaryEmbedding", domain=CONTRIB)
-def _rotary(c: Call) -> Tensor:
+def _rotary(c: NodeCall) -> Tensor:
     x, at, cos, sin = c.t(0), cast(c.t(1), "int32"), c.t(2), c.t(3)
     flat = x.ndim == 3
     size = 2 * cos._tuple_shape[1]
@@ -213,12 +215,16 @@ def _rotary(c: Call) -> Tensor:
 
 
 @lower("EmbedLayerNormalization", domain=CONTRIB, like=2)
-def _embed(c: Call) -> tuple[Tensor | Value | None, ...]:
+def _embed(c: NodeCall) -> tuple[Tensor | Value | None, ...]:
     return embedded(c, (c.t(2), c.t(3), c.maybe(4)), (c.t(5), c.t(6)), positions=8)
 
 
 def embedded(
-    c: Call, tables: tuple[Tensor, Tensor, Tensor | None], scales: tuple[Tensor, Tensor], *, positions: int
+    c: NodeCall,
+    tables: tuple[Tensor, Tensor, Tensor | None],
+    scales: tuple[Tensor, Tensor],
+    *,
+    positions: int,
 ) -> tuple[Tensor | Value | None, ...]:
     """Words, their places and their segments looked up, added and normalized; lengths by the mask; the sum.
 
@@ -250,7 +256,7 @@ def embedded(
 
 
 @lower("NhwcMaxPool", domain=CONTRIB)
-def _nhwc_pool(c: Call) -> Tensor:
+def _nhwc_pool(c: NodeCall) -> Tensor:
     x = from_last(c.t(0))
     window, beyond = pooling_window(c, x)
     return to_last(max_pooled(x, window, beyond))

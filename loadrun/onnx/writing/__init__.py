@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from importlib import import_module
 
-from .writer import TRANSLATIONS, Translation, Writer, reason, translation
+from .writer import TRANSLATIONS, OnnxWriter, Translation, reason, translation
 
-__all__ = ["TRANSLATIONS", "Translation", "Writer", "load_families", "reason", "translation"]
+__all__ = ["TRANSLATIONS", "OnnxWriter", "Translation", "load_families", "reason", "translation"]
 
 _FAMILIES = (
     *(

@@ -7,8 +7,8 @@ import numpy as np
 from ...graph import Opr, Var
 from ...ops.attention import projections
 from ...params import MultiHeadAttn, MultiHeadAttnAttnMaskType, MultiHeadAttnTensorCombinationType
-from .emitter import Dim, Refused
-from .writer import Writer, translation
+from .emitter import Dim, UnsupportedOprError
+from .writer import OnnxWriter, translation
 
 __all__: list[str] = []
 
@@ -17,11 +17,11 @@ Extra = MultiHeadAttnTensorCombinationType
 
 
 @translation("MultiHeadAttn")
-def multi_head_attn(w: Writer, opr: Opr) -> list[str]:
+def multi_head_attn(w: OnnxWriter, opr: Opr) -> list[str]:
     """``softmax(q @ k.T * sm_scaler + mask) @ v`` for every head, with the projections that have weights."""
     p = opr.get(MultiHeadAttn)
     if p.training and (p.attn_prob or p.out_prob):
-        raise Refused("dropout in training")
+        raise UnsupportedOprError("dropout in training")
     query, key, value, weight, *extra = opr.inputs
     weights = _weights(w, p, weight)
     kind = p.tensor_combination_type
@@ -58,7 +58,7 @@ def multi_head_attn(w: Writer, opr: Opr) -> list[str]:
     return [w.stored(out, w.dtype(opr.outputs[0])), w.stored(flat, w.dtype(opr.outputs[1]))]
 
 
-def _weights(w: Writer, p: MultiHeadAttn, var: Var) -> dict[str, str]:
+def _weights(w: OnnxWriter, p: MultiHeadAttn, var: Var) -> dict[str, str]:
     """The matrices and biases in the flat weight."""
     flat = w.value(var)
     found: dict[str, str] = {}
@@ -75,14 +75,14 @@ def _weights(w: Writer, p: MultiHeadAttn, var: Var) -> dict[str, str]:
     return found
 
 
-def _projected(w: Writer, x: str, weights: dict[str, str], side: str) -> str:
+def _projected(w: OnnxWriter, x: str, weights: dict[str, str], side: str) -> str:
     if f"w{side}" not in weights:
         return x
     out = w.op("MatMul", x, weights[f"w{side}"])
     return w.op("Add", out, weights[f"b{side}"]) if f"b{side}" in weights else out
 
 
-def _longer(w: Writer, x: str, batch: Dim, width: int, row: Var | None, zero: bool) -> str:
+def _longer(w: OnnxWriter, x: str, batch: Dim, width: int, row: Var | None, zero: bool) -> str:
     """Keys or values with a given row and a row of zeros appended."""
     shape = w.vector([batch, 1, int(width)])
     more = [w.expand(w.float(row), shape)] if row is not None else []
@@ -91,7 +91,7 @@ def _longer(w: Writer, x: str, batch: Dim, width: int, row: Var | None, zero: bo
     return w.op("Concat", x, *more, axis=1) if more else x
 
 
-def _by_head(w: Writer, x: str, projected: int, batch: Dim, length: Dim, heads: int) -> str:
+def _by_head(w: OnnxWriter, x: str, projected: int, batch: Dim, length: Dim, heads: int) -> str:
     """[batch, heads, length, size of a head]; an unprojected input serves every head."""
     if not projected:
         return w.unsqueeze(x, [1])
@@ -99,7 +99,7 @@ def _by_head(w: Writer, x: str, projected: int, batch: Dim, length: Dim, heads: 
 
 
 def _masked(
-    w: Writer,
+    w: OnnxWriter,
     p: MultiHeadAttn,
     scores: str,
     mask: Var | None,
@@ -116,6 +116,6 @@ def _masked(
             value = w.reshape(value, [batch, heads, queries, keys])
         return w.op("Add", scores, value)
     if p.attn_mask_type != Mask.DEFAULT_MASK:
-        raise Refused("a user-defined mask that is no input")
+        raise UnsupportedOprError("a user-defined mask that is no input")
     later = w.op("Less", w.unsqueeze(w.range(queries), [1]), w.unsqueeze(w.range(keys), [0]))
     return w.op("Add", scores, w.where(later, w.f32(-np.inf), w.f32(0)))

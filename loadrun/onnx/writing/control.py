@@ -10,8 +10,8 @@ import numpy as np
 from ... import params as P
 from ...graph import Opr, Var
 from ..encode import ElemType, GraphMessage, NodeMessage, ValueMessage
-from .emitter import Refused
-from .writer import Writer, elem_of, translation
+from .emitter import UnsupportedOprError
+from .writer import OnnxWriter, elem_of, translation
 
 __all__: list[str] = []
 
@@ -19,7 +19,7 @@ _Mode = P.CondExecMergeMode
 
 
 @translation("CondExecPred")
-def pred(w: Writer, opr: Opr) -> list[str]:
+def pred(w: OnnxWriter, opr: Opr) -> list[str]:
     """Comparisons of the predicate with the keys."""
     p = opr.get(P.CondExecPred)
     *keys, given = opr.inputs
@@ -37,13 +37,13 @@ def pred(w: Writer, opr: Opr) -> list[str]:
     return [w.cast(f, ElemType.INT32) for f in flags]
 
 
-def _near(w: Writer, value: str, key: str, eps: float, whole: bool) -> str:
+def _near(w: OnnxWriter, value: str, key: str, eps: float, whole: bool) -> str:
     if whole:
         return w.op("Equal", value, key)
     return w.op("Less", w.op("Abs", w.op("Sub", value, key)), w.f32(eps))
 
 
-def _intervals(w: Writer, value: str, keys: Sequence[str], eps: float, whole: bool) -> list[str]:
+def _intervals(w: OnnxWriter, value: str, keys: Sequence[str], eps: float, whole: bool) -> list[str]:
     """The interval between neighbouring keys that holds the predicate, its left end included."""
     below = []
     for key in keys:
@@ -56,7 +56,7 @@ def _intervals(w: Writer, value: str, keys: Sequence[str], eps: float, whole: bo
 
 
 @translation("CondExecPredLogical")
-def pred_logical(w: Writer, opr: Opr) -> str:
+def pred_logical(w: OnnxWriter, opr: Opr) -> str:
     """And, Or, Xor of predicates."""
     name = opr.get(P.CondExecPredLogical).mode.name
     flags = [w.cast(w.name(v), ElemType.BOOL) for v in opr.inputs]
@@ -70,25 +70,25 @@ def pred_logical(w: Writer, opr: Opr) -> str:
 
 
 @translation("CondExecMark")
-def mark(w: Writer, opr: Opr) -> list[str]:
+def mark(w: OnnxWriter, opr: Opr) -> list[str]:
     """The inputs, inside the branch that they enter."""
     return [w.name(v) for v in opr.inputs[:-1]]
 
 
 @translation("CondExecMarkIfNeed")
-def mark_if_need(w: Writer, opr: Opr) -> str:
+def mark_if_need(w: OnnxWriter, opr: Opr) -> str:
     """The second input."""
     return w.name(opr.inputs[1])
 
 
 @translation("CondExecMerge")
-def merge(w: Writer, opr: Opr) -> list[str]:
+def merge(w: OnnxWriter, opr: Opr) -> list[str]:
     """If, one in the other where exactly one branch is taken; sums of If where any may be."""
     p = opr.get(P.CondExecMerge)
     n = int(p.nr_output)
     predicates = w.merged.get(opr.id)
     if predicates is None:
-        raise Refused("a merge whose branches are not known")
+        raise UnsupportedOprError("a merge whose branches are not known")
     branches = [opr.inputs[i * n : (i + 1) * n] for i in range(len(predicates))]
     if p.mode in (_Mode.EXACT_ONE, _Mode.EXACT_ONE_SAME_SHAPE):
         return _chosen(w, list(zip(predicates, branches, strict=True)))
@@ -101,14 +101,14 @@ def merge(w: Writer, opr: Opr) -> list[str]:
     return total
 
 
-def _plus(w: Writer, a: str, b: str, var: Var) -> str:
+def _plus(w: OnnxWriter, a: str, b: str, var: Var) -> str:
     elem = elem_of(w.dtype(var))
     if elem in (ElemType.FLOAT, ElemType.INT32, ElemType.FLOAT16):
         return w.op("Add", a, b)
     return w.cast(w.op("Add", w.cast(a, ElemType.INT32), w.cast(b, ElemType.INT32)), elem)
 
 
-def _chosen(w: Writer, branches: list[tuple[Var, list[Var]]]) -> list[str]:
+def _chosen(w: OnnxWriter, branches: list[tuple[Var, list[Var]]]) -> list[str]:
     """The values of the branch that is taken, which is the last one if none of the others is."""
     predicate, values = branches[0]
     if len(branches) == 1:
@@ -124,7 +124,9 @@ def _chosen(w: Writer, branches: list[tuple[Var, list[Var]]]) -> list[str]:
     return w.ops("If", flag, out=len(values), then_branch=first, else_branch=second)
 
 
-def _or_zero(w: Writer, predicate: Var, values: list[Var], shapes: Sequence[Var], mode: _Mode) -> list[str]:
+def _or_zero(
+    w: OnnxWriter, predicate: Var, values: list[Var], shapes: Sequence[Var], mode: _Mode
+) -> list[str]:
     """The values of a branch if it is taken, else zeros."""
     flag = w.cast(w.name(predicate), ElemType.BOOL)
     with w.subgraph() as body:
@@ -142,7 +144,7 @@ def _or_zero(w: Writer, predicate: Var, values: list[Var], shapes: Sequence[Var]
     return w.ops("If", flag, out=len(values), then_branch=first, else_branch=second)
 
 
-def _branch(w: Writer, body: list[NodeMessage], values: list[Var], names: list[str]) -> GraphMessage:
+def _branch(w: OnnxWriter, body: list[NodeMessage], values: list[Var], names: list[str]) -> GraphMessage:
     """A subgraph of nodes that ends in those values."""
     outputs = [ValueMessage(n, elem_of(w.dtype(v)), None) for n, v in zip(names, values, strict=True)]
     return GraphMessage(w.fresh("branch"), body, [], [], outputs)

@@ -19,14 +19,14 @@ from ...ops.conv.rules import Plan, backward_plan, conv_plan
 from ...params import Format, NonlineMode
 from ..encode import ElemType
 from .elemwise_float import compose, stepwise_h_swish
-from .emitter import Dim, Refused
+from .emitter import Dim, UnsupportedOprError
 from .layout import plain_dims, to_packed, to_plain
-from .writer import Writer, translation
+from .writer import OnnxWriter, translation
 
 __all__ = ["activate"]
 
 
-def activate(w: Writer, x: str, mode: NonlineMode) -> str:
+def activate(w: OnnxWriter, x: str, mode: NonlineMode) -> str:
     """The nonlinearity of a convolution on float32 values."""
     if mode == NonlineMode.IDENTITY:
         return x
@@ -47,7 +47,7 @@ def _attributes(plan: Plan) -> dict[str, Any]:
     return found
 
 
-def _filter_array(w: Writer, var: Var, plan: Plan) -> Array | None:
+def _filter_array(w: OnnxWriter, var: Var, plan: Plan) -> Array | None:
     """A constant filter as (all outputs, inputs of a group, window), turned where the mode asks for it."""
     value = w.value(var)
     if value is None:
@@ -58,7 +58,7 @@ def _filter_array(w: Writer, var: Var, plan: Plan) -> Array | None:
     return np.ascontiguousarray(plain.reshape(-1, *plain.shape[2:]))
 
 
-def _filter(w: Writer, var: Var, plan: Plan) -> str:
+def _filter(w: OnnxWriter, var: Var, plan: Plan) -> str:
     """The filter as stored, in ONNX's layout."""
     array = _filter_array(w, var, plan)
     if array is not None:
@@ -74,13 +74,13 @@ def _filter(w: Writer, var: Var, plan: Plan) -> str:
     return out
 
 
-def _geometry_holds(w: Writer, opr: Opr, x: Var, f: Var) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _geometry_holds(w: OnnxWriter, opr: Opr, x: Var, f: Var) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Example shapes of data and filter; the filter's must be fixed and so must the channels."""
     w.fixed(f)
     return w.example(x), w.example(f)
 
 
-def _sums(w: Writer, x: Var, f: Var, plan: Plan) -> str:
+def _sums(w: OnnxWriter, x: Var, f: Var, plan: Plan) -> str:
     """The sums of integer products as plain int32."""
     data, filters = to_plain(w, w.name(x), x, plan.x), _filter(w, f, plan)
     a, b = w.dtype(x), w.dtype(f)
@@ -92,20 +92,20 @@ def _sums(w: Writer, x: Var, f: Var, plan: Plan) -> str:
     return w.op("ConvInteger", data, filters, first, second, **_attributes(plan))
 
 
-def _whole(w: Writer, x: str, dtype: DType) -> str:
+def _whole(w: OnnxWriter, x: str, dtype: DType) -> str:
     """Stored integers without their zero point as float32."""
     out = w.cast(x, ElemType.FLOAT)
     return w.op("Sub", out, w.f32(dtype.zero_point)) if dtype.zero_point else out
 
 
-def _addend(w: Writer, var: Var, fmt: Format | str, plan: Plan, name: str) -> str:
+def _addend(w: OnnxWriter, var: Var, fmt: Format | str, plan: Plan, name: str) -> str:
     """A bias (one number per channel, or one per element) in the plain layout."""
     single = output_packing(fmt, (1, plan.geo.channels, *(1,) * len(plan.geo.out)))
     packing = single if w.example(var) == single.shape else plan.out
     return to_plain(w, name, var, packing)
 
 
-def _vector(w: Writer, var: Var, plan: Plan) -> str:
+def _vector(w: OnnxWriter, var: Var, plan: Plan) -> str:
     """A constant float bias of one number per channel as ONNX's B input, "" if it is no such thing."""
     value = w.value(var)
     if value is None or w.example(var) == plan.out.shape != value.shape or value.size != plan.geo.channels:
@@ -116,14 +116,14 @@ def _vector(w: Writer, var: Var, plan: Plan) -> str:
     return w.derived(var, "bias", np.ascontiguousarray(value.reshape(-1)))
 
 
-def _out_dims(w: Writer, opr: Opr, packing: Packing) -> list[Dim]:
+def _out_dims(w: OnnxWriter, opr: Opr, packing: Packing) -> list[Dim]:
     """Plain sizes of the result; -1 for one that changes is not enough where channels are split."""
     shape = w.shape(opr.outputs[0])
     dims: list[Dim] = [-1 if n is None else n for n in shape]
     return plain_dims(w, dims, packing)
 
 
-def _finish(w: Writer, opr: Opr, plain: str, packing: Packing) -> str:
+def _finish(w: OnnxWriter, opr: Opr, plain: str, packing: Packing) -> str:
     """The plain result in the operator's layout."""
     if packing.order == tuple(range(len(packing.plain))):
         return plain
@@ -137,7 +137,7 @@ def _finish(w: Writer, opr: Opr, plain: str, packing: Packing) -> str:
 
 
 @translation("ConvolutionV2", "Convolution3D")
-def convolution(w: Writer, opr: Opr) -> str:
+def convolution(w: OnnxWriter, opr: Opr) -> str:
     """Conv; of integers ConvInteger or Conv between DequantizeLinear and QuantizeLinear."""
     x, f = opr.inputs
     p = opr.get(P.Convolution3D if opr.type == "Convolution3D" else P.Convolution)
@@ -146,7 +146,7 @@ def convolution(w: Writer, opr: Opr) -> str:
 
 
 @translation("ConvBiasForwardV4")
-def conv_bias(w: Writer, opr: Opr) -> str:
+def conv_bias(w: OnnxWriter, opr: Opr) -> str:
     """Conv with a bias, then the residual sum and the nonlinearity."""
     x, f, *rest = opr.inputs
     p = opr.get(P.ConvBias)
@@ -154,7 +154,7 @@ def conv_bias(w: Writer, opr: Opr) -> str:
     return _finish(w, opr, _convolve(w, opr, p, plan, tuple(rest)), plan.out)
 
 
-def _convolve(w: Writer, opr: Opr, p: Any, plan: Plan, rest: tuple[Var, ...]) -> str:
+def _convolve(w: OnnxWriter, opr: Opr, p: Any, plan: Plan, rest: tuple[Var, ...]) -> str:
     x, f = opr.inputs[:2]
     source, target = w.dtype(x), w.dtype(opr.outputs[0])
     mode = getattr(p, "nonlineMode", NonlineMode.IDENTITY)
@@ -190,14 +190,14 @@ def _convolve(w: Writer, opr: Opr, p: Any, plan: Plan, rest: tuple[Var, ...]) ->
     return w.stored(out, target)
 
 
-def _quantized_vector(w: Writer, var: Var, plan: Plan) -> str:
+def _quantized_vector(w: OnnxWriter, var: Var, plan: Plan) -> str:
     """A constant quantized bias as real numbers behind DequantizeLinear."""
     key = _vector(w, var, plan)
     return w.dequantize(key, w.dtype(var)) if key else ""
 
 
 def _integer(
-    w: Writer, opr: Opr, plan: Plan, fmt: Format | str, rest: tuple[Var, ...], mode: NonlineMode
+    w: OnnxWriter, opr: Opr, plan: Plan, fmt: Format | str, rest: tuple[Var, ...], mode: NonlineMode
 ) -> str:
     """Integer sums, with integers added to them."""
     x, f = opr.inputs[:2]
@@ -211,7 +211,7 @@ def _integer(
 
 
 @translation("BatchConvBiasForwardV1")
-def batch_conv_bias(w: Writer, opr: Opr) -> str:
+def batch_conv_bias(w: OnnxWriter, opr: Opr) -> str:
     """A filter for every sample: the samples become groups of one."""
     x, f, *rest = opr.inputs
     p = opr.get(P.BatchConvBias)
@@ -244,7 +244,7 @@ def batch_conv_bias(w: Writer, opr: Opr) -> str:
 
 
 @translation("ConvolutionBackwardDataV2", "Convolution3DBackwardData")
-def transposed(w: Writer, opr: Opr) -> str:
+def transposed(w: OnnxWriter, opr: Opr) -> str:
     """ConvTranspose; a given shape becomes output_padding."""
     f, diff, *like = opr.inputs
     p = opr.get(P.Convolution3D if opr.type == "Convolution3DBackwardData" else P.Convolution)
@@ -272,18 +272,18 @@ def transposed(w: Writer, opr: Opr) -> str:
     return _finish(w, opr, out, plan.x)
 
 
-def _output_padding(w: Writer, opr: Opr, p: Any, plan: Plan) -> list[int]:
+def _output_padding(w: OnnxWriter, opr: Opr, p: Any, plan: Plan) -> list[int]:
     """What the result is larger than the least one, the same at all sizes.
 
     Raises:
-        Refused: it is not.
+        UnsupportedOprError: it is not.
     """
     found = set()
     f, diff, *like = opr.inputs
     for known in w.known:
         small, large = known.shapes.get(diff.id), known.shapes.get(opr.outputs[0].id)
         if small is None or large is None:
-            raise Refused("a transposed convolution of unknown size")
+            raise UnsupportedOprError("a transposed convolution of unknown size")
         at = backward_plan(p, [w.dtype(f), w.dtype(diff)], w.example(f), small, large if like else None)
         geo = at.geo
         least = [
@@ -294,8 +294,8 @@ def _output_padding(w: Writer, opr: Opr, p: Any, plan: Plan) -> list[int]:
         ]
         found.add(tuple(n - m for n, m in zip(at.x.plain[2:], least, strict=True)))
     if len(found) > 1:
-        raise Refused("a transposed convolution whose size modulo the stride changes")
+        raise UnsupportedOprError("a transposed convolution whose size modulo the stride changes")
     extra = list(found.pop())
     if any(e < 0 for e in extra):
-        raise Refused("a transposed convolution whose result is cut off")
+        raise UnsupportedOprError("a transposed convolution whose result is cut off")
     return extra

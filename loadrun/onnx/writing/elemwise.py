@@ -17,15 +17,15 @@ from ...params import Elemwise, PowC
 from ...params import ElemwiseMode as M
 from ..encode import ElemType
 from .elemwise_float import SINGLE, compose
-from .emitter import Emitter, Refused
-from .writer import Writer, elem_of, translation
+from .emitter import NodeEmitter, UnsupportedOprError
+from .writer import OnnxWriter, elem_of, translation
 
 __all__ = ["convert", "multiply_high", "round_shift"]
 
 _BOOL = {M.NOT: "Not", M.AND: "And", M.OR: "Or", M.XOR: "Xor"}
 
 
-def convert(w: Writer, x: str, source: DType, target: DType) -> str:
+def convert(w: OnnxWriter, x: str, source: DType, target: DType) -> str:
     """A value in another data type, by MegEngine's rules (`loadrun.ops.typecvt`).
 
     Args:
@@ -34,7 +34,7 @@ def convert(w: Writer, x: str, source: DType, target: DType) -> str:
     if source == target:
         return x
     if "Complex64" in (source.name, target.name):
-        raise Refused("complex numbers: ONNX's operators do not take them")
+        raise UnsupportedOprError("complex numbers: ONNX's operators do not take them")
     if target.is_quantized:
         if target.name == "QuantizedS32":
             return _to_s32(w, x, source, target)
@@ -57,7 +57,7 @@ def convert(w: Writer, x: str, source: DType, target: DType) -> str:
 _BY_REAL = ("QuantizedS16", "QuantizedS4", "Quantized4Asymm", "QuantizedS1")
 
 
-def _to_s32(w: Writer, x: str, source: DType, target: DType) -> str:
+def _to_s32(w: OnnxWriter, x: str, source: DType, target: DType) -> str:
     """A value as QuantizedS32, scaled once as MegEngine does; what is too large becomes the lowest number there."""
     unit = np.float32(target.scale)
     factor = np.float32(1) / unit
@@ -78,12 +78,12 @@ def _to_s32(w: Writer, x: str, source: DType, target: DType) -> str:
     return w.where(large, w.const(np.int32(limit.min if wraps else limit.max)), fits)
 
 
-def _as_float(w: Writer, x: str, source: DType) -> str:
+def _as_float(w: OnnxWriter, x: str, source: DType) -> str:
     return x if source.np == np.float32 else w.cast(x, ElemType.FLOAT)
 
 
 @translation("TypeCvtV2")
-def type_cvt(w: Writer, opr: Opr) -> str:
+def type_cvt(w: OnnxWriter, opr: Opr) -> str:
     """Cast; quantized types by QuantizeLinear and DequantizeLinear."""
     (x,) = opr.inputs
     source, target = w.dtype(x), opr.get(TypeParam).dtype
@@ -93,7 +93,7 @@ def type_cvt(w: Writer, opr: Opr) -> str:
 
 
 @translation("Elemwise")
-def elemwise(w: Writer, opr: Opr) -> str:
+def elemwise(w: OnnxWriter, opr: Opr) -> str:
     """One ONNX operator, or several."""
     mode = opr.get(Elemwise).mode
     dtype = w.dtype(opr.outputs[0])
@@ -105,7 +105,7 @@ def elemwise(w: Writer, opr: Opr) -> str:
     return _integer(w, mode, dtype, args)
 
 
-def _float(w: Writer, opr: Opr, mode: M, dtype: DType, args: list[str]) -> str:
+def _float(w: OnnxWriter, opr: Opr, mode: M, dtype: DType, args: list[str]) -> str:
     if dtype.name == "Float16" and mode not in SINGLE and mode not in (M.MAX, M.MIN):
         wide = [w.cast(a, ElemType.FLOAT) for a in args]
         return w.cast(compose(w, mode, *wide), ElemType.FLOAT16)
@@ -113,7 +113,7 @@ def _float(w: Writer, opr: Opr, mode: M, dtype: DType, args: list[str]) -> str:
     return w.round_bfloat16(out) if dtype.name == "BFloat16" else out
 
 
-def _bool(w: Writer, mode: M, args: list[str]) -> str:
+def _bool(w: OnnxWriter, mode: M, args: list[str]) -> str:
     if mode in _BOOL:
         return w.op(_BOOL[mode], *args)
     a, b = args
@@ -123,21 +123,21 @@ def _bool(w: Writer, mode: M, args: list[str]) -> str:
         return w.op("And", w.op("Not", a), b)
     if mode is M.LEQ:
         return w.op("Or", w.op("Not", a), b)
-    raise Refused(f"{mode.name} of Bool")
+    raise UnsupportedOprError(f"{mode.name} of Bool")
 
 
 # Integers
 
 
-def _i32(w: Writer, *values: int) -> str:
+def _i32(w: OnnxWriter, *values: int) -> str:
     return w.const(np.array(values[0] if len(values) == 1 else values, np.int32))
 
 
-def _integer(w: Writer, mode: M, dtype: DType, args: list[str]) -> str:
+def _integer(w: OnnxWriter, mode: M, dtype: DType, args: list[str]) -> str:
     """A mode on integers: in int32, or in int64 where int32 would not do."""
     elem = elem_of(dtype)
     if mode not in _INTEGER:
-        raise Refused(f"{mode.name} of {dtype.name}")
+        raise UnsupportedOprError(f"{mode.name} of {dtype.name}")
     narrow = elem is not ElemType.INT32
     wide = [w.cast(a, ElemType.INT32) for a in args] if narrow else args
     if mode is M.RMULH:
@@ -150,45 +150,45 @@ def _integer(w: Writer, mode: M, dtype: DType, args: list[str]) -> str:
     return w.cast(out, elem) if narrow else out
 
 
-def _positive(w: Emitter, x: str) -> str:
+def _positive(w: NodeEmitter, x: str) -> str:
     return w.op("Less", _zero(w), x)
 
 
-def _zero(w: Emitter) -> str:
+def _zero(w: NodeEmitter) -> str:
     return w.const(np.int32(0))
 
 
-def _floor_div(w: Emitter, x: str, y: str) -> str:
+def _floor_div(w: NodeEmitter, x: str, y: str) -> str:
     """ONNX's Div cuts off toward zero: one less where the remainder is not 0 and the signs differ."""
     w.need(10, "the floor division of integers")
     rest = w.op("Mod", x, y)
     return w.op("Div", w.op("Sub", x, rest), y)
 
 
-def _floor_div_wide(w: Emitter, x: str, y: str) -> str:
+def _floor_div_wide(w: NodeEmitter, x: str, y: str) -> str:
     """The floor division in int64: the difference of int32 values may not fit."""
     return w.cast(_floor_div(w, w.cast(x, ElemType.INT64), w.cast(y, ElemType.INT64)), ElemType.INT32)
 
 
-def _compared(compare: Callable[[Emitter, str, str], str]) -> Callable[..., str]:
-    def apply(w: Emitter, x: str, y: str) -> str:
+def _compared(compare: Callable[[NodeEmitter, str, str], str]) -> Callable[..., str]:
+    def apply(w: NodeEmitter, x: str, y: str) -> str:
         return w.cast(compare(w, x, y), ElemType.INT32)
 
     return apply
 
 
-def _leq_ints(w: Emitter, x: str, y: str) -> str:
+def _leq_ints(w: NodeEmitter, x: str, y: str) -> str:
     return w.op("Not", _less(w, y, x))
 
 
-def _less(w: Emitter, x: str, y: str) -> str:
+def _less(w: NodeEmitter, x: str, y: str) -> str:
     if w.opset < 9:
         # Less takes integers since opset 9.
         return w.op("Less", w.cast(x, ElemType.DOUBLE), w.cast(y, ElemType.DOUBLE))
     return w.op("Less", x, y)
 
 
-def _shift_power(w: Emitter, count: str) -> str:
+def _shift_power(w: NodeEmitter, count: str) -> str:
     """2 to the power of a shift count, int64; counts are taken modulo 32."""
     w.need(11, "shifts of integers")
     k = w.op("Mod", w.cast(count, ElemType.INT64), w.const(np.int64(32)))
@@ -196,28 +196,28 @@ def _shift_power(w: Emitter, count: str) -> str:
     return w.op("Gather", table, k, axis=0)
 
 
-def _shl(w: Emitter, x: str, y: str) -> str:
+def _shl(w: NodeEmitter, x: str, y: str) -> str:
     return w.cast(w.op("Mul", w.cast(x, ElemType.INT64), _shift_power(w, y)), ElemType.INT32)
 
 
-def _shr(w: Emitter, x: str, y: str) -> str:
+def _shr(w: NodeEmitter, x: str, y: str) -> str:
     return w.cast(_floor_div(w, w.cast(x, ElemType.INT64), _shift_power(w, y)), ElemType.INT32)
 
 
-def _abs(w: Emitter, x: str) -> str:
+def _abs(w: NodeEmitter, x: str) -> str:
     return w.op("Abs", x)
 
 
-def _max(w: Emitter, x: str, y: str) -> str:
+def _max(w: NodeEmitter, x: str, y: str) -> str:
     return w.where(_less(w, x, y), y, x) if w.opset < 12 else w.op("Max", x, y)
 
 
-def _min(w: Emitter, x: str, y: str) -> str:
+def _min(w: NodeEmitter, x: str, y: str) -> str:
     return w.where(_less(w, y, x), y, x) if w.opset < 12 else w.op("Min", x, y)
 
 
-def _select(condition: Callable[[Emitter, str, str], str]) -> Callable[..., str]:
-    def apply(w: Emitter, x: str, y: str, z: str) -> str:
+def _select(condition: Callable[[NodeEmitter, str, str], str]) -> Callable[..., str]:
+    def apply(w: NodeEmitter, x: str, y: str, z: str) -> str:
         return w.where(condition(w, x, y), z, _zero(w))
 
     return apply
@@ -257,7 +257,7 @@ _INTEGER: dict[M, Callable[..., str]] = {
 }
 
 
-def multiply_high(w: Writer, dtype: DType, a: str, b: str) -> str:
+def multiply_high(w: OnnxWriter, dtype: DType, a: str, b: str) -> str:
     """High half of the doubled product of int64 values of a narrower type, rounded; int64.
 
     The one product that overflows saturates.
@@ -271,7 +271,7 @@ def multiply_high(w: Writer, dtype: DType, a: str, b: str) -> str:
     return w.where(both, w.const(np.int64(info.max)), high)
 
 
-def round_shift(w: Writer, x: str, shift: str, target: DType) -> str:
+def round_shift(w: OnnxWriter, x: str, shift: str, target: DType) -> str:
     """``x / 2^shift`` rounded half away from zero, saturated; `x` and the result are int64."""
     power = _shift_power(w, shift)
     zero = w.const(np.int64(0))
@@ -290,7 +290,7 @@ def round_shift(w: Writer, x: str, shift: str, target: DType) -> str:
 
 
 @translation("PowC")
-def pow_c(w: Writer, opr: Opr) -> str:
+def pow_c(w: OnnxWriter, opr: Opr) -> str:
     """Pow with a constant: whole powers keep the sign of odd ones, others but roots are those of ``abs(x)``."""
     (x,) = opr.inputs
     dtype = w.dtype(x)
@@ -298,7 +298,7 @@ def pow_c(w: Writer, opr: Opr) -> str:
     return w.stored(out, dtype)
 
 
-def _power(w: Writer, x: str, exponent: float) -> str:
+def _power(w: OnnxWriter, x: str, exponent: float) -> str:
     whole = round(exponent) if np.isfinite(exponent) else 0
     near = abs(exponent - whole) < float(np.finfo(np.float32).eps)
     if near and whole == 1:
@@ -320,6 +320,6 @@ def _power(w: Writer, x: str, exponent: float) -> str:
     return w.op("Mul", w.op("Sign", base), out) if third else out
 
 
-def same_dtype(w: Writer, variables: list[Var], dtype: DType) -> list[str]:
+def same_dtype(w: OnnxWriter, variables: list[Var], dtype: DType) -> list[str]:
     """Values converted to one dtype."""
     return [convert(w, w.name(v), w.dtype(v), dtype) for v in variables]

@@ -7,7 +7,7 @@ from math import pi, sqrt
 
 from ...params import ElemwiseMode as M
 from ..encode import ElemType
-from .emitter import Emitter, Refused
+from .emitter import NodeEmitter, UnsupportedOprError
 
 __all__ = ["COMPOSED", "SINGLE", "compose", "erf_gelu", "stepwise_h_swish"]
 
@@ -45,7 +45,7 @@ SINGLE: dict[M, str] = {
 """Modes that are one ONNX operator on floats."""
 
 
-def _expm1(e: Emitter, x: str) -> str:
+def _expm1(e: NodeEmitter, x: str) -> str:
     """``2 exp(x/2) sinh(x/2)``, which loses nothing near 0; a plain difference where that would overflow."""
     half = e.op("Mul", x, e.f32(0.5))
     near = e.op("Mul", e.op("Mul", e.f32(2), e.op("Exp", half)), e.op("Sinh", half))
@@ -53,20 +53,20 @@ def _expm1(e: Emitter, x: str) -> str:
     return e.where(e.op("Less", e.op("Abs", x), e.f32(1)), near, far)
 
 
-def _log1p(e: Emitter, x: str) -> str:
+def _log1p(e: NodeEmitter, x: str) -> str:
     """``2 atanh(x / (x + 2))`` near 0, where ``log(1 + x)`` loses digits."""
     near = e.op("Mul", e.f32(2), e.op("Atanh", e.op("Div", x, e.op("Add", x, e.f32(2)))))
     far = e.op("Log", e.op("Add", x, e.f32(1)))
     return e.where(e.op("Less", e.op("Abs", x), e.f32(0.5)), near, far)
 
 
-def _erfc(e: Emitter, x: str) -> str:
+def _erfc(e: NodeEmitter, x: str) -> str:
     """The complement of Erf in float64: float32 has no digits left where the result is small."""
     wide = e.op("Erf", x)
     return e.op("Sub", e.f32(1), wide)
 
 
-def erf_gelu(e: Emitter, x: str) -> str:
+def erf_gelu(e: NodeEmitter, x: str) -> str:
     """``x (1 + erf(x / sqrt 2)) / 2``."""
     if e.opset >= 20:
         return e.op("Gelu", x)
@@ -74,49 +74,49 @@ def erf_gelu(e: Emitter, x: str) -> str:
     return e.op("Mul", e.op("Mul", x, inner), e.f32(0.5))
 
 
-def _h_swish(e: Emitter, x: str) -> str:
+def _h_swish(e: NodeEmitter, x: str) -> str:
     return e.op("HardSwish", x) if e.opset >= 14 else stepwise_h_swish(e, x)
 
 
-def stepwise_h_swish(e: Emitter, x: str) -> str:
+def stepwise_h_swish(e: NodeEmitter, x: str) -> str:
     """``x clip(x + 3, 0, 6) / 6`` in MegEngine's order, whose last bit decides how results are quantized."""
     return e.op("Mul", e.op("Mul", x, e.clip(e.op("Add", x, e.f32(3)), 0, 6)), e.f32(1 / 6))
 
 
-def _softplus_tail(e: Emitter, x: str) -> str:
+def _softplus_tail(e: NodeEmitter, x: str) -> str:
     """``log(1 + exp(-abs(x)))``."""
     return _log1p(e, e.op("Exp", e.op("Neg", e.op("Abs", x))))
 
 
-def _softplus(e: Emitter, x: str) -> str:
+def _softplus(e: NodeEmitter, x: str) -> str:
     return e.op("Add", e.op("Relu", x), _softplus_tail(e, x))
 
 
-def _logsigmoid(e: Emitter, x: str) -> str:
+def _logsigmoid(e: NodeEmitter, x: str) -> str:
     return e.op("Neg", _softplus(e, e.op("Neg", x)))
 
 
-def _fast_tanh(e: Emitter, x: str) -> str:
+def _fast_tanh(e: NodeEmitter, x: str) -> str:
     t = e.op("Mul", x, x)
     top = e.op("Mul", e.op("Add", t, e.f32(27)), x)
     return e.op("Div", top, e.op("Add", e.op("Mul", t, e.f32(9)), e.f32(27)))
 
 
-def _floor_div(e: Emitter, x: str, y: str) -> str:
+def _floor_div(e: NodeEmitter, x: str, y: str) -> str:
     return e.op("Floor", e.op("Div", x, y))
 
 
-def _mod(e: Emitter, x: str, y: str) -> str:
+def _mod(e: NodeEmitter, x: str, y: str) -> str:
     return e.op("Mod", x, y, fmod=1)
 
 
-def _log_sum_exp(e: Emitter, x: str, y: str) -> str:
+def _log_sum_exp(e: NodeEmitter, x: str, y: str) -> str:
     high = e.op("Max", x, y)
     gap = e.op("Neg", e.op("Abs", e.op("Sub", x, y)))
     return e.op("Add", high, _log1p(e, e.op("Exp", gap)))
 
 
-def _atan2(e: Emitter, y: str, x: str) -> str:
+def _atan2(e: NodeEmitter, y: str, x: str) -> str:
     """The angle of the point (x, y): Atan with the quadrant put right."""
     zero = e.f32(0)
     angle = e.op("Atan", e.op("Div", y, x))
@@ -131,43 +131,43 @@ def _atan2(e: Emitter, y: str, x: str) -> str:
     return e.where(e.equal(x, zero), on_axis, angle)
 
 
-def _mask(e: Emitter, condition: str) -> str:
+def _mask(e: NodeEmitter, condition: str) -> str:
     return e.cast(condition, ElemType.FLOAT)
 
 
-def _lt(e: Emitter, x: str, y: str) -> str:
+def _lt(e: NodeEmitter, x: str, y: str) -> str:
     return _mask(e, e.op("Less", x, y))
 
 
-def _leq(e: Emitter, x: str, y: str) -> str:
+def _leq(e: NodeEmitter, x: str, y: str) -> str:
     return _mask(e, e.leq(x, y))
 
 
-def _eq(e: Emitter, x: str, y: str) -> str:
+def _eq(e: NodeEmitter, x: str, y: str) -> str:
     return _mask(e, e.equal(x, y))
 
 
-def _positive(e: Emitter, x: str) -> str:
+def _positive(e: NodeEmitter, x: str) -> str:
     return e.op("Less", e.f32(0), x)
 
 
-def _switch_gt0(e: Emitter, x: str, y: str) -> str:
+def _switch_gt0(e: NodeEmitter, x: str, y: str) -> str:
     return e.where(_positive(e, x), y, e.f32(0))
 
 
-def _abs_grad(e: Emitter, x: str, y: str) -> str:
+def _abs_grad(e: NodeEmitter, x: str, y: str) -> str:
     return e.where(_positive(e, x), y, e.op("Neg", y))
 
 
-def _sigmoid_grad(e: Emitter, x: str, y: str) -> str:
+def _sigmoid_grad(e: NodeEmitter, x: str, y: str) -> str:
     return e.op("Mul", e.op("Mul", x, e.op("Sub", e.f32(1), x)), y)
 
 
-def _tanh_grad(e: Emitter, x: str, y: str) -> str:
+def _tanh_grad(e: NodeEmitter, x: str, y: str) -> str:
     return e.op("Mul", e.op("Sub", e.f32(1), e.op("Mul", x, x)), y)
 
 
-def _fast_tanh_grad(e: Emitter, x: str, y: str) -> str:
+def _fast_tanh_grad(e: NodeEmitter, x: str, y: str) -> str:
     t = e.op("Mul", x, x)
     d = e.op("Add", t, e.f32(3))
     first = e.op("Div", e.op("Mul", e.f32(-48), t), d)
@@ -175,82 +175,82 @@ def _fast_tanh_grad(e: Emitter, x: str, y: str) -> str:
     return e.op("Mul", e.op("Div", top, e.op("Mul", d, e.f32(9))), y)
 
 
-def _h_swish_grad(e: Emitter, x: str, y: str) -> str:
+def _h_swish_grad(e: NodeEmitter, x: str, y: str) -> str:
     slope = e.op("Div", e.op("Add", e.op("Mul", e.f32(2), x), e.f32(3)), e.f32(6))
     upper = e.where(e.op("Less", e.f32(3), x), y, e.op("Mul", slope, y))
     return e.where(e.op("Less", x, e.f32(-3)), e.f32(0), upper)
 
 
-def _silu(e: Emitter, x: str) -> str:
+def _silu(e: NodeEmitter, x: str) -> str:
     return e.op("Mul", x, e.op("Sigmoid", x))
 
 
-def _silu_grad(e: Emitter, x: str, y: str) -> str:
+def _silu_grad(e: NodeEmitter, x: str, y: str) -> str:
     s = e.op("Sigmoid", x)
     inner = e.op("Add", e.f32(1), e.op("Mul", x, e.op("Sub", e.f32(1), s)))
     return e.op("Mul", e.op("Mul", y, s), inner)
 
 
-def _gelu_grad(e: Emitter, x: str, y: str) -> str:
+def _gelu_grad(e: NodeEmitter, x: str, y: str) -> str:
     phi = e.op("Mul", e.op("Exp", e.op("Mul", e.f32(-0.5), e.op("Mul", x, x))), e.f32(0.3989422804014327))
     inner = e.op("Add", e.f32(1), e.op("Erf", e.op("Mul", x, e.f32(1 / sqrt(2)))))
     return e.op("Mul", y, e.op("Add", e.op("Mul", inner, e.f32(0.5)), e.op("Mul", x, phi)))
 
 
 def _over_root(sign: float) -> Function:
-    def apply(e: Emitter, x: str, y: str) -> str:
+    def apply(e: NodeEmitter, x: str, y: str) -> str:
         return e.op("Div", y, e.op("Sqrt", e.op("Add", e.op("Mul", x, x), e.f32(sign))))
 
     return apply
 
 
-def _atanh_grad(e: Emitter, x: str, y: str) -> str:
+def _atanh_grad(e: NodeEmitter, x: str, y: str) -> str:
     return e.op("Div", y, e.op("Sub", e.f32(1), e.op("Mul", x, x)))
 
 
-def _softplus_grad(e: Emitter, x: str, y: str) -> str:
+def _softplus_grad(e: NodeEmitter, x: str, y: str) -> str:
     t = e.op("Exp", e.op("Neg", e.op("Abs", x)))
     g = e.op("Div", e.op("Mul", y, t), e.op("Add", e.f32(1), t))
     return e.where(_positive(e, x), e.op("Sub", y, g), g)
 
 
-def _inside(e: Emitter, x: str, low: float, high: float, value: str) -> str:
+def _inside(e: NodeEmitter, x: str, low: float, high: float, value: str) -> str:
     within = e.op("And", e.op("Less", e.f32(low), x), e.op("Less", x, e.f32(high)))
     return e.where(within, value, e.f32(0))
 
 
-def _relu6_grad(e: Emitter, x: str, y: str) -> str:
+def _relu6_grad(e: NodeEmitter, x: str, y: str) -> str:
     return _inside(e, x, 0, 6, y)
 
 
-def _hsigmoid_grad(e: Emitter, x: str, y: str) -> str:
+def _hsigmoid_grad(e: NodeEmitter, x: str, y: str) -> str:
     return _inside(e, x, -3, 3, e.op("Div", y, e.f32(6)))
 
 
-def _prelu(e: Emitter, x: str, y: str) -> str:
+def _prelu(e: NodeEmitter, x: str, y: str) -> str:
     return e.where(_positive(e, x), x, e.op("Mul", x, y))
 
 
-def _prelu_grad(e: Emitter, x: str, y: str, z: str) -> str:
+def _prelu_grad(e: NodeEmitter, x: str, y: str, z: str) -> str:
     return e.where(e.leq(e.f32(0), x), y, e.op("Mul", y, z))
 
 
-def _clip(e: Emitter, x: str, low: str, high: str) -> str:
+def _clip(e: NodeEmitter, x: str, low: str, high: str) -> str:
     return e.where(e.leq(x, low), low, e.where(e.leq(x, high), x, high))
 
 
-def _cond_leq(e: Emitter, x: str, y: str, z: str) -> str:
+def _cond_leq(e: NodeEmitter, x: str, y: str, z: str) -> str:
     return e.where(e.leq(x, y), z, e.f32(0))
 
 
-def _cond_lt(e: Emitter, x: str, y: str, z: str) -> str:
+def _cond_lt(e: NodeEmitter, x: str, y: str, z: str) -> str:
     return e.where(e.op("Less", x, y), z, e.f32(0))
 
 
 def _chain(*kinds: str) -> Function:
     """A sum of two values, then operators of one."""
 
-    def apply(e: Emitter, x: str, y: str) -> str:
+    def apply(e: NodeEmitter, x: str, y: str) -> str:
         out = e.op("Add", x, y)
         for kind in kinds:
             out = e.op(kind, out)
@@ -311,14 +311,16 @@ COMPOSED: dict[M, Function] = {
 """Modes that are several ONNX operators; arguments and result are float32."""
 
 
-def compose(e: Emitter, mode: M, *args: str) -> str:
+def compose(e: NodeEmitter, mode: M, *args: str) -> str:
     """One mode on float32 values.
 
     Raises:
-        Refused: ONNX cannot express the mode.
+        UnsupportedOprError: ONNX cannot express the mode.
     """
     if mode in SINGLE:
         return e.op(SINGLE[mode], *args)
     if mode in COMPOSED:
         return COMPOSED[mode](e, *args)
-    raise Refused(f"ONNX has no {mode.name} for floats, and none can be composed to full precision")
+    raise UnsupportedOprError(
+        f"ONNX has no {mode.name} for floats, and none can be composed to full precision"
+    )

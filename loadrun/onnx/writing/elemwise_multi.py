@@ -10,8 +10,8 @@ from ...params import ElemwiseMultiTypeMode as M
 from ..encode import ElemType
 from .elemwise import convert, multiply_high, round_shift
 from .elemwise_float import compose, stepwise_h_swish
-from .emitter import Refused
-from .writer import Writer, elem_of, translation
+from .emitter import UnsupportedOprError
+from .writer import OnnxWriter, elem_of, translation
 
 __all__: list[str] = []
 
@@ -24,13 +24,13 @@ _MUL_ADD = (
 
 
 @translation("AffineInt")
-def affine_int(w: Writer, opr: Opr) -> str:
+def affine_int(w: OnnxWriter, opr: Opr) -> str:
     """``x * k + b`` rounded to int8."""
     return _affine(w, opr)
 
 
 @translation("ElemwiseMultiType")
-def elemwise_multi_type(w: Writer, opr: Opr) -> str:
+def elemwise_multi_type(w: OnnxWriter, opr: Opr) -> str:
     """DequantizeLinear, the mode on real numbers, QuantizeLinear; or a composition in integers."""
     mode = opr.get(ElemwiseMultiType).mode
     target = w.dtype(opr.outputs[0])
@@ -56,14 +56,14 @@ def elemwise_multi_type(w: Writer, opr: Opr) -> str:
     return _fixed_point(w, opr, wide, target)
 
 
-def _affine(w: Writer, opr: Opr) -> str:
+def _affine(w: OnnxWriter, opr: Opr) -> str:
     w.need(11, "rounding halves to even")
     x, k, b = (w.cast(w.name(v), ElemType.FLOAT) for v in opr.inputs)
     real = w.op("Round", w.op("Add", w.op("Mul", x, k), b))
     return w.cast(w.clip(real, -128, 127), ElemType.INT8)
 
 
-def _compare(w: Writer, opr: Opr, mode: M) -> str:
+def _compare(w: OnnxWriter, opr: Opr, mode: M) -> str:
     types = [w.dtype(v) for v in opr.inputs]
     if mode in (M.ISNAN, M.ISINF):
         x = w.float(opr.inputs[0])
@@ -86,12 +86,12 @@ def _compare(w: Writer, opr: Opr, mode: M) -> str:
     return same if mode is M.EQ else w.op("Not", same)
 
 
-def _fixed_point(w: Writer, opr: Opr, wide: list[str], target: DType) -> str:
+def _fixed_point(w: OnnxWriter, opr: Opr, wide: list[str], target: DType) -> str:
     """Sum, high half of a product, rounding shift and clamp; `wide` are the inputs as int64."""
     x, b, multiplier, _, low, high = wide
     dtype = w.dtype(opr.inputs[0])
     if dtype.name not in ("Int16", "Int32"):
-        raise Refused(f"fixed-point arithmetic of {dtype.name}")
+        raise UnsupportedOprError(f"fixed-point arithmetic of {dtype.name}")
     elem = elem_of(dtype)
     total = w.cast(w.cast(w.op("Add", x, b), elem), ElemType.INT64)
     scaled = w.cast(w.cast(multiply_high(w, dtype, total, multiplier), elem), ElemType.INT64)

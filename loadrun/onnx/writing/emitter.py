@@ -14,7 +14,7 @@ from ...dtypes import Array
 from ...graph import Opr
 from ..encode import Attribute, ElemType, GraphMessage, NodeMessage, TensorMessage, ValueMessage
 
-__all__ = ["Dim", "Emitter", "Refused"]
+__all__ = ["Dim", "NodeEmitter", "UnsupportedOprError"]
 
 Dim = int | str
 """A size: a number, or the name of an int64 value of shape [1]."""
@@ -42,7 +42,7 @@ END = 2**63 - 1
 """What Slice takes for "to the end"."""
 
 
-class Refused(Exception):
+class UnsupportedOprError(Exception):
     """An operator that cannot be written; the message says why.
 
     Attributes:
@@ -56,13 +56,13 @@ class Refused(Exception):
         self.opr: Opr | None = None
 
 
-class Emitter:
+class NodeEmitter:
     """An ONNX graph that grows.
 
     Args:
         opset: version of ONNX's own operators.
 
-    >>> e = Emitter(18)
+    >>> e = NodeEmitter(18)
     >>> e.op("Add", "x", e.const(np.float32(1)))
     'Add_1'
     >>> [(n.op_type, n.inputs) for n in e.nodes]
@@ -105,10 +105,10 @@ class Emitter:
         """Refuse what the opset does not have.
 
         Raises:
-            Refused: the opset is older.
+            UnsupportedOprError: the opset is older.
         """
         if self.opset < opset:
-            raise Refused(f"{what} needs opset {opset}, asked for is {self.opset}", opset)
+            raise UnsupportedOprError(f"{what} needs opset {opset}, asked for is {self.opset}", opset)
 
     def ops(
         self, kind: str, *inputs: str, out: int | Sequence[str] = 1, domain: str = "", **attributes: Attribute

@@ -11,12 +11,12 @@ from ...graph import Opr, Var
 from ...ops.shape import NO_AXIS, axis_of
 from .emitter import Dim
 from .shape import common_shape
-from .writer import SIZE_RULES, Writer
+from .writer import SIZE_RULES, OnnxWriter
 
 __all__: list[str] = []
 
 
-def _known(w: Writer, var: Var) -> list[Dim] | None:
+def _known(w: OnnxWriter, var: Var) -> list[Dim] | None:
     """The numbers of a vector that is constant or followed."""
     value = w.value(var)
     if value is not None and value.ndim == 1 and value.dtype.kind in "iu":
@@ -24,19 +24,19 @@ def _known(w: Writer, var: Var) -> list[Dim] | None:
     return w.vectors.get(var.id)
 
 
-def _never_negative(w: Writer, var: Var) -> bool:
+def _never_negative(w: OnnxWriter, var: Var) -> bool:
     """Whether a value is at least 0 at all sizes that were tried."""
     values = [k.values.get(var.id) for k in w.known]
     return all(v is not None and (v >= 0).all() for v in values)
 
 
-def _get_var_shape(w: Writer, opr: Opr) -> list[Dim] | None:
+def _get_var_shape(w: OnnxWriter, opr: Opr) -> list[Dim] | None:
     axis = opr.get(P.OptionalAxisV1).axis
     dims = common_shape(w, list(opr.inputs))
     return dims if axis == NO_AXIS else [dims[axis_of(axis, len(dims))]]
 
 
-def _concat(w: Writer, opr: Opr) -> list[Dim] | None:
+def _concat(w: OnnxWriter, opr: Opr) -> list[Dim] | None:
     found: list[Dim] = []
     for var in opr.inputs:
         part = _known(w, var)
@@ -46,7 +46,7 @@ def _concat(w: Writer, opr: Opr) -> list[Dim] | None:
     return found
 
 
-def _subtensor(w: Writer, opr: Opr) -> list[Dim] | None:
+def _subtensor(w: OnnxWriter, opr: Opr) -> list[Dim] | None:
     whole = _known(w, opr.inputs[0])
     items = opr.get(P.IndexDescMaskDump).items
     if whole is None or len(items) != 1:
@@ -62,7 +62,7 @@ def _subtensor(w: Writer, opr: Opr) -> list[Dim] | None:
     return [whole[index]] if index is not None else whole[slice(begin, end, step)]
 
 
-def _product(w: Writer, opr: Opr) -> list[Dim] | None:
+def _product(w: OnnxWriter, opr: Opr) -> list[Dim] | None:
     whole = _known(w, opr.inputs[0])
     if whole is None or w.shape(opr.outputs[0]) != (1,):
         return None
@@ -85,7 +85,7 @@ _ARITHMETIC = {
 }
 
 
-def _elemwise(w: Writer, opr: Opr) -> list[Dim] | None:
+def _elemwise(w: OnnxWriter, opr: Opr) -> list[Dim] | None:
     kind = _ARITHMETIC.get(opr.get(P.Elemwise).mode)
     if kind is None or len(opr.inputs) != 2:
         return None
@@ -97,7 +97,7 @@ def _elemwise(w: Writer, opr: Opr) -> list[Dim] | None:
     return [w.arith(kind, parts[0][0], parts[1][0])]
 
 
-def _same(w: Writer, opr: Opr) -> list[Dim] | None:
+def _same(w: OnnxWriter, opr: Opr) -> list[Dim] | None:
     """Operators that leave one number, or a vector, as it is."""
     found = _known(w, opr.inputs[0])
     if found is None or w.rank(opr.outputs[0]) != 1 or w.shape(opr.outputs[0]) != (len(found),):

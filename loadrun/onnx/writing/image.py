@@ -11,28 +11,28 @@ from ...ops.image.filters import blur_kernels, dct_basis
 from ...ops.image.sampling import border_index
 from ...params import CvtColorMode as M
 from ..encode import ElemType
-from .emitter import Refused
+from .emitter import UnsupportedOprError
 from .resize import store
-from .writer import Writer, translation
+from .writer import OnnxWriter, translation
 
 __all__: list[str] = []
 
 _LAST = -(2**63) + 1
 
 
-def _mirrored(w: Writer, x: str, axes: list[int]) -> str:
+def _mirrored(w: OnnxWriter, x: str, axes: list[int]) -> str:
     return w.slice(x, [-1] * len(axes), [_LAST] * len(axes), axes, [-1] * len(axes)) if axes else x
 
 
 @translation("Rotate")
-def rotate(w: Writer, opr: Opr) -> str:
+def rotate(w: OnnxWriter, opr: Opr) -> str:
     """Transpose, then Slice backwards."""
     turned = w.transpose(w.name(opr.inputs[0]), [0, 2, 1, 3])
     return _mirrored(w, turned, [2] if opr.get(P.Rotate).clockwise else [1])
 
 
 @translation("Flip")
-def flip(w: Writer, opr: Opr) -> str:
+def flip(w: OnnxWriter, opr: Opr) -> str:
     """Slice backwards."""
     p = opr.get(P.Flip)
     axes = [axis for axis, on in ((1, p.vertical), (2, p.horizontal)) if on]
@@ -46,7 +46,7 @@ _GRAY = {M.RGB2GRAY: (0, 1, 2), M.RGBA2GRAY: (0, 1, 2), M.BGR2GRAY: (2, 1, 0)}
 
 
 @translation("CvtColor")
-def cvt_color(w: Writer, opr: Opr) -> str:
+def cvt_color(w: OnnxWriter, opr: Opr) -> str:
     """Gather of channels, or sums with weights; bytes in integers, as MegEngine has them."""
     mode, (x,) = opr.get(P.CvtColor).mode, opr.inputs
     value = w.name(x)
@@ -69,11 +69,11 @@ def cvt_color(w: Writer, opr: Opr) -> str:
     return _joined(w, outs, whole)
 
 
-def _i(w: Writer, value: int) -> str:
+def _i(w: OnnxWriter, value: int) -> str:
     return w.const(np.int32(value))
 
 
-def _sum(w: Writer, *terms: tuple[str, int], plus: int = 0) -> str:
+def _sum(w: OnnxWriter, *terms: tuple[str, int], plus: int = 0) -> str:
     """A sum of int32 values times whole numbers."""
     total = _i(w, plus) if plus else ""
     for value, factor in terms:
@@ -82,7 +82,7 @@ def _sum(w: Writer, *terms: tuple[str, int], plus: int = 0) -> str:
     return total
 
 
-def _weighted(w: Writer, *terms: tuple[str, float]) -> str:
+def _weighted(w: OnnxWriter, *terms: tuple[str, float]) -> str:
     total = ""
     for value, factor in terms:
         part = w.op("Mul", value, w.f32(factor)) if factor != 1 else value
@@ -90,18 +90,18 @@ def _weighted(w: Writer, *terms: tuple[str, float]) -> str:
     return total
 
 
-def _floored(w: Writer, x: str, bits: int) -> str:
+def _floored(w: OnnxWriter, x: str, bits: int) -> str:
     """``x >> bits``."""
     size = _i(w, 1 << bits)
     return w.op("Div", w.op("Sub", x, w.op("Mod", x, size)), size)
 
 
-def _shifted(w: Writer, x: str, bits: int) -> str:
+def _shifted(w: OnnxWriter, x: str, bits: int) -> str:
     """``x / 2^bits``, halves up."""
     return _floored(w, w.op("Add", x, _i(w, 1 << (bits - 1))), bits)
 
 
-def _joined(w: Writer, parts: list[str], whole: bool) -> str:
+def _joined(w: OnnxWriter, parts: list[str], whole: bool) -> str:
     out = w.op("Concat", *parts, axis=3)
     if not whole:
         return out
@@ -109,7 +109,7 @@ def _joined(w: Writer, parts: list[str], whole: bool) -> str:
     return w.cast(w.op("Max", w.op("Min", out, _i(w, 255)), _i(w, 0)), ElemType.UINT8)
 
 
-def _to_yuv(w: Writer, parts: list[str], whole: bool) -> list[str]:
+def _to_yuv(w: OnnxWriter, parts: list[str], whole: bool) -> list[str]:
     b, g, r = parts
     if not whole:
         y = _weighted(w, (b, 0.114), (g, 0.587), (r, 0.299))
@@ -122,7 +122,7 @@ def _to_yuv(w: Writer, parts: list[str], whole: bool) -> list[str]:
     return [y, *(_shifted(w, v, 14) for v in rest)]
 
 
-def _from_yuv(w: Writer, parts: list[str], whole: bool) -> list[str]:
+def _from_yuv(w: OnnxWriter, parts: list[str], whole: bool) -> list[str]:
     y = parts[0]
     if not whole:
         u, v = (w.op("Sub", c, w.f32(0.5)) for c in parts[1:])
@@ -134,7 +134,7 @@ def _from_yuv(w: Writer, parts: list[str], whole: bool) -> list[str]:
     return [blue, green, red]
 
 
-def _planes(w: Writer, opr: Opr, mode: M) -> str:
+def _planes(w: OnnxWriter, opr: Opr, mode: M) -> str:
     """Planar YUV: the planes are cut out of the image and the colour planes doubled."""
     (x,) = opr.inputs
     rows, width = w.fixed(x, [1, 2])
@@ -174,11 +174,11 @@ def _planes(w: Writer, opr: Opr, mode: M) -> str:
 
 
 @translation("GaussianBlur")
-def gaussian_blur(w: Writer, opr: Opr) -> str:
+def gaussian_blur(w: OnnxWriter, opr: Opr) -> str:
     """Pixels at the border by Gather, then one sum along each axis; bytes with 8-bit weights."""
     p, (x,) = opr.get(P.GaussianBlur), opr.inputs
     if p.border_mode == P.BorderMode.ISOLATED:
-        raise Refused("border mode ISOLATED")
+        raise UnsupportedOprError("border mode ISOLATED")
     whole = w.dtype(x).np == np.uint8
     if whole:
         w.note(opr, "exact halves of 8-bit images round up, in MegEngine by their place in the row")
@@ -193,7 +193,7 @@ def gaussian_blur(w: Writer, opr: Opr) -> str:
     return w.cast(w.op("Round", real), ElemType.UINT8)
 
 
-def _filtered(w: Writer, opr: Opr, x: str, weights: Array, axis: int, border: P.BorderMode) -> str:
+def _filtered(w: OnnxWriter, opr: Opr, x: str, weights: Array, axis: int, border: P.BorderMode) -> str:
     size, half = w.fixed(opr.inputs[0], [axis])[0], len(weights) // 2
     zero = border in (P.BorderMode.CONSTANT, P.BorderMode.TRANSPARENT)
     if zero:
@@ -214,7 +214,7 @@ def _filtered(w: Writer, opr: Opr, x: str, weights: Array, axis: int, border: P.
 
 
 @translation("DctChannelSelectV1")
-def dct_channel_select(w: Writer, opr: Opr) -> str:
+def dct_channel_select(w: OnnxWriter, opr: Opr) -> str:
     """Products of every block with the cosine basis from both sides; coefficients by Gather."""
     p = opr.get(P.DctChannelSelect)
     x, *mask = opr.inputs

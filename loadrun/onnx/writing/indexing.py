@@ -12,7 +12,7 @@ from ...graph import Opr, Var
 from ...ops.shape import axis_of
 from ..encode import ElemType
 from .emitter import END, Dim
-from .writer import Writer, elem_of, translation
+from .writer import OnnxWriter, elem_of, translation
 
 __all__: list[str] = []
 
@@ -21,7 +21,7 @@ _START = -(2**63) + 1
 
 
 @dataclass
-class _Item:
+class _IndexedAxis:
     """One indexed axis: a slice given by optional scalars, or an index."""
 
     axis: int
@@ -31,21 +31,21 @@ class _Item:
     index: Var | None
 
 
-def _items(w: Writer, opr: Opr, first: int) -> list[_Item]:
+def _items(w: OnnxWriter, opr: Opr, first: int) -> list[_IndexedAxis]:
     rank = w.rank(opr.inputs[0])
     rest = iter(opr.inputs[first:])
     found = []
     for item in opr.get(P.IndexDescMaskDump).items:
         taken = [next(rest) if flag else None for flag in (item.begin, item.end, item.step, item.idx)]
-        found.append(_Item(axis_of(item.axis, rank), *taken))
+        found.append(_IndexedAxis(axis_of(item.axis, rank), *taken))
     return sorted(found, key=lambda i: i.axis)
 
 
-def _bound(w: Writer, var: Var | None, default: int) -> Dim:
+def _bound(w: OnnxWriter, var: Var | None, default: int) -> Dim:
     return default if var is None else w.split_dims(var)[0]
 
 
-def _slices(w: Writer, x: str, items: Sequence[_Item]) -> str:
+def _slices(w: OnnxWriter, x: str, items: Sequence[_IndexedAxis]) -> str:
     """The slices among the items, all in one Slice."""
     starts: list[Dim] = []
     ends: list[Dim] = []
@@ -63,7 +63,7 @@ def _slices(w: Writer, x: str, items: Sequence[_Item]) -> str:
 
 
 @translation("Subtensor")
-def subtensor(w: Writer, opr: Opr) -> str:
+def subtensor(w: OnnxWriter, opr: Opr) -> str:
     """Slice, and Gather for single indices, whose axes go; the last one stays."""
     items = _items(w, opr, 1)
     out, rank = _slices(w, w.name(opr.inputs[0]), items), w.rank(opr.inputs[0])
@@ -80,24 +80,24 @@ def subtensor(w: Writer, opr: Opr) -> str:
 # Vector indices
 
 
-def _axis_range(w: Writer, x: Var, item: _Item | None, axis: int) -> tuple[str, Dim]:
+def _axis_range(w: OnnxWriter, x: Var, item: _IndexedAxis | None, axis: int) -> tuple[str, Dim]:
     """The numbers along an axis that a slice takes, and how many there are."""
     n = w.dim(x, axis)
     whole = w.range(n)
     if item is None:
         return whole, n
-    cut = _Item(0, item.begin, item.end, item.step, None)
+    cut = _IndexedAxis(0, item.begin, item.end, item.step, None)
     out = _slices(w, whole, [cut])
     return out, w.dim_of(out, 0)
 
 
-def _positive(w: Writer, index: str, n: Dim) -> str:
+def _positive(w: OnnxWriter, index: str, n: Dim) -> str:
     """Indices counted from the end as ones counted from the start."""
     size = w.const(np.int64(n)) if isinstance(n, int) else n
     return w.where(w.op("Less", index, w.const(np.int64(0))), w.op("Add", index, size), index)
 
 
-def _selected(w: Writer, opr: Opr, first: int, kind: str) -> str:
+def _selected(w: OnnxWriter, opr: Opr, first: int, kind: str) -> str:
     """Coordinates of the selected elements: int64, of the selection's shape plus one dimension of the rank."""
     x = opr.inputs[0]
     rank = w.rank(x)
@@ -142,7 +142,7 @@ def _selected(w: Writer, opr: Opr, first: int, kind: str) -> str:
     return _together(w, shaped)
 
 
-def _together(w: Writer, parts: list[str]) -> str:
+def _together(w: OnnxWriter, parts: list[str]) -> str:
     """Coordinates that broadcast together as one value whose last dimension numbers the axes."""
     if len(parts) > 1:
         total = parts[0]
@@ -155,7 +155,7 @@ def _together(w: Writer, parts: list[str]) -> str:
 
 
 @translation("IndexingMultiAxisVec")
-def indexing_multi_axis_vec(w: Writer, opr: Opr) -> str:
+def indexing_multi_axis_vec(w: OnnxWriter, opr: Opr) -> str:
     """Gather along one axis, else GatherND."""
     x = opr.inputs[0]
     items = _items(w, opr, 1)
@@ -187,7 +187,7 @@ def indexing_multi_axis_vec(w: Writer, opr: Opr) -> str:
 
 
 @translation("MeshIndexing")
-def mesh_indexing(w: Writer, opr: Opr) -> str:
+def mesh_indexing(w: OnnxWriter, opr: Opr) -> str:
     """Gather along one axis after the other."""
     items = _items(w, opr, 1)
     out = _slices(w, w.name(opr.inputs[0]), items)
@@ -198,7 +198,7 @@ def mesh_indexing(w: Writer, opr: Opr) -> str:
 
 
 @translation("BatchedMeshIndexing")
-def batched_mesh_indexing(w: Writer, opr: Opr) -> str:
+def batched_mesh_indexing(w: OnnxWriter, opr: Opr) -> str:
     """GatherND."""
     return w.op("GatherND", w.name(opr.inputs[0]), _selected(w, opr, 1, "batched"))
 
@@ -206,7 +206,7 @@ def batched_mesh_indexing(w: Writer, opr: Opr) -> str:
 # Writing
 
 
-def _scatter(w: Writer, opr: Opr, index: str, value: str, add: bool) -> str:
+def _scatter(w: OnnxWriter, opr: Opr, index: str, value: str, add: bool) -> str:
     dtype = w.dtype(opr.inputs[0])
     x = w.name(opr.inputs[0])
     if not add:
@@ -222,7 +222,7 @@ def _scatter(w: Writer, opr: Opr, index: str, value: str, add: bool) -> str:
 
 
 @translation("SetSubtensor", "IncrSubtensor")
-def set_subtensor(w: Writer, opr: Opr) -> str:
+def set_subtensor(w: OnnxWriter, opr: Opr) -> str:
     """ScatterND over the coordinates that Subtensor would read."""
     x, value = opr.inputs[:2]
     rank = w.rank(x)
@@ -246,14 +246,14 @@ def set_subtensor(w: Writer, opr: Opr) -> str:
 
 
 @translation("IndexingSetMultiAxisVec", "IndexingIncrMultiAxisVec")
-def set_multi_axis_vec(w: Writer, opr: Opr) -> str:
+def set_multi_axis_vec(w: OnnxWriter, opr: Opr) -> str:
     """ScatterND."""
     index = _selected(w, opr, 2, "multi")
     return _scatter(w, opr, index, w.name(opr.inputs[1]), "Incr" in opr.type)
 
 
 @translation("SetMeshIndexing", "IncrMeshIndexing", "BatchedSetMeshIndexing", "BatchedIncrMeshIndexing")
-def set_mesh_indexing(w: Writer, opr: Opr) -> str:
+def set_mesh_indexing(w: OnnxWriter, opr: Opr) -> str:
     """ScatterND."""
     index = _selected(w, opr, 2, "batched" if opr.type.startswith("Batched") else "mesh")
     return _scatter(w, opr, index, w.name(opr.inputs[1]), "Incr" in opr.type)
@@ -263,7 +263,7 @@ def set_mesh_indexing(w: Writer, opr: Opr) -> str:
 
 
 @translation("IndexingOneHot")
-def indexing_one_hot(w: Writer, opr: Opr) -> str:
+def indexing_one_hot(w: OnnxWriter, opr: Opr) -> str:
     """GatherElements."""
     x, index = opr.inputs
     axis = opr.get(P.Axis).axis
@@ -271,7 +271,7 @@ def indexing_one_hot(w: Writer, opr: Opr) -> str:
 
 
 @translation("IndexingSetOneHot")
-def indexing_set_one_hot(w: Writer, opr: Opr) -> str:
+def indexing_set_one_hot(w: OnnxWriter, opr: Opr) -> str:
     """ScatterElements."""
     x, index, value = opr.inputs
     axis = opr.get(P.Axis).axis
@@ -280,7 +280,7 @@ def indexing_set_one_hot(w: Writer, opr: Opr) -> str:
 
 
 @translation("IndexingRemap")
-def indexing_remap(w: Writer, opr: Opr) -> str:
+def indexing_remap(w: OnnxWriter, opr: Opr) -> str:
     """GatherND."""
     x, table = opr.inputs
     return w.op("GatherND", w.name(x), w.int64(table))

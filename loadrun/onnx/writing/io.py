@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...errors import EngineError
 from ...graph import Opr
-from .writer import Writer, translation
+from .writer import OnnxWriter, translation
 
 __all__: list[str] = []
 
@@ -12,13 +12,13 @@ __all__: list[str] = []
 @translation(
     "Copy", "Identity", "MarkDynamicVar", "MarkNoBroadcastElemwise", "PersistentOutputStorage", "Sleep"
 )
-def same(w: Writer, opr: Opr) -> str:
+def same(w: OnnxWriter, opr: Opr) -> str:
     """The input itself."""
     return w.name(opr.inputs[0])
 
 
 @translation("VirtualDep")
-def virtual_dep(w: Writer, opr: Opr) -> str:
+def virtual_dep(w: OnnxWriter, opr: Opr) -> str:
     """The first input: the others only had to be computed."""
     return w.name(opr.inputs[0])
 
@@ -32,6 +32,6 @@ def virtual_dep(w: Writer, opr: Opr) -> str:
     "MultipleDeviceTensorWithFormatHolder",
     "Host2DeviceCopy",
 )
-def stored(w: Writer, opr: Opr) -> str:
+def stored(w: OnnxWriter, opr: Opr) -> str:
     """Initializers and graph inputs, which are made when they are first read."""
     raise EngineError(f"{opr.type} is not written as a node")

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from ...graph import Var
 from ...ops.conv.layout import Packing
-from .emitter import Dim, Emitter
-from .writer import Writer
+from .emitter import Dim, NodeEmitter
+from .writer import OnnxWriter
 
 __all__ = ["plain_dims", "to_packed", "to_plain"]
 
@@ -17,7 +17,7 @@ def _split(packing: Packing) -> bool:
     return len(packing.order) > len(packing.plain)
 
 
-def plain_dims(e: Emitter, dims: Sequence[Dim], packing: Packing) -> list[Dim]:
+def plain_dims(e: NodeEmitter, dims: Sequence[Dim], packing: Packing) -> list[Dim]:
     """Sizes of a packed value as those of the plain one."""
     moved = [dims[a] for a in packing.order]
     if not _split(packing):
@@ -25,7 +25,7 @@ def plain_dims(e: Emitter, dims: Sequence[Dim], packing: Packing) -> list[Dim]:
     return [moved[0], e.arith("Mul", moved[1], moved[2]), *moved[3:]]
 
 
-def to_plain(w: Writer, x: str, var: Var, packing: Packing) -> str:
+def to_plain(w: OnnxWriter, x: str, var: Var, packing: Packing) -> str:
     """A packed value as a plain one.
 
     Args:
@@ -35,7 +35,7 @@ def to_plain(w: Writer, x: str, var: Var, packing: Packing) -> str:
     return w.reshape(out, plain_dims(w, w.dims(var), packing)) if _split(packing) else out
 
 
-def to_packed(e: Emitter, x: str, dims: Sequence[Dim], packing: Packing) -> str:
+def to_packed(e: NodeEmitter, x: str, dims: Sequence[Dim], packing: Packing) -> str:
     """A plain value of those sizes in a packed layout."""
     if _split(packing):
         pack = packing.shape[packing.order[2]]

@@ -10,14 +10,14 @@ from ...ops.shape import axis_of
 from ...params import Cross, MatrixMul
 from ...params import MatrixMulFormat as Format
 from ..encode import ElemType
-from .emitter import Refused
-from .writer import Writer, elem_of, translation
+from .emitter import UnsupportedOprError
+from .writer import OnnxWriter, elem_of, translation
 
 __all__: list[str] = []
 
 
 @translation("MatrixMulV2", "BatchedMatrixMulV2")
-def matrix_mul(w: Writer, opr: Opr) -> str:
+def matrix_mul(w: OnnxWriter, opr: Opr) -> str:
     """MatMul; of 8-bit integers MatMulInteger."""
     p = opr.get(MatrixMul)
     a, b = opr.inputs
@@ -29,7 +29,7 @@ def matrix_mul(w: Writer, opr: Opr) -> str:
     )
 
 
-def _turned(w: Writer, var: Var, turn: bool) -> str:
+def _turned(w: OnnxWriter, var: Var, turn: bool) -> str:
     rank = w.rank(var)
     if not turn:
         return w.name(var)
@@ -39,7 +39,7 @@ def _turned(w: Writer, var: Var, turn: bool) -> str:
     return w.transpose(w.name(var), [*range(rank - 2), rank - 1, rank - 2])
 
 
-def _product(w: Writer, x: str, y: str, a: DType, b: DType, target: DType) -> str:
+def _product(w: OnnxWriter, x: str, y: str, a: DType, b: DType, target: DType) -> str:
     if a.is_float:
         if a.name == "Float16":
             return w.op("MatMul", x, y)
@@ -52,13 +52,13 @@ def _product(w: Writer, x: str, y: str, a: DType, b: DType, target: DType) -> st
     return out if target.np == np.int32 else w.cast(out, elem_of(target))
 
 
-def _whole(w: Writer, x: str, dtype: DType) -> str:
+def _whole(w: OnnxWriter, x: str, dtype: DType) -> str:
     """Stored integers without their zero point, int32."""
     out = w.cast(x, ElemType.INT32)
     return w.op("Sub", out, w.const(np.int32(dtype.zero_point))) if dtype.zero_point else out
 
 
-def _packed(w: Writer, opr: Opr, p: MatrixMul) -> str:
+def _packed(w: OnnxWriter, opr: Opr, p: MatrixMul) -> str:
     """A product of packed matrices: unpacked, multiplied, packed again."""
     a, b = opr.inputs
     types = w.dtype(a), w.dtype(b), w.dtype(opr.outputs[0])
@@ -82,7 +82,7 @@ def _packed(w: Writer, opr: Opr, p: MatrixMul) -> str:
 
 
 @translation("Dot")
-def dot(w: Writer, opr: Opr) -> str:
+def dot(w: OnnxWriter, opr: Opr) -> str:
     """The sum of products."""
     a, b = opr.inputs
     dtype = w.dtype(a)
@@ -95,16 +95,16 @@ def dot(w: Writer, opr: Opr) -> str:
 
 
 @translation("Cross")
-def cross(w: Writer, opr: Opr) -> str:
+def cross(w: OnnxWriter, opr: Opr) -> str:
     """Products of the other two components, one difference for each."""
     p, (a, b) = opr.get(Cross), opr.inputs
     rank = w.rank(a)
     axes = axis_of(p.axisa, rank), axis_of(p.axisb, rank), axis_of(p.axisc, rank)
     if len(set(axes)) > 1:
-        raise Refused("components along different axes")
+        raise UnsupportedOprError("components along different axes")
     axis = axes[0]
     if w.shape(a)[axis] != 3:
-        raise Refused("vectors of other than three components")
+        raise UnsupportedOprError("vectors of other than three components")
     x = w.split(w.name(a), [1, 1, 1], axis)
     y = w.split(w.name(b), [1, 1, 1], axis)
     parts = [

@@ -8,14 +8,14 @@ from ...graph import Opr, Var
 from ...ops.shape import axis_of
 from ...params import BN, LRN, BNFwdMode, GeneralNorm, GroupNorm, LayerNorm, Softmax
 from ..encode import ElemType
-from .emitter import Dim, Refused
-from .writer import Writer, translation
+from .emitter import Dim, UnsupportedOprError
+from .writer import OnnxWriter, translation
 
 __all__: list[str] = []
 
 
 @translation("Softmax")
-def softmax(w: Writer, opr: Opr) -> str:
+def softmax(w: OnnxWriter, opr: Opr) -> str:
     """Softmax."""
     (x,) = opr.inputs
     rank = w.rank(x)
@@ -23,7 +23,7 @@ def softmax(w: Writer, opr: Opr) -> str:
 
 
 @translation("LRN")
-def lrn(w: Writer, opr: Opr) -> str:
+def lrn(w: OnnxWriter, opr: Opr) -> str:
     """LRN, whose alpha is divided by the size of the window."""
     p, (x,) = opr.get(LRN), opr.inputs
     if p.n > 2 * (w.shape(x)[1] or 2**30):
@@ -34,14 +34,14 @@ def lrn(w: Writer, opr: Opr) -> str:
     return w.stored(out, w.dtype(x))
 
 
-def _moments(w: Writer, x: str, axes: list[int]) -> tuple[str, str, str]:
+def _moments(w: OnnxWriter, x: str, axes: list[int]) -> tuple[str, str, str]:
     """Mean, deviation from it and variance over axes, which stay with size 1."""
     mean = w.reduce("ReduceMean", x, axes)
     gap = w.op("Sub", x, mean)
     return mean, gap, w.reduce("ReduceMean", w.op("Mul", gap, gap), axes)
 
 
-def _affine(w: Writer, opr: Opr, x: str, used: bool) -> str:
+def _affine(w: OnnxWriter, opr: Opr, x: str, used: bool) -> str:
     if not used:
         return x
     weight, bias = (w.float(v) for v in opr.inputs[1:3])
@@ -49,7 +49,7 @@ def _affine(w: Writer, opr: Opr, x: str, used: bool) -> str:
 
 
 @translation("LayerNorm")
-def layer_norm(w: Writer, opr: Opr) -> list[str]:
+def layer_norm(w: OnnxWriter, opr: Opr) -> list[str]:
     """LayerNormalization, or the same composed before opset 17."""
     p, x = opr.get(LayerNorm), opr.inputs[0]
     rank = w.rank(x)
@@ -69,12 +69,12 @@ def layer_norm(w: Writer, opr: Opr) -> list[str]:
     return [w.stored(out, dtype), w.squeeze(mean, axes), w.squeeze(rstd, axes)]
 
 
-def _ones(w: Writer, x: Var, axes: list[int]) -> str:
+def _ones(w: OnnxWriter, x: Var, axes: list[int]) -> str:
     return w.const(np.ones(w.fixed(x, axes), np.float32))
 
 
 @translation("GeneralNorm")
-def general_norm(w: Writer, opr: Opr) -> list[str]:
+def general_norm(w: OnnxWriter, opr: Opr) -> list[str]:
     """Composed; the variance is the difference of two means in float64, as MegEngine has it."""
     p, x = opr.get(GeneralNorm), opr.inputs[0]
     axes = list(range(int(p.axis_start), int(p.axis_end)))
@@ -99,13 +99,13 @@ def general_norm(w: Writer, opr: Opr) -> list[str]:
 
 
 @translation("GroupNorm", "InstanceNorm")
-def group_norm(w: Writer, opr: Opr) -> list[str]:
+def group_norm(w: OnnxWriter, opr: Opr) -> list[str]:
     """InstanceNormalization on groups as channels where only the result is read; mean and variance composed."""
     p, x = opr.get(GroupNorm), opr.inputs[0]
     n, channels, *space = w.dims(x)
     groups: Dim = channels if opr.type == "InstanceNorm" else int(p.group)
     if not isinstance(channels, int) or not isinstance(groups, int):
-        raise Refused("a number of channels that changes")
+        raise UnsupportedOprError("a number of channels that changes")
     value = w.float(x)
     rows = w.reshape(value, [n, groups, -1])
     mean, gap, variance = _moments(w, rows, [2])
@@ -122,7 +122,7 @@ def group_norm(w: Writer, opr: Opr) -> list[str]:
 
 
 @translation("BatchNormV1")
-def batch_norm(w: Writer, opr: Opr) -> list[str]:
+def batch_norm(w: OnnxWriter, opr: Opr) -> list[str]:
     """BatchNormalization in inference with one number a channel; otherwise composed."""
     p = opr.get(BN)
     x, scale, bias, *running = opr.inputs
@@ -140,7 +140,7 @@ def batch_norm(w: Writer, opr: Opr) -> list[str]:
     return [*(w.stored(v, kept) for v in (*new, mean, rstd)), nothing, w.stored(out, dtype)]
 
 
-def _moved(w: Writer, opr: Opr, p: BN, mean: str, variance: str, axes: list[int]) -> list[str]:
+def _moved(w: OnnxWriter, opr: Opr, p: BN, mean: str, variance: str, axes: list[int]) -> list[str]:
     """Running statistics, moved towards those of the batch."""
     count = 1.0
     for n in w.fixed(opr.inputs[0], axes):
@@ -153,7 +153,7 @@ def _moved(w: Writer, opr: Opr, p: BN, mean: str, variance: str, axes: list[int]
     ]
 
 
-def _inference(w: Writer, opr: Opr, p: BN, shape: tuple[int, ...]) -> list[str]:
+def _inference(w: OnnxWriter, opr: Opr, p: BN, shape: tuple[int, ...]) -> list[str]:
     x, *rest = opr.inputs
     dtype = w.dtype(x)
     mean, variance = rest[2:4]
@@ -169,7 +169,7 @@ def _inference(w: Writer, opr: Opr, p: BN, shape: tuple[int, ...]) -> list[str]:
     return [*saved, nothing, w.stored(out, dtype)]
 
 
-def _flat(w: Writer, var: Var) -> str:
+def _flat(w: OnnxWriter, var: Var) -> str:
     value = w.value(var)
     assert value is not None
     return w.derived(var, "vector", np.ascontiguousarray(value.reshape(-1).astype(np.float32)))

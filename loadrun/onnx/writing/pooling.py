@@ -10,15 +10,15 @@ from ...ops.conv.layout import Packing, input_packing
 from ...ops.pooling import pool_windows
 from ...params import AdaptivePooling, Format, Pooling, PoolingMode
 from ..encode import ElemType
-from .emitter import Dim, Refused
+from .emitter import Dim, UnsupportedOprError
 from .layout import plain_dims, to_packed, to_plain
-from .writer import Writer, elem_of, translation
+from .writer import OnnxWriter, elem_of, translation
 
 __all__: list[str] = []
 
 
 @translation("PoolingV1")
-def pooling(w: Writer, opr: Opr) -> str:
+def pooling(w: OnnxWriter, opr: Opr) -> str:
     """MaxPool or AveragePool."""
     p = opr.get(Pooling)
     attributes = {
@@ -29,14 +29,14 @@ def pooling(w: Writer, opr: Opr) -> str:
     for known in w.known:
         shape = known.shapes.get(opr.inputs[0].id)
         if shape is None:
-            raise Refused("pooling of data of unknown size")
+            raise UnsupportedOprError("pooling of data of unknown size")
         if any(one.empty for one in pool_windows(p, shape)[1]):
-            raise Refused("a window that lies wholly in the padding")
+            raise UnsupportedOprError("a window that lies wholly in the padding")
     return _pool(w, opr, p.mode, Format(p.format), attributes)
 
 
 @translation("AdaptivePoolingV1")
-def adaptive_pooling(w: Writer, opr: Opr) -> str:
+def adaptive_pooling(w: OnnxWriter, opr: Opr) -> str:
     """MaxPool or AveragePool of the windows that follow from the sizes, which must be fixed; or a global one."""
     p = opr.get(AdaptivePooling)
     x, want = opr.inputs
@@ -45,10 +45,10 @@ def adaptive_pooling(w: Writer, opr: Opr) -> str:
     changing = any(w.shape(x)[a] is None for a in axes)
     if changing and all(n == 1 for n in sizes):
         if Format(p.format) != Format.NCHW or not w.dtype(x).is_float:
-            raise Refused("adaptive pooling of packed or quantized data whose size changes")
+            raise UnsupportedOprError("adaptive pooling of packed or quantized data whose size changes")
         return w.op("GlobalMaxPool" if p.mode == PoolingMode.MAX else "GlobalAveragePool", w.name(x))
     if changing or any(isinstance(n, str) for n in sizes):
-        raise Refused("adaptive pooling needs fixed sizes: its windows follow from them")
+        raise UnsupportedOprError("adaptive pooling needs fixed sizes: its windows follow from them")
     attributes = {
         "kernel_shape": [one.window for one in windows],
         "strides": [one.stride for one in windows],
@@ -58,14 +58,14 @@ def adaptive_pooling(w: Writer, opr: Opr) -> str:
     return _pool(w, opr, mode, Format(p.format), attributes)
 
 
-def _example(w: Writer, want: object) -> list[int]:
+def _example(w: OnnxWriter, want: object) -> list[int]:
     found = w.known[0].values.get(want.id)  # type: ignore[attr-defined]
     if found is None:
-        raise Refused("the output size of adaptive pooling is known only when the model runs")
+        raise UnsupportedOprError("the output size of adaptive pooling is known only when the model runs")
     return [int(n) for n in found.reshape(-1)]
 
 
-def _pool(w: Writer, opr: Opr, mode: PoolingMode, fmt: Format, attributes: dict[str, list[int]]) -> str:
+def _pool(w: OnnxWriter, opr: Opr, mode: PoolingMode, fmt: Format, attributes: dict[str, list[int]]) -> str:
     x = opr.inputs[0]
     dtype = w.dtype(x)
     shape = w.example(x)
@@ -84,7 +84,7 @@ def _pool(w: Writer, opr: Opr, mode: PoolingMode, fmt: Format, attributes: dict[
 
 
 def _average(
-    w: Writer,
+    w: OnnxWriter,
     opr: Opr,
     dtype: DType,
     mode: PoolingMode,
@@ -111,7 +111,7 @@ def _average(
     return w.cast(out, elem_of(dtype))
 
 
-def _packed(w: Writer, opr: Opr, x: str, packing: Packing) -> str:
+def _packed(w: OnnxWriter, opr: Opr, x: str, packing: Packing) -> str:
     shape = w.shape(opr.outputs[0])
     if len(packing.order) == len(packing.plain):
         return w.transpose(x, [packing.order.index(a) for a in range(len(packing.order))])
@@ -119,5 +119,5 @@ def _packed(w: Writer, opr: Opr, x: str, packing: Packing) -> str:
         w.dim_of(x, 0) if n is None and i == 0 else -1 if n is None else n for i, n in enumerate(shape)
     ]
     if sum(d == -1 for d in dims) > 1:
-        raise Refused("packed data of which several sizes change")
+        raise UnsupportedOprError("packed data of which several sizes change")
     return to_packed(w, x, plain_dims(w, dims, packing), packing)

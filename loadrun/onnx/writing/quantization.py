@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from ...graph import Opr
 from ...params import LSQ, TQT, FakeQuant
-from .writer import Writer, translation
+from .writer import OnnxWriter, translation
 
 __all__: list[str] = []
 
 
 @translation("FakeQuant")
-def fake_quant(w: Writer, opr: Opr) -> str:
+def fake_quant(w: OnnxWriter, opr: Opr) -> str:
     """``(clamp(round(x / scale) + zero_point) - zero_point) * scale``."""
     p = opr.get(FakeQuant)
     x, scale, zero = (w.name(v) for v in opr.inputs)
@@ -20,7 +20,7 @@ def fake_quant(w: Writer, opr: Opr) -> str:
 
 
 @translation("TQT")
-def tqt(w: Writer, opr: Opr) -> str:
+def tqt(w: OnnxWriter, opr: Opr) -> str:
     """Fake quantization with step ``2 ** scale``."""
     p = opr.get(TQT)
     x, scale = (w.name(v) for v in opr.inputs)
@@ -30,7 +30,7 @@ def tqt(w: Writer, opr: Opr) -> str:
 
 
 @translation("LSQ")
-def lsq(w: Writer, opr: Opr) -> str:
+def lsq(w: OnnxWriter, opr: Opr) -> str:
     """``(round(clamp(x / scale + zero_point)) - zero_point) * scale``."""
     p = opr.get(LSQ)
     x, scale, zero = (w.name(v) for v in opr.inputs[:3])

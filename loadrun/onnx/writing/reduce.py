@@ -12,8 +12,8 @@ from ...params import Cumsum, Reduce
 from ...params import ReduceDataType as Kind
 from ...params import ReduceMode as Mode
 from ..encode import ElemType
-from .emitter import Refused
-from .writer import Writer, elem_of, translation
+from .emitter import UnsupportedOprError
+from .writer import OnnxWriter, elem_of, translation
 
 __all__: list[str] = []
 
@@ -27,7 +27,7 @@ _KINDS = {
 }
 
 
-def _axes(w: Writer, opr: Opr) -> tuple[list[int], int]:
+def _axes(w: OnnxWriter, opr: Opr) -> tuple[list[int], int]:
     """The axes that are reduced, and the rank of the result."""
     p, rank = opr.get(Reduce), w.rank(opr.inputs[0])
     if -7 <= p.axis < 7:
@@ -37,24 +37,24 @@ def _axes(w: Writer, opr: Opr) -> tuple[list[int], int]:
     for known in w.known:
         shape, target = known.shapes.get(opr.inputs[0].id), known.values.get(opr.inputs[1].id)
         if target is None:
-            raise Refused("the shape to reduce to is known only when the model runs")
+            raise UnsupportedOprError("the shape to reduce to is known only when the model runs")
         want = tuple(int(n) for n in target.reshape(-1))
         ranks.add(len(want))
         if want == (1,):
             found.add(tuple(range(rank)))
         elif shape is None:
-            raise Refused("what is reduced is known only when the model runs")
+            raise UnsupportedOprError("what is reduced is known only when the model runs")
         else:
             found.add(target_axes(shape, want))
     if len(ranks) > 1:
-        raise Refused("the rank of the shape to reduce to changes")
+        raise UnsupportedOprError("the rank of the shape to reduce to changes")
     # An axis of size 1 counts as reduced or not, which makes no difference to its value.
     most = max(len(a) for a in found)
     return next(sorted(a) for a in found if len(a) == most), ranks.pop()
 
 
 @translation("ReduceV2")
-def reduce(w: Writer, opr: Opr) -> str:
+def reduce(w: OnnxWriter, opr: Opr) -> str:
     """ReduceSum and its relatives; the axes of a target shape follow from the sizes."""
     p, x = opr.get(Reduce), opr.inputs[0]
     axes, rank = _axes(w, opr)
@@ -70,13 +70,13 @@ def reduce(w: Writer, opr: Opr) -> str:
     return w.squeeze(value, range(old - rank)) if rank < old else value
 
 
-def _unreduced(w: Writer, mode: Mode, x: str, source: DType, target: DType) -> str:
+def _unreduced(w: OnnxWriter, mode: Mode, x: str, source: DType, target: DType) -> str:
     if mode == Mode.SUM_SQR:
         x = w.op("Mul", x, x)
     return x if elem_of(source) == elem_of(target) else w.cast(x, elem_of(target))
 
 
-def _reduced(w: Writer, opr: Opr, x: str, source: DType, target: DType, axes: list[int]) -> str:
+def _reduced(w: OnnxWriter, opr: Opr, x: str, source: DType, target: DType, axes: list[int]) -> str:
     p = opr.get(Reduce)
     if source.is_quantized:
         return _quantized(w, p, x, source, target, axes)
@@ -89,7 +89,7 @@ def _reduced(w: Writer, opr: Opr, x: str, source: DType, target: DType, axes: li
     return _integer(w, p, x, source, axes, w.fixed(opr.inputs[0], axes) if p.mode == Mode.MEAN else ())
 
 
-def _integer(w: Writer, p: Reduce, x: str, dtype: DType, axes: list[int], sizes: tuple[int, ...]) -> str:
+def _integer(w: OnnxWriter, p: Reduce, x: str, dtype: DType, axes: list[int], sizes: tuple[int, ...]) -> str:
     elem = elem_of(dtype)
     wide = w.cast(x, ElemType.INT32) if elem is not ElemType.INT32 else x
     if p.mode in (Mode.PRODUCT, Mode.SUM_SQR):
@@ -100,7 +100,7 @@ def _integer(w: Writer, p: Reduce, x: str, dtype: DType, axes: list[int], sizes:
         out = w.reduce(_KINDS[p.mode], wide, axes)
         return out if elem is ElemType.INT32 else w.cast(out, elem)
     if len(axes) > 1:
-        raise Refused("the mean of integers over several axes, which MegEngine truncates at each")
+        raise UnsupportedOprError("the mean of integers over several axes, which MegEngine truncates at each")
     total = w.reduce("ReduceSum", wide, axes)
     if elem is not ElemType.INT32:
         total = w.cast(w.cast(total, elem), ElemType.INT32)
@@ -108,7 +108,7 @@ def _integer(w: Writer, p: Reduce, x: str, dtype: DType, axes: list[int], sizes:
     return out if elem is ElemType.INT32 else w.cast(out, elem)
 
 
-def _quantized(w: Writer, p: Reduce, x: str, source: DType, target: DType, axes: list[int]) -> str:
+def _quantized(w: OnnxWriter, p: Reduce, x: str, source: DType, target: DType, axes: list[int]) -> str:
     if p.mode in (Mode.MIN, Mode.MAX) and source == target:
         return w.cast(w.reduce(_KINDS[p.mode], w.cast(x, ElemType.INT32), axes), elem_of(source))
     if p.mode == Mode.SUM and target.name == "QuantizedS32":
@@ -117,14 +117,14 @@ def _quantized(w: Writer, p: Reduce, x: str, source: DType, target: DType, axes:
             whole = w.op("Sub", whole, w.const(np.int32(source.zero_point)))
         return w.reduce("ReduceSum", whole, axes)
     if p.mode not in (Mode.SUM, Mode.MEAN):
-        raise Refused(f"Reduce {p.mode.name} of {source.name}")
+        raise UnsupportedOprError(f"Reduce {p.mode.name} of {source.name}")
     if p.mode == Mode.MEAN and len(axes) > 1:
         w.notes.setdefault("ReduceV2: quantized means over several axes are rounded once", "")
     return w.stored(w.reduce(_KINDS[p.mode], w.dequantize(x, source), axes), target)
 
 
 @translation("CumsumV1")
-def cumsum(w: Writer, opr: Opr) -> str:
+def cumsum(w: OnnxWriter, opr: Opr) -> str:
     """CumSum."""
     p, (x,) = opr.get(Cumsum), opr.inputs
     dtype = w.dtype(x)

@@ -9,21 +9,21 @@ from ...dtypes import DType
 from ...graph import Opr
 from ...ops.relayout import relayout_plan
 from .elemwise import convert
-from .emitter import Dim, Refused
-from .writer import Writer, elem_of, translation
+from .emitter import Dim, UnsupportedOprError
+from .writer import OnnxWriter, elem_of, translation
 
 __all__: list[str] = []
 
 
 @translation("RelayoutFormatV1")
-def relayout(w: Writer, opr: Opr) -> str:
+def relayout(w: OnnxWriter, opr: Opr) -> str:
     """Channels into packs or out of them; sizes other than the batch must be fixed."""
     p, (x,) = opr.get(P.RelayoutFormat), opr.inputs
     shape = w.shape(x)
     plan = relayout_plan(p, w.example(x), w.dtype(x), w.dtype(opr.outputs[0]))
     at = [i for i, n in enumerate(shape) if n is None]
     if at and (plan.groups > 1 or plan.cut):
-        raise Refused("groups of channels of data whose sizes change")
+        raise UnsupportedOprError("groups of channels of data whose sizes change")
     value = w.name(x)
     if plan.groups > 1:
         n, c, *rest = w.fixed(x)
@@ -41,7 +41,7 @@ def relayout(w: Writer, opr: Opr) -> str:
         if len(parts) == 1:
             split.append(parts[0] if not isinstance(sizes[i], str) else sizes[i])
         elif isinstance(sizes[i], str):
-            raise Refused("a number of channels that changes")
+            raise UnsupportedOprError("a number of channels that changes")
         else:
             split += parts
     if "1" in plan.target:
@@ -59,7 +59,7 @@ def relayout(w: Writer, opr: Opr) -> str:
 
 
 def _sizes(
-    w: Writer, opr: Opr, order: tuple[int, ...], owner: tuple[int, ...], plain: tuple[int, ...]
+    w: OnnxWriter, opr: Opr, order: tuple[int, ...], owner: tuple[int, ...], plain: tuple[int, ...]
 ) -> list[Dim]:
     """Sizes of the whole axes, each the product of those that it is merged from."""
     out: list[Dim] = []
@@ -68,7 +68,7 @@ def _sizes(
     return out
 
 
-def _converted(w: Writer, x: str, source: DType, target: DType) -> str:
+def _converted(w: OnnxWriter, x: str, source: DType, target: DType) -> str:
     if source.name == "Uint8" and target.name == "QuantizedS8":
         return convert(w, x, DType("Quantized8Asymm", 1.0, 128), target)
     return convert(w, x, source, target)

@@ -10,9 +10,9 @@ from ...ops.conv.layout import input_packing
 from ...ops.image.resize_cv import resize_cv
 from ...params import Format, InterpolationMode, Resize, Resize3D
 from ..encode import ElemType
-from .emitter import Dim, Refused
+from .emitter import Dim, UnsupportedOprError
 from .layout import plain_dims, to_packed, to_plain
-from .writer import Writer, elem_of, translation
+from .writer import OnnxWriter, elem_of, translation
 
 __all__ = ["store"]
 
@@ -23,7 +23,7 @@ _MODE = {
 }
 
 
-def store(w: Writer, x: str, dtype: DType) -> str:
+def store(w: OnnxWriter, x: str, dtype: DType) -> str:
     """Float32 results as image operators store them: integers round halves away from zero."""
     if dtype.is_float:
         return w.stored(x, dtype)
@@ -35,7 +35,7 @@ def store(w: Writer, x: str, dtype: DType) -> str:
 
 
 @translation("ResizeV2")
-def resize(w: Writer, opr: Opr) -> str:
+def resize(w: OnnxWriter, opr: Opr) -> str:
     """Resize; what OpenCV computes otherwise (area, Lanczos) as products with the matrices of both axes."""
     p, x = opr.get(Resize), opr.inputs[0]
     shape = w.example(x)
@@ -69,11 +69,11 @@ def resize(w: Writer, opr: Opr) -> str:
     return to_packed(w, out, [n, c, rows, columns], packing)
 
 
-def _target_dims(w: Writer, opr: Opr) -> list[Dim]:
+def _target_dims(w: OnnxWriter, opr: Opr) -> list[Dim]:
     return w.split_dims(opr.inputs[1])
 
 
-def _resize(w: Writer, x: str, dims: list[Dim], mode: InterpolationMode) -> str:
+def _resize(w: OnnxWriter, x: str, dims: list[Dim], mode: InterpolationMode) -> str:
     sizes = w.vector(dims)
     attributes: dict[str, object] = {"mode": _MODE[mode]}
     if mode == InterpolationMode.NEAREST:
@@ -98,12 +98,12 @@ def _matrix(size: int, out: int, mode: InterpolationMode, larger: bool) -> Array
     return np.ascontiguousarray(made.T)
 
 
-def _by_matrices(w: Writer, opr: Opr, mode: InterpolationMode) -> str:
+def _by_matrices(w: OnnxWriter, opr: Opr, mode: InterpolationMode) -> str:
     x, _ = opr.inputs
     rows, columns = w.fixed(x, [1, 2])
     to = _target_dims(w, opr)
     if any(isinstance(n, str) for n in to):
-        raise Refused(f"{mode.name} interpolation to a size that changes")
+        raise UnsupportedOprError(f"{mode.name} interpolation to a size that changes")
     larger = int(to[0]) > rows or int(to[1]) > columns
     first, second = (_matrix(s, int(t), mode, larger) for s, t in zip((rows, columns), to, strict=True))
     planes = w.transpose(w.float(x), [0, 3, 1, 2])
@@ -116,7 +116,7 @@ def _by_matrices(w: Writer, opr: Opr, mode: InterpolationMode) -> str:
 
 
 @translation("Resize3D")
-def resize_3d(w: Writer, opr: Opr) -> str:
+def resize_3d(w: OnnxWriter, opr: Opr) -> str:
     """Resize of volumes."""
     p, (x, target) = opr.get(Resize3D), opr.inputs
     dims = [*w.dims(x)[:2], *w.split_dims(target)]

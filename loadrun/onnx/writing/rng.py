@@ -7,31 +7,31 @@ import numpy as np
 from ... import params as P
 from ...graph import Opr, Var
 from ..encode import ElemType
-from .emitter import Refused
-from .writer import Writer, translation
+from .emitter import UnsupportedOprError
+from .writer import OnnxWriter, translation
 
 __all__: list[str] = []
 
 _TINY = float(np.finfo(np.float32).tiny)
 
 
-def _zeros(w: Writer, shape: Var) -> str:
+def _zeros(w: OnnxWriter, shape: Var) -> str:
     return w.expand(w.f32(0), w.vector(w.split_dims(shape)))
 
 
-def _uniform_like(w: Writer, x: str) -> str:
+def _uniform_like(w: OnnxWriter, x: str) -> str:
     """Numbers in (0, 1]: ONNX's lie in [0, 1)."""
     return w.op("Sub", w.f32(1), w.op("RandomUniformLike", x, dtype=int(ElemType.FLOAT)))
 
 
 @translation("UniformRNGV1")
-def uniform(w: Writer, opr: Opr) -> str:
+def uniform(w: OnnxWriter, opr: Opr) -> str:
     """RandomUniformLike."""
     return w.stored(_uniform_like(w, _zeros(w, opr.inputs[0])), w.dtype(opr.outputs[0]))
 
 
 @translation("GaussianRNGV1")
-def gaussian(w: Writer, opr: Opr) -> str:
+def gaussian(w: OnnxWriter, opr: Opr) -> str:
     """RandomNormalLike."""
     p = opr.get(P.GaussianRNG)
     out = w.op(
@@ -45,14 +45,14 @@ def gaussian(w: Writer, opr: Opr) -> str:
 
 
 @translation("ExponentialRNG")
-def exponential(w: Writer, opr: Opr) -> str:
+def exponential(w: OnnxWriter, opr: Opr) -> str:
     """The negative logarithm of RandomUniformLike over the rate."""
     rate = w.float(opr.inputs[0])
     drawn = w.op("Neg", w.op("Log", _uniform_like(w, rate)))
     return w.stored(w.op("Div", drawn, rate), w.dtype(opr.outputs[0]))
 
 
-def _order(w: Writer, n: str) -> str:
+def _order(w: OnnxWriter, n: str) -> str:
     """The numbers below n (an int64 vector of one) in random order, int64."""
     keys = w.op("RandomUniformLike", w.expand(w.f32(0), n), dtype=int(ElemType.FLOAT))
     w.need(10, "a random order")
@@ -60,7 +60,7 @@ def _order(w: Writer, n: str) -> str:
 
 
 @translation("PermutationRNG")
-def permutation(w: Writer, opr: Opr) -> str:
+def permutation(w: OnnxWriter, opr: Opr) -> str:
     """The order of random keys by TopK."""
     dims = w.split_dims(opr.inputs[0])
     total = w.product(dims)
@@ -69,7 +69,7 @@ def permutation(w: Writer, opr: Opr) -> str:
 
 
 @translation("ShuffleRNG")
-def shuffle(w: Writer, opr: Opr) -> list[str]:
+def shuffle(w: OnnxWriter, opr: Opr) -> list[str]:
     """Gather in a random order."""
     (x,) = opr.inputs
     at = _order(w, w.vector([w.dim(x, 0)]))
@@ -77,7 +77,7 @@ def shuffle(w: Writer, opr: Opr) -> list[str]:
 
 
 @translation("MultinomialRNG")
-def multinomial(w: Writer, opr: Opr) -> str:
+def multinomial(w: OnnxWriter, opr: Opr) -> str:
     """Multinomial of logarithms; without replacement the order of exponential keys."""
     p, (probs,) = opr.get(P.MultinomialRNG), opr.inputs
     value = w.float(probs)
@@ -85,13 +85,13 @@ def multinomial(w: Writer, opr: Opr) -> str:
         logs = w.op("Log", w.op("Max", value, w.f32(_TINY)))
         return w.op("Multinomial", logs, sample_size=int(p.num_samples), dtype=int(ElemType.INT32))
     if not p.num_samples:
-        raise Refused("no samples")
+        raise UnsupportedOprError("no samples")
     keys = w.op("Div", w.op("Neg", w.op("Log", _uniform_like(w, value))), value)
     return w.cast(w.topk(keys, int(p.num_samples), 1, largest=0)[1], ElemType.INT32)
 
 
 @translation("Dropout")
-def dropout(w: Writer, opr: Opr) -> list[str]:
+def dropout(w: OnnxWriter, opr: Opr) -> list[str]:
     """The input times a random mask; nothing is dropped where the probability is 0."""
     (x,) = opr.inputs
     dtype, prob = w.dtype(x), np.float32(opr.get(P.Dropout).drop_prob)

@@ -7,13 +7,13 @@ import numpy as np
 from ...dtypes import Array
 from ...graph import Opr, Var
 from ...params import LSTM, RNN, RNNCell, RNNCellNonlineMode
-from .emitter import Refused
-from .writer import Writer, translation
+from .emitter import UnsupportedOprError
+from .writer import OnnxWriter, translation
 
 __all__: list[str] = []
 
 
-def _gates(w: Writer, opr: Opr) -> str:
+def _gates(w: OnnxWriter, opr: Opr) -> str:
     """``x @ w_ih.T + b_ih + h @ w_hh.T + b_hh`` in float32."""
     x, w_ih, b_ih, h, w_hh, b_hh = opr.inputs[:6]
     parts = []
@@ -23,21 +23,21 @@ def _gates(w: Writer, opr: Opr) -> str:
     return w.op("Add", *parts)
 
 
-def _activate(w: Writer, x: str, mode: RNNCellNonlineMode) -> str:
+def _activate(w: OnnxWriter, x: str, mode: RNNCellNonlineMode) -> str:
     if mode == RNNCellNonlineMode.IDENTITY:
         return x
     return w.op("Relu" if mode == RNNCellNonlineMode.RELU else "Tanh", x)
 
 
 @translation("RNNCellForward")
-def rnn_cell(w: Writer, opr: Opr) -> str:
+def rnn_cell(w: OnnxWriter, opr: Opr) -> str:
     """Two Gemm and an activation."""
     out = _activate(w, _gates(w, opr), opr.get(RNNCell).nonlineMode)
     return w.stored(out, w.dtype(opr.outputs[0]))
 
 
 @translation("LSTMCellForward")
-def lstm_cell(w: Writer, opr: Opr) -> list[str]:
+def lstm_cell(w: OnnxWriter, opr: Opr) -> list[str]:
     """Two Gemm, the gates and the new states."""
     gates = _gates(w, opr)
     n = w.fixed(opr.inputs[3], [1])[0]
@@ -82,7 +82,7 @@ def _layer_weights(p: RNN | LSTM, flat: Array, size: int, gates: int) -> list[tu
 
 
 @translation("RNNForward", "LSTMForward")
-def stack(w: Writer, opr: Opr) -> list[str]:
+def stack(w: OnnxWriter, opr: Opr) -> list[str]:
     """One RNN or LSTM for every layer."""
     is_lstm = opr.type == "LSTMForward"
     p: RNN | LSTM = opr.get(LSTM) if is_lstm else opr.get(RNN)
@@ -126,8 +126,8 @@ def stack(w: Writer, opr: Opr) -> list[str]:
     return [w.stored(v, w.dtype(o)) for v, o in zip(outs, opr.outputs, strict=False)]
 
 
-def _layers_of(w: Writer, state: Var, layers: int, directions: int) -> list[str]:
+def _layers_of(w: OnnxWriter, state: Var, layers: int, directions: int) -> list[str]:
     """The first states of every layer."""
     if layers < 1:
-        raise Refused("no layers")
+        raise UnsupportedOprError("no layers")
     return w.split(w.float(state), [directions] * layers, 0)

@@ -15,26 +15,26 @@ from ...params import (
     ROIPoolingMode,
 )
 from ..encode import ElemType
-from .emitter import Refused
+from .emitter import UnsupportedOprError
 from .sampling import Pixels
-from .writer import Writer, translation
+from .writer import OnnxWriter, translation
 
 __all__: list[str] = []
 
 
-def _columns(w: Writer, x: str, count: int) -> list[str]:
+def _columns(w: OnnxWriter, x: str, count: int) -> list[str]:
     """Columns of a matrix [M, count] as vectors [M]."""
     return [w.squeeze(part, [1]) for part in w.split(x, [1] * count, 1)]
 
 
 @translation("ROIAlignV1")
-def roi_align(w: Writer, opr: Opr) -> list[str]:
+def roi_align(w: OnnxWriter, opr: Opr) -> list[str]:
     """Bilinear samples on a grid in every bin by Gather, their mean or maximum."""
     p = opr.get(ROIAlign)
     x, rois = opr.inputs
     count = int(p.sample_height * p.sample_width)
     if not count:
-        raise Refused("bins without samples")
+        raise UnsupportedOprError("bins without samples")
     image, left, top, right, bottom = _columns(w, w.name(rois), 5)
     pixels = Pixels(w, w.name(x), w.dims(x), BorderMode.CONSTANT)
     base = w.unsqueeze(pixels.base(w.cast(image, ElemType.INT64)), [1, 2, 3, 4])
@@ -53,7 +53,7 @@ def roi_align(w: Writer, opr: Opr) -> list[str]:
     return [w.reduce("ReduceMax", flat, [4], 0), w.cast(best, ElemType.INT32)]
 
 
-def _centres(w: Writer, p: ROIAlign, start: str, end: str, pooled: int, samples: int) -> str:
+def _centres(w: OnnxWriter, p: ROIAlign, start: str, end: str, pooled: int, samples: int) -> str:
     """Sample positions [M, pooled, samples] along one axis."""
     scale, offset = w.f32(p.spatial_scale), w.f32(p.offset)
     first, last = (w.op("Sub", w.op("Mul", v, scale), offset) for v in (start, end))
@@ -67,7 +67,7 @@ def _centres(w: Writer, p: ROIAlign, start: str, end: str, pooled: int, samples:
 
 
 @translation("ROIPooling")
-def roi_pooling(w: Writer, opr: Opr) -> list[str]:
+def roi_pooling(w: OnnxWriter, opr: Opr) -> list[str]:
     """The maximum or mean of the pixels of every bin, told apart from the others by comparing positions."""
     p = opr.get(ROIPooling)
     x, rois, size = opr.inputs
@@ -104,7 +104,7 @@ def roi_pooling(w: Writer, opr: Opr) -> list[str]:
     return [w.where(filled, value, w.f32(0)), w.where(filled, place, w.const(np.int32(-1)))]
 
 
-def _members(w: Writer, start: str, end: str, pooled: int, size: int) -> str:
+def _members(w: OnnxWriter, start: str, end: str, pooled: int, size: int) -> str:
     """Whether a bin has a pixel along one axis, Bool [M, pooled, size]."""
     one = w.const(np.int64(1))
     length = w.cast(w.op("Max", w.op("Add", w.op("Sub", end, start), one), one), ElemType.FLOAT)
@@ -119,7 +119,7 @@ def _members(w: Writer, start: str, end: str, pooled: int, size: int) -> str:
 
 
 @translation("DeformablePSROIPoolingForward")
-def deformable_roi_pooling(w: Writer, opr: Opr) -> list[str]:
+def deformable_roi_pooling(w: OnnxWriter, opr: Opr) -> list[str]:
     """The mean of bilinear samples in bins that are moved, by Gather."""
     p = opr.get(DeformablePSROIPooling)
     x, rois = opr.inputs[:2]
@@ -160,12 +160,12 @@ def deformable_roi_pooling(w: Writer, opr: Opr) -> list[str]:
     return [out, w.op("Add", w.unsqueeze(found, [1]), w.op("Mul", out, w.f32(0)))]
 
 
-def _shift(w: Writer, opr: Opr, p: DeformablePSROIPooling, axis: str) -> str:
+def _shift(w: OnnxWriter, opr: Opr, p: DeformablePSROIPooling, axis: str) -> str:
     """How far bins are moved along an axis, [M, PH, PW], in units of the region's size."""
     trans = opr.inputs[2]
     part = int(p.part_size)
     if w.fixed(trans)[1:] != (2, part, part):
-        raise Refused("displacements whose size is not that of the parts")
+        raise UnsupportedOprError("displacements whose size is not that of the parts")
     value = w.slice(w.name(trans), [0 if axis == "x" else 1], [1 if axis == "x" else 2], [1])
     for at, n in ((2, int(p.pooled_h)), (3, int(p.pooled_w))):
         index = np.floor(np.arange(n, dtype=np.float32) / np.float32(n) * np.float32(part)).astype(np.int64)
@@ -173,23 +173,23 @@ def _shift(w: Writer, opr: Opr, p: DeformablePSROIPooling, axis: str) -> str:
     return w.op("Mul", w.squeeze(value, [1]), w.f32(p.trans_std))
 
 
-def _within(w: Writer, position: str, size: object) -> str:
+def _within(w: OnnxWriter, position: str, size: object) -> str:
     limit = w.op("Sub", _real(w, size), w.f32(0.5))
     low = w.op("Not", w.op("Less", position, w.f32(-0.5)))
     return w.op("And", low, w.op("Not", w.op("Less", limit, position)))
 
 
-def _held(w: Writer, position: str, size: object) -> str:
+def _held(w: OnnxWriter, position: str, size: object) -> str:
     last = w.op("Sub", _real(w, size), w.f32(1))
     return w.op("Min", w.op("Max", position, w.f32(0)), last)
 
 
-def _real(w: Writer, size: object) -> str:
+def _real(w: OnnxWriter, size: object) -> str:
     return w.f32(size) if isinstance(size, int) else w.cast(str(size), ElemType.FLOAT)
 
 
 @translation("NMSKeepMGB")
-def nms_keep(w: Writer, opr: Opr) -> list[str]:
+def nms_keep(w: OnnxWriter, opr: Opr) -> list[str]:
     """NonMaxSuppression with scores that fall along the boxes; short rows end with the last kept index."""
     p = opr.get(NMSKeep)
     (boxes,) = opr.inputs
@@ -197,7 +197,7 @@ def nms_keep(w: Writer, opr: Opr) -> list[str]:
     n = w.dim(boxes, 1)
     limit = int(p.max_output)
     if n == 0:
-        raise Refused("no boxes")
+        raise UnsupportedOprError("no boxes")
     falling = w.op("Neg", w.cast(w.range(n), ElemType.FLOAT))
     scores = w.unsqueeze(falling, [0, 1])
     most = w.const(np.array([limit], np.int64)) if limit else w.vector([n])

@@ -8,15 +8,15 @@ import numpy as np
 
 from ...params import BorderMode
 from ..encode import ElemType
-from .emitter import Dim, Refused
-from .writer import Writer
+from .emitter import Dim, UnsupportedOprError
+from .writer import OnnxWriter
 
 __all__ = ["Pixels", "number"]
 
 _FAR = float(2**30)
 
 
-def number(w: Writer, n: Dim) -> str:
+def number(w: OnnxWriter, n: Dim) -> str:
     """A size as an int64 value that broadcasts."""
     return w.const(np.int64(n)) if isinstance(n, int) else n
 
@@ -32,7 +32,7 @@ class Pixels:
 
     def __init__(
         self,
-        w: Writer,
+        w: OnnxWriter,
         x: str,
         dims: Sequence[Dim],
         border: BorderMode,
@@ -40,7 +40,7 @@ class Pixels:
         elem: ElemType = ElemType.FLOAT,
     ) -> None:
         if border in (BorderMode.TRANSPARENT, BorderMode.ISOLATED):
-            raise Refused(f"border mode {border.name}")
+            raise UnsupportedOprError(f"border mode {border.name}")
         w.need(12, "clamping positions")
         _, channels, self.height, self.width = dims
         self.w, self.border, self.elem = w, border, elem

@@ -9,14 +9,14 @@ from ...graph import Opr, Var
 from ...ops.shape import c_cast
 from ..encode import ElemType
 from .emitter import Dim
-from .writer import Writer, elem_of, translation
+from .writer import OnnxWriter, elem_of, translation
 
 __all__: list[str] = []
 
 _FULL = (ElemType.FLOAT, ElemType.INT32, ElemType.INT64)
 
 
-def _orderable(w: Writer, var: Var) -> tuple[str, ElemType]:
+def _orderable(w: OnnxWriter, var: Var) -> tuple[str, ElemType]:
     """A value in a type that runtimes order, with the type that it had."""
     elem = elem_of(w.dtype(var))
     if elem in _FULL:
@@ -24,12 +24,12 @@ def _orderable(w: Writer, var: Var) -> tuple[str, ElemType]:
     return w.cast(w.name(var), ElemType.FLOAT if elem is ElemType.FLOAT16 else ElemType.INT32), elem
 
 
-def _back(w: Writer, x: str, elem: ElemType) -> str:
+def _back(w: OnnxWriter, x: str, elem: ElemType) -> str:
     return x if elem in _FULL else w.cast(x, elem)
 
 
 @translation("Argmax", "Argmin")
-def argmax(w: Writer, opr: Opr) -> str:
+def argmax(w: OnnxWriter, opr: Opr) -> str:
     """ArgMax and ArgMin: the first of equal elements."""
     (x,) = opr.inputs
     value = w.cast(w.name(x), ElemType.FLOAT) if elem_of(w.dtype(x)) is not ElemType.FLOAT else w.name(x)
@@ -38,13 +38,13 @@ def argmax(w: Writer, opr: Opr) -> str:
 
 
 @translation("Argsort")
-def argsort(w: Writer, opr: Opr) -> list[str]:
+def argsort(w: OnnxWriter, opr: Opr) -> list[str]:
     """TopK of all elements; descending ones in MegEngine's order of equal elements, which is from the back."""
     (x,) = opr.inputs
     return list(_sorted(w, x, w.dim(x, 1), opr.get(P.Argsort).order == P.ArgsortOrder.ASCENDING))
 
 
-def _sorted(w: Writer, x: Var, k: Dim, ascending: bool) -> tuple[str, str]:
+def _sorted(w: OnnxWriter, x: Var, k: Dim, ascending: bool) -> tuple[str, str]:
     """Sorted rows of a matrix and the int32 positions."""
     value, elem = _orderable(w, x)
     if ascending:
@@ -60,7 +60,7 @@ def _sorted(w: Writer, x: Var, k: Dim, ascending: bool) -> tuple[str, str]:
 
 
 @translation("TopK")
-def topk(w: Writer, opr: Opr) -> str | list[str]:
+def topk(w: OnnxWriter, opr: Opr) -> str | list[str]:
     """TopK; KTH_ONLY takes the last one."""
     x, k = opr.inputs
     mode = opr.get(P.TopK).mode
@@ -82,12 +82,12 @@ def topk(w: Writer, opr: Opr) -> str | list[str]:
     return [values, at]
 
 
-def _sizes(w: Writer, x: Var) -> list[int]:
+def _sizes(w: OnnxWriter, x: Var) -> list[int]:
     return [s[1] for s in (k.shapes.get(x.id) for k in w.known) if s is not None]
 
 
 @translation("CondTake")
-def cond_take(w: Writer, opr: Opr) -> list[str]:
+def cond_take(w: OnnxWriter, opr: Opr) -> list[str]:
     """Compress of the flat input, and NonZero of the condition."""
     p = opr.get(P.CondTake)
     x, mask = opr.inputs
@@ -97,7 +97,7 @@ def cond_take(w: Writer, opr: Opr) -> list[str]:
     return [values, w.cast(at, ElemType.INT32)]
 
 
-def _condition(w: Writer, mask: Var, p: P.CondTake) -> str:
+def _condition(w: OnnxWriter, mask: Var, p: P.CondTake) -> str:
     """Where a mask compares true with the number in the parameters, as Bool."""
     dtype = w.dtype(mask)
     if dtype.name == "Bool":
@@ -122,7 +122,7 @@ def _condition(w: Writer, mask: Var, p: P.CondTake) -> str:
 
 
 @translation("NonZero")
-def non_zero(w: Writer, opr: Opr) -> str:
+def non_zero(w: OnnxWriter, opr: Opr) -> str:
     """NonZero."""
     (x,) = opr.inputs
     condition = _condition(w, x, P.CondTake(mode=P.CondTakeMode.NEQ))

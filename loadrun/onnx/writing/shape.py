@@ -11,12 +11,12 @@ from ...ops.shape import NO_AXIS, axis_of, c_cast
 from ..encode import ElemType
 from .elemwise import convert
 from .emitter import Dim
-from .writer import Writer, elem_of, translation
+from .writer import OnnxWriter, elem_of, translation
 
 __all__ = ["common_shape", "stack"]
 
 
-def stack(w: Writer, dims: list[Dim]) -> str:
+def stack(w: OnnxWriter, dims: list[Dim]) -> str:
     """Sizes as the int32 vector that MegEngine's graphs compute with."""
     sizes = w.vector(dims)
     made = w.cast(sizes, ElemType.INT32)
@@ -24,7 +24,7 @@ def stack(w: Writer, dims: list[Dim]) -> str:
     return made
 
 
-def common_shape(w: Writer, variables: list[Var]) -> list[Dim]:
+def common_shape(w: OnnxWriter, variables: list[Var]) -> list[Dim]:
     """The shape to which variables broadcast together."""
     given = [v for v in variables if w.shape(v) != (1,)] or variables[:1]
     rank = max(w.rank(v) for v in given)
@@ -44,7 +44,7 @@ def common_shape(w: Writer, variables: list[Var]) -> list[Dim]:
 
 
 @translation("GetVarShapeV1")
-def get_var_shape(w: Writer, opr: Opr) -> str:
+def get_var_shape(w: OnnxWriter, opr: Opr) -> str:
     """Shape, or one entry of it; of several inputs what they broadcast to."""
     axis = opr.get(P.OptionalAxisV1).axis
     dims = common_shape(w, list(opr.inputs))
@@ -54,7 +54,7 @@ def get_var_shape(w: Writer, opr: Opr) -> str:
 
 
 @translation("ReshapeV1")
-def reshape(w: Writer, opr: Opr) -> str:
+def reshape(w: OnnxWriter, opr: Opr) -> str:
     """Reshape, with -1 at the axis that follows from the others."""
     x, target = opr.inputs
     axis = opr.get(P.OptionalAxisV1).axis
@@ -67,14 +67,14 @@ def reshape(w: Writer, opr: Opr) -> str:
 
 
 @translation("Broadcast")
-def broadcast(w: Writer, opr: Opr) -> str:
+def broadcast(w: OnnxWriter, opr: Opr) -> str:
     """Expand."""
     x, target = opr.inputs
     return w.expand(w.name(x), w.vector(w.split_dims(target)))
 
 
 @translation("Dimshuffle")
-def dimshuffle(w: Writer, opr: Opr) -> str:
+def dimshuffle(w: OnnxWriter, opr: Opr) -> str:
     """Transpose, then Squeeze of lost axes and Unsqueeze of new ones."""
     (x,) = opr.inputs
     pattern = opr.get(P.Dimshuffle).pattern
@@ -87,7 +87,7 @@ def dimshuffle(w: Writer, opr: Opr) -> str:
 
 
 @translation("AxisAddRemove")
-def axis_add_remove(w: Writer, opr: Opr) -> str:
+def axis_add_remove(w: OnnxWriter, opr: Opr) -> str:
     """Unsqueeze and Squeeze, one after the other; the only axis of ``[1]`` stays."""
     (x,) = opr.inputs
     out, ndim = w.name(x), w.rank(x)
@@ -102,7 +102,7 @@ def axis_add_remove(w: Writer, opr: Opr) -> str:
 
 
 @translation("Concat")
-def concat(w: Writer, opr: Opr) -> str:
+def concat(w: OnnxWriter, opr: Opr) -> str:
     """Concat."""
     dtype = w.dtype(opr.outputs[0])
     rank = w.rank(opr.inputs[0])
@@ -113,7 +113,7 @@ def concat(w: Writer, opr: Opr) -> str:
 
 
 @translation("Split")
-def split(w: Writer, opr: Opr) -> list[str]:
+def split(w: OnnxWriter, opr: Opr) -> list[str]:
     """Split."""
     x, *sizes = opr.inputs
     axis = axis_of(opr.get(P.Axis).axis, w.rank(x))
@@ -124,14 +124,14 @@ def split(w: Writer, opr: Opr) -> list[str]:
 
 
 @translation("Alloc")
-def alloc(w: Writer, opr: Opr) -> str:
+def alloc(w: OnnxWriter, opr: Opr) -> str:
     """Zeros, where MegEngine leaves memory as it is."""
     dtype = w.dtype(opr.outputs[0])
     return w.expand(w.const(np.zeros((), elem_of(dtype).numpy)), w.vector(w.split_dims(opr.inputs[0])))
 
 
 @translation("Linspace")
-def linspace(w: Writer, opr: Opr) -> str:
+def linspace(w: OnnxWriter, opr: Opr) -> str:
     """A Range, scaled and shifted in float64."""
     start, stop, num = opr.inputs
     n = w.split_dims(num)[0]
@@ -149,7 +149,7 @@ def linspace(w: Writer, opr: Opr) -> str:
 
 
 @translation("Eye")
-def eye(w: Writer, opr: Opr) -> str:
+def eye(w: OnnxWriter, opr: Opr) -> str:
     """EyeLike."""
     p = opr.get(P.Eye)
     dims = w.split_dims(opr.inputs[0])
@@ -159,14 +159,14 @@ def eye(w: Writer, opr: Opr) -> str:
     return convert(w, _eye_mask(w, dims, p.k), DType("Bool"), dtype)
 
 
-def _eye_mask(w: Writer, dims: list[Dim], k: int) -> str:
+def _eye_mask(w: OnnxWriter, dims: list[Dim], k: int) -> str:
     """A Bool matrix that is true on diagonal `k`."""
     rows, columns = (w.unsqueeze(w.range(d), [axis]) for d, axis in zip(dims, (1, 0), strict=True))
     return w.op("Equal", w.op("Add", rows, w.const(np.int64(k))), columns)
 
 
 @translation("Diag")
-def diag(w: Writer, opr: Opr) -> str:
+def diag(w: OnnxWriter, opr: Opr) -> str:
     """A vector spread along a diagonal by Where, or the elements of a matrix picked by their indices."""
     (x,) = opr.inputs
     k, dtype = opr.get(P.Diag).k, w.dtype(x)
@@ -192,7 +192,7 @@ _PAD = {P.PaddingMode.CONSTANT: "constant", P.PaddingMode.REFLECT: "reflect", P.
 
 
 @translation("Padding")
-def padding(w: Writer, opr: Opr) -> str:
+def padding(w: OnnxWriter, opr: Opr) -> str:
     """Pad."""
     (x,) = opr.inputs
     p, rank, dtype = opr.get(P.Padding), w.rank(x), w.dtype(x)
@@ -221,7 +221,7 @@ def padding(w: Writer, opr: Opr) -> str:
 
 
 @translation("MaskedFill")
-def masked_fill(w: Writer, opr: Opr) -> str:
+def masked_fill(w: OnnxWriter, opr: Opr) -> str:
     """Where; the mask's shape is a prefix of the input's."""
     x, mask = opr.inputs
     dtype = w.dtype(x)
@@ -229,7 +229,7 @@ def masked_fill(w: Writer, opr: Opr) -> str:
     return select(w, w.name(mask), w.const(fill), w.name(x), w.rank(x) - w.rank(mask), dtype)
 
 
-def select(w: Writer, mask: str, a: str, b: str, trailing: int, dtype: DType) -> str:
+def select(w: OnnxWriter, mask: str, a: str, b: str, trailing: int, dtype: DType) -> str:
     """Where on a mask that has `trailing` axes less than the values, in a type that ONNX Runtime can select."""
     if trailing > 0:
         shape = w.op("Concat", w.op("Shape", mask), w.ints(*(1,) * trailing), axis=0)
@@ -241,7 +241,7 @@ def select(w: Writer, mask: str, a: str, b: str, trailing: int, dtype: DType) ->
 
 
 @translation("Where")
-def where(w: Writer, opr: Opr) -> str:
+def where(w: OnnxWriter, opr: Opr) -> str:
     """Where."""
     mask, x, y = opr.inputs
     dtype = w.dtype(opr.outputs[0])

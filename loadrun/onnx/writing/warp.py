@@ -11,11 +11,11 @@ from ...ops.image.sampling import store as store_array
 from ...ops.image.warp_fixed import weight_tables
 from ...params import BorderMode, Format, InterpolationMode, Remap, WarpAffine, WarpPerspective
 from ..encode import ElemType
-from .emitter import Dim, Refused
+from .emitter import Dim, UnsupportedOprError
 from .layout import plain_dims, to_packed, to_plain
 from .resize import store
 from .sampling import Pixels
-from .writer import Writer, translation
+from .writer import OnnxWriter, translation
 
 __all__: list[str] = []
 
@@ -29,7 +29,7 @@ _LAYOUTS = {
 class _Image:
     """An image operand in its layout, as a plain float32 image."""
 
-    def __init__(self, w: Writer, var: Var, fmt: Format) -> None:
+    def __init__(self, w: OnnxWriter, var: Var, fmt: Format) -> None:
         self.packing: Packing = input_packing(fmt, w.example(var))
         self.dtype = w.dtype(var)
         self.dims = plain_dims(w, w.dims(var), self.packing)
@@ -37,39 +37,39 @@ class _Image:
         self.value = self.plain if self.dtype.np == np.float32 else w.cast(self.plain, ElemType.FLOAT)
 
 
-def _output(w: Writer, x: str, image: _Image, fmt: Format, batch: Dim, rows: Dim, columns: Dim) -> str:
+def _output(w: OnnxWriter, x: str, image: _Image, fmt: Format, batch: Dim, rows: Dim, columns: Dim) -> str:
     """A plain result in a layout."""
     dims = [batch, image.dims[1], rows, columns]
     channels = image.dims[1]
     if fmt == Format.NCHW4 and image.packing.order != (0, 1, 4, 2, 3):
         if not isinstance(channels, int):
-            raise Refused("a number of channels that changes")
+            raise UnsupportedOprError("a number of channels that changes")
         x = w.pad(x, [0] * 5 + [4 - channels, 0, 0], value=w.const(np.zeros((), np.int8)))
         dims[1] = channels = 4
     shape = (1, channels if isinstance(channels, int) else 1, 1, 1)
     return to_packed(w, x, dims, output_packing(fmt, shape))
 
 
-def _grid(w: Writer, rows: Dim, columns: Dim, elem: ElemType) -> tuple[str, str]:
+def _grid(w: OnnxWriter, rows: Dim, columns: Dim, elem: ElemType) -> tuple[str, str]:
     """Row and column numbers of the output's pixels, [OH, 1] and [OW]."""
     h = w.unsqueeze(w.cast(w.range(rows), elem), [1])
     return h, w.cast(w.range(columns), elem)
 
 
-def _entries(w: Writer, matrices: str, count: int, elem: ElemType) -> list[str]:
+def _entries(w: OnnxWriter, matrices: str, count: int, elem: ElemType) -> list[str]:
     """Entries of matrices [n, r, c] as values [n, 1, 1]."""
     flat = w.reshape(matrices, [-1, count])
     flat = w.cast(flat, elem) if elem is not ElemType.FLOAT else flat
     return [w.reshape(w.slice(flat, [i], [i + 1], [1]), [-1, 1, 1]) for i in range(count)]
 
 
-def _linear(w: Writer, a: str, b: str, c: str, x: str, y: str) -> str:
+def _linear(w: OnnxWriter, a: str, b: str, c: str, x: str, y: str) -> str:
     """``a x + b y + c``."""
     return w.op("Add", w.op("Add", w.op("Mul", a, x), w.op("Mul", b, y)), c)
 
 
 @translation("WarpPerspectiveV2")
-def warp_perspective(w: Writer, opr: Opr) -> str:
+def warp_perspective(w: OnnxWriter, opr: Opr) -> str:
     """Positions from the matrices, pixels by Gather."""
     p = opr.get(WarpPerspective)
     ranks = [w.rank(v) for v in opr.inputs]
@@ -89,7 +89,7 @@ def warp_perspective(w: Writer, opr: Opr) -> str:
         out = _fixed(w, image, which, at, p.imode, p.bmode, p.border_val)
         return _output(w, out, image, dest, n, rows, columns)
     if p.imode != InterpolationMode.LINEAR:
-        raise Refused(f"{p.imode.name} interpolation of {p.format.name} images")
+        raise UnsupportedOprError(f"{p.imode.name} interpolation of {p.format.name} images")
     h, v = _grid(w, rows, columns, ElemType.FLOAT)
     m = _entries(w, w.float(matrix), 9, ElemType.FLOAT)
     below = _linear(w, m[6], m[7], m[8], v, h)
@@ -99,7 +99,7 @@ def warp_perspective(w: Writer, opr: Opr) -> str:
     return _output(w, store(w, _convert(w, out, image.dtype, target), target), image, dest, n, rows, columns)
 
 
-def _joined(w: Writer, opr: Opr, images: int, fmt: Format) -> _Image:
+def _joined(w: OnnxWriter, opr: Opr, images: int, fmt: Format) -> _Image:
     first = _Image(w, opr.inputs[0], fmt)
     if images > 1:
         rest = [_Image(w, v, fmt).value for v in opr.inputs[1:images]]
@@ -108,7 +108,7 @@ def _joined(w: Writer, opr: Opr, images: int, fmt: Format) -> _Image:
     return first
 
 
-def _convert(w: Writer, x: str, source: DType, target: DType) -> str:
+def _convert(w: OnnxWriter, x: str, source: DType, target: DType) -> str:
     if source == target:
         return x
     zero = source.zero_point if source.is_quantized else 128 if target.name == "QuantizedS8" else 0
@@ -118,7 +118,7 @@ def _convert(w: Writer, x: str, source: DType, target: DType) -> str:
 
 
 def _sampled(
-    w: Writer, image: _Image, which: str, y: str, x: str, border: BorderMode, value: float, finite: bool
+    w: OnnxWriter, image: _Image, which: str, y: str, x: str, border: BorderMode, value: float, finite: bool
 ) -> str:
     """A plain image [n, C, OH, OW] sampled at float positions."""
     pixels = Pixels(w, image.value, image.dims, border, w.f32(value))
@@ -129,18 +129,18 @@ def _sampled(
     return pixels.image(out)
 
 
-def _is_fixed(w: Writer, image: _Image, target: DType) -> bool:
+def _is_fixed(w: OnnxWriter, image: _Image, target: DType) -> bool:
     return image.dtype == target and image.dims[1] in (1, 2, 3) and image.dtype.name in ("Float32", "Uint8")
 
 
 # Positions in 1/32 pixel, as OpenCV has them
 
 
-def _double(w: Writer, value: float) -> str:
+def _double(w: OnnxWriter, value: float) -> str:
     return w.const(np.float64(value))
 
 
-def _rounded(w: Writer, x: str) -> str:
+def _rounded(w: OnnxWriter, x: str) -> str:
     """Float64 numbers rounded to int64, halves to even, within int32."""
     limit = np.iinfo(np.int32)
     held = w.op("Min", w.op("Max", x, _double(w, limit.min)), _double(w, limit.max))
@@ -148,7 +148,7 @@ def _rounded(w: Writer, x: str) -> str:
 
 
 def _fixed_perspective(
-    w: Writer, matrix: str, rows: Dim, columns: Dim, mode: InterpolationMode
+    w: OnnxWriter, matrix: str, rows: Dim, columns: Dim, mode: InterpolationMode
 ) -> tuple[str, ...]:
     """Columns and rows of pixels, and their fractions in 1/32 pixel."""
     t = _entries(w, matrix, 9, ElemType.DOUBLE)
@@ -166,7 +166,7 @@ def _fixed_perspective(
 
 
 def _fixed_affine(
-    w: Writer, matrix: str, rows: Dim, columns: Dim, mode: InterpolationMode
+    w: OnnxWriter, matrix: str, rows: Dim, columns: Dim, mode: InterpolationMode
 ) -> tuple[str, ...]:
     t = _entries(w, matrix, 6, ElemType.DOUBLE)
     h, v = _grid(w, rows, columns, ElemType.DOUBLE)
@@ -184,7 +184,7 @@ def _fixed_affine(
     return _parts(w, position(*t[0:3]), position(*t[3:6]), near)
 
 
-def _parts(w: Writer, x: str, y: str, near: bool) -> tuple[str, ...]:
+def _parts(w: OnnxWriter, x: str, y: str, near: bool) -> tuple[str, ...]:
     low, high = w.const(np.int64(-(2**15))), w.const(np.int64(2**15 - 1))
 
     def short(v: str) -> str:
@@ -199,7 +199,7 @@ def _parts(w: Writer, x: str, y: str, near: bool) -> tuple[str, ...]:
 
 
 def _fixed(
-    w: Writer,
+    w: OnnxWriter,
     image: _Image,
     which: str,
     at: tuple[str, ...],
@@ -239,7 +239,7 @@ def _fixed(
 
 
 @translation("WarpAffineV2")
-def warp_affine(w: Writer, opr: Opr) -> str:
+def warp_affine(w: OnnxWriter, opr: Opr) -> str:
     """Positions from the matrices, pixels by Gather."""
     p = opr.get(WarpAffine)
     x, matrix, size = opr.inputs
@@ -252,7 +252,7 @@ def warp_affine(w: Writer, opr: Opr) -> str:
         out = _fixed(w, image, which, at, p.imode, p.border_mode, p.border_val)
         return _output(w, out, image, p.format, n, rows, columns)
     if p.imode != InterpolationMode.LINEAR:
-        raise Refused(f"{p.imode.name} interpolation of {p.format.name} images")
+        raise UnsupportedOprError(f"{p.imode.name} interpolation of {p.format.name} images")
     h, v = _grid(w, rows, columns, ElemType.FLOAT)
     m = _entries(w, w.float(matrix), 6, ElemType.FLOAT)
     out = _sampled(
@@ -269,7 +269,7 @@ def warp_affine(w: Writer, opr: Opr) -> str:
 
 
 @translation("RemapV1")
-def remap(w: Writer, opr: Opr) -> str:
+def remap(w: OnnxWriter, opr: Opr) -> str:
     """Pixels at given positions by Gather."""
     p = opr.get(Remap)
     x, where = opr.inputs
@@ -287,5 +287,5 @@ def remap(w: Writer, opr: Opr) -> str:
     elif p.imode == InterpolationMode.LINEAR:
         out = _sampled(w, image, which, down, across, p.border_type, border, False)
     else:
-        raise Refused(f"{p.imode.name} interpolation")
+        raise UnsupportedOprError(f"{p.imode.name} interpolation")
     return _output(w, store(w, out, image.dtype), image, p.format, n, rows, columns)

@@ -13,13 +13,13 @@ from ...ops.conv.correlation import correlation_plan
 from ...ops.numeric.taps import Taps
 from ...params import Sparse
 from ..encode import ElemType
-from .emitter import Dim, Refused
-from .writer import Writer, elem_of, translation
+from .emitter import Dim, UnsupportedOprError
+from .writer import OnnxWriter, elem_of, translation
 
 __all__ = ["unfolded"]
 
 
-def _movable(w: Writer, x: str, dtype: DType) -> tuple[str, ElemType]:
+def _movable(w: OnnxWriter, x: str, dtype: DType) -> tuple[str, ElemType]:
     """A value in a type that runtimes pad, with its own."""
     elem = elem_of(dtype)
     if elem in (ElemType.INT16, ElemType.UINT16):
@@ -27,13 +27,13 @@ def _movable(w: Writer, x: str, dtype: DType) -> tuple[str, ElemType]:
     return x, elem
 
 
-def _sizes(w: Writer, n: Dim, window: int, pad: int, stride: int, dilate: int) -> Dim:
+def _sizes(w: OnnxWriter, n: Dim, window: int, pad: int, stride: int, dilate: int) -> Dim:
     """How many windows there are along an axis."""
     room = w.arith("Add", n, 2 * pad - ((window - 1) * dilate + 1))
     return w.arith("Add", w.arith("Div", room, stride), 1)
 
 
-def _index(w: Writer, out: Dim, window: int, stride: int, dilate: int) -> str:
+def _index(w: OnnxWriter, out: Dim, window: int, stride: int, dilate: int) -> str:
     """Positions [window, out] in the padded axis."""
     if isinstance(out, int):
         return w.const(np.arange(window)[:, None] * dilate + np.arange(out, dtype=np.int64) * stride)
@@ -42,7 +42,7 @@ def _index(w: Writer, out: Dim, window: int, stride: int, dilate: int) -> str:
 
 
 def unfolded(
-    w: Writer,
+    w: OnnxWriter,
     x: str,
     dims: Sequence[Dim],
     axes: tuple[int, int],
@@ -68,7 +68,7 @@ def unfolded(
 
 
 @translation("Images2Neibs")
-def images2neibs(w: Writer, opr: Opr) -> str:
+def images2neibs(w: OnnxWriter, opr: Opr) -> str:
     """Gather of the windows' rows and columns from the padded image."""
     p, (x,) = opr.get(P.Images2Neibs), opr.inputs
     dtype = w.dtype(x)
@@ -102,13 +102,13 @@ def _spread(size: int, taps: Taps) -> np.ndarray[tuple[int, ...], np.dtype[np.fl
 
 
 @translation("SlidingWindowTranspose")
-def sliding_window_transpose(w: Writer, opr: Opr) -> str:
+def sliding_window_transpose(w: OnnxWriter, opr: Opr) -> str:
     """Products with matrices of zeros and ones that put every tap at its place."""
     p, (x,) = opr.get(P.SlidingWindowTranspose), opr.inputs
     dtype = w.dtype(x)
     n, c, oh, ow = w.dims(x)[:4]
     if not isinstance(oh, int) or not isinstance(ow, int):
-        raise Refused("windows whose number changes")
+        raise UnsupportedOprError("windows whose number changes")
     rows = Taps(p.out_h, oh, p.window_h, p.stride_h, p.pad_h, p.dilate_h)
     columns = Taps(p.out_w, ow, p.window_w, p.stride_w, p.pad_w, p.dilate_w)
     wide = ElemType.FLOAT if dtype.is_float else ElemType.INT32
@@ -123,7 +123,7 @@ def sliding_window_transpose(w: Writer, opr: Opr) -> str:
 
 
 @translation("MaskPropagate")
-def mask_propagate(w: Writer, opr: Opr) -> str:
+def mask_propagate(w: OnnxWriter, opr: Opr) -> str:
     """The largest of what is not zero in every window, gathered by rows and columns."""
     p, (x,) = opr.get(P.MaskPropagate), opr.inputs
     some = w.cast(w.cast(w.name(x), ElemType.BOOL), ElemType.INT32)
@@ -144,7 +144,9 @@ def mask_propagate(w: Writer, opr: Opr) -> str:
 # Convolutions by position
 
 
-def _columns(w: Writer, x: Var, p: P.Convolution | P.LocalShare, kernel: Sequence[int], flip: bool) -> str:
+def _columns(
+    w: OnnxWriter, x: Var, p: P.Convolution | P.LocalShare, kernel: Sequence[int], flip: bool
+) -> str:
     """[N, C, KH, OH, KW, OW] in float32."""
     out = unfolded(
         w,
@@ -159,12 +161,12 @@ def _columns(w: Writer, x: Var, p: P.Convolution | P.LocalShare, kernel: Sequenc
     return _turned(w, out, (2, 4)) if flip else out
 
 
-def _turned(w: Writer, x: str, axes: tuple[int, int]) -> str:
+def _turned(w: OnnxWriter, x: str, axes: tuple[int, int]) -> str:
     return w.slice(x, [-1, -1], [-(2**63) + 1] * 2, axes, [-1, -1])
 
 
 @translation("LocalV2", "GroupLocalV2")
-def local(w: Writer, opr: Opr) -> str:
+def local(w: OnnxWriter, opr: Opr) -> str:
     """Windows times the filter of every position by MatMul."""
     p, (x, f) = opr.get(P.Convolution), opr.inputs
     grouped = opr.type == "GroupLocalV2"
@@ -181,7 +183,7 @@ def local(w: Writer, opr: Opr) -> str:
 
 
 @translation("LocalShareForwardV1")
-def local_share(w: Writer, opr: Opr) -> str:
+def local_share(w: OnnxWriter, opr: Opr) -> str:
     """Windows times the filter of every cell by MatMul."""
     p, (x, f) = opr.get(P.LocalShare), opr.inputs
     shape = w.fixed(f)
@@ -201,7 +203,7 @@ def local_share(w: Writer, opr: Opr) -> str:
 
 
 @translation("RegionRestrictedConvolution")
-def region_restricted(w: Writer, opr: Opr) -> str:
+def region_restricted(w: OnnxWriter, opr: Opr) -> str:
     """Windows with zeros where the region differs, times the filter by MatMul."""
     p, (x, f, rin, rout) = opr.get(P.Convolution), opr.inputs
     shape = w.fixed(f)
@@ -226,7 +228,7 @@ def region_restricted(w: Writer, opr: Opr) -> str:
 
 
 @translation("MaskConvolutionV2")
-def mask_convolution(w: Writer, opr: Opr) -> str:
+def mask_convolution(w: OnnxWriter, opr: Opr) -> str:
     """Conv, with zeros where the mask is 0."""
     p, (x, f, mask) = opr.get(P.Convolution), opr.inputs
     shape = w.fixed(f)
@@ -248,7 +250,7 @@ def mask_convolution(w: Writer, opr: Opr) -> str:
 
 
 @translation("DeformableConvForwardV1")
-def deformable(w: Writer, opr: Opr) -> str:
+def deformable(w: OnnxWriter, opr: Opr) -> str:
     """DeformConv."""
     p, (x, f, offset, mask) = opr.get(P.Convolution), opr.inputs
     shape = w.fixed(f)
@@ -272,7 +274,7 @@ def deformable(w: Writer, opr: Opr) -> str:
 
 
 @translation("CorrelationForward")
-def correlation(w: Writer, opr: Opr) -> str:
+def correlation(w: OnnxWriter, opr: Opr) -> str:
     """One product or difference for every displacement, averaged over channels and window."""
     p, (a, b) = opr.get(P.Correlation), opr.inputs
     shape = (1, *w.fixed(a, [1, 2, 3]))

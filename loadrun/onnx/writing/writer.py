@@ -1,4 +1,4 @@
-"""What a translation works with: an `Emitter` that knows the variables of a graph of MegEngine's operators.
+"""What a translation works with: an `NodeEmitter` that knows the variables of a graph of MegEngine's operators.
 
 Dtypes come from `loadrun.ops.infer`. Shapes are inferred for several sets of input sizes, the example's and others in
 which the dynamic axes differ: what is the same in all of them is fixed, the rest is computed in the ONNX graph. The
@@ -21,13 +21,13 @@ from ...graph import Opr, Var
 from ...ops.catalog import CATALOG, Op
 from ...ops.infer import Inference, describe
 from ..encode import ElemType, NodeMessage
-from .emitter import Dim, Emitter, Refused
+from .emitter import Dim, NodeEmitter, UnsupportedOprError
 
-__all__ = ["TRANSLATIONS", "Sizes", "Translation", "Writer", "elem_of", "reason", "translation"]
+__all__ = ["TRANSLATIONS", "OnnxWriter", "Sizes", "Translation", "elem_of", "reason", "translation"]
 
 Sizes = tuple[int | None, ...]
 """A shape; None where the size depends on what is fed."""
-Translation = Callable[["Writer", Opr], "str | Sequence[str]"]
+Translation = Callable[["OnnxWriter", Opr], "str | Sequence[str]"]
 TRANSLATIONS: dict[str, Translation] = {}
 T = TypeVar("T", bound=Translation)
 REASONS = {
@@ -67,13 +67,13 @@ def elem_of(dtype: DType) -> ElemType:
     """The ONNX type in which values of a dtype are held.
 
     Raises:
-        Refused: ONNX has none.
+        UnsupportedOprError: ONNX has none.
 
     >>> elem_of(DType("Float16")).name, elem_of(DType("QuantizedS8", 0.1)).name
     ('FLOAT16', 'INT8')
     """
     if dtype.name == "Complex64":
-        raise Refused("complex numbers: ONNX's operators do not take them")
+        raise UnsupportedOprError("complex numbers: ONNX's operators do not take them")
     return ElemType.of(dtype.np)
 
 
@@ -91,7 +91,7 @@ def reason(name: str) -> str:
     return "no composition of ONNX's operators is known for it"
 
 
-def followed_sizes(w: Writer, opr: Opr) -> list[Dim] | None:
+def followed_sizes(w: OnnxWriter, opr: Opr) -> list[Dim] | None:
     """The numbers in a vector of sizes, each by itself, where they are known so; None for other values.
 
     Runtimes and importers follow such arithmetic best when it does not go through vectors.
@@ -102,11 +102,11 @@ def followed_sizes(w: Writer, opr: Opr) -> list[Dim] | None:
     return rule(w, opr)
 
 
-SIZE_RULES: dict[str, Callable[[Writer, Opr], list[Dim] | None]] = {}
+SIZE_RULES: dict[str, Callable[[OnnxWriter, Opr], list[Dim] | None]] = {}
 """How vectors of sizes come out of operators, by operator type; filled by `loadrun.onnx.writing.following`."""
 
 
-class Writer(Emitter):
+class OnnxWriter(NodeEmitter):
     """Emits ONNX for operators of a graph.
 
     Args:
@@ -138,15 +138,15 @@ class Writer(Emitter):
         """Write one operator; its outputs get names.
 
         Raises:
-            Refused: it cannot be written; the error says which operator it is about.
+            UnsupportedOprError: it cannot be written; the error says which operator it is about.
         """
         try:
             made = TRANSLATIONS.get(opr.type)
             if made is None:
-                raise Refused(reason(opr.type))
+                raise UnsupportedOprError(reason(opr.type))
             found = made(self, opr)
             sizes = followed_sizes(self, opr)
-        except Refused as e:
+        except UnsupportedOprError as e:
             if e.opr is None:
                 e.opr = opr
             raise
@@ -188,16 +188,16 @@ class Writer(Emitter):
         """Shape of a variable.
 
         Raises:
-            Refused: not even its rank is known.
+            UnsupportedOprError: not even its rank is known.
         """
         found = [k.shapes.get(var.id) for k in self.known]
         first = next((s for s in found if s is not None), self.observed.get(var.id))
         if first is None:
-            raise Refused(f"the rank of {var.label!r} is known only when the model runs")
+            raise UnsupportedOprError(f"the rank of {var.label!r} is known only when the model runs")
         if any(s is None for s in found):
             return (None,) * len(first)
         if any(s is not None and len(s) != len(first) for s in found):
-            raise Refused(f"the rank of {var.label!r} changes with the sizes of the inputs")
+            raise UnsupportedOprError(f"the rank of {var.label!r} changes with the sizes of the inputs")
         return tuple(
             n if len({s[i] for s in found if s is not None}) == 1 else None for i, n in enumerate(first)
         )
@@ -206,20 +206,20 @@ class Writer(Emitter):
         """Sizes of a variable (along some axes) that must not change.
 
         Raises:
-            Refused: one does.
+            UnsupportedOprError: one does.
         """
         shape = self.shape(var)
         chosen = [(a, shape[a]) for a in (range(len(shape)) if axes is None else axes)]
         for axis, n in chosen:
             if n is None:
-                raise Refused(f"axis {axis} of {var.label!r} must have a fixed size")
+                raise UnsupportedOprError(f"axis {axis} of {var.label!r} must have a fixed size")
         return tuple(n for _, n in chosen if n is not None)
 
     def example(self, var: Var) -> tuple[int, ...]:
         """Shape of a variable with the example's sizes; unknown ones as one run gave them."""
         found = self.known[0].shapes.get(var.id, self.observed.get(var.id))
         if found is None:
-            raise Refused(f"the shape of {var.label!r} is known only when the model runs")
+            raise UnsupportedOprError(f"the shape of {var.label!r} is known only when the model runs")
         return found
 
     def rank(self, var: Var) -> int:
@@ -252,11 +252,11 @@ class Writer(Emitter):
         """The value of a variable that must be constant.
 
         Raises:
-            Refused: it is not.
+            UnsupportedOprError: it is not.
         """
         found = self.value(var)
         if found is None:
-            raise Refused(f"{what} must be constant")
+            raise UnsupportedOprError(f"{what} must be constant")
         return found
 
     def numbers(self, var: Var, what: str) -> tuple[int, ...]:
@@ -291,7 +291,7 @@ class Writer(Emitter):
         if var.id not in self.names:
             value = self.value(var)
             if value is None:
-                raise Refused(
+                raise UnsupportedOprError(
                     f"it reads output {var.index} of {describe(var.owner)}, which ONNX does not have"
                 )
             is_param = var.owner.type != "ImmutableTensor" and bool(var.owner.tensors)

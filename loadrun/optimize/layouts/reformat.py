@@ -74,7 +74,7 @@ def _dims(layout: str) -> tuple[_Dim, ...]:
 
 
 @dataclass(frozen=True)
-class _Plan:
+class _ReformatPlan:
     """Steps: split axes, move them, merge them. A size is (axis of the source, factor); axis None is a number.
 
     Attributes:
@@ -87,7 +87,7 @@ class _Plan:
 
 
 @cache
-def _plan(source: str, target: str) -> _Plan:
+def _plan(source: str, target: str) -> _ReformatPlan:
     before, after = _dims(source), _dims(target)
     strides: dict[str, set[int]] = {}
     for d in (*before, *after):
@@ -95,7 +95,7 @@ def _plan(source: str, target: str) -> _Plan:
     split = tuple(a for d in before for a in _atoms(d, strides[d.name]))
     wanted = tuple(a for d in after for a in _atoms(d, strides[d.name]))
     order = tuple(split.index(a) for a in wanted)
-    return _Plan(
+    return _ReformatPlan(
         None if split == before else _sizes(before, split),
         order,
         None if wanted == after else _sizes(before, after),

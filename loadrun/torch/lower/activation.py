@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from ... import functional as F
-from ..call import Call, axis_of
-from ..registry import Refused, aten
+from ..call import FxCall, axis_of
+from ..registry import UnsupportedCallError, aten
 from ..values import arr, ten
 
 __all__: list[str] = []
@@ -26,7 +26,7 @@ _OWN: dict[str, Callable[..., Any]] = {
 
 
 def _own(function: Callable[..., Any]) -> Callable[..., Any]:
-    def lowered(call: Call, x: Any) -> Any:
+    def lowered(call: FxCall, x: Any) -> Any:
         if call.dtype.kind != "f":
             found = np.maximum(arr(x, call.dtype), 0)
             return np.minimum(found, 6) if function is F.relu6 else found
@@ -40,13 +40,13 @@ for _name, _function in _OWN.items():
 
 
 @aten("aten.log_sigmoid_forward.default")
-def log_sigmoid(call: Call, x: Any) -> Any:
+def log_sigmoid(call: FxCall, x: Any) -> Any:
     """MegEngine's LOGSIGMOID; the buffer beside it is not used."""
     return F.logsigmoid(ten(x, call.dtype)), ten(x, call.dtype)
 
 
 @aten("aten.gelu.default")
-def gelu(call: Call, x: Any, approximate: str = "none") -> Any:
+def gelu(call: FxCall, x: Any, approximate: str = "none") -> Any:
     """MegEngine's GELU, or its approximation by tanh."""
     if approximate == "none":
         return F.gelu(ten(x, call.dtype))
@@ -55,14 +55,14 @@ def gelu(call: Call, x: Any, approximate: str = "none") -> Any:
 
 
 @aten("aten.leaky_relu.default")
-def leaky_relu(call: Call, x: Any, slope: Any = 0.01) -> Any:
+def leaky_relu(call: FxCall, x: Any, slope: Any = 0.01) -> Any:
     """``x`` above zero, else a part of it."""
     x = arr(x, call.dtype)
     return np.where(x > 0, x, x * slope)
 
 
 @aten("aten.prelu.default", "aten._prelu_kernel.default")
-def prelu(call: Call, x: Any, weight: Any) -> Any:
+def prelu(call: FxCall, x: Any, weight: Any) -> Any:
     """Leaky ReLU with a slope for each channel."""
     value, slope = arr(x, call.dtype), arr(weight, call.dtype)
     ndim = len(call.given(0))
@@ -74,7 +74,7 @@ def prelu(call: Call, x: Any, weight: Any) -> Any:
 
 
 @aten("aten.hardtanh.default")
-def hardtanh(call: Call, x: Any, low: Any = -1.0, high: Any = 1.0) -> Any:
+def hardtanh(call: FxCall, x: Any, low: Any = -1.0, high: Any = 1.0) -> Any:
     """Between two bounds."""
     if (low, high) == (0, 6) and call.dtype.kind == "f":
         return F.relu6(ten(x, call.dtype))
@@ -82,14 +82,14 @@ def hardtanh(call: Call, x: Any, low: Any = -1.0, high: Any = 1.0) -> Any:
 
 
 @aten("aten.elu.default")
-def elu(call: Call, x: Any, alpha: Any = 1, scale: Any = 1, input_scale: Any = 1) -> Any:
+def elu(call: FxCall, x: Any, alpha: Any = 1, scale: Any = 1, input_scale: Any = 1) -> Any:
     """``x`` above zero, else an exponential."""
     x = arr(x, call.dtype)
     return np.where(x > 0, x * scale, np.expm1(np.minimum(x * input_scale, 0)) * (alpha * scale))
 
 
 @aten("aten.softplus.default")
-def softplus(call: Call, x: Any, beta: Any = 1, threshold: Any = 20) -> Any:
+def softplus(call: FxCall, x: Any, beta: Any = 1, threshold: Any = 20) -> Any:
     """``log(1 + exp(beta * x)) / beta``, linear above a threshold."""
     x = arr(x, call.dtype)
     scaled = x if beta == 1 else x * beta
@@ -98,34 +98,34 @@ def softplus(call: Call, x: Any, beta: Any = 1, threshold: Any = 20) -> Any:
 
 
 @aten("aten.mish.default")
-def mish(call: Call, x: Any) -> Any:
+def mish(call: FxCall, x: Any) -> Any:
     """``x * tanh(softplus(x))``."""
     return arr(x, call.dtype) * np.tanh(arr(F.softplus(ten(x, call.dtype))))
 
 
 @aten("aten.threshold.default")
-def threshold(call: Call, x: Any, limit: Any, value: Any) -> Any:
+def threshold(call: FxCall, x: Any, limit: Any, value: Any) -> Any:
     """A value where `x` is not above a limit."""
     x = arr(x, call.dtype)
     return np.where(x <= arr(limit, call.dtype), arr(value, call.dtype), x)
 
 
 @aten("aten.hardshrink.default")
-def hardshrink(call: Call, x: Any, lambd: Any = 0.5) -> Any:
+def hardshrink(call: FxCall, x: Any, lambd: Any = 0.5) -> Any:
     """Zero near zero."""
     x = arr(x, call.dtype)
     return np.where((x >= -lambd) & (x <= lambd), np.zeros_like(x), x)
 
 
 @aten("aten.softshrink.default")
-def softshrink(call: Call, x: Any, lambd: Any = 0.5) -> Any:
+def softshrink(call: FxCall, x: Any, lambd: Any = 0.5) -> Any:
     """Zero near zero, moved towards zero elsewhere."""
     x = arr(x, call.dtype)
     return np.where(x > lambd, x - lambd, np.where(x < -lambd, x + lambd, x * 0))
 
 
 @aten("aten.glu.default")
-def glu(call: Call, x: Any, dim: int = -1) -> Any:
+def glu(call: FxCall, x: Any, dim: int = -1) -> Any:
     """One half times the sigmoid of the other."""
     axis = axis_of(dim, len(call.given(0)))
     half = call.static(call.given(0)[axis : axis + 1], "the axis that is halved")[0] // 2
@@ -137,16 +137,21 @@ def glu(call: Call, x: Any, dim: int = -1) -> Any:
 
 @aten("aten.rrelu.default")
 def rrelu(
-    call: Call, x: Any, lower: Any = 0.125, upper: Any = 1 / 3, training: bool = False, generator: Any = None
+    call: FxCall,
+    x: Any,
+    lower: Any = 0.125,
+    upper: Any = 1 / 3,
+    training: bool = False,
+    generator: Any = None,
 ) -> Any:
     """Leaky ReLU with the mean slope."""
     if training:
-        raise Refused("it draws random slopes in training; call .eval() first")
+        raise UnsupportedCallError("it draws random slopes in training; call .eval() first")
     return leaky_relu(call, x, (lower + upper) / 2)
 
 
 @aten("aten.softmax.int", "aten._softmax.default", "aten._safe_softmax.default")
-def softmax(call: Call, x: Any, dim: int, *_: Any) -> Any:
+def softmax(call: FxCall, x: Any, dim: int, *_: Any) -> Any:
     """MegEngine's Softmax."""
     if not call.given(0):
         return np.ones_like(arr(x, call.dtype))
@@ -158,7 +163,7 @@ def softmax(call: Call, x: Any, dim: int, *_: Any) -> Any:
 
 
 @aten("aten.log_softmax.int", "aten._log_softmax.default")
-def log_softmax(call: Call, x: Any, dim: int, *_: Any) -> Any:
+def log_softmax(call: FxCall, x: Any, dim: int, *_: Any) -> Any:
     """The logarithm of softmax, without overflow."""
     x = arr(x, call.dtype)
     if not call.given(0):

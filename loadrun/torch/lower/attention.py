@@ -8,8 +8,8 @@ import numpy as np
 
 from ... import functional as F
 from ...imperative import emit as e
-from ..call import Call
-from ..registry import Refused, aten
+from ..call import FxCall
+from ..registry import UnsupportedCallError, aten
 from ..values import arr, ten
 
 __all__: list[str] = []
@@ -17,7 +17,7 @@ __all__: list[str] = []
 
 @aten("aten.scaled_dot_product_attention.default")
 def attention(
-    call: Call,
+    call: FxCall,
     query: Any,
     key: Any,
     value: Any,
@@ -30,7 +30,7 @@ def attention(
 ) -> Any:
     """``softmax(query @ key.T * scale + mask) @ value``."""
     if dropout:
-        raise Refused("attention with dropout; call .eval() first")
+        raise UnsupportedCallError("attention with dropout; call .eval() first")
     q, k, v = (arr(x, call.dtype) for x in (query, key, value))
     if enable_gqa:
         heads, fewer = call.given(0)[-3], call.given(1)[-3]

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..call import Call
+from ..call import FxCall
 from ..registry import aten
 from ..values import INT_MAX, arr, ten
 
@@ -38,7 +38,7 @@ _TESTS: dict[str, Callable[..., Any]] = {
 
 
 def _compared(function: Callable[..., Any]) -> Callable[..., Any]:
-    def lowered(call: Call, x: Any, y: Any) -> Any:
+    def lowered(call: FxCall, x: Any, y: Any) -> Any:
         dtype = call.common(0, 1)
         return function(arr(x, dtype), arr(_bounded(y, dtype), dtype))
 
@@ -53,14 +53,14 @@ def _bounded(value: Any, dtype: np.dtype[Any]) -> Any:
 
 
 def _logical(function: Callable[..., Any]) -> Callable[..., Any]:
-    def lowered(call: Call, *xs: Any) -> Any:
+    def lowered(call: FxCall, *xs: Any) -> Any:
         return function(*(arr(x, "bool") for x in xs))
 
     return lowered
 
 
 def _tested(function: Callable[..., Any]) -> Callable[..., Any]:
-    def lowered(call: Call, x: Any) -> Any:
+    def lowered(call: FxCall, x: Any) -> Any:
         x = arr(x)
         return (
             function(x)
@@ -80,13 +80,13 @@ for _name, _function in _TESTS.items():
 
 
 @aten("aten.where.self", "aten.where.ScalarSelf", "aten.where.ScalarOther", "aten.where.Scalar")
-def where(call: Call, condition: Any, x: Any, y: Any) -> Any:
+def where(call: FxCall, condition: Any, x: Any, y: Any) -> Any:
     """One value or another."""
     return np.where(arr(condition, "bool"), arr(x, call.dtype), arr(y, call.dtype))
 
 
 @aten("aten.masked_fill.Scalar", "aten.masked_fill.Tensor")
-def masked_fill(call: Call, x: Any, mask: Any, value: Any) -> Any:
+def masked_fill(call: FxCall, x: Any, mask: Any, value: Any) -> Any:
     """A value where a mask is true."""
     x, mask = arr(x, call.dtype), arr(mask, "bool")
     return np.where(mask, arr(value, call.dtype), x)
@@ -94,7 +94,7 @@ def masked_fill(call: Call, x: Any, mask: Any, value: Any) -> Any:
 
 @aten("aten.isclose.default")
 def isclose(
-    call: Call, x: Any, y: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
+    call: FxCall, x: Any, y: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
 ) -> Any:
     """Where two values are nearly equal."""
     dtype = call.common(0, 1)
@@ -107,7 +107,7 @@ def isclose(
 
 
 @aten("aten.equal.default")
-def equal(call: Call, x: Any, y: Any) -> Any:
+def equal(call: FxCall, x: Any, y: Any) -> Any:
     """Whether all elements are equal."""
     if call.given(0) != call.given(1):
         return ten(False)

@@ -10,8 +10,8 @@ import numpy as np
 from ... import functional as F
 from ...imperative import Tensor
 from ...imperative import emit as e
-from ..call import Call
-from ..registry import Refused, aten
+from ..call import FxCall
+from ..registry import UnsupportedCallError, aten
 from ..values import arr, ten
 
 __all__: list[str] = []
@@ -22,14 +22,14 @@ def _many(value: Any, n: int) -> list[int]:
     return [int(v) for v in (given * n if len(given) == 1 else given)]
 
 
-def _biased(y: Tensor, bias: Any, call: Call, n: int) -> Any:
+def _biased(y: Tensor, bias: Any, call: FxCall, n: int) -> Any:
     if bias is None:
         return y
     return arr(y) + arr(bias, call.dtype).reshape((1, -1, *[1] * n))
 
 
 def convolved(
-    call: Call,
+    call: FxCall,
     x: Any,
     weight: Any,
     bias: Any,
@@ -40,7 +40,7 @@ def convolved(
 ) -> Any:
     """A convolution of (N, C, ...) or (C, ...)."""
     if call.dtype.kind != "f":
-        raise Refused("a convolution of integers; convert to float32 first")
+        raise UnsupportedCallError("a convolution of integers; convert to float32 first")
     n = len(call.given(1)) - 2
     x, weight = ten(x, call.dtype), ten(weight, call.dtype)
     single = len(call.given(0)) == n + 1
@@ -60,7 +60,7 @@ def convolved(
 
 @aten("aten.conv1d.default", "aten.conv2d.default", "aten.conv3d.default")
 def conv(
-    call: Call,
+    call: FxCall,
     x: Any,
     weight: Any,
     bias: Any = None,
@@ -75,7 +75,7 @@ def conv(
 
 @aten("aten.conv1d.padding", "aten.conv2d.padding", "aten.conv3d.padding")
 def conv_padding(
-    call: Call,
+    call: FxCall,
     x: Any,
     weight: Any,
     bias: Any = None,
@@ -98,7 +98,7 @@ def conv_padding(
 
 @aten("aten.conv_transpose1d.default", "aten.conv_transpose2d.input", "aten.conv_transpose3d.input")
 def conv_transpose(
-    call: Call,
+    call: FxCall,
     x: Any,
     weight: Any,
     bias: Any = None,
@@ -110,7 +110,7 @@ def conv_transpose(
 ) -> Any:
     """The adjoints of convolutions."""
     if call.dtype.kind != "f":
-        raise Refused("a convolution of integers; convert to float32 first")
+        raise UnsupportedCallError("a convolution of integers; convert to float32 first")
     n = len(call.given(1)) - 2
     x, weight = ten(x, call.dtype), ten(weight, call.dtype)
     single = len(call.given(0)) == n + 1
@@ -122,7 +122,7 @@ def conv_transpose(
         geometry = [[*v, fill] for v, fill in zip(geometry, (1, 0, 0, 1), strict=True)]
     steps, pads, extra, spread = geometry
     if any(more >= step for more, step in zip(extra, steps, strict=True)):
-        raise Refused("output_padding must be less than the stride")
+        raise UnsupportedCallError("output_padding must be less than the stride")
     function: Any = F.conv_transpose3d if n == 3 else F.conv_transpose2d
     y = function(x, _grouped(weight, groups), None, steps, pads, extra, spread, groups)
     y = ten(_biased(y, bias, call, max(n, 2)))
@@ -140,7 +140,7 @@ def _grouped(weight: Tensor, groups: int) -> Tensor:
 
 @aten("aten.convolution.default")
 def convolution(
-    call: Call,
+    call: FxCall,
     x: Any,
     weight: Any,
     bias: Any,

@@ -8,20 +8,20 @@ from typing import Any
 import numpy as np
 
 from ...imperative import emit as e
-from ..call import Call
-from ..registry import Refused, aten
+from ..call import FxCall
+from ..registry import UnsupportedCallError, aten
 from ..sizes import as_size
 from ..values import arr, ten
 
 __all__: list[str] = []
 
 
-def _filled(call: Call, shape: Any, value: Any) -> Any:
+def _filled(call: FxCall, shape: Any, value: Any) -> Any:
     return e.full(ten(value, call.dtype), [as_size(n) for n in shape])
 
 
 @aten("aten.full.default")
-def full(call: Call, shape: Any, value: Any, **_: Any) -> Any:
+def full(call: FxCall, shape: Any, value: Any, **_: Any) -> Any:
     """One value."""
     return _filled(call, shape, value)
 
@@ -32,67 +32,67 @@ def full(call: Call, shape: Any, value: Any, **_: Any) -> Any:
     "aten.empty_strided.default",
     "aten.empty_permuted.default",
 )
-def zeros(call: Call, shape: Any, *_: Any, **__: Any) -> Any:
+def zeros(call: FxCall, shape: Any, *_: Any, **__: Any) -> Any:
     """Zeros; so is memory that nobody wrote to."""
     return _filled(call, shape, 0)
 
 
 @aten("aten.ones.default")
-def ones(call: Call, shape: Any, **_: Any) -> Any:
+def ones(call: FxCall, shape: Any, **_: Any) -> Any:
     """Ones."""
     return _filled(call, shape, 1)
 
 
 @aten("aten.zeros_like.default", "aten.empty_like.default")
-def zeros_like(call: Call, x: Any, **_: Any) -> Any:
+def zeros_like(call: FxCall, x: Any, **_: Any) -> Any:
     """Zeros in a tensor's shape."""
     return _filled(call, ten(x).shape, 0)
 
 
 @aten("aten.ones_like.default")
-def ones_like(call: Call, x: Any, **_: Any) -> Any:
+def ones_like(call: FxCall, x: Any, **_: Any) -> Any:
     """Ones in a tensor's shape."""
     return _filled(call, ten(x).shape, 1)
 
 
 @aten("aten.full_like.default")
-def full_like(call: Call, x: Any, value: Any, **_: Any) -> Any:
+def full_like(call: FxCall, x: Any, value: Any, **_: Any) -> Any:
     """One value in a tensor's shape."""
     return _filled(call, ten(x).shape, value)
 
 
 @aten("aten.new_zeros.default", "aten.new_empty.default", "aten.new_empty_strided.default")
-def new_zeros(call: Call, x: Any, shape: Any, *_: Any, **__: Any) -> Any:
+def new_zeros(call: FxCall, x: Any, shape: Any, *_: Any, **__: Any) -> Any:
     """Zeros."""
     return _filled(call, shape, 0)
 
 
 @aten("aten.new_ones.default")
-def new_ones(call: Call, x: Any, shape: Any, **_: Any) -> Any:
+def new_ones(call: FxCall, x: Any, shape: Any, **_: Any) -> Any:
     """Ones."""
     return _filled(call, shape, 1)
 
 
 @aten("aten.new_full.default")
-def new_full(call: Call, x: Any, shape: Any, value: Any, **_: Any) -> Any:
+def new_full(call: FxCall, x: Any, shape: Any, value: Any, **_: Any) -> Any:
     """One value."""
     return _filled(call, shape, value)
 
 
 @aten("aten.fill.Scalar", "aten.fill.Tensor")
-def fill(call: Call, x: Any, value: Any) -> Any:
+def fill(call: FxCall, x: Any, value: Any) -> Any:
     """One value in a tensor's shape."""
     return _filled(call, ten(x).shape, value)
 
 
 @aten("aten.zero.default")
-def zero(call: Call, x: Any) -> Any:
+def zero(call: FxCall, x: Any) -> Any:
     """Zeros in a tensor's shape."""
     return _filled(call, ten(x).shape, 0)
 
 
 @aten("aten.copy.default")
-def copy(call: Call, x: Any, source: Any, non_blocking: bool = False) -> Any:
+def copy(call: FxCall, x: Any, source: Any, non_blocking: bool = False) -> Any:
     """Values written over a whole tensor."""
     shape = ten(x).shape
     found = ten(source, call.dtype)
@@ -100,13 +100,13 @@ def copy(call: Call, x: Any, source: Any, non_blocking: bool = False) -> Any:
 
 
 @aten("aten.scalar_tensor.default")
-def scalar_tensor(call: Call, value: Any, **_: Any) -> Any:
+def scalar_tensor(call: FxCall, value: Any, **_: Any) -> Any:
     """A number as a tensor."""
     return e.reshape(ten(value, call.dtype), ())
 
 
 @aten("aten.arange.start_step", "aten.arange.start", "aten.arange.default")
-def arange(call: Call, start: Any, end: Any = None, step: Any = 1, **_: Any) -> Any:
+def arange(call: FxCall, start: Any, end: Any = None, step: Any = 1, **_: Any) -> Any:
     """Evenly spaced numbers."""
     if end is None:
         start, end = 0, start
@@ -118,7 +118,9 @@ def arange(call: Call, start: Any, end: Any = None, step: Any = 1, **_: Any) -> 
         return ten(arr(exact.astype(call.dtype), call.dtype))
     first, last, by = numbers
     if type(by) is not int or (call.dtype.kind == "f" and not all(isinstance(v, int) for v in numbers)):
-        raise Refused("the end or the step of arange is a number that follows the data; use an integer size")
+        raise UnsupportedCallError(
+            "the end or the step of arange is a number that follows the data; use an integer size"
+        )
     count = (last - first + (by - 1)) // by if by > 0 else (first - last + (-by - 1)) // -by
     found = arr(e.arange(count))
     found = found if by == 1 else found * by
@@ -127,7 +129,7 @@ def arange(call: Call, start: Any, end: Any = None, step: Any = 1, **_: Any) -> 
 
 
 @aten("aten.linspace.default")
-def linspace(call: Call, start: Any, end: Any, steps: int, **_: Any) -> Any:
+def linspace(call: FxCall, start: Any, end: Any, steps: int, **_: Any) -> Any:
     """So many numbers between two ends."""
     steps = call.static([steps], "the number of steps")[0]
     if steps == 0:
@@ -141,16 +143,16 @@ def linspace(call: Call, start: Any, end: Any, steps: int, **_: Any) -> Any:
 
 
 @aten("aten.logspace.default")
-def logspace(call: Call, start: Any, end: Any, steps: int, base: float = 10.0, **_: Any) -> Any:
+def logspace(call: FxCall, start: Any, end: Any, steps: int, base: float = 10.0, **_: Any) -> Any:
     """Powers between two ends."""
     if call.dtype.kind != "f":
-        raise Refused("logspace of integers; round a float one")
+        raise UnsupportedCallError("logspace of integers; round a float one")
     with np.errstate(all="ignore"):
         return ten(arr(np.power(base, np.linspace(start, end, steps)).astype(call.dtype), call.dtype))
 
 
 @aten("aten.eye.default", "aten.eye.m")
-def eye(call: Call, n: int, m: Any = None, **_: Any) -> Any:
+def eye(call: FxCall, n: int, m: Any = None, **_: Any) -> Any:
     """Ones on the diagonal."""
     rows, columns = (n, n) if m is None else (n, m)
     if type(rows) is int and type(columns) is int:
@@ -160,14 +162,14 @@ def eye(call: Call, n: int, m: Any = None, **_: Any) -> Any:
 
 
 @aten("aten.tril_indices.default", "aten.triu_indices.default")
-def triangle_indices(call: Call, rows: int, columns: int, offset: int = 0, **_: Any) -> Any:
+def triangle_indices(call: FxCall, rows: int, columns: int, offset: int = 0, **_: Any) -> Any:
     """Places of the elements of a triangle."""
     pick = np.tril_indices if "tril" in str(call.node.target) else np.triu_indices
     return ten(arr(np.stack(pick(rows, offset, columns)).astype(np.int32), call.dtype))
 
 
 @aten("aten.diag_embed.default")
-def diag_embed(call: Call, x: Any, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Any:
+def diag_embed(call: FxCall, x: Any, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Any:
     """Vectors as diagonals of matrices."""
     found = arr(x)
     shape = call.shape

@@ -9,8 +9,8 @@ import numpy as np
 
 from ... import params as P
 from ...imperative import emit as e
-from ..call import Call
-from ..registry import Refused, aten
+from ..call import FxCall
+from ..registry import UnsupportedCallError, aten
 from ..values import arr, ten
 
 __all__: list[str] = []
@@ -92,7 +92,7 @@ _BINARY: dict[str, Callable[..., Any]] = {
 
 
 def _unary(function: Callable[..., Any]) -> Callable[..., Any]:
-    def lowered(call: Call, x: Any) -> Any:
+    def lowered(call: FxCall, x: Any) -> Any:
         if call.dtype == np.bool_ and function is not np.invert:
             return ten(x, call.dtype)
         return function(arr(x, call.dtype))
@@ -101,7 +101,7 @@ def _unary(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _binary(function: Callable[..., Any]) -> Callable[..., Any]:
-    def lowered(call: Call, x: Any, y: Any) -> Any:
+    def lowered(call: FxCall, x: Any, y: Any) -> Any:
         return function(arr(x, call.dtype), arr(y, call.dtype))
 
     return lowered
@@ -114,36 +114,36 @@ for _name, _function in _BINARY.items():
 
 
 @aten("aten.add.Tensor", "aten.add.Scalar")
-def add(call: Call, x: Any, y: Any, alpha: Any = 1) -> Any:
+def add(call: FxCall, x: Any, y: Any, alpha: Any = 1) -> Any:
     """Sum, of the second operand times `alpha`."""
     return arr(x, call.dtype) + _scaled(y, alpha, call)
 
 
 @aten("aten.sub.Tensor", "aten.sub.Scalar")
-def sub(call: Call, x: Any, y: Any, alpha: Any = 1) -> Any:
+def sub(call: FxCall, x: Any, y: Any, alpha: Any = 1) -> Any:
     """Difference, of the second operand times `alpha`."""
     return arr(x, call.dtype) - _scaled(y, alpha, call)
 
 
 @aten("aten.rsub.Tensor", "aten.rsub.Scalar")
-def rsub(call: Call, x: Any, y: Any, alpha: Any = 1) -> Any:
+def rsub(call: FxCall, x: Any, y: Any, alpha: Any = 1) -> Any:
     """Difference with exchanged operands."""
     return arr(y, call.dtype) - _scaled(x, alpha, call)
 
 
-def _scaled(y: Any, alpha: Any, call: Call) -> Any:
+def _scaled(y: Any, alpha: Any, call: FxCall) -> Any:
     y = arr(y, call.dtype)
     return y if alpha is True or alpha == 1 else y * arr(alpha, call.dtype)
 
 
 @aten("aten.div.Tensor", "aten.div.Scalar", "aten.true_divide.Tensor")
-def div(call: Call, x: Any, y: Any) -> Any:
+def div(call: FxCall, x: Any, y: Any) -> Any:
     """Quotient; of integers a float."""
     return arr(x, call.dtype) / arr(y, call.dtype)
 
 
 @aten("aten.div.Tensor_mode", "aten.div.Scalar_mode")
-def div_mode(call: Call, x: Any, y: Any, rounding_mode: Any = None) -> Any:
+def div_mode(call: FxCall, x: Any, y: Any, rounding_mode: Any = None) -> Any:
     """Quotient, rounded down or towards zero."""
     x, y = arr(x, call.dtype), arr(y, call.dtype)
     if rounding_mode is None:
@@ -158,7 +158,7 @@ def div_mode(call: Call, x: Any, y: Any, rounding_mode: Any = None) -> Any:
 
 
 @aten("aten.floor_divide.default", "aten.floor_divide.Scalar")
-def floor_divide(call: Call, x: Any, y: Any) -> Any:
+def floor_divide(call: FxCall, x: Any, y: Any) -> Any:
     """Quotient, rounded down."""
     return _floored(arr(x, call.dtype), arr(y, call.dtype))
 
@@ -171,7 +171,7 @@ def _floored(x: Any, y: Any) -> Any:
 
 
 @aten("aten.pow.Tensor_Tensor", "aten.pow.Tensor_Scalar", "aten.pow.Scalar")
-def power(call: Call, x: Any, y: Any) -> Any:
+def power(call: FxCall, x: Any, y: Any) -> Any:
     """Power; whole constant ones by multiplication."""
     if isinstance(y, (int, float)) and not isinstance(y, bool):
         base = arr(x, call.dtype)
@@ -189,50 +189,50 @@ def power(call: Call, x: Any, y: Any) -> Any:
 
 
 @aten("aten.rsqrt.default")
-def rsqrt(call: Call, x: Any) -> Any:
+def rsqrt(call: FxCall, x: Any) -> Any:
     """One divided by the square root."""
     return 1 / np.sqrt(arr(x, call.dtype))
 
 
 @aten("aten.reciprocal.default")
-def reciprocal(call: Call, x: Any) -> Any:
+def reciprocal(call: FxCall, x: Any) -> Any:
     """One divided by the number."""
     return 1 / arr(x, call.dtype)
 
 
 @aten("aten.erf.default", "aten.special_erf.default")
-def erf(call: Call, x: Any) -> Any:
+def erf(call: FxCall, x: Any) -> Any:
     """MegEngine's ERF."""
     return e.elem(_M.ERF, ten(x, call.dtype))
 
 
 @aten("aten.erfc.default", "aten.special_erfc.default")
-def erfc(call: Call, x: Any) -> Any:
+def erfc(call: FxCall, x: Any) -> Any:
     """MegEngine's ERFC."""
     return e.elem(_M.ERFC, ten(x, call.dtype))
 
 
 @aten("aten.erfinv.default")
-def erfinv(call: Call, x: Any) -> Any:
+def erfinv(call: FxCall, x: Any) -> Any:
     """MegEngine's ERFINV."""
     return e.elem(_M.ERFINV, ten(x, call.dtype))
 
 
 @aten("aten.frac.default")
-def frac(call: Call, x: Any) -> Any:
+def frac(call: FxCall, x: Any) -> Any:
     """What is left without the whole part."""
     x = arr(x, call.dtype)
     return x - np.trunc(x)
 
 
 @aten("aten.round.decimals")
-def round_decimals(call: Call, x: Any, decimals: int = 0) -> Any:
+def round_decimals(call: FxCall, x: Any, decimals: int = 0) -> Any:
     """Rounded to decimals, halves to the even digit."""
     return np.round(arr(x, call.dtype), decimals)
 
 
 @aten("aten.clamp.default", "aten.clamp.Tensor", "aten.clip.default", "aten.clip.Tensor")
-def clamp(call: Call, x: Any, min: Any = None, max: Any = None) -> Any:
+def clamp(call: FxCall, x: Any, min: Any = None, max: Any = None) -> Any:
     """Between two bounds; the upper one wins."""
     found = arr(x, call.dtype)
     if min is not None:
@@ -241,19 +241,19 @@ def clamp(call: Call, x: Any, min: Any = None, max: Any = None) -> Any:
 
 
 @aten("aten.clamp_min.default", "aten.clamp_min.Tensor")
-def clamp_min(call: Call, x: Any, min: Any) -> Any:
+def clamp_min(call: FxCall, x: Any, min: Any) -> Any:
     """At least `min`."""
     return np.maximum(arr(x, call.dtype), arr(min, call.dtype))
 
 
 @aten("aten.clamp_max.default", "aten.clamp_max.Tensor")
-def clamp_max(call: Call, x: Any, max: Any) -> Any:
+def clamp_max(call: FxCall, x: Any, max: Any) -> Any:
     """At most `max`."""
     return np.minimum(arr(x, call.dtype), arr(max, call.dtype))
 
 
 @aten("aten.lerp.Scalar", "aten.lerp.Tensor")
-def lerp(call: Call, start: Any, end: Any, weight: Any) -> Any:
+def lerp(call: FxCall, start: Any, end: Any, weight: Any) -> Any:
     """Between two values, from the nearer end."""
     start, end, weight = (arr(v, call.dtype) for v in (start, end, weight))
     distance = end - start
@@ -261,21 +261,21 @@ def lerp(call: Call, start: Any, end: Any, weight: Any) -> Any:
 
 
 @aten("aten.addcmul.default")
-def addcmul(call: Call, x: Any, a: Any, b: Any, value: Any = 1) -> Any:
+def addcmul(call: FxCall, x: Any, a: Any, b: Any, value: Any = 1) -> Any:
     """``x + value * a * b``."""
     product = arr(a, call.dtype) * arr(b, call.dtype)
     return arr(x, call.dtype) + (product if value == 1 else arr(value, call.dtype) * product)
 
 
 @aten("aten.addcdiv.default")
-def addcdiv(call: Call, x: Any, a: Any, b: Any, value: Any = 1) -> Any:
+def addcdiv(call: FxCall, x: Any, a: Any, b: Any, value: Any = 1) -> Any:
     """``x + value * a / b``."""
     quotient = arr(a, call.dtype) / arr(b, call.dtype)
     return arr(x, call.dtype) + (quotient if value == 1 else arr(value, call.dtype) * quotient)
 
 
 @aten("aten.xlogy.Tensor", "aten.xlogy.Scalar_Other", "aten.xlogy.Scalar_Self", "aten.special_xlogy.default")
-def xlogy(call: Call, x: Any, y: Any) -> Any:
+def xlogy(call: FxCall, x: Any, y: Any) -> Any:
     """``x * log(y)``, 0 where x is 0."""
     x, y = arr(x, call.dtype), arr(y, call.dtype)
     return np.where(
@@ -284,7 +284,7 @@ def xlogy(call: Call, x: Any, y: Any) -> Any:
 
 
 @aten("aten.nan_to_num.default")
-def nan_to_num(call: Call, x: Any, nan: Any = None, posinf: Any = None, neginf: Any = None) -> Any:
+def nan_to_num(call: FxCall, x: Any, nan: Any = None, posinf: Any = None, neginf: Any = None) -> Any:
     """NaN and infinities replaced."""
     x = arr(x, call.dtype)
     if call.dtype.kind != "f":
@@ -303,28 +303,28 @@ def nan_to_num(call: Call, x: Any, nan: Any = None, posinf: Any = None, neginf: 
     "aten._to_dense.default",
     "aten.to_dense.default",
 )
-def to_copy(call: Call, x: Any, *_: Any, **options: Any) -> Any:
+def to_copy(call: FxCall, x: Any, *_: Any, **options: Any) -> Any:
     """The values converted to another dtype."""
     if options.get("layout") is not None and str(options["layout"]) != "torch.strided":
-        raise Refused(f"layout {options['layout']}; use dense tensors")
+        raise UnsupportedCallError(f"layout {options['layout']}; use dense tensors")
     return ten(x, call.dtype)
 
 
 @aten("aten.real.default", "aten.conj.default", "aten.conj_physical.default", "aten.resolve_conj.default")
-def real(call: Call, x: Any) -> Any:
+def real(call: FxCall, x: Any) -> Any:
     """The value itself, which is real."""
     return ten(x, call.dtype)
 
 
 @aten("aten.angle.default")
-def angle(call: Call, x: Any) -> Any:
+def angle(call: FxCall, x: Any) -> Any:
     """Half a turn for negative numbers, else none."""
     x = arr(x, call.dtype)
     return np.where(np.isnan(x), x, np.where(x < 0, np.float32(np.pi), np.float32(0)))
 
 
 @aten("aten.special_ndtr.default")
-def ndtr(call: Call, x: Any) -> Any:
+def ndtr(call: FxCall, x: Any) -> Any:
     """The normal distribution function."""
     scaled = arr(x, call.dtype) * np.float32(-(0.5**0.5))
     return 0.5 * arr(e.elem(_M.ERFC, ten(scaled)))

@@ -8,8 +8,8 @@ import numpy as np
 
 from ... import functional as F
 from ...imperative import emit as e
-from ..call import Call, axis_of
-from ..registry import Refused, aten
+from ..call import FxCall, axis_of
+from ..registry import UnsupportedCallError, aten
 from ..values import arr, ten
 
 __all__: list[str] = []
@@ -29,15 +29,15 @@ def subscript(indices: Any, fakes: Any, shape: tuple[Any, ...]) -> tuple[Any, ..
 
 
 @aten("aten.index.Tensor", "aten._unsafe_index.Tensor")
-def index(call: Call, x: Any, indices: Any) -> Any:
+def index(call: FxCall, x: Any, indices: Any) -> Any:
     """Indexing by tensors and masks, as numpy does it."""
     if not call.given(0):
-        raise Refused("indexing a tensor without axes")
+        raise UnsupportedCallError("indexing a tensor without axes")
     return arr(x)[subscript(indices, call.fakes[1], call.given(0))]
 
 
 @aten("aten.index_select.default")
-def index_select(call: Call, x: Any, dim: int, index: Any) -> Any:
+def index_select(call: FxCall, x: Any, dim: int, index: Any) -> Any:
     """Slices of an axis by their numbers."""
     if not call.given(0):
         return ten(x)
@@ -46,12 +46,12 @@ def index_select(call: Call, x: Any, dim: int, index: Any) -> Any:
 
 
 @aten("aten.take.default")
-def take(call: Call, x: Any, index: Any) -> Any:
+def take(call: FxCall, x: Any, index: Any) -> Any:
     """Elements of the flattened tensor."""
     return np.take(arr(x).reshape((-1,)), arr(index, "int32"))
 
 
-def places(call: Call, shape: tuple[Any, ...], dim: int, index: Any) -> tuple[Any, ...]:
+def places(call: FxCall, shape: tuple[Any, ...], dim: int, index: Any) -> tuple[Any, ...]:
     """The subscript of what an index along one axis means: every other axis counts up."""
     index = arr(index, "int32")
     found: list[Any] = []
@@ -66,7 +66,7 @@ def places(call: Call, shape: tuple[Any, ...], dim: int, index: Any) -> tuple[An
 
 
 @aten("aten.gather.default", "aten.take_along_dim.default")
-def gather(call: Call, x: Any, dim: Any, index: Any, *, sparse_grad: bool = False) -> Any:
+def gather(call: FxCall, x: Any, dim: Any, index: Any, *, sparse_grad: bool = False) -> Any:
     """One element for every index along an axis; the index may be smaller."""
     if "take_along" in str(call.node.target):
         dim, index = index, dim
@@ -81,7 +81,7 @@ def gather(call: Call, x: Any, dim: Any, index: Any, *, sparse_grad: bool = Fals
 
 
 @aten("aten.embedding.default")
-def embedding(call: Call, weight: Any, index: Any, *_: Any) -> Any:
+def embedding(call: FxCall, weight: Any, index: Any, *_: Any) -> Any:
     """Rows of a table."""
     return np.take(arr(weight), arr(index, "int32"), axis=0)
 
@@ -93,7 +93,7 @@ def embedding(call: Call, weight: Any, index: Any, *_: Any) -> Any:
     "aten._embedding_bag_forward_only.default",
 )
 def embedding_bag(
-    call: Call,
+    call: FxCall,
     weight: Any,
     index: Any,
     offsets: Any,
@@ -130,7 +130,7 @@ def embedding_bag(
 
 
 @aten("aten.masked_select.default")
-def masked_select(call: Call, x: Any, mask: Any) -> Any:
+def masked_select(call: FxCall, x: Any, mask: Any) -> Any:
     """Elements where a mask is true, as a vector."""
     shape = e.broadcast_shape([ten(x), ten(mask)])
     x, mask = (arr(e.broadcast(ten(v), shape)) if shape else arr(v).reshape((1,)) for v in (x, mask))
@@ -138,29 +138,29 @@ def masked_select(call: Call, x: Any, mask: Any) -> Any:
 
 
 @aten("aten.nonzero.default", "aten.argwhere.default")
-def nonzero(call: Call, x: Any) -> Any:
+def nonzero(call: FxCall, x: Any) -> Any:
     """The coordinates of what is not zero, one row an element."""
     if not call.given(0):
-        raise Refused("nonzero of a tensor without axes")
+        raise UnsupportedCallError("nonzero of a tensor without axes")
     return arr(np.argwhere(arr(x, "bool")), "int32")
 
 
 @aten("aten.nonzero_numpy.default")
-def nonzero_numpy(call: Call, x: Any) -> Any:
+def nonzero_numpy(call: FxCall, x: Any) -> Any:
     """The same, one vector an axis."""
     return tuple(np.nonzero(arr(x, "bool")))
 
 
 @aten("aten.one_hot.default")
-def one_hot(call: Call, x: Any, classes: int = -1) -> Any:
+def one_hot(call: FxCall, x: Any, classes: int = -1) -> Any:
     """A vector with a one at each number's place."""
     if type(classes) is int and classes == -1:
-        raise Refused("the number of classes is that of the data; give num_classes")
+        raise UnsupportedCallError("the number of classes is that of the data; give num_classes")
     return arr(arr(x)[..., None] == arr(e.arange(classes)), call.dtype)
 
 
 @aten("aten.im2col.default")
-def im2col(call: Call, x: Any, kernel: Any, dilation: Any, padding: Any, stride: Any) -> Any:
+def im2col(call: FxCall, x: Any, kernel: Any, dilation: Any, padding: Any, stride: Any) -> Any:
     """All windows of images as columns."""
     found = ten(x)
     single = len(call.given(0)) == 3
@@ -175,7 +175,7 @@ def im2col(call: Call, x: Any, kernel: Any, dilation: Any, padding: Any, stride:
 
 
 @aten("aten.col2im.default")
-def col2im(call: Call, x: Any, size: Any, kernel: Any, dilation: Any, padding: Any, stride: Any) -> Any:
+def col2im(call: FxCall, x: Any, size: Any, kernel: Any, dilation: Any, padding: Any, stride: Any) -> Any:
     """Columns put back into images and added up."""
     found = ten(x)
     single = len(call.given(0)) == 2

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...imperative import emit as e
-from ..call import Call, axis_of
+from ..call import FxCall, axis_of
 from ..registry import aten
 from ..sizes import as_size
 from ..values import arr, ten
@@ -18,7 +18,7 @@ __all__: list[str] = []
 
 
 @aten("aten.cat.default", "aten.concat.default", "aten.concatenate.default")
-def cat(call: Call, xs: Any, dim: int = 0) -> Any:
+def cat(call: FxCall, xs: Any, dim: int = 0) -> Any:
     """Tensors joined along an axis; empty vectors among them do not count."""
     fakes = call.fakes[0] if call.fakes else call.named["tensors"]
     kept = [x for x, f in zip(xs, fakes, strict=True) if tuple(f.shape) != (0,)]
@@ -28,7 +28,7 @@ def cat(call: Call, xs: Any, dim: int = 0) -> Any:
 
 
 @aten("aten.stack.default")
-def stack(call: Call, xs: Any, dim: int = 0) -> Any:
+def stack(call: FxCall, xs: Any, dim: int = 0) -> Any:
     """Tensors joined along a new axis."""
     axis = axis_of(dim, len(call.shape))
     return e.concat([e.add_axes(ten(x, call.dtype), [axis]) for x in xs], axis)
@@ -41,7 +41,7 @@ def _parts(x: Any, axis: int, places: list[Any]) -> tuple[Any, ...]:
 
 
 @aten("aten.split.Tensor", "aten.unsafe_split.Tensor", "aten.split_copy.Tensor")
-def split(call: Call, x: Any, size: Any, dim: int = 0) -> Any:
+def split(call: FxCall, x: Any, size: Any, dim: int = 0) -> Any:
     """Parts of a size."""
     axis = axis_of(dim, len(call.given(0)))
     count = len(call.fake)
@@ -55,7 +55,7 @@ def split(call: Call, x: Any, size: Any, dim: int = 0) -> Any:
     "aten.unsafe_split_with_sizes.default",
     "aten.split_with_sizes_copy.default",
 )
-def split_with_sizes(call: Call, x: Any, sizes: Any, dim: int = 0) -> Any:
+def split_with_sizes(call: FxCall, x: Any, sizes: Any, dim: int = 0) -> Any:
     """Parts of several sizes."""
     places: list[Any] = [0]
     for n in sizes:
@@ -64,7 +64,7 @@ def split_with_sizes(call: Call, x: Any, sizes: Any, dim: int = 0) -> Any:
 
 
 @aten("aten.chunk.default", "aten.unsafe_chunk.default")
-def chunk(call: Call, x: Any, chunks: int, dim: int = 0) -> Any:
+def chunk(call: FxCall, x: Any, chunks: int, dim: int = 0) -> Any:
     """At most so many parts of one size, the last one smaller."""
     axis = axis_of(dim, len(call.given(0)))
     total = ten(x).shape[axis]
@@ -73,7 +73,7 @@ def chunk(call: Call, x: Any, chunks: int, dim: int = 0) -> Any:
 
 
 @aten("aten.tensor_split.sections", "aten.tensor_split.indices")
-def tensor_split(call: Call, x: Any, where: Any, dim: int = 0) -> Any:
+def tensor_split(call: FxCall, x: Any, where: Any, dim: int = 0) -> Any:
     """Parts between places, or so many nearly equal ones."""
     axis = axis_of(dim, len(call.given(0)))
     if isinstance(where, (list, tuple)):
@@ -85,21 +85,21 @@ def tensor_split(call: Call, x: Any, where: Any, dim: int = 0) -> Any:
 
 
 @aten("aten.unbind.int", "aten.unbind_copy.int")
-def unbind(call: Call, x: Any, dim: int = 0) -> Any:
+def unbind(call: FxCall, x: Any, dim: int = 0) -> Any:
     """The slices of an axis."""
     axis = axis_of(dim, len(call.given(0)))
     return tuple(arr(x)[(slice(None),) * axis + (i,)] for i in range(len(call.fake)))
 
 
 @aten("aten.meshgrid.default", "aten.meshgrid.indexing")
-def meshgrid(call: Call, xs: Any, indexing: str = "ij") -> Any:
+def meshgrid(call: FxCall, xs: Any, indexing: str = "ij") -> Any:
     """Coordinates of a grid."""
     found = np.meshgrid(*(e.reshape(ten(x), (-1,)) for x in map(arr, xs)), indexing=indexing)  # type: ignore[call-overload]
     return tuple(found)
 
 
 @aten("aten.broadcast_tensors.default")
-def broadcast_tensors(call: Call, xs: Any) -> Any:
+def broadcast_tensors(call: FxCall, xs: Any) -> Any:
     """Tensors repeated up to a common shape."""
     found = [ten(x) for x in xs]
     shape = e.broadcast_shape(found)
@@ -107,7 +107,7 @@ def broadcast_tensors(call: Call, xs: Any) -> Any:
 
 
 @aten("aten.repeat_interleave.self_int")
-def repeat_interleave(call: Call, x: Any, repeats: Any, dim: Any = None, output_size: Any = None) -> Any:
+def repeat_interleave(call: FxCall, x: Any, repeats: Any, dim: Any = None, output_size: Any = None) -> Any:
     """Every element several times."""
     found = arr(x)
     if dim is None:
@@ -116,7 +116,7 @@ def repeat_interleave(call: Call, x: Any, repeats: Any, dim: Any = None, output_
 
 
 @aten("aten.block_diag.default")
-def block_diag(call: Call, xs: Any) -> Any:
+def block_diag(call: FxCall, xs: Any) -> Any:
     """Matrices along a diagonal."""
     rows = []
     fakes = call.fakes[0]

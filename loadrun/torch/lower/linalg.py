@@ -8,14 +8,14 @@ import numpy as np
 
 from ... import functional as F
 from ...imperative import emit as e
-from ..call import Call
-from ..registry import Refused, aten
+from ..call import FxCall
+from ..registry import UnsupportedCallError, aten
 from ..values import arr, ten
 
 __all__: list[str] = []
 
 
-def _product(call: Call, a: Any, b: Any) -> Any:
+def _product(call: FxCall, a: Any, b: Any) -> Any:
     if call.dtype.kind == "f":
         return np.matmul(arr(a, call.dtype), arr(b, call.dtype))
     a, b = arr(a, "int32"), arr(b, "int32")
@@ -26,19 +26,19 @@ def _product(call: Call, a: Any, b: Any) -> Any:
 
 
 @aten("aten.mm.default", "aten.bmm.default", "aten.matmul.default", "aten.mv.default", "aten.dot.default")
-def matmul(call: Call, a: Any, b: Any) -> Any:
+def matmul(call: FxCall, a: Any, b: Any) -> Any:
     """Product of matrices or stacks of them."""
     return _product(call, a, b)
 
 
 @aten("aten.vdot.default", "aten.inner.default")
-def inner(call: Call, a: Any, b: Any) -> Any:
+def inner(call: FxCall, a: Any, b: Any) -> Any:
     """Inner product over the last axes."""
     return np.inner(arr(a, call.dtype), arr(b, call.dtype))
 
 
 @aten("aten.linear.default")
-def linear(call: Call, x: Any, weight: Any, bias: Any = None) -> Any:
+def linear(call: FxCall, x: Any, weight: Any, bias: Any = None) -> Any:
     """``x @ weight.T + bias``."""
     shape = call.given(0)
     x, weight = ten(x, call.dtype), ten(weight, call.dtype)
@@ -48,7 +48,7 @@ def linear(call: Call, x: Any, weight: Any, bias: Any = None) -> Any:
     return F.linear(x, weight, None if bias is None else ten(bias, call.dtype))
 
 
-def _blended(call: Call, x: Any, product: Any, beta: Any, alpha: Any) -> Any:
+def _blended(call: FxCall, x: Any, product: Any, beta: Any, alpha: Any) -> Any:
     product = product if alpha == 1 else product * arr(alpha, call.dtype)
     if beta == 0:
         return product
@@ -57,61 +57,61 @@ def _blended(call: Call, x: Any, product: Any, beta: Any, alpha: Any) -> Any:
 
 
 @aten("aten.addmm.default", "aten.baddbmm.default", "aten.addmv.default")
-def addmm(call: Call, x: Any, a: Any, b: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
+def addmm(call: FxCall, x: Any, a: Any, b: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
     """``beta * x + alpha * a @ b``."""
     found = _blended(call, x, _product(call, a, b), beta, alpha)
     return e.broadcast(ten(found), ten(found).shape)
 
 
 @aten("aten.addbmm.default")
-def addbmm(call: Call, x: Any, a: Any, b: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
+def addbmm(call: FxCall, x: Any, a: Any, b: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
     """The same with the sum of a stack of products."""
     return _blended(call, x, np.sum(arr(_product(call, a, b)), axis=0), beta, alpha)
 
 
 @aten("aten.outer.default", "aten.ger.default")
-def outer(call: Call, a: Any, b: Any) -> Any:
+def outer(call: FxCall, a: Any, b: Any) -> Any:
     """All products of two vectors."""
     return arr(a, call.dtype)[:, None] * arr(b, call.dtype)[None, :]
 
 
 @aten("aten.addr.default")
-def addr(call: Call, x: Any, a: Any, b: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
+def addr(call: FxCall, x: Any, a: Any, b: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
     """``beta * x + alpha * outer(a, b)``."""
     return _blended(call, x, outer(call, a, b), beta, alpha)
 
 
 @aten("aten.einsum.default")
-def einsum(call: Call, equation: str, operands: Any, path: Any = None) -> Any:
+def einsum(call: FxCall, equation: str, operands: Any, path: Any = None) -> Any:
     """Einstein summation."""
     return np.einsum(equation.replace(" ", ""), *(arr(x, call.dtype) for x in operands))
 
 
 @aten("aten.bilinear.default", "aten._trilinear.default")
-def bilinear(call: Call, a: Any, b: Any, weight: Any, bias: Any = None, *_: Any) -> Any:
+def bilinear(call: FxCall, a: Any, b: Any, weight: Any, bias: Any = None, *_: Any) -> Any:
     """``a @ weight[k] @ b`` for every k."""
     if "_trilinear" in str(call.node.target):
-        raise Refused("use torch.nn.functional.bilinear or einsum")
+        raise UnsupportedCallError("use torch.nn.functional.bilinear or einsum")
     a, b, weight = (arr(v, call.dtype) for v in (a, b, weight))
     found = np.einsum("...i,kij,...j->...k", a, weight, b)
     return found if bias is None else found + arr(bias, call.dtype)
 
 
 @aten("aten.inverse.default", "aten.linalg_inv.default")
-def inverse(call: Call, x: Any) -> Any:
+def inverse(call: FxCall, x: Any) -> Any:
     """Inverse of matrices."""
     return np.linalg.inv(arr(x))
 
 
 @aten("aten.linalg_inv_ex.default")
-def inverse_ex(call: Call, x: Any, check_errors: bool = False) -> Any:
+def inverse_ex(call: FxCall, x: Any, check_errors: bool = False) -> Any:
     """Inverse of matrices, which must be regular."""
     found = np.linalg.inv(arr(x))
     return found, np.zeros_like(arr(arr(x)[..., 0, 0], "int32"))
 
 
 @aten("aten.linalg_solve.default")
-def solve(call: Call, a: Any, b: Any, *, left: bool = True) -> Any:
+def solve(call: FxCall, a: Any, b: Any, *, left: bool = True) -> Any:
     """The inverse of matrices times right-hand sides."""
     a, b = arr(a, call.dtype), arr(b, call.dtype)
     if not left:
@@ -124,19 +124,19 @@ def solve(call: Call, a: Any, b: Any, *, left: bool = True) -> Any:
 
 
 @aten("aten.det.default", "aten.linalg_det.default")
-def det(call: Call, x: Any) -> Any:
+def det(call: FxCall, x: Any) -> Any:
     """Determinant."""
     return np.linalg.det(arr(x))
 
 
 @aten("aten.linalg_matrix_power.default", "aten.matrix_power.default")
-def matrix_power(call: Call, x: Any, n: int) -> Any:
+def matrix_power(call: FxCall, x: Any, n: int) -> Any:
     """Repeated product of a matrix with itself."""
     return np.linalg.matrix_power(arr(x), n)
 
 
 @aten("aten.linalg_cross.default", "aten.cross.default")
-def cross(call: Call, a: Any, b: Any, dim: Any = -1) -> Any:
+def cross(call: FxCall, a: Any, b: Any, dim: Any = -1) -> Any:
     """Products of vectors of three elements."""
     a, b = arr(a, call.dtype), arr(b, call.dtype)
     if dim is None:
@@ -150,13 +150,13 @@ def cross(call: Call, a: Any, b: Any, dim: Any = -1) -> Any:
 
 
 @aten("aten.trace.default")
-def trace(call: Call, x: Any) -> Any:
+def trace(call: FxCall, x: Any) -> Any:
     """Sum of the diagonal."""
     return np.trace(arr(x, call.dtype))
 
 
 @aten("aten.cdist.default", "aten._cdist_forward.default", "aten._euclidean_dist.default")
-def cdist(call: Call, a: Any, b: Any, p: float = 2.0, *_: Any) -> Any:
+def cdist(call: FxCall, a: Any, b: Any, p: float = 2.0, *_: Any) -> Any:
     """Distances of all pairs of rows."""
     far = np.absolute(arr(a, call.dtype)[..., :, None, :] - arr(b, call.dtype)[..., None, :, :])
     if p == 0:

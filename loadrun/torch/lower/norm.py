@@ -8,14 +8,14 @@ import numpy as np
 
 from ... import functional as F
 from ...imperative import emit as e
-from ..call import Call
-from ..registry import Refused, aten
+from ..call import FxCall
+from ..registry import UnsupportedCallError, aten
 from ..values import arr, ten
 
 __all__: list[str] = []
 
 
-def _per_channel(value: Any, call: Call, fill: float) -> Any:
+def _per_channel(value: Any, call: FxCall, fill: float) -> Any:
     """A parameter as (1, C, 1, ...)."""
     ndim = len(call.given(0))
     if value is None:
@@ -23,10 +23,10 @@ def _per_channel(value: Any, call: Call, fill: float) -> Any:
     return arr(value, call.dtype).reshape((1, -1, *[1] * (ndim - 2)))
 
 
-def _normalized(call: Call, x: Any, weight: Any, bias: Any, mean: Any, variance: Any, eps: float) -> Any:
+def _normalized(call: FxCall, x: Any, weight: Any, bias: Any, mean: Any, variance: Any, eps: float) -> Any:
     """Batch normalization by known statistics: MegEngine's operator for images, else its formula."""
     if mean is None or variance is None:
-        raise Refused(
+        raise UnsupportedCallError(
             "batch normalization by the batch's own statistics; call .eval() on a module that keeps them"
         )
     if len(call.given(0)) == 4 and call.dtype == np.float32:
@@ -41,7 +41,7 @@ def _normalized(call: Call, x: Any, weight: Any, bias: Any, mean: Any, variance:
 
 @aten("aten.batch_norm.default", "aten.cudnn_batch_norm.default")
 def batch_norm(
-    call: Call,
+    call: FxCall,
     x: Any,
     weight: Any,
     bias: Any,
@@ -58,7 +58,7 @@ def batch_norm(
     return _normalized(call, x, weight, bias, mean, variance, eps)
 
 
-def _by_batch(call: Call, x: Any, weight: Any, bias: Any, eps: float) -> Any:
+def _by_batch(call: FxCall, x: Any, weight: Any, bias: Any, eps: float) -> Any:
     x = arr(x, call.dtype)
     axes = (0, *range(2, len(call.given(0))))
     middle = np.mean(x, axis=axes, keepdims=True)
@@ -69,7 +69,7 @@ def _by_batch(call: Call, x: Any, weight: Any, bias: Any, eps: float) -> Any:
 
 @aten("aten._native_batch_norm_legit_no_training.default")
 def batch_norm_no_training(
-    call: Call, x: Any, weight: Any, bias: Any, mean: Any, variance: Any, momentum: float, eps: float
+    call: FxCall, x: Any, weight: Any, bias: Any, mean: Any, variance: Any, momentum: float, eps: float
 ) -> Any:
     """Batch normalization by running statistics; the two empty results are not used."""
     found = _normalized(call, x, weight, bias, mean, variance, eps)
@@ -77,7 +77,7 @@ def batch_norm_no_training(
     return found, nothing, nothing
 
 
-def _group_moments(call: Call, x: Any, axes: tuple[int, ...], eps: float) -> Any:
+def _group_moments(call: FxCall, x: Any, axes: tuple[int, ...], eps: float) -> Any:
     middle = np.mean(x, axis=axes, keepdims=True)
     centred = x - middle
     spread = np.mean(np.square(centred), axis=axes, keepdims=True)
@@ -86,7 +86,7 @@ def _group_moments(call: Call, x: Any, axes: tuple[int, ...], eps: float) -> Any
 
 @aten("aten.layer_norm.default")
 def layer_norm(
-    call: Call,
+    call: FxCall,
     x: Any,
     shape: Any,
     weight: Any = None,
@@ -105,7 +105,7 @@ def layer_norm(
 
 
 @aten("aten.native_layer_norm.default")
-def native_layer_norm(call: Call, x: Any, shape: Any, weight: Any, bias: Any, eps: float) -> Any:
+def native_layer_norm(call: FxCall, x: Any, shape: Any, weight: Any, bias: Any, eps: float) -> Any:
     """The same with mean and inverse deviation."""
     ndim = len(call.given(0))
     axes = tuple(range(ndim - len(shape), ndim))
@@ -116,7 +116,7 @@ def native_layer_norm(call: Call, x: Any, shape: Any, weight: Any, bias: Any, ep
 
 
 @aten("aten.rms_norm.default")
-def rms_norm(call: Call, x: Any, shape: Any, weight: Any = None, eps: Any = None) -> Any:
+def rms_norm(call: FxCall, x: Any, shape: Any, weight: Any = None, eps: Any = None) -> Any:
     """Divided by the root of the mean square of the last axes."""
     values = arr(x, call.dtype)
     ndim = len(call.given(0))
@@ -126,7 +126,7 @@ def rms_norm(call: Call, x: Any, shape: Any, weight: Any = None, eps: Any = None
     return found if weight is None else found * arr(weight, call.dtype)
 
 
-def _grouped(call: Call, x: Any, groups: int, weight: Any, bias: Any, eps: float) -> Any:
+def _grouped(call: FxCall, x: Any, groups: int, weight: Any, bias: Any, eps: float) -> Any:
     values = ten(x, call.dtype)
     shape = values.shape
     if len(shape) == 4 and weight is not None and bias is not None:
@@ -139,7 +139,7 @@ def _grouped(call: Call, x: Any, groups: int, weight: Any, bias: Any, eps: float
 
 @aten("aten.group_norm.default")
 def group_norm(
-    call: Call,
+    call: FxCall,
     x: Any,
     groups: int,
     weight: Any = None,
@@ -153,7 +153,7 @@ def group_norm(
 
 @aten("aten.instance_norm.default")
 def instance_norm(
-    call: Call,
+    call: FxCall,
     x: Any,
     weight: Any,
     bias: Any,

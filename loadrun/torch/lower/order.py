@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from ..call import Call, axis_of
-from ..registry import Refused, aten
+from ..call import FxCall, axis_of
+from ..registry import UnsupportedCallError, aten
 from ..values import arr
 
 __all__: list[str] = []
@@ -24,7 +24,7 @@ def _order(x: Any, axis: int, descending: bool) -> Any:
     return np.argsort(np.where(nan, np.float32(-np.inf), -x), axis=axis, kind="stable")
 
 
-def _sorted(call: Call, x: Any, dim: int, descending: bool) -> tuple[Any, Any]:
+def _sorted(call: FxCall, x: Any, dim: int, descending: bool) -> tuple[Any, Any]:
     x = arr(x)
     if not call.given(0):
         return x, np.zeros_like(arr(x, "int32"))
@@ -34,7 +34,7 @@ def _sorted(call: Call, x: Any, dim: int, descending: bool) -> tuple[Any, Any]:
 
 
 @aten("aten.sort.default", "aten.sort.stable")
-def sort(call: Call, x: Any, dim: Any = -1, descending: bool = False, **options: Any) -> Any:
+def sort(call: FxCall, x: Any, dim: Any = -1, descending: bool = False, **options: Any) -> Any:
     """Sorted, and the places that sort."""
     if "dim" in options or "stable" in str(call.node.target):
         # The stable form has a flag before the axis.
@@ -49,19 +49,19 @@ def sort(call: Call, x: Any, dim: Any = -1, descending: bool = False, **options:
 
 
 @aten("aten.argsort.default", "aten.argsort.stable")
-def argsort(call: Call, x: Any, dim: int = -1, descending: bool = False, stable: bool = False) -> Any:
+def argsort(call: FxCall, x: Any, dim: int = -1, descending: bool = False, stable: bool = False) -> Any:
     """The places that sort."""
     return _sorted(call, x, dim, descending)[1]
 
 
 @aten("aten.msort.default")
-def msort(call: Call, x: Any) -> Any:
+def msort(call: FxCall, x: Any) -> Any:
     """Sorted along the first axis."""
     return _sorted(call, x, 0, False)[0]
 
 
 @aten("aten.topk.default")
-def topk(call: Call, x: Any, k: Any, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
+def topk(call: FxCall, x: Any, k: Any, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
     """The largest or smallest values and their places."""
     values, places = _sorted(call, x, dim, largest)
     if not call.given(0):
@@ -72,12 +72,12 @@ def topk(call: Call, x: Any, k: Any, dim: int = -1, largest: bool = True, sorted
 
 
 @aten("aten.kthvalue.default")
-def kthvalue(call: Call, x: Any, k: int, dim: int = -1, keepdim: bool = False) -> Any:
+def kthvalue(call: FxCall, x: Any, k: int, dim: int = -1, keepdim: bool = False) -> Any:
     """The k-th smallest value and its place."""
     return _picked(call, x, dim, keepdim, k - 1)
 
 
-def _picked(call: Call, x: Any, dim: int, keepdim: bool, place: Any) -> Any:
+def _picked(call: FxCall, x: Any, dim: int, keepdim: bool, place: Any) -> Any:
     values, places = _sorted(call, x, dim, False)
     if not call.given(0):
         return values, places
@@ -88,7 +88,7 @@ def _picked(call: Call, x: Any, dim: int, keepdim: bool, place: Any) -> Any:
 
 
 @aten("aten.median.default", "aten.nanmedian.default")
-def median(call: Call, x: Any) -> Any:
+def median(call: FxCall, x: Any) -> Any:
     """The lower middle value of all; NaN where there is one."""
     flat = arr(x).reshape((-1,))
     count = flat.shape[0]
@@ -102,7 +102,7 @@ def median(call: Call, x: Any) -> Any:
 
 
 @aten("aten.median.dim")
-def median_dim(call: Call, x: Any, dim: int, keepdim: bool = False) -> Any:
+def median_dim(call: FxCall, x: Any, dim: int, keepdim: bool = False) -> Any:
     """The lower middle values and their places."""
     if not call.given(0):
         return _sorted(call, x, 0, False)
@@ -112,7 +112,7 @@ def median_dim(call: Call, x: Any, dim: int, keepdim: bool = False) -> Any:
 
 @aten("aten.bucketize.Tensor", "aten.searchsorted.Tensor")
 def searchsorted(
-    call: Call, first: Any, second: Any, *, right: bool = False, side: Any = None, **options: Any
+    call: FxCall, first: Any, second: Any, *, right: bool = False, side: Any = None, **options: Any
 ) -> Any:
     """Where values belong among sorted ones."""
     buckets = "bucketize" in str(call.node.target)
@@ -120,7 +120,7 @@ def searchsorted(
     at, edge = (0, 1) if buckets else (1, 0)
     dtype = call.common(0, 1)
     if options.get("sorter") is not None:
-        raise Refused("a sorter; sort the boundaries first")
+        raise UnsupportedCallError("a sorter; sort the boundaries first")
     x, borders = arr(x, dtype), arr(borders, dtype)
     after = right or side == "right"
     if len(call.given(edge)) == 1:
@@ -137,7 +137,7 @@ def searchsorted(
 
 @aten("aten.bucketize.Scalar", "aten.searchsorted.Scalar")
 def searchsorted_scalar(
-    call: Call, first: Any, second: Any, *, right: bool = False, side: Any = None, **_: Any
+    call: FxCall, first: Any, second: Any, *, right: bool = False, side: Any = None, **_: Any
 ) -> Any:
     """Where a number belongs among sorted ones."""
     value, borders = (first, second) if "bucketize" in str(call.node.target) else (second, first)
@@ -147,19 +147,19 @@ def searchsorted_scalar(
 
 
 @aten("aten.bincount.default")
-def bincount(call: Call, x: Any, weights: Any = None, minlength: int = 0) -> Any:
+def bincount(call: FxCall, x: Any, weights: Any = None, minlength: int = 0) -> Any:
     """How often each number occurs; needs a length that is known."""
-    raise Refused("the length of its result depends on the data; use one_hot(x, classes).sum(0)")
+    raise UnsupportedCallError("the length of its result depends on the data; use one_hot(x, classes).sum(0)")
 
 
 @aten("aten.histc.default")
-def histc(call: Call, x: Any, bins: int = 100, min: Any = 0, max: Any = 0) -> Any:
+def histc(call: FxCall, x: Any, bins: int = 100, min: Any = 0, max: Any = 0) -> Any:
     """How many values lie in equal bins."""
     flat = arr(x).reshape((-1,))
     if np.dtype(flat.dtype).kind != "f":
         flat = flat.astype("float32")
     if min == max == 0:
-        raise Refused("the bounds of the bins are those of the data; give min and max")
+        raise UnsupportedCallError("the bounds of the bins are those of the data; give min and max")
     place = np.floor((flat - np.float32(min)) * np.float32(bins / (max - min)))
     place = np.where(flat == np.float32(max), np.full_like(place, bins - 1), place)
     inside = (flat >= np.float32(min)) & (flat <= np.float32(max))

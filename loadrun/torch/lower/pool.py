@@ -9,8 +9,8 @@ import numpy as np
 
 from ... import functional as F
 from ...imperative import emit as e
-from ..call import Call
-from ..registry import Refused, aten
+from ..call import FxCall
+from ..registry import UnsupportedCallError, aten
 from ..values import arr, ten
 
 __all__: list[str] = []
@@ -30,7 +30,7 @@ class _Window:
     """
 
     def __init__(
-        self, call: Call, n: int, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: bool
+        self, call: FxCall, n: int, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: bool
     ) -> None:
         self.n = n
         self.kernel = _many(kernel, n)
@@ -58,7 +58,7 @@ class _Window:
             return x
         return np.pad(x, [(0, 0)] * self.outer + widths, constant_values=value)
 
-    def taps(self, x: Any, call: Call) -> list[Any]:
+    def taps(self, x: Any, call: FxCall) -> list[Any]:
         """For every place in a window the elements that lie there, all windows beside one another."""
         out = call.shape[self.outer :]
         found = [x]
@@ -91,7 +91,7 @@ def _wide(values: Sequence[int], n: int, fill: int) -> list[int]:
     return [*values, fill] if n == 1 else list(values)
 
 
-def _max_pooled(call: Call, x: Any, window: _Window) -> Any:
+def _max_pooled(call: FxCall, x: Any, window: _Window) -> Any:
     floating = call.dtype.kind == "f"
     if window.n < 3 and window.plain and floating:
         found, _ = _as_images(x, window.n, window.outer)
@@ -110,14 +110,20 @@ def _max_pooled(call: Call, x: Any, window: _Window) -> Any:
 
 @aten("aten.max_pool1d.default", "aten.max_pool2d.default", "aten.max_pool3d.default")
 def max_pool(
-    call: Call, x: Any, kernel: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1, ceil: bool = False
+    call: FxCall,
+    x: Any,
+    kernel: Any,
+    stride: Any = (),
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil: bool = False,
 ) -> Any:
     """Largest values of windows."""
     n = _dimensions(call)
     return _max_pooled(call, x, _Window(call, n, kernel, stride, padding, dilation, ceil))
 
 
-def _dimensions(call: Call) -> int:
+def _dimensions(call: FxCall) -> int:
     name = str(call.node.target)
     return next(n for n in (1, 2, 3) if f"{n}d" in name)
 
@@ -128,7 +134,13 @@ def _dimensions(call: Call) -> int:
     "aten.max_pool3d_with_indices.default",
 )
 def max_pool_with_indices(
-    call: Call, x: Any, kernel: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1, ceil: bool = False
+    call: FxCall,
+    x: Any,
+    kernel: Any,
+    stride: Any = (),
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil: bool = False,
 ) -> Any:
     """Largest values of windows, and their places in the flattened image."""
     n = _dimensions(call)
@@ -167,7 +179,7 @@ def max_pool_with_indices(
 
 @aten("aten.avg_pool1d.default", "aten.avg_pool2d.default", "aten.avg_pool3d.default")
 def avg_pool(
-    call: Call,
+    call: FxCall,
     x: Any,
     kernel: Any,
     stride: Any = (),
@@ -178,7 +190,7 @@ def avg_pool(
 ) -> Any:
     """Means of windows."""
     if call.dtype.kind != "f":
-        raise Refused("average pooling of integers; convert to float32 first")
+        raise UnsupportedCallError("average pooling of integers; convert to float32 first")
     n = _dimensions(call)
     window = _Window(call, n, kernel, stride, padding, 1, ceil)
     if n < 3 and window.plain and divisor is None:
@@ -222,7 +234,7 @@ def _edges(size: int, out: int) -> list[tuple[int, int]]:
     "aten._adaptive_avg_pool2d.default",
     "aten._adaptive_avg_pool3d.default",
 )
-def adaptive_avg_pool(call: Call, x: Any, out: Any) -> Any:
+def adaptive_avg_pool(call: FxCall, x: Any, out: Any) -> Any:
     """Means of windows that divide an axis, which overlap where it cannot be divided."""
     n = _dimensions(call)
     shape = call.given(0)
@@ -249,7 +261,7 @@ def adaptive_avg_pool(call: Call, x: Any, out: Any) -> Any:
 @aten(
     "aten.adaptive_max_pool1d.default", "aten.adaptive_max_pool2d.default", "aten.adaptive_max_pool3d.default"
 )
-def adaptive_max_pool(call: Call, x: Any, out: Any) -> Any:
+def adaptive_max_pool(call: FxCall, x: Any, out: Any) -> Any:
     """Largest values of such windows, and their places in the flattened image."""
     n = _dimensions(call)
     shape = call.given(0)
@@ -286,7 +298,7 @@ def adaptive_max_pool(call: Call, x: Any, out: Any) -> Any:
 
 
 @aten("aten.max_unpool2d.default", "aten.max_unpool3d.default")
-def max_unpool(call: Call, x: Any, indices: Any, output_size: Any, *_: Any) -> Any:
+def max_unpool(call: FxCall, x: Any, indices: Any, output_size: Any, *_: Any) -> Any:
     """Values put back to the places that they had before pooling."""
     n = _dimensions(call)
     shape = call.shape

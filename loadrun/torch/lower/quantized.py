@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from ..call import Call, axis_of
-from ..registry import Refused, aten
+from ..call import FxCall, axis_of
+from ..registry import UnsupportedCallError, aten
 from ..values import INT_MAX, arr, ten
 
 __all__: list[str] = []
@@ -20,14 +20,14 @@ def _rounded(x: Any, scale: Any, zero: Any, low: Any, high: Any) -> Any:
     return np.clip(found, np.float32(low), np.float32(high))
 
 
-def _along(value: Any, call: Call, axis: int) -> Any:
+def _along(value: Any, call: FxCall, axis: int) -> Any:
     shape = [1] * len(call.given(0))
     shape[axis_of(axis, len(shape))] = -1
     return arr(value, "float32").reshape(tuple(shape))
 
 
 @aten("quantized_decomposed.quantize_per_tensor.default", "quantized_decomposed.quantize_per_tensor.tensor")
-def quantize(call: Call, x: Any, scale: Any, zero: Any, low: int, high: int, dtype: Any) -> Any:
+def quantize(call: FxCall, x: Any, scale: Any, zero: Any, low: int, high: int, dtype: Any) -> Any:
     """The integers of values."""
     return ten(arr(_rounded(x, scale, zero, low, high), "int32"), call.dtype)
 
@@ -35,14 +35,14 @@ def quantize(call: Call, x: Any, scale: Any, zero: Any, low: int, high: int, dty
 @aten(
     "quantized_decomposed.dequantize_per_tensor.default", "quantized_decomposed.dequantize_per_tensor.tensor"
 )
-def dequantize(call: Call, x: Any, scale: Any, zero: Any, low: int, high: int, dtype: Any, **_: Any) -> Any:
+def dequantize(call: FxCall, x: Any, scale: Any, zero: Any, low: int, high: int, dtype: Any, **_: Any) -> Any:
     """The values of integers."""
     return arr((arr(x, "float32") - arr(zero, "float32")) * arr(scale, "float32"), call.dtype)
 
 
 @aten("quantized_decomposed.quantize_per_channel.default")
 def quantize_channels(
-    call: Call, x: Any, scales: Any, zeros: Any, axis: int, low: int, high: int, dtype: Any
+    call: FxCall, x: Any, scales: Any, zeros: Any, axis: int, low: int, high: int, dtype: Any
 ) -> Any:
     """The integers of values, with a scale for each channel."""
     found = _rounded(x, _along(scales, call, axis), _along(zeros, call, axis), low, high)
@@ -51,7 +51,7 @@ def quantize_channels(
 
 @aten("quantized_decomposed.dequantize_per_channel.default")
 def dequantize_channels(
-    call: Call, x: Any, scales: Any, zeros: Any, axis: int, low: int, high: int, dtype: Any, **_: Any
+    call: FxCall, x: Any, scales: Any, zeros: Any, axis: int, low: int, high: int, dtype: Any, **_: Any
 ) -> Any:
     """The values of integers, with a scale for each channel."""
     zero = 0 if zeros is None else _along(zeros, call, axis)
@@ -62,7 +62,7 @@ def dequantize_channels(
     "aten.fake_quantize_per_tensor_affine.default",
     "aten.fake_quantize_per_tensor_affine.tensor_qparams",
 )
-def fake_quantize(call: Call, x: Any, scale: Any, zero: Any, low: int, high: int) -> Any:
+def fake_quantize(call: FxCall, x: Any, scale: Any, zero: Any, low: int, high: int) -> Any:
     """Floats rounded to what integers with a scale can hold."""
     found = _rounded(x, scale, zero, low, high)
     return (found - arr(zero, "float32")) * arr(scale, "float32")
@@ -70,7 +70,7 @@ def fake_quantize(call: Call, x: Any, scale: Any, zero: Any, low: int, high: int
 
 @aten("aten.fake_quantize_per_channel_affine.default")
 def fake_quantize_channels(
-    call: Call, x: Any, scales: Any, zeros: Any, axis: int, low: int, high: int
+    call: FxCall, x: Any, scales: Any, zeros: Any, axis: int, low: int, high: int
 ) -> Any:
     """The same with a scale for each channel."""
     scale, zero = _along(scales, call, axis), _along(zeros, call, axis)
@@ -78,7 +78,7 @@ def fake_quantize_channels(
 
 
 @aten("quantized_decomposed.choose_qparams.tensor", "quantized_decomposed.choose_qparams_symmetric.tensor")
-def choose(call: Call, x: Any, low: int, high: int, eps: float, dtype: Any) -> Any:
+def choose(call: FxCall, x: Any, low: int, high: int, eps: float, dtype: Any) -> Any:
     """Scale and zero point that hold all values of a tensor."""
     x = arr(x, "float32")
     least = np.minimum(np.min(x), np.float32(0))
@@ -100,26 +100,26 @@ _LIMITS = {"torch.qint8": (-128, 127), "torch.quint8": (0, 255), "torch.qint32":
     "aten.quantize_per_tensor.default",
     "aten.quantize_per_tensor.tensor_qparams",
 )
-def quantize_tensor(call: Call, x: Any, scale: Any, zero: Any, dtype: Any) -> Any:
+def quantize_tensor(call: FxCall, x: Any, scale: Any, zero: Any, dtype: Any) -> Any:
     """A quantized tensor: the values that it stands for."""
     return fake_quantize(call, x, scale, zero, *_LIMITS[str(dtype)])
 
 
 @aten("aten.quantize_per_channel.default")
-def quantize_tensor_channels(call: Call, x: Any, scales: Any, zeros: Any, axis: int, dtype: Any) -> Any:
+def quantize_tensor_channels(call: FxCall, x: Any, scales: Any, zeros: Any, axis: int, dtype: Any) -> Any:
     """The same with a scale for each channel."""
     return fake_quantize_channels(call, x, scales, zeros, axis, *_LIMITS[str(dtype)])
 
 
 @aten("aten.dequantize.self")
-def dequantize_tensor(call: Call, x: Any) -> Any:
+def dequantize_tensor(call: FxCall, x: Any) -> Any:
     """The values of a quantized tensor."""
     return ten(x)
 
 
 @aten("aten._fused_moving_avg_obs_fq_helper_functional.default")
 def observed(
-    call: Call,
+    call: FxCall,
     x: Any,
     observes: Any,
     rounds: Any,
@@ -137,7 +137,7 @@ def observed(
     """Fake quantization of a module whose observers are off, with the scales that they found."""
     flags = [ten(v)._value for v in (observes, rounds)]
     if flags[0] is None or flags[0].any():
-        raise Refused(
+        raise UnsupportedCallError(
             "an observer that learns scales; call module.apply(torch.ao.quantization.disable_observer)"
         )
     if flags[1] is not None and not flags[1].any():

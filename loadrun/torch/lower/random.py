@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ... import random as R
-from ..call import Call
+from ..call import FxCall
 from ..registry import aten
 from ..values import arr, ten
 
@@ -15,19 +15,19 @@ __all__: list[str] = []
 
 
 @aten("aten.rand.default", "aten.rand_like.default")
-def rand(call: Call, shape: Any, *_: Any, **__: Any) -> Any:
+def rand(call: FxCall, shape: Any, *_: Any, **__: Any) -> Any:
     """Evenly between 0 and 1."""
     return ten(R.uniform(0, 1, _shape(shape)), call.dtype)
 
 
 @aten("aten.randn.default", "aten.randn_like.default")
-def randn(call: Call, shape: Any, *_: Any, **__: Any) -> Any:
+def randn(call: FxCall, shape: Any, *_: Any, **__: Any) -> Any:
     """From the normal distribution."""
     return ten(R.normal(0, 1, _shape(shape)), call.dtype)
 
 
 @aten("aten.randint.low", "aten.randint.default", "aten.randint_like.default", "aten.randint_like.low_dtype")
-def randint(call: Call, *args: Any, **__: Any) -> Any:
+def randint(call: FxCall, *args: Any, **__: Any) -> Any:
     """Whole numbers of a range."""
     like = "_like" in str(call.node.target)
     shape = args[0] if like else args[-1]
@@ -39,7 +39,7 @@ def randint(call: Call, *args: Any, **__: Any) -> Any:
 
 
 @aten("aten.bernoulli.default", "aten.bernoulli.p")
-def bernoulli(call: Call, x: Any, p: Any = None, **_: Any) -> Any:
+def bernoulli(call: FxCall, x: Any, p: Any = None, **_: Any) -> Any:
     """1 with a probability."""
     drawn = arr(R.uniform(0, 1, ten(x).shape))
     return arr(drawn < (arr(x) if p is None else np.float32(p)), call.dtype)

@@ -11,8 +11,8 @@ from ... import functional as F
 from ... import params as P
 from ...imperative import Tensor, apply
 from ...imperative import emit as e
-from ..call import Call
-from ..registry import Refused, aten
+from ..call import FxCall
+from ..registry import UnsupportedCallError, aten
 from ..values import arr, ten
 
 __all__: list[str] = []
@@ -25,7 +25,9 @@ def _cells(params: Sequence[Any], biased: bool, layers: int, both: bool) -> list
     count = layers * (2 if both else 1)
     each = len(params) // count
     if each > (4 if biased else 2):
-        raise Refused("proj_size, which MegEngine's CPU has not; use a linear layer behind the states")
+        raise UnsupportedCallError(
+            "proj_size, which MegEngine's CPU has not; use a linear layer behind the states"
+        )
     return [[ten(p) for p in params[i * each : (i + 1) * each]] for i in range(count)]
 
 
@@ -40,12 +42,12 @@ def _turned(x: Any) -> Any:
 
 def _checked(dropout: float, train: bool) -> None:
     if train and dropout:
-        raise Refused("dropout between layers in training; call .eval() first")
+        raise UnsupportedCallError("dropout between layers in training; call .eval() first")
 
 
 @aten("aten.lstm.input")
 def lstm(
-    call: Call,
+    call: FxCall,
     x: Any,
     states: Any,
     params: Any,
@@ -88,7 +90,7 @@ def _given_back(y: Tensor, states: Sequence[Tensor], single: bool, batch_first: 
 
 @aten("aten.rnn_tanh.input", "aten.rnn_relu.input")
 def rnn(
-    call: Call,
+    call: FxCall,
     x: Any,
     state: Any,
     params: Any,
@@ -124,7 +126,7 @@ def rnn(
 
 @aten("aten.gru.input")
 def gru(
-    call: Call,
+    call: FxCall,
     x: Any,
     state: Any,
     params: Any,
@@ -182,7 +184,7 @@ def _gru_step(fed: Any, h: Any, rest: Sequence[Tensor]) -> Any:
 
 
 def _cell(
-    function: Callable[..., Any], call: Call, x: Any, states: Sequence[Any], weights: Sequence[Any]
+    function: Callable[..., Any], call: FxCall, x: Any, states: Sequence[Any], weights: Sequence[Any]
 ) -> Any:
     """One step, of a batch or of one vector."""
     single = len(call.given(0)) == 1
@@ -198,7 +200,7 @@ def _biases(weights: Sequence[Any], gates: int) -> list[Tensor]:
 
 @aten("aten.lstm_cell.default")
 def lstm_cell(
-    call: Call, x: Any, states: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None
+    call: FxCall, x: Any, states: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None
 ) -> Any:
     """MegEngine's LSTM cell."""
 
@@ -211,7 +213,9 @@ def lstm_cell(
 
 
 @aten("aten.rnn_tanh_cell.default", "aten.rnn_relu_cell.default")
-def rnn_cell(call: Call, x: Any, state: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None) -> Any:
+def rnn_cell(
+    call: FxCall, x: Any, state: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None
+) -> Any:
     """MegEngine's RNN cell."""
     kind = P.RNNCellNonlineMode.TANH if "tanh" in str(call.node.target) else P.RNNCellNonlineMode.RELU
 
@@ -224,7 +228,9 @@ def rnn_cell(call: Call, x: Any, state: Any, w_ih: Any, w_hh: Any, b_ih: Any = N
 
 
 @aten("aten.gru_cell.default")
-def gru_cell(call: Call, x: Any, state: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None) -> Any:
+def gru_cell(
+    call: FxCall, x: Any, state: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None
+) -> Any:
     """One step of a GRU."""
 
     def step(x: Tensor, states: Sequence[Tensor], weights: Sequence[Any]) -> Any:

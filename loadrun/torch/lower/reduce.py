@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from ..call import Call, axes_of, axis_of
-from ..registry import Refused, aten
+from ..call import FxCall, axes_of, axis_of
+from ..registry import UnsupportedCallError, aten
 from ..values import arr, ten
 
 __all__: list[str] = []
 
 
-def _reduced(call: Call, function: Callable[..., Any], x: Any, axes: tuple[int, ...], keepdim: bool) -> Any:
+def _reduced(call: FxCall, function: Callable[..., Any], x: Any, axes: tuple[int, ...], keepdim: bool) -> Any:
     """A reduction over axes; of a value without axes the value itself as a vector of one."""
     if not call.given(0):
         return function(x.reshape((1,)), axis=0)
@@ -22,19 +22,19 @@ def _reduced(call: Call, function: Callable[..., Any], x: Any, axes: tuple[int, 
 
 
 @aten("aten.sum.default", "aten.sum.dim_IntList")
-def sum(call: Call, x: Any, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
+def sum(call: FxCall, x: Any, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
     """Sum."""
     return _reduced(call, np.sum, arr(x, call.dtype), axes_of(dim, len(call.given(0))), keepdim)
 
 
 @aten("aten.mean.default", "aten.mean.dim")
-def mean(call: Call, x: Any, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
+def mean(call: FxCall, x: Any, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
     """Mean."""
     return _reduced(call, np.mean, arr(x, call.dtype), axes_of(dim, len(call.given(0))), keepdim)
 
 
 @aten("aten.nansum.default")
-def nansum(call: Call, x: Any, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
+def nansum(call: FxCall, x: Any, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
     """Sum of what is a number."""
     x = arr(x, call.dtype)
     if call.dtype.kind == "f":
@@ -43,19 +43,19 @@ def nansum(call: Call, x: Any, dim: Any = None, keepdim: bool = False, dtype: An
 
 
 @aten("aten.prod.default", "aten.prod.dim_int")
-def prod(call: Call, x: Any, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
+def prod(call: FxCall, x: Any, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
     """Product."""
     return _reduced(call, np.prod, arr(x, call.dtype), axes_of(dim, len(call.given(0))), keepdim)
 
 
 @aten("aten.amax.default")
-def amax(call: Call, x: Any, dim: Any = None, keepdim: bool = False) -> Any:
+def amax(call: FxCall, x: Any, dim: Any = None, keepdim: bool = False) -> Any:
     """Largest value; NaN where there is one."""
     return _reduced(call, _max, arr(x), axes_of(dim, len(call.given(0))), keepdim)
 
 
 @aten("aten.amin.default")
-def amin(call: Call, x: Any, dim: Any = None, keepdim: bool = False) -> Any:
+def amin(call: FxCall, x: Any, dim: Any = None, keepdim: bool = False) -> Any:
     """Smallest value; NaN where there is one."""
     return _reduced(call, _min, arr(x), axes_of(dim, len(call.given(0))), keepdim)
 
@@ -69,31 +69,31 @@ def _min(x: Any, **options: Any) -> Any:
 
 
 @aten("aten.max.default")
-def max(call: Call, x: Any) -> Any:
+def max(call: FxCall, x: Any) -> Any:
     """Largest value of all."""
     return amax(call, x)
 
 
 @aten("aten.min.default")
-def min(call: Call, x: Any) -> Any:
+def min(call: FxCall, x: Any) -> Any:
     """Smallest value of all."""
     return amin(call, x)
 
 
 @aten("aten.max.dim")
-def max_dim(call: Call, x: Any, dim: int, keepdim: bool = False) -> Any:
+def max_dim(call: FxCall, x: Any, dim: int, keepdim: bool = False) -> Any:
     """Largest values and their first places."""
     return _extreme(call, _max, np.argmax, x, dim, keepdim)
 
 
 @aten("aten.min.dim")
-def min_dim(call: Call, x: Any, dim: int, keepdim: bool = False) -> Any:
+def min_dim(call: FxCall, x: Any, dim: int, keepdim: bool = False) -> Any:
     """Smallest values and their first places."""
     return _extreme(call, _min, np.argmin, x, dim, keepdim)
 
 
 def _extreme(
-    call: Call, value: Callable[..., Any], place: Callable[..., Any], x: Any, dim: int, keepdim: bool
+    call: FxCall, value: Callable[..., Any], place: Callable[..., Any], x: Any, dim: int, keepdim: bool
 ) -> Any:
     x = arr(x)
     if not call.given(0):
@@ -104,24 +104,24 @@ def _extreme(
 
 
 @aten("aten.aminmax.default")
-def aminmax(call: Call, x: Any, dim: Any = None, keepdim: bool = False) -> Any:
+def aminmax(call: FxCall, x: Any, dim: Any = None, keepdim: bool = False) -> Any:
     """Smallest and largest value."""
     return amin(call, x, dim, keepdim), amax(call, x, dim, keepdim)
 
 
 @aten("aten.argmax.default")
-def argmax(call: Call, x: Any, dim: Any = None, keepdim: bool = False) -> Any:
+def argmax(call: FxCall, x: Any, dim: Any = None, keepdim: bool = False) -> Any:
     """First place of the largest value."""
     return _place(call, np.argmax, x, dim, keepdim)
 
 
 @aten("aten.argmin.default")
-def argmin(call: Call, x: Any, dim: Any = None, keepdim: bool = False) -> Any:
+def argmin(call: FxCall, x: Any, dim: Any = None, keepdim: bool = False) -> Any:
     """First place of the smallest value."""
     return _place(call, np.argmin, x, dim, keepdim)
 
 
-def _place(call: Call, function: Callable[..., Any], x: Any, dim: Any, keepdim: bool) -> Any:
+def _place(call: FxCall, function: Callable[..., Any], x: Any, dim: Any, keepdim: bool) -> Any:
     x = arr(x)
     x = arr(x, "int32") if x.dtype == np.bool_ else x
     ndim = len(call.given(0))
@@ -134,24 +134,24 @@ def _place(call: Call, function: Callable[..., Any], x: Any, dim: Any, keepdim: 
 
 
 @aten("aten.any.default", "aten.any.dim", "aten.any.dims")
-def any(call: Call, x: Any, dim: Any = None, keepdim: bool = False) -> Any:
+def any(call: FxCall, x: Any, dim: Any = None, keepdim: bool = False) -> Any:
     """Whether one value is true."""
     return arr(_reduced(call, np.any, arr(x, "bool"), axes_of(dim, len(call.given(0))), keepdim), call.dtype)
 
 
 @aten("aten.all.default", "aten.all.dim", "aten.all.dims")
-def all(call: Call, x: Any, dim: Any = None, keepdim: bool = False) -> Any:
+def all(call: FxCall, x: Any, dim: Any = None, keepdim: bool = False) -> Any:
     """Whether all values are true."""
     return arr(_reduced(call, np.all, arr(x, "bool"), axes_of(dim, len(call.given(0))), keepdim), call.dtype)
 
 
 @aten("aten.count_nonzero.default", "aten.count_nonzero.dim_IntList")
-def count_nonzero(call: Call, x: Any, dim: Any = None) -> Any:
+def count_nonzero(call: FxCall, x: Any, dim: Any = None) -> Any:
     """How many values are not zero."""
     return _reduced(call, np.sum, arr(arr(x, "bool"), "int32"), axes_of(dim, len(call.given(0))), False)
 
 
-def _moments(call: Call, x: Any, dim: Any, correction: Any, keepdim: bool) -> tuple[Any, Any]:
+def _moments(call: FxCall, x: Any, dim: Any, correction: Any, keepdim: bool) -> tuple[Any, Any]:
     """Mean and variance, whose divisor is smaller by the correction but not below 0."""
     x = arr(x, call.dtype)
     ndim = len(call.given(0))
@@ -175,7 +175,7 @@ def _unbiased(dim: Any, unbiased: Any) -> tuple[Any, int]:
 
 
 @aten("aten.var.correction", "aten.std.correction", "aten.var_mean.correction", "aten.std_mean.correction")
-def variance(call: Call, x: Any, dim: Any = None, correction: Any = None, keepdim: bool = False) -> Any:
+def variance(call: FxCall, x: Any, dim: Any = None, correction: Any = None, keepdim: bool = False) -> Any:
     """Variance or standard deviation, perhaps with the mean."""
     middle, found = _moments(call, x, dim, correction, keepdim)
     name = str(call.node.target)
@@ -184,14 +184,14 @@ def variance(call: Call, x: Any, dim: Any = None, correction: Any = None, keepdi
 
 
 @aten("prims.var.default")
-def prim_variance(call: Call, x: Any, dims: Any, correction: Any = 1, *, output_dtype: Any = None) -> Any:
+def prim_variance(call: FxCall, x: Any, dims: Any, correction: Any = 1, *, output_dtype: Any = None) -> Any:
     """Variance over axes that go."""
     return _moments(call, x, dims, correction, False)[1]
 
 
 @aten("aten.var.default", "aten.std.default", "aten.var.dim", "aten.std.dim")
 def variance_unbiased(
-    call: Call, x: Any, dim: Any = None, unbiased: bool = True, keepdim: bool = False
+    call: FxCall, x: Any, dim: Any = None, unbiased: bool = True, keepdim: bool = False
 ) -> Any:
     """The same with the divisor smaller by one, or not."""
     axes, correction = _unbiased(dim, unbiased)
@@ -199,7 +199,7 @@ def variance_unbiased(
 
 
 @aten("aten.logsumexp.default")
-def logsumexp(call: Call, x: Any, dim: Any, keepdim: bool = False) -> Any:
+def logsumexp(call: FxCall, x: Any, dim: Any, keepdim: bool = False) -> Any:
     """Logarithm of the sum of exponentials, without overflow."""
     x = arr(x, call.dtype)
     if not call.given(0):
@@ -218,7 +218,7 @@ def logsumexp(call: Call, x: Any, dim: Any, keepdim: bool = False) -> Any:
     "aten.norm.ScalarOpt_dim_dtype",
 )
 def vector_norm(
-    call: Call, x: Any, ord: Any = 2, dim: Any = None, keepdim: bool = False, dtype: Any = None
+    call: FxCall, x: Any, ord: Any = 2, dim: Any = None, keepdim: bool = False, dtype: Any = None
 ) -> Any:
     """Norm of vectors."""
     ord = 2 if ord is None else ord
@@ -239,24 +239,24 @@ def vector_norm(
     )
 
 
-def _running(call: Call, function: Callable[..., Any], x: Any, dim: int) -> Any:
+def _running(call: FxCall, function: Callable[..., Any], x: Any, dim: int) -> Any:
     return function(x, axis=axis_of(dim, len(call.given(0)))) if call.given(0) else x
 
 
 @aten("aten.cumsum.default")
-def cumsum(call: Call, x: Any, dim: int, dtype: Any = None) -> Any:
+def cumsum(call: FxCall, x: Any, dim: int, dtype: Any = None) -> Any:
     """Running sum."""
     return _running(call, np.cumsum, arr(x, call.dtype), dim)
 
 
 @aten("aten.cumprod.default")
-def cumprod(call: Call, x: Any, dim: int, dtype: Any = None) -> Any:
+def cumprod(call: FxCall, x: Any, dim: int, dtype: Any = None) -> Any:
     """Running product."""
     return _running(call, np.cumprod, arr(x, call.dtype), dim)
 
 
 @aten("aten.logcumsumexp.default")
-def logcumsumexp(call: Call, x: Any, dim: int) -> Any:
+def logcumsumexp(call: FxCall, x: Any, dim: int) -> Any:
     """Logarithm of the running sum of exponentials."""
     x = arr(x, call.dtype)
     if not call.given(0):
@@ -267,7 +267,7 @@ def logcumsumexp(call: Call, x: Any, dim: int) -> Any:
 
 
 @aten("aten.cummax.default", "aten.cummin.default")
-def cumulative_extreme(call: Call, x: Any, dim: int) -> Any:
+def cumulative_extreme(call: FxCall, x: Any, dim: int) -> Any:
     """Running extreme values and their last places."""
     x = arr(x)
     shape = call.given(0)
@@ -277,7 +277,7 @@ def cumulative_extreme(call: Call, x: Any, dim: int) -> Any:
     largest = "cummax" in str(call.node.target)
     count = call.static(shape[axis : axis + 1], "the axis of a running extreme")[0]
     if x.dtype == np.bool_:
-        raise Refused("running extremes of booleans; convert to int32 first")
+        raise UnsupportedCallError("running extremes of booleans; convert to int32 first")
     if not count:
         return x, arr(x, "int32")
     before = (slice(None),) * axis

@@ -10,8 +10,8 @@ import numpy as np
 
 from ...functional import vision
 from ...imperative import emit as e
-from ..call import Call
-from ..registry import Refused, aten
+from ..call import FxCall
+from ..registry import UnsupportedCallError, aten
 from ..values import arr, ten
 
 __all__: list[str] = []
@@ -93,7 +93,7 @@ def _nearest(size: int, out: int, exact: bool, scale: float | None) -> np.ndarra
     return np.minimum(found.astype(np.int32), size - 1)
 
 
-def _factors(call: Call, rest: Sequence[Any], n: int) -> list[float | None]:
+def _factors(call: FxCall, rest: Sequence[Any], n: int) -> list[float | None]:
     """The scale factors that were given; torch uses them in place of the ratio of sizes."""
     given = [v for v in rest if v is not None]
     if len(given) == 1 and isinstance(given[0], (list, tuple)):
@@ -101,7 +101,7 @@ def _factors(call: Call, rest: Sequence[Any], n: int) -> list[float | None]:
     return [float(v) for v in given] if len(given) == n else [None] * n
 
 
-def _resized(call: Call, x: Any, kind: str, corners: bool, scales: Sequence[float | None]) -> Any:
+def _resized(call: FxCall, x: Any, kind: str, corners: bool, scales: Sequence[float | None]) -> Any:
     n = len(call.given(0)) - 2
     out = call.shape[2:]
     simple = n == 2 and not corners and kind == "linear" and not any(_off(call, scales))
@@ -124,7 +124,7 @@ def _resized(call: Call, x: Any, kind: str, corners: bool, scales: Sequence[floa
     return found
 
 
-def _off(call: Call, scales: Sequence[float | None]) -> list[bool]:
+def _off(call: FxCall, scales: Sequence[float | None]) -> list[bool]:
     """Whether a scale factor says something else than the sizes do."""
     pairs = zip(call.given(0)[2:], call.shape[2:], scales, strict=True)
     return [
@@ -136,7 +136,7 @@ def _off(call: Call, scales: Sequence[float | None]) -> list[bool]:
 
 
 def _resize(kind: str, corners_given: bool) -> Any:
-    def lowered(call: Call, x: Any, size: Any = None, *rest: Any, **_: Any) -> Any:
+    def lowered(call: FxCall, x: Any, size: Any = None, *rest: Any, **_: Any) -> Any:
         corners = bool(rest[0]) if corners_given and rest else False
         n = len(call.given(0)) - 2
         scales = _factors(call, rest[1:] if corners_given else rest, n)
@@ -148,14 +148,16 @@ def _resize(kind: str, corners_given: bool) -> Any:
 
 
 def _following(
-    call: Call, x: Any, size: Any, kind: str, corners: bool, scales: Sequence[float | None]
+    call: FxCall, x: Any, size: Any, kind: str, corners: bool, scales: Sequence[float | None]
 ) -> Any:
     """Resizing of an image whose size follows the input."""
     if len(call.given(0)) != 4 or kind not in ("linear", "nearest"):
-        raise Refused("resizing of this kind needs fixed sizes; make height and width static")
+        raise UnsupportedCallError("resizing of this kind needs fixed sizes; make height and width static")
     if size is None:
         if any(s is None or not float(s).is_integer() for s in scales):
-            raise Refused("a fractional scale factor needs fixed sizes; give whole factors or a size")
+            raise UnsupportedCallError(
+                "a fractional scale factor needs fixed sizes; give whole factors or a size"
+            )
         shape = ten(x).shape
         size = [n * int(s) for n, s in zip(shape[2:], (s for s in scales if s), strict=True)]
         if kind == "nearest":
@@ -164,7 +166,9 @@ def _following(
                 found = np.repeat(found, int(s or 1), axis=axis)
             return found
     if kind == "nearest":
-        raise Refused("nearest resizing to a size that follows the input; give a whole scale factor")
+        raise UnsupportedCallError(
+            "nearest resizing to a size that follows the input; give a whole scale factor"
+        )
     return vision.interpolate(ten(x), list(size), mode="bilinear", align_corners=corners)
 
 
@@ -186,7 +190,7 @@ for _name, _kind, _corners in (
 
 
 @aten("aten.affine_grid_generator.default")
-def affine_grid(call: Call, theta: Any, size: Any, align_corners: bool) -> Any:
+def affine_grid(call: FxCall, theta: Any, size: Any, align_corners: bool) -> Any:
     """The grid of an affine map."""
     lengths = call.static(list(size)[2:], "the size of a grid")
     axes = []
@@ -200,11 +204,11 @@ def affine_grid(call: Call, theta: Any, size: Any, align_corners: bool) -> Any:
 
 
 @aten("aten.grid_sampler.default", "aten.grid_sampler_2d.default", "aten.grid_sampler_3d.default")
-def grid_sampler(call: Call, x: Any, grid: Any, mode: int, padding: int, corners: bool) -> Any:
+def grid_sampler(call: FxCall, x: Any, grid: Any, mode: int, padding: int, corners: bool) -> Any:
     """Elements at the places that a grid names: linear, nearest or cubic."""
     n = len(call.given(0)) - 2
     if n == 3 and mode == 2:
-        raise Refused("cubic sampling of volumes")
+        raise UnsupportedCallError("cubic sampling of volumes")
     sizes = call.static(call.given(0)[2:], "the image that a grid samples")
     values, grid = arr(x, call.dtype), arr(grid, call.dtype)
     places = [_unnormalized(grid[..., n - 1 - i], sizes[i], corners) for i in range(n)]

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from ...imperative import emit as e
-from ..call import Call, axis_of
-from ..registry import Refused, aten
+from ..call import FxCall, axis_of
+from ..registry import UnsupportedCallError, aten
 from ..sizes import as_size
 from ..values import arr, ten
 from .index import places, subscript
@@ -23,7 +23,7 @@ def _copied(x: Any, dtype: Any) -> Any:
 
 
 @aten("aten.index_put.default", "aten._unsafe_index_put.default")
-def index_put(call: Call, x: Any, indices: Any, values: Any, accumulate: bool = False) -> Any:
+def index_put(call: FxCall, x: Any, indices: Any, values: Any, accumulate: bool = False) -> Any:
     """Elements replaced, or added to, at indices and masks."""
     found = _copied(x, call.dtype)
     where = subscript(indices, call.fakes[1], call.given(0))
@@ -39,7 +39,7 @@ def index_put(call: Call, x: Any, indices: Any, values: Any, accumulate: bool = 
 
 @aten("aten.slice_scatter.default")
 def slice_scatter(
-    call: Call, x: Any, source: Any, dim: int = 0, start: Any = None, end: Any = None, step: Any = 1
+    call: FxCall, x: Any, source: Any, dim: int = 0, start: Any = None, end: Any = None, step: Any = 1
 ) -> Any:
     """A slice replaced."""
     found = _copied(x, call.dtype)
@@ -49,7 +49,7 @@ def slice_scatter(
 
 
 @aten("aten.select_scatter.default")
-def select_scatter(call: Call, x: Any, source: Any, dim: int, index: Any) -> Any:
+def select_scatter(call: FxCall, x: Any, source: Any, dim: int, index: Any) -> Any:
     """One slice of an axis replaced."""
     found = _copied(x, call.dtype)
     axis = axis_of(dim, len(call.given(0)))
@@ -58,7 +58,7 @@ def select_scatter(call: Call, x: Any, source: Any, dim: int, index: Any) -> Any
 
 
 @aten("aten.diagonal_scatter.default")
-def diagonal_scatter(call: Call, x: Any, source: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
+def diagonal_scatter(call: FxCall, x: Any, source: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
     """A diagonal replaced."""
     ndim = len(call.given(0))
     one, two = axis_of(dim1, ndim), axis_of(dim2, ndim)
@@ -80,12 +80,12 @@ def diagonal_scatter(call: Call, x: Any, source: Any, offset: int = 0, dim1: int
     "aten.scatter.reduce",
     "aten.scatter.value_reduce",
 )
-def scatter(call: Call, x: Any, dim: int, index: Any, source: Any, *, reduce: Any = None) -> Any:
+def scatter(call: FxCall, x: Any, dim: int, index: Any, source: Any, *, reduce: Any = None) -> Any:
     """Elements replaced, or added to, at indices along an axis."""
     shape = call.given(0)
     add = "scatter_add" in str(call.node.target) or reduce == "add"
     if reduce not in (None, "add"):
-        raise Refused("scatter with multiply; use index_put or masks")
+        raise UnsupportedCallError("scatter with multiply; use index_put or masks")
     if not shape:
         value = (
             arr(source, call.dtype).reshape((-1,))[:1].reshape(())
@@ -112,7 +112,7 @@ def _number(value: Any) -> bool:
 
 
 @aten("aten.index_add.default")
-def index_add(call: Call, x: Any, dim: int, index: Any, source: Any, *, alpha: Any = 1) -> Any:
+def index_add(call: FxCall, x: Any, dim: int, index: Any, source: Any, *, alpha: Any = 1) -> Any:
     """Slices of an axis added to."""
     values = arr(source, call.dtype)
     values = values if alpha == 1 else values * arr(alpha, call.dtype)
@@ -126,7 +126,7 @@ def index_add(call: Call, x: Any, dim: int, index: Any, source: Any, *, alpha: A
 
 
 @aten("aten.index_copy.default")
-def index_copy(call: Call, x: Any, dim: int, index: Any, source: Any) -> Any:
+def index_copy(call: FxCall, x: Any, dim: int, index: Any, source: Any) -> Any:
     """Slices of an axis replaced."""
     if not call.given(0):
         return arr(source, call.dtype).reshape(())
@@ -137,7 +137,7 @@ def index_copy(call: Call, x: Any, dim: int, index: Any, source: Any) -> Any:
 
 
 @aten("aten.index_fill.int_Scalar", "aten.index_fill.int_Tensor")
-def index_fill(call: Call, x: Any, dim: int, index: Any, value: Any) -> Any:
+def index_fill(call: FxCall, x: Any, dim: int, index: Any, value: Any) -> Any:
     """Slices of an axis replaced by one value."""
     if not call.given(0):
         return arr(value, call.dtype)
@@ -148,7 +148,7 @@ def index_fill(call: Call, x: Any, dim: int, index: Any, value: Any) -> Any:
 
 
 @aten("aten.put.default")
-def put(call: Call, x: Any, index: Any, source: Any, accumulate: bool = False) -> Any:
+def put(call: FxCall, x: Any, index: Any, source: Any, accumulate: bool = False) -> Any:
     """Elements of the flattened tensor replaced, or added to."""
     shape = ten(x).shape
     found = _copied(arr(x).reshape((-1,)), call.dtype)
@@ -161,7 +161,7 @@ def put(call: Call, x: Any, index: Any, source: Any, accumulate: bool = False) -
 
 
 @aten("aten.masked_scatter.default")
-def masked_scatter(call: Call, x: Any, mask: Any, source: Any) -> Any:
+def masked_scatter(call: FxCall, x: Any, mask: Any, source: Any) -> Any:
     """Values put one after the other where a mask is true."""
     shape = e.broadcast_shape([ten(x), ten(mask)])
     x, mask = (arr(e.broadcast(ten(v), shape) if shape else ten(v)) for v in (x, mask))

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from ...imperative import emit as e
-from ..call import Call, axes_of, axis_of
-from ..registry import Refused, aten
+from ..call import FxCall, axes_of, axis_of
+from ..registry import UnsupportedCallError, aten
 from ..sizes import as_size
 from ..values import INT_MAX, arr, ten
 
@@ -16,13 +16,13 @@ __all__: list[str] = []
 
 
 @aten("aten.view.default", "aten.reshape.default", "aten._unsafe_view.default", "aten._reshape_copy.default")
-def view(call: Call, x: Any, shape: Any) -> Any:
+def view(call: FxCall, x: Any, shape: Any) -> Any:
     """The values in another shape."""
     return e.reshape(ten(x), [as_size(n) for n in shape])
 
 
 @aten("aten.view_as.default", "aten.reshape_as.default")
-def view_as(call: Call, x: Any, other: Any) -> Any:
+def view_as(call: FxCall, x: Any, other: Any) -> Any:
     """The values in another tensor's shape."""
     return e.reshape(ten(x), ten(other).shape)
 
@@ -44,54 +44,54 @@ def view_as(call: Call, x: Any, other: Any) -> Any:
     "aten.feature_alpha_dropout.default",
     "aten.native_dropout.default",
 )
-def same(call: Call, x: Any, *args: Any, **kwargs: Any) -> Any:
+def same(call: FxCall, x: Any, *args: Any, **kwargs: Any) -> Any:
     """The value itself; dropout drops nothing outside of training."""
     name = str(call.node.target)
     if "dropout" in name:
         rate, training = (*args, kwargs.get("p", 0), kwargs.get("train", False))[:2]
         if training and rate:
-            raise Refused("it drops at random in training; call .eval() first")
+            raise UnsupportedCallError("it drops at random in training; call .eval() first")
         return (ten(x), np.ones_like(arr(x, "bool"))) if "native" in name else ten(x)
     if ten(x)._dtype.np != call.dtype:
-        raise Refused("the bits of one dtype are read as another; convert with .to(dtype)")
+        raise UnsupportedCallError("the bits of one dtype are read as another; convert with .to(dtype)")
     return ten(x)
 
 
 @aten("aten.permute.default")
-def permute(call: Call, x: Any, dims: Any) -> Any:
+def permute(call: FxCall, x: Any, dims: Any) -> Any:
     """The axes in another order."""
     ndim = len(call.given(0))
     return e.permute(ten(x), [axis_of(d, ndim) for d in dims])
 
 
 @aten("aten.transpose.int", "aten.swapaxes.default", "aten.swapdims.default")
-def transpose(call: Call, x: Any, a: int, b: int) -> Any:
+def transpose(call: FxCall, x: Any, a: int, b: int) -> Any:
     """Two axes exchanged."""
     ndim = len(call.given(0))
     return np.swapaxes(arr(x), axis_of(a, ndim), axis_of(b, ndim)) if ndim else ten(x)
 
 
 @aten("aten.t.default", "aten.numpy_T.default", "aten.mT.default", "aten.adjoint.default")
-def turned(call: Call, x: Any) -> Any:
+def turned(call: FxCall, x: Any) -> Any:
     """A transposed matrix."""
     ndim = len(call.given(0))
     return ten(x) if ndim < 2 else np.swapaxes(arr(x), ndim - 2, ndim - 1)
 
 
 @aten("aten.movedim.int", "aten.movedim.intlist", "aten.moveaxis.int", "aten.moveaxis.intlist")
-def movedim(call: Call, x: Any, source: Any, target: Any) -> Any:
+def movedim(call: FxCall, x: Any, source: Any, target: Any) -> Any:
     """Axes moved to other places."""
     return np.moveaxis(arr(x), source, target)
 
 
 @aten("aten.unsqueeze.default")
-def unsqueeze(call: Call, x: Any, dim: int) -> Any:
+def unsqueeze(call: FxCall, x: Any, dim: int) -> Any:
     """A new axis of size 1."""
     return e.add_axes(ten(x), [axis_of(dim, len(call.given(0)) + 1)])
 
 
 @aten("aten.squeeze.default", "aten.squeeze.dim", "aten.squeeze.dims")
-def squeeze(call: Call, x: Any, dim: Any = None) -> Any:
+def squeeze(call: FxCall, x: Any, dim: Any = None) -> Any:
     """Without axes of size 1."""
     shape = call.given(0)
     wanted = axes_of(dim, len(shape)) if dim is not None and dim != [] else range(len(shape))
@@ -102,7 +102,7 @@ def squeeze(call: Call, x: Any, dim: Any = None) -> Any:
 
 
 @aten("aten.flatten.using_ints")
-def flatten(call: Call, x: Any, start: int = 0, end: int = -1) -> Any:
+def flatten(call: FxCall, x: Any, start: int = 0, end: int = -1) -> Any:
     """Axes joined to one."""
     shape = ten(x).shape
     if not shape:
@@ -115,7 +115,7 @@ def flatten(call: Call, x: Any, start: int = 0, end: int = -1) -> Any:
 
 
 @aten("aten.unflatten.int")
-def unflatten(call: Call, x: Any, dim: int, sizes: Any) -> Any:
+def unflatten(call: FxCall, x: Any, dim: int, sizes: Any) -> Any:
     """One axis split into several."""
     shape = ten(x).shape
     axis = axis_of(dim, len(shape))
@@ -123,7 +123,7 @@ def unflatten(call: Call, x: Any, dim: int, sizes: Any) -> Any:
 
 
 @aten("aten.expand.default", "aten.broadcast_to.default", "aten.expand_copy.default")
-def expand(call: Call, x: Any, shape: Any, implicit: bool = False) -> Any:
+def expand(call: FxCall, x: Any, shape: Any, implicit: bool = False) -> Any:
     """Repeated up to a shape; -1 keeps a size."""
     found = ten(x)
     now = found.shape
@@ -133,14 +133,14 @@ def expand(call: Call, x: Any, shape: Any, implicit: bool = False) -> Any:
 
 
 @aten("aten.expand_as.default")
-def expand_as(call: Call, x: Any, other: Any) -> Any:
+def expand_as(call: FxCall, x: Any, other: Any) -> Any:
     """Repeated up to another tensor's shape."""
     shape = ten(other).shape
     return e.broadcast(ten(x), shape) if shape else ten(x)
 
 
 @aten("aten.repeat.default", "aten.tile.default")
-def repeat(call: Call, x: Any, repeats: Any) -> Any:
+def repeat(call: FxCall, x: Any, repeats: Any) -> Any:
     """The whole repeated along axes."""
     found = arr(x)
     counts = [as_size(n) for n in repeats]
@@ -161,7 +161,7 @@ def repeat(call: Call, x: Any, repeats: Any) -> Any:
 
 
 @aten("aten.slice.Tensor", "aten.slice_copy.Tensor")
-def slice_(call: Call, x: Any, dim: int = 0, start: Any = None, end: Any = None, step: Any = 1) -> Any:
+def slice_(call: FxCall, x: Any, dim: int = 0, start: Any = None, end: Any = None, step: Any = 1) -> Any:
     """A slice of one axis."""
     axis = axis_of(dim, len(call.given(0)))
     return arr(x)[(slice(None),) * axis + (bounds(start, end, step),)]
@@ -176,27 +176,27 @@ def bounds(start: Any, end: Any, step: Any) -> slice:
 
 
 @aten("aten.select.int", "aten.select_copy.int")
-def select(call: Call, x: Any, dim: int, index: Any) -> Any:
+def select(call: FxCall, x: Any, dim: int, index: Any) -> Any:
     """One slice of an axis, without the axis."""
     axis = axis_of(dim, len(call.given(0)))
     return arr(x)[(slice(None),) * axis + (as_size(index),)]
 
 
 @aten("aten.narrow.default")
-def narrow(call: Call, x: Any, dim: int, start: Any, length: Any) -> Any:
+def narrow(call: FxCall, x: Any, dim: int, start: Any, length: Any) -> Any:
     """A slice given by its length."""
     start = as_size(start)
     return slice_(call, x, dim, start, start + as_size(length))
 
 
 @aten("aten.flip.default")
-def flip(call: Call, x: Any, dims: Any) -> Any:
+def flip(call: FxCall, x: Any, dims: Any) -> Any:
     """Axes reversed."""
     return np.flip(arr(x), axes_of(dims, len(call.given(0)))) if dims else ten(x)
 
 
 @aten("aten.roll.default")
-def roll(call: Call, x: Any, shifts: Any, dims: Any = ()) -> Any:
+def roll(call: FxCall, x: Any, shifts: Any, dims: Any = ()) -> Any:
     """Elements moved along axes in a circle."""
     many = list(shifts) if isinstance(shifts, (list, tuple)) else [shifts]
     if not dims:
@@ -208,25 +208,25 @@ def roll(call: Call, x: Any, shifts: Any, dims: Any = ()) -> Any:
 
 
 @aten("aten.rot90.default")
-def rot90(call: Call, x: Any, k: int = 1, dims: Any = (0, 1)) -> Any:
+def rot90(call: FxCall, x: Any, k: int = 1, dims: Any = (0, 1)) -> Any:
     """Turned by right angles."""
     return np.rot90(arr(x), k, tuple(dims))
 
 
 @aten("aten.diagonal.default", "aten.diagonal_copy.default", "aten.linalg_diagonal.default")
-def diagonal(call: Call, x: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
+def diagonal(call: FxCall, x: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
     """A diagonal, which becomes the last axis."""
     return np.diagonal(arr(x), offset, dim1, dim2)
 
 
 @aten("aten.tril.default", "aten.triu.default")
-def triangle(call: Call, x: Any, diagonal: int = 0) -> Any:
+def triangle(call: FxCall, x: Any, diagonal: int = 0) -> Any:
     """Zero above or below a diagonal."""
     return (np.tril if "tril" in str(call.node.target) else np.triu)(arr(x), diagonal)
 
 
 @aten("aten.pixel_shuffle.default")
-def pixel_shuffle(call: Call, x: Any, r: int) -> Any:
+def pixel_shuffle(call: FxCall, x: Any, r: int) -> Any:
     """Blocks of channels spread over height and width."""
     *high, c, h, w = ten(x).shape
     parts = e.reshape(ten(x), (*_joined(high), c // (r * r), r, r, h, w))
@@ -236,7 +236,7 @@ def pixel_shuffle(call: Call, x: Any, r: int) -> Any:
 
 
 @aten("aten.pixel_unshuffle.default")
-def pixel_unshuffle(call: Call, x: Any, r: int) -> Any:
+def pixel_unshuffle(call: FxCall, x: Any, r: int) -> Any:
     """Blocks of height and width put into channels."""
     *high, c, h, w = ten(x).shape
     parts = e.reshape(ten(x), (*_joined(high), c, h // r, r, w // r, r))
@@ -256,7 +256,7 @@ def _joined(high: list[Any]) -> list[Any]:
 
 
 @aten("aten.channel_shuffle.default", "aten.native_channel_shuffle.default")
-def channel_shuffle(call: Call, x: Any, groups: int) -> Any:
+def channel_shuffle(call: FxCall, x: Any, groups: int) -> Any:
     """Channels of groups interleaved."""
     n, c, *rest = ten(x).shape
     size: Any = 1
@@ -267,7 +267,7 @@ def channel_shuffle(call: Call, x: Any, groups: int) -> Any:
 
 
 @aten("aten.constant_pad_nd.default")
-def constant_pad_nd(call: Call, x: Any, pad: Any, value: Any = 0) -> Any:
+def constant_pad_nd(call: FxCall, x: Any, pad: Any, value: Any = 0) -> Any:
     """A border of one value; negative widths cut."""
     widths = call.static(pad, "the width of a border")
     ndim = len(call.given(0))
@@ -280,34 +280,34 @@ def constant_pad_nd(call: Call, x: Any, pad: Any, value: Any = 0) -> Any:
     return np.pad(found, grown, constant_values=value)
 
 
-def _bordered(call: Call, x: Any, pad: Any, mode: str) -> Any:
+def _bordered(call: FxCall, x: Any, pad: Any, mode: str) -> Any:
     widths = call.static(pad, "the width of a border")
     pairs = list(zip(widths[-2::-2], widths[::-2], strict=True))
     if any(n < 0 for pair in pairs for n in pair):
-        raise Refused("a border of negative width; cut with a slice")
+        raise UnsupportedCallError("a border of negative width; cut with a slice")
     return np.pad(arr(x), [(0, 0)] * (len(call.given(0)) - len(pairs)) + pairs, mode=mode)  # type: ignore[call-overload]
 
 
 @aten("aten.reflection_pad1d.default", "aten.reflection_pad2d.default", "aten.reflection_pad3d.default")
-def reflection_pad(call: Call, x: Any, pad: Any) -> Any:
+def reflection_pad(call: FxCall, x: Any, pad: Any) -> Any:
     """A border that mirrors the content, without the outermost elements."""
     return _bordered(call, x, pad, "reflect")
 
 
 @aten("aten.replication_pad1d.default", "aten.replication_pad2d.default", "aten.replication_pad3d.default")
-def replication_pad(call: Call, x: Any, pad: Any) -> Any:
+def replication_pad(call: FxCall, x: Any, pad: Any) -> Any:
     """A border of the outermost elements."""
     return _bordered(call, x, pad, "edge")
 
 
 @aten("aten._pad_circular.default")
-def circular_pad(call: Call, x: Any, pad: Any) -> Any:
+def circular_pad(call: FxCall, x: Any, pad: Any) -> Any:
     """A border that goes on at the other end."""
     return _bordered(call, x, pad, "wrap")
 
 
 @aten("aten.pad.default", "aten._pad_enum.default")
-def pad(call: Call, x: Any, widths: Any, mode: Any = "constant", value: Any = None) -> Any:
+def pad(call: FxCall, x: Any, widths: Any, mode: Any = "constant", value: Any = None) -> Any:
     """A border."""
     if mode in ("constant", 0):
         return constant_pad_nd(call, x, widths, 0 if value is None else value)
@@ -323,7 +323,7 @@ def pad(call: Call, x: Any, widths: Any, mode: Any = "constant", value: Any = No
 
 
 @aten("aten.unfold.default")
-def unfold(call: Call, x: Any, dim: int, size: int, step: int) -> Any:
+def unfold(call: FxCall, x: Any, dim: int, size: int, step: int) -> Any:
     """Windows of an axis, along a new last axis."""
     shape = call.given(0)
     if not shape:
@@ -335,14 +335,16 @@ def unfold(call: Call, x: Any, dim: int, size: int, step: int) -> Any:
 
 
 @aten("aten.as_strided.default", "aten.as_strided_copy.default")
-def as_strided(call: Call, x: Any, size: Any, stride: Any, offset: Any = None) -> Any:
+def as_strided(call: FxCall, x: Any, size: Any, stride: Any, offset: Any = None) -> Any:
     """Elements picked from the memory of a contiguous tensor."""
     shape = call.static(size, "a strided view")
     steps = call.static(stride, "a strided view")
     fake = call.fakes[0]
     held = fake.untyped_storage().nbytes() // fake.element_size()
     if not fake.is_contiguous() or fake.storage_offset() or held != fake.numel():
-        raise Refused("a strided view of what is a part of a larger tensor already; use indexing")
+        raise UnsupportedCallError(
+            "a strided view of what is a part of a larger tensor already; use indexing"
+        )
     places = np.array(int(offset or 0))
     for n, step in zip(shape, steps, strict=True):
         places = places[..., None] + np.arange(n) * step
@@ -350,13 +352,13 @@ def as_strided(call: Call, x: Any, size: Any, stride: Any, offset: Any = None) -
 
 
 @aten("aten.sym_size.int", "aten.size.int")
-def sym_size(call: Call, x: Any, dim: int) -> Any:
+def sym_size(call: FxCall, x: Any, dim: int) -> Any:
     """A size, which the graph follows."""
     return ten(x).shape[dim]
 
 
 @aten("aten.sym_numel.default", "aten.numel.default")
-def sym_numel(call: Call, x: Any) -> Any:
+def sym_numel(call: FxCall, x: Any) -> Any:
     """How many elements there are."""
     total: Any = 1
     for n in ten(x).shape:
@@ -365,7 +367,7 @@ def sym_numel(call: Call, x: Any) -> Any:
 
 
 @aten("aten._local_scalar_dense.default", "aten.item.default")
-def item(call: Call, x: Any) -> Any:
+def item(call: FxCall, x: Any) -> Any:
     """A value that Python reads, which the graph follows as a size."""
     found = ten(x)
     return as_size(found) if found._dtype.np.kind in "iu" else e.reshape(found, ())
