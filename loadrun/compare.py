@@ -160,18 +160,18 @@ class Comparison:
             lines.append(f"expected values are {self.expected_dtype}, computed ones {self.got_dtype}")
         if self.mismatches:
             metrics = [
-                _text("max abs {}", self.max_abs),
-                _text("max rel {}", self.max_rel),
-                _text("mean abs {}", self.mean_abs),
-                _text("{} ULP", self.ulp),
-                _text("off by {}", self.off_by),
+                _formatted("max abs {}", self.max_abs),
+                _formatted("max rel {}", self.max_rel),
+                _formatted("mean abs {}", self.mean_abs),
+                _formatted("{} ULP", self.ulp),
+                _formatted("off by {}", self.off_by),
             ]
             lines.append(", ".join(m for m in metrics if m))
             top1 = None if self.top1 is None else 100 * self.top1
             metrics = [
-                _text("cosine {}", self.cosine),
-                _text("SNR {} dB", self.snr_db),
-                _text("top-1 agrees in {} %", top1),
+                _formatted("cosine {}", self.cosine),
+                _formatted("SNR {} dB", self.snr_db),
+                _formatted("top-1 agrees in {} %", top1),
             ]
             lines.append(", ".join(m for m in metrics if m))
         if self.expected_nan or self.got_nan or self.expected_inf or self.got_inf:
@@ -371,7 +371,7 @@ class _Totals:
         return 10 * (math.log10(self.ee) - math.log10(self.noise)) if self.ee else -math.inf
 
 
-def _text(form: str, value: float | None) -> str:
+def _formatted(form: str, value: float | None) -> str:
     """The filled-in form, empty without a value."""
     return "" if value is None else form.format(value if isinstance(value, int) else f"{value:.6g}")
 

@@ -42,10 +42,10 @@ class _SizeError(UsageError, ValueError):
     """A text that is no size."""
 
 
-def _bytes(value: Any) -> int:
+def _size_in_bytes(value: Any) -> int:
     """Return a size in bytes.
 
-    >>> _bytes("5GB"), _bytes(3)
+    >>> _size_in_bytes("5GB"), _size_in_bytes(3)
     (5368709120, 3)
     """
     if not isinstance(value, str):
@@ -61,7 +61,7 @@ def _setting(name: str) -> property:
         return _values[name]
 
     def write(module: ModuleType, value: Any) -> None:
-        _values[name] = bool(value) if name == "enable_sqrt_sampling" else _bytes(value)
+        _values[name] = bool(value) if name == "enable_sqrt_sampling" else _size_in_bytes(value)
 
     return property(read, write)
 

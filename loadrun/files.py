@@ -184,7 +184,7 @@ def replacing(target: str | os.PathLike[str], *, append: bool = False) -> Iterat
     if not path.parent.is_dir():
         raise FileNotFoundError(errno.ENOENT, "there is no such folder to write to", str(path.parent))
     if path.exists() and not path.is_file():
-        with _named(target), io.BufferedWriter(_Raw(path, "wb", target)) as f:
+        with _naming_short_writes(target), io.BufferedWriter(_Raw(path, "wb", target)) as f:
             yield f
         return
     import tempfile  # for start-up
@@ -194,7 +194,7 @@ def replacing(target: str | os.PathLike[str], *, append: bool = False) -> Iterat
     os.close(fd)
     try:
         raw = _Raw(temporary, "wb", target)
-        with _named(target), io.BufferedWriter(raw) as f:
+        with _naming_short_writes(target), io.BufferedWriter(raw) as f:
             if append and path.exists():
                 with path.open("rb") as old:
                     while piece := old.read(1 << 20):
@@ -239,7 +239,7 @@ class _Raw(io.FileIO):
 
 
 @contextmanager
-def _named(target: str | os.PathLike[str]) -> Iterator[None]:
+def _naming_short_writes(target: str | os.PathLike[str]) -> Iterator[None]:
     """Name the file where numpy only counts how many elements it wrote."""
     try:
         yield
@@ -333,14 +333,14 @@ class FileNames:
         while len(stem.encode()) > _LONGEST:
             stem = stem[:-1]
         stem = found = lead + (stem or "value")
-        while _same(found) in self._used:
-            n = self._count[_same(stem)] = self._count.get(_same(stem), 1) + 1
+        while _folded_name(found) in self._used:
+            n = self._count[_folded_name(stem)] = self._count.get(_folded_name(stem), 1) + 1
             found = f"{stem}_{n}"
-        self._used.add(_same(found))
+        self._used.add(_folded_name(found))
         return found
 
 
-def _same(name: str) -> str:
+def _folded_name(name: str) -> str:
     """What file systems may take for the same name."""
     return unicodedata.normalize("NFKC", name).casefold()
 

@@ -26,7 +26,7 @@ def _classes() -> dict[str, type]:
     return {name: value for name, value in found.items() if isinstance(value, type)}
 
 
-def _named(module: str, name: str) -> type | None:
+def _class_named(module: str, name: str) -> type | None:
     return _classes().get(name) if module.startswith(("megengine.module", "loadrun.module")) else None
 
 
@@ -65,7 +65,7 @@ def _user_info(raw: bytes | None) -> Any:
     if raw is None:
         return None
     try:
-        return read_pickle(raw, _named)
+        return read_pickle(raw, _class_named)
     except FormatError:
         _log.warning(
             "user_info holds more than plain values, arrays and tensors, so it stays the bytes that it is"

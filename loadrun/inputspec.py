@@ -94,7 +94,7 @@ class Generated:
     def __str__(self) -> str:
         if self.braces:
             return "{" + ",".join(map(str, self.shape or ())) + "}"
-        parts = [_number(a) for a in self.args] + [str(n) for n in self.shape or ()]
+        parts = [_number_text(a) for a in self.args] + [str(n) for n in self.shape or ()]
         parts += ["..."] * self.rest
         parts += [f"seed={self.seed}"] * (self.seed is not None)
         return f"#{self.kind}({','.join(parts)})" if parts else f"#{self.kind}"
@@ -498,6 +498,6 @@ def _quote(text: str) -> str:
     return f"{mark}{text.replace(mark, mark * 2)}{mark}"
 
 
-def _number(value: float) -> str:
+def _number_text(value: float) -> str:
     whole = value == int(value) and abs(value) < 1e15 and (value or math.copysign(1, value) > 0)
     return str(int(value)) if whole else repr(value)

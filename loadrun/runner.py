@@ -147,7 +147,7 @@ class Runner:
         values = iter(engine.run(testcase.arrays))
         seconds = time.perf_counter() - start
         outs = [self._judged(c, values) for c in plan.checks]
-        outs += [_plain(name, var, next(values)) for name, var in plan.plain]
+        outs += [_unchecked_output(name, var, next(values)) for name, var in plan.plain]
         outs += [_unread(var, testcase) for var in plan.unread]
         shown = _at_border(outs, self.bundle.scalars)
         return Result(index, shown, Verdict.worst(o.verdict for o in outs), seconds, engine=engine.about)
@@ -236,7 +236,9 @@ class Runner:
         start = time.perf_counter()
         values = model.run(feeds)
         seconds = time.perf_counter() - start
-        outs = tuple(_plain(n, v, a) for (n, v), a in zip(self._outputs.items(), values, strict=True))
+        outs = tuple(
+            _unchecked_output(n, v, a) for (n, v), a in zip(self._outputs.items(), values, strict=True)
+        )
         shown = _at_border(outs, self.bundle.scalars)
         return Result(None, shown, Verdict.NOT_COMPARED, seconds, engine=model.about)
 
@@ -335,7 +337,7 @@ def _unread(var: Var, testcase: Testcase) -> OutputResult:
     return OutputResult(name[: -len(EXPECT)], shape, dtype, Verdict.NOT_COMPARED, reason=reason)
 
 
-def _plain(name: str, var: Var, value: Array) -> OutputResult:
+def _unchecked_output(name: str, var: Var, value: Array) -> OutputResult:
     return OutputResult(name, value.shape, var.dtype or dtype_of(value), Verdict.NOT_COMPARED, value=value)
 
 

@@ -83,10 +83,10 @@ class _Block:
         self.outputs = [o.name for o in graph.outputs]
         self.steps: list[_Step] = []
         kept = {*self.constants, *self.outputs, *(i.name for i in graph.inputs)}
-        last = {n: i for i, node in enumerate(graph.nodes) for n in _read(node)}
+        last = {n: i for i, node in enumerate(graph.nodes) for n in _names_read(node)}
         own = {n for node in graph.nodes for n in node.outputs}
         for i, node in enumerate(graph.nodes):
-            gone = tuple(n for n in _read(node) if last[n] == i and n in own and n not in kept)
+            gone = tuple(n for n in _names_read(node) if last[n] == i and n in own and n not in kept)
             self.steps.append(self._step(node, gone))
 
     def _step(self, node: NodeProto, gone: tuple[str, ...]) -> _Step:
@@ -127,12 +127,12 @@ def _if(branches: Mapping[str, _Block]) -> Callable[..., Any]:
     return call
 
 
-def _read(node: NodeProto) -> list[str]:
+def _names_read(node: NodeProto) -> list[str]:
     """The names that a node reads, those in its branches included."""
     names = [n for n in node.inputs if n]
     for attribute in node.attributes:
         if attribute.g is not None:
-            names += [n for inner in attribute.g.nodes for n in _read(inner)]
+            names += [n for inner in attribute.g.nodes for n in _names_read(inner)]
             names += [o.name for o in attribute.g.outputs]
     return names
 

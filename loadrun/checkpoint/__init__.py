@@ -68,7 +68,7 @@ def load_checkpoint(
     """
     _check_location(map_location)
     try:
-        data = _bytes(source)
+        data = _contents(source)
         if data[:4] == b"PK\x03\x04":
             found = read_archive(data)
             if isinstance(found, dict):
@@ -111,7 +111,7 @@ def _check_location(map_location: object) -> None:
         check_device(name)
 
 
-def _bytes(source: str | os.PathLike[str] | bytes | BinaryIO) -> bytes:
+def _contents(source: str | os.PathLike[str] | bytes | BinaryIO) -> bytes:
     if isinstance(source, (bytes, bytearray, memoryview)):
         return bytes(source)
     if isinstance(source, (str, os.PathLike)):

@@ -63,15 +63,15 @@ def _contents(archive: zipfile.ZipFile, most: int) -> bytes | dict[str, Array]:
     if total > most:
         raise FormatError(f"the zip file unfolds to {total} bytes, the most are {most}")
     if names and all(n.endswith(".npy") for n in names):
-        return {m.filename[:-4]: _array(_read(archive, m), m.filename) for m in members}
+        return {m.filename[:-4]: _array(_member_bytes(archive, m), m.filename) for m in members}
     pickles = [m for m in members if m.filename.lower().endswith(_PICKLES)]
     if len(pickles) != 1:
         shown = ", ".join(n[:60] for n in names[:5])
         raise FormatError(f"the zip file holds {shown or 'nothing'}; expected one .pkl, or .npy arrays only")
-    return _read(archive, pickles[0])
+    return _member_bytes(archive, pickles[0])
 
 
-def _read(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> bytes:
+def _member_bytes(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> bytes:
     """A member in pieces: at once, zipfile would unfold all of it before it looks at the length in the directory."""
     parts = []
     with archive.open(member) as f:

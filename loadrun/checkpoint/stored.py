@@ -146,17 +146,17 @@ def raw_bytes(machine: PickleMachine, value: Any) -> memoryview:
         return memoryview(value)
     if isinstance(value, list):
         machine.fail("an array of Python objects is refused; convert it to numbers where it was made")
-    raise machine.error(f"the contents of an array are {_kind(value)}, expected bytes")
+    raise machine.error(f"the contents of an array are {_kind_of(value)}, expected bytes")
 
 
-def _kind(value: Any) -> str:
+def _kind_of(value: Any) -> str:
     return f"the name {value}" if isinstance(value, Global) else f"of type {type(value).__name__}"
 
 
 def _array(machine: PickleMachine, shape: Any, dtype: Any, raw: Any, fortran: Any) -> Array:
     """Return contents of `raw` as an array of their own; every size is checked before memory is taken."""
     if not isinstance(dtype, DTypeDraft):
-        machine.fail(f"the dtype of an array is {_kind(dtype)}")
+        machine.fail(f"the dtype of an array is {_kind_of(dtype)}")
     if not isinstance(shape, tuple) or len(shape) > _MOST_AXES:
         machine.fail(f"the shape of an array is no tuple of at most {_MOST_AXES} numbers")
     count, span = 1, 1
@@ -205,7 +205,7 @@ def _dtype(machine: PickleMachine, args: tuple[Any, ...]) -> DTypeDraft:
             return DTypeDraft("u2", bfloat16=True)
         code = _TYPES.get(code.name) if code.key[0] == "numpy" else str(code)
     if not isinstance(code, str) or not _DTYPE.fullmatch(code):
-        shown = repr(code[:40]) if isinstance(code, str) else _kind(code)
+        shown = repr(code[:40]) if isinstance(code, str) else _kind_of(code)
         machine.fail(f"dtype {shown} is refused; expected plain numbers or booleans")
     return DTypeDraft(code)
 
@@ -321,9 +321,9 @@ CALLS: dict[tuple[str, str], Callable[[PickleMachine, tuple[Any, ...]], Any]] = 
 def call(machine: PickleMachine, function: Any, args: Any) -> Any:
     """Return what a REDUCE gives: one of the listed calls, or an inert record of one of MegEngine's (an enum, say)."""
     if not isinstance(args, tuple):
-        machine.fail(f"the arguments of a call are {_kind(args)}")
+        machine.fail(f"the arguments of a call are {_kind_of(args)}")
     if not isinstance(function, Global):
-        machine.fail(f"what is called is {_kind(function)}, expected a name")
+        machine.fail(f"what is called is {_kind_of(function)}, expected a name")
     known = CALLS.get(function.key)
     if known is not None:
         return known(machine, args)
@@ -337,7 +337,7 @@ def call(machine: PickleMachine, function: Any, args: Any) -> Any:
 def make(machine: PickleMachine, cls: Any, args: Any) -> PickledTensor | StoredObject:
     """Return what NEWOBJ gives: a tensor, or the inert record of an object of any other class."""
     if not isinstance(cls, Global) or not isinstance(args, tuple):
-        machine.fail(f"the class of an object is {_kind(cls)}, expected a name")
+        machine.fail(f"the class of an object is {_kind_of(cls)}, expected a name")
     kind = TENSORS.get(cls.key)
     if kind is not None:
         device = args[2] if len(args) > 2 and isinstance(args[2], str) else "xpux"
@@ -363,7 +363,9 @@ def build(machine: PickleMachine, target: Any, state: Any) -> None:
             machine.fail(f"an object of {target.cls} gets its attributes twice")
         target.state = state
     else:
-        machine.fail(f"attributes are given to something {_kind(target)}; containers and numbers take none")
+        machine.fail(
+            f"attributes are given to something {_kind_of(target)}; containers and numbers take none"
+        )
 
 
 def _build_array(machine: PickleMachine, target: ArrayDraft, state: Any) -> None:
@@ -406,7 +408,7 @@ def _is_stored_as(name: str, code: str, zero: object) -> bool:
 
 def _build_tensor(machine: PickleMachine, target: PickledTensor, state: Any) -> None:
     if not isinstance(state, dict):
-        machine.fail(f"the state of a tensor is {_kind(state)}, expected a dict")
+        machine.fail(f"the state of a tensor is {_kind_of(state)}, expected a dict")
     if "data" in state:  # as releases up to 1.1 wrote it
         target.value = state["data"]
         target.device = state["device"] if isinstance(state.get("device"), str) else target.device

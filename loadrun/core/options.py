@@ -20,7 +20,7 @@ class _UnknownOptionError(UsageError, IndexError):
     """An option that MegEngine does not have."""
 
 
-def _check(name: str) -> None:
+def _check_option(name: str) -> None:
     if name not in _values:
         raise _UnknownOptionError(f"there is no option {name!r}; known are {', '.join(_values)}")
 
@@ -34,7 +34,7 @@ def get_option(name: str) -> int:
     >>> get_option("async_level")
     2
     """
-    _check(name)
+    _check_option(name)
     return _values[name]
 
 
@@ -45,7 +45,7 @@ def set_option(name: str, value: int) -> None:
         IndexError: there is none of that name.
         TypeError: the value is no whole number.
     """
-    _check(name)
+    _check_option(name)
     if not isinstance(value, int):
         raise TypeError(f"the option {name} is a whole number, found {value!r}")
     _values[name] = int(value)

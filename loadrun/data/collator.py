@@ -36,7 +36,7 @@ class Collator:
             return inputs
         if isinstance(first, np.ndarray):
             if first.dtype.kind in "SUOaM":
-                raise _NotJoinedError(_text(str(first.dtype)))
+                raise _NotJoinedError(_message(str(first.dtype)))
             return np.ascontiguousarray(np.stack(inputs))
         if isinstance(first, np.generic):
             return np.array(inputs)
@@ -50,10 +50,10 @@ class Collator:
             return type(first)(*(self.apply(s) for s in zip(*inputs, strict=True)))
         if isinstance(first, Sequence):
             return [self.apply(s) for s in zip(*inputs, strict=False)]
-        raise _NotJoinedError(_text(type(first).__name__))
+        raise _NotJoinedError(_message(type(first).__name__))
 
 
-def _text(found: str) -> str:
+def _message(found: str) -> str:
     return f"batches are made of arrays, numbers, texts and containers of them, found {found}"
 
 

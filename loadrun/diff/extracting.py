@@ -68,7 +68,7 @@ def extract(
     if not checked:
         raise UsageError("the reference has no value for the operator's outputs")
     alone.outputs = [outs[v.index] for v in checked]
-    expects = {f"{outs[v.index].name}:expect": _stored(known[v.id], v) for v in checked}
+    expects = {f"{outs[v.index].name}:expect": _in_storage_dtype(known[v.id], v) for v in checked}
     kinds = {v.name or "": v.owner.tensors[0].dtype for v in alone.inputs}
     kinds |= {f"{outs[v.index].name}:expect": v.dtype for v in checked if v.dtype is not None}
     case = Testcase({**arrays, **expects}, kinds)
@@ -82,7 +82,7 @@ def _operand(alone: Graph, var: Var, i: int, known: Mapping[int, Array], arrays:
         return alone.add("ImmutableTensor", names=[var.name], tensors=[tensor])[0]
     if var.id not in known:
         raise UsageError(f"the reference has no value for the operator's input {var.label!r}")
-    value = _stored(known[var.id], var)
+    value = _in_storage_dtype(known[var.id], var)
     name = var.name or f"input{i}"
     if name in arrays:
         name = f"{name}.{i}"
@@ -92,7 +92,7 @@ def _operand(alone: Graph, var: Var, i: int, known: Mapping[int, Array], arrays:
     return alone.add("Host2DeviceCopy", Host2DeviceCopy(), names=[name], tensors=[tensor])[0]
 
 
-def _stored(value: Array, var: Var) -> Array:
+def _in_storage_dtype(value: Array, var: Var) -> Array:
     """A value in the variable's storage dtype; float64 results are rounded."""
     assert var.dtype is not None
     with np.errstate(all="ignore"):

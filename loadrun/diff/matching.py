@@ -80,7 +80,7 @@ def _inputs(m: Matching, a: Graph, b: Graph) -> None:
             m.add(var, names[var.name], "name")
 
 
-def _stored(graph: Graph) -> list[tuple[Var, str]]:
+def _constant_digests(graph: Graph) -> list[tuple[Var, str]]:
     """Constants with digests of their content."""
     found = []
     for opr in graph.oprs:
@@ -97,7 +97,7 @@ def _stored(graph: Graph) -> list[tuple[Var, str]]:
 def _constants(m: Matching, a: Graph, b: Graph) -> None:
     """Constants of equal content: first those that also have one name, then in order."""
     known: dict[Hashable, list[Var]] = defaultdict(list)
-    left, right = _stored(a), _stored(b)
+    left, right = _constant_digests(a), _constant_digests(b)
     for var, digest in right:
         known[digest, var.name].append(var)
     rest = [(var, d) for var, d in left if not _first(m, var, known[d, var.name], "name")]

@@ -43,7 +43,7 @@ class GraphSide:
 
     def values(self, feeds: Mapping[str, Array]) -> Iterator[tuple[Var, Array]]:
         """See `DiffSide`."""
-        return _real(self._engine.walk(taken(self._engine.inputs, feeds)))
+        return _visible_values(self._engine.walk(taken(self._engine.inputs, feeds)))
 
 
 class EngineSide:
@@ -93,7 +93,7 @@ def taken(inputs: Iterable[str], feeds: Mapping[str, Array]) -> dict[str, Array]
     return {name: feeds[name] for name in inputs if name in feeds}
 
 
-def _real(run: Iterator[tuple[Opr, list[Array]]]) -> Iterator[tuple[Var, Array]]:
+def _visible_values(run: Iterator[tuple[Opr, list[Array]]]) -> Iterator[tuple[Var, Array]]:
     for opr, outs in run:
         for var, value in zip(opr.outputs, outs, strict=True):
             yield var, real(value, var.dtype)

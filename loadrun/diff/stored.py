@@ -91,7 +91,7 @@ def read_values(path: str | os.PathLike[str]) -> StoredValues:
             return StoredValues([(p.stem, _array(p)) for p in arrays if p.suffix == ".npy"])
         if not arrays:
             raise InputError(f"{place}: the folder is empty; expected files of --bin_io_dump or .npy files")
-        return StoredValues([read_binary_dump(p) for p in sorted(arrays, key=_number)])
+        return StoredValues([read_binary_dump(p) for p in sorted(arrays, key=_sort_key)])
     return StoredValues([(name, read()) for name, read in members(str(place)).items()])
 
 
@@ -99,7 +99,7 @@ def _array(path: Path) -> Array:
     return read_array(str(path), lambda pixels: pixels)
 
 
-def _number(path: Path) -> tuple[int, str]:
+def _sort_key(path: Path) -> tuple[int, str]:
     """Files of --bin_io_dump are numbered in hexadecimal."""
     return (int(path.name, 16), path.name) if re.fullmatch("[0-9a-f]+", path.name) else (1 << 62, path.name)
 

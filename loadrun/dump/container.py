@@ -125,7 +125,7 @@ def _looks_like_onnx(data: memoryview) -> bool:
 
 def _load_all(data: memoryview, path: str, watch: FileWatch | None) -> list[Bundle]:
     try:
-        bundles = [_read(data, 0, path)]
+        bundles = [_read_version(data, 0, path)]
         end, surplus = bundles[0].size, 0
         while end < len(data):
             found = record_at(data[end:])
@@ -136,7 +136,7 @@ def _load_all(data: memoryview, path: str, watch: FileWatch | None) -> list[Bund
             if _kind(data[end:]) is None:
                 break
             try:
-                behind = _read(data, end, path)
+                behind = _read_version(data, end, path)
             except FormatError as e:
                 # MegEngine ignores whatever follows a graph, so a broken tail is no error.
                 bundles[0].tail.append(f"what stands behind the last dump cannot be read: {e.message}")
@@ -215,7 +215,7 @@ def _kind(data: memoryview) -> str | None:
     return "v1" if head[:4] == b"MGBS" else None
 
 
-def _read(data: memoryview, base: int, path: str) -> Bundle:
+def _read_version(data: memoryview, base: int, path: str) -> Bundle:
     here = data[base:]
     if len(here) == 0:
         raise FormatError("the file is empty")

@@ -72,7 +72,7 @@ def member(enum: type[Any], raw: int, mge_version: int) -> Any:
     """
     names = _names(enum, mge_version)
     if names is not None:
-        return _named(enum, names, raw)
+        return _enum_member(enum, names, raw)
     if enum is Strategy and mge_version < _V1_3:
         if raw >= len(_OLD_STRATEGY):
             raise ValueError(f"value {raw} is unknown; this release had 0 to {len(_OLD_STRATEGY) - 1}")
@@ -122,7 +122,7 @@ def _names(enum: type[Any], mge_version: int) -> tuple[str, ...] | None:
     return None
 
 
-def _named(enum: type[IntEnum], names: tuple[str, ...], raw: int) -> Any:
+def _enum_member(enum: type[IntEnum], names: tuple[str, ...], raw: int) -> Any:
     if raw >= len(names):
         raise ValueError(f"value {raw} is unknown; this release had 0 to {len(names) - 1}")
     if names[raw] not in enum.__members__:

@@ -181,7 +181,7 @@ def graph_digest(graph: Graph) -> str:
     digest = blake2b(digest_size=16)
     for opr in graph.oprs:
         ins = [numbers[id(v)] for v in opr.inputs]
-        params = tuple(map(_stored, opr.params))
+        params = tuple(map(_as_read_back, opr.params))
         digest.update(f"{opr.type} {ins} {len(opr.outputs)} {params!r} {opr.output_dtype}\n".encode())
         for tensor in opr.tensors:
             name = tensor.name if opr.type == "Host2DeviceCopy" else ""
@@ -192,7 +192,7 @@ def graph_digest(graph: Graph) -> str:
     return digest.hexdigest()
 
 
-def _stored(param: Record) -> Record:
+def _as_read_back(param: Record) -> Record:
     """A parameter record as it is read from a file, which holds 32 bits of most numbers, and steps as plain numbers."""
     stored: dict[str, object] = {}
     for f, (_, value) in zip(param.fields(), param.pairs(), strict=True):

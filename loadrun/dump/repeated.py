@@ -61,7 +61,7 @@ def _layout(data: memoryview, tensors: Sequence[StoredTensor]) -> _Layout | None
     return _Layout(tuple(spans), between, tuple((t.dtype, t.shape or ()) for t in tensors))
 
 
-def _filled(data: memoryview, layout: _Layout, byte: int) -> memoryview:
+def _tensors_overwritten(data: memoryview, layout: _Layout, byte: int) -> memoryview:
     """The bytes with every byte of the tensors replaced."""
     copy = bytearray(data)
     for start, stop in layout.spans:
@@ -104,7 +104,7 @@ def _sure(data: memoryview, tensors: Sequence[StoredTensor], parse: Parse) -> _L
     if layout is None:
         return None
     for byte in (0, 1, 255):
-        other = _filled(data, layout, byte)
+        other = _tensors_overwritten(data, layout, byte)
         try:
             found = _layout(other, parse(other))
         except FormatError:

@@ -170,11 +170,11 @@ def _operator(
     run: _Execution, key: str, suffix: str, inputs: Sequence[Var], outputs: Sequence[Var]
 ) -> dict[str, Any]:
     opr = run.opr
-    extra = {"fused": [{"id": str(o.id), "type": o.type, "name": _named(o)} for o in run.fused]}
+    extra = {"fused": [{"id": str(o.id), "type": o.type, "name": _display_name(o)} for o in run.fused]}
     return {
         "node_type": "operator",
         "id": key,
-        "name": _named(opr) + suffix,
+        "name": _display_name(opr) + suffix,
         "type": opr.title if opr.type == "Elemwise" else opr.type,
         "input": [str(v.id) for v in inputs],
         "output": [str(v.id) for v in outputs],
@@ -183,7 +183,7 @@ def _operator(
     }
 
 
-def _named(opr: Opr) -> str:
+def _display_name(opr: Opr) -> str:
     return opr.name or next((v.name for v in opr.outputs if v.name), None) or opr.title
 
 

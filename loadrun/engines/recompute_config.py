@@ -81,7 +81,7 @@ class DTRConfig:
             _not_negative(name, getattr(self, name))
 
     def __repr__(self) -> str:
-        return _text(self)
+        return _config_text(self)
 
 
 class SublinearMemoryConfig:
@@ -126,7 +126,7 @@ class SublinearMemoryConfig:
             raise ConfigError(f"num_worker must be greater or equal to one, found {num_worker!r}")
 
     def __repr__(self) -> str:
-        return _text(self)
+        return _config_text(self)
 
     def resolve(self, environ: Mapping[str, str] | None = None) -> Search:
         """The settings that a search uses: the arguments, or what the environment says instead.
@@ -139,11 +139,11 @@ class SublinearMemoryConfig:
         """
         env = os.environ if environ is None else environ
         found = Search(
-            _number(env, "THRESH_NR_TRY", self.thresh_nr_try),
-            _number(env, "GENETIC_NR_ITER", self.genetic_nr_iter),
-            _number(env, "GENETIC_POOL_SIZE", self.genetic_pool_size),
-            _number(env, "LOWER_BOUND_MB", self.lb_memory_mb) << 20,
-            _number(env, "WORKERS", self.num_worker),
+            _int_from_env(env, "THRESH_NR_TRY", self.thresh_nr_try),
+            _int_from_env(env, "GENETIC_NR_ITER", self.genetic_nr_iter),
+            _int_from_env(env, "GENETIC_POOL_SIZE", self.genetic_pool_size),
+            _int_from_env(env, "LOWER_BOUND_MB", self.lb_memory_mb) << 20,
+            _int_from_env(env, "WORKERS", self.num_worker),
         )
         if found.workers < 1:
             raise ConfigError(f"{_SUBLINEAR}WORKERS must be at least 1, found {found.workers}")
@@ -174,7 +174,7 @@ def sublinear_from_environment(environ: Mapping[str, str] | None = None) -> Subl
     return SublinearMemoryConfig() if asked else None
 
 
-def _number(env: Mapping[str, str], name: str, given: int) -> int:
+def _int_from_env(env: Mapping[str, str], name: str, given: int) -> int:
     text = env.get(_SUBLINEAR + name)
     if text is None:
         return given
@@ -192,5 +192,5 @@ def _not_negative(name: str, number: float) -> None:
         raise ConfigError(f"{name} must be greater or equal to zero, found {number!r}")
 
 
-def _text(config: object) -> str:
+def _config_text(config: object) -> str:
     return f"{type(config).__name__}({', '.join(f'{k}={v!r}' for k, v in vars(config).items())})"

@@ -37,7 +37,7 @@ __all__ = [
 _M = P.ElemwiseMode
 
 
-def _one(x: TensorLike) -> Tensor:
+def _operand(x: TensorLike) -> Tensor:
     """Return the single operand; a list of numbers is one, too."""
     if isinstance(x, Tensor):
         return x
@@ -46,7 +46,7 @@ def _one(x: TensorLike) -> Tensor:
 
 def _of_floats(mode: P.ElemwiseMode, x: TensorLike) -> Tensor:
     """Return an elementwise mode that has no integer form."""
-    value = _one(x)
+    value = _operand(x)
     if not value._dtype.is_float:
         raise EngineError(
             f"{mode.name.lower()} takes floats, found {value._dtype}; convert with astype('float32')"
@@ -60,7 +60,7 @@ def relu(x: TensorLike) -> Tensor:
     >>> relu([-1.0, 2.0]).tolist()
     [0.0, 2.0]
     """
-    return elemwise(_M.RELU, _one(x))
+    return elemwise(_M.RELU, _operand(x))
 
 
 def relu6(x: TensorLike) -> Tensor:
@@ -69,7 +69,7 @@ def relu6(x: TensorLike) -> Tensor:
     >>> relu6([-1.0, 2.0, 7.0]).tolist()
     [0.0, 2.0, 6.0]
     """
-    return elemwise(_M.RELU6, _one(x))
+    return elemwise(_M.RELU6, _operand(x))
 
 
 def prelu(x: TensorLike, y: TensorLike) -> Tensor:
@@ -78,7 +78,7 @@ def prelu(x: TensorLike, y: TensorLike) -> Tensor:
     >>> prelu([-2.0, 2.0], 0.25).tolist()
     [-0.5, 2.0]
     """
-    return elemwise(_M.PRELU, _one(x), y)
+    return elemwise(_M.PRELU, _operand(x), y)
 
 
 def leaky_relu(inp: TensorLike, negative_slope: float = 0.01) -> Tensor:
@@ -87,7 +87,7 @@ def leaky_relu(inp: TensorLike, negative_slope: float = 0.01) -> Tensor:
     >>> leaky_relu([-2.0, 2.0], 0.5).tolist()
     [-1.0, 2.0]
     """
-    return elemwise(_M.PRELU, _one(inp), negative_slope)
+    return elemwise(_M.PRELU, _operand(inp), negative_slope)
 
 
 def sigmoid(x: TensorLike) -> Tensor:
@@ -105,7 +105,7 @@ def hsigmoid(x: TensorLike) -> Tensor:
     >>> hsigmoid([-4.0, 0.0, 4.0]).tolist()
     [0.0, 0.5, 1.0]
     """
-    return elemwise(_M.HSIGMOID, _one(x))
+    return elemwise(_M.HSIGMOID, _operand(x))
 
 
 def hswish(x: TensorLike) -> Tensor:
@@ -141,7 +141,7 @@ def softplus(inp: TensorLike) -> Tensor:
     >>> softplus([0.0, 100.0]).numpy().round(4).tolist()
     [0.6930999755859375, 100.0]
     """
-    return elemwise(_M.SOFTPLUS, _one(inp))
+    return elemwise(_M.SOFTPLUS, _operand(inp))
 
 
 def logsigmoid(inp: TensorLike) -> Tensor:
@@ -150,7 +150,7 @@ def logsigmoid(inp: TensorLike) -> Tensor:
     >>> logsigmoid([0.0, -100.0]).numpy().round(4).tolist()
     [-0.6930999755859375, -100.0]
     """
-    return elemwise(_M.LOGSIGMOID, _one(inp))
+    return elemwise(_M.LOGSIGMOID, _operand(inp))
 
 
 def softmax(inp: TensorLike, axis: Any = None) -> Tensor:

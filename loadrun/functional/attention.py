@@ -106,7 +106,7 @@ def multi_head_attention(
         require(not given, f"{name} is not supported, as in MegEngine outside cuDNN")
     query, key, value, weight = map(as_tensor, (query, key, value, io_weight_bias))
     masks = [None if m is None else as_tensor(m) for m in (attn_mask, key_padding_mask)]
-    _check(query, key, value, masks[0], masks[1], num_heads)
+    _check_inputs(query, key, value, masks[0], masks[1], num_heads)
     mask, kind = _merged(masks[0], masks[1], query, key, num_heads, is_causal, maybe_cudnn_style_mask)
     param = P.MultiHeadAttn(
         num_heads=num_heads,
@@ -143,7 +143,7 @@ def _mean_of_heads(weights: Tensor, n: int, heads: int) -> Tensor:
     return mean(weights.reshape((n, heads, *weights.shape[-2:])), 1)
 
 
-def _check(
+def _check_inputs(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, padding: Tensor | None, heads: int
 ) -> None:
     """Raise AssertionError unless the shapes fit together."""

@@ -137,10 +137,10 @@ def full(shape: Any, value: Any, *, dtype: Any = None, device: str | None = None
     >>> full((2, 3), 6).tolist()
     [[6, 6, 6], [6, 6, 6]]
     """
-    return _filled(shape, as_tensor(value, dtype), "Broadcast")
+    return _broadcast_filling(shape, as_tensor(value, dtype), "Broadcast")
 
 
-def _filled(shape: Any, filling: Tensor, name: str) -> Tensor:
+def _broadcast_filling(shape: Any, filling: Tensor, name: str) -> Tensor:
     if isinstance(shape, Tensor):
         shape = shape._vector()
     if not isinstance(shape, (int, np.integer)) and not len(shape):
@@ -156,7 +156,7 @@ def ones(shape: Any, *, dtype: Any = "float32", device: str | None = None) -> Te
     >>> ones((2, 2)).tolist()
     [[1.0, 1.0], [1.0, 1.0]]
     """
-    return _filled(shape, as_tensor(1, dtype), "Fill")
+    return _broadcast_filling(shape, as_tensor(1, dtype), "Fill")
 
 
 def zeros(shape: Any, *, dtype: Any = "float32", device: str | None = None) -> Tensor:
@@ -165,7 +165,7 @@ def zeros(shape: Any, *, dtype: Any = "float32", device: str | None = None) -> T
     >>> zeros(3, dtype="int32").tolist()
     [0, 0, 0]
     """
-    return _filled(shape, as_tensor(0, dtype), "Fill")
+    return _broadcast_filling(shape, as_tensor(0, dtype), "Fill")
 
 
 def full_like(inp: TensorLike, value: Any) -> Tensor:
@@ -175,7 +175,7 @@ def full_like(inp: TensorLike, value: Any) -> Tensor:
     [[2, 2], [2, 2]]
     """
     x = as_tensor(inp)
-    return _filled(x.shape, const(value, x.dtype), "FillLike")
+    return _broadcast_filling(x.shape, const(value, x.dtype), "FillLike")
 
 
 def ones_like(inp: TensorLike) -> Tensor:
@@ -229,7 +229,7 @@ def meshgrid(*inputs: Any, indexing: str = "xy") -> tuple[Tensor, ...]:
     return tuple(grids)
 
 
-def _parts(*values: Any) -> Iterable[np.ndarray[Any, np.dtype[Any]]]:
+def _known_arrays(*values: Any) -> Iterable[np.ndarray[Any, np.dtype[Any]]]:
     """Return the arrays of tensors; refused in a trace, since there are no operators on complex numbers."""
     if active() is not None:
         raise TraceError(
@@ -247,7 +247,7 @@ def complex(real: TensorLike, imag: TensorLike) -> Tensor:
     >>> complex(Tensor([1.0, 2.0]), Tensor([3.0, 4.0])).tolist()
     [(1+3j), (2+4j)]
     """
-    a, b = _parts(real, imag)
+    a, b = _known_arrays(real, imag)
     whole = np.empty(np.broadcast_shapes(a.shape, b.shape), np.complex64)
     whole.real, whole.imag = a, b
     return Tensor(whole)
@@ -274,7 +274,7 @@ def real(complex: Any) -> Tensor:
     >>> real(Tensor([1 + 2j])).tolist()
     [1.0]
     """
-    (z,) = _parts(complex)
+    (z,) = _known_arrays(complex)
     return Tensor(z.real)
 
 
@@ -287,5 +287,5 @@ def imag(complex: Any) -> Tensor:
     >>> imag(Tensor([1 + 2j])).tolist()
     [2.0]
     """
-    (z,) = _parts(complex)
+    (z,) = _known_arrays(complex)
     return Tensor(z.imag)

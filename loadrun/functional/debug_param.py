@@ -44,12 +44,12 @@ def set_execution_strategy(option: Strategy | str) -> None:
     True
     >>> set_execution_strategy("HEURISTIC")
     """
-    chosen = option if isinstance(option, Strategy) else _named(option)
+    chosen = option if isinstance(option, Strategy) else _strategy_of(option)
     SWITCHES.benchmark_kernel = Strategy.PROFILE in chosen
     SWITCHES.deterministic_kernel = Strategy.REPRODUCIBLE in chosen
 
 
-def _named(option: str) -> Strategy:
+def _strategy_of(option: str) -> Strategy:
     if not isinstance(option, str):
         raise AssertionError(
             f"a strategy is a Strategy or a name, found {type(option).__name__} {option!r:.60}"

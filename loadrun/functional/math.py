@@ -152,7 +152,7 @@ def argmax(inp: TensorLike, axis: Axes = None, keepdims: bool = False) -> Tensor
 # Sorting
 
 
-def _order(descending: bool) -> P.Argsort:
+def _argsort_param(descending: bool) -> P.Argsort:
     return P.Argsort(order=P.ArgsortOrder.DESCENDING if descending else P.ArgsortOrder.ASCENDING)
 
 
@@ -188,7 +188,7 @@ def sort(inp: TensorLike, descending: bool = False, dim: int = -1) -> tuple[Tens
     turned = x if last else swapaxes(x, dim, -1)
     shape = turned.shape
     rows = turned if x.ndim == 2 else turned.reshape(product_of(shape[:-1]), shape[-1])
-    found = apply("Argsort", _order(descending), inputs=[rows], n=2)
+    found = apply("Argsort", _argsort_param(descending), inputs=[rows], n=2)
     if x.ndim != 2:
         found = [t.reshape(shape) for t in found]
     values, at = found if last else [swapaxes(t, dim, -1) for t in found]

@@ -132,7 +132,7 @@ def _is_number(value: Any) -> bool:
     )
 
 
-def _product(sizes: Iterable[Any]) -> Any:
+def _product_of_sizes(sizes: Iterable[Any]) -> Any:
     total: Any = None
     for n in sizes:
         total = n if total is None else total * n
@@ -162,7 +162,7 @@ def repeat(inp: TensorLike, repeats: Any, axis: int | None = None) -> Tensor:
         raise AssertionError(f"repeats must be at least 1, found {repeats}")
     axis = axis + x.ndim if axis < 0 else axis
     shape = x.shape
-    front, back = _product(shape[: axis + 1]), _product(shape[axis + 1 :])
+    front, back = _product_of_sizes(shape[: axis + 1]), _product_of_sizes(shape[axis + 1 :])
     wide = broadcast_to(reshape(x, (front, 1, back)), (front, repeats, back))
     return reshape(wide, (*shape[:axis], shape[axis] * repeats, *shape[axis + 1 :]))
 
@@ -191,7 +191,7 @@ def tile(inp: TensorLike, reps: Any) -> Tensor:
         if not isinstance(count, (Tensor, TracedInt)) and count == 1:
             continue
         shape = x.shape
-        front, back = _product(shape[:axis]), _product(shape[axis:])
+        front, back = _product_of_sizes(shape[:axis]), _product_of_sizes(shape[axis:])
         wide = broadcast_to(reshape(x, (front, 1, back)), (front, count, back))
         x = reshape(wide, (*shape[:axis], shape[axis] * count, *shape[axis + 1 :]))
     if not extra:

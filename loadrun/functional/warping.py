@@ -174,7 +174,7 @@ def interpolate(
         inp = expand_dims(inp, 3)
     want = 5 if mode == "trilinear" else 4
     require(inp.ndim == want, f"mode {mode!r} takes {want - (mode == 'linear')} dimensions, found {inp.ndim}")
-    target = _target(inp, size, scale_factor, mode)
+    target = _target_size(inp, size, scale_factor, mode)
     if mode == "trilinear":
         param = P.Resize3D(format=P.Convolution3DFormat.NCDHW, align_corners=bool(align_corners))
         return apply1("Resize3D", param, inputs=[_single(inp), shape_tensor(target)])
@@ -192,7 +192,7 @@ def _single(x: Tensor) -> Tensor:
     return x.astype("float32") if x.dtype == np.float16 else x
 
 
-def _target(inp: Tensor, size: Any, scale_factor: Any, mode: str) -> Any:
+def _target_size(inp: Tensor, size: Any, scale_factor: Any, mode: str) -> Any:
     """Return the new size that the arguments of `interpolate` mean."""
     if size is None:
         if scale_factor is None:

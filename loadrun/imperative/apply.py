@@ -254,14 +254,14 @@ def execute(
     except MemoryError:
         raise
     except Exception as e:
-        raise EngineError(f"{Opr(type, params).title} cannot take {_text(inputs, arrays)}: {e}") from e
+        raise EngineError(f"{Opr(type, params).title} cannot take {_shapes_text(inputs, arrays)}: {e}") from e
     values = result if isinstance(result, tuple) else (result,)
     return [
         round_bfloat16(v) if d.name == "BFloat16" else v for v, d in zip(values, outs, strict=True)
     ], list(outs)
 
 
-def _text(inputs: Sequence[Tensor], arrays: Sequence[Array]) -> str:
+def _shapes_text(inputs: Sequence[Tensor], arrays: Sequence[Array]) -> str:
     return (
         ", ".join(f"{x._dtype} {list(a.shape)}" for x, a in zip(inputs, arrays, strict=True)) or "no inputs"
     )

@@ -80,7 +80,7 @@ def _aligned(x: Tensor, term: str, order: str) -> Tensor:
     return e.permute(x, [term.index(c) for c in order if c in term])
 
 
-def _sizes(x: Tensor, term: str, letters: str) -> list[int]:
+def _sizes_of_letters(x: Tensor, term: str, letters: str) -> list[int]:
     return [x.shape[term.index(c)] for c in letters]
 
 
@@ -107,12 +107,12 @@ def _pair(x: Tensor, s: str, y: Tensor, t: str, keep: str) -> tuple[Tensor, str]
     gone = "".join(over)
     left = "".join(c for c in s if c not in both)
     right = "".join(c for c in t if c not in both)
-    sizes = _sizes(x, s, batch + left) + _sizes(y, t, right)
+    sizes = _sizes_of_letters(x, s, batch + left) + _sizes_of_letters(y, t, right)
     shared, m, n, k = (
-        _total(_sizes(x, s, batch)),
-        _total(_sizes(x, s, left)),
-        _total(_sizes(y, t, right)),
-        _total(_sizes(x, s, gone)),
+        _total(_sizes_of_letters(x, s, batch)),
+        _total(_sizes_of_letters(x, s, left)),
+        _total(_sizes_of_letters(y, t, right)),
+        _total(_sizes_of_letters(x, s, gone)),
     )
     a, b = _aligned(x, s, batch + left + gone), _aligned(y, t, batch + gone + right)
     lead = (shared,) if batch else ()

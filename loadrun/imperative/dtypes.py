@@ -51,12 +51,12 @@ def graph_dtype(dtype: Any) -> DType:
     found = np.dtype(dtype)
     meta = found.metadata and found.metadata.get("mgb_dtype")
     if not meta:
-        return _plain(found)
+        return _graph_dtype(found)
     return DType(str(meta["name"]), float(meta.get("scale", 0.0)), int(meta.get("zero_point", 0)))
 
 
 @cache
-def _plain(found: np.dtype[Any]) -> DType:
+def _graph_dtype(found: np.dtype[Any]) -> DType:
     name = _NAMES.get(f"{found.kind}{found.itemsize}")
     if name is None:
         raise TypeError(

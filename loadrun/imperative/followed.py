@@ -304,7 +304,7 @@ def _part(fraction: Callable[[float], int], how: Any) -> Any:
     return method
 
 
-def _whole(mode: P.ElemwiseMode) -> _Emit:
+def _emit_rounded(mode: P.ElemwiseMode) -> _Emit:
     return lambda x: type_cvt(_elem(mode, _FLOAT, x), _INT)
 
 
@@ -330,8 +330,8 @@ class _Number(TracedNumber):
     __ge__ = _binary(operator.ge, lambda a, b: _compared(_M.LEQ, b, a))
     __eq__ = _binary(operator.eq, lambda a, b: _compared(_M.EQ, a, b))
     __ne__ = _binary(operator.ne, _different)
-    __floor__ = _part(math.floor, _whole(_M.FLOOR))
-    __ceil__ = _part(math.ceil, _whole(_M.CEIL))
+    __floor__ = _part(math.floor, _emit_rounded(_M.FLOOR))
+    __ceil__ = _part(math.ceil, _emit_rounded(_M.CEIL))
     __trunc__ = _part(math.trunc, lambda x: type_cvt(scalar_of(x, _FLOAT), _INT))
 
     def __divmod__(self, other: Any) -> Any:

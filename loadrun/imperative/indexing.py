@@ -60,7 +60,7 @@ def getitem(x: Tensor, index: Any) -> Tensor:
     mask = _mask(index)
     if mask is not None and mask._tuple_shape == x._tuple_shape:
         return apply("CondTake", P.CondTake(val=1.0), inputs=[x, mask], n=2, scalar=False)[0]
-    return _read(_plan(x, _entries(index)))
+    return _subtensor(_plan(x, _entries(index)))
 
 
 def setitem(x: Tensor, index: Any, value: Any) -> Tensor:
@@ -85,7 +85,7 @@ def setitem(x: Tensor, index: Any, value: Any) -> Tensor:
             return apply1("MaskedFill", P.Fill(value=float(value)), inputs=[x, index], scalar=x._scalar)
     entries = list(index) if isinstance(index, tuple) else [index]
     plan = _plan(x, entries)
-    part = _read(plan)
+    part = _subtensor(plan)
     fitting = _fitted(_value(x, value), part)
     kind = "IndexingSetMultiAxisVec" if plan.vectors else "SetSubtensor"
     if plan.items:
@@ -100,7 +100,7 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, TracedInt)
 
 
-def _read(plan: _IndexPlan) -> Tensor:
+def _subtensor(plan: _IndexPlan) -> Tensor:
     if not plan.items:
         return plan.source._frozen()
     kind = "IndexingMultiAxisVec" if plan.vectors else "Subtensor"

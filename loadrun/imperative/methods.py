@@ -66,7 +66,7 @@ def _logic(mode: P.ElemwiseMode, *, reflected: bool = False) -> Any:
             return NotImplemented
         if not _logical(self) or not _logical(other):
             raise TypeError(
-                f"{mode.name} requires 2 bool tensors, found {self._dtype} and {_described(other)}; convert "
+                f"{mode.name} requires 2 bool tensors, found {self._dtype} and {_dtype_text(other)}; convert "
                 'with .astype("bool")'
             )
         return elemwise(mode, other, self) if reflected else elemwise(mode, self, other)
@@ -94,7 +94,7 @@ def _logical(value: Any) -> bool:
     return isinstance(value, bool) or getattr(value, "dtype", None) == np.bool_
 
 
-def _described(value: Any) -> str:
+def _dtype_text(value: Any) -> str:
     return str(getattr(value, "dtype", type(value).__name__))
 
 

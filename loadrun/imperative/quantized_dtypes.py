@@ -228,7 +228,7 @@ def _quantized(arr: Array, dtype: Any, meta: QuantDtypeMeta) -> Array:
     return (np.round(arr / get_scale(dtype)) + shift).clip(meta.qmin, meta.qmax).astype(dtype)
 
 
-def _real(arr: Array, meta: QuantDtypeMeta) -> Array:
+def _dequantized(arr: Array, meta: QuantDtypeMeta) -> Array:
     if not isinstance(arr, np.ndarray):
         raise ValueError(f"arr must be an ndarray, found {type(arr).__name__}")
     if _details(arr.dtype).get("name") != meta.cname:
@@ -275,7 +275,7 @@ def convert_to_quint8(arr: Array, q: Any) -> Array:
 
 def convert_from_quint8(arr: Array) -> Array:
     """Return the real numbers of a `quint8` array, float32."""
-    return _real(arr, KINDS["quint8"])
+    return _dequantized(arr, KINDS["quint8"])
 
 
 def convert_to_qint8(arr: Array, q: Any) -> Array:
@@ -285,7 +285,7 @@ def convert_to_qint8(arr: Array, q: Any) -> Array:
 
 def convert_from_qint8(arr: Array) -> Array:
     """Return the real numbers of a `qint8` array, float32."""
-    return _real(arr, KINDS["qint8"])
+    return _dequantized(arr, KINDS["qint8"])
 
 
 def convert_to_qint32(arr: Array, q: Any) -> Array:
@@ -295,7 +295,7 @@ def convert_to_qint32(arr: Array, q: Any) -> Array:
 
 def convert_from_qint32(arr: Array) -> Array:
     """Return the real numbers of a `qint32` array, float32."""
-    return _real(arr, KINDS["qint32"])
+    return _dequantized(arr, KINDS["qint32"])
 
 
 def convert_to_quint4(arr: Array, q: Any) -> Array:
@@ -305,7 +305,7 @@ def convert_to_quint4(arr: Array, q: Any) -> Array:
 
 def convert_from_quint4(arr: Array) -> Array:
     """Return the real numbers of a `quint4` array, float32."""
-    return _real(arr, KINDS["quint4"])
+    return _dequantized(arr, KINDS["quint4"])
 
 
 def convert_to_qint4(arr: Array, q: Any) -> Array:
@@ -315,7 +315,7 @@ def convert_to_qint4(arr: Array, q: Any) -> Array:
 
 def convert_from_qint4(arr: Array) -> Array:
     """Return the real numbers of a `qint4` array, float32."""
-    return _real(arr, KINDS["qint4"])
+    return _dequantized(arr, KINDS["qint4"])
 
 
 def convert_to_qint1(arr: Array, q: Any) -> Array:
@@ -325,4 +325,4 @@ def convert_to_qint1(arr: Array, q: Any) -> Array:
 
 def convert_from_qint1(arr: Array) -> Array:
     """Return the real numbers of a `qint1` array, float32."""
-    return _real(arr, KINDS["qint1"])
+    return _dequantized(arr, KINDS["qint1"])

@@ -113,7 +113,7 @@ def shape_tensor(shape: Tensor | Array | int | Iterable[Any]) -> Tensor:
     if isinstance(shape, (int, np.integer)):
         shape = (shape,)
     parts: list[Any] = [*shape]
-    whole = _whole(parts)
+    whole = _complete_shape(parts)
     if whole is not None:
         return whole
     pieces: list[Tensor] = []
@@ -133,7 +133,7 @@ def shape_tensor(shape: Tensor | Array | int | Iterable[Any]) -> Tensor:
     return pieces[0] if len(pieces) == 1 else once("Concat", P.Axis(axis=0), pieces, scalar=False)
 
 
-def _whole(parts: list[Any]) -> Tensor | None:
+def _complete_shape(parts: list[Any]) -> Tensor | None:
     """Return the shape of one tensor where the parts are exactly its sizes in order."""
     session = active()
     if len(parts) < 2 or not all(isinstance(p, TracedInt) and p._session is session for p in parts):

@@ -98,7 +98,7 @@ class Tensor(Methods):
         array = np.asarray(data)
         if array.dtype.kind not in "fiubc":
             raise TypeError(
-                f"a tensor holds numbers, found {_described(data)}; give an ndarray, a nested list of numbers "
+                f"a tensor holds numbers, found {_type_text(data)}; give an ndarray, a nested list of numbers "
                 "of equal lengths, or a number"
             )
         if dtype is not None:
@@ -336,5 +336,5 @@ def _holds_tensors(data: Any) -> bool:
     return any(isinstance(v, Tensor) or (isinstance(v, (list, tuple)) and _holds_tensors(v)) for v in data)
 
 
-def _described(data: Any) -> str:
+def _type_text(data: Any) -> str:
     return f"{type(data).__name__} {data!r:.60}"

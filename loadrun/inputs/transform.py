@@ -420,7 +420,7 @@ def _sane(value: Any) -> None:
         raise ValueError("this number is too large")
 
 
-def _number(value: Any) -> Any:
+def _operand(value: Any) -> Any:
     if not isinstance(value, (int, float, np.ndarray, np.generic)):
         raise TypeError(f"arithmetic takes numbers and arrays, not {type(value).__name__}")
     return value
@@ -428,7 +428,7 @@ def _number(value: Any) -> Any:
 
 def _unary(op: type[ast.unaryop], value: Any, budget: Budget) -> Any:
     bound("where", [value], {}, budget)
-    return _UNARY[op](_number(value))
+    return _UNARY[op](_operand(value))
 
 
 def _binary(op: type[ast.operator], one: Any, two: Any, budget: Budget) -> Any:
@@ -442,7 +442,7 @@ def _binary(op: type[ast.operator], one: Any, two: Any, budget: Budget) -> Any:
         )
         _sane(one)
         _sane(two)
-    one, two = as_numpy_1([_number(one), _number(two)])
+    one, two = as_numpy_1([_operand(one), _operand(two)])
     if isinstance(one, int) and isinstance(two, int):
         if op is ast.Pow and one.bit_length() * abs(two) > _MAX_BITS:
             raise ValueError("this number is too large")

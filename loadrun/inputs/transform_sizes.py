@@ -169,21 +169,21 @@ def _size(name: str, args: list[Any], named: dict[str, Any]) -> int:
     if name.endswith("_like"):
         if len(args) > 3:
             raise TypeError(f"np.{name} takes at most 3 arguments here")
-        return _product(named["shape"]) if "shape" in named else total(args)
+        return _element_count(named["shape"]) if "shape" in named else total(args)
     return sum(map(total, args)) + sum(map(total, named.values()))
 
 
 def _eye(given: _Arguments) -> int:
     rows, columns = given.get(0, "N"), given.get(1, "M")
-    return _product([rows, rows if columns is None else columns])
+    return _element_count([rows, rows if columns is None else columns])
 
 
 def _linspace(given: _Arguments) -> int:
-    return _product([given.get(2, "num", default=50)]) * max(total(a) for a in given.args or [0])
+    return _element_count([given.get(2, "num", default=50)]) * max(total(a) for a in given.args or [0])
 
 
 def _tiled(given: _Arguments) -> int:
-    return _product(given.get(1, "reps", "repeats", default=1)) * given.first
+    return _element_count(given.get(1, "reps", "repeats", default=1)) * given.first
 
 
 def _repeated(given: _Arguments) -> int:
@@ -195,7 +195,7 @@ def _quantiles(given: _Arguments) -> int:
     return given.first * total(given.get(1, "q", default=0)) if given.args else 0
 
 
-def _product(shape: Any) -> int:
+def _element_count(shape: Any) -> int:
     axes = np.ravel(shape).tolist() if isinstance(shape, (tuple, list, np.ndarray)) else [shape]
     sizes = [operator.index(n) for n in axes]
     if any(n < 0 for n in sizes):
@@ -302,11 +302,11 @@ def _mask(item: Any) -> bool:
 
 
 _SIZES: dict[str, Callable[[_Arguments], int]] = {
-    **dict.fromkeys(("zeros", "ones", "full"), lambda g: _product(g.get(0, "shape"))),
+    **dict.fromkeys(("zeros", "ones", "full"), lambda g: _element_count(g.get(0, "shape"))),
     **dict.fromkeys(("percentile", "quantile"), _quantiles),
     **dict.fromkeys(("dot", "matmul"), lambda g: _matrix(g.args)),
     "einsum": lambda g: _contracted(g.args)[0],
-    "broadcast_to": lambda g: _product(g.get(1, "shape")),
+    "broadcast_to": lambda g: _element_count(g.get(1, "shape")),
     "eye": _eye,
     "linspace": _linspace,
     "arange": lambda g: _steps(g.args, g.named),

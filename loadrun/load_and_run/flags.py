@@ -371,11 +371,11 @@ def parse(args: Sequence[str]) -> ParsedFlags:
     (['model.mge'], {'iter': 3, 'warmup_iter': 0, 'fast_run': True})
     """
     found = ParsedFlags()
-    _read(list(args), found, 0)
+    _read_arguments(list(args), found, 0)
     return found
 
 
-def _read(args: list[str], found: ParsedFlags, depth: int) -> None:
+def _read_arguments(args: list[str], found: ParsedFlags, depth: int) -> None:
     if depth > _DEPTH:
         raise UsageError(f"files of flags name each other more than {_DEPTH} times")
     unknown: list[str] = []
@@ -442,7 +442,7 @@ def _follow(flag: Flag, value: str, found: ParsedFlags, depth: int) -> None:
             except (OSError, UnicodeDecodeError) as e:
                 raise UsageError(f"--flagfile {name}: {getattr(e, 'strerror', None) or e}") from None
             flags = [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]
-            _read([f if f.startswith("-") else f"--{f}" for f in flags], found, depth + 1)
+            _read_arguments([f if f.startswith("-") else f"--{f}" for f in flags], found, depth + 1)
     elif flag.name in ("fromenv", "tryfromenv"):
         for name in filter(None, value.split(",")):
             known, _ = _flag(name)
@@ -450,6 +450,6 @@ def _follow(flag: Flag, value: str, found: ParsedFlags, depth: int) -> None:
                 raise UsageError(f"unknown command line flag {name!r} (via --fromenv or --tryfromenv)")
             given = os.environ.get(f"FLAGS_{known.name}")
             if given is not None:
-                _read([f"--{known.name}={given}"], found, depth + 1)
+                _read_arguments([f"--{known.name}={given}"], found, depth + 1)
             elif flag.name == "fromenv":
                 raise UsageError(f"--fromenv {name}: FLAGS_{known.name} is not in the environment")

@@ -166,14 +166,14 @@ def memory_json(plan: ExecutionPlan) -> dict[str, Any]:
             last[roots[var.id].id] = end
     own = [v for i, v in ((i, v) for i, v in roots.items()) if i == v.id]
     kept = [v for v in own if not v.owner.inputs]
-    passing = [(v, steps[v.owner.id], last[v.id], _bytes(plan, v)) for v in own if v not in kept]
-    places, top = _place([(begin, stop, size) for _, begin, stop, size in passing])
+    passing = [(v, steps[v.owner.id], last[v.id], _byte_size(plan, v)) for v in own if v not in kept]
+    places, top = _addresses([(begin, stop, size) for _, begin, stop, size in passing])
     chunks = [
         _chunk(i, "static_mem", begin, stop, place, size)
         for i, ((_, begin, stop, size), place) in enumerate(zip(passing, places, strict=True))
     ]
     for var in kept:
-        size = _bytes(plan, var)
+        size = _byte_size(plan, var)
         chunks.append(_chunk(len(chunks), "weight_mem", 0, end, top, size))
         top += size
     return {
@@ -184,7 +184,7 @@ def memory_json(plan: ExecutionPlan) -> dict[str, Any]:
     }
 
 
-def _bytes(plan: ExecutionPlan, var: Var) -> int:
+def _byte_size(plan: ExecutionPlan, var: Var) -> int:
     shape = plan.known.shapes.get(var.id)
     size = 0 if shape is None or var.dtype is None else nbytes(shape, var.dtype)
     return -(-size // _ALIGNMENT) * _ALIGNMENT
@@ -202,7 +202,7 @@ def _chunk(i: int, kind: str, begin: int, stop: int, place: int, size: int) -> d
     }
 
 
-def _place(pieces: list[tuple[int, int, int]]) -> tuple[list[int], int]:
+def _addresses(pieces: list[tuple[int, int, int]]) -> tuple[list[int], int]:
     """An address for each piece (begin, end, size), the largest first, at the lowest place that is free meanwhile."""
     places = [0] * len(pieces)
     done: list[int] = []

@@ -156,7 +156,7 @@ def _static(graph: Graph) -> tuple[dict[int, int], dict[int, int]]:
     return shapes, values
 
 
-def _joined(found: list[int]) -> int:
+def _weakest_knowledge(found: list[int]) -> int:
     if any(f in (NONE, MISSING) for f in found):
         return MISSING
     return max(found, default=CONST)
@@ -170,10 +170,12 @@ def _shape(opr: Opr, shapes: Mapping[int, int], values: Mapping[int, int]) -> in
     cls = CATALOG[opr.type].class_name
     told = cls in ("Broadcast", "Reduce") or (cls == "Reshape" and opr.get(OptionalAxisV1).axis == _NO_AXIS)
     if given and told:
-        return _joined(given)
+        return _weakest_knowledge(given)
     if cls in ("Subtensor", "SetSubtensor", "IncrSubtensor", "GetVarShape"):
         given = []
-    return _joined([*given, *(shapes[v.id] for i, v in enumerate(opr.inputs) if i not in host or not given)])
+    return _weakest_knowledge(
+        [*given, *(shapes[v.id] for i, v in enumerate(opr.inputs) if i not in host or not given)]
+    )
 
 
 def _value(opr: Opr, shapes: Mapping[int, int], values: Mapping[int, int]) -> int:
@@ -184,5 +186,5 @@ def _value(opr: Opr, shapes: Mapping[int, int], values: Mapping[int, int]) -> in
         return NONE
     if Trait.SHAPE_ONLY in op.traits:
         # Shapes of inputs; what is constant there is still asked for at run time.
-        return max(RUNTIME, _joined([shapes[v.id] for v in opr.inputs]))
-    return _joined([values[v.id] for v in opr.inputs])
+        return max(RUNTIME, _weakest_knowledge([shapes[v.id] for v in opr.inputs]))
+    return _weakest_knowledge([values[v.id] for v in opr.inputs])

@@ -189,7 +189,7 @@ def _bounds(s: slice, size: int, axis: int) -> tuple[e.Index | None, e.Index | N
             begin = None
     else:
         if isinstance(size, TracedInt) and any(type(v) is int and v < -n for v in (begin, end)):
-            return _turned(begin, end, size, axis), (axis, None, None, step, None)
+            return _reversed_part(begin, end, size, axis), (axis, None, None, step, None)
         if isinstance(begin, int) and begin < -n:
             begin = end = 0
         if isinstance(end, int) and end < -n:
@@ -199,7 +199,7 @@ def _bounds(s: slice, size: int, axis: int) -> tuple[e.Index | None, e.Index | N
     return None, (axis, begin, end, None if step == 1 else step, None)
 
 
-def _turned(begin: Any, end: Any, size: int, axis: int) -> e.Index:
+def _reversed_part(begin: Any, end: Any, size: int, axis: int) -> e.Index:
     """Return the part from which a slice with a negative step takes, the last element of the part first."""
     low = None if end is None else size if type(end) is int and end == -1 else _not_before(end + 1, size)
     high = None if begin is None or (type(begin) is int and begin == -1) else _not_before(begin + 1, size)

@@ -202,10 +202,10 @@ def _bounds(n: int, parts: int, *, equal: bool) -> list[Any]:
 @lowers("array_split")
 def array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
     """Return views of parts along an axis."""
-    return _parts(ary, indices_or_sections, axis, equal=False)
+    return _split_parts(ary, indices_or_sections, axis, equal=False)
 
 
-def _parts(ary: Any, indices_or_sections: Any, axis: int, *, equal: bool) -> list[Any]:
+def _split_parts(ary: Any, indices_or_sections: Any, axis: int, *, equal: bool) -> list[Any]:
     x = operand(ary)
     at = axis_of(axis, len(e.sizes(x)))
     if isinstance(indices_or_sections, (int, np.integer)):
@@ -225,7 +225,7 @@ def split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
         n = e.sizes(x)[axis_of(axis, len(e.sizes(x)))]
         if n % int(indices_or_sections):
             raise ValueError("array split does not result in an equal division")
-    return _parts(ary, indices_or_sections, axis, equal=True)
+    return _split_parts(ary, indices_or_sections, axis, equal=True)
 
 
 @lowers("hsplit")

@@ -25,7 +25,7 @@ __all__: list[str] = []
 _LT = P.ElemwiseMultiTypeMode.LT
 
 
-def _float(a: Any) -> Tensor:
+def _as_float(a: Any) -> Tensor:
     x = operand(a)
     if x._dtype.name == "Float16":
         raise TypeError("array type float16 is unsupported in linalg")
@@ -33,7 +33,7 @@ def _float(a: Any) -> Tensor:
 
 
 def _square(a: Any) -> Tensor:
-    x = _float(a)
+    x = _as_float(a)
     shape = e.sizes(x)
     if len(shape) < 2 or shape[-1] != shape[-2]:
         raise np.linalg.LinAlgError("Last 2 dimensions of the array must be square")
@@ -49,7 +49,7 @@ def inv(a: Any) -> Tensor:
 @lowers("linalg.solve")
 def solve(a: Any, b: Any) -> Tensor:
     """Return the inverse of matrices times right-hand sides."""
-    y = _float(b)
+    y = _as_float(b)
     return product(inv(a), y)
 
 
@@ -145,7 +145,7 @@ def _determinant(x: Tensor) -> Tensor:
 @lowers("linalg.svd")
 def svd(a: Any, full_matrices: bool = True, compute_uv: bool = True, hermitian: bool = False) -> Any:
     """Decompose into singular values and vectors, whose signs may differ from numpy's."""
-    x = _float(a)
+    x = _as_float(a)
     if len(e.sizes(x)) < 2:
         raise np.linalg.LinAlgError(f"{len(e.sizes(x))}-dimensional array given")
     param = P.SVD(full_matrices=full_matrices and compute_uv, compute_uv=compute_uv)
@@ -177,7 +177,7 @@ def pinv(a: Any, rcond: Any = None, hermitian: bool = False, *, rtol: Any = None
 @lowers("linalg.matrix_rank")
 def matrix_rank(A: Any, tol: Any = None, hermitian: bool = False, *, rtol: Any = None) -> Tensor:
     """Return how many singular values are not tiny."""
-    x = _float(A)
+    x = _as_float(A)
     s = svdvals(x)
     if tol is None:
         share = max(e.sizes(x)[-2:]) * float(np.finfo(np.float32).eps) if rtol is None else rtol
@@ -273,6 +273,6 @@ def vector_norm(x: Any, /, *, axis: Any = None, keepdims: Any = False, ord: Any 
 @lowers("linalg.matrix_norm")
 def matrix_norm(x: Any, /, *, keepdims: Any = False, ord: Any = "fro") -> Tensor:
     """Return the norm of matrices."""
-    y = _float(x)
+    y = _as_float(x)
     ndim = len(e.sizes(y))
     return _matrix_norm(y, ord, ndim - 2, ndim - 1, keepdims)

@@ -14,7 +14,7 @@ from .registry import lowers
 __all__: list[str] = []
 
 
-def _plain(value: Any) -> Any:
+def _dtype_or_value(value: Any) -> Any:
     return value.dtype if isinstance(value, Tensor) else value
 
 
@@ -29,13 +29,13 @@ def result_type(*arrays_and_dtypes: Any) -> Any:
 def can_cast(from_: Any, to: Any, casting: str = "safe") -> bool:
     """Tell whether numpy would convert."""
     kind: Any = casting
-    return bool(np.can_cast(_plain(from_), to, kind))
+    return bool(np.can_cast(_dtype_or_value(from_), to, kind))
 
 
 @lowers("min_scalar_type")
 def min_scalar_type(a: Any, /) -> Any:
     """Return the dtype of the array."""
-    return _plain(a)
+    return _dtype_or_value(a)
 
 
 @lowers("common_type")

@@ -27,12 +27,12 @@ def _replaced(a: Any, value: float) -> Tensor:
     return e.where(e.is_nan(x), number(value, x), x) if is_float(x) else x
 
 
-def _float(a: Any, dtype: Any = None) -> Tensor:
+def _as_float(a: Any, dtype: Any = None) -> Tensor:
     x = operand(a, dtype)
     return x if is_float(x) else e.cast(x, "float32")
 
 
-def _count(x: Tensor, axes: Sequence[int], keepdims: Any) -> Tensor:
+def _count_numbers(x: Tensor, axes: Sequence[int], keepdims: Any) -> Tensor:
     """Return how many values along axes are numbers."""
     return summed(e.cast(e.logical_not(e.is_nan(x)), "float32"), axes, keepdims)
 
@@ -83,7 +83,7 @@ def _nan_extreme(a: Any, axis: Any, keepdims: Any, largest: bool) -> Tensor:
     if not is_float(x):
         return extreme(x, largest, axes, keepdims)
     found = extreme(_replaced(x, -np.inf if largest else np.inf), largest, axes, keepdims)
-    some = _count(x, axes, keepdims)
+    some = _count_numbers(x, axes, keepdims)
     none = e.compare(P.ElemwiseMultiTypeMode.EQ, some, number(0, some))
     return e.where(none, number(np.nan, found), found)
 
@@ -125,21 +125,21 @@ def nanmean(
     a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: Any = False, *, where: Any = True
 ) -> Tensor:
     """Return the mean of what is a number."""
-    x = _float(a, dtype)
+    x = _as_float(a, dtype)
     if where is not True:
         x = e.where(operand(where, np.bool_), x, number(np.nan, x))
     wide = e.cast(x, "float32")
     axes = axes_of(axis, len(e.sizes(x)))
     total = summed(_replaced(wide, 0), axes, keepdims)
-    return e.cast(elem(M.TRUE_DIV, total, _count(wide, axes, keepdims)), x._dtype)
+    return e.cast(elem(M.TRUE_DIV, total, _count_numbers(wide, axes, keepdims)), x._dtype)
 
 
 def _sorted_rows(a: Any, axis: Any) -> tuple[Tensor, Tensor, list[int]]:
     """Sort rows with infinity for NaN; give how many numbers each has, and the reduced axes, too."""
-    x = _float(a)
+    x = _as_float(a)
     # MegEngine itself sorts NaN anywhere.
     y, _, axes = rows_of(_replaced(x, np.inf), axis)
-    count = _count(e.cast(x, "float32"), axes, False)
+    count = _count_numbers(e.cast(x, "float32"), axes, False)
     return y, e.add_axes(count, [len(e.sizes(y)) - 1]), axes
 
 
@@ -208,13 +208,13 @@ def nanpercentile(
 
 def _nan_variance(a: Any, axis: Any, dtype: Any, ddof: Any, keepdims: Any) -> tuple[Tensor, Tensor]:
     """Return the variance in float32, and a tensor of the dtype that it shall have."""
-    x = _float(a, dtype)
+    x = _as_float(a, dtype)
     wide = e.cast(x, "float32")
     axes = axes_of(axis, len(e.sizes(x)))
-    middle = elem(M.TRUE_DIV, summed(_replaced(wide, 0), axes, True), _count(wide, axes, True))
+    middle = elem(M.TRUE_DIV, summed(_replaced(wide, 0), axes, True), _count_numbers(wide, axes, True))
     squares = elem(M.SQUARE, elem(M.SUB, wide, middle))
     squares = e.where(e.is_nan(wide), number(0, wide), squares)
-    count = _count(wide, axes, keepdims)
+    count = _count_numbers(wide, axes, keepdims)
     count = elem(M.SUB, count, number(ddof, count)) if ddof else count
     found = elem(M.TRUE_DIV, summed(squares, axes, keepdims), count)
     few = e.compare(P.ElemwiseMultiTypeMode.LEQ, count, number(0, count))

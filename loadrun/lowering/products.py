@@ -21,7 +21,7 @@ from .registry import lowers, ufunc
 __all__ = ["dot", "tensordot"]
 
 
-def _both(a: Any, b: Any) -> tuple[Tensor, Tensor]:
+def _operands(a: Any, b: Any) -> tuple[Tensor, Tensor]:
     kind = narrow(common([a, b]))
     return operand(a, kind), operand(b, kind)
 
@@ -42,13 +42,13 @@ def vecdot(a: Tensor, b: Tensor) -> Tensor:
 @lowers("linalg.matmul")
 def linalg_matmul(x1: Any, x2: Any, /) -> Tensor:
     """Return the product of matrices or stacks of matrices."""
-    return product(*_both(x1, x2))
+    return product(*_operands(x1, x2))
 
 
 @lowers("linalg.vecdot")
 def linalg_vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Tensor:
     """Return the inner products along an axis."""
-    a, b = _both(x1, x2)
+    a, b = _operands(x1, x2)
     found = elem(M.MUL, a, b)
     return summed(found, [axis_of(axis, len(e.sizes(found)))])
 
@@ -56,7 +56,7 @@ def linalg_vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Tensor:
 @lowers("dot")
 def dot(a: Any, b: Any, out: Any = None) -> Tensor:
     """Return the sum products over the last axis of one and the last but one of the other."""
-    x, y = _both(a, b)
+    x, y = _operands(a, b)
     if not e.sizes(x) or not e.sizes(y):
         return elem(M.AND if e.is_bool(x) else M.MUL, x, y)
     if len(e.sizes(y)) <= 2:
@@ -67,14 +67,14 @@ def dot(a: Any, b: Any, out: Any = None) -> Tensor:
 @lowers("vdot")
 def vdot(a: Any, b: Any, /) -> Tensor:
     """Return the inner product of flattened arrays."""
-    x, y = _both(a, b)
+    x, y = _operands(a, b)
     return product(e.flat(x), e.flat(y))
 
 
 @lowers("inner")
 def inner(a: Any, b: Any, /) -> Tensor:
     """Return the sum products over both last axes."""
-    x, y = _both(a, b)
+    x, y = _operands(a, b)
     if not e.sizes(x) or not e.sizes(y):
         return elem(M.MUL, x, y)
     return tensordot(x, y, ([len(e.sizes(x)) - 1], [len(e.sizes(y)) - 1]))
@@ -83,14 +83,14 @@ def inner(a: Any, b: Any, /) -> Tensor:
 @lowers("outer", "linalg.outer")
 def outer(a: Any, b: Any, out: Any = None) -> Tensor:
     """Return all products of two vectors."""
-    x, y = _both(a, b)
+    x, y = _operands(a, b)
     return elem(M.AND if e.is_bool(x) else M.MUL, e.add_axes(e.flat(x), [1]), e.flat(y))
 
 
 @lowers("tensordot", "linalg.tensordot")
 def tensordot(a: Any, b: Any, axes: Any = 2) -> Tensor:
     """Return the sum products over axes of both."""
-    x, y = _both(a, b)
+    x, y = _operands(a, b)
     na, nb = len(e.sizes(x)), len(e.sizes(y))
     if isinstance(axes, (int, np.integer)):
         first, second = [*range(na - int(axes), na)], [*range(int(axes))]
@@ -123,7 +123,7 @@ def _total_size(sizes: Sequence[int]) -> tuple[int]:
 @lowers("kron")
 def kron(a: Any, b: Any) -> Tensor:
     """Return every element of one times the whole other."""
-    x, y = _both(a, b)
+    x, y = _operands(a, b)
     ndim = max(len(e.sizes(x)), len(e.sizes(y)))
     x, y = (e.reshape(v, (*(1,) * (ndim - len(e.sizes(v))), *v.shape)) for v in (x, y))
     wide = elem(
@@ -139,7 +139,7 @@ def cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axi
     """Return products of vectors of three elements."""
     if axis is not None:
         axisa = axisb = axisc = axis
-    x, y = _both(a, b)
+    x, y = _operands(a, b)
     x, y = (
         e.permute(v, moved(len(e.sizes(v)), [axis_of(i, len(e.sizes(v)))], [len(e.sizes(v)) - 1]))
         for v, i in ((x, axisa), (y, axisb))

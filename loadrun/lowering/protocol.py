@@ -246,18 +246,18 @@ def _ufunc(ufunc: np.ufunc, method: str, inputs: Sequence[Any], kwargs: Mapping[
         if active() is not None:
             raise
     # Nothing needs to be recorded, so numpy itself can answer.
-    return getattr(ufunc, method)(*_plain(inputs), **_plain(kwargs))
+    return getattr(ufunc, method)(*_as_ndarrays(inputs), **_as_ndarrays(kwargs))
 
 
 def _function(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], /) -> Any:
     if active() is None and func not in _OF_TENSORS and not _holds_array(args, kwargs):
-        return func(*_plain(args), **_plain(kwargs))
+        return func(*_as_ndarrays(args), **_as_ndarrays(kwargs))
     try:
         return lower_function(func, args, kwargs)
     except TraceError:
         if active() is not None:
             raise
-    return func(*_plain(args), **_plain(kwargs))
+    return func(*_as_ndarrays(args), **_as_ndarrays(kwargs))
 
 
 def _holds_array(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
@@ -267,14 +267,14 @@ def _holds_array(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
     )
 
 
-def _plain(value: Any) -> Any:
+def _as_ndarrays(value: Any) -> Any:
     """Put ndarrays in the place of tensors."""
     if isinstance(value, Tensor):
         return value.numpy()
     if isinstance(value, dict):
-        return {k: _plain(v) for k, v in value.items()}
+        return {k: _as_ndarrays(v) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
-        return type(value)(map(_plain, value)) if type(value) in (list, tuple) else value
+        return type(value)(map(_as_ndarrays, value)) if type(value) in (list, tuple) else value
     return value
 
 

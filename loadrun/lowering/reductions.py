@@ -177,7 +177,7 @@ def count_nonzero(a: Any, axis: Any = None, *, keepdims: Any = False) -> Tensor:
 # Means
 
 
-def _real(x: Tensor, dtype: Any) -> Tensor:
+def _as_floating(x: Tensor, dtype: Any) -> Tensor:
     """Convert what is averaged to floating-point: integers to float32."""
     return e.cast(x, narrow(dtype)) if dtype is not None else x if is_float(x) else e.cast(x, "float32")
 
@@ -192,7 +192,7 @@ def mean(
     a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: Any = False, *, where: Any = True
 ) -> Tensor:
     """Return the mean, floating-point."""
-    x = _real(operand(a), dtype)
+    x = _as_floating(operand(a), dtype)
     axes = axes_of(axis, len(e.sizes(x)))
     if where is True:
         return mean_of(x, axes, keepdims)
@@ -225,7 +225,7 @@ def var(
     correction: Any = None,
 ) -> Tensor:
     """Return the variance, floating-point."""
-    x = _real(operand(a), dtype)
+    x = _as_floating(operand(a), dtype)
     wide = e.cast(x, "float32")
     axes = axes_of(axis, len(e.sizes(x)))
     found = variance(wide, axes, ddof if correction is None else correction, keepdims, mean)
@@ -245,7 +245,7 @@ def std(
     correction: Any = None,
 ) -> Tensor:
     """Return the standard deviation, floating-point."""
-    x = _real(operand(a), dtype)
+    x = _as_floating(operand(a), dtype)
     wide = e.cast(x, "float32")
     axes = axes_of(axis, len(e.sizes(x)))
     found = variance(wide, axes, ddof if correction is None else correction, keepdims, mean)
@@ -257,7 +257,7 @@ def average(
     a: Any, axis: Any = None, weights: Any = None, returned: bool = False, *, keepdims: Any = False
 ) -> Any:
     """Return the mean with weights."""
-    x = _real(operand(a), None)
+    x = _as_floating(operand(a), None)
     axes = axes_of(axis, len(e.sizes(x)))
     if weights is None:
         found = mean_of(x, axes, keepdims)
@@ -393,7 +393,7 @@ def reduce(
 @ufunc("logaddexp", method="reduce")
 def logaddexp_reduce(target: np.ufunc, array: Any, axis: Any = 0, keepdims: Any = False) -> Tensor:
     """Return the logarithm of the sum of exponentials along axes."""
-    x = _real(operand(array), None)
+    x = _as_floating(operand(array), None)
     axes = axes_of(axis, len(e.sizes(x)))
     top = extreme(x, True, axes, True)
     total = summed(elem(M.EXP, elem(M.SUB, x, top)), axes, True)

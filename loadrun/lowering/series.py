@@ -57,7 +57,7 @@ def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Tensor:
     return e.concat(parts, 0)
 
 
-def _float(a: Any) -> Tensor:
+def _as_float(a: Any) -> Tensor:
     x = operand(a)
     return x if e.is_float(x) else e.cast(x, "float32")
 
@@ -65,7 +65,7 @@ def _float(a: Any) -> Tensor:
 @lowers("gradient")
 def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int = 1) -> Any:
     """Return central differences, one-sided at the ends; for even spacing."""
-    x = _float(f)
+    x = _as_float(f)
     axes = axes_of(axis, len(e.sizes(x)))
     steps = [*varargs] * len(axes) if len(varargs) == 1 else [*varargs] or [1.0] * len(axes)
     if len(steps) != len(axes):
@@ -88,7 +88,7 @@ def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int = 1) -> An
 @lowers("trapezoid", "trapz")
 def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Tensor:
     """Return the area below samples."""
-    f = _float(y)
+    f = _as_float(y)
     at = axis_of(axis, len(e.sizes(f)))
     if x is None:
         width = operand(dx, f._dtype.np)

@@ -172,12 +172,12 @@ def sum_param_stats(params: list[Row], bar_length_max: int = 20) -> tuple[int, i
         how many numbers, how many bytes, the rows.
     """
     dims = sum(int(d["param_dim"]) for d in params)
-    total = _sizes(params, bar_length_max)
+    total = _fill_size_bars(params, bar_length_max)
     params.append({"name": "total", "param_dim": dims, "size": sizeof_fmt(total)})
     return dims, total, params
 
 
-def _sizes(rows: list[Row], bar_length_max: int) -> int:
+def _fill_size_bars(rows: list[Row], bar_length_max: int) -> int:
     _accumulated(rows, "size", "size_cum", "B")
     total = _shares(rows, "size", "size_bar", bar_length_max)
     for row in rows:
@@ -212,7 +212,7 @@ def sum_activations_stats(activations: list[Row], bar_length_max: int = 20) -> t
         how many numbers, how many bytes, the rows.
     """
     dims = sum(int(d["act_dim"]) for d in activations)
-    total = _sizes(activations, bar_length_max)
+    total = _fill_size_bars(activations, bar_length_max)
     activations.append({"name": "total", "act_dim": dims, "size": sizeof_fmt(total)})
     return dims, total, activations
 

@@ -186,14 +186,14 @@ class GraphInference:
             raise _WrongInputsError(
                 f"this model expects inputs {self._inputs}, but gets inputs {list(given)}"
             )
-        values = self._engine.run({name: _stored(value) for name, value in given.items()})
+        values = self._engine.run({name: _storage_form(value) for name, value in given.items()})
         found: OrderedDict[str, Array] = OrderedDict()
         for name, value, dtype in zip(self._names, values, self._dtypes, strict=True):
             found[name] = value if dtype is None else value.view(numpy_dtype(dtype))
         return found
 
 
-def _stored(value: Any) -> Array:
+def _storage_form(value: Any) -> Array:
     if isinstance(value, Tensor):
         return value._stored()
     array, _ = narrowed(np.asarray(value))

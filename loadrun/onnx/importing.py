@@ -140,7 +140,7 @@ class Importer:
             if not info.name or info.name in self.inputs:
                 raise FormatError(f"the graph has an input named {info.name!r} twice or without a name")
             if info.name in self.constants:
-                scope.names[info.name] = _constant(info, np.asarray(self.constants[info.name]))
+                scope.names[info.name] = _constant_input(info, np.asarray(self.constants[info.name]))
                 continue
             if info.name in scope.names or info.name in scope.missing:
                 continue
@@ -371,7 +371,7 @@ class Importer:
             if r is None or isinstance(r, list):
                 settled.append(r)
                 continue
-            value = r if isinstance(r, Value) else Value(_kind(r, like), r)
+            value = r if isinstance(r, Value) else Value(_elem_type_of(r, like), r)
             if value._tensor is not None and value.array is None:
                 if len(value._tensor._sizes()) > 7:
                     raise UnsupportedNodeError("gives more than MegEngine's 7 axes")
@@ -449,7 +449,7 @@ class Importer:
         return [self._out(inner, o.name) for o in graph.outputs]  # type: ignore[misc]
 
 
-def _constant(info: ValueInfoProto, value: Array) -> Value:
+def _constant_input(info: ValueInfoProto, value: Array) -> Value:
     """An input that is to be a constant; one number takes the rank that the file declares.
 
     Raises:
@@ -467,7 +467,7 @@ def _constant(info: ValueInfoProto, value: Array) -> Value:
     return Value(elem, array=value.astype(HELD.get(elem, value.dtype)))
 
 
-def _kind(tensor: Tensor, like: Bound) -> int:
+def _elem_type_of(tensor: Tensor, like: Bound) -> int:
     """ONNX's type of a result: that of the input that it follows where the graph's types agree."""
     if isinstance(like, Value) and tensor._dtype.name != "Bool":
         own = graph_type(like.kind)

@@ -346,7 +346,7 @@ def parse(kind: type[M], data: memoryview, base: int = 0, depth: int = 0) -> M:
             assert isinstance(value, memoryview)
             getattr(made, found.name).extend(packed_varints(value, where).tolist())
         else:
-            one = _one(found, wire, value, where, depth)
+            one = _decoded_field(found, wire, value, where, depth)
             if found.many:
                 getattr(made, found.name).append(one)
             else:
@@ -354,7 +354,7 @@ def parse(kind: type[M], data: memoryview, base: int = 0, depth: int = 0) -> M:
     return made
 
 
-def _one(found: MessageField, wire: int, value: int | memoryview, where: int, depth: int) -> Any:
+def _decoded_field(found: MessageField, wire: int, value: int | memoryview, where: int, depth: int) -> Any:
     kind = found.kind
     if kind is int:
         if wire != VARINT or not isinstance(value, int):

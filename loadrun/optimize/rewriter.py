@@ -35,7 +35,7 @@ _SHORT = 64
 """Constants of at most this many bytes are compared with each other."""
 
 
-def _moved(var: Var, id: int, owner: Opr) -> Var:
+def _var_copy(var: Var, id: int, owner: Opr) -> Var:
     """A variable as an output of another operator; passes copy them by the ten thousand."""
     return Var(
         id,
@@ -50,7 +50,7 @@ def _moved(var: Var, id: int, owner: Opr) -> Var:
     )
 
 
-def _held(t: StoredTensor) -> StoredTensor:
+def _tensor_copy(t: StoredTensor) -> StoredTensor:
     """A copy of a stored tensor, over the same bytes."""
     return StoredTensor(t.dtype, t.shape, t.name, t.data, t.comp_node, t.format)
 
@@ -335,7 +335,7 @@ class Rewriter:
             params or opr.params,
             given,
             name=opr.name,
-            tensors=[*map(_held, opr.tensors)],
+            tensors=[*map(_tensor_copy, opr.tensors)],
             output_dtype=opr.output_dtype,
             comp_node=list(opr.comp_node),
             priority=opr.priority,
@@ -346,7 +346,7 @@ class Rewriter:
         found = self._same.get(key) if key is not None else None
         if found is None:
             for i, var in enumerate(opr.outputs):
-                fresh.outputs.append(_moved(var, self._next + i, fresh))
+                fresh.outputs.append(_var_copy(var, self._next + i, fresh))
             same = not params and given == [self._at.get(v.id) for v in opr.inputs]
             self._insert(fresh, self.frozen(opr), opr if same else None)
             if key is not None:

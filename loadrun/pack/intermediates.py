@@ -66,7 +66,7 @@ def figures(value: Array, dtype: DType | None = None) -> Figures:
         return [value.size]
     flat = value.reshape(-1)
     places = np.linspace(0, flat.size - 1, min(SAMPLES, flat.size)).astype(np.intp)
-    numbers = _real(flat, dtype)
+    numbers = _real_numbers(flat, dtype)
     with np.errstate(all="ignore"):
         said = [
             numbers.min(),
@@ -79,7 +79,7 @@ def figures(value: Array, dtype: DType | None = None) -> Figures:
     return [value.size, *(float(f"{x:.9g}") if np.isfinite(x) else None for x in said)]
 
 
-def _real(flat: Array, dtype: DType | None) -> Array:
+def _real_numbers(flat: Array, dtype: DType | None) -> Array:
     wide = flat.astype(np.float64)
     return (
         (wide - dtype.zero_point) * float(dtype.scale) if dtype is not None and dtype.is_quantized else wide

@@ -65,8 +65,8 @@ class Witness:
                 continue
             value = np.atleast_1d(values[name])
             most = 1.0 if limit is None else limit(name, expect)
-            error = _error(expect, value, relative=limit is None)
-            outputs[name] = {"error": error, "maxerr": most, "digest": tensor_digest(_held(value))}
+            error = _largest_error(expect, value, relative=limit is None)
+            outputs[name] = {"error": error, "maxerr": most, "digest": tensor_digest(_narrowed(value))}
             if error is None:
                 warn(
                     f"{place}: {self.name} gives the output {name!r} the shape {list(value.shape)}, expected is "
@@ -80,14 +80,14 @@ class Witness:
         return Testcase(case.arrays, case.dtypes, {**case.provenance, _KEY: found})
 
 
-def _held(value: Array) -> Array:
+def _narrowed(value: Array) -> Array:
     """A value in a type that digests know: 64 bits as 32."""
     narrow = {"float64": "float32", "int64": "int32", "uint64": "int32", "uint32": "int32"}
     with np.errstate(all="ignore"):
         return np.ascontiguousarray(value.astype(narrow.get(value.dtype.name, value.dtype), copy=False))
 
 
-def _error(expect: Array, value: Array, *, relative: bool) -> float | None:
+def _largest_error(expect: Array, value: Array, *, relative: bool) -> float | None:
     """How far two values are apart, None where the shapes differ; NaN agrees with NaN."""
     if expect.shape != value.shape:
         return None

@@ -13,7 +13,7 @@ __all__ = ["combined", "least_error_range"]
 _STEP = 1e-5
 
 
-def _error(histogram: Array, width: Any, start: int, end: int, levels: int) -> float:
+def _rounding_error(histogram: Array, width: Any, start: int, end: int, levels: int) -> float:
     """Return the squared error of rounding to as many levels, spread over the bins from `start` to `end`.
 
     Values are taken as spread evenly within their bin; each is rounded to the middle of its level.
@@ -66,7 +66,7 @@ def least_error_range(histogram: Array, width: Any, levels: int) -> tuple[int, i
             new_end, beta = right, less
         if (new_start, new_end) == (start, end):
             continue
-        error = _error(histogram, width, new_start, new_end, levels)
+        error = _rounding_error(histogram, width, new_start, new_end, levels)
         if error > least:
             break
         least, start, end = error, new_start, new_end

@@ -157,8 +157,8 @@ def as_json(found: Differences) -> dict[str, Any]:
                 "count": c.count,
                 "size": c.size,
                 "index": list(c.index),
-                "found": _number(c.found),
-                "expected": _number(c.expected),
+                "found": _json_number(c.found),
+                "expected": _json_number(c.expected),
             }
             for c in found.constants
         ],
@@ -172,9 +172,9 @@ def as_json(found: Differences) -> dict[str, Any]:
                 "shape": list(r.shapes[0]),
                 "agrees": r.agrees,
                 "to_blame": r.var.id in roots,
-                "relative": None if r.distance is None else _number(r.distance.relative),
-                "absolute": None if r.distance is None else _number(r.distance.absolute),
-                "error": None if r.distance is None else _number(r.distance.error),
+                "relative": None if r.distance is None else _json_number(r.distance.relative),
+                "absolute": None if r.distance is None else _json_number(r.distance.absolute),
+                "error": None if r.distance is None else _json_number(r.distance.error),
                 "index": None if r.distance is None else list(r.distance.index),
             }
             for r in found.rows
@@ -182,5 +182,5 @@ def as_json(found: Differences) -> dict[str, Any]:
     }
 
 
-def _number(x: float) -> float | str:
+def _json_number(x: float) -> float | str:
     return x if x - x == 0 else str(x)

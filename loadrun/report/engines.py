@@ -40,7 +40,7 @@ def entrants_lines(entrants: Sequence[EngineResults]) -> Iterator[str]:
             parts.append(f"median {own * 1e3:.2f} ms{ratio}")
         if entrant is not first and entrant.error:
             name, worst = _worst(entrant.error)
-            parts.append(f"at most {_number(worst)} apart (output {clean(name)})")
+            parts.append(f"at most {_error_text(worst)} apart (output {clean(name)})")
         yield ", ".join(parts)
 
 
@@ -49,5 +49,5 @@ def _worst(errors: Mapping[str, float]) -> tuple[str, float]:
     return max(errors.items(), key=lambda pair: (pair[1] != pair[1], pair[1]))
 
 
-def _number(x: float | None) -> str:
+def _error_text(x: float | None) -> str:
     return "-" if x is None else f"{x:.4g}"

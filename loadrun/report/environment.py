@@ -51,7 +51,7 @@ def _usable() -> int | None:
         return os.cpu_count()
 
 
-def _read(path: Path) -> str:
+def _text_of_file(path: Path) -> str:
     try:
         return path.read_text(errors="replace")
     except OSError:
@@ -60,7 +60,7 @@ def _read(path: Path) -> str:
 
 def _processor() -> str:
     """The processor's name as the system gives it, the architecture where it gives none."""
-    for line in _read(Path("/proc/cpuinfo")).splitlines():
+    for line in _text_of_file(Path("/proc/cpuinfo")).splitlines():
         key, _, value = line.partition(":")
         if key.strip() in ("model name", "Model", "cpu model"):
             return value.strip()
@@ -70,7 +70,7 @@ def _processor() -> str:
 def _memory_limit() -> int | None:
     """Bytes that the control group may use, None without a limit."""
     for name in ("memory.max", "memory/memory.limit_in_bytes"):
-        text = _read(_CGROUP / name).strip()
+        text = _text_of_file(_CGROUP / name).strip()
         if text.isdigit() and int(text) < _UNLIMITED:
             return int(text)
     return None

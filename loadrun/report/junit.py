@@ -123,7 +123,7 @@ class JUnitWriter:
         engines = [line.strip() for line in entrants_lines(list(file.entrants.values()))]
         said = [*(f"warning: {w}" for w in file.warnings), *engines, *explanation]
         out.write(
-            f"    <system-out>{_text(said)}</system-out>\n    <system-err></system-err>\n  </testsuite>\n"
+            f"    <system-out>{_xml_text(said)}</system-out>\n    <system-err></system-err>\n  </testsuite>\n"
         )
 
     def close(self, exit_code: int) -> None:
@@ -151,7 +151,7 @@ class JUnitWriter:
         said = f"message={quoteattr(clean(message, 500))}"
         if kind != "skipped":
             said += f' type="{kind}"'
-        body = _text(text.splitlines())
+        body = _xml_text(text.splitlines())
         self._cases.write(f"{head}>\n      <{kind} {said}>{body}</{kind}>\n    </testcase>\n")
 
 
@@ -169,7 +169,7 @@ def _long(out: OutputResult) -> str:
     return "\n".join([*(out.comparison.explain().splitlines() if out.comparison else []), *out.notes])
 
 
-def _text(lines: Sequence[str]) -> str:
+def _xml_text(lines: Sequence[str]) -> str:
     return escape("\n".join(clean(line, 2000) for line in lines))
 
 

@@ -135,14 +135,14 @@ def memory_table(meter: PeakMeter, most: int = _SHOWN) -> str:
 def trace_events(profile: Mapping[str, Any], model: str = "model") -> dict[str, Any]:
     """A profile in the form of Chrome's trace events, which Perfetto's viewer opens; times in microseconds."""
     lanes: dict[str, int] = {}
-    events: list[dict[str, Any]] = [_named("process_name", 0, model)]
+    events: list[dict[str, Any]] = [_name_event("process_name", 0, model)]
     for key in profile["graph_exec"]["comp_seq"]:
         said = profile["graph_exec"]["operator"][key]
         footprint = profile["profiler"]["opr_footprint"][key]
         ((lane, time),) = profile["profiler"]["host"][key].items()
         if lane not in lanes:
             lanes[lane] = len(lanes) + 1
-            events.append(_named("thread_name", lanes[lane], lane))
+            events.append(_name_event("thread_name", lanes[lane], lane))
         events.append(
             {
                 "name": said["name"],
@@ -165,5 +165,5 @@ def trace_events(profile: Mapping[str, Any], model: str = "model") -> dict[str, 
     return {"traceEvents": events, "displayTimeUnit": "ms"}
 
 
-def _named(what: str, lane: int, name: str) -> dict[str, Any]:
+def _name_event(what: str, lane: int, name: str) -> dict[str, Any]:
     return {"name": what, "ph": "M", "pid": 1, "tid": lane, "args": {"name": name}}

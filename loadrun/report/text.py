@@ -45,7 +45,7 @@ def shape_text(shape: Sequence[int] | None) -> str:
     return "?" if shape is None else "x".join(map(str, shape))
 
 
-def _number(x: float | None) -> str:
+def _error_text(x: float | None) -> str:
     return "-" if x is None else f"{x:.4g}"
 
 
@@ -168,9 +168,9 @@ def _cells(case: str, out: OutputResult, result: Result, ms: str) -> dict[str, s
         "engine": clean(result.choice or "", 60),
         "shape": shape_text(out.shape),
         "dtype": out.dtype.text,
-        "max error": _number(out.error),
-        "tolerance": _number(out.maxerr),
-        "from first": "" if apart is None else _number(apart.max_error),
+        "max error": _error_text(out.error),
+        "tolerance": _error_text(out.maxerr),
+        "from first": "" if apart is None else _error_text(apart.max_error),
         "verdict": verdict,
         "ms": ms,
     }

@@ -142,7 +142,7 @@ def _caller(function: Any, inputs: list[str], outputs: list[str]) -> _Call:
         def session(feeds: Mapping[str, Array]) -> dict[str, Array]:
             values = function.run(None, {n: a for n, a in feeds.items() if n in named})
             known = given if set(outputs) <= set(given) else outputs
-            return _named(dict(zip(known, values, strict=False)), outputs)
+            return _by_output_name(dict(zip(known, values, strict=False)), outputs)
 
         return session
     torch = sys.modules.get("torch")
@@ -155,8 +155,8 @@ def _caller(function: Any, inputs: list[str], outputs: list[str]) -> _Call:
             assert torch is not None
             values = [torch.from_numpy(v) for v in values]
             with torch.no_grad():
-                return _named(_applied(function, inputs, values, keywords), outputs)
-        return _named(_applied(function, inputs, values, keywords), outputs)
+                return _by_output_name(_applied(function, inputs, values, keywords), outputs)
+        return _by_output_name(_applied(function, inputs, values, keywords), outputs)
 
     return call
 
@@ -174,7 +174,7 @@ def _keywords(function: Any, names: list[str]) -> bool:
     return all(n in parameters and parameters[n].kind is not inspect.Parameter.POSITIONAL_ONLY for n in names)
 
 
-def _named(values: Any, outputs: list[str]) -> dict[str, Array]:
+def _by_output_name(values: Any, outputs: list[str]) -> dict[str, Array]:
     """What a function returned, by output name."""
     if isinstance(values, Mapping):
         return {str(n): _array(v) for n, v in values.items()}

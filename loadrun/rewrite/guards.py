@@ -154,7 +154,7 @@ class _GuardPlan:
         return len(own) < len(wide) or any(n == 1 for n in own[:-1])
 
 
-def _same(made: Graph, x: Var) -> Var:
+def _self_equality(made: Graph, x: Var) -> Var:
     return made.add("Elemwise", P.Elemwise(mode=M.MAX), inputs=[x, x], comp_node=x.owner.comp_node[:1])[0]
 
 
@@ -174,7 +174,7 @@ def _shared(made: Graph, x: Var) -> Var:
     return made.add("SharedDeviceTensor", tensors=x.owner.tensors, comp_node=x.owner.comp_node[:1])[0]
 
 
-_GUARDS = {"Elemwise": _same, "ReshapeV1": _dense, "SharedDeviceTensor": _shared}
+_GUARDS = {"Elemwise": _self_equality, "ReshapeV1": _dense, "SharedDeviceTensor": _shared}
 
 
 def _shapes(graph: Graph) -> dict[int, tuple[int, ...]]:
@@ -200,7 +200,7 @@ def _is_loose(var: Var) -> bool:
         return True
     # MegEngine lets a Broadcast change places with the arithmetic of one variable behind it.
     while opr.type in (*_VIEWS, "Elemwise", "TypeCvtV2", "PowC"):
-        wide = [v for v in opr.inputs if _number(v) is None]
+        wide = [v for v in opr.inputs if _scalar_value(v) is None]
         if len(wide) != 1 and opr.type == "Elemwise":
             return False
         opr = opr.inputs[0].owner if not wide or opr.type in _VIEWS else wide[0].owner
@@ -222,7 +222,7 @@ def _terms(var: Var, reader: Opr) -> list[Var]:
 # Powers
 
 
-def _number(var: Var) -> float | None:
+def _scalar_value(var: Var) -> float | None:
     """The value of a stored scalar."""
     if var.owner.type != "ImmutableTensor" or prod(var.owner.tensors[0].shape or ()) != 1:
         return None
@@ -233,7 +233,7 @@ def _exponent(opr: Opr) -> float | None:
     """The constant exponent of a power, None for other operators."""
     if opr.type == "PowC":
         return float(opr.get(P.PowC).exp)
-    return _number(opr.inputs[1]) if _mode(opr) == M.POW else None
+    return _scalar_value(opr.inputs[1]) if _mode(opr) == M.POW else None
 
 
 def _is_whole(number: float) -> bool:
@@ -309,7 +309,7 @@ def _watch_simplified(opr: Opr, change: _Change) -> None:
     mode = _mode(opr)
     if mode == M.LOG:
         place = 0 if _has_better_log(opr.inputs[0].owner) else None
-    elif mode == M.SUB and _mode(opr.inputs[0].owner) == M.EXP and _number(opr.inputs[1]) == 1:
+    elif mode == M.SUB and _mode(opr.inputs[0].owner) == M.EXP and _scalar_value(opr.inputs[1]) == 1:
         place = 0
     else:
         same = mode in (M.SUB, M.TRUE_DIV, M.FLOOR_DIV) and opr.inputs[0] is opr.inputs[1]
@@ -324,7 +324,9 @@ def _has_better_log(inner: Opr) -> bool:
         return True
     if _mode(inner) in _PRODUCTS:
         return M.EXP in modes
-    return _mode(inner) == M.ADD and (modes.count(M.EXP) == 2 or any(_number(v) == 1 for v in inner.inputs))
+    return _mode(inner) == M.ADD and (
+        modes.count(M.EXP) == 2 or any(_scalar_value(v) == 1 for v in inner.inputs)
+    )
 
 
 # What a step shows
@@ -358,7 +360,7 @@ def _watch_factors(opr: Opr, change: _Change) -> None:
     dtype = opr.outputs[0].dtype
     if _mode(opr) not in _PRODUCTS or dtype is None or not dtype.is_float:
         return
-    number = _number(opr.inputs[1]) if _mode(opr) == M.TRUE_DIV else None
+    number = _scalar_value(opr.inputs[1]) if _mode(opr) == M.TRUE_DIV else None
     if number is not None and abs(np.frexp(number)[0]) != 0.5:
         change.between.setdefault(1, "SharedDeviceTensor")
     if any(v.owner.type in _MADE for v in opr.inputs):

@@ -50,9 +50,9 @@ class FxCall:
         found: Any = given[0]
         if len(given) == 1:
             return narrow(found.dtype)
-        kind = torch.result_type(_plain(given[0]), _plain(given[1]))
+        kind = torch.result_type(_promotable(given[0]), _promotable(given[1]))
         for other in given[2:]:
-            kind = torch.promote_types(kind, torch.result_type(_plain(other), _plain(other)))
+            kind = torch.promote_types(kind, torch.result_type(_promotable(other), _promotable(other)))
         return narrow(kind)
 
     def static(self, sizes: Sequence[Any], what: str) -> list[int]:
@@ -73,7 +73,7 @@ class FxCall:
         return tuple(self.fakes[place].shape)
 
 
-def _plain(value: Any) -> Any:
+def _promotable(value: Any) -> Any:
     """A symbolic number as one that torch promotes."""
     if isinstance(value, torch.SymInt):
         return 1

@@ -73,8 +73,8 @@ def export(
             return _exported(module, args, kwargs, dynamic_shapes)
         except Exception as error:
             raise TraceError(
-                f"torch cannot export {_named(module)}: {_first_lines(error)}\n  a branch on a value needs torch.cond, "
-                "a call that cannot be traced has to move out of the module"
+                f"torch cannot export {_module_title(module)}: {_first_lines(error)}\n"
+                "  a branch on a value needs torch.cond, a call that cannot be traced has to move out of the module"
             ) from error
 
 
@@ -122,7 +122,7 @@ def _first_lines(error: Exception) -> str:
     return f"{type(error).__name__}: {' '.join(lines[:3])[:600]}"
 
 
-def _named(module: Any) -> str:
+def _module_title(module: Any) -> str:
     kind = getattr(module, "_loadrun_name", None)
     return kind if kind is not None else f"the module {type(module).__name__}"
 
@@ -218,6 +218,6 @@ def refusal(module: Any, problems: list[LoweringProblem]) -> UnsupportedError:
         places = [p.place for p in problems if (p.target, p.why) == (target, why) and p.place]
         lines += [f"    in {place}" for place in dict.fromkeys(places)]
     return UnsupportedError(
-        f"{_named(module)} uses {len(counts)} operator{'s' * (len(counts) > 1)} that cannot be lowered to "
+        f"{_module_title(module)} uses {len(counts)} operator{'s' * (len(counts) > 1)} that cannot be lowered to "
         "MegEngine's:\n  " + "\n  ".join(lines) + f"\n  way out: {_WAY_OUT}"
     )

@@ -139,7 +139,7 @@ def _check(
         if error_between(want, other) > tolerance:
             why = "torch's own results differ between two calls: it draws random numbers or changes its state"
         else:
-            why = _where(method, flat, tolerance)
+            why = _first_difference(method, flat, tolerance)
         if getattr(mod, "training", False):
             why += "; the module is in training mode: was .eval() forgotten?"
         raise TraceError(
@@ -161,7 +161,7 @@ class _NodeValues(torch.fx.Interpreter):  # type: ignore[misc]
         return found
 
 
-def _where(method: Traced, flat: list[Any], tolerance: float) -> str:
+def _first_difference(method: Traced, flat: list[Any], tolerance: float) -> str:
     """The first node of the exported graph whose value differs."""
     program = method.program
     users = iter(copy.deepcopy(flat))

@@ -50,7 +50,7 @@ def _followed(*values: Any) -> bool:
     return any(isinstance(v, (TracedNumber, Tensor)) for v in values)
 
 
-def _real(function: Callable[..., Any], plain: Callable[..., Any]) -> Callable[..., Any]:
+def _fractional(function: Callable[..., Any], plain: Callable[..., Any]) -> Callable[..., Any]:
     """An operation whose result is no integer: a 0-d float tensor where it follows a size."""
 
     def apply(*values: Any) -> Any:
@@ -59,7 +59,7 @@ def _real(function: Callable[..., Any], plain: Callable[..., Any]) -> Callable[.
     return apply
 
 
-def _whole(function: Callable[..., Any], plain: Callable[..., Any]) -> Callable[..., Any]:
+def _rounding(function: Callable[..., Any], plain: Callable[..., Any]) -> Callable[..., Any]:
     """Rounding to a size."""
 
     def apply(value: Any) -> Any:
@@ -89,7 +89,7 @@ def _power(base: Any, exponent: Any) -> Any:
         for _ in range(exponent - 1):
             found = found * base
         return found
-    return _real(np.power, pow)(base, exponent)
+    return _fractional(np.power, pow)(base, exponent)
 
 
 def _total(values: Any) -> Any:
@@ -99,7 +99,7 @@ def _total(values: Any) -> Any:
     return found
 
 
-def _compared(plain: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+def _comparison(plain: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     """A comparison of sizes: the traced answer where both are numbers, else a value of the graph."""
 
     def apply(a: Any, b: Any) -> Any:
@@ -138,28 +138,28 @@ _OPERATORS: dict[Any, Callable[..., Any]] = {
     operator.neg: _either(operator.neg),
     operator.pos: lambda x: x,
     operator.abs: _either(abs),
-    operator.truediv: _real(np.true_divide, operator.truediv),
+    operator.truediv: _fractional(np.true_divide, operator.truediv),
     operator.pow: _power,
     pow: _power,
-    operator.eq: _compared(operator.eq),
-    operator.ne: _compared(operator.ne),
-    operator.lt: _compared(operator.lt),
-    operator.le: _compared(operator.le),
-    operator.gt: _compared(operator.gt),
-    operator.ge: _compared(operator.ge),
+    operator.eq: _comparison(operator.eq),
+    operator.ne: _comparison(operator.ne),
+    operator.lt: _comparison(operator.lt),
+    operator.le: _comparison(operator.le),
+    operator.gt: _comparison(operator.gt),
+    operator.ge: _comparison(operator.ge),
     operator.and_: _flag(operator.and_, np.logical_and),
     operator.or_: _flag(operator.or_, np.logical_or),
-    math.floor: _whole(np.floor, math.floor),
-    math.ceil: _whole(np.ceil, math.ceil),
-    math.trunc: _whole(np.trunc, math.trunc),
-    round: _whole(np.rint, round),
+    math.floor: _rounding(np.floor, math.floor),
+    math.ceil: _rounding(np.ceil, math.ceil),
+    math.trunc: _rounding(np.trunc, math.trunc),
+    round: _rounding(np.rint, round),
     torch.sym_max: _extreme(max),
     torch.sym_min: _extreme(min),
     torch.sym_float: lambda x: arr(x, "float32") if _followed(x) else float(x),
-    torch.sym_int: _whole(np.trunc, int),
+    torch.sym_int: _rounding(np.trunc, int),
     torch.sym_not: _flag(operator.not_, np.logical_not),
     torch.sym_ite: _choice,
-    torch._sym_sqrt: _real(np.sqrt, math.sqrt),
+    torch._sym_sqrt: _fractional(np.sqrt, math.sqrt),
 }
 _BY_NAME = {
     "sym_sum": _total,
@@ -174,7 +174,7 @@ _BY_NAME = {
 }
 
 
-def _short(target: Any) -> str:
+def _short_name(target: Any) -> str:
     if isinstance(target, torch._ops.OpOverload):
         return target._schema.name.partition("::")[2]
     return getattr(target, "__name__", "")
@@ -182,7 +182,7 @@ def _short(target: Any) -> str:
 
 def is_size_operator(target: Any) -> bool:
     """Whether a call is Python's arithmetic on sizes, picks one of several results, or only asserts."""
-    if target is operator.getitem or _short(target) in _BY_NAME:
+    if target is operator.getitem or _short_name(target) in _BY_NAME:
         return True
     try:
         return target in _OPERATORS
@@ -198,7 +198,7 @@ def computed(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """
     if target is operator.getitem:
         return args[0][args[1]]
-    function = _OPERATORS.get(target) or _BY_NAME[_short(target)]
+    function = _OPERATORS.get(target) or _BY_NAME[_short_name(target)]
     try:
         return function(*args, **kwargs)
     except TypeError as error:

@@ -114,7 +114,7 @@ def judge(
         return replace(shown, verdict=Verdict.FAIL, error=math.nan)
     if not get.size:
         return replace(shown, error=0.0, reason="the value has no elements")
-    error = _error(question, found, expect, get, own)
+    error = _judged_error(question, found, expect, get, own)
     if not passes(error, tolerance):
         notes = _wrapped(question, own, tolerance)
         return replace(shown, verdict=Verdict.FAIL, error=error, notes=notes)
@@ -132,7 +132,9 @@ def judge(
     return replace(shown, verdict=Verdict.PASS, error=error, notes=notes)
 
 
-def _error(question: Criteria, found: Comparison, expect: Array, get: Array, own: Array | None) -> float:
+def _judged_error(
+    question: Criteria, found: Comparison, expect: Array, get: Array, own: Array | None
+) -> float:
     """The error that is held against the tolerance."""
     try:
         if question.policy.nan_equal and found.same_shape and found.nonfinite_agree:
@@ -209,7 +211,7 @@ def _changed(expect: Array, dtype: DType, maxerr: float) -> Iterator[tuple[int, 
         if not math.isfinite(old):
             continue
         for sign in (1, -1):
-            new = _moved(old, sign, maxerr, dtype, expect.dtype)
+            new = _shifted_value(old, sign, maxerr, dtype, expect.dtype)
             if new is None:
                 continue
             value = expect.copy()
@@ -217,7 +219,7 @@ def _changed(expect: Array, dtype: DType, maxerr: float) -> Iterator[tuple[int, 
             yield place, value
 
 
-def _moved(old: float, sign: int, maxerr: float, dtype: DType, kind: np.dtype[Any]) -> float | None:
+def _shifted_value(old: float, sign: int, maxerr: float, dtype: DType, kind: np.dtype[Any]) -> float | None:
     """A number whose error against `old` is several times the tolerance; None where the dtype has none."""
     scale = dtype.scale if dtype.is_quantized else 1.0
     real = (old - (dtype.zero_point if dtype.is_quantized else 0)) * scale

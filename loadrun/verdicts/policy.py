@@ -139,17 +139,17 @@ def parse(text: str) -> Policy:
         if (name, sign, value) == ("nan", "=", "equal"):
             nan_equal = True
         elif name in ("rtol", "atol", "maxerr") and sign != ">=":
-            single[name] = _number(term, value)
+            single[name] = _bound_of(term, value)
         elif name in _AT_MOST and sign != ">=":
-            most[name] = _number(term, value)
+            most[name] = _bound_of(term, value)
         elif name in _AT_LEAST and sign != "<=":
-            least[name] = _number(term, value)
+            least[name] = _bound_of(term, value)
         else:
             raise UsageError(f"a policy consists of {_KNOWN}; found {term.strip()!r}")
     return Policy(text.strip(), exact, nan_equal=nan_equal, most=most, least=least, **single)
 
 
-def _number(term: str, value: str) -> float:
+def _bound_of(term: str, value: str) -> float:
     try:
         number = float(value)
     except ValueError:

@@ -298,15 +298,15 @@ class TorchTransformCompose(VisionTransform):
             Image = import_module("PIL.Image")  # an optional package
         except ImportError:
             raise UsageError("TorchTransformCompose needs Pillow: pip install pillow") from None
-        found: Any = Image.fromarray(_turned(image).astype(np.uint8))
+        found: Any = Image.fromarray(_channels_reversed(image).astype(np.uint8))
         for transform in self.transforms:
             found = transform(found)
         if isinstance(found, Image.Image):
             found = np.array(found, np.uint8)
-        return _turned(found)
+        return _channels_reversed(found)
 
 
-def _turned(image: Any) -> Any:
+def _channels_reversed(image: Any) -> Any:
     """Return an image with its three channels in the opposite order."""
     if image.shape[0] == 3:
         return np.ascontiguousarray(image[::-1])

@@ -40,7 +40,7 @@ def _checked(image: Any) -> Any:
     return image
 
 
-def _kept(image: Any) -> Any:
+def _channel_axis_kept(image: Any) -> Any:
     """Return an image with its channel axis, which OpenCV leaves out for one channel."""
     return image[:, :, np.newaxis] if image.ndim == 2 else image
 
@@ -48,13 +48,13 @@ def _kept(image: Any) -> Any:
 def to_gray(image: Any) -> Any:
     """Return an image of one channel."""
     cv = cv2()
-    return _kept(cv.cvtColor(_checked(image), cv.COLOR_BGR2GRAY))
+    return _channel_axis_kept(cv.cvtColor(_checked(image), cv.COLOR_BGR2GRAY))
 
 
 def to_bgr(image: Any) -> Any:
     """Return an image of three equal channels."""
     cv = cv2()
-    return _kept(cv.cvtColor(_checked(image), cv.COLOR_GRAY2BGR))
+    return _channel_axis_kept(cv.cvtColor(_checked(image), cv.COLOR_GRAY2BGR))
 
 
 def sides(size: Any) -> Any:
@@ -76,12 +76,12 @@ def pad(input: Any, size: Any, value: Any) -> Any:
     if np.array(value).dtype == np.float64:
         image = image.astype(np.float32)
     cv = cv2()
-    return _kept(cv.copyMakeBorder(image, *sides(size), cv.BORDER_CONSTANT, value=value))
+    return _channel_axis_kept(cv.copyMakeBorder(image, *sides(size), cv.BORDER_CONSTANT, value=value))
 
 
 def flip(image: Any, flipCode: int) -> Any:
     """Return an image mirrored: 1 left and right, 0 top and bottom, -1 both."""
-    return _kept(cv2().flip(_checked(image), flipCode=flipCode))
+    return _channel_axis_kept(cv2().flip(_checked(image), flipCode=flipCode))
 
 
 def resize(input: Any, size: Sequence[int], interpolation: Any = LINEAR) -> Any:
@@ -96,7 +96,7 @@ def resize(input: Any, size: Sequence[int], interpolation: Any = LINEAR) -> Any:
         raise ImageError(f"resize needs (h, w), found {size}")
     if isinstance(interpolation, Sequence):
         interpolation = random.choice(interpolation)
-    return _kept(cv2().resize(_checked(input), tuple(size)[::-1], interpolation=interpolation))
+    return _channel_axis_kept(cv2().resize(_checked(input), tuple(size)[::-1], interpolation=interpolation))
 
 
 class ImageError(UsageError, ValueError):

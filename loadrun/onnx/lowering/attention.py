@@ -288,7 +288,7 @@ def _linear(c: NodeCall) -> tuple[Tensor, Tensor]:
             vt = e.elem(M.MUL, rate, e.elem(M.SUB, vt, seen))
         state = e.elem(M.ADD, state, e.elem(M.MUL, e.add_axes(kt, [3]), e.add_axes(vt, [2])))
         qt = _at(q, t, (b, n_q, -1))
-        outs.append(_read(qt, state, n_q // n_kv, scale))
+        outs.append(_attended_states(qt, state, n_q // n_kv, scale))
     whole = e.concat([e.add_axes(o, [1]) for o in outs], 1)
     y = e.reshape(whole, (b, steps, n_q * dv))
     return cast(y, kind), cast(state, kind if not c.has(3) else c.t(3)._dtype)
@@ -298,7 +298,7 @@ def _at(x: Tensor, t: int, shape: Sequence[int]) -> Tensor:
     return e.reshape(e.subtensor(x, [(1, None, None, None, t)]), shape)
 
 
-def _read(q: Tensor, state: Tensor, group: int, scale: float) -> Tensor:
+def _attended_states(q: Tensor, state: Tensor, group: int, scale: float) -> Tensor:
     """What queries (B, Hq, dk) read from states (B, Hkv, dk, dv): (B, Hq, dv)."""
     seen = _repeated(state, group)
     found = e.reduce(e.elem(M.MUL, seen, e.add_axes(q, [3])), P.ReduceMode.SUM, [2])

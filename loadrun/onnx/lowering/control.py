@@ -38,11 +38,11 @@ def _if(c: NodeCall) -> tuple[Any, ...]:
             chosen = bool(held.reshape(-1)[0])
             c.importer.note("an If was decided by the sizes that the model was loaded with")
     if chosen is None:
-        return _both(c)
+        return _conditional_branches(c)
     return tuple(c.run_graph(c.graph("then_branch" if chosen else "else_branch"), []))
 
 
-def _both(c: NodeCall) -> tuple[Any, ...]:
+def _conditional_branches(c: NodeCall) -> tuple[Any, ...]:
     """Both branches by conditional execution: only what belongs to the one that is taken is computed."""
     pred = cast(e.reshape(c.t(0), (1,)), "int32")
     keys = [const(np.array([k], np.int32)) for k in (1, 0)]

@@ -35,7 +35,7 @@ def _non_max_suppression(c: NodeCall) -> Value:
         own = e.subtensor(boxes, [(0, None, None, None, b)])
         for k in range(classes):
             score = e.subtensor(scores, [(0, None, None, None, b), (1, None, None, None, k)])
-            kept = _kept(own, score, overlap, min(most, count))
+            kept = _suppressed(own, score, overlap, min(most, count))
             if bound is not None:
                 good = e.compare(P.ElemwiseMultiTypeMode.LT, bound, e.gather(score, [(0, kept)]))
                 kept = e.gather(kept, [(0, e.cond_take(good, good)[1])])
@@ -43,7 +43,7 @@ def _non_max_suppression(c: NodeCall) -> Value:
     return Value(INT64, e.concat(rows, 0))
 
 
-def _kept(boxes: Tensor, score: Tensor, overlap: float, most: int) -> Tensor:
+def _suppressed(boxes: Tensor, score: Tensor, overlap: float, most: int) -> Tensor:
     """Boxes that overlap no better one, best first; of equally good ones the first."""
     order = ordered(score, 0, True)
     param = P.NMSKeep(iou_thresh=overlap, max_output=most)

@@ -39,12 +39,12 @@ _MODES = {
 }
 
 
-def _plain(mode: P.ElemwiseMode) -> Callable[[NodeCall], Tensor]:
+def _unary_lowering(mode: P.ElemwiseMode) -> Callable[[NodeCall], Tensor]:
     return lambda c: e.elem(mode, c.t(0))
 
 
 for _name, _mode in _MODES.items():
-    lower(_name)(_plain(_mode))
+    lower(_name)(_unary_lowering(_mode))
 
 
 @lower("Atan")
@@ -71,14 +71,14 @@ def _relu(c: NodeCall) -> Tensor:
     return relu(c.t(0))
 
 
-def _parts(x: Tensor) -> tuple[Tensor, Tensor]:
+def _signed_parts(x: Tensor) -> tuple[Tensor, Tensor]:
     """The positive and the negative part."""
     return relu(x), e.elem(M.MIN, const_like(0, x), x)
 
 
 def elu(x: Tensor, alpha: float) -> Tensor:
     """x, and alpha * (exp(x) - 1) below 0."""
-    up, down = _parts(x)
+    up, down = _signed_parts(x)
     return e.elem(M.ADD, up, e.elem(M.MUL, const_like(alpha, x), e.elem(M.EXPM1, down)))
 
 
@@ -89,7 +89,7 @@ def _elu(c: NodeCall) -> Tensor:
 
 def celu(x: Tensor, alpha: float) -> Tensor:
     """x, and alpha * (exp(x / alpha) - 1) below 0."""
-    up, down = _parts(x)
+    up, down = _signed_parts(x)
     scaled = e.elem(M.EXPM1, e.elem(M.TRUE_DIV, down, const_like(alpha, x)))
     return e.elem(M.ADD, up, e.elem(M.MUL, const_like(alpha, x), scaled))
 

@@ -49,7 +49,7 @@ def _fused_matmul(c: NodeCall) -> Tensor:
         if c.number(f"transBatch{name}") and t.ndim > 2:
             # The first axis goes behind the other batches.
             t = transposed(t, [*range(1, t.ndim - 1), 0, t.ndim - 1])
-        sides.append(_turned(t) if c.number(f"trans{name}") and t.ndim > 1 else t)
+        sides.append(_matrices_transposed(t) if c.number(f"trans{name}") and t.ndim > 1 else t)
     found = matmul(*sides)
     alpha = c.real("alpha", 1.0)
     found = found if alpha == 1.0 else e.elem(M.MUL, const_like(alpha, found), found)
@@ -62,7 +62,7 @@ def _numbers(c: NodeCall) -> list[float]:
     return [c.real(n) for n in ("activation_alpha", "activation_beta") if n in c.attributes]
 
 
-def _turned(x: Tensor) -> Tensor:
+def _matrices_transposed(x: Tensor) -> Tensor:
     axes = list(range(x.ndim))
     return transposed(x, [*axes[:-2], axes[-1], axes[-2]])
 
@@ -89,7 +89,7 @@ def gemm(
 
         found = apply1("MatrixMulV2", param, inputs=[x, y], scalar=False)
     else:
-        found = matmul(_turned(x) if turn_x else x, _turned(y) if turn_y else y)
+        found = matmul(_matrices_transposed(x) if turn_x else x, _matrices_transposed(y) if turn_y else y)
     if alpha != 1.0:
         found = _scaled(found, alpha)
     if bias is None or beta == 0.0:

@@ -35,7 +35,7 @@ class _Cell:
         self, c: NodeCall, direction: int, gates: int, functions: list[Callable[[Tensor], Tensor]]
     ) -> None:
         self.hidden = c.number("hidden_size") or c.t(2)._tuple_shape[2]
-        self.w, self.r = (_turned(c.t(i), direction) for i in (1, 2))
+        self.w, self.r = (_transposed_weights(c.t(i), direction) for i in (1, 2))
         self.wb = self.rb = None
         if c.has(3):
             whole = folded(lambda b: e.subtensor(b, [(0, None, None, None, direction)]), c.t(3))
@@ -99,7 +99,7 @@ def _of_direction(x: Tensor, direction: int) -> Tensor:
     return folded(lambda v: e.subtensor(v, [(0, None, None, None, direction)]), x)
 
 
-def _turned(w: Tensor, direction: int) -> Tensor:
+def _transposed_weights(w: Tensor, direction: int) -> Tensor:
     return folded(lambda v: transposed(e.subtensor(v, [(0, None, None, None, direction)]), (1, 0)), w)
 
 
@@ -119,12 +119,12 @@ def _functions(c: NodeCall, defaults: list[str], directions: int) -> list[list[C
     for name in names:
         alpha = alphas.pop(0) if name.lower() in with_alpha and alphas else None
         beta = betas.pop(0) if name.lower() in with_beta and betas else None
-        found.append(_named(name, alpha, beta))
+        found.append(_activation_of(name, alpha, beta))
     n = len(defaults)
     return [found[i * n : (i + 1) * n] for i in range(directions)]
 
 
-def _named(name: str, alpha: float | None, beta: float | None) -> Callable[[Tensor], Tensor]:
+def _activation_of(name: str, alpha: float | None, beta: float | None) -> Callable[[Tensor], Tensor]:
     return lambda x: activation(name, x, alpha, beta)
 
 

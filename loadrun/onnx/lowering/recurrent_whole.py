@@ -40,7 +40,7 @@ def whole_layer(c: NodeCall) -> tuple[Tensor, ...] | None:
         return None
     backward = c.text("direction", "forward") == "reverse"
     if backward:
-        x = _turned(x)
+        x = _reversed_in_time(x)
     count, hidden = weights[0].shape[0], weights[1].shape[2]
     flat = _flattened(c.op, weights[0], weights[1], weights[2])
     states = [_state(c, i, x, count, hidden) for i in ((5, 6) if c.op == "LSTM" else (5,))]
@@ -55,7 +55,7 @@ def whole_layer(c: NodeCall) -> tuple[Tensor, ...] | None:
     inputs = [x, *states, flat]
     y, *lasts = apply(f"{c.op}Forward", param, inputs=inputs, n=2 + len(states), scalar=False)[:-1]
     if backward:
-        y = _turned(y)
+        y = _reversed_in_time(y)
     length, batch, _ = y.shape
     y = e.permute(e.reshape(y, (length, batch, count, hidden)), (0, 2, 1, 3))
     if c.number("layout"):
@@ -108,6 +108,6 @@ def _state(c: NodeCall, i: int, x: Tensor, count: int, hidden: int) -> Tensor:
     return transposed(given, (1, 0, 2)) if c.number("layout") else given
 
 
-def _turned(x: Tensor) -> Tensor:
+def _reversed_in_time(x: Tensor) -> Tensor:
     """The last step first."""
     return e.subtensor(x, [(0, None, None, -1, None)])

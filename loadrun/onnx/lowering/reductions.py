@@ -40,7 +40,7 @@ def _reducer(c: NodeCall) -> tuple[Tensor, list[int] | None]:
     return x, axes_of(c, x.ndim, 13 if c.op == "ReduceSum" else 18)
 
 
-def _kept(c: NodeCall, y: Tensor, axes: list[int]) -> Tensor:
+def _dims_kept(c: NodeCall, y: Tensor, axes: list[int]) -> Tensor:
     return kept(y, axes, c.number("keepdims", 1))
 
 
@@ -54,7 +54,7 @@ def _sum(x: Tensor, axes: list[int]) -> Tensor:
 @lower("ReduceSum")
 def _reduce_sum(c: NodeCall) -> Tensor:
     x, axes = _reducer(c)
-    return x if axes is None else _kept(c, _sum(x, axes), axes)
+    return x if axes is None else _dims_kept(c, _sum(x, axes), axes)
 
 
 @lower("ReduceMean")
@@ -66,11 +66,11 @@ def _reduce_mean(c: NodeCall) -> Tensor:
         return x
     if x._dtype.is_float:
         found = e.reduce(cast(x, "float32"), _R.MEAN, axes)
-        return _kept(c, cast(found, x._dtype), axes)
+        return _dims_kept(c, cast(found, x._dtype), axes)
     total = _sum(cast(x, "int32"), axes)
     from .elementwise import truncated  # for start-up
 
-    return _kept(c, truncated(total, e.like(element_count(x, axes), total)), axes)
+    return _dims_kept(c, truncated(total, e.like(element_count(x, axes), total)), axes)
 
 
 @lower("ReduceProd")
@@ -79,7 +79,7 @@ def _reduce_prod(c: NodeCall) -> Tensor:
     if axes is None:
         return x
     wide = cast(x, "int32") if x._dtype.name in ("Uint8", "Int8", "Int16") else x
-    return _kept(c, e.reduce(wide, _R.PRODUCT, axes), axes)
+    return _dims_kept(c, e.reduce(wide, _R.PRODUCT, axes), axes)
 
 
 def extreme(x: Tensor, largest: bool, axes: list[int]) -> Tensor:
@@ -103,20 +103,20 @@ def _worst(x: Tensor, largest: bool) -> float:
 @lower("ReduceMax")
 def _reduce_max(c: NodeCall) -> Tensor:
     x, axes = _reducer(c)
-    return x if axes is None else _kept(c, extreme(x, True, axes), axes)
+    return x if axes is None else _dims_kept(c, extreme(x, True, axes), axes)
 
 
 @lower("ReduceMin")
 def _reduce_min(c: NodeCall) -> Tensor:
     x, axes = _reducer(c)
-    return x if axes is None else _kept(c, extreme(x, False, axes), axes)
+    return x if axes is None else _dims_kept(c, extreme(x, False, axes), axes)
 
 
 @lower("ReduceL1")
 def _reduce_l1(c: NodeCall) -> Tensor:
     x, axes = _reducer(c)
     y = e.elem(M.ABS, x)
-    return y if axes is None else _kept(c, _sum(y, axes), axes)
+    return y if axes is None else _dims_kept(c, _sum(y, axes), axes)
 
 
 @lower("ReduceL2")
@@ -126,7 +126,7 @@ def _reduce_l2(c: NodeCall) -> Tensor:
     if axes is None:
         return cast(e.elem(M.ABS, wide), x._dtype)
     found = e.elem(M.SQRT, summed(e.elem(M.SQUARE, wide), axes))
-    return _kept(c, cast(found, x._dtype), axes)
+    return _dims_kept(c, cast(found, x._dtype), axes)
 
 
 @lower("ReduceSumSquare")
@@ -134,7 +134,7 @@ def _reduce_sum_square(c: NodeCall) -> Tensor:
     x, axes = _reducer(c)
     wide = cast(x, "int32") if x._dtype.name in ("Uint8", "Int8", "Int16") else x
     y = e.elem(M.MUL, wide, wide)
-    return y if axes is None else _kept(c, summed(y, axes), axes)
+    return y if axes is None else _dims_kept(c, summed(y, axes), axes)
 
 
 @lower("ReduceLogSum")
@@ -143,7 +143,7 @@ def _reduce_log_sum(c: NodeCall) -> Tensor:
     wide = cast(x, "float32")
     if axes is None:
         return e.elem(M.LOG, wide)
-    return _kept(c, cast(e.elem(M.LOG, summed(wide, axes)), x._dtype), axes)
+    return _dims_kept(c, cast(e.elem(M.LOG, summed(wide, axes)), x._dtype), axes)
 
 
 @lower("ReduceLogSumExp")
@@ -153,7 +153,7 @@ def _reduce_log_sum_exp(c: NodeCall) -> Tensor:
     if axes is None:
         return x
     if any(x._tuple_shape[a] == 0 for a in axes):
-        return _kept(c, cast(extreme(wide, True, axes), x._dtype), axes)
+        return _dims_kept(c, cast(extreme(wide, True, axes), x._dtype), axes)
     top = kept(e.reduce(wide, _R.MAX, axes), axes, True)
     # A shift by an infinity would give NaN.
     finite = e.elem(M.MAX, const_like(-3e38, top), e.elem(M.MIN, const_like(3e38, top), top))

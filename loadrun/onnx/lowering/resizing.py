@@ -185,7 +185,7 @@ def _in_type(y: Tensor, x: Tensor) -> Tensor:
     return cast(cast(bounded, "int32"), kind)
 
 
-def _sizes(c: NodeCall, shape: Sequence[int], axes: list[int]) -> tuple[list[int], list[float]]:
+def _output_sizes(c: NodeCall, shape: Sequence[int], axes: list[int]) -> tuple[list[int], list[float]]:
     """Output sizes and scales of the resized axes."""
     n = [int(shape[a]) for a in axes]
     if c.has(3) and c.value(3).numbers != (0,):
@@ -220,7 +220,7 @@ def _resize(c: NodeCall) -> Tensor:
         return _by_open(c, x, opened, coordinates, mode, rule)
     for a in axes:
         x = of_length(x, a)
-    outs, scales = _sizes(c, x.shape, axes)
+    outs, scales = _output_sizes(c, x.shape, axes)
     roi = [0.0] * len(axes) + [1.0] * len(axes)
     if coordinates == "tf_crop_and_resize":
         roi = [float(v) for v in c.constant(1, "roi").reshape(-1)]

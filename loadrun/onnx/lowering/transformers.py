@@ -54,7 +54,7 @@ def _key_mask(mask: Tensor, like: Tensor, k: Tensor, least: float) -> Tensor:
     return e.where(valid, const_like(0.0, like), const_like(least, like))
 
 
-def _joined(past: Tensor | None, new: Tensor) -> Tensor:
+def _appended_to_past(past: Tensor | None, new: Tensor) -> Tensor:
     return new if past is None else e.concat([cast(past, new._dtype), new], 2)
 
 
@@ -140,7 +140,7 @@ def _multi_head(c: NodeCall) -> tuple[Tensor, ...]:
             given[i] = e.elem(M.ADD, x, e.subtensor(c.t(3), [(0, at, at + n, None, None)]))
             at += n
     split = [heads(x, count) if x.ndim == 3 else x for x in given]
-    split[1], split[2] = _joined(c.maybe(6), split[1]), _joined(c.maybe(7), split[2])
+    split[1], split[2] = _appended_to_past(c.maybe(6), split[1]), _appended_to_past(c.maybe(7), split[2])
     present = split[1], split[2]
     q, k, v = (cast(x, "float32") for x in split)
     bias: Tensor | None = None
@@ -185,7 +185,7 @@ def _group_query(c: NodeCall) -> tuple[Tensor, ...]:
         cos, sin = (e.gather(c.t(i), [(0, at)]) for i in (7, 8))
         turned = bool(c.number("rotary_interleaved"))
         q, k = (rotated(x, cos, sin, interleaved=turned) for x in (q, k))
-    k, v = _joined(c.maybe(3), k), _joined(c.maybe(4), v)
+    k, v = _appended_to_past(c.maybe(3), k), _appended_to_past(c.maybe(4), v)
     present = k, v
     q = cast(q, "float32")
     k, v = (cast(_repeated(x, count // shared), "float32") for x in (k, v))

@@ -85,14 +85,14 @@ def _sums(w: OnnxWriter, x: Var, f: Var, plan: Plan) -> str:
     data, filters = to_plain(w, w.name(x), x, plan.x), _filter(w, f, plan)
     a, b = w.dtype(x), w.dtype(f)
     if w.opset < 10:
-        real = w.op("Conv", _whole(w, data, a), _whole(w, filters, b), **_attributes(plan))
+        real = w.op("Conv", _centred_floats(w, data, a), _centred_floats(w, filters, b), **_attributes(plan))
         return w.cast(real, ElemType.INT32)
     data, first = w.unsigned(data, a)
     filters, second = w.unsigned(filters, b)
     return w.op("ConvInteger", data, filters, first, second, **_attributes(plan))
 
 
-def _whole(w: OnnxWriter, x: str, dtype: DType) -> str:
+def _centred_floats(w: OnnxWriter, x: str, dtype: DType) -> str:
     """Stored integers without their zero point as float32."""
     out = w.cast(x, ElemType.FLOAT)
     return w.op("Sub", out, w.f32(dtype.zero_point)) if dtype.zero_point else out
@@ -264,7 +264,7 @@ def transposed(w: OnnxWriter, opr: Opr) -> str:
         if types[0].name == "Float16":
             data, real = w.cast(data, ElemType.FLOAT), w.cast(filters, ElemType.FLOAT)
     elif raw:
-        data, real = _whole(w, w.name(diff), types[1]), _whole(w, filters, types[0])
+        data, real = _centred_floats(w, w.name(diff), types[1]), _centred_floats(w, filters, types[0])
     else:
         data, real = w.real(diff), w.dequantize(filters, types[0])
     out = w.op("ConvTranspose", to_plain(w, data, diff, plan.out), real, **attributes)

@@ -66,7 +66,7 @@ def cvt_color(w: OnnxWriter, opr: Opr) -> str:
             return w.cast(_shifted(w, _sum(w, (r, 4899), (g, 9617), (b, 1868)), 14), ElemType.UINT8)
         return _weighted(w, (r, 0.299), (g, 0.587), (b, 0.114))
     outs = (_to_yuv if mode == M.RGB2YUV else _from_yuv)(w, parts, whole)
-    return _joined(w, outs, whole)
+    return _joined_channels(w, outs, whole)
 
 
 def _i(w: OnnxWriter, value: int) -> str:
@@ -101,7 +101,7 @@ def _shifted(w: OnnxWriter, x: str, bits: int) -> str:
     return _floored(w, w.op("Add", x, _i(w, 1 << (bits - 1))), bits)
 
 
-def _joined(w: OnnxWriter, parts: list[str], whole: bool) -> str:
+def _joined_channels(w: OnnxWriter, parts: list[str], whole: bool) -> str:
     out = w.op("Concat", *parts, axis=3)
     if not whole:
         return out
@@ -167,7 +167,7 @@ def _planes(w: OnnxWriter, opr: Opr, mode: M) -> str:
         r = w.op("Add", y, wide(_floored(w, _sum(w, (v, 359)), 8)))
         g = w.op("Sub", y, wide(_floored(w, _sum(w, (u, 88), (v, 183)), 8)))
         b = w.op("Add", y, wide(_floored(w, _sum(w, (u, 454)), 8)))
-    return _joined(w, [b, g, r] if "BGR" in mode.name else [r, g, b], True)
+    return _joined_channels(w, [b, g, r] if "BGR" in mode.name else [r, g, b], True)
 
 
 # Blurring

@@ -25,11 +25,11 @@ def matrix_mul(w: OnnxWriter, opr: Opr) -> str:
         return _packed(w, opr, p)
     target = w.dtype(opr.outputs[0])
     return _product(
-        w, _turned(w, a, p.transposeA), _turned(w, b, p.transposeB), w.dtype(a), w.dtype(b), target
+        w, _operand(w, a, p.transposeA), _operand(w, b, p.transposeB), w.dtype(a), w.dtype(b), target
     )
 
 
-def _turned(w: OnnxWriter, var: Var, turn: bool) -> str:
+def _operand(w: OnnxWriter, var: Var, turn: bool) -> str:
     rank = w.rank(var)
     if not turn:
         return w.name(var)
@@ -45,14 +45,14 @@ def _product(w: OnnxWriter, x: str, y: str, a: DType, b: DType, target: DType) -
             return w.op("MatMul", x, y)
         return w.stored(w.op("MatMul", x, y), target)
     if a.name == "Int16" or w.opset < 10:
-        return w.cast(w.op("MatMul", *(_whole(w, v, t) for v, t in ((x, a), (y, b)))), elem_of(target))
+        return w.cast(w.op("MatMul", *(_centred_ints(w, v, t) for v, t in ((x, a), (y, b)))), elem_of(target))
     x, first = w.unsigned(x, a)
     y, second = w.unsigned(y, b)
     out = w.op("MatMulInteger", x, y, first, second)
     return out if target.np == np.int32 else w.cast(out, elem_of(target))
 
 
-def _whole(w: OnnxWriter, x: str, dtype: DType) -> str:
+def _centred_ints(w: OnnxWriter, x: str, dtype: DType) -> str:
     """Stored integers without their zero point, int32."""
     out = w.cast(x, ElemType.INT32)
     return w.op("Sub", out, w.const(np.int32(dtype.zero_point))) if dtype.zero_point else out

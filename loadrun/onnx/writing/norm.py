@@ -134,13 +134,15 @@ def batch_norm(w: OnnxWriter, opr: Opr) -> list[str]:
     mean, gap, variance = _moments(w, w.float(x), axes)
     rstd = w.op("Div", w.f32(1), w.op("Sqrt", w.op("Add", variance, w.f32(p.epsilon))))
     out = w.op("Add", w.op("Mul", gap, w.op("Mul", w.float(scale), rstd)), w.float(bias))
-    new = _moved(w, opr, p, mean, variance, axes) if running else []
+    new = _running_statistics(w, opr, p, mean, variance, axes) if running else []
     nothing = w.const(np.zeros(0, np.uint8))
     kept = w.dtype(scale)
     return [*(w.stored(v, kept) for v in (*new, mean, rstd)), nothing, w.stored(out, dtype)]
 
 
-def _moved(w: OnnxWriter, opr: Opr, p: BN, mean: str, variance: str, axes: list[int]) -> list[str]:
+def _running_statistics(
+    w: OnnxWriter, opr: Opr, p: BN, mean: str, variance: str, axes: list[int]
+) -> list[str]:
     """Running statistics, moved towards those of the batch."""
     count = 1.0
     for n in w.fixed(opr.inputs[0], axes):

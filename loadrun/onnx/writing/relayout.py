@@ -28,7 +28,7 @@ def relayout(w: OnnxWriter, opr: Opr) -> str:
     if plan.groups > 1:
         n, c, *rest = w.fixed(x)
         value = w.reshape(value, [n * plan.groups, c // plan.groups, *rest])
-    sizes = _sizes(w, opr, plan.order, plan.owner, plan.plain) if at else list(plan.plain)
+    sizes = _merged_sizes(w, opr, plan.order, plan.owner, plan.plain) if at else list(plan.plain)
     merged = w.transpose(value, plan.order)
     if len(plan.order) != len(plan.plain):
         merged = w.reshape(merged, sizes)
@@ -58,7 +58,7 @@ def relayout(w: OnnxWriter, opr: Opr) -> str:
     return _converted(w, out, w.dtype(x), w.dtype(opr.outputs[0]))
 
 
-def _sizes(
+def _merged_sizes(
     w: OnnxWriter, opr: Opr, order: tuple[int, ...], owner: tuple[int, ...], plain: tuple[int, ...]
 ) -> list[Dim]:
     """Sizes of the whole axes, each the product of those that it is merged from."""

@@ -52,7 +52,7 @@ def exponential(w: OnnxWriter, opr: Opr) -> str:
     return w.stored(w.op("Div", drawn, rate), w.dtype(opr.outputs[0]))
 
 
-def _order(w: OnnxWriter, n: str) -> str:
+def _random_order(w: OnnxWriter, n: str) -> str:
     """The numbers below n (an int64 vector of one) in random order, int64."""
     keys = w.op("RandomUniformLike", w.expand(w.f32(0), n), dtype=int(ElemType.FLOAT))
     w.need(10, "a random order")
@@ -64,7 +64,7 @@ def permutation(w: OnnxWriter, opr: Opr) -> str:
     """The order of random keys by TopK."""
     dims = w.split_dims(opr.inputs[0])
     total = w.product(dims)
-    out = w.reshape(_order(w, w.vector([total])), dims)
+    out = w.reshape(_random_order(w, w.vector([total])), dims)
     return w.cast(out, ElemType.of(w.dtype(opr.outputs[0]).np))
 
 
@@ -72,7 +72,7 @@ def permutation(w: OnnxWriter, opr: Opr) -> str:
 def shuffle(w: OnnxWriter, opr: Opr) -> list[str]:
     """Gather in a random order."""
     (x,) = opr.inputs
-    at = _order(w, w.vector([w.dim(x, 0)]))
+    at = _random_order(w, w.vector([w.dim(x, 0)]))
     return [w.op("Gather", w.name(x), at, axis=0), w.cast(at, ElemType.INT32)]
 
 

@@ -151,7 +151,7 @@ def deformable_roi_pooling(w: OnnxWriter, opr: Opr) -> list[str]:
     inside = w.op("And", _within(w, y, height), _within(w, v, width))
     pixels = Pixels(w, w.name(x), w.dims(x), BorderMode.REPLICATE)
     base = w.unsqueeze(pixels.base(w.cast(image, ElemType.INT64)), [1, 2, 3, 4])
-    held = [_held(w, at, n) for at, n in ((y, height), (v, width))]
+    held = [_clamped(w, at, n) for at, n in ((y, height), (v, width))]
     taken = w.where(w.unsqueeze(inside, [5]), pixels.bilinear(base, *held), w.f32(0))
     found = w.reduce("ReduceSum", w.cast(inside, ElemType.FLOAT), [3, 4], 0)
     total = w.reduce("ReduceSum", taken, [3, 4], 0)
@@ -174,17 +174,17 @@ def _shift(w: OnnxWriter, opr: Opr, p: DeformablePSROIPooling, axis: str) -> str
 
 
 def _within(w: OnnxWriter, position: str, size: object) -> str:
-    limit = w.op("Sub", _real(w, size), w.f32(0.5))
+    limit = w.op("Sub", _float_size(w, size), w.f32(0.5))
     low = w.op("Not", w.op("Less", position, w.f32(-0.5)))
     return w.op("And", low, w.op("Not", w.op("Less", limit, position)))
 
 
-def _held(w: OnnxWriter, position: str, size: object) -> str:
-    last = w.op("Sub", _real(w, size), w.f32(1))
+def _clamped(w: OnnxWriter, position: str, size: object) -> str:
+    last = w.op("Sub", _float_size(w, size), w.f32(1))
     return w.op("Min", w.op("Max", position, w.f32(0)), last)
 
 
-def _real(w: OnnxWriter, size: object) -> str:
+def _float_size(w: OnnxWriter, size: object) -> str:
     return w.f32(size) if isinstance(size, int) else w.cast(str(size), ElemType.FLOAT)
 
 

@@ -69,7 +69,7 @@ def topk(w: OnnxWriter, opr: Opr) -> str | list[str]:
     take: Dim
     if isinstance(n, int):
         take = min(abs(number), n)
-    elif mode == P.TopKMode.KTH_ONLY or all(abs(number) <= s for s in _sizes(w, x)):
+    elif mode == P.TopKMode.KTH_ONLY or all(abs(number) <= s for s in _fixed_sizes(w, x)):
         take = abs(number)
     else:
         w.need(12, "the smaller of two sizes")
@@ -82,7 +82,7 @@ def topk(w: OnnxWriter, opr: Opr) -> str | list[str]:
     return [values, at]
 
 
-def _sizes(w: OnnxWriter, x: Var) -> list[int]:
+def _fixed_sizes(w: OnnxWriter, x: Var) -> list[int]:
     return [s[1] for s in (k.shapes.get(x.id) for k in w.known) if s is not None]
 
 

@@ -76,7 +76,7 @@ def warp_perspective(w: OnnxWriter, opr: Opr) -> str:
     with_index = len(ranks) > 3 and ranks[-2] != 3
     images = len(ranks) - (3 if with_index else 2)
     source, dest = _LAYOUTS.get(p.format, (p.format, p.format))
-    image = _joined(w, opr, images, source)
+    image = _batched_images(w, opr, images, source)
     matrix = opr.inputs[images]
     rows, columns = w.split_dims(opr.inputs[-1])
     n = w.dim(matrix, 0)
@@ -99,7 +99,7 @@ def warp_perspective(w: OnnxWriter, opr: Opr) -> str:
     return _output(w, store(w, _convert(w, out, image.dtype, target), target), image, dest, n, rows, columns)
 
 
-def _joined(w: OnnxWriter, opr: Opr, images: int, fmt: Format) -> _Image:
+def _batched_images(w: OnnxWriter, opr: Opr, images: int, fmt: Format) -> _Image:
     first = _Image(w, opr.inputs[0], fmt)
     if images > 1:
         rest = [_Image(w, v, fmt).value for v in opr.inputs[1:images]]
@@ -162,7 +162,7 @@ def _fixed_perspective(
         above = w.op("Add", w.op("Add", w.op("Mul", b, h), c), w.op("Mul", a, v))
         return _rounded(w, w.op("Mul", above, scale))
 
-    return _parts(w, to_int(*t[0:3]), to_int(*t[3:6]), near)
+    return _fixed_point_parts(w, to_int(*t[0:3]), to_int(*t[3:6]), near)
 
 
 def _fixed_affine(
@@ -181,10 +181,10 @@ def _fixed_affine(
         rest = w.op("Mod", total, w.const(np.int64(shift)))
         return w.op("Div", w.op("Sub", total, rest), w.const(np.int64(shift)))
 
-    return _parts(w, position(*t[0:3]), position(*t[3:6]), near)
+    return _fixed_point_parts(w, position(*t[0:3]), position(*t[3:6]), near)
 
 
-def _parts(w: OnnxWriter, x: str, y: str, near: bool) -> tuple[str, ...]:
+def _fixed_point_parts(w: OnnxWriter, x: str, y: str, near: bool) -> tuple[str, ...]:
     low, high = w.const(np.int64(-(2**15))), w.const(np.int64(2**15 - 1))
 
     def short(v: str) -> str:

@@ -27,7 +27,7 @@ def _movable(w: OnnxWriter, x: str, dtype: DType) -> tuple[str, ElemType]:
     return x, elem
 
 
-def _sizes(w: OnnxWriter, n: Dim, window: int, pad: int, stride: int, dilate: int) -> Dim:
+def _window_count(w: OnnxWriter, n: Dim, window: int, pad: int, stride: int, dilate: int) -> Dim:
     """How many windows there are along an axis."""
     room = w.arith("Add", n, 2 * pad - ((window - 1) * dilate + 1))
     return w.arith("Add", w.arith("Div", room, stride), 1)
@@ -63,7 +63,7 @@ def unfolded(
     for axis, size, k, p, s, d in sorted(
         zip(axes, (dims[a] for a in axes), kernel, pad, stride, dilate, strict=True), reverse=True
     ):
-        x = w.op("Gather", x, _index(w, _sizes(w, size, k, p, s, d), k, s, d), axis=axis)
+        x = w.op("Gather", x, _index(w, _window_count(w, size, k, p, s, d), k, s, d), axis=axis)
     return x
 
 
@@ -158,10 +158,10 @@ def _columns(
         (p.stride_h, p.stride_w),
         (p.dilate_h, p.dilate_w),
     )
-    return _turned(w, out, (2, 4)) if flip else out
+    return _axes_swapped(w, out, (2, 4)) if flip else out
 
 
-def _turned(w: OnnxWriter, x: str, axes: tuple[int, int]) -> str:
+def _axes_swapped(w: OnnxWriter, x: str, axes: tuple[int, int]) -> str:
     return w.slice(x, [-1, -1], [-(2**63) + 1] * 2, axes, [-1, -1])
 
 
@@ -215,7 +215,7 @@ def region_restricted(w: OnnxWriter, opr: Opr) -> str:
     geometry = ((fh, fw), (p.pad_h, p.pad_w), (p.stride_h, p.stride_w), (p.dilate_h, p.dilate_w))
     seen = unfolded(w, regions, [n, 1, height, width], (2, 3), *geometry, w.const(np.int32(0)))
     if flip:
-        seen = _turned(w, seen, (2, 4))
+        seen = _axes_swapped(w, seen, (2, 4))
     own = w.unsqueeze(w.cast(w.name(rout), ElemType.INT32), [1, 2, 4])
     cols = w.where(w.op("Equal", seen, own), cols, w.f32(0))
     oh, ow = w.dims(rout)[1:]
@@ -235,7 +235,7 @@ def mask_convolution(w: OnnxWriter, opr: Opr) -> str:
     groups, ocg, icg, fh, fw = shape if p.sparse == Sparse.GROUP else (1, *shape)
     weight = w.reshape(w.name(f), [groups * ocg, icg, fh, fw])
     if p.mode == P.ConvMode.CONVOLUTION:
-        weight = _turned(w, weight, (2, 3))
+        weight = _axes_swapped(w, weight, (2, 3))
     out = w.op(
         "Conv",
         w.name(x),

@@ -104,7 +104,7 @@ def _ends(r: Rewriter, opr: Opr, family: _Family) -> bool:
     return not r.single(var) or not values or r.frozen(values[0]) or _family(r, values[0]) is not family
 
 
-def _parts(r: Rewriter, opr: Opr, family: _Family) -> list[tuple[Var, float]] | None:
+def _terms_of(r: Rewriter, opr: Opr, family: _Family) -> list[tuple[Var, float]] | None:
     """The terms of one operator with their coefficients (exponents), None where it is a term itself."""
     if opr.type not in ("Elemwise", "PowC") or r.frozen(opr) or uniform(r, opr) is None:
         return None
@@ -137,7 +137,7 @@ def _normalized(r: Rewriter, end: Opr, family: _Family) -> Var | None:
     while queue:
         var, factor = queue.popleft()
         opr = var.owner
-        parts = _parts(r, opr, family) if opr is end or r.single(var) else None
+        parts = _terms_of(r, opr, family) if opr is end or r.single(var) else None
         if parts is None and opr is end:
             return None
         if parts is None:

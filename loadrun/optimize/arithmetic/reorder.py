@@ -79,17 +79,19 @@ def _merge(r: Rewriter, mode: ElemwiseMode, terms: list[_Term], *, broadcasting:
             places = [j for j, t in enumerate(terms) if j != i and _fits(source.shape, t.shape, broadcasting)]
             if not places:
                 continue
-            best = min(places, key=lambda j: (prod(_both(source.shape, terms[j].shape)), j))
+            best = min(places, key=lambda j: (prod(_broadcast(source.shape, terms[j].shape)), j))
             target = terms[best]
-            terms[best] = _Term(_both(source.shape, target.shape), elemwise(r, mode, source.var, target.var))
+            terms[best] = _Term(
+                _broadcast(source.shape, target.shape), elemwise(r, mode, source.var, target.var)
+            )
             del terms[i]
             merged = True
             break
 
 
-def _both(a: Shape, b: Shape) -> Shape:
+def _broadcast(a: Shape, b: Shape) -> Shape:
     return a if a == b else broadcast([a, b])
 
 
 def _fits(a: Shape, b: Shape, broadcasting: bool) -> bool:
-    return a == b or (broadcasting and _both(a, b) in (a, b))
+    return a == b or (broadcasting and _broadcast(a, b) in (a, b))

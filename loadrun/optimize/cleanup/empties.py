@@ -35,15 +35,17 @@ def without_elements(r: Rewriter, opr: Opr, fixed: Inference) -> Var | None:
     """
     if opr.type in _STORED and len(opr.tensors) == 1:
         shape = opr.tensors[0].shape
-        return _stored(r, shape, opr.tensors[0].dtype) if shape is not None and not prod(shape) else None
+        return (
+            _empty_constant(r, shape, opr.tensors[0].dtype) if shape is not None and not prod(shape) else None
+        )
     dtype = opr.outputs[0].dtype
     if opr.type not in _ELEMWISE or dtype is None:
         return None
-    shape = fixed.shapes.get(opr.outputs[0].id) or _kept(r, opr, fixed)
-    return _stored(r, shape, dtype) if shape is not None and not prod(shape) else None
+    shape = fixed.shapes.get(opr.outputs[0].id) or _empty_shape(r, opr, fixed)
+    return _empty_constant(r, shape, dtype) if shape is not None and not prod(shape) else None
 
 
-def _kept(r: Rewriter, opr: Opr, fixed: Inference) -> Shape | None:
+def _empty_shape(r: Rewriter, opr: Opr, fixed: Inference) -> Shape | None:
     """The shape of an operand without elements that no other one can change, whatever its sizes are."""
     ranks = [len(r.old_shape(v) or ()) for v in opr.inputs]
     for old in opr.inputs:
@@ -53,7 +55,7 @@ def _kept(r: Rewriter, opr: Opr, fixed: Inference) -> Shape | None:
     return None
 
 
-def _stored(r: Rewriter, shape: Shape, dtype: DType) -> Var:
+def _empty_constant(r: Rewriter, shape: Shape, dtype: DType) -> Var:
     one, zero = r.put(np.zeros(1, dtype.np), dtype), r.put(np.zeros(1, np.int32), _INT)
     nothing = IndexItem(axis=0, begin=True, end=True, step=False, idx=False)
     (x,) = r.add("Subtensor", IndexDescMaskDump(items=(nothing,)), inputs=[one, zero, zero])

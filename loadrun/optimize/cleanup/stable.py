@@ -44,7 +44,7 @@ def _visit(r: Rewriter, opr: Opr) -> Var | None:
         return None
     mode = opr.get(Elemwise).mode
     if mode in (M.SUB, M.TRUE_DIV, M.FLOOR_DIV) and given[0] is given[1]:
-        return _filled(r, given[0], 0 if mode == M.SUB else 1)
+        return _number_like(r, given[0], 0 if mode == M.SUB else 1)
     if not dtype.is_float:
         return None
     if mode == M.LOG:
@@ -82,7 +82,7 @@ def _log(r: Rewriter, x: Var) -> Var | None:
     return None
 
 
-def _filled(r: Rewriter, x: Var, number: int) -> Var:
+def _number_like(r: Rewriter, x: Var, number: int) -> Var:
     """A number in the shape of a variable."""
     constant = r.put(np.full((1,), number, r.dtype(x).np), r.dtype(x))
     (shape,) = r.add("GetVarShapeV1", OptionalAxisV1(), inputs=[x])

@@ -103,14 +103,14 @@ def _filling(r: Rewriter, old: Var) -> float | None:
 
 
 def _uniform(r: Rewriter, old: Var) -> float | None:
-    return _stored(r, old) if _is_quantized(old) else r.scalar(r.var(old))
+    return _uniform_real(r, old) if _is_quantized(old) else r.scalar(r.var(old))
 
 
 def _is_quantized(old: Var) -> bool:
     return old.dtype is not None and old.dtype.is_quantized
 
 
-def _stored(r: Rewriter, old: Var) -> float | None:
+def _uniform_real(r: Rewriter, old: Var) -> float | None:
     """The real number that all elements of a quantized constant stand for."""
     value, dtype = r.value(r.var(old)), old.dtype
     if value is None or dtype is None or not value.size or (value != value.reshape(-1)[0]).any():

@@ -72,7 +72,7 @@ class _Narrow(Layouts):
             # Between these two the innermost axis, where two values share a byte, stays what it is.
             if {source, target} == {_NHWC, _C64}:
                 return reformat(self.r, v, source, target)
-            return _moved(self, v, source, target)
+            return _converted(self, v, source, target)
 
         return self.to(var, layout, relayout)
 
@@ -80,10 +80,10 @@ class _Narrow(Layouts):
         return self.change(var, "NCHW")
 
 
-def _moved(t: _Narrow, var: Var, source: str, target: str) -> Var:
+def _converted(t: _Narrow, var: Var, source: str, target: str) -> Var:
     if (source, target) not in _RELAYOUT:
-        middle = _moved(t, var, source, "NCHW")
-        return _moved(t, middle, "NCHW", target)
+        middle = _converted(t, var, source, "NCHW")
+        return _converted(t, middle, "NCHW", target)
     mode = RelayoutFormat(mode=_RELAYOUT[source, target])
     return t.r.add("RelayoutFormatV1", mode, inputs=[var])[0]
 
@@ -117,7 +117,7 @@ def _convolution(t: _Narrow, opr: Opr) -> bool:
     types, result = _names(t, opr), opr.outputs[0].dtype
     to_float = result is not None and result.name == "Float32"
     layout = _choice(types, weight, to_float)
-    if layout is None or any(not _whole(t, v, _PACK[layout]) for v in given[2:] if not to_float):
+    if layout is None or any(not _fills_packs(t, v, _PACK[layout]) for v in given[2:] if not to_float):
         return False
     inputs = [t.change(given[0], layout), _filter(t, given[1], layout)]
     # What a float result adds stays plain.
@@ -142,14 +142,14 @@ def _choice(types: Sequence[str], weight: Shape, to_float: bool) -> str | None:
     return None
 
 
-def _whole(t: _Narrow, var: Var, pack: int) -> bool:
+def _fills_packs(t: _Narrow, var: Var, pack: int) -> bool:
     shape = t.r.shape(var)
     return t.of(var) != "NCHW" or (shape is not None and len(shape) == 4 and shape[1] % pack == 0)
 
 
 def _filter(t: _Narrow, var: Var, layout: str) -> Var:
     if t.r.dtype(var).name in _FOUR:
-        return _moved(t, var, "NCHW", layout)
+        return _converted(t, var, "NCHW", layout)
     return reformat(t.r, var, "KCRS", {_C4: "KCRSc4", _C32: "KCRSc32"}[layout])
 
 
@@ -182,7 +182,7 @@ def _elementwise(t: _Narrow, opr: Opr) -> bool:
     inputs = []
     for var in given:
         if r.shape(var) != (1,):
-            if not _whole(t, var, _PACK[layout]):
+            if not _fills_packs(t, var, _PACK[layout]):
                 return False
             var = t.change(var, layout)
         inputs.append(var)

@@ -96,9 +96,9 @@ def _plan(source: str, target: str) -> _ReformatPlan:
     wanted = tuple(a for d in after for a in _atoms(d, strides[d.name]))
     order = tuple(split.index(a) for a in wanted)
     return _ReformatPlan(
-        None if split == before else _sizes(before, split),
+        None if split == before else _factors(before, split),
         order,
-        None if wanted == after else _sizes(before, after),
+        None if wanted == after else _factors(before, after),
     )
 
 
@@ -112,7 +112,7 @@ def _atoms(d: _Dim, strides: set[int]) -> list[_Dim]:
     return found
 
 
-def _sizes(source: tuple[_Dim, ...], target: tuple[_Dim, ...]) -> tuple[tuple[int | None, int, bool], ...]:
+def _factors(source: tuple[_Dim, ...], target: tuple[_Dim, ...]) -> tuple[tuple[int | None, int, bool], ...]:
     whole = {d.name: (i, d.stride) for i, d in enumerate(source) if d.extent is None}
     found: list[tuple[int | None, int, bool]] = []
     for d in target:
@@ -148,7 +148,7 @@ def _reshape(r: Rewriter, var: Var, shape: Var) -> Var:
     return r.add("ReshapeV1", OptionalAxisV1(), inputs=[var, shape])[0]
 
 
-def _number(r: Rewriter, value: int) -> Var:
+def _int_constant(r: Rewriter, value: int) -> Var:
     return r.put(np.array([value], np.int32), _INT)
 
 
@@ -162,12 +162,12 @@ def _target(r: Rewriter, var: Var, sizes: tuple[tuple[int | None, int, bool], ..
     parts = []
     for axis, factor, grows in sizes:
         if axis is None:
-            parts.append(_number(r, factor))
+            parts.append(_int_constant(r, factor))
             continue
         at = IndexDescMaskDump(items=(IndexItem(axis=0, idx=True),))
-        (size,) = r.add("Subtensor", at, inputs=[shape, _number(r, axis)])
+        (size,) = r.add("Subtensor", at, inputs=[shape, _int_constant(r, axis)])
         if factor != 1:
-            by = _number(r, factor)
+            by = _int_constant(r, factor)
             size = (
                 elemwise(r, ElemwiseMode.MUL, by, size)
                 if grows

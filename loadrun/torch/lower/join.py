@@ -34,7 +34,7 @@ def stack(call: FxCall, xs: Any, dim: int = 0) -> Any:
     return e.concat([e.add_axes(ten(x, call.dtype), [axis]) for x in xs], axis)
 
 
-def _parts(x: Any, axis: int, places: list[Any]) -> tuple[Any, ...]:
+def _slices_between(x: Any, axis: int, places: list[Any]) -> tuple[Any, ...]:
     """Slices between places of an axis."""
     before = (slice(None),) * axis
     return tuple(arr(x)[before + (bounds(a, b, 1),)] for a, b in pairwise(places))
@@ -46,7 +46,7 @@ def split(call: FxCall, x: Any, size: Any, dim: int = 0) -> Any:
     axis = axis_of(dim, len(call.given(0)))
     count = len(call.fake)
     places = [as_size(size) * i for i in range(count)]
-    return _parts(x, axis, [*places, ten(x).shape[axis]])
+    return _slices_between(x, axis, [*places, ten(x).shape[axis]])
 
 
 @aten(
@@ -60,7 +60,7 @@ def split_with_sizes(call: FxCall, x: Any, sizes: Any, dim: int = 0) -> Any:
     places: list[Any] = [0]
     for n in sizes:
         places.append(places[-1] + as_size(n))
-    return _parts(x, axis_of(dim, len(call.given(0))), places)
+    return _slices_between(x, axis_of(dim, len(call.given(0))), places)
 
 
 @aten("aten.chunk.default", "aten.unsafe_chunk.default")
@@ -69,7 +69,7 @@ def chunk(call: FxCall, x: Any, chunks: int, dim: int = 0) -> Any:
     axis = axis_of(dim, len(call.given(0)))
     total = ten(x).shape[axis]
     size = (total + (chunks - 1)) // chunks
-    return _parts(x, axis, [size * i for i in range(len(call.fake))] + [total])
+    return _slices_between(x, axis, [size * i for i in range(len(call.fake))] + [total])
 
 
 @aten("aten.tensor_split.sections", "aten.tensor_split.indices")
@@ -77,11 +77,11 @@ def tensor_split(call: FxCall, x: Any, where: Any, dim: int = 0) -> Any:
     """Parts between places, or so many nearly equal ones."""
     axis = axis_of(dim, len(call.given(0)))
     if isinstance(where, (list, tuple)):
-        return _parts(x, axis, [None, *where, None])
+        return _slices_between(x, axis, [None, *where, None])
     total = call.static(call.given(0)[axis : axis + 1], "the axis that is split")[0]
     short, more = divmod(total, where)
     sizes = [short + 1] * more + [short] * (where - more)
-    return _parts(x, axis, [0, *(int(n) for n in np.cumsum(sizes))])
+    return _slices_between(x, axis, [0, *(int(n) for n in np.cumsum(sizes))])
 
 
 @aten("aten.unbind.int", "aten.unbind_copy.int")

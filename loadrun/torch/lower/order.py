@@ -13,7 +13,7 @@ from ..values import arr
 __all__: list[str] = []
 
 
-def _order(x: Any, axis: int, descending: bool) -> Any:
+def _sorting_places(x: Any, axis: int, descending: bool) -> Any:
     """The places that sort; equal elements keep their order, NaN counts as the largest."""
     x = arr(x, "int32") if x.dtype in (np.bool_, np.int8, np.uint8, np.int16) else x
     if not descending:
@@ -29,7 +29,7 @@ def _sorted(call: FxCall, x: Any, dim: int, descending: bool) -> tuple[Any, Any]
     if not call.given(0):
         return x, np.zeros_like(arr(x, "int32"))
     axis = axis_of(dim, len(call.given(0)))
-    order = arr(_order(x, axis, descending), "int32")
+    order = arr(_sorting_places(x, axis, descending), "int32")
     return np.take_along_axis(x, order, axis=axis), order
 
 
@@ -92,7 +92,7 @@ def median(call: FxCall, x: Any) -> Any:
     """The lower middle value of all; NaN where there is one."""
     flat = arr(x).reshape((-1,))
     count = flat.shape[0]
-    ranked = np.take_along_axis(flat, arr(_order(flat, 0, False), "int32"), axis=0)
+    ranked = np.take_along_axis(flat, arr(_sorting_places(flat, 0, False), "int32"), axis=0)
     if np.dtype(flat.dtype).kind != "f":
         return ranked[(count - 1) // 2]
     if "nan" in str(call.node.target):

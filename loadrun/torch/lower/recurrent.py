@@ -36,7 +36,7 @@ def _flat(cells: _Weights) -> Tensor:
     return e.concat([e.flat(w) for cell in cells for w in cell], 0)
 
 
-def _turned(x: Any) -> Any:
+def _time_and_batch_swapped(x: Any) -> Any:
     return e.permute(ten(x), (1, 0, 2))
 
 
@@ -66,7 +66,7 @@ def lstm(
     if single:
         x, h, c = (e.add_axes(v, [1]) for v in (x, h, c))
     elif batch_first:
-        x = _turned(x)
+        x = _time_and_batch_swapped(x)
     cells = _cells(params, biased, layers, both)
     hidden = int(cells[0][1]._tuple_shape[1])
     param = P.LSTM(
@@ -85,7 +85,7 @@ def lstm(
 def _given_back(y: Tensor, states: Sequence[Tensor], single: bool, batch_first: bool) -> Any:
     if single:
         return (e.drop_axes(y, [1]), *(e.drop_axes(s, [1]) for s in states))
-    return (_turned(y) if batch_first else y, *states)
+    return (_time_and_batch_swapped(y) if batch_first else y, *states)
 
 
 @aten("aten.rnn_tanh.input", "aten.rnn_relu.input")
@@ -108,7 +108,7 @@ def rnn(
     if single:
         x, h = e.add_axes(x, [1]), e.add_axes(h, [1])
     elif batch_first:
-        x = _turned(x)
+        x = _time_and_batch_swapped(x)
     cells = _cells(params, biased, layers, both)
     kind = P.RNNCellNonlineMode.TANH if "tanh" in str(call.node.target) else P.RNNCellNonlineMode.RELU
     param = P.RNN(
@@ -144,7 +144,7 @@ def gru(
     if single:
         x, h = e.add_axes(x, [1]), e.add_axes(h, [1])
     elif batch_first:
-        x = _turned(x)
+        x = _time_and_batch_swapped(x)
     shape = call.given(0)
     places = shape[1:2] if batch_first and not single else shape[:1]
     length = call.static(places, "the number of steps of a GRU")[0]

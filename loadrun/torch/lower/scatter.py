@@ -89,14 +89,14 @@ def scatter(call: FxCall, x: Any, dim: int, index: Any, source: Any, *, reduce: 
     if not shape:
         value = (
             arr(source, call.dtype).reshape((-1,))[:1].reshape(())
-            if not _number(source)
+            if not _is_number(source)
             else arr(source, call.dtype)
         )
         return arr(x) + value if add else value
     where = places(call, shape, axis_of(dim, len(shape)), index)
     found = _copied(x, call.dtype)
     values = arr(source, call.dtype)
-    if not _number(source):
+    if not _is_number(source):
         values = values[tuple(slice(0, n) for n in ten(index).shape)]
     if any(isinstance(n, int) and n == 0 for n in call.given(2)):
         return found
@@ -107,7 +107,7 @@ def scatter(call: FxCall, x: Any, dim: int, index: Any, source: Any, *, reduce: 
     return found
 
 
-def _number(value: Any) -> bool:
+def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float))
 
 

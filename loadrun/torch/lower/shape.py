@@ -229,8 +229,8 @@ def triangle(call: FxCall, x: Any, diagonal: int = 0) -> Any:
 def pixel_shuffle(call: FxCall, x: Any, r: int) -> Any:
     """Blocks of channels spread over height and width."""
     *high, c, h, w = ten(x).shape
-    parts = e.reshape(ten(x), (*_joined(high), c // (r * r), r, r, h, w))
-    n = len(_joined(high))
+    parts = e.reshape(ten(x), (*_merged_leading(high), c // (r * r), r, r, h, w))
+    n = len(_merged_leading(high))
     order = (*range(n), n, n + 3, n + 1, n + 4, n + 2)
     return e.reshape(e.permute(parts, order), (*high, c // (r * r), h * r, w * r))
 
@@ -239,13 +239,13 @@ def pixel_shuffle(call: FxCall, x: Any, r: int) -> Any:
 def pixel_unshuffle(call: FxCall, x: Any, r: int) -> Any:
     """Blocks of height and width put into channels."""
     *high, c, h, w = ten(x).shape
-    parts = e.reshape(ten(x), (*_joined(high), c, h // r, r, w // r, r))
-    n = len(_joined(high))
+    parts = e.reshape(ten(x), (*_merged_leading(high), c, h // r, r, w // r, r))
+    n = len(_merged_leading(high))
     order = (*range(n), n, n + 2, n + 4, n + 1, n + 3)
     return e.reshape(e.permute(parts, order), (*high, c * r * r, h // r, w // r))
 
 
-def _joined(high: list[Any]) -> list[Any]:
+def _merged_leading(high: list[Any]) -> list[Any]:
     """Leading sizes as at most one, because a graph has seven axes at most."""
     if len(high) < 2:
         return high
