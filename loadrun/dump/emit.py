@@ -1,46 +1,31 @@
-"""Writing FlatBuffer tables: the counterpart of `flat`, on the flatbuffers package's Builder."""
+"""The tables and vectors that dumps consist of: parameter records, dtypes, names, numbers."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import copysign, nan
 from struct import Struct, pack
 from typing import Any
 
-import flatbuffers
 import numpy as np
 
 from ..dtypes import Array, DType
 from ..ops.catalog import TypeParam
 from ..params import AxisDesc, DTypeScalar, IndexItem, Record, RecordField
 from . import history
+from .flat_builder import Builder, Fields
 
 __all__ = ["Fields", "FlatBufferEmitter"]
 
-_ADD = {
-    "ubyte": "PrependUint8Slot",
-    "byte": "PrependInt8Slot",
-    "bool": "PrependBoolSlot",
-    "uint": "PrependUint32Slot",
-    "int": "PrependInt32Slot",
-    "ulong": "PrependUint64Slot",
-    "float": "PrependFloat32Slot",
-    "double": "PrependFloat64Slot",
-}
-Fields = Sequence[tuple[int, str, Any, Any]]
-"""What a table holds: (slot, wire type or "offset", value, default); None and defaults are left out."""
-
 
 class FlatBufferEmitter:
-    """A Builder with the few shapes of tables and vectors that dumps consist of.
+    """A `Builder` with the few shapes of tables and vectors that dumps consist of.
 
     Args:
-        size: expected size of the buffer in bytes, so that it need not grow often.
         mge_version: release whose parameter layouts are written.
     """
 
-    def __init__(self, size: int = 4096, mge_version: int = 101300) -> None:
-        self.builder = flatbuffers.Builder(size)
+    def __init__(self, mge_version: int = 101300) -> None:
+        self.builder = Builder()
         self.mge_version = mge_version
         self._strings: dict[bytes, int] = {}
 
@@ -50,63 +35,34 @@ class FlatBufferEmitter:
             return None
         raw = text.encode("utf-8", "surrogateescape") if isinstance(text, str) else text
         if raw not in self._strings:
-            self._strings[raw] = self.builder.CreateString(raw)
+            self._strings[raw] = self.builder.string(raw)
         return self._strings[raw]
 
     def table(self, n_slots: int, fields: Fields) -> int:
-        """A table; larger fields first, so that no padding is needed."""
-        b = self.builder
-        b.StartObject(n_slots)
-        for slot, wire, value, default in fields:
-            if value is None:
-                continue
-            if wire == "offset":
-                b.PrependUOffsetTRelativeSlot(slot, value, 0)
-            elif wire == "struct":
-                b.Prep(1, len(value))
-                for byte in reversed(value):
-                    b.PrependByte(byte)
-                b.PrependStructSlot(slot, b.Offset(), 0)
-            else:
-                # -0.0 equals the default 0.0 but is another number: nothing equals nan, so nan forces it out.
-                minus = value == 0 and wire in ("float", "double") and copysign(1, value) < 0
-                getattr(b, _ADD[wire])(slot, value, nan if minus else default)
-        return int(b.EndObject())
+        """A table; see `Builder.table`."""
+        return self.builder.table(n_slots, fields)
 
     def bytes_vector(self, data: bytes | Array | None) -> int | None:
         """A vector of bytes."""
         if data is None:
             return None
         raw = np.ascontiguousarray(data).data if isinstance(data, np.ndarray) else data
-        return self._vector(raw, 1, len(data), 1)
+        return self.builder.vector(raw, len(data), 1)
 
     def numbers(self, values: Sequence[int] | None, kind: str = "I") -> int | None:
         """A vector of 4-byte integers, unsigned (I) or signed (i)."""
         if values is None:
             return None
-        return self._vector(pack(f"<{len(values)}{kind}", *values), 4, len(values), 4)
-
-    def _vector(self, raw: bytes | memoryview, width: int, count: int, align: int) -> int:
-        b = self.builder
-        b.StartVector(width, count, align)
-        b.head -= len(raw)
-        b.Bytes[b.head : b.head + len(raw)] = raw
-        return int(b.EndVector())
+        return self.builder.vector(pack(f"<{len(values)}{kind}", *values), len(values), 4)
 
     def offsets(self, items: Sequence[int]) -> int | None:
         """A vector of tables or strings, None when empty."""
-        if not items:
-            return None
-        b = self.builder
-        b.StartVector(4, len(items), 4)
-        for item in reversed(items):
-            b.PrependUOffsetTRelative(item)
-        return int(b.EndVector())
+        return self.builder.offsets(items) if items else None
 
     def structs(self, layout: Struct, items: Sequence[Sequence[Any]], align: int) -> int:
         """A vector of inline structs."""
         raw = b"".join(layout.pack(*item) for item in items)
-        return self._vector(raw, layout.size, len(items), align)
+        return self.builder.vector(raw, len(items), align)
 
     def dtype(self, dtype: DType | None) -> int | None:
         """A DType table."""
@@ -135,10 +91,11 @@ class FlatBufferEmitter:
                     (slot, "offset", self.structs(_INDEX_ITEM, [IndexItem(*v) for v in value], 1), 0)
                 )
             elif f.wire == "DTypeScalar":
-                fields.append((slot, "struct", _DTYPE_SCALAR.pack(*DTypeScalar(*value)), 0))
+                raw = _DTYPE_SCALAR.pack(*DTypeScalar(*value))
+                fields.append((slot, f"{len(raw)}s", raw, None))
             elif f.enum is not None:
-                raw = history.number(f.enum(value), self.mge_version)
-                fields.append((slot, f.wire, raw, int(f.default)))
+                number = history.number(f.enum(value), self.mge_version)
+                fields.append((slot, f.wire, number, int(f.default)))
             else:
                 fields.append((slot, f.wire, value, f.default))
         if len(layout) < len(record.fields()):
@@ -155,8 +112,7 @@ class FlatBufferEmitter:
 
     def finish(self, root: int, identifier: bytes) -> bytes:
         """The finished buffer with its size prefix."""
-        self.builder.FinishSizePrefixed(root, identifier)
-        return bytes(self.builder.Output())
+        return self.builder.finish(root, identifier)
 
 
 _AXIS_DESC, _INDEX_ITEM, _DTYPE_SCALAR = Struct("<bxxxi"), Struct("<b????"), Struct("<b4s")

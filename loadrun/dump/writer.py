@@ -201,7 +201,7 @@ class _V2(_Common):
             raise FormatError(
                 f"the tensors take {stored} bytes, FBS_V2 allows {MAX_BYTES} in all; use format 'FBS'"
             )
-        e = FlatBufferEmitter(stored + 512 * len(graph.oprs) + 4096, graph.mge_version)
+        e = FlatBufferEmitter(graph.mge_version)
         oprs = e.offsets([self.operator(e, o) for o in graph.oprs])
         named = graph.has_middle_tensors or (graph.format != "FBS_V2" and any(v.name for v in graph.vars()))
         middle = e.offsets([self.middle(e, v) for v in graph.vars()]) if named else None
@@ -325,7 +325,7 @@ class _V1(_Common):
 
     def bytes(self) -> bytes:
         graph = self.graph
-        e = FlatBufferEmitter(512 * len(graph.oprs) + 4096, graph.mge_version)
+        e = FlatBufferEmitter(graph.mge_version)
         oprs = e.offsets([self.operator(e, o) for o in graph.oprs])
         pairs = zip(graph.outputs, _original_ids(graph, self.numbers), strict=True)
         outs = e.structs(_OUTPUT, [(self.numbers[id(v)], o) for v, o in pairs], 4)

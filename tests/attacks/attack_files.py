@@ -45,8 +45,8 @@ def constant(value: float) -> StoredTensor:
 class V2:
     """An FBS_V2 file that is built table by table, so that it may lie."""
 
-    def __init__(self, size: int = 1 << 16) -> None:
-        self.e = FlatBufferEmitter(size)
+    def __init__(self) -> None:
+        self.e = FlatBufferEmitter()
 
     def tensor(self, shape: Sequence[int], *, data: int | None = None, name: int | None = None) -> int:
         """A Float32 tensor; `data` and `name` are the offsets of a vector and a string."""

@@ -73,7 +73,7 @@ def a04_testcases_that_are_not_there() -> bytes:
 @attack("refused", "unfolds beyond its size")
 def a05_aliased_tensors() -> bytes:
     """One 4 MB vector is the value of 20,000 tensors."""
-    f = V2(5 << 20)
+    f = V2()
     data = f.e.bytes_vector(bytes(4 << 20))
     shared = [f.held(f.tensor([1 << 20], data=data)) for _ in range(20_000)]
     return f.finish(shared)
@@ -82,7 +82,7 @@ def a05_aliased_tensors() -> bytes:
 @attack("refused", "unfolds beyond its size")
 def a06_one_operator_a_million_times() -> bytes:
     """A vector of offsets that all lead to the same operator."""
-    f = V2(5 << 20)
+    f = V2()
     one = f.held(f.tensor([1], data=f.e.bytes_vector(bytes(4))))
     return f.finish([one] * 1_000_000)
 
@@ -90,7 +90,7 @@ def a06_one_operator_a_million_times() -> bytes:
 @attack("refused", "unfolds beyond its size", factor=80)
 def a07_shared_inputs() -> bytes:
     """10,000 operators read the same list of 500,000 variables."""
-    f = V2(5 << 20)
+    f = V2()
     first = f.held(f.tensor([4], name=f.e.string("x")), "Host2DeviceCopy", Host2DeviceCopy())
     inputs = f.e.numbers([0] * 500_000)
     more = [f.operator("VirtualDep", (7, "offset", inputs, 0)) for _ in range(10_000)]
@@ -100,7 +100,7 @@ def a07_shared_inputs() -> bytes:
 @attack("loaded", factor=60)
 def a08_one_long_name_for_all() -> bytes:
     """50,000 operators are called by the same string of 1 MB."""
-    f = V2(5 << 20)
+    f = V2()
     name = f.e.string(b"n" * 1_000_000)
     data = f.e.bytes_vector(bytes(4))
     tensor = f.tensor([1], data=data)
@@ -285,7 +285,7 @@ def a28_onnx_by_another_name() -> bytes:
 @attack("refused", "unfolds beyond its size", factor=80)
 def a29_shared_records() -> bytes:
     """20,000 operators share one list of 20,000 additional records."""
-    f = V2(1 << 20)
+    f = V2()
     x = f.held(f.tensor([4], name=f.e.string("x")), "Host2DeviceCopy", Host2DeviceCopy())
     inputs = f.e.numbers([0])
     members = f.e.offsets([f.e.param(Elemwise())] * 20_000)
@@ -306,7 +306,7 @@ def a29_shared_records() -> bytes:
 @attack("refused", "unfolds beyond its size")
 def a30_shared_blobs() -> bytes:
     """10,000 operators carry the same blob of 1 MB."""
-    f = V2(2 << 20)
+    f = V2()
     x = f.held(f.tensor([4], name=f.e.string("x")), "Host2DeviceCopy", Host2DeviceCopy())
     inputs = f.e.numbers([0])
     blob = f.e.offsets([f.e.table(1, [(0, "offset", f.e.bytes_vector(bytes(1 << 20)), 0)])])

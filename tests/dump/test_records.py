@@ -67,10 +67,7 @@ def test_wire_slots_of_convolution() -> None:
 def test_equal_tables_share_one_record_but_different_ones_do_not() -> None:
     e = FlatBufferEmitter()
     members = [e.param(Elemwise(mode=m)) for m in (4, 7, 4, 4, 7, 4)]
-    e.builder.StartVector(4, 6, 4)
-    for m in reversed(members):
-        e.builder.PrependUOffsetTRelative(m)
-    vector = e.builder.EndVector()
+    vector = e.offsets(members)
     t = buffer(e.finish(e.table(1, [(0, "offset", vector, 0)]), b"test")).root()
     found = [read_param(x, Elemwise.code, 101300) for x in t.tables(0)]
     assert [int(r.mode) for r in found] == [4, 7, 4, 4, 7, 4]  # type: ignore[attr-defined]
