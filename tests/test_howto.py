@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.support.forks import Forks
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.M | re.S)
@@ -16,16 +18,22 @@ PAGES = ["tutorial.md", "tolerances.md", *sorted(p.name for p in DOCS.glob("howt
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="the pages are written for a POSIX shell")
 
 
+@pytest.fixture(scope="module")
+def forks() -> Iterator[Forks]:
+    started = Forks()
+    yield started
+    started.close()
+
+
 @pytest.mark.parametrize("page", PAGES)
-def test_page(page: str, tmp_path: Path) -> None:
+def test_page(page: str, forks: Forks, tmp_path: Path) -> None:
     if page == "howto-engines.md":
         pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
     if page == "howto-torch.md":
         pytest.importorskip("torch", reason="torch is not installed")
     bin_ = tmp_path / "bin"
     bin_.mkdir()
-    (bin_ / "loadrun").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m loadrun "$@"\n')
-    (bin_ / "loadrun").chmod(0o755)
+    forks.programs(bin_)
     work = tmp_path / "work"
     work.mkdir()
     (work / "fixtures").symlink_to(DOCS.parent / "fixtures")
@@ -34,7 +42,7 @@ def test_page(page: str, tmp_path: Path) -> None:
     printed = ""
     for kind, body in FENCE.findall((DOCS / page).read_text(encoding="utf-8")):
         if kind in ("sh", "python"):
-            command = ["sh", "-e", "-c", body] if kind == "sh" else [sys.executable, "-c", body]
+            command = ["sh", "-e", "-c", body] if kind == "sh" else [*forks.python, "-c", body]
             ran = subprocess.run(
                 command, cwd=work, env=environment, capture_output=True, text=True, timeout=120
             )
