@@ -119,15 +119,46 @@ def _bind_product(c: Call, s: ShapeCall) -> Bound | None:
     batched = c.opr.type != "MatrixMulV2"
     shape, inner = (_batched_sizes if batched else _sizes)(p, s.shape(0), s.shape(1))
     plain_ = p.format == Format.DEFAULT and p.compute_mode == MatrixMulComputeMode.DEFAULT
-    if not plain_ or c.inputs[0].name != "Float32" or not inner or 0 in shape:
+    if not plain_ or not inner or 0 in shape:
         return None
     turn_a, turn_b = p.transposeA, p.transposeB
+    if c.inputs[0].name in _BYTES and c.inputs[0].name == c.inputs[1].name and c.const[1]:
+        return _bind_bytes(c, turn_a, turn_b, batched)
+    if c.inputs[0].name != "Float32":
+        return None
 
     def bound(out: Array | None, a: Array, b: Array) -> Array:
         a = a if a.flags.aligned else _prepared(c, 0, a)
         b = b if b.flags.aligned else _prepared(c, 1, b)
         a, b = a.swapaxes(-2, -1) if turn_a else a, b.swapaxes(-2, -1) if turn_b else b
         return np.matmul(a, b) if batched else matmul(a, b)
+
+    return bound
+
+
+_BYTES = ("Int8", "QuantizedS8", "Quantized8Asymm")
+
+
+def _bind_bytes(c: Call, turn_a: bool, turn_b: bool, batched: bool) -> Bound:
+    """A product with a constant matrix of bytes, in float32 where that is exact for all data."""
+    zero, kind = c.inputs[0].zero_point, c.outputs[0].np
+    offset = np.asarray(zero, np.float32) if zero else None
+    held: list[Array | None] = []
+
+    def bound(out: Array | None, a: Array, b: Array) -> Array:
+        if not held:
+            plain = _prepared(c, 1, b)
+            plain = plain.swapaxes(-2, -1) if turn_b else plain
+            sums = np.abs(plain).sum(axis=-2, dtype=np.float64).max()
+            held.append(np.ascontiguousarray(plain, np.float32) if sums * 255 < 2**24 else None)
+        other = held[0]
+        if other is None or kind.itemsize != 4:
+            return batched_matrix_mul(c, a, b) if batched else matrix_mul(c, a, b)
+        real = a.astype(np.float32)
+        if offset is not None:
+            np.subtract(real, offset, real)
+        real = real.swapaxes(-2, -1) if turn_a else real
+        return (np.matmul(real, other) if batched else matmul(real, other)).astype(kind)
 
     return bound
 

@@ -18,7 +18,7 @@ from ..graph import Opr
 from ..params import AdaptivePooling, Format, Pooling, PoolingMode
 from .numeric.half import round_half
 from .numeric.taps import Taps
-from .registry import Call, Shape, ShapeCall, kernel
+from .registry import Bound, Call, Shape, ShapeCall, kernel
 
 __all__ = ["Window", "pool", "pool_windows"]
 
@@ -284,7 +284,45 @@ def _flops(opr: Opr, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> int:
     return prod(outputs[0]) * p.window_h * p.window_w
 
 
-@kernel("PoolingV1", dtype=_dtype, shape=_shape, flops=_flops)
+_MOST = 256
+"""Elements of a window whose average of bytes is looked up."""
+
+
+def _bind(c: Call, s: ShapeCall) -> Bound | None:
+    """Bytes: the maximum of windows without padding, and the average over the whole of both axes."""
+    p, dtype, shape = s.get(Pooling), c.inputs[0], s.shape(0)
+    axes, windows = _windows(p, shape)
+    bare = all(w.pad == 0 and w.out > 0 for w in windows) and 0 not in shape
+    if dtype.np.itemsize != 1 or not bare:
+        return None
+    area = windows[0].window * windows[1].window
+    if p.mode == PoolingMode.MAX:
+        taps = [[_at(axis, at) for _, _, at in w.taps()] for axis, w in zip(axes, windows, strict=True)]
+        if max(map(len, taps)) > _FEW or min(map(len, taps)) < 2:
+            return None
+        return lambda out, x: _folded(_folded(x, taps[0]), taps[1])
+    if dtype.is_quantized and area <= _MOST and all(w.window == w.size for w in windows):
+        low, high = dtype.range
+        totals = np.arange(area * low, area * high + 1)
+        table = np.clip(_half_away(totals, np.float32(area)), low, high).astype(dtype.np)
+        first = area * low
+        return lambda out, x: table.take(np.add.reduce(x, axes, np.intp, keepdims=True) - first)
+    return None
+
+
+_FEW = 4
+"""Taps up to which a maximum is taken tap by tap."""
+
+
+def _folded(x: Array, taps: Sequence[tuple[slice, ...]]) -> Array:
+    """The maximum over some slices of an array."""
+    out = np.maximum(x[taps[0]], x[taps[1]])
+    for at in taps[2:]:
+        np.maximum(out, x[at], out=out)
+    return out
+
+
+@kernel("PoolingV1", dtype=_dtype, shape=_shape, flops=_flops, bind=_bind)
 def pooling(c: Call, x: Array) -> Array:
     """Pooling of [N, C, H, W], or of the layout that the parameter `format` names."""
     p = c.get(Pooling)

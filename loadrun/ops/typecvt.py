@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -10,8 +10,8 @@ from ..dtypes import Array, DType
 from ..graph import Opr
 from .catalog import TypeParam
 from .numeric.half import round_half
-from .numeric.quant import HIGHEST, LOWEST, dequantize, quantize, requantize
-from .registry import Call, kernel
+from .numeric.quant import HIGHEST, LOWEST, dequantize, quantize, quantizer, reals, requantize, requantizer
+from .registry import Bound, Call, Shape, ShapeCall, kernel
 
 __all__ = ["convert"]
 
@@ -81,7 +81,23 @@ def _target(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
     return (opr.get(TypeParam).dtype,)
 
 
-@kernel("TypeCvtV2", dtype=_target)
+def _bind(c: Call, s: ShapeCall) -> Bound | None:
+    """The conversions of quantized nets for known shapes."""
+    made = _quantized(s.shape(0), c.inputs[0], c.outputs[0])
+    return None if made is None else lambda out, x: made(x)
+
+
+def _quantized(shape: Shape, source: DType, target: DType) -> Callable[[Array], Array] | None:
+    if source == target:
+        return None
+    if target.is_quantized:
+        if source.is_quantized:
+            return requantizer(shape, source, target)
+        return quantizer(shape, target) if source.name == "Float32" else None
+    return reals(source) if source.is_quantized and target.name == "Float32" else None
+
+
+@kernel("TypeCvtV2", dtype=_target, bind=_bind)
 def type_cvt(c: Call, x: Array) -> Array:
     """The input converted to the parameter's dtype."""
     return convert(x, c.inputs[0], c.outputs[0])

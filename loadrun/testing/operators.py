@@ -68,13 +68,14 @@ def run_operator(
     *inputs: Array,
     known: Sequence[int] = (),
     dtypes: dict[int, DType] | None = None,
+    output_dtype: DType | None = None,
     static: bool = True,
     seed: int = 0,
 ) -> list[Array]:
     """Run one operator on arrays and check that it keeps its own rules.
 
     Args:
-        name, params, known, dtypes: see `operator_graph`.
+        name, params, known, dtypes, output_dtype: see `operator_graph`.
         inputs: the arrays, in storage dtypes.
         static: whether the outputs' shapes must be known before the run.
         seed: where random operators begin.
@@ -91,7 +92,7 @@ def run_operator(
     >>> run_operator("Elemwise", Elemwise(mode=ElemwiseMode.NEGATE), np.array([1, -2], "f4"))
     [array([-1.,  2.], dtype=float32)]
     """
-    graph = operator_graph(name, params, inputs, known=known, dtypes=dtypes)
+    graph = operator_graph(name, params, inputs, known=known, dtypes=dtypes, output_dtype=output_dtype)
     infer_dtypes(graph.oprs)
     shapes = infer_shapes(graph).shapes
     feeds = {f"i{i}": x for i, x in enumerate(inputs) if i not in known}

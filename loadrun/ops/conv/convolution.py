@@ -6,6 +6,7 @@ integers go through it too, as floating-point numbers that hold them exactly. Co
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,10 +15,11 @@ from ... import params as P
 from ...dtypes import Array, DType
 from ...params import Format, NonlineMode
 from ..numeric.half import round_half
-from ..registry import Call, kernel
+from ..registry import Bound, Call, ShapeCall, kernel
 from .fast import conv_fast
 from .finish import Finish, Real, Requantize
 from .geometry import Geometry
+from .integer import fits, whole_convolution
 from .layout import from_plain, output_packing, to_plain
 from .rules import (
     QUANTIZED,
@@ -122,7 +124,54 @@ def _narrow(x: Array, dtype: DType) -> Array:
     return round_half(x) if dtype.name == "Float16" else x
 
 
-@kernel("ConvolutionV2", dtype=conv_dtype, shape=conv_shape(P.Convolution), flops=conv_flops(P.Convolution))
+def _bind(c: Call, s: ShapeCall) -> Bound | None:
+    """A small convolution of integers by constant filters, which become a function of the data at their first use."""
+    p, dtype = s.opr.params[0], c.inputs[0]
+    if dtype.is_float or len(c.inputs) > len(("x", "w", "bias")) or not all(c.const[1:]):
+        return None
+    plan = conv_plan(p, c.inputs, s.shape(0), s.shape(1))
+    if not fits(plan):
+        return None
+    general = conv_bias if isinstance(p, P.ConvBias) else convolution
+    held: list[Callable[[Array], Array] | None] = []
+
+    def bound(out: Array | None, x: Array, w: Array, *rest: Array) -> Array:
+        if not held:
+            held.append(_whole_integer(c, p, plan, w, *rest))
+        return general(c, x, w, *rest) if held[0] is None else held[0](x)
+
+    return bound
+
+
+def _whole_integer(
+    c: Call, p: Any, plan: Plan, w: Array, bias: Array | None = None
+) -> Callable[[Array], Array] | None:
+    """The convolution as a function of its data; None where only the general kernel has what it asks for."""
+    dtype, target = c.inputs[0], c.outputs[0]
+    fmt, mode = Format(int(p.format)), getattr(p, "nonlineMode", NonlineMode.IDENTITY)
+    filters = _filters(c, w, plan, 1)
+    if filters.dtype != np.float32 or dtype.name == "Int8":
+        return None
+    if bias is not None:
+        if c.inputs[2].name == "Float32" or mode == NonlineMode.SIGMOID:
+            return None
+        _check_bias(c)
+        bias = _addend(c, fmt, plan, bias, "bias").astype(np.int32)
+    finish = _quantized_finish(c, fmt, plan, mode, bias, None)
+    if isinstance(finish, Real) or (finish is not None and target.name == "QuantizedS32"):
+        return None
+    if finish is not None and finish.addend is not None and finish.addend.dtype != np.float32:
+        return None
+    return whole_convolution(plan, dtype, filters, finish, target)
+
+
+@kernel(
+    "ConvolutionV2",
+    dtype=conv_dtype,
+    shape=conv_shape(P.Convolution),
+    flops=conv_flops(P.Convolution),
+    bind=_bind,
+)
 def convolution(c: Call, x: Array, w: Array) -> Array:
     """Convolution (MegEngine dnn naive convolution).
 
@@ -161,7 +210,7 @@ def _chanwise(geo: Geometry, flip: bool) -> bool:
 
 def _quantized_finish(
     c: Call, fmt: Format, plan: Plan, mode: NonlineMode, bias: Array | None, z: Array | None
-) -> Finish | None:
+) -> Real | Requantize | None:
     """What turns exact sums into the output dtype; None when they are the output.
 
     Args:
@@ -283,7 +332,13 @@ def _joined(first: Finish | None, second: Finish | None) -> Finish | None:
     return both
 
 
-@kernel("ConvBiasForwardV4", dtype=conv_dtype, shape=conv_shape(P.ConvBias), flops=conv_flops(P.ConvBias))
+@kernel(
+    "ConvBiasForwardV4",
+    dtype=conv_dtype,
+    shape=conv_shape(P.ConvBias),
+    flops=conv_flops(P.ConvBias),
+    bind=_bind,
+)
 def conv_bias(c: Call, x: Array, w: Array, *rest: Array) -> Array:
     """``act(conv(x, w) + bias + z)`` (MegEngine dnn naive conv_bias).
 

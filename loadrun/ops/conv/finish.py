@@ -8,7 +8,9 @@ import numpy as np
 
 from ...dtypes import Array, DType
 from ...params import NonlineMode
-from ..registry import Finish
+from ..numeric.intmul import largest
+from ..numeric.quant import Quantizer
+from ..registry import Finish, Shape
 
 __all__ = ["Finish", "Real", "Requantize", "activate"]
 
@@ -80,7 +82,7 @@ class Real:
         return nothing and self.mode == NonlineMode.IDENTITY and not self.scale
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Requantize:
     """Integer sums (exact in float32 or float64) to another quantized type, through real numbers.
 
@@ -94,8 +96,9 @@ class Requantize:
 
     Attributes:
         scale: what one unit of the sum is worth.
-        target: the result's dtype; blocks end as its stored values.
+        target: the result's dtype; the whole parts of blocks end as its stored values.
         bias: integers of the sum's scale, in the layouts of `Real`.
+        addend: the bias as it is added, float32 where that holds it.
         z: real numbers in the layouts of `Real`, added after the bias.
     """
 
@@ -106,38 +109,61 @@ class Requantize:
     bias: Array | None = None
     z: Array | None = None
 
-    def __call__(self, block: Array, sample: int, channel: int, span: slice) -> None:
-        """Change a block in place."""
-        one = np.float32(self.scale)
-        unit = np.float32(self.target.scale)
-        bias = None if self.bias is None else _part(self.bias, sample, channel, span, block.shape[0])
-        if bias is not None and self.rule != "separate":
-            block += bias
-        real = block if block.dtype == np.float32 else block.astype(np.float32)
-        if self.rule == "product":
-            real *= one / unit
-        else:
-            real *= one
-            if bias is not None and self.rule == "separate":
-                real += bias.astype(np.float32) * one
-            if self.z is not None:
-                real += _part(self.z, sample, channel, span, block.shape[0])
-        activate(real, self.mode)
+    def __post_init__(self) -> None:
+        """Work out what every block needs."""
+        self._one = np.asarray(self.scale, np.float32)
+        self._quantizer = self.quantizer()
+        self.addend = self.bias
+        if self.bias is not None:
+            if self.rule == "separate":
+                self.addend = self.bias.astype(np.float32) * self._one
+            elif largest(self.bias) <= 2**24:
+                self.addend = self.bias.astype(np.float32)
+
+    def quantizer(self, shape: Shape | None = None) -> Quantizer:
+        """What comes last, for blocks of one shape where that is given."""
+        one, unit = np.float32(self.scale), np.float32(self.target.scale)
         if self.rule == "division":
-            real /= unit
-            whole = np.trunc(real)
-            real -= whole
-            # Halves go away from zero; real is now the exact fraction.
-            np.trunc(real * 2, out=real)
-            real += whole
+            factor = unit
         else:
-            if self.rule != "product":
-                real *= np.float32(1) / unit
-            real += np.copysign(np.float32(0.5), real)
-            np.trunc(real, out=real)
-        if self.target.zero_point:
-            real += np.float32(self.target.zero_point)
-        low, high = self.target.range
-        np.clip(real, low, min(high, 2147483520), out=real)
+            factor = one / unit if self.rule == "product" else np.float32(1) / unit
+        exact = divide = self.rule == "division"
+        return Quantizer(self.target, float(factor), divide, exact, self.mode == NonlineMode.RELU, shape)
+
+    def __call__(self, block: Array, sample: int, channel: int, span: slice) -> None:
+        """Change a block in place; what is left of fractions is for the cast to cut off."""
+        count = block.shape[0]
+        bias = None if self.addend is None else _part(self.addend, sample, channel, span, count)
+        z = None if self.z is None else _part(self.z, sample, channel, span, count)
+        real = block
+        if block.dtype != np.float32:
+            if bias is not None and self.rule != "separate":
+                block += bias
+                bias = None
+            real = block.astype(np.float32)
+        self.finish(real, bias, z, self._quantizer)
         if real is not block:
             block[...] = real
+
+    def finish(self, real: Array, bias: Array | None, z: Array | None, last: Quantizer) -> None:
+        """Turn float32 sums into numbers whose whole part is the stored value.
+
+        Args:
+            real: the sums, changed in place.
+            bias: as it is in `addend`.
+            z: real numbers.
+            last: from `quantizer`.
+        """
+        separate = self.rule == "separate"
+        if bias is not None and not separate:
+            np.add(real, bias, real)
+        if self.rule != "product":
+            np.multiply(real, self._one, real)
+        if bias is not None and separate:
+            np.add(real, bias, real)
+        if z is not None:
+            np.add(real, z, real)
+        if self.mode != NonlineMode.RELU:
+            # The quantizer knows that RELU leaves nothing below zero.
+            activate(real, self.mode)
+        last.settle(real)

@@ -17,9 +17,9 @@ from ...dtypes import Array, DType, plain
 from ...graph import Opr
 from ...params import ElemwiseMode, ElemwiseMultiType
 from ...params import ElemwiseMultiTypeMode as M
-from ..numeric.chunks import broadcast, in_chunks
-from ..numeric.quant import dequantize, quantize
-from ..registry import Call, Shape, kernel
+from ..numeric.chunks import PIECE, broadcast, in_chunks
+from ..numeric.quant import dequantize, quantize, quantizer, reals
+from ..registry import Bound, Call, Shape, ShapeCall, kernel
 from ..typecvt import convert
 from .integers import rmulh
 from .modes import elemwise_shape, promote
@@ -94,7 +94,47 @@ def _flops(opr: Opr, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> int:
     return prod(outputs[0]) * max(1, len(inputs) - 1)
 
 
-@kernel("ElemwiseMultiType", "AffineInt", dtype=_dtype, shape=elemwise_shape, flops=_flops)
+def _bind(c: Call, s: ShapeCall) -> Bound | None:
+    """A quantized mode for known shapes: bytes of one input through a table, others in as few calls as there can be."""
+    mode, target = _mode(c.opr), c.outputs[0]
+    shapes = [s.shape(i) for i in range(len(s.shapes))]
+    shape = broadcast(shapes)
+    if mode not in _QUANTIZED or not 0 < prod(shape) <= PIECE:
+        return None
+    func, divide = _computed(c, _QUANTIZED[mode], shapes, shape)
+    if len(shapes) == 1 and c.inputs[0].np.itemsize == target.np.itemsize == 1:
+        return _by_table(c, func, divide)
+    last = quantizer(shape, target, divide)
+    if last is None:
+        return None
+    real, done = [reals(t) for t in c.inputs], last
+    fitting = shapes[0] == shape
+
+    def bound(out: Array | None, *xs: Array) -> Array:
+        values = [r(x) for r, x in zip(real, xs)]  # noqa: B905
+        result = values[0] if fitting else np.empty(shape, np.float32)
+        func(result, *values)
+        return done(result)
+
+    return bound
+
+
+def _by_table(c: Call, func: Callable[..., object], divide: bool) -> Bound:
+    """A mode of one input of a byte, whose results are computed for all bytes beforehand."""
+    target = c.outputs[0]
+    every = np.arange(256, dtype=np.uint8).view(c.inputs[0].np)
+    values = dequantize(every, c.inputs[0])
+    func(values, values)
+    table = quantize(values, target, divide=divide).tobytes()
+
+    def bound(out: Array | None, x: Array) -> Array:
+        # A bytearray, so that the result can be written into as every other.
+        return np.frombuffer(bytearray(x.tobytes().translate(table)), target.np).reshape(x.shape)
+
+    return bound
+
+
+@kernel("ElemwiseMultiType", "AffineInt", dtype=_dtype, shape=elemwise_shape, flops=_flops, bind=_bind)
 def elemwise_multi_type(c: Call, *xs: Array) -> Array:
     """One mode of inputs that broadcast together, with an output of another type."""
     mode = _mode(c.opr)
@@ -152,12 +192,18 @@ def _channel_like(shape: Shape, out: Shape) -> bool:
     return inside and prod(out[last + 1 :]) > 1
 
 
+def _computed(
+    c: Call, mode: ElemwiseMode, shapes: Sequence[Shape], out: Shape
+) -> tuple[Callable[..., object], bool]:
+    """What a mode computes on real numbers, and whether the result is divided by its scale."""
+    vector = _has_vector_code(mode, c.inputs[0].name, c.outputs[0].name, shapes, out)
+    func: Callable[..., object] = FLOAT[mode]
+    return _exact(func) if not vector and mode in _LIBRARY else func, not vector
+
+
 def _quantized(c: Call, mode: ElemwiseMode, xs: Sequence[Array], shape: Shape) -> Array:
     target = c.outputs[0]
-    vector = _has_vector_code(mode, c.inputs[0].name, target.name, [x.shape for x in xs], shape)
-    func = FLOAT[mode]
-    if not vector and mode in _LIBRARY:
-        func = _exact(func)
+    func, divide = _computed(c, mode, [x.shape for x in xs], shape)
     out = np.empty(shape, target.np)
 
     def apply(out: Array, *parts: Array) -> None:
@@ -165,7 +211,7 @@ def _quantized(c: Call, mode: ElemwiseMode, xs: Sequence[Array], shape: Shape) -
         # The first input's buffer can take the result where it has its shape.
         result = real[0] if real[0].shape == out.shape else np.empty(out.shape, np.float32)
         func(result, *real)
-        out[...] = quantize(result, target, divide=not vector)
+        out[...] = quantize(result, target, divide=divide)
 
     in_chunks(apply, out, xs, True)
     return out

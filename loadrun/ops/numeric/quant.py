@@ -8,18 +8,35 @@ QuantizedS16 divide.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from math import prod
+
 import numpy as np
 
 from ...dtypes import Array, DType
-from .chunks import filled, in_chunks
+from .chunks import PIECE, filled, in_chunks
 
-__all__ = ["HIGHEST", "LOWEST", "dequantize", "quantize", "requantize", "round_away", "saturate"]
+__all__ = [
+    "HIGHEST",
+    "LOWEST",
+    "Quantizer",
+    "dequantize",
+    "quantize",
+    "quantizer",
+    "reals",
+    "requantize",
+    "requantizer",
+    "round_away",
+    "saturate",
+]
 
 _F = np.float32
 # The float32 just below one half: added to a value it rounds exactly as C's roundf does, also for
 # 0.49999997 and for values that have no fraction bits left.
 _HALF_BITS = np.nextafter(_F(0.5), _F(0)).view(np.uint32)
-_SIGN = np.uint32(0x80000000)
+# One half itself: what MegEngine's vector code of convolutions adds, though 0.49999997 becomes 1 by it.
+_PLAIN_HALF_BITS = _F(0.5).view(np.uint32)
+_SIGN = np.asarray(0x80000000, np.uint32)
 LOWEST, HIGHEST = -(2**31), 2**31 - 1
 _DIVIDED = ("QuantizedS16", "QuantizedS4", "Quantized4Asymm", "QuantizedS1")
 
@@ -55,6 +72,71 @@ def saturate(x: Array, dtype: DType, out: Array | None = None) -> Array:
     x = np.fmax(x, filled(low, x), out=out)
     np.minimum(x, filled(high, x), out=x)
     return x.astype(dtype.np)
+
+
+class Quantizer:
+    """Scales, rounds and clamps float32 values, with everything decided beforehand; the cast is left to the caller.
+
+    Args:
+        target: the quantized type; what is too large for QuantizedS32 becomes 2147483520.
+        factor: what values are multiplied with, or divided by if `divide`.
+        half: whether exact halves are rounded (True), or 0.5 is added as it is.
+        positive: whether negative values are to become 0, as they do behind a RELU.
+        shape: the shape of the values, where it is known.
+
+    >>> q = Quantizer(DType("QuantizedS8", 0.1), 10.0)
+    >>> q.settle(np.array([0.35, -1.0, 100.0], "f4")).astype("i1").tolist()
+    [4, -10, 127]
+    """
+
+    def __init__(
+        self,
+        target: DType,
+        factor: float,
+        divide: bool = False,
+        exact: bool = True,
+        positive: bool = False,
+        shape: tuple[int, ...] | None = None,
+    ) -> None:
+        low, high = target.range
+        zero = target.zero_point
+        self._scaled = np.divide if divide else np.multiply
+        self._factor = np.asarray(factor, np.float32)
+        # Arrays without axes: numpy converts a number anew in every call.
+        self._bits = np.asarray(_HALF_BITS if exact else _PLAIN_HALF_BITS)
+        self._half = self._bits.view(np.float32)
+        self._positive = positive
+        self._zero = np.asarray(zero, np.float32) if zero else None
+        self._limits = max(low, zero) if positive else low, min(high, 2147483520)
+        self._low: Array | None = None
+        if shape is not None:
+            self._low, self._high = (np.full(shape, n, np.float32) for n in self._limits)
+
+    def scaled(self, x: Array) -> Array:
+        """The settled values of `x`, which stays as it is."""
+        return self._settled(self._scaled(x, self._factor))
+
+    def settle(self, x: Array) -> Array:
+        """Change `x` to numbers whose whole part is the stored value, NaN to the lowest."""
+        return self._settled(self._scaled(x, self._factor, x))
+
+    def _settled(self, x: Array) -> Array:
+        if self._positive:
+            np.add(x, self._half, x)
+        else:
+            bits = np.bitwise_and(x.view(np.uint32), _SIGN)
+            np.bitwise_or(bits, self._bits, bits)
+            np.add(x, bits.view(np.float32), x)
+        if self._zero is not None:
+            np.trunc(x, x)
+            np.add(x, self._zero, x)
+        if self._low is None:
+            low, high = (filled(n, x) for n in self._limits)
+        else:
+            low, high = self._low, self._high
+        np.fmax(x, low, x)
+        # The cast cuts off the fraction.
+        return np.minimum(x, high, out=x)
 
 
 def quantize(x: Array, dtype: DType, divide: bool = False, overflow: int | None = None) -> Array:
@@ -118,6 +200,63 @@ def dequantize(x: Array, dtype: DType, out: Array | None = None) -> Array:
     return v
 
 
+def reals(dtype: DType) -> Callable[[Array], Array]:
+    """What gives the float32 real numbers of stored values of a quantized type, in new memory.
+
+    >>> reals(DType("Quantized8Asymm", 0.5, 128))(np.array([130, 0], "u1")).tolist()
+    [1.0, -64.0]
+    """
+    scale, zero = np.asarray(dtype.scale, np.float32), np.asarray(dtype.zero_point, np.float32)
+
+    def plain(x: Array) -> Array:
+        v = x.astype(np.float32)
+        return np.multiply(v, scale, v)
+
+    def shifted(x: Array) -> Array:
+        v = x.astype(np.float32)
+        np.subtract(v, zero, v)
+        return np.multiply(v, scale, v)
+
+    return shifted if dtype.zero_point else plain
+
+
+def quantizer(shape: tuple[int, ...], dtype: DType, divide: bool = False) -> Callable[[Array], Array] | None:
+    """`quantize` for float32 values of a shape; None for types and sizes for which that saves nothing."""
+    if dtype.name == "QuantizedS32" or not 0 < prod(shape) <= PIECE:
+        return None
+    divided = divide or dtype.name in _DIVIDED
+    scale = _F(dtype.scale)
+    made = Quantizer(dtype, float(scale if divided else _F(1) / scale), divided, shape=shape)
+    kind = dtype.np
+    return lambda x: made.scaled(x).astype(kind)
+
+
+def requantizer(shape: tuple[int, ...], source: DType, target: DType) -> Callable[[Array], Array] | None:
+    """`requantize` for values of a shape; None for types and sizes for which that saves nothing."""
+    if target.name == "QuantizedS32" or not 0 < prod(shape) <= PIECE:
+        return None
+    if source.name in _DIVIDED or target.name in _DIVIDED:
+        return None
+    made = Quantizer(target, float(_quotient(source, target)), shape=shape)
+    zero = np.asarray(source.zero_point, np.float32) if source.zero_point else None
+    kind = target.np
+
+    def apply(x: Array) -> Array:
+        v = x.astype(np.float32)
+        if zero is not None:
+            np.subtract(v, zero, v)
+        return made.settle(v).astype(kind)
+
+    return apply
+
+
+def _quotient(source: DType, target: DType) -> np.float32:
+    """What `requantize` multiplies 8-bit and 32-bit values with."""
+    if source.is_asymmetric or (source.name == "QuantizedS8" and target.is_asymmetric):
+        return _F(source.scale) * (_F(1) / _F(target.scale))
+    return _F(source.scale) / _F(target.scale)
+
+
 def requantize(x: Array, source: DType, target: DType) -> Array:
     """Stored values of one quantized type as stored values of another.
 
@@ -130,10 +269,7 @@ def requantize(x: Array, source: DType, target: DType) -> Array:
     """
     if source.name in _DIVIDED or target.name in _DIVIDED:
         return quantize(dequantize(x, source), target)
-    if source.is_asymmetric or (source.name == "QuantizedS8" and target.is_asymmetric):
-        factor = _F(source.scale) * (_F(1) / _F(target.scale))
-    else:
-        factor = _F(source.scale) / _F(target.scale)
+    factor = _quotient(source, target)
 
     def piece(out: Array, x: Array) -> None:
         v = x.astype(np.float32)
