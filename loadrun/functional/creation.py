@@ -175,7 +175,9 @@ def full_like(inp: TensorLike, value: Any) -> Tensor:
     [[2, 2], [2, 2]]
     """
     x = as_tensor(inp)
-    return _broadcast_filling(x.shape, const(value, x.dtype), "FillLike")
+    made = _broadcast_filling(x.shape, const(value, x.dtype), "FillLike")
+    made.format = x.format
+    return made
 
 
 def ones_like(inp: TensorLike) -> Tensor:

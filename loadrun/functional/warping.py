@@ -83,13 +83,17 @@ def warp_affine(
     >>> warp_affine(x, np.float32([[[1, 0, 1], [0, 1, 0]]]), (2, 1)).numpy().ravel().tolist()
     [1.0, 3.0]
     """
+    x = as_tensor(inp)
+    if x.format == "nhwc":
+        # MegEngine reads the picture as it lies in its memory; the axes are those of NCHW.
+        format = "NCHW"
     param = P.WarpAffine(
         imode=member(P.InterpolationMode, interp_mode, "interp_mode"),
         border_mode=member(P.BorderMode, border_mode, "border_mode"),
         border_val=float(border_val),
         format=member(P.Format, format, "format"),
     )
-    inputs = [as_tensor(inp), as_tensor(mat), _out_shape(out_shape, "out_shape")]
+    inputs = [x, as_tensor(mat), _out_shape(out_shape, "out_shape")]
     return apply1("WarpAffineV2", param, inputs=inputs)
 
 

@@ -22,6 +22,7 @@ from ..ops.numeric.parallel import blas_serial
 from ..ops.op import Trait
 from ..ops.registry import Call, Kernel, Shape, implementation
 from ..params import Elemwise, ElemwiseMode, Record
+from . import formats
 from .settings import adapted, in_force
 
 if TYPE_CHECKING:
@@ -185,11 +186,15 @@ def apply(
         for x in inputs:
             if x._session is not None and x._session.standing:
                 session = x._session
+    # Before the operator is applied, which a mixture of formats forbids.
+    format = formats.format_of(type, inputs) if formats.in_use() else formats.DEFAULT
     if session is not None:
-        return session.apply(type, params, inputs, n, output_dtype, scalar)
-    values, dtypes = execute(type, params, inputs, [x._stored() for x in inputs], n, output_dtype)
-    make = tensor_class()._of
-    return [make(v, d, scalar and v.size == 1) for v, d in zip(values, dtypes, strict=True)]
+        made = session.apply(type, params, inputs, n, output_dtype, scalar)
+    else:
+        values, dtypes = execute(type, params, inputs, [x._stored() for x in inputs], n, output_dtype)
+        make = tensor_class()._of
+        made = [make(v, d, scalar and v.size == 1) for v, d in zip(values, dtypes, strict=True)]
+    return made if format == formats.DEFAULT else formats.marked(type, format, made)
 
 
 def apply1(

@@ -114,7 +114,9 @@ def _dense(x: Tensor, row: Tensor) -> Tensor:
     is_row = other[-1] == now[-1] != 1 and (len(other) < len(now) or (other[0] == 1 and grows))
     if not x._session.chosen(("dense", x._var.id, None if row._var is None else row._var.id), is_row):
         return x
-    return apply1("ReshapeV1", P.OptionalAxisV1(), inputs=[flat(x), shape_tensor(x.shape)], scalar=False)
+    dense = apply1("ReshapeV1", P.OptionalAxisV1(), inputs=[flat(x), shape_tensor(x.shape)], scalar=False)
+    dense._format = x._format
+    return dense
 
 
 def _has_gaps(opr: Opr) -> bool:

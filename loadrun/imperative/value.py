@@ -9,6 +9,7 @@ import numpy as np
 
 from ..dtypes import Array, DType, round_bfloat16
 from ..graph import Var
+from . import formats
 from .apply import Session, active, apply1, register_tensor_class
 from .device import Device, default_device, placed
 from .dtypes import graph_dtype, narrowed, numpy_dtype
@@ -19,8 +20,6 @@ from .shaping import stack
 from .sizes import Shape, shape_of
 
 __all__ = ["Parameter", "Tensor", "tensor"]
-
-_FORMATS = ("default", "nchw", "nhwc")
 
 T = TypeVar("T", bound="Tensor")
 
@@ -39,11 +38,12 @@ class Tensor(Methods):
         is_const: inside a trace, whether the value is a constant of the graph even where captured values are not.
         no_cache: accepted for MegEngine's sake.
         name: the name of the value in a dump.
-        format: "default", "nchw" or "nhwc", accepted for MegEngine's sake: values stay in the order that they have.
+        format: "default", "nchw" or "nhwc" (4 or 5 dimensions): what `format` says, and what comes of it says as in
+            MegEngine. Values and shapes are the same in each.
 
     Raises:
         TypeError: `data` is nothing that a tensor can hold.
-        ValueError: an unknown format.
+        UsageError: an unknown format, one that does not go with the shape, or another than that of the tensor given.
 
     >>> x = Tensor([[1.0, 2.0], [3.0, 4.0]])
     >>> x.shape, x.dtype, (x * 2).numpy().tolist()
@@ -59,6 +59,7 @@ class Tensor(Methods):
     _qparams: Any
     _name: str
     _place: Device | None = None
+    _format: str = formats.DEFAULT
     __array_priority__ = 1000.0
 
     def __init__(
@@ -69,21 +70,24 @@ class Tensor(Methods):
         is_const: bool = False,
         no_cache: bool = False,
         name: str | None = None,
-        format: str = "default",
+        format: str | None = None,
     ) -> None:
         self._const = is_const
         self._qparams = None
         self._name = name or ""
         self._var = None
         self._session = None
-        if format not in _FORMATS:
-            raise ValueError(
-                f"the format of a tensor is one of {', '.join(map(repr, _FORMATS))}, found {format!r}"
-            )
         if data is None:
             # MegEngine makes a tensor without elements of it.
             data = np.zeros(0, np.float32)
         self._place = None if device is None else placed(device)
+        self._fill(data, dtype)
+        if format is not None:
+            given = self._format if isinstance(data, Tensor) else None
+            formats.mark(self, formats.checked(format, self._ndim(), given))
+
+    def _fill(self, data: Any, dtype: Any) -> None:
+        """Take on the value of what a tensor is made of."""
         if isinstance(data, Tensor):
             self._copy_state(data if dtype is None else data.astype(dtype))
             return
@@ -147,6 +151,7 @@ class Tensor(Methods):
         self._scalar = other._scalar
         self._var = other._var
         self._session = other._session
+        self._format = other._format
         if self._session is not None:
             self._session.joined(self)
 
@@ -155,6 +160,7 @@ class Tensor(Methods):
         x = Tensor._of(self._value, self._dtype, self._scalar, const=self._const)
         x._var = self._var
         x._session = self._session
+        x._format = self._format
         if x._session is not None:
             x._session.joined(x)
         return x
@@ -257,8 +263,12 @@ class Tensor(Methods):
 
     @property
     def format(self) -> str:
-        """The memory format, for MegEngine's sake: always the default."""
-        return "default"
+        """The memory format in which MegEngine would hold the value; it may be assigned."""
+        return self._format
+
+    @format.setter
+    def format(self, value: str) -> None:
+        formats.mark(self, formats.checked(value, self._ndim()))
 
     def __dlpack__(self, **options: Any) -> Any:
         """Hand the value to another library, as numpy's arrays do."""

@@ -37,6 +37,15 @@ from .structure import leaves, rebuilt
 __all__ = ["called", "execute", "record", "replay"]
 
 
+def _arguments(session: TraceRecorder | Replay, given: CallArguments) -> dict[int, Tensor]:
+    """The tensors that stand for a call's arguments inside the function."""
+    inside = {}
+    for a in given.tensors:
+        inside[id(a)] = made = session.argument(a.name, a.tensor)
+        made.format = a.tensor.format
+    return inside
+
+
 def called(function: Callable[..., Any], given: CallArguments, inside: Mapping[int, Tensor]) -> Any:
     """Call a function with the tensors that stand for its arguments; its outputs as they are when it returns.
 
@@ -96,7 +105,7 @@ def record(function: Callable[..., Any], options: TraceOptions, given: CallArgum
         alone=options.fixed or options.without_host,
     )
     recording = recorder.recording
-    inside = {id(a): recorder.argument(a.name, a.tensor) for a in given.tensors}
+    inside = _arguments(recorder, given)
     try:
         with use(recorder):
             outputs = called(function, given, inside)
@@ -148,7 +157,7 @@ def _outputs(recorder: TraceRecorder, outputs: Any, *, alone: bool) -> Outputs:
 
 
 def _hole(leaf: Any) -> Any:
-    return TensorPlaceholder(leaf.__class__, leaf._scalar) if isinstance(leaf, Tensor) else leaf
+    return TensorPlaceholder(leaf.__class__, leaf._scalar, leaf.format) if isinstance(leaf, Tensor) else leaf
 
 
 def _first_values(
@@ -215,7 +224,7 @@ def replay(
         compiled.shapes,
         symbolic_shape=bool(options.symbolic_shape),
     )
-    inside = {id(a): session.argument(a.name, a.tensor) for a in given.tensors}
+    inside = _arguments(session, given)
     try:
         with use(session):
             outputs = called(function, given, inside)
@@ -309,6 +318,8 @@ def _filled(outputs: Outputs, values: Mapping[int, Array]) -> Any:
         var = next(variables)
         assert var is not None
         assert var.dtype is not None
-        return leaf.kind._of(values[var.id], var.dtype, leaf.scalar)
+        made = leaf.kind._of(values[var.id], var.dtype, leaf.scalar)
+        made.format = leaf.format
+        return made
 
     return None if outputs.structure is None else rebuilt(outputs.structure, fill)

@@ -80,6 +80,7 @@ class TensorPlaceholder:
 
     kind: type[Tensor]
     scalar: bool
+    format: str
 
 
 class Outputs(NamedTuple):

@@ -319,6 +319,3 @@ def test_forms_of_tensors_as_in_megengine() -> None:
     with pytest.raises(IndexError, match="too many indices"):
         _ = t[0, 0, 0]
     assert (loadrun.Tensor(None).shape, loadrun.tensor(None).dtype) == ((0,), np.float32)
-    assert loadrun.Tensor(X, format="nhwc").numpy().tolist() == X.tolist()
-    with pytest.raises(ValueError, match="'default', 'nchw', 'nhwc', found 'xyz'"):
-        loadrun.Tensor(X, format="xyz")

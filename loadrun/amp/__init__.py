@@ -12,10 +12,19 @@ Attributes:
 
 from __future__ import annotations
 
-from .absent import TRAINING, absent_class
-from .imperative.switches import autocast, forward
+from ..absent import TRAINING, absent_class
+from ..imperative.switches import autocast, forward
+from .convert_format import convert_module_format, convert_tensor_format
 
-__all__ = ["GradScaler", "autocast", "enabled", "high_prec_dtype", "low_prec_dtype"]
+__all__ = [
+    "GradScaler",
+    "autocast",
+    "convert_module_format",
+    "convert_tensor_format",
+    "enabled",
+    "high_prec_dtype",
+    "low_prec_dtype",
+]
 
 GradScaler = absent_class("GradScaler", TRAINING)
 enabled: bool
