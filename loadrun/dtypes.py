@@ -3,7 +3,8 @@
 A quantized type stands for ``real = (stored - zero_point) * scale``. In memory every value is a plain
 numpy array of the type's storage dtype; 4-bit and 1-bit types hold one element per int8/uint8, and
 BFloat16 is held as float32 rounded to bfloat16 precision. In files 4-bit rows are packed low nibble
-first, each innermost row padded to a whole byte; the one bit of QuantizedS1, 0 or 1, takes a byte.
+first, each innermost row padded to a whole byte; the one bit of QuantizedS1, 0 or 1, takes a byte. IntB1, IntB2 and
+IntB4 hold odd numbers from -(2**bits - 1) to 2**bits - 1, counted from 0 in a file.
 """
 
 from __future__ import annotations
@@ -93,6 +94,11 @@ class DType:
     def is_float(self) -> bool:
         """Whether values are floating-point numbers."""
         return self.name in ("Float32", "Float16", "BFloat16")
+
+    @cached_property
+    def is_odd(self) -> bool:
+        """Whether values are odd numbers of few bits."""
+        return self.name.startswith("IntB")
 
     @property
     def range(self) -> tuple[int, int]:
@@ -251,6 +257,8 @@ def _unpack(raw: Array, shape: tuple[int, ...], dtype: DType) -> Array:
     shifts = np.arange(per, dtype=np.uint8) * np.uint8(bits)
     parts = (rows[:, :, None] >> shifts) & np.uint8((1 << bits) - 1)
     out = parts.reshape(rows.shape[0], -1)[:, :last].reshape(shape)
+    if dtype.is_odd:
+        return (2 * out.astype(np.int8)) - np.int8((1 << bits) - 1)
     if dtype.np.kind == "i":
         half = np.int8(1 << (bits - 1))
         return (out.astype(np.int8) ^ half) - half
@@ -261,6 +269,8 @@ def _pack(value: Array, dtype: DType) -> Array:
     bits = dtype.bits
     per = 8 // bits
     last = value.shape[-1] if value.shape else 1
+    if dtype.is_odd:
+        value = (value.astype(np.int8) + np.int8((1 << bits) - 1)) >> 1
     codes = value.view(np.uint8) & np.uint8((1 << bits) - 1)
     flat = codes.reshape(-1, last) if last else codes.reshape(0, 1)
     pad = -last % per

@@ -162,6 +162,14 @@ def page() -> str:
         "| --- | --- | --- |",
         *(f"| `{m}` | {listing(n)} | {why} |" for m, f in rows for why, n in f.absent.items()),
         "",
+        "## Types that numpy has not",
+        "",
+        "MegEngine adds `bfloat16` and `intb1`, `intb2`, `intb4` to numpy; nothing written in Python can. Here they "
+        "are float32 and int8 with a mark that tensors know, so an array of such a type holds whatever it is given; "
+        "`Tensor` rounds it to bfloat16, or refuses what is no odd number of that many bits. Code that needs an array "
+        "rounded reads it back, `Tensor(x, dtype=bfloat16).numpy()`, or makes one of `ml_dtypes.bfloat16`, which "
+        "tensors take.",
+        "",
     ]
     return "\n".join(lines)
 

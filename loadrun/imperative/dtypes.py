@@ -1,6 +1,7 @@
 """Between the dtypes that Python code handles (numpy's) and those of the graph.
 
-A quantized or bfloat16 type is a numpy dtype with metadata ``{"mgb_dtype": {...}}``, as MegEngine has it.
+A quantized type is a numpy dtype with metadata ``{"mgb_dtype": {...}}``, as MegEngine has it; so are here bfloat16 and
+integers of few bits, for which MegEngine adds types to numpy. Arrays of ml_dtypes.bfloat16 are bfloat16, too.
 MegEngine has no 64-bit types: float64 narrows to float32 and 64-bit (and unsigned 32-bit) integers to int32.
 """
 
@@ -13,9 +14,10 @@ from typing import Any
 import numpy as np
 
 from ..dtypes import Array, DType, plain
+from ..errors import UsageError
 from .source import here, shown
 
-__all__ = ["graph_dtype", "narrowed", "numpy_dtype"]
+__all__ = ["graph_dtype", "narrowed", "numpy_dtype", "odd"]
 
 _NAMES = {
     "f4": "Float32",
@@ -57,6 +59,8 @@ def graph_dtype(dtype: Any) -> DType:
 
 @cache
 def _graph_dtype(found: np.dtype[Any]) -> DType:
+    if found.name == "bfloat16":
+        return plain("BFloat16")
     name = _NAMES.get(f"{found.kind}{found.itemsize}")
     if name is None:
         raise TypeError(
@@ -73,14 +77,33 @@ def numpy_dtype(dtype: DType) -> np.dtype[Any]:
     >>> numpy_dtype(DType("QuantizedS8", 0.5)).metadata["mgb_dtype"]["scale"]
     0.5
     """
-    if dtype.name == "BFloat16":
-        return np.dtype(np.float32, metadata={"mgb_dtype": {"name": "BFloat16"}})
+    if dtype.name == "BFloat16" or dtype.is_odd:
+        return np.dtype(dtype.np, metadata={"mgb_dtype": {"name": dtype.name}})
     if not dtype.is_quantized:
         return dtype.np
     meta: dict[str, Any] = {"name": dtype.name, "scale": dtype.scale}
     if dtype.is_asymmetric:
         meta["zero_point"] = dtype.zero_point
     return np.dtype(dtype.np, metadata={"mgb_dtype": meta})
+
+
+def odd(array: Array, dtype: DType) -> Array:
+    """Return numbers as those of a type that holds odd ones alone; fractions are cut off.
+
+    Raises:
+        UsageError: a number that the type does not have.
+
+    >>> odd(np.array([1.5, -3.0]), DType("IntB2"))
+    array([ 1, -3], dtype=int8)
+    """
+    whole = np.trunc(array)
+    largest = 2**dtype.bits - 1
+    bad = ~((np.abs(whole) <= largest) & (whole % 2 == 1))
+    if bad.any():
+        raise UsageError(
+            f"{dtype.name.lower()} holds the odd numbers between -{largest} and {largest}, found {array[bad].flat[0]}"
+        )
+    return whole.astype(dtype.np)
 
 
 def narrowed(array: Array) -> tuple[Array, DType]:

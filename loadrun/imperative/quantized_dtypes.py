@@ -40,6 +40,9 @@ __all__ = [
     "get_dtype_bit",
     "get_scale",
     "get_zero_point",
+    "intb1",
+    "intb2",
+    "intb4",
     "is_bfloat16",
     "is_differentible_dtype",
     "is_dtype_equal",
@@ -55,7 +58,13 @@ __all__ = [
 
 NpDType = np.dtype[Any]
 bfloat16: NpDType = numpy_dtype(plain("BFloat16"))
-"""float32 rounded to bfloat16; numpy has no type of that size."""
+"""float32 whose values a Tensor rounds to bfloat16; numpy has no type of that size, and its arrays do not round."""
+intb1: NpDType = numpy_dtype(plain("IntB1"))
+"""int8 of -1 and 1; a Tensor refuses other values."""
+intb2: NpDType = numpy_dtype(plain("IntB2"))
+"""int8 of the odd numbers from -3 to 3."""
+intb4: NpDType = numpy_dtype(plain("IntB4"))
+"""int8 of the odd numbers from -15 to 15."""
 
 
 class _Meta(NamedTuple):
@@ -122,6 +131,11 @@ def _details(dtype: Any) -> dict[str, Any]:
     return found if "scale" in found else {}
 
 
+def _name(dtype: Any) -> str:
+    """Return the name in dumps that a numpy dtype carries, empty for those of numpy itself."""
+    return str((getattr(dtype, "metadata", None) or {}).get("mgb_dtype", {}).get("name", ""))
+
+
 def is_quantize(dtype: Any) -> bool:
     """Tell whether a dtype is a quantized one.
 
@@ -160,18 +174,21 @@ def is_dtype_equal(a: Any, b: Any) -> bool:
     >>> is_dtype_equal(qint8(0.5), qint8(0.25))
     False
     """
-    return np.dtype(a) == np.dtype(b) and _details(a) == _details(b) and is_bfloat16(a) == is_bfloat16(b)
+    return np.dtype(a) == np.dtype(b) and _details(a) == _details(b) and _name(a) == _name(b)
 
 
 def is_bfloat16(dtype: Any) -> bool:
     """Tell whether a dtype is `bfloat16`."""
-    meta = (getattr(dtype, "metadata", None) or {}).get("mgb_dtype", {})
-    return meta.get("name") == "BFloat16"
+    return _name(dtype) == "BFloat16"
 
 
 def is_lowbit(dtype: Any) -> bool:
-    """Tell whether a dtype is one of MegEngine's plain integers of less than 8 bits; numpy here has none of them."""
-    return False
+    """Tell whether a dtype is one of MegEngine's plain integers of less than 8 bits.
+
+    >>> is_lowbit(intb2), is_lowbit(np.dtype("int8"))
+    (True, False)
+    """
+    return _name(dtype).startswith("IntB")
 
 
 def is_differentible_dtype(dtype: Any) -> bool:

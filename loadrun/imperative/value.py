@@ -7,12 +7,12 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 
-from ..dtypes import Array, DType, round_bfloat16
+from ..dtypes import Array, DType, plain, round_bfloat16
 from ..graph import Var
 from . import formats
 from .apply import Session, active, apply1, register_tensor_class
 from .device import Device, default_device, placed
-from .dtypes import graph_dtype, narrowed, numpy_dtype
+from .dtypes import graph_dtype, narrowed, numpy_dtype, odd
 from .followed import TracedNumber
 from .methods import Methods
 from .qparams import create_qparams
@@ -22,6 +22,7 @@ from .sizes import Shape, shape_of
 __all__ = ["Parameter", "Tensor", "tensor"]
 
 T = TypeVar("T", bound="Tensor")
+_BFLOAT16 = numpy_dtype(plain("BFloat16"))
 
 
 class Tensor(Methods):
@@ -43,6 +44,7 @@ class Tensor(Methods):
 
     Raises:
         TypeError: `data` is nothing that a tensor can hold.
+        UsageError: a value that the dtype does not have (``intb1`` to ``intb4`` hold odd numbers alone).
         UsageError: an unknown format, one that does not go with the shape, or another than that of the tensor given.
 
     >>> x = Tensor([[1.0, 2.0], [3.0, 4.0]])
@@ -100,6 +102,8 @@ class Tensor(Methods):
             self._copy_state(scalar)
             return
         array = np.asarray(data)
+        if array.dtype.name == "bfloat16":
+            array = array.astype(_BFLOAT16)
         if array.dtype.kind not in "fiubc":
             raise TypeError(
                 f"a tensor holds numbers, found {_type_text(data)}; give an ndarray, a nested list of numbers "
@@ -108,9 +112,11 @@ class Tensor(Methods):
         if dtype is not None:
             want = graph_dtype(dtype)
             with np.errstate(all="ignore"):
-                array = array.astype(want.np)
+                array = odd(array, want) if want.is_odd else array.astype(want.np)
         else:
             array, want = narrowed(array)
+            if want.is_odd:
+                array = odd(array, want)
         if want.name == "BFloat16":
             # An array of that dtype may hold more: numpy does not round to it.
             array = round_bfloat16(array)
@@ -304,7 +310,7 @@ class Tensor(Methods):
         with np.printoptions(precision=4, suppress=False):
             text = f"{kind}({self.numpy()!s}"
         if self._dtype.name != "Float32":
-            text += f", dtype={self._dtype if self._dtype.is_quantized else self.dtype.name}"
+            text += f", dtype={self._dtype if self._dtype.is_quantized else self._dtype.spelling}"
         return f"{text}, device={self.device})"
 
     def __hash__(self) -> int:

@@ -8,6 +8,7 @@ import os
 import pickle
 import struct
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -300,13 +301,16 @@ def test_tensor_formats(kind: str, fmt: str) -> None:
     [
         (DType("QuantizedS4", 0.5), [[-8, 7, -1], [0, 1, 2]], b"\x78\x0f\x10\x02"),
         (DType("Quantized4Asymm", 0.5, 8), [[15, 0, 9], [1, 2, 3]], b"\x0f\x09\x21\x03"),
+        (DType("IntB1"), [-1, -1, 1, 1, 1, -1, 1], b"\x5c"),
+        (DType("IntB2"), [-3, -1, 1, 3, 1, -1, 3], b"\xe4\x36"),
+        (DType("IntB4"), [-15, -1, 1, 15, 1, -1, 15], b"\x70\xf8\x78\x0f"),
     ],
 )
-def test_low_bit_packing(fmt: str, dtype: DType, values: list[list[int]], raw: bytes) -> None:
+def test_low_bit_packing(fmt: str, dtype: DType, values: list[Any], raw: bytes) -> None:
     array = np.array(values, dtype.np)
     graph = Graph()
     graph.outputs = graph.add(
-        "ImmutableTensor", tensors=[StoredTensor(dtype, (2, 3), None, encode(array, dtype))]
+        "ImmutableTensor", tensors=[StoredTensor(dtype, array.shape, None, encode(array, dtype))]
     )
     tensor = loads(dump_bytes(graph, format=fmt)).graph.oprs[0].tensors[0]
     assert tensor.data is not None

@@ -178,3 +178,38 @@ def test_arrays_of_bfloat16_are_rounded_as_megengine_rounds_them() -> None:
     x = np.array([1.00390625, 1.01, 3.14159, 1e38], quantized_dtypes.bfloat16)
     found = Tensor(x).numpy().view(np.float32)
     np.testing.assert_array_equal(found, np.float32([1.0, 1.0078125, 3.140625, 9.96920996838687e37]))
+
+
+def test_arrays_of_ml_dtypes_are_bfloat16() -> None:
+    ml_dtypes = pytest.importorskip("ml_dtypes", reason="needs ml_dtypes")
+    x = Tensor(np.array([1.00390625, 1.01, 3.14159], ml_dtypes.bfloat16))
+    assert quantized_dtypes.is_bfloat16(x.dtype)
+    assert x.tolist() == [1.0, 1.0078125, 3.140625]
+    assert quantized_dtypes.is_bfloat16(Tensor([1.0], dtype=ml_dtypes.bfloat16).dtype)
+
+
+LOW = {"intb1": 1, "intb2": 3, "intb4": 15}
+"""Types of few bits and the largest number that MegEngine 1.13 takes; it takes odd ones alone."""
+
+
+@pytest.mark.parametrize(("name", "largest"), LOW.items())
+def test_integers_of_few_bits_are_odd(name: str, largest: int) -> None:
+    dtype = getattr(quantized_dtypes, name)
+    taken = [*range(-largest, largest + 1, 2)]
+    assert Tensor(taken, dtype=dtype).tolist() == taken
+    for value in {*range(-17, 18)} - {*taken}:
+        text = f"{name} holds the odd numbers between -{largest} and {largest}, found {value}$"
+        with pytest.raises(ValueError, match=text):
+            Tensor([1, value], dtype=dtype)
+    x = Tensor(np.array([1, -1], dtype))
+    assert (x.numpy().dtype, quantized_dtypes.is_lowbit(x.dtype)) == (np.int8, True)
+    assert quantized_dtypes.is_dtype_equal(x.reshape(2, 1).dtype, dtype)
+    assert not quantized_dtypes.is_dtype_equal(dtype, np.dtype("int8"))
+    assert Tensor([1.7], dtype=dtype).tolist() == [1]
+    for bad in ([-2.9], [float("nan")], [300], np.array([0], dtype)):
+        with pytest.raises(ValueError, match="odd numbers"):
+            Tensor(bad, dtype=dtype)
+    # MegEngine has no kernels that compute with them.
+    for call in (lambda: x + x, lambda: x.astype("float32"), lambda: Tensor([1.0]).astype(dtype)):
+        with pytest.raises(RuntimeError, match=name.replace("intb", "IntB")):
+            call()
