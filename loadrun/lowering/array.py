@@ -138,6 +138,11 @@ class Array(ArrayMethods, Tensor):  # type: ignore[misc]
     ) -> T:
         return cls._around(Tensor._of(value, dtype, scalar, const=const))
 
+    @classmethod
+    def _recorded(cls: type[T], var: Var, dtype: DType, scalar: bool, session: Session) -> T:
+        # The session knows the value itself, which others may hold when this array has been assigned to.
+        return cls._around(Tensor._recorded(var, dtype, scalar, session))
+
     @property
     def _value(self) -> NDArray | None:
         return self._cell.read()._value

@@ -34,7 +34,7 @@ def _like(a: Any, value: Any, dtype: Any, shape: Any) -> Tensor:
     return _filled(value, x.shape if shape is None else shape, dtype_of(x) if dtype is None else dtype)
 
 
-@lowers("zeros_like", "empty_like")
+@lowers("zeros_like", "empty_like", arrays=True)
 def zeros_like(
     a: Any, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None, *, device: Any = None
 ) -> Tensor:
@@ -42,7 +42,7 @@ def zeros_like(
     return _like(a, 0, dtype, shape)
 
 
-@lowers("ones_like")
+@lowers("ones_like", arrays=True)
 def ones_like(
     a: Any, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None, *, device: Any = None
 ) -> Tensor:
@@ -50,7 +50,7 @@ def ones_like(
     return _like(a, 1, dtype, shape)
 
 
-@lowers("full_like")
+@lowers("full_like", arrays=True)
 def full_like(
     a: Any,
     fill_value: Any,
@@ -70,19 +70,19 @@ def full_like(
     return _like(a, value, want, shape)
 
 
-@lowers("zeros", "empty")
+@lowers("zeros", "empty", arrays=True)
 def zeros(shape: Any, dtype: Any = float, order: str = "C", *, device: Any = None) -> Tensor:
     """Return zeros, with ``like=``."""
     return _filled(0, shape, dtype or float)
 
 
-@lowers("ones")
+@lowers("ones", arrays=True)
 def ones(shape: Any, dtype: Any = None, order: str = "C", *, device: Any = None) -> Tensor:
     """Return ones, with ``like=``."""
     return _filled(1, shape, dtype or float)
 
 
-@lowers("full")
+@lowers("full", arrays=True)
 def full(shape: Any, fill_value: Any, dtype: Any = None, order: str = "C", *, device: Any = None) -> Tensor:
     """Return one value, with ``like=`` or a traced value."""
     value = operand(fill_value)

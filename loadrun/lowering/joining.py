@@ -104,7 +104,7 @@ def column_stack(tup: Any) -> Tensor:
     return concatenate(parts, 1)
 
 
-@lowers("block")
+@lowers("block", arrays=True)
 def block(arrays: Any) -> Tensor:
     """Join nested lists of blocks, the innermost lists along the last axis."""
 
@@ -268,7 +268,7 @@ def _widths(pad_width: Any, ndim: int) -> list[tuple[int, int]]:
     return [(int(b), int(a)) for b, a in pairs]
 
 
-@lowers("pad")
+@lowers("pad", arrays=True)
 def pad(array: Any, pad_width: Any, mode: str = "constant", **kwargs: Any) -> Tensor:
     """Return a border: constant, edge, reflect, symmetric or wrap."""
     x = operand(array)

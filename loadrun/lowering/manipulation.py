@@ -261,6 +261,8 @@ def repeat(a: Any, repeats: Any, axis: Any = None) -> Tensor:
 def flip(m: Any, axis: Any = None) -> Any:
     """Return a view with axes reversed."""
     axes = axes_of(axis, _ndim(m))
+    if not _ndim(m):
+        return operand(m)
     return indexed(m, tuple(slice(None, None, -1) if i in axes else slice(None) for i in range(_ndim(m))))
 
 
@@ -292,7 +294,7 @@ def rot90(m: Any, k: int = 1, axes: Any = (0, 1)) -> Any:
     return flip(swapaxes(m, first, second), second)
 
 
-@lowers("roll")
+@lowers("roll", arrays=True)
 def roll(a: Any, shift: Any, axis: Any = None) -> Tensor:
     """Return elements moved along axes; what leaves one end enters at the other."""
     x = operand(a)

@@ -201,7 +201,7 @@ def real(val: Any) -> Any:
     return val
 
 
-@lowers("imag")
+@lowers("imag", arrays=True)
 def imag(val: Any) -> Tensor:
     """Return zeros."""
     x = operand(val)

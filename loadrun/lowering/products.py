@@ -87,7 +87,7 @@ def outer(a: Any, b: Any, out: Any = None) -> Tensor:
     return elem(M.AND if e.is_bool(x) else M.MUL, e.add_axes(e.flat(x), [1]), e.flat(y))
 
 
-@lowers("tensordot", "linalg.tensordot")
+@lowers("tensordot", "linalg.tensordot", arrays=True)
 def tensordot(a: Any, b: Any, axes: Any = 2) -> Tensor:
     """Return the sum products over axes of both."""
     x, y = _operands(a, b)

@@ -22,7 +22,7 @@ from ..imperative.source import WAY_OUT, refused
 from .array import Array
 from .loops import apply_ufunc
 from .promotion import all_tensors, operand
-from .registry import FAMILY, FUNCTIONS, METHODS, SIGNATURES, UFUNCS, load_chapters, name_of
+from .registry import FAMILY, FUNCTIONS, GIVE_ARRAYS, METHODS, SIGNATURES, UFUNCS, load_chapters, name_of
 
 __all__ = ["lower_function", "lower_ufunc"]
 
@@ -175,7 +175,10 @@ def lower_function(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
     arrays = not inputs or any(isinstance(x, Array) for x in inputs)
     if out is not None:
         return store(out, result)
-    return _wrapped(result, arrays, inputs)
+    made = _wrapped(result, arrays, inputs)
+    if func in GIVE_ARRAYS and isinstance(made, Array):
+        made._cell.scalar = False
+    return made
 
 
 # Ufuncs

@@ -13,6 +13,7 @@ import numpy as np
 __all__ = [
     "FAMILY",
     "FUNCTIONS",
+    "GIVE_ARRAYS",
     "METHODS",
     "SIGNATURES",
     "UFUNCS",
@@ -44,6 +45,8 @@ _FAMILIES = (
     "miscellaneous",
 )
 FUNCTIONS: dict[Any, Callable[..., Any]] = {}
+GIVE_ARRAYS: set[Any] = set()
+"""The functions that give arrays where others give scalars."""
 SIGNATURES: dict[Any, inspect.Signature] = {}
 FAMILY: dict[Any, str] = {}
 UFUNCS: dict[np.ufunc, tuple[Callable[..., Any], str, str]] = {}
@@ -51,10 +54,14 @@ _TABLE: list[tuple[str, Sequence[str], str]] = []
 METHODS: dict[tuple[np.ufunc, str], Callable[..., Any]] = {}
 
 
-def lowers(*names: str) -> Callable[[F], F]:
+def lowers(*names: str, arrays: bool = False) -> Callable[[F], F]:
     """Register a lowering for numpy functions of these names (``concatenate``, ``linalg.inv``).
 
     Names that this version of numpy does not have are skipped.
+
+    Args:
+        names: the functions.
+        arrays: whether they give arrays without axes, which can be assigned to, where most give numpy's scalars.
     """
 
     def register(func: F) -> F:
@@ -66,6 +73,8 @@ def lowers(*names: str) -> Callable[[F], F]:
             if target is None:
                 continue
             FUNCTIONS[target] = func
+            if arrays:
+                GIVE_ARRAYS.add(target)
             SIGNATURES[target] = inspect.signature(func)
             FAMILY[target] = func.__module__.rpartition(".")[2]
         return func

@@ -25,7 +25,7 @@ __all__ = ["along"]
 _EQ = P.ElemwiseMultiTypeMode.EQ
 
 
-@lowers("where")
+@lowers("where", arrays=True)
 def where(condition: Any, x: Any = None, y: Any = None, /) -> Any:
     """Return elements of one array or another; with the condition alone, where it is true."""
     mask = operand(condition, np.bool_)
@@ -56,7 +56,7 @@ def argwhere(a: Any) -> Tensor:
     return e.concat([e.add_axes(v, [1]) for v in nonzero(a)], 1)
 
 
-@lowers("select")
+@lowers("select", arrays=True)
 def select(condlist: Any, choicelist: Any, default: Any = 0) -> Tensor:
     """Choose for every element by the first condition that holds."""
     if len(condlist) != len(choicelist):

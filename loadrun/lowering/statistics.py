@@ -93,7 +93,7 @@ def histogram(
     return found, edges
 
 
-@lowers("isin", "in1d")
+@lowers("isin", "in1d", arrays=True)
 def isin(
     element: Any, test_elements: Any, assume_unique: bool = False, invert: bool = False, *, kind: Any = None
 ) -> Tensor:
@@ -113,7 +113,7 @@ def _rows(m: Any, y: Any, rowvar: bool) -> Tensor:
     return x if y is None else e.concat([x, _rows(y, None, rowvar)], 0)
 
 
-@lowers("cov")
+@lowers("cov", arrays=True)
 def cov(
     m: Any,
     y: Any = None,

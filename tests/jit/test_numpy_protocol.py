@@ -311,6 +311,49 @@ def test_parts_and_grids_are_tuples() -> None:
     assert [g.numpy().tolist() for g in grids] == [[[1.0, 2.0], [1.0, 2.0]], [[1.0, 1.0], [2.0, 2.0]]]
 
 
+NO_AXES = (
+    "np.where(x > 1, x, 0), np.select([x > 1, x > 0], [x, 0 * x], 2), np.full_like(x, 1), np.zeros_like(x)",
+    "np.pad(x, 0), np.ones_like(x), np.empty_like(x), np.isin(x, [1, 2]), np.tensordot(v, v, 1), np.cov(v)",
+    "np.zeros((), like=x)",
+    "np.full((), 1.0, like=x), np.roll(x, 1), np.block(x), np.flip(x), np.sum(v), v.max(), v[0], v[0, ...]",
+    "np.squeeze(v[:1]), v[:1].reshape(()), np.dot(v, v), np.clip(x, 0, 1), np.nan_to_num(x), -x, x + 1, np.round(x)",
+)
+
+
+@pytest.mark.parametrize("sources", NO_AXES)
+def test_what_has_no_axes_is_an_array_where_numpy_gives_one(sources: str) -> None:
+    def assignable(x: Any, v: Any) -> list[bool]:
+        found = []
+        for value in eval(f"[{sources}]", {"np": np, "x": x, "v": v}):
+            try:
+                value[...] = 0
+                found.append(True)
+            except TypeError:
+                found.append(False)
+        return found
+
+    x, v = np.array(2, np.float32), np.float32([2, 3])
+    want = assignable(x, v)
+    assert trace(lambda x, v: assignable(x, v))(x.copy(), v.copy()) == want
+
+
+@pytest.mark.parametrize(
+    "copied", [lambda x: +x, np.copy, lambda x: x.copy(), lambda x: x.astype("f4"), np.abs]
+)
+@pytest.mark.parametrize("symbolic", [False, True])
+def test_assigning_to_an_argument_leaves_its_copies_as_they_were(copied: Any, symbolic: bool) -> None:
+    def f(x: Any) -> tuple[Any, Any]:
+        before = copied(x)
+        x[1] += 2
+        return before, x
+
+    traced = trace(f, symbolic=symbolic)
+    for _ in range(3):
+        x = np.float32([1, 2])
+        before, after = traced(x)
+        assert (before.tolist(), after.tolist(), x.tolist()) == ([1, 2], [1, 4], [1, 4])
+
+
 def test_forms_of_tensors_as_in_megengine() -> None:
     t = loadrun.tensor(X)
     assert np.from_dlpack(t).tolist() == X.tolist()

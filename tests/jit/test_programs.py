@@ -45,7 +45,7 @@ OPTIONS = st.fixed_dictionaries(
     }
 )
 SEEDS = st.integers(0, 2**32)
-KEPT = tuple({"seed": n, "level_of": 0, "optimize": False} for n in (1853, 45957))
+KEPT = tuple({"seed": n, "level_of": 0, "optimize": False} for n in (1853, 45957, 124668557))
 """Programs that once gave something else."""
 PLAIN: dict[str, Any] = {
     "symbolic": False,
@@ -120,6 +120,7 @@ def sizes(level: Level, inputs: list[Any]) -> list[Arrays]:
 @pytest.mark.parametrize("kind", LEVELS)
 @FEW
 @example(seed=91552, options=PLAIN)
+@example(seed=4651, options=PLAIN)
 @given(seed=SEEDS, options=OPTIONS)
 def test_traced_programs_give_what_they_give_eagerly(kind: str, seed: int, options: dict[str, Any]) -> None:
     level = LEVELS[kind]
