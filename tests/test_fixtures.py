@@ -12,6 +12,7 @@ import pytest
 
 import loadrun
 from loadrun import Verdict
+from tests.support.cases import check_all, in_groups
 
 ROOT = Path(__file__).resolve().parent.parent / "fixtures"
 FILES = sorted(p.relative_to(ROOT).as_posix() for p in ROOT.rglob("*.mge"))
@@ -48,8 +49,16 @@ def test_there_are_fixtures() -> None:
     assert len(GOOD) > 300
 
 
-@pytest.mark.parametrize("name", GOOD)
-def test_replay(name: str) -> None:
+def folder(name: str) -> str:
+    return Path(name).parent.as_posix()
+
+
+@pytest.mark.parametrize("names", in_groups(GOOD, folder))
+def test_replay(names: list[str]) -> None:
+    check_all(names, replay)
+
+
+def replay(name: str) -> None:
     path = ROOT / name
     bundle = loadrun.load(path)
     runner = loadrun.Runner(bundle)

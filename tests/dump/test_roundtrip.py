@@ -11,6 +11,7 @@ from loadrun.dump import load_all, loads
 from loadrun.dump.writer import dump_bytes
 from loadrun.graph import Graph
 from loadrun.testing.strategies import graphs
+from tests.support.cases import check_all, in_groups
 from tests.support.dump_graphs import plain
 
 ROOT = Path(__file__).resolve().parents[2] / "fixtures"
@@ -54,9 +55,13 @@ def test_any_graph(fmt: str, magic: str, graph: Graph) -> None:
     assert dump_bytes(loads(again).graph) == again
 
 
-@pytest.mark.parametrize("name", FILES)
-def test_fixture(name: str) -> None:
+@pytest.mark.parametrize("names", in_groups(FILES, lambda name: Path(name).parent.as_posix()))
+def test_fixtures(names: list[str]) -> None:
     """Nothing that a file of real MegEngine says is lost, and writing is stable."""
+    check_all(names, round_trip)
+
+
+def round_trip(name: str) -> None:
     for bundle in load_all(ROOT / name):
         data = dump_bytes(bundle.graph)
         again = loads(data).graph

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import pytest
 
 import loadrun
 from fixtures.functional._case import Case, arrays
+from tests.support.cases import check_all, in_groups
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -32,10 +33,21 @@ def cases(family: str) -> list[Case]:
     return found
 
 
-ALL = [pytest.param(family, case, id=f"{family}-{case.id}") for family in FAMILIES for case in cases(family)]
-VALUES = [p for p in ALL if p.values[1].raises is None]
-ERRORS = [p for p in ALL if p.values[1].raises is not None]
-TRACED = [p for p in VALUES if p.values[1].traceable]
+ALL = [(family, case) for family in FAMILIES for case in cases(family)]
+VALUES = [one for one in ALL if one[1].raises is None]
+ERRORS = [one for one in ALL if one[1].raises is not None]
+TRACED = [one for one in VALUES if one[1].traceable]
+
+Recorded = tuple[str, Case]
+"""The family of a recorded call, and the call."""
+
+
+def family_of(one: Recorded) -> str:
+    return one[0]
+
+
+def name_of(one: Recorded) -> str:
+    return f"{one[0]}-{one[1].id}"
 
 
 def expected(family: str, case: Case) -> list[np.ndarray]:
@@ -90,23 +102,38 @@ def test_every_family_is_recorded() -> None:
             assert key in recorded(family), f"{family}: {case.id} is not recorded"
 
 
-@pytest.mark.parametrize(("family", "case"), VALUES)
-def test_eager(family: str, case: Case) -> None:
+@pytest.mark.parametrize("some", in_groups(VALUES, family_of))
+def test_eager(some: list[Recorded]) -> None:
+    check_all(some, eager, name_of)
+
+
+def eager(one: Recorded) -> None:
+    family, case = one
     check_values(family, case, run(case.make(loadrun), case))
 
 
 @pytest.mark.parametrize("symbolic", [False, True], ids=["recorded", "symbolic"])
-@pytest.mark.parametrize(("family", "case"), TRACED)
-def test_traced(family: str, case: Case, symbolic: bool) -> None:
+@pytest.mark.parametrize("some", in_groups(TRACED, family_of))
+def test_traced(some: list[Recorded], symbolic: bool) -> None:
     """The first call records, the second runs the compiled graph."""
-    traced = loadrun.jit.trace(symbolic=symbolic)(case.make(loadrun))
+    check_all(some, partial(traced, symbolic), name_of)
+
+
+def traced(symbolic: bool, one: Recorded) -> None:
+    family, case = one
+    function = loadrun.jit.trace(symbolic=symbolic)(case.make(loadrun))
     for _ in range(2):
-        check_values(family, case, run(traced, case))
+        check_values(family, case, run(function, case))
 
 
-@pytest.mark.parametrize(("family", "case"), ERRORS)
-def test_errors(family: str, case: Case) -> None:
+@pytest.mark.parametrize("some", in_groups(ERRORS, family_of))
+def test_errors(some: list[Recorded]) -> None:
     """The same class as MegEngine's, or one derived from it."""
+    check_all(some, fails, name_of)
+
+
+def fails(one: Recorded) -> None:
+    family, case = one
     want = str(recorded(family)[f"{case.id}.error"])
     with pytest.raises(Exception) as caught:  # noqa: PT011
         run(case.make(loadrun), case)

@@ -9,13 +9,13 @@ import loadrun
 from fixtures.functional._case import Case, arrays
 from loadrun.utils.network import Network
 from loadrun.utils.network_node import VarNode
-from tests.functional.test_recorded import TRACED, check_values
+from tests.functional.test_recorded import TRACED, check_values, name_of
 
 # Constants of a graph have at least one axis, as in MegEngine.
-SOME = [p for p in TRACED if all(x.ndim and x.dtype.kind in "fiub" for x in p.values[1].inputs)][::10]
+SOME = [p for p in TRACED if all(x.ndim and x.dtype.kind in "fiub" for x in p[1].inputs)][::10]
 
 
-@pytest.mark.parametrize(("family", "case"), SOME)
+@pytest.mark.parametrize(("family", "case"), SOME, ids=map(name_of, SOME))
 def test_functions_of_nodes(family: str, case: Case) -> None:
     net = Network()
     nodes = [net.make_const(x) for x in case.inputs]

@@ -1,0 +1,56 @@
+"""Thousands of cases of one kind, dozens to a test: a test costs more to collect and report than such a case.
+
+Every case is looked at, whatever came of those before it; the failure names each that failed, with what it raised.
+``LOADRUN_CASE=TEXT`` in the environment leaves only the cases with that text in their names.
+"""
+
+from __future__ import annotations
+
+import os
+import traceback
+from collections.abc import Callable, Iterable, Iterator
+from itertools import groupby
+from typing import Any, TypeVar
+
+import pytest
+
+__all__ = ["check_all", "in_groups"]
+
+T = TypeVar("T")
+ONLY = os.environ.get("LOADRUN_CASE", "")
+SHOWN = 5
+"""Of how many failures the tracebacks are shown."""
+
+
+def in_groups(cases: Iterable[T], group: Callable[[T], str], most: int = 60) -> list[Any]:
+    """Parameters of a test: lists of at most so many cases, which follow each other in a group."""
+    return [pytest.param(part, id=label) for label, part in _parts(cases, group, most)]
+
+
+def _parts(cases: Iterable[T], group: Callable[[T], str], most: int) -> Iterator[tuple[str, list[T]]]:
+    for name, found in groupby(sorted(cases, key=group), group):
+        held = list(found)
+        for at in range(0, len(held), most):
+            yield f"{name}-{at // most}" if len(held) > most else name, held[at : at + most]
+
+
+def check_all(cases: Iterable[T], check: Callable[[T], object], name: Callable[[T], str] = str) -> None:
+    """Check every case and fail once if any failed."""
+    chosen = [case for case in cases if ONLY in name(case)]
+    if ONLY and not chosen:
+        pytest.skip(f"no case has {ONLY!r} in its name")
+    failed: dict[str, Exception] = {}
+    for case in chosen:
+        try:
+            check(case)
+        except Exception as e:
+            failed[name(case)] = e
+    if not failed:
+        return
+    shown = ["".join(traceback.format_exception(e)) for e in [*failed.values()][:SHOWN]]
+    lines = [
+        f"{len(failed)} of {len(chosen)} cases failed (LOADRUN_CASE=NAME runs one alone):",
+        *failed,
+        *shown,
+    ]
+    pytest.fail("\n".join(lines), pytrace=False)
