@@ -1,8 +1,9 @@
 """Building FlatBuffers from the end to the front, a table at a time: the counterpart of `flat`.
 
-The bytes are those of the Builder of the flatbuffers package, which places every field by itself and takes far longer.
-Here the layout of a table follows from which fields it has and how its end is aligned; layouts are kept, so
-that a table is one `Struct.pack`. Contents of vectors stay where they are until `Builder.finish` joins the pieces.
+The types are those of the flatbuffers package, and the bytes those of its Builder, which places every field by itself
+and takes far longer. Here the layout of a table follows from which fields it has and how its end is aligned; layouts
+are kept, so that a table is one `Struct.pack`. Contents of vectors stay where they are until `Builder.finish` joins the
+pieces.
 """
 
 from __future__ import annotations
@@ -13,22 +14,25 @@ from math import copysign
 from struct import Struct, pack
 from typing import Any, Final
 
+from flatbuffers import number_types
+
 __all__ = ["Builder", "Fields"]
 
 Fields = Sequence[tuple[int, str, Any, Any]]
 """What a table holds: (slot, wire type or "offset", value, default); None and defaults are left out."""
 
-_SCALARS: Final = {
-    "ubyte": ("B", 1),
-    "byte": ("b", 1),
-    "bool": ("?", 1),
-    "uint": ("I", 4),
-    "int": ("i", 4),
-    "ulong": ("Q", 8),
-    "float": ("f", 4),
-    "double": ("d", 8),
-    "offset": ("I", 4),
+_TYPES: Final = {
+    "ubyte": number_types.Uint8Flags,
+    "byte": number_types.Int8Flags,
+    "bool": number_types.BoolFlags,
+    "uint": number_types.Uint32Flags,
+    "int": number_types.Int32Flags,
+    "ulong": number_types.Uint64Flags,
+    "float": number_types.Float32Flags,
+    "double": number_types.Float64Flags,
+    "offset": number_types.UOffsetTFlags,
 }
+_SCALARS: Final = {name: (t.packer_type.format.lstrip("<"), t.bytewidth) for name, t in _TYPES.items()}
 """The letter of `struct` and the width of each wire type; a struct of n bytes has the wire type "<n>s"."""
 _WIDEST: Final = 8
 

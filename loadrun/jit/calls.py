@@ -37,7 +37,7 @@ from .structure import leaves, rebuilt
 __all__ = ["called", "execute", "record", "replay"]
 
 
-def _arguments(session: TraceRecorder | TraceReplay, given: CallArguments) -> dict[int, Tensor]:
+def _arguments(session: TraceRecorder | ReplaySession, given: CallArguments) -> dict[int, Tensor]:
     """The tensors that stand for a call's arguments inside the function."""
     inside = {}
     for a in given.tensors:
