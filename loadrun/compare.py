@@ -17,7 +17,7 @@ import numpy as np
 
 from .dtypes import Array
 
-__all__ = ["Comparison", "Number", "assert_equal_error", "compare", "passes"]
+__all__ = ["Comparison", "Number", "assert_equal_error", "compare", "errors", "passes"]
 
 Number = bool | int | float | complex
 
@@ -32,6 +32,25 @@ def passes(error: float, maxerr: float) -> bool:
     (True, False, True)
     """
     return bool(0 <= error <= maxerr)
+
+
+def errors(expect: Array, get: Array) -> Array:
+    """Return MegEngine's error of every element, in float64: ``|expect - get| / max(1, min(|expect|, |get|))``.
+
+    Absolute below 1, relative above. NaN where either value is NaN, or both are the same infinity: what becomes of
+    those is the caller's to decide.
+
+    Args:
+        expect: expected values, any real dtype.
+        get: computed values of the same shape.
+
+    >>> import numpy as np
+    >>> errors(np.array([0.5, 200.0]), np.array([0.75, 202.0])).tolist()
+    [0.25, 0.01]
+    """
+    e, g = expect.astype(np.float64, copy=False), get.astype(np.float64, copy=False)
+    with np.errstate(all="ignore"):
+        return np.abs(e - g) / np.maximum(np.minimum(np.abs(e), np.abs(g)), 1)
 
 
 def assert_equal_error(expect: Array, get: Array) -> np.float32:
@@ -319,8 +338,7 @@ class _Totals:
         self.agree &= bool(np.array_equal(e_odd, g_odd, equal_nan=True))
         self.finite -= odd.size
         if odd.size:
-            error = np.abs(e_odd - g_odd) / np.maximum(np.minimum(np.abs(e_odd), np.abs(g_odd)), 1)
-            self._error(error, odd)
+            self._error(errors(e_odd, g_odd), odd)
         e, g, e64, g64 = e[both], g[both], e64[both], g64[both]
         self.ee += float(np.dot(e64, e64))
         self.gg += float(np.dot(g64, g64))

@@ -10,6 +10,7 @@ import numpy as np
 
 from .dtypes import Array
 from .errors import InputError
+from .graph import StoredTensor
 from .testcase import EXPECT, Bundle
 
 __all__ = ["fit_inputs", "random_inputs"]
@@ -55,6 +56,23 @@ def _random(bits: np.random.PCG64, shape: tuple[int, ...], kind: np.dtype[Any]) 
     return values.reshape(shape)
 
 
+def _fitted(name: str, array: Array, tensor: StoredTensor) -> Array:
+    """One array in the dtype of its input; the number of axes must agree."""
+    want = tensor.dtype.np
+    if array.dtype != want:
+        if array.dtype.kind not in "fiub" or not _castable(array, want):
+            raise InputError(
+                f"input {name!r} takes {tensor.dtype}; the given {array.dtype} array holds values that it cannot"
+            )
+        array = array.astype(want)
+    if tensor.shape is not None and array.ndim != len(tensor.shape) and array.ndim:
+        raise InputError(
+            f"input {name!r} has shape {list(tensor.shape)}, the given array has {list(array.shape)}; "
+            "the number of axes must agree"
+        )
+    return array
+
+
 def fit_inputs(bundle: Bundle, inputs: Mapping[str, Array]) -> dict[str, Array]:
     """Bring given arrays to the inputs' dtypes; refuse what would change values."""
     known = {v.name or "": v for v in bundle.graph.inputs}
@@ -64,21 +82,7 @@ def fit_inputs(bundle: Bundle, inputs: Mapping[str, Array]) -> dict[str, Array]:
         raise InputError(f"the model has no input {unknown[0]!r}; its inputs are {names}")
     fed: dict[str, Array] = {}
     for name, given in inputs.items():
-        array = np.asarray(given)
-        tensor = known[name].owner.tensors[0]
-        want = tensor.dtype.np
-        if array.dtype != want:
-            if array.dtype.kind not in "fiub" or not _castable(array, want):
-                raise InputError(
-                    f"input {name!r} takes {tensor.dtype}; the given {array.dtype} array holds values that it cannot"
-                )
-            array = array.astype(want)
-        if tensor.shape is not None and array.ndim != len(tensor.shape) and array.ndim:
-            raise InputError(
-                f"input {name!r} has shape {list(tensor.shape)}, the given array has {list(array.shape)}; "
-                "the number of axes must agree"
-            )
-        fed[name] = array
+        fed[name] = _fitted(name, np.asarray(given), known[name].owner.tensors[0])
     missing = [v.name for v in bundle.inputs if v.name not in fed and v.owner.tensors[0].data is None]
     if missing:
         raise InputError(

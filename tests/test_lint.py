@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -177,3 +178,31 @@ def test_reading_a_dump_knows_no_way_to_a_file() -> None:
         opening = names & {"open", "opened", "Path", *METHODS}
         allowed = {"container.py": {"opened"}, "options.py": {"Path"}}
         assert opening <= allowed.get(path.name, set()), path.name
+
+
+SAME_NAME = {
+    "params": "MegEngine's parameter records have the names of its operators, and so have modules and transforms",
+    "module": "MegEngine gives a layer and its quantized forms one name in three namespaces",
+    "data": "MegEngine's names of transforms, one of which is also a module",
+    "Graph": "`loadrun.Graph`, and MegEngine's name for what nodes are made by",
+    "Traced": "what `loadrun.trace` and `loadrun.torch.trace` return; both are documented by this name",
+}
+"""Where public classes share a name: a room, or the name, and why."""
+
+
+def test_public_classes_have_names_of_their_own() -> None:
+    """A name that two rooms give to different things says too little in either."""
+    homes: dict[str, list[str]] = defaultdict(list)
+    for path in SOURCES:
+        room = path.relative_to(ROOT / "loadrun").parts[0]
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                homes[node.name].append(room)
+    shared = {name: rooms for name, rooms in homes.items() if len(rooms) > 1}
+    unlisted = {
+        name: rooms
+        for name, rooms in shared.items()
+        if name not in SAME_NAME and sum(room not in SAME_NAME for room in rooms) > 1
+    }
+    assert unlisted == {}
+    assert {n for n in SAME_NAME if n[0].isupper()} <= set(shared)

@@ -74,12 +74,7 @@ class _Settler:
 
     def _settled(self, value: Any, level: int) -> Any:
         if isinstance(value, dict):
-            made: Any = OrderedDict() if isinstance(value, OrderedDict) else {}
-            if isinstance(value, defaultdict):
-                made = defaultdict(value.default_factory)
-            for k, v in value.items():
-                made[k] = self.value(v, level)
-            return made
+            return self._dict(value, level)
         if isinstance(value, (list, tuple)):
             return type(value)(self.value(v, level) for v in value)
         if isinstance(value, (bytes, set, frozenset)):
@@ -87,6 +82,18 @@ class _Settler:
         if isinstance(value, memoryview):
             self.machine.spend(value.nbytes)
             return bytes(value)
+        return self._draft(value, level)
+
+    def _dict(self, value: dict[Any, Any], level: int) -> dict[Any, Any]:
+        made: dict[Any, Any] = OrderedDict() if isinstance(value, OrderedDict) else {}
+        if isinstance(value, defaultdict):
+            made = defaultdict(value.default_factory)
+        for k, v in value.items():
+            made[k] = self.value(v, level)
+        return made
+
+    def _draft(self, value: Any, level: int) -> Any:
+        """What stands for an array, a dtype, a tensor, a module or a name while the pickle is read."""
         if isinstance(value, ArrayDraft):
             return self.array(value)
         if isinstance(value, DTypeDraft):

@@ -174,6 +174,22 @@ class _Loader:
                 raise type(e)(shown) from None
         return found
 
+    def _named_part(
+        self, part: InputPart, only: str | None, case: LocatedSpec, text: str
+    ) -> tuple[str, InputPart]:
+        """The input that a part feeds, and the part; `only` is the input of a part without a name."""
+        part = self._drive(part)
+        self._refuse_equals(part, case, text)
+        if part.name is None and only is not None:
+            return only, InputPart(only, part.source, part.at, part.source_at)
+        if part.name is None:
+            self._fail(f"say which input this is for, as in NAME:{part}", text, part.at)
+        if part.name not in self.known:
+            close = difflib.get_close_matches(part.name, [n for n in self.known if n], 1, 0.6)
+            hint = f"; did you mean {_name(close[0])}?" if close else ""
+            self._fail(f"the model has no input {_name(part.name)}{hint}", text, part.at)
+        return part.name, part
+
     def _assigned(self, case: LocatedSpec, text: str) -> list[tuple[str, InputPart, int]]:
         """Which part feeds which input, with the input's number."""
         parts = case.spec.parts
@@ -187,19 +203,8 @@ class _Loader:
                 return [(n, part, numbers[n]) for n in self.known]
             if _feeds_all(part.source):
                 return [(n, part, numbers[n]) for n in self._held(part, case, wanted, text)]
-        found: dict[str, InputPart] = {}
-        for part in parts:
-            part = self._drive(part)
-            self._refuse_equals(part, case, text)
-            if part.name is None and len(parts) == len(self.known) == 1:
-                part = InputPart(next(iter(self.known)), part.source, part.at, part.source_at)
-            if part.name is None:
-                self._fail(f"say which input this is for, as in NAME:{part}", text, part.at)
-            if part.name not in self.known:
-                close = difflib.get_close_matches(part.name, [n for n in self.known if n], 1, 0.6)
-                hint = f"; did you mean {_name(close[0])}?" if close else ""
-                self._fail(f"the model has no input {_name(part.name)}{hint}", text, part.at)
-            found[part.name] = part
+        only = next(iter(self.known)) if len(parts) == len(self.known) == 1 else None
+        found = dict(self._named_part(part, only, case, text) for part in parts)
         for name in wanted:
             if name not in found:
                 self._fail(f"no data for the input {_name(name)}", text, len(text))

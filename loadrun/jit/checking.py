@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..compare import errors
 from ..dtypes import Array
 from ..errors import EngineError, TraceError
 from ..imperative.apply import use
@@ -39,8 +40,7 @@ def error_between(a: Array, b: Array) -> float:
     if not a.size:
         return 0.0
     x, y = a.astype(np.float64), b.astype(np.float64)
-    with np.errstate(all="ignore"):
-        error = np.abs(x - y) / np.maximum(1, np.minimum(np.abs(x), np.abs(y)))
+    error = errors(x, y)
     same = (x == y) | (np.isnan(x) & np.isnan(y))
     error = np.where(same, 0.0, np.where(np.isnan(error), np.inf, error))
     return float(error.max())

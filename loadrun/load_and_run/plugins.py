@@ -7,6 +7,7 @@ from typing import Protocol
 
 import numpy as np
 
+from ..compare import errors
 from ..dtypes import Array
 from ..errors import EngineError, UsageError
 from ..graph import Opr, Var
@@ -117,8 +118,7 @@ class ValueCheck:
             raise WrongValueError(
                 f"the shape changed: {shape_text(first.shape)} and {shape_text(array.shape)}: {self.plan.info(var)}"
             )
-        was, now = first.astype(np.float64), array.astype(np.float64)
-        error = np.abs(was - now) / np.maximum(1, np.minimum(np.abs(was), np.abs(now)))
+        error = errors(first, array)
         worst = float(error.max()) if error.size else 0.0
         if not worst <= _TOLERANCE:
             raise WrongValueError(

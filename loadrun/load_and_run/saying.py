@@ -10,6 +10,7 @@ from typing import TextIO
 
 import numpy as np
 
+from ..compare import errors
 from ..runner import OutputResult
 from ..testcase import Check
 from .dumps import number
@@ -101,8 +102,7 @@ def unequal(check: Check, out: OutputResult, plan: ExecutionPlan) -> str:
         return f"{check.name}: the check failed"
     if expect.shape != get.shape:
         return f"Shape mismatch\n{head}{shape_text(get.shape)}{middle}{shape_text(expect.shape)}"
-    a, b = expect.astype(np.float64), get.astype(np.float64)
-    error = np.abs(a - b) / np.maximum(1, np.minimum(np.abs(a), np.abs(b)))
+    error = errors(expect, get)
     bad = ~(error <= check.maxerr)
     place = tuple(int(i) for i in np.unravel_index(int(bad.argmax()), bad.shape)) if bad.any() else ()
     return (

@@ -28,6 +28,7 @@ from .messages import (
     TensorProto,
     ValueInfoProto,
 )
+from .nodes import attributes_of, nodes_needed, title_of
 from .scope import Bound, DeclaredInput, Scope
 from .tensors import HELD, ExternalData, UnsupportedTensorTypeError, array, dense
 from .values import INT64, Items, UnsupportedNodeError, Value, checked, graph_type, kind_of
@@ -118,7 +119,7 @@ class Importer:
         self._top = scope = Scope()
         with use(self.session):
             self._begin(proto, scope)
-            self._nodes(proto.nodes, scope, self._needed(proto), self._opsets, {})
+            self._nodes(proto.nodes, scope, nodes_needed(proto), self._opsets, {})
             found = self._end(proto, scope)
         if self.problems:
             lines = "\n".join(f"  {p}" for p in self.problems)
@@ -250,19 +251,6 @@ class Importer:
 
     # Nodes
 
-    def _needed(self, proto: GraphProto) -> set[int]:
-        """Which nodes the outputs depend on, by their place."""
-        wanted = {o.name for o in proto.outputs}
-        needed = set()
-        for i in range(len(proto.nodes) - 1, -1, -1):
-            node = proto.nodes[i]
-            if wanted.isdisjoint(n for n in node.outputs if n):
-                continue
-            needed.add(i)
-            wanted.update(node.inputs)
-            wanted.update(_captured(node))
-        return needed
-
     def _nodes(
         self,
         nodes: Sequence[NodeProto],
@@ -286,29 +274,9 @@ class Importer:
         self._count += 1
         if self._count > _MOST_NODES:
             raise FormatError(f"the model unrolls to more than {_MOST_NODES} nodes")
-        inputs: list[Bound] = []
-        for name in node.inputs:
-            known, value = scope.find(name) if name else (True, None)
-            if not known:
-                raise FormatError(f"node {_title(node)} reads {name!r}, which nothing before it makes")
-            if name and value is None:
-                if name in self._unheld:
-                    self._refuse(node, f"reads {name!r}, which {self._unheld[name]}")
-                scope.missing.update(n for n in node.outputs if n)
-                return
-            inputs.append(value)
-        try:
-            results = self._results(node, inputs, scope, opsets, given)
-        except FormatError:
-            raise
-        except (LoadRunError, UnsupportedTensorTypeError) as e:
-            self._refuse(node, str(e))
-            scope.missing.update(n for n in node.outputs if n)
-            return
-        except RecursionError:
-            raise FormatError("the graph lies too deep in itself") from None
-        except Exception as e:
-            self._refuse(node, f"its inputs do not fit ({type(e).__name__}: {e})")
+        inputs = self._inputs(node, scope)
+        results = None if inputs is None else self._lowered(node, inputs, scope, opsets, given)
+        if results is None:
             scope.missing.update(n for n in node.outputs if n)
             return
         for name, value in zip(node.outputs, results, strict=False):
@@ -320,6 +288,41 @@ class Importer:
                 self._refuse(node, f"gives no output {name!r}")
                 scope.missing.add(name)
 
+    def _inputs(self, node: NodeProto, scope: Scope) -> list[Bound] | None:
+        """The values that a node reads, None where one of them could not be lowered."""
+        inputs: list[Bound] = []
+        for name in node.inputs:
+            known, value = scope.find(name) if name else (True, None)
+            if not known:
+                raise FormatError(f"node {title_of(node)} reads {name!r}, which nothing before it makes")
+            if name and value is None:
+                if name in self._unheld:
+                    self._refuse(node, f"reads {name!r}, which {self._unheld[name]}")
+                return None
+            inputs.append(value)
+        return inputs
+
+    def _lowered(
+        self,
+        node: NodeProto,
+        inputs: list[Bound],
+        scope: Scope,
+        opsets: Mapping[str, int],
+        given: Mapping[str, AttributeProto],
+    ) -> Sequence[Bound] | None:
+        """What a node gives, None where it is refused."""
+        try:
+            return self._results(node, inputs, scope, opsets, given)
+        except FormatError:
+            raise
+        except (LoadRunError, UnsupportedTensorTypeError) as e:
+            self._refuse(node, str(e))
+        except RecursionError:
+            raise FormatError("the graph is nested too deeply") from None
+        except Exception as e:
+            self._refuse(node, f"its inputs do not fit ({type(e).__name__}: {e})")
+        return None
+
     def _name(self, name: str, value: Bound) -> None:
         if isinstance(value, Value) and value._tensor is not None:
             var = value._tensor._var
@@ -327,7 +330,7 @@ class Importer:
                 var.name = name
 
     def _refuse(self, node: NodeProto, why: str) -> None:
-        self.problems.setdefault(f"{_title(node)}: {why}")
+        self.problems.setdefault(f"{title_of(node)}: {why}")
 
     def _results(
         self,
@@ -337,7 +340,7 @@ class Importer:
         opsets: Mapping[str, int],
         given: Mapping[str, AttributeProto],
     ) -> list[Bound]:
-        attributes = _attributes(node, given)
+        attributes = attributes_of(node, given)
         domain = "" if node.domain == "ai.onnx" else node.domain
         function = self.functions.get((node.domain, node.op, node.overload))
         if function is not None:
@@ -443,7 +446,7 @@ class Importer:
             inner.names[info.name] = value
         self._enter(f"a subgraph of {call.op}")
         try:
-            self._nodes(graph.nodes, inner, self._needed(graph), call.opsets, call.given)
+            self._nodes(graph.nodes, inner, nodes_needed(graph), call.opsets, call.given)
         finally:
             self._depth -= 1
         return [self._out(inner, o.name) for o in graph.outputs]  # type: ignore[misc]
@@ -475,32 +478,3 @@ def _elem_type_of(tensor: Tensor, like: Bound) -> int:
         if small or tensor._dtype in (own, like.tensor._dtype):
             return like.kind
     return kind_of(tensor)
-
-
-def _attributes(node: NodeProto, given: Mapping[str, AttributeProto]) -> dict[str, AttributeProto]:
-    found = {}
-    for a in node.attributes:
-        if a.ref:
-            if a.ref in given:
-                found[a.name] = given[a.ref]
-        else:
-            found[a.name] = a
-    return found
-
-
-def _captured(node: NodeProto) -> set[str]:
-    """Names that the subgraphs of a node read."""
-    found: set[str] = set()
-    for a in node.attributes:
-        for graph in [*([a.g] if a.g is not None else []), *a.graphs]:
-            for inner in graph.nodes:
-                found.update(inner.inputs)
-                found |= _captured(inner)
-            found.update(o.name for o in graph.outputs)
-    return found
-
-
-def _title(node: NodeProto) -> str:
-    name = node.name or next((o for o in node.outputs if o), "")
-    domain = f"{node.domain}." if node.domain not in ("", "ai.onnx") else ""
-    return f"{name!r} ({domain}{node.op})"

@@ -98,6 +98,24 @@ def _array(value: Any) -> Array:
 # Files
 
 
+def _examples_by_name(
+    names: list[str], positional: tuple[Any, ...], named: Mapping[str, Any]
+) -> dict[str, Array]:
+    """Example values by input name."""
+    if len(positional) > len(names):
+        raise UsageError(
+            f"args has {len(positional)} values for {len(names)} inputs ({', '.join(names) or 'none'})"
+        )
+    given = dict(zip(names, positional, strict=False))
+    unknown = sorted(set(named) - set(names))
+    if unknown:
+        raise UsageError(f"the model has no input {', '.join(unknown)}; its inputs are {', '.join(names)}")
+    doubled = sorted(set(given) & set(named))
+    if doubled:
+        raise UsageError(f"{', '.join(doubled)} given twice: by position and by name")
+    return {k: _array(v) for k, v in {**given, **named}.items()}
+
+
 def _of_bundle(bundle: Bundle, positional: tuple[Any, ...], named: Mapping[str, Any]) -> ExportSource:
     from ..rewrite.copies import bare  # for start-up
     from ..runner import fit_inputs, random_inputs  # for start-up
@@ -105,20 +123,9 @@ def _of_bundle(bundle: Bundle, positional: tuple[Any, ...], named: Mapping[str, 
     graph = bare(bundle)
     variables = graph.inputs
     names = [v.name or "" for v in variables]
-    if len(positional) > len(names):
-        raise UsageError(
-            f"args has {len(positional)} values for {len(names)} inputs ({', '.join(names) or 'none'})"
-        )
-    given = dict(zip(names, positional, strict=False))
     # Inputs that only checks read, or nothing, are no part of the model; values for them are not needed.
     named = {n: v for n, v in named.items() if n in names or n not in {i.name for i in bundle.inputs}}
-    unknown = sorted(set(named) - set(names))
-    if unknown:
-        raise UsageError(f"the model has no input {', '.join(unknown)}; its inputs are {', '.join(names)}")
-    doubled = sorted(set(given) & set(named))
-    if doubled:
-        raise UsageError(f"{', '.join(doubled)} given twice: by position and by name")
-    examples = {k: _array(v) for k, v in {**given, **named}.items()}
+    examples = _examples_by_name(names, positional, named)
     cases = bundle.testcases
     if not examples and len(cases):
         examples = {k: v for k, v in cases[0].inputs.items() if k in names}

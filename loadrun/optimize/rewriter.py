@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import partial
-from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -24,8 +23,9 @@ from ..ops.infer import Inference, follow, infer_dtypes
 from ..ops.op import Trait
 from ..ops.registry import Call, Shape, implementation
 from ..params import Empty, Record
+from .knowledge import is_settled, remember, remembered, settle
 
-__all__ = ["EMPTY", "Pass", "Rewriter", "each", "is_pure", "is_settled", "repeat", "settle"]
+__all__ = ["EMPTY", "Pass", "Rewriter", "each", "is_pure", "repeat"]
 
 Pass = Callable[[Graph], Graph]
 """What a pass is: a function that leaves its argument as it is and gives another graph of the same outputs."""
@@ -95,7 +95,7 @@ class Rewriter:
     def __init__(self, graph: Graph, *, dedupe: bool = True) -> None:
         self.old = graph
         self.oprs = graph.needed()
-        self._before = _remembered(graph)
+        self._before = remembered(graph)
         if self._before is None:
             infer_dtypes(self.oprs)
         self.new = replace(
@@ -428,46 +428,7 @@ class Rewriter:
                 var.id = number
                 number += 1
         self.new.oprs = oprs
-        _KNOWN[self.new] = (known, tuple(oprs))
-
-
-_KNOWN: WeakKeyDictionary[Graph, tuple[Inference, tuple[Opr, ...]]] = WeakKeyDictionary()
-"""What passes know of the graphs that they made, for the next pass, and the operators of which they know it."""
-_SETTLED: WeakKeyDictionary[Graph, set[object]] = WeakKeyDictionary()
-"""The rules that left a graph as it is, so that a pass with that rule need not go through it again."""
-
-
-def _remembered(graph: Graph) -> Inference | None:
-    """What is known of a graph that a pass made, unless somebody changed it since."""
-    known, oprs = _KNOWN.get(graph, (None, ()))
-    if known is None or [*map(id, oprs)] != [*map(id, graph.oprs)]:
-        return None
-    fed = (o for o in oprs if o.type == "Host2DeviceCopy")
-    same = all(known.shapes.get(o.outputs[0].id) == o.tensors[0].shape for o in fed)
-    return known if same else None
-
-
-def is_settled(graph: Graph, rule: object, *types: str) -> bool:
-    """Whether a pass with that rule would give back an equal graph.
-
-    That is so for a graph that a pass made, so that equal operators are one already, where the rule found nothing to do
-    before or no operator is of the types that it is for.
-
-    Args:
-        rule: what `settle` was called with.
-        types: the types of the operators that the rule looks at; none for a rule that looks at all.
-    """
-    if _remembered(graph) is None:
-        return False
-    return rule in _SETTLED.get(graph, ()) or bool(types and not any(opr.type in types for opr in graph.oprs))
-
-
-def settle(graph: Graph, rule: object) -> bool:
-    """Note that a rule finds nothing to do in a graph; whether a pass made the graph, so that it may stand as it is."""
-    if _remembered(graph) is None:
-        return False
-    _SETTLED.setdefault(graph, set()).add(rule)
-    return True
+        remember(self.new, known)
 
 
 EMPTY = (Empty(),)

@@ -283,20 +283,24 @@ class Packer:
     def _graph(self, first: Testcase) -> Graph:
         if self.recorder is None:
             return self.model
-        if not self.extends:
-            limits = (
-                self.maxerr
-                if isinstance(self.maxerr, Mapping)
-                else {"": MAXERR if self.maxerr is None else self.maxerr}
-            )
-            # MegEngine sees a tolerance that lets through all that the policy does.
-            covering = {n: p.covering for n, p in self.policies.items()}
-            asked = {n: limit for n, limit in covering.items() if limit is not None and math.isfinite(limit)}
-            graph = checked(self.model, first, {**asked, **limits}, silent=bool(self.silent), warn=self.warn)
-            self.unchecked = [
-                n for n in Bundle(graph).outputs if n not in {c.name for c in Bundle(graph).checks}
-            ]
-            return graph
+        return self._with_tolerances() if self.extends else self._with_checks(first)
+
+    def _with_checks(self, first: Testcase) -> Graph:
+        """The model with a check for each output of the first testcase."""
+        limits = (
+            self.maxerr
+            if isinstance(self.maxerr, Mapping)
+            else {"": MAXERR if self.maxerr is None else self.maxerr}
+        )
+        # MegEngine sees a tolerance that lets through all that the policy does.
+        covering = {n: p.covering for n, p in self.policies.items()}
+        asked = {n: limit for n, limit in covering.items() if limit is not None and math.isfinite(limit)}
+        graph = checked(self.model, first, {**asked, **limits}, silent=bool(self.silent), warn=self.warn)
+        self.unchecked = [n for n in Bundle(graph).outputs if n not in {c.name for c in Bundle(graph).checks}]
+        return graph
+
+    def _with_tolerances(self) -> Graph:
+        """The model with the checks that it has, at the tolerances that are asked for."""
         checks = Bundle(self.model).checks
         if self.maxerr is not None:
             limits = tolerances(self.maxerr, [c.name for c in checks])

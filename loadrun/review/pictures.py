@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..compare import errors
 from ..dtypes import Array
 
 __all__ = ["Picture", "picture"]
@@ -55,9 +56,9 @@ def picture(expect: Array, get: Array) -> Picture:
     if expect.shape != get.shape or not expect.size:
         return Picture(_LOW, (0,) * bins, 0, 0, get.shape, (), (0, 0))
     e, g = (np.atleast_1d(np.asarray(v)).astype(np.float64) for v in (expect, get))
+    error = errors(e, g)
+    error[e == g] = 0.0
     with np.errstate(all="ignore"):
-        error = np.abs(e - g) / np.maximum(1.0, np.minimum(np.abs(e), np.abs(g)))
-        error[e == g] = 0.0
         finite = np.isfinite(error)
         some = error[finite & (error > 0)]
         decade = np.clip(np.floor(np.log10(some)).astype(np.int64) - _LOW, 0, bins - 1)

@@ -9,7 +9,8 @@ from __future__ import annotations
 from ...dtypes import encode
 from ...graph import Graph, Opr, StoredTensor, TensorFormat, Var
 from ...params import RelayoutFormat, RelayoutMode
-from ..rewriter import Rewriter, is_pure, is_settled, settle
+from ..knowledge import is_settled, settle
+from ..rewriter import Rewriter, is_pure
 
 __all__ = ["fold_constants"]
 

@@ -7,7 +7,8 @@ import numpy as np
 from ...graph import Graph, Opr
 from ...params import BN, BNFwdMode, ElemwiseMode, PowC
 from ..arithmetic.identities import elemwise
-from ..rewriter import Rewriter, is_settled
+from ..knowledge import is_settled
+from ..rewriter import Rewriter
 
 __all__ = ["expand_batchnorm"]
 

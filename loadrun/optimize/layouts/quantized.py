@@ -77,6 +77,15 @@ def _relayout(t: Layouts, var: Var, mode: RelayoutMode) -> Var:
     return t.r.add("RelayoutFormatV1", RelayoutFormat(mode=mode), inputs=[var])[0]
 
 
+def _bias_or_residual(t: _Layouts4, var: Var, layout: str) -> Var | None:
+    """What a convolution adds, in its layout; None where its channels do not fill packs."""
+    if t.r.dtype(var).name == "Float32":
+        return t.plain(var)
+    if fills_packs(t.r.shape(var), 4) or (t.of(var) != "NCHW" and t.r.shape(var) is not None):
+        return t.change(var, layout)
+    return None
+
+
 class _Quantized:
     def __init__(self, wide: str | None) -> None:
         self.wide = wide
@@ -156,12 +165,10 @@ class _Quantized:
         layout = self.layout(t, opr, p, weight, small)
         inputs = self.data_and_filter(t, given, layout, grouped, small)
         for var in given[2:]:
-            if r.dtype(var).name == "Float32":
-                inputs.append(t.plain(var))
-            elif fills_packs(r.shape(var), 4) or (t.of(var) != "NCHW" and r.shape(var) is not None):
-                inputs.append(t.change(var, layout))
-            else:
+            added = _bias_or_residual(t, var, layout)
+            if added is None:
                 return False
+            inputs.append(added)
         p = p.replace(format=Format.NCHW4_NCHW if plain_result else _FORMAT[layout])
         return t.attempt(opr, "NCHW" if plain_result else layout, inputs, p, *opr.params[1:])
 

@@ -1,75 +1,8 @@
 """Transforms of images, under the name of ``megengine.data.transform.vision.transform``."""
 
+from .. import colour, geometry
 from ..base import VisionTransform
-from ..colour import (
-    BrightnessTransform,
-    ColorJitter,
-    Compose,
-    ContrastTransform,
-    GaussianNoise,
-    HueTransform,
-    Lighting,
-    Normalize,
-    SaturationTransform,
-    TorchTransformCompose,
-)
-from ..geometry import (
-    CenterCrop,
-    Pad,
-    RandomCrop,
-    RandomHorizontalFlip,
-    RandomResize,
-    RandomResizedCrop,
-    RandomVerticalFlip,
-    Resize,
-    ShortestEdgeResize,
-    ToMode,
-)
+from ..colour import *  # noqa: F403
+from ..geometry import *  # noqa: F403
 
-__all__ = [
-    "BrightnessTransform",
-    "CenterCrop",
-    "ColorJitter",
-    "Compose",
-    "ContrastTransform",
-    "GaussianNoise",
-    "HueTransform",
-    "Lighting",
-    "Normalize",
-    "Pad",
-    "RandomCrop",
-    "RandomHorizontalFlip",
-    "RandomResize",
-    "RandomResizedCrop",
-    "RandomVerticalFlip",
-    "Resize",
-    "SaturationTransform",
-    "ShortestEdgeResize",
-    "ToMode",
-    "TorchTransformCompose",
-    "VisionTransform",
-]
-
-__all__ = [
-    "BrightnessTransform",
-    "CenterCrop",
-    "ColorJitter",
-    "Compose",
-    "ContrastTransform",
-    "GaussianNoise",
-    "HueTransform",
-    "Lighting",
-    "Normalize",
-    "Pad",
-    "RandomCrop",
-    "RandomHorizontalFlip",
-    "RandomResize",
-    "RandomResizedCrop",
-    "RandomVerticalFlip",
-    "Resize",
-    "SaturationTransform",
-    "ShortestEdgeResize",
-    "ToMode",
-    "TorchTransformCompose",
-    "VisionTransform",
-]
+__all__ = ["VisionTransform", *colour.__all__, *geometry.__all__]

@@ -1,0 +1,53 @@
+"""What one pass hands to the next: facts inferred about a graph, and rules that found nothing to do in it."""
+
+from __future__ import annotations
+
+from weakref import WeakKeyDictionary
+
+from ..graph import Graph, Opr
+from ..ops.infer import Inference
+
+__all__ = ["is_settled", "remember", "remembered", "settle"]
+
+_KNOWN: WeakKeyDictionary[Graph, tuple[Inference, tuple[Opr, ...]]] = WeakKeyDictionary()
+"""What passes know of the graphs that they made, for the next pass, and the operators of which they know it."""
+_SETTLED: WeakKeyDictionary[Graph, set[object]] = WeakKeyDictionary()
+"""The rules that left a graph as it is, so that a pass with that rule need not go through it again."""
+
+
+def remember(graph: Graph, known: Inference) -> None:
+    """Keep what is known of a graph that a pass made; later changes of its operators are noticed."""
+    _KNOWN[graph] = (known, tuple(graph.oprs))
+
+
+def remembered(graph: Graph) -> Inference | None:
+    """What is known of a graph that a pass made, unless somebody changed it since."""
+    known, oprs = _KNOWN.get(graph, (None, ()))
+    if known is None or [*map(id, oprs)] != [*map(id, graph.oprs)]:
+        return None
+    fed = (o for o in oprs if o.type == "Host2DeviceCopy")
+    same = all(known.shapes.get(o.outputs[0].id) == o.tensors[0].shape for o in fed)
+    return known if same else None
+
+
+def is_settled(graph: Graph, rule: object, *types: str) -> bool:
+    """Whether a pass with that rule would give back an equal graph.
+
+    That is so for a graph that a pass made, so that equal operators are one already, where the rule found nothing to do
+    before or no operator is of the types that it is for.
+
+    Args:
+        rule: what `settle` was called with.
+        types: the types of the operators that the rule looks at; none for a rule that looks at all.
+    """
+    if remembered(graph) is None:
+        return False
+    return rule in _SETTLED.get(graph, ()) or bool(types and not any(opr.type in types for opr in graph.oprs))
+
+
+def settle(graph: Graph, rule: object) -> bool:
+    """Note that a rule finds nothing to do in a graph; whether a pass made the graph, so that it may stand as it is."""
+    if remembered(graph) is None:
+        return False
+    _SETTLED.setdefault(graph, set()).add(rule)
+    return True
