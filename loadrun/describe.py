@@ -191,7 +191,7 @@ def _shown(opr: Opr, param: Record) -> str:
 
 
 def _subscript(opr: Opr, param: IndexDescMaskDump) -> str:
-    """``x[:, 1:5]``, with the names of index inputs that are no constant numbers."""
+    """``x[:, 1:5]``, with the names of index inputs that are not constant numbers."""
     flags = [(item.axis, flag) for item in param.items for flag in _FLAGS if getattr(item, flag)]
     given = dict(zip(flags, opr.inputs[len(opr.inputs) - len(flags) :], strict=True))
     axes: dict[int, str] = {}

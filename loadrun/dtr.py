@@ -39,7 +39,7 @@ def disable() -> None:
 
 
 class _SizeError(UsageError, ValueError):
-    """A text that is no size."""
+    """A text that is not a size."""
 
 
 def _size_in_bytes(value: Any) -> int:

@@ -30,7 +30,7 @@ def reason(e: Exception, *, named: bool = False) -> str:
 
 @dataclass(frozen=True)
 class Failure:
-    """Why something could not be done, whether that is a fault of loadrun, and the exit code that follows."""
+    """Why something could not be done, whether that is a bug in loadrun, and the exit code that follows."""
 
     message: str
     fault: bool = False
@@ -56,7 +56,7 @@ def failure(e: Exception, *, named: bool = False) -> Failure:
     if isinstance(e, (LoadRunError, OSError)):
         return Failure(reason(e, named=named))
     if isinstance(e, MemoryError):
-        return Failure("this takes more memory than there is")
+        return Failure("this needs more memory than there is")
     import traceback  # for start-up
 
     if os.environ.get("LOADRUN_TRACEBACK"):
@@ -64,7 +64,7 @@ def failure(e: Exception, *, named: bool = False) -> Failure:
     place = traceback.extract_tb(e.__traceback__)[-1:]
     at = f" at {os.path.basename(place[0].filename)}:{place[0].lineno}" if place else ""
     return Failure(
-        f"this is a fault of loadrun, please report it: {type(e).__name__}{at}: {str(e)[:500]}", fault=True
+        f"this is a bug in loadrun; please report it: {type(e).__name__}{at}: {str(e)[:500]}", fault=True
     )
 
 

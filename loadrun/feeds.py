@@ -39,7 +39,7 @@ def random_inputs(bundle: Bundle, seed: int = 0) -> dict[str, Array]:
             feeds[var.name or ""] = _random(bits, tensor.shape, tensor.dtype.np)
         except (MemoryError, ValueError):
             raise InputError(
-                f"a random value for the input {var.name!r} of shape {list(tensor.shape)} does not fit the memory"
+                f"a random value for the input {var.name!r} of shape {list(tensor.shape)} does not fit in memory"
             ) from None
     return feeds
 
@@ -62,7 +62,7 @@ def _fitted(name: str, array: Array, tensor: StoredTensor) -> Array:
     if array.dtype != want:
         if array.dtype.kind not in "fiub" or not _castable(array, want):
             raise InputError(
-                f"input {name!r} takes {tensor.dtype}; the given {array.dtype} array holds values that it cannot"
+                f"input {name!r} takes {tensor.dtype}; the given {array.dtype} array holds values that do not fit"
             )
         array = array.astype(want)
     if tensor.shape is not None and array.ndim != len(tensor.shape) and array.ndim:

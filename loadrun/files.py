@@ -106,7 +106,7 @@ def opened(path: str | os.PathLike[str], what: str) -> BinaryIO:
         what: what it is taken for, such as "a model", for the message.
 
     Raises:
-        OSError: it cannot be opened or is no regular file.
+        OSError: it cannot be opened or is not a regular file.
     """
     name = os.fspath(path)
     fd = os.open(name, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))

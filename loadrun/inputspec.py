@@ -41,7 +41,7 @@ __all__ = [
 ]
 
 FILLS = {"rand": (2, 2), "randn": (0, 2), "randint": (2, 2), "zeros": (0, 0), "ones": (0, 0), "full": (1, 1)}
-"""Generators with the least and the greatest number of leading numeric arguments."""
+"""Generators with the smallest and the largest number of leading numeric arguments."""
 MAX_SEED = 2**64 - 1
 _ARCHIVES = (".npz", ".json")
 _MAX_AXES = 32
@@ -179,7 +179,7 @@ def parse(text: str) -> InputSpec:
            ^
     """
     if not isinstance(text, str):
-        raise SpecError(f"a specification is a text such as 'data:cat.jpg', not {type(text).__name__}")
+        raise SpecError(f"a specification is a string such as 'data:cat.jpg', not {type(text).__name__}")
     scanner = _SpecScanner(text)
     if scanner.take("@"):
         return InputSpec(listed=ListFile(scanner.list_file()), text=text)
@@ -323,7 +323,7 @@ class _SpecScanner:
             raise self.error("this quote is never closed", start)
         self.pos = found.end()
         if found.end() == start + 2:
-            raise self.error("nothing stands between these quotes", start)
+            raise self.error("there is nothing between these quotes", start)
         return found.group(1).replace(mark * 2, mark)
 
     def word(self, what: str, *, colons: bool = False) -> str:
@@ -369,7 +369,7 @@ class _SpecScanner:
             raise self.error(f"#{kind} takes {numbers} before the shape, found {len(args)}", at)
         given = tuple(self.number(text, where, whole=kind == "randint") for text, where in args[:count])
         if kind == "rand" and not math.isfinite(given[1] - given[0]):
-            raise self.error("this range is wider than float64 holds", at)
+            raise self.error("this range is wider than float64 can hold", at)
         if kind == "rand" and given[0] > given[1]:
             raise self.error("#rand takes the low end first, then the high one", at)
         if kind == "randint" and not 0 < given[1] - given[0] <= 2**32:
@@ -387,7 +387,7 @@ class _SpecScanner:
         except ValueError:
             raise self.error(f"{text[:40]} is not a number", at) from None
         if not math.isfinite(value):
-            raise self.error(f"{text[:40]} is more than float64 holds", at)
+            raise self.error(f"{text[:40]} is larger than float64 can hold", at)
         if whole and (value != int(value) or abs(value) > 2**53):
             raise self.error(f"#randint takes whole numbers up to 2**53, found {text[:40]}", at)
         return value
@@ -484,7 +484,7 @@ def _axes(data: object) -> tuple[int, ...]:
         raise ValueError("expected numbers (true and false included) in the lists")
     inner = {_axes(item) for item in data}
     if len(inner) > 1:
-        raise ValueError("the lists are not of equal lengths")
+        raise ValueError("the lists have different lengths")
     axes = (len(data), *(inner.pop() if inner else ()))
     if len(axes) > _MAX_AXES:
         raise ValueError("these lists are nested too deeply")

@@ -103,7 +103,7 @@ class RNG:
 
         Args:
             low: the least number.
-            high: the greatest number.
+            high: the largest number.
             size: the shape of the result, one number by default.
 
         Raises:

@@ -29,7 +29,7 @@ class Testcase:
         dtypes: the data type stored with each value.
         provenance: where captured values come from (engine, seed, versions, time); a testcase that was read has
             it in its bundle's record.
-        intermediates: statistics of the values on the way, for the record (`loadrun.pack.intermediates`).
+        intermediates: statistics of the intermediate values, for the record (`loadrun.pack.intermediates`).
     """
 
     __test__ = False

@@ -162,7 +162,7 @@ def page() -> str:
         "| --- | --- | --- |",
         *(f"| `{m}` | {listing(n)} | {why} |" for m, f in rows for why, n in f.absent.items()),
         "",
-        "## Types that numpy has not",
+        "## Types that numpy lacks",
         "",
         "MegEngine adds `bfloat16` and `intb1`, `intb2`, `intb4` to numpy; nothing written in Python can. Here they "
         "are float32 and int8 with a mark that tensors know, so an array of such a type holds whatever it is given; "

@@ -147,7 +147,7 @@ def cases(pattern: str = "") -> Iterator[Case]:
 
 
 def _plain(value: Any) -> Any:
-    """A value as an array in a type that numpy has; what is no tensor as it is."""
+    """A value as an array in a type that numpy has; what is not a tensor as it is."""
     from onnx import TensorProto, numpy_helper
 
     if isinstance(value, TensorProto):

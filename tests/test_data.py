@@ -37,7 +37,7 @@ def test_transforms_give_what_megengine_gives() -> None:
 
 
 def test_orders() -> None:
-    with pytest.raises(ValueError, match="batch is no part"):
+    with pytest.raises(ValueError, match="batch is not part"):
         T.Normalize(order=["batch"])
     with pytest.raises(ValueError, match="sequence"):
         T.Normalize(order=3)

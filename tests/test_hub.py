@@ -100,7 +100,7 @@ def test_a_host_is_asked_once(host: list[Any], tmp_path: Path) -> None:
     ("given", "error", "text"),
     [
         (OSError("no route"), HTTPDownloadError, "no route"),
-        (b"<html>", GitPullError, "is no archive"),
+        (b"<html>", GitPullError, "is not an archive"),
         (archive({"a/x": "", "b/y": ""}), GitPullError, "does not hold one folder"),
         (archive({"a/../../x": ""}), GitPullError, "does not hold one folder"),
     ],

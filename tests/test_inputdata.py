@@ -158,7 +158,7 @@ def test_other_types() -> None:
     assert cast(np.array([1e9]), DType("Float16")).tolist() == [math.inf]
     assert cast(np.array([2**40 + 5]), DType("Int32")).tolist() == [5]
     for bad in (math.nan, math.inf, 1e19):
-        with pytest.raises(InputError, match="does not know"):
+        with pytest.raises(InputError, match="cannot hold"):
             cast(np.array([bad]), DType("Int32"))
 
 
@@ -170,7 +170,7 @@ def test_other_types() -> None:
     [
         ("a:#rand(0,1,7);b:#ones", "the number of axes must agree"),
         ("a:#rand(0,1,7,7,7,...);b:#ones", "more axes than the input has"),
-        ("a:[1,[2]];b:#ones", "not of equal lengths"),
+        ("a:[1,[2]];b:#ones", "have different lengths"),
         ("a:[[[1]]];b:#ones", "the axes must agree"),
         ("a=#ones;b:#ones", "followed by ':', not '='"),
     ],

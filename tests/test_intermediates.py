@@ -1,4 +1,4 @@
-"""Statistics of the values on the way: what the record holds, and which operator they name."""
+"""Statistics of the intermediate values: what the record holds, and which operator they name."""
 
 from __future__ import annotations
 

@@ -432,7 +432,7 @@ def test_strip_info(tmp_path: Path) -> None:
         f.seek(0)
         assert json.load(f)["elemwise_modes"] == ["ADD", "NEGATE"], "an open file, as MegEngine takes it"
     path.write_text("[]")
-    with pytest.raises(UsageError, match="is no strip info file"):
+    with pytest.raises(UsageError, match="is not a strip info file"):
         loadrun.save(graph, tmp_path / "o.mge", DumpOptions(strip_info_file=str(path), append_json=True))
 
 

@@ -159,7 +159,9 @@ def test_loosening_asks_for_the_word(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert main(["pack", str(model(tmp_path / "m.mge")), "-d", "[[1,2,3]]", "-o", str(packed), "-q"]) == 0
     argv = ["pack", str(packed), "-d", "[[3,2,1]]", "--maxerr", "0.1", "-o", str(packed), "-q"]
     assert main(argv) == 2
-    assert "has a tolerance of 0.0001, and 0.1 would let more through; --loosen" in capsys.readouterr().err
+    assert (
+        "has a tolerance of 0.0001, and 0.1 would let more through; pass --loosen" in capsys.readouterr().err
+    )
     assert main([*argv, "--loosen"]) == 0
     assert "LOOSENED: the tolerance of 'y' was 0.0001 and is 0.1" in capsys.readouterr().err
     assert main([str(packed)]) == 0
@@ -295,7 +297,7 @@ def test_impostors_are_measured_by_the_files_own_rule(
     measure = own_errors(loadrun.load(out))["y"]
     assert measure is not None
     truth = np.array([[1.0, -2.0, 3.0, 4.0]], "f4")
-    # |e - g| / (1e-7 + 1e-3 |e|), the greatest of all.
+    # |e - g| / (1e-7 + 1e-3 |e|), the largest of all.
     assert measure(truth, truth) == 0
     assert measure(truth, truth * np.float32(1.0005)) == pytest.approx(0.5, rel=1e-2)
     assert measure(truth, np.zeros_like(truth)) == pytest.approx(1000, rel=1e-3)

@@ -91,7 +91,7 @@ def test_colours(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     times = re.compile(r"\s+([\d.]+|ms|-+)$", re.M)
     assert times.sub("", plain) == times.sub("", other), "columns stand where they stand without colours"
     main(["a.mge"])
-    assert "\x1b" not in capsys.readouterr().out, "this is no terminal"
+    assert "\x1b" not in capsys.readouterr().out, "this is not a terminal"
 
 
 def test_annotations(

@@ -73,7 +73,7 @@ def test_unpack_needs_an_empty_folder(
     packed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["unpack", str(packed), "-o", str(tmp_path)]) == 2
-    assert "is there already" in capsys.readouterr().err
+    assert "already exists" in capsys.readouterr().err
 
 
 def test_failed_unpack_leaves_nothing(packed: Path, tmp_path: Path) -> None:

@@ -81,7 +81,7 @@ class MegEngine:
         python: the Python that has MegEngine.
 
     Raises:
-        UsageError: it has not.
+        UsageError: it does not.
     """
 
     def __init__(self, graph: Graph, targets: Sequence[Var], python: str) -> None:

@@ -32,7 +32,7 @@ def load_serialized_obj_from_url(url: str, model_dir: str | os.PathLike[str] | N
 
     Raises:
         FileNotFoundError: it is not there; nothing is ever downloaded.
-        FormatError: it is no checkpoint.
+        FormatError: it is not a checkpoint.
 
     Source of semantics: MegEngine ``hub/hub.py``.
 

@@ -65,7 +65,7 @@ class PickleMachine:
                 break
             known = _OPCODES.get(code)
             if known is None:
-                self.fail(_REFUSED.get(code, f"0x{code:02x} is no opcode of a pickle"))
+                self.fail(_REFUSED.get(code, f"0x{code:02x} is not an opcode of a pickle"))
             known(self)
             steps += 1
             if steps > self.most_steps:
@@ -186,7 +186,7 @@ class PickleMachine:
         try:
             return int(text)
         except ValueError:
-            self.fail(f"{text[:40]!r} is no whole number")
+            self.fail(f"{text[:40]!r} is not a whole number")
 
 
 # ---- opcodes
@@ -289,7 +289,7 @@ def _float(m: PickleMachine) -> None:
     try:
         m.push(float(text))
     except ValueError:
-        m.fail(f"{text[:40]!r} is no number")
+        m.fail(f"{text[:40]!r} is not a number")
 
 
 @_op(b"V")
@@ -332,7 +332,7 @@ def _global(m: PickleMachine) -> None:
 def _stack_global(m: PickleMachine) -> None:
     name, module = m.pop(), m.pop()
     if type(name) is not str or type(module) is not str or max(len(name), len(module)) > _LONGEST_NAME:
-        m.fail("a name is no pair of short strings")
+        m.fail("a name is not a pair of short strings")
     m.push(Global(module, name, m.at))
 
 

@@ -158,11 +158,11 @@ def _array(machine: PickleMachine, shape: Any, dtype: Any, raw: Any, fortran: An
     if not isinstance(dtype, DTypeDraft):
         machine.fail(f"the dtype of an array is {_kind_of(dtype)}")
     if not isinstance(shape, tuple) or len(shape) > _MOST_AXES:
-        machine.fail(f"the shape of an array is no tuple of at most {_MOST_AXES} numbers")
+        machine.fail(f"the shape of an array is not a tuple of at most {_MOST_AXES} numbers")
     count, span = 1, 1
     for n in shape:
         if type(n) is not int or n < 0:
-            machine.fail("the shape of an array is no tuple of whole numbers from 0 on")
+            machine.fail("the shape of an array is not a tuple of whole numbers from 0 on")
         count *= n
         span *= max(n, 1)
     data = raw_bytes(machine, raw)
@@ -372,7 +372,7 @@ def _build_array(machine: PickleMachine, target: ArrayDraft, state: Any) -> None
     if target.value is not None:
         machine.fail("an array gets its contents twice")
     if not isinstance(state, tuple) or len(state) not in (4, 5):
-        machine.fail("the state of an array is no tuple of version, shape, dtype, order and contents")
+        machine.fail("the state of an array is not a tuple of version, shape, dtype, order and contents")
     target.value = _array(machine, state[-4], state[-3], state[-1], state[-2])
 
 

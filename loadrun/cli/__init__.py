@@ -23,10 +23,10 @@ COMMANDS = {
     "info": "describe a model",
     "pack": "embed input data and outputs in a model",
     "unpack": "take a packed file apart",
-    "audit": "try what the checks of a file catch",
-    "judge": "judge saved results by other tolerances",
+    "audit": "see what the checks of a file catch",
+    "judge": "judge saved results with other tolerances",
     "compare": "what changed between two reports",
-    "diff": "find where two runs first part",
+    "diff": "find where two runs first diverge",
     "verify": "check a packed file against its digests and replay it",
     "bench": "time models and compare them",
     "load_and_run": "MegEngine's tool: its flags, its lines, its files",
@@ -54,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     Returns:
         0 when at least one check was made and all passed, 1 when a check failed, 2 for a bad file, bad usage
-        or a model that cannot be executed, 3 when it ran but nothing was compared, 70 for a fault of loadrun; 141
+        or a model that cannot be executed, 3 when it ran but nothing was compared, 70 for a bug in loadrun; 141
         when the reader of the output went away.
     """
     for stream in (sys.stdout, sys.stderr):
@@ -172,6 +172,6 @@ def _overview(args: list[str]) -> int:
     print("\n`loadrun COMMAND --help` lists the options.")
     print(
         "Exit codes: 0 all checks passed, 1 a check failed, 2 bad file or usage, 3 nothing was compared, 4 timeout, "
-        "5 crash, 70 a fault of loadrun."
+        "5 crash, 70 a bug in loadrun."
     )
     return 0 if args else EXIT_ERROR

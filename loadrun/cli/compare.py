@@ -22,24 +22,24 @@ def parser() -> Parser:
     """The options of `loadrun compare`."""
     p = Parser(
         prog="loadrun compare",
-        description="Compare two reports that `loadrun --json` wrote: what fails newly, is mended, has a greater error "
+        description="Compare two reports that `loadrun --json` wrote: what newly fails, is mended, has a greater error "
         "or is slower.",
-        epilog="Exit codes: 0 nothing fails newly or is missing, 1 something does, 2 bad usage, 3 the reports have no "
+        epilog="Exit codes: 0 nothing newly fails or is missing, 1 something does, 2 bad usage, 3 the reports have no "
         "output in common.",
     )
     p.add_argument("old", metavar="OLD.json")
     p.add_argument("new", metavar="NEW.json")
     p.add_argument(
-        "--growth", metavar="X", type=float, default=2.0, help="tell errors that are X times greater (2)"
+        "--growth", metavar="X", type=float, default=2.0, help="report errors that are X times larger (2)"
     )
     p.add_argument(
-        "--slower", metavar="X", type=float, default=1.5, help="tell runs that take X times longer (1.5)"
+        "--slower", metavar="X", type=float, default=1.5, help="report runs that take X times longer (1.5)"
     )
     return p
 
 
 def main(argv: list[str]) -> int:
-    """Compare; 1 when something fails newly or is missing."""
+    """Compare; 1 when something newly fails or is missing."""
     args = parser().parse_args(argv)
     old, new = _report(args.old), _report(args.new)
     found = changes(old, new, growth=args.growth, slower=args.slower)

@@ -1,4 +1,4 @@
-"""`loadrun diff MODEL --against OTHER`: where two runs first part."""
+"""`loadrun diff MODEL --against OTHER`: where two runs first diverge."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ def parser() -> Parser:
     """The options of `loadrun diff`."""
     p = Parser(
         prog="loadrun diff",
-        description="Run a model beside something else on the same inputs, compare every value on the way, and name "
+        description="Run a model and a reference on the same inputs, compare every intermediate value, and name "
         "the operator that is to blame.",
         epilog="Exit codes: 0 everything that was compared agrees; 1 something does not; 2 a bad file or bad usage; "
-        "70 a fault of loadrun.",
+        "70 a bug in loadrun.",
     )
     p.add_argument("model", metavar="MODEL", help="the model under suspicion")
     p.add_argument(
@@ -61,12 +61,12 @@ def parser() -> Parser:
         metavar="X",
         type=_tolerance,
         default=TOLERANCE,
-        help=f"how far a value may be off, relative to the greatest value of its tensor (default {TOLERANCE:g})",
+        help=f"how far a value may be off, relative to the largest value of its tensor (default {TOLERANCE:g})",
     )
     p.add_argument(
         "--bisect",
         action="store_true",
-        help="ask an engine for one value on the way in each run, which leaves its fusions as they are, and halve "
+        help="ask an engine for one intermediate value in each run, which leaves its fusions intact, and halve "
         "what is left each time",
     )
     p.add_argument("--all", action="store_true", help="show every compared value")

@@ -137,7 +137,7 @@ def seed(value: str) -> int:
 def exit_code(verdicts: Iterable[Verdict], *, no_check: bool = False, fault: bool = False) -> int:
     """The exit code for the verdicts of all files.
 
-    A fault of loadrun outweighs a crash, that a timeout, that an error, that a failed check, and that a file with
+    A bug in loadrun outweighs a crash, that a timeout, that an error, that a failed check, and that a file with
     nothing compared.
 
     >>> exit_code([Verdict.PASS, Verdict.FAIL])

@@ -54,7 +54,7 @@ def load_dump(given: str, number: int | None, **read: Any) -> Bundle:
         read: what `loadrun.load` is told of an ONNX model: input_shapes, constants, test_data.
 
     Raises:
-        UsageError: the file holds several and none is chosen, or it has not as many.
+        UsageError: the file holds several and none is chosen, or it holds fewer.
     """
     path = one_file(given)
     found = load_all(path, **read)

@@ -113,8 +113,8 @@ def parser() -> Parser:
     p.add_argument(
         "--intermediates",
         action="store_true",
-        help="keep statistics of every value on the way in the record, so that `loadrun --explain` can say on another "
-        "machine which operator went wrong",
+        help="keep statistics of every intermediate value in the record, so that `loadrun --explain` can tell "
+        "on another machine which operator went wrong",
     )
     p.add_argument("--no-replay", action="store_true", help="do not replay what was written")
     p.add_argument(
@@ -130,7 +130,7 @@ def parser() -> Parser:
 def _optimization_options(p: Parser) -> None:
     g = p.add_argument_group(
         "optimization",
-        "as in MegEngine's trace.dump; the outputs that the file must give are those of the model before",
+        "as in MegEngine's trace.dump; the outputs the file must give are those of the model before",
     )
     g.add_argument(
         "--optimize-for-inference",

@@ -44,7 +44,7 @@ def parser() -> Parser:
     p = Parser(
         prog="loadrun",
         description="Replay the testcases embedded in models and check their outputs.",
-        epilog="Exit codes, of which the first that applies counts: 70 a fault of loadrun; 5 the process of a file "
+        epilog="Exit codes, of which the first that applies counts: 70 a bug in loadrun; 5 the process of a file "
         "died; 4 a file took longer than --timeout; 2 a bad file, bad usage or a model that cannot be executed; "
         "1 a check failed; 3 it ran but nothing was compared; 0 at least one check was made and all passed.",
     )

@@ -92,7 +92,7 @@ def _digests(name: str, bundle: Bundle) -> bool | None:
         return False
     if bundle.trailing and (bundle.is_container or bundle.record is not None):
         print(
-            f"{shown}: {bundle.trailing} bytes behind it are no part of it; a record that stood there is damaged"
+            f"{shown}: {bundle.trailing} bytes behind it are not part of it; a record that stood there is damaged"
         )
         return False
     if not isinstance(bundle.record, memoryview):

@@ -43,7 +43,7 @@ def set_option(name: str, value: int) -> None:
 
     Raises:
         IndexError: there is none of that name.
-        TypeError: the value is no whole number.
+        TypeError: the value is not a whole number.
     """
     _check_option(name)
     if not isinstance(value, int):

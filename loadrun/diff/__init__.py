@@ -1,4 +1,4 @@
-"""Where two runs first part: matching the variables of two graphs, running them side by side, taking one operator out.
+"""Where two runs first diverge: matching the variables of two graphs, running both, extracting the operator to blame.
 
 `between` compares a model with another graph, with itself in float64, or with values from elsewhere; what it returns
 says which operator went wrong first. `extract` makes a testcase of that operator alone.

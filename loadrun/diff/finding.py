@@ -1,4 +1,4 @@
-"""Where two runs part: the first operator out of its tolerance, and the operators that are to blame."""
+"""Where two runs diverge: the first operator out of its tolerance, and the operators that are to blame."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .stored import StoredValues
 __all__ = ["TOLERANCE", "Constant", "Differences", "SuspectVar", "between"]
 
 TOLERANCE = 1e-4
-"""How far a value may be off, relative to the greatest value of its tensor."""
+"""How far a value may be off, relative to the largest value of its tensor."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Constant:
         var: the variable of the model under suspicion.
         count: how many elements differ.
         size: how many there are.
-        index: where the difference is greatest.
+        index: where the difference is largest.
         found, expected: the two values there.
     """
 
@@ -121,7 +121,7 @@ def between(
         against: what it is held against: another graph without checks, ``"float64"`` for itself in double precision,
             the name of an engine that runs it as well, or stored values by variable name.
         feeds: arrays by input name, in storage dtype.
-        tolerance: how far a value may be off, relative to the greatest absolute value of its tensor; quantized values
+        tolerance: how far a value may be off, relative to the largest absolute value of its tensor; quantized values
             may be off by one step.
         seed: seed of random operators on both sides.
 
@@ -157,7 +157,7 @@ def between(
         rows.append(_row(var, found, there.label, expected, matching.how[var.id], tolerance))
     if not rows:
         raise UsageError(
-            f"{against} gives no value on the way"
+            f"{against} gives no intermediate value"
             if isinstance(against, str)
             else "nothing of the two models can be matched: neither names nor structure are alike"
         )
@@ -243,7 +243,7 @@ def _sketches(side: DiffSide, feeds: Mapping[str, Array], of: Sequence[Var]) -> 
 def _meant(graph: Graph, rows: list[SuspectVar], outputs: set[int]) -> list[SuspectVar]:
     """The rows without those that were matched by their place alone and whose difference has no effect.
 
-    An optimized graph computes the same by other values on the way: a factor that comes later, say. Where everything
+    An optimized graph computes the same by other intermediate values: a factor that comes later, say. Where everything
     that is computed from a value agrees again, its partner was another value and not a wrong one.
     """
     state = {r.var.id: r for r in rows}

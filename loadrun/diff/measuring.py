@@ -18,11 +18,11 @@ class Distance:
     """What two arrays of one size differ by.
 
     Attributes:
-        relative: the greatest difference over the greatest absolute value of the reference; infinite where either has
-            NaN or infinity and the other has not.
-        absolute: the greatest difference.
+        relative: the largest difference over the largest absolute value of the reference; infinite where either has
+            NaN or infinity and the other does not.
+        absolute: the largest difference.
         error: MegEngine's measure.
-        index: where the difference is greatest.
+        index: where the difference is largest.
         found, expected: the two values there.
     """
 
@@ -35,7 +35,7 @@ class Distance:
 
 
 def agree(apart: Distance | None, dtype: DType | None, tolerance: float) -> bool:
-    """Whether a distance is within a tolerance relative to the tensor's greatest value, or one quantization step."""
+    """Whether a distance is within a tolerance relative to the tensor's largest value, or one quantization step."""
     step = float(dtype.scale) if dtype is not None and dtype.is_quantized else 0.0
     return apart is not None and (apart.relative <= tolerance or apart.absolute <= 1.001 * step)
 

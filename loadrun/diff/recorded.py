@@ -47,7 +47,7 @@ def parted(
         graph: the model without checks.
         recorded: what the record holds for the testcase.
         feeds: the testcase's inputs.
-        tolerance: how far a figure may be off, relative to the greatest absolute value; quantized values may be off by
+        tolerance: how far a figure may be off, relative to the largest absolute value; quantized values may be off by
             one step.
         seed: seed of random operators.
 

@@ -17,7 +17,7 @@ from .measuring import real
 __all__ = ["DiffSide", "EngineSide", "GraphSide", "pairs", "taken"]
 
 _AT_ONCE = 32
-"""Values on the way that an engine is asked for in one run."""
+"""Intermediate values that an engine is asked for in one run."""
 
 
 class DiffSide(Protocol):
@@ -47,7 +47,7 @@ class GraphSide:
 
 
 class EngineSide:
-    """A graph on an engine that gives no values on the way unless they are outputs: it runs for some of them at a time.
+    """A graph on an engine that gives no intermediate values unless they are outputs: it runs for a few at a time.
 
     Args:
         graph: the graph.

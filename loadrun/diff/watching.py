@@ -49,7 +49,7 @@ def watch(
     Args:
         graph: the model.
         feeds: arrays by input name.
-        limit: the greatest absolute value that is in range; None looks at NaN and infinity alone.
+        limit: the largest absolute value that is in range; None looks at NaN and infinity alone.
         seed: seed of random operators.
 
     Returns:

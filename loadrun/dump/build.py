@@ -85,7 +85,7 @@ def check_shape(t: Table, shape: tuple[int, ...] | None, what: str) -> tuple[int
     if len(shape) > MAX_NDIM:
         raise t.buf.error(f"{what} has {len(shape)} axes, the most are {MAX_NDIM}", t.pos)
     if prod(n or 1 for n in shape) > _MAX_ELEMENTS:
-        raise t.buf.error(f"{what} has the shape {list(shape)}, which no memory holds", t.pos)
+        raise t.buf.error(f"{what} has the shape {list(shape)}, which is too large for any memory", t.pos)
     return shape
 
 

@@ -65,7 +65,7 @@ def load(
         FormatError: the bytes are neither a MegEngine dump nor an ONNX model; the message names the offset and the
             broken rule. Testcases are read when they are asked for and raise it then.
         UnsupportedError: an ONNX model holds nodes that cannot be expressed; the text lists all of them.
-        UsageError: one of the last three arguments is given for a dump, or names what the model has not.
+        UsageError: one of the last three arguments is given for a dump, or names what the model lacks.
         OSError: the file cannot be opened or read.
     """
     return load_all(source, copy=copy, input_shapes=input_shapes, constants=constants, test_data=test_data)[0]

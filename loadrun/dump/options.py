@@ -251,7 +251,7 @@ def update_strip_info(
                 found[key] = list(lists)
         except (ValueError, TypeError, AttributeError, RecursionError) as e:
             raise UsageError(
-                f"{path or 'the open file'} is no strip info file that could be extended: {e}"
+                f"{path or 'the open file'} is not a strip info file that could be extended: {e}"
             ) from None
     found["hash"] = content_hash
     if isinstance(target, (str, os.PathLike)):

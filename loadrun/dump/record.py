@@ -117,7 +117,7 @@ def packed_policies(record: object) -> tuple[dict[str, Policy], dict[str, float]
 
 
 def intermediates_at(record: object, testcase: int) -> list[list[float | None]] | None:
-    """Statistics of the values on the way that a record holds for a testcase; None where it holds none."""
+    """Statistics of the intermediate values that a record holds for a testcase; None where it holds none."""
     if not isinstance(record, memoryview):
         return None
     line = next(islice(lines(record), testcase + 1, None), {})

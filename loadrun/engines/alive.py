@@ -34,7 +34,7 @@ class PeakMeter(MemoryMeter):
     """Counts as `MemoryMeter` does, and remembers who was alive at the peak.
 
     Args:
-        ignore: arrays that are no intermediate values.
+        ignore: arrays that are not intermediate values.
 
     Attributes:
         at: the operator after which the peak was reached, None before a run.

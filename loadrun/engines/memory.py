@@ -32,7 +32,7 @@ class MemoryMeter:
     values that share memory count once. What kernels allocate for themselves while they run does not count.
 
     Args:
-        ignore: arrays that are no intermediate values (what is fed), so that views of them do not count.
+        ignore: arrays that are not intermediate values (what is fed), so that views of them do not count.
 
     Attributes:
         live: bytes alive now.

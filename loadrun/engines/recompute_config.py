@@ -132,7 +132,7 @@ class SublinearMemoryConfig:
         """The settings that a search uses: the arguments, or what the environment says instead.
 
         Raises:
-            ConfigError: an environment variable is no number, or the pool is empty while the genetic search is on.
+            ConfigError: an environment variable is not a number, or the pool is empty while the genetic search is on.
 
         >>> SublinearMemoryConfig().resolve({"MGB_SUBLINEAR_MEMORY_THRESH_NR_TRY": "3"}).thresh_nr_try
         3

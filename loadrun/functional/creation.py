@@ -206,7 +206,7 @@ def meshgrid(*inputs: Any, indexing: str = "xy") -> tuple[Tensor, ...]:
         indexing: ``ij`` gives the shape ``(n0, n1, n2, ...)``, ``xy`` the shape ``(n1, n0, n2, ...)``.
 
     Raises:
-        ValueError: another `indexing`, or an input that is no vector.
+        ValueError: another `indexing`, or an input that is not a vector.
 
     >>> [g.tolist() for g in meshgrid(Tensor([1, 2, 3]), Tensor([4, 5]))]
     [[[1, 2, 3], [1, 2, 3]], [[4, 4, 4], [5, 5, 5]]]

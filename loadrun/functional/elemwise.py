@@ -199,7 +199,7 @@ def ceil(x: TensorLike) -> Tensor:
 
 
 def floor(x: TensorLike) -> Tensor:
-    """Return the greatest whole number that is not greater.
+    """Return the largest whole number that is not greater.
 
     >>> floor(Tensor([1.5, -1.5])).tolist()
     [1.0, -2.0]
@@ -231,7 +231,7 @@ def clip(x: Any, lower: Any = None, upper: Any = None) -> Tensor:
     Args:
         x: a tensor, an array or a number.
         lower: the least value: a number or anything that broadcasts with `x`.
-        upper: the greatest value; it wins where it is below `lower`.
+        upper: the largest value; it wins where it is below `lower`.
 
     Raises:
         AssertionError: both bounds are left out.

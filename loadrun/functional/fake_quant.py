@@ -23,7 +23,7 @@ def tqt_forward(qmin: int, qmax: int, inp: TensorLike, scale: TensorLike) -> Ten
 
     Args:
         qmin: the least stored integer.
-        qmax: the greatest stored integer.
+        qmax: the largest stored integer.
         inp: float32.
         scale: (1,), or of a shape that broadcasts to the input's.
 
@@ -45,7 +45,7 @@ def lsq_forward(
 
     Args:
         qmin: the least stored integer.
-        qmax: the greatest stored integer.
+        qmax: the largest stored integer.
         inp: float32.
         step_size: (1,), or of a shape that broadcasts to the input's.
         zero_point: the stored number that stands for 0; 0 by default.

@@ -34,7 +34,7 @@ def sizes(value: Any, count: int, what: str) -> tuple[int, ...]:
 
     Raises:
         EngineError: a number is negative (the operators' parameters are unsigned).
-        TypeError: the value is no number.
+        TypeError: the value is not a number.
         ValueError: the sequence has another length.
 
     >>> sizes(2, 2, "stride"), sizes([1, 3], 2, "stride")

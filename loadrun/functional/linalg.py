@@ -85,7 +85,7 @@ def norm(inp: TensorLike, ord: float | None = None, axis: Any = None, keepdims: 
 
     Args:
         inp: a tensor or an array.
-        ord: the order, 2 by default; 0 counts what is not zero; infinite orders give the greatest (least) absolute
+        ord: the order, 2 by default; 0 counts what is not zero; infinite orders give the largest (least) absolute
             value of the whole input whatever the axis, as in MegEngine.
         axis: the axis; may be left out for a vector.
         keepdims: whether the axis stays with size 1.

@@ -141,7 +141,7 @@ def argmin(inp: TensorLike, axis: Axes = None, keepdims: bool = False) -> Tensor
 
 
 def argmax(inp: TensorLike, axis: Axes = None, keepdims: bool = False) -> Tensor:
-    """Return the position (int32) of the greatest element; see `argmin`.
+    """Return the position (int32) of the largest element; see `argmin`.
 
     >>> argmax(Tensor([[3, 1, 2], [4, 6, 5]])).item()
     4
@@ -176,7 +176,7 @@ def sort(inp: TensorLike, descending: bool = False, dim: int = -1) -> tuple[Tens
 
     Args:
         inp: a tensor or an array with at least one dimension.
-        descending: whether the greatest comes first.
+        descending: whether the largest comes first.
         dim: the dimension.
 
     >>> values, at = sort(Tensor([[3, 1, 2], [4, 6, 5]]), descending=True)
@@ -198,12 +198,12 @@ def sort(inp: TensorLike, descending: bool = False, dim: int = -1) -> tuple[Tens
 def topk(
     inp: TensorLike, k: Any, descending: bool = True, kth_only: bool = False, no_sort: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """Return the `k` greatest elements of a vector or of every row of a matrix, and their positions (int32).
+    """Return the `k` largest elements of a vector or of every row of a matrix, and their positions (int32).
 
     Args:
         inp: a tensor or an array of one or two dimensions.
         k: how many: a number or a scalar tensor.
-        descending: whether the greatest are wanted, greatest first; otherwise the least, least first.
+        descending: whether the largest are wanted, largest first; otherwise the smallest, smallest first.
         kth_only: give only the last of them, without its axis.
         no_sort: whether their order does not matter.
 

@@ -13,7 +13,7 @@ __all__ = ["topk_accuracy"]
 def topk_accuracy(
     logits: TensorLike, target: TensorLike, topk: int | Iterable[int] = 1
 ) -> Tensor | list[Tensor]:
-    """Return the share of rows whose label is among the `topk` greatest predictions, between 0 and 1.
+    """Return the share of rows whose label is among the `topk` largest predictions, between 0 and 1.
 
     Args:
         logits: predictions [N, classes].

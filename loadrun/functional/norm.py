@@ -330,7 +330,7 @@ def local_response_norm(
         beta: exponent.
 
     Raises:
-        RuntimeError: `kernel_size` is even, or the input has not 4 dimensions.
+        RuntimeError: `kernel_size` is even, or the input does not have 4 dimensions.
 
     >>> import numpy as np
     >>> local_response_norm(np.full((1, 1, 1, 1), 2, "f"), k=1.0, alpha=0.75, beta=0.5).tolist()

@@ -29,7 +29,7 @@ def _pooled(
 
 
 def max_pool2d(inp: Any, kernel_size: Any, stride: Any = None, padding: Any = 0) -> Tensor:
-    """Return the greatest value of every window.
+    """Return the largest value of every window.
 
     Args:
         inp: (N, C, H, W), float or 8-bit integers.

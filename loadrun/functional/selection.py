@@ -110,7 +110,7 @@ def where(mask: Tensor, x: Tensor | None = None, y: Tensor | None = None) -> Any
         y: likewise; both are promoted to their common dtype.
 
     Raises:
-        TypeError: an argument is no tensor.
+        TypeError: an argument is not a tensor.
         ValueError: the mask is not boolean.
 
     >>> where(Tensor([True, False]), Tensor([1, 2]), Tensor([0.5, 0.5])).tolist()
@@ -145,7 +145,7 @@ def cond_take(mask: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
         x: a tensor of the same shape.
 
     Raises:
-        TypeError: an argument is no tensor.
+        TypeError: an argument is not a tensor.
         ValueError: the mask is not boolean.
         EngineError: the shapes differ.
 
@@ -169,7 +169,7 @@ def non_zero(condition: Tensor, as_tuple: bool = False) -> Any:
         as_tuple: whether to give a vector an axis instead of a matrix with a row an element.
 
     Raises:
-        TypeError: `condition` is no tensor.
+        TypeError: `condition` is not a tensor.
 
     >>> non_zero(Tensor([[0, 3], [4, 0]])).tolist()
     [[0, 1], [1, 0]]

@@ -91,7 +91,7 @@ def resize(
         size: (OH, OW), numbers or an int32 tensor.
         format: "NCHW" or "NHWC".
         imode: "bilinear", "nearest" or "bicubic".
-        max_size: the greatest size of an edge.
+        max_size: the largest size of an edge.
 
     >>> resize(np.arange(16, dtype="f").reshape(1, 1, 4, 4), (2, 2)).tolist()
     [[[[2.5, 4.5], [10.5, 12.5]]]]

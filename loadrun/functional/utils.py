@@ -20,7 +20,7 @@ def _assert_equal(
     Args:
         expect: what should be.
         actual: what is; of the same shape.
-        maxerr: the greatest ``|expect - actual| / max(1, min(|expect|, |actual|))`` that passes.
+        maxerr: the largest ``|expect - actual| / max(1, min(|expect|, |actual|))`` that passes.
         verbose: whether the runtime prints the error of every run.
 
     Returns:
@@ -40,6 +40,6 @@ def _assert_equal(
     # Where a trace computes later, it judges then.
     if error._value is not None and not error.item() <= maxerr:
         raise EngineError(
-            f"the values differ: the greatest error is {error.item():.6g}, allowed is {maxerr:g}"
+            f"the values differ: the largest error is {error.item():.6g}, allowed is {maxerr:g}"
         )
     return apply1("AssertEqual", param, inputs=[expect, actual, error], scalar=expect._scalar)

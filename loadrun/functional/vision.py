@@ -173,7 +173,7 @@ def nms(boxes: TensorLike, scores: TensorLike, iou_thresh: float, max_output: in
     Args:
         boxes: (N, 4) rows of left, top, right, bottom.
         scores: (N,).
-        iou_thresh: the greatest intersection over union that is kept.
+        iou_thresh: the largest intersection over union that is kept.
         max_output: how many boxes to keep at most; by default all. A trace takes the number of boxes then.
 
     Returns:

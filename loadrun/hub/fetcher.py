@@ -181,5 +181,5 @@ def _unfolded(file: Any, target: Path) -> Path:
                 raise GitPullError(f"the archive unfolds to more than {_MOST_BYTES} bytes; clone it yourself")
             archive.extractall(target)
     except zipfile.BadZipFile as e:
-        raise GitPullError(f"what was downloaded is no archive: {e}") from None
+        raise GitPullError(f"what was downloaded is not an archive: {e}") from None
     return target / tops.pop()

@@ -5,7 +5,7 @@ A `TracedInt` stands for an ``int``, a `TracedFloat` (``n / 2``, ``n ** -0.5``, 
 anew at other sizes: integers in int32, the rest in float32, as MegEngine does with its symbolic shapes. Where Python
 itself asks for the number (``range``, ``if``, ``int()``), it is that of the traced call.
 
-They are no subclasses of ``int`` and ``float``, which Python's own floats would take for plain numbers (``0.5 * n``),
+They are not subclasses of ``int`` and ``float``, which Python's own floats would take for plain numbers (``0.5 * n``),
 but pass for them: ``isinstance(n, int)`` holds, and they have all operators and methods.
 """
 
@@ -359,7 +359,7 @@ class _Number(TracedNumber):
 
 
 class TracedInt(_Number, _Int):
-    """One size of a traced tensor, or a whole number made of sizes."""
+    """One size of a traced tensor, or a whole number computed from sizes."""
 
     _stands_for: type[Any] = int
     _stored = _INT
@@ -385,7 +385,7 @@ class TracedBool(TracedInt):
 
 
 class TracedFloat(_Number, _Float):
-    """A number with a fraction that is made of sizes."""
+    """A number with a fraction that is computed from sizes."""
 
     _stands_for = float
     _stored = _FLOAT

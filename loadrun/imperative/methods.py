@@ -319,7 +319,7 @@ class Methods:
         return reducing.min(cast("Tensor", self), axis, keepdims)
 
     def max(self, axis: Any = None, keepdims: bool = False) -> Tensor:
-        """Return the greatest value over axes."""
+        """Return the largest value over axes."""
         return reducing.max(cast("Tensor", self), axis, keepdims)
 
     def mean(self, axis: Any = None, keepdims: bool = False) -> Tensor:

@@ -84,7 +84,7 @@ class QuantDtypeMeta(_Meta):
         cname: the name of the type in dumps, None for one that dumps do not have.
         np_dtype_str: the numpy dtype of the stored integers.
         qmin: the least stored integer.
-        qmax: the greatest stored integer.
+        qmax: the largest stored integer.
         is_unsigned: whether it has a zero point; by default when `np_dtype_str` is unsigned.
     """
 

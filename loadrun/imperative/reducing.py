@@ -150,7 +150,7 @@ def min(inp: Any, axis: Axes = None, keepdims: bool = False) -> Tensor:
 
 
 def max(inp: Any, axis: Axes = None, keepdims: bool = False) -> Tensor:
-    """Return the greatest element, NaN where there is one; arguments and errors as for `sum`.
+    """Return the largest element, NaN where there is one; arguments and errors as for `sum`.
 
     >>> from loadrun import Tensor
     >>> max(Tensor([[1, 2], [3, 0]]), axis=(0, 1), keepdims=True).tolist()

@@ -92,7 +92,7 @@ def read_npy(f: BinaryIO, size: int, path: str) -> Array:
         numbers or booleans in the machine's byte order; a 0-d array has shape (1,).
 
     Raises:
-        InputError: the header is malformed, the data are fewer than it says, or they are no numbers.
+        InputError: the header is malformed, the data are fewer than it says, or they are not numbers.
     """
     head = f.read(12)
     wide = len(head) == 12 and head[6] > 1
@@ -326,7 +326,7 @@ def image_array(pixels: Array, shape: tuple[int, ...] | None, *, resize: bool) -
     full = (1, *axes) if len(axes) == _CHW else axes
     if len(full) != _BATCHED or (full[1] not in (1, 3) and full[3] not in (1, 3)):
         raise InputError(
-            f"an image is no data for the shape {list(axes)}: expected [N,C,H,W], [N,H,W,C], [C,H,W] or [H,W,C] "
+            f"an image does not fit the shape {list(axes)}: expected [N,C,H,W], [N,H,W,C], [C,H,W] or [H,W,C] "
             "with 1 or 3 channels"
         )
     last = full[1] not in (1, 3)

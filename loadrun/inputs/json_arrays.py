@@ -64,7 +64,7 @@ def _array(name: str, shape: Any, kind: Any, scanner: _JsonScanner, raw: tuple[i
     try:
         array = flat.reshape(shape)
     except ValueError:
-        raise InputError(f"{name!r:.80}: no memory holds the shape {shape}") from None
+        raise InputError(f"{name!r:.80}: the shape {shape} does not fit in memory") from None
     return array.reshape(1) if array.ndim == 0 else array
 
 
@@ -112,7 +112,7 @@ class _JsonScanner:
         while True:
             key = self.value()
             if not isinstance(key, str):
-                self.fail("a name is no text")
+                self.fail("a name is not text")
             self.expect(":")
             yield key
             if self.peek() != ",":
@@ -158,5 +158,5 @@ class _JsonScanner:
 
     def _floats(self, found: list[Any]) -> Array:
         if not all(isinstance(n, (int, float)) for n in found):
-            raise ValueError("a raw list holds numbers, not nested lists or texts")
+            raise ValueError("a raw list holds numbers, not nested lists or strings")
         return np.array(found, np.float64)

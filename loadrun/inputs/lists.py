@@ -94,7 +94,7 @@ def _matching(case: LocatedSpec) -> Iterator[LocatedSpec]:
         yield case
         return
     if len(found) > 1:
-        raise _fault(case, "one pattern or folder may stand in a specification, found two")
+        raise _fault(case, "a specification may have only one pattern or folder, found two")
     at, files = found[0]
     for file in files:
         parts = list(case.spec.parts)
@@ -133,7 +133,7 @@ class _Unfolded:
 
 
 def read_pipes(specs: list[str]) -> list[str]:
-    """The specifications with the lines of lists that are no regular files in their place: such can be read once only.
+    """The specifications with the lines of lists that are not regular files in their place: such can be read once only.
 
     Raises:
         SpecError: nobody writes to the pipe, or it gives more than a list may have.
@@ -154,13 +154,13 @@ def read_pipes(specs: list[str]) -> list[str]:
 
 
 def _pipe(path: str) -> BinaryIO:
-    """Open what is no regular file; a pipe without a writer would block without an end."""
+    """Open what is not a regular file; a pipe without a writer would block without an end."""
     fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     waiting = select.poll()
     waiting.register(fd, select.POLLIN)
     if not waiting.poll(_PATIENCE * 1000):
         os.close(fd)
-        raise SpecError(f"nobody wrote to the pipe {path} for {_PATIENCE} seconds")
+        raise SpecError(f"nothing was written to the pipe {path} for {_PATIENCE} seconds")
     os.set_blocking(fd, True)
     return os.fdopen(fd, "rb")
 
@@ -228,10 +228,10 @@ def _lines(
     """The specifications of a list file; `above` are the list files that led here."""
     path = case.path(listed.path)
     if "\0" in path:
-        raise _fault(case, f"a path holds no null: {listed.path!r:.80}")
+        raise _fault(case, f"a path cannot contain a null character: {listed.path!r:.80}")
     real = os.path.realpath(path)
     if real in above:
-        raise _fault(case, f"the list file {listed.path} takes in itself")
+        raise _fault(case, f"the list file {listed.path} includes itself")
     if len(above) >= _MAX_DEPTH:
         raise _fault(case, f"list files are nested more than {_MAX_DEPTH} deep")
     empty = True
@@ -240,7 +240,7 @@ def _lines(
             if not unfolded.add(real, os.fstat(f.fileno()).st_size):
                 raise _fault(
                     case,
-                    f"list files that take in one another come to more than {_MOST_TIMES} times their size",
+                    f"list files that include one another expand to more than {_MOST_TIMES} times their size",
                 )
             for number, line in _text_lines(f, path):
                 empty = False

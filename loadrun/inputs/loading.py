@@ -155,7 +155,7 @@ class _Loader:
                 raise
             raise type(e)(f"{case.where}: {e}") from None
         except MemoryError:
-            shown = point("this takes more memory than there is", case.spec.text or str(case.spec), 0)
+            shown = point("this needs more memory than there is", case.spec.text or str(case.spec), 0)
             raise InputError(f"{case.where}: {shown}" if case.where else shown) from None
         finally:
             self.archives.clear()
@@ -276,9 +276,7 @@ class _Loader:
             return _Given(array[None] if batch else array)
         path = case.path(source.path)
         if _NUMBERS.fullmatch(source.path) and not os.path.exists(path):
-            raise InputError(
-                f"there is no file {source.path}; values stand in brackets, as in [{source.path}]"
-            )
+            raise InputError(f"there is no file {source.path}; values go in brackets, as in [{source.path}]")
         if path.lower().endswith((".npz", ".json")):
             arrays = self._members(path)
             key = name if source.member is None else source.member
@@ -342,7 +340,7 @@ def cast(array: Array, dtype: DType) -> Array:
     if want.kind in "iu" and array.dtype.kind == "f":
         if not (np.abs(array) < 2.0**63).all():
             raise InputError(
-                f"the data holds NaN, infinity or numbers beyond 64 bits, which {dtype} does not know"
+                f"the data holds NaN, infinity or numbers beyond 64 bits, which {dtype} cannot hold"
             )
         array = array.astype(np.int64)
     if want.kind == "b":

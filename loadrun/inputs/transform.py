@@ -124,7 +124,7 @@ class TransformExpression:
         text: the expression.
 
     Raises:
-        SpecError: it is no expression, or uses something else than ``data``, ``np`` and the names allowed of them;
+        SpecError: it is not an expression, or uses something else than ``data``, ``np`` and the names allowed of them;
             the message shows it with a caret under the fault.
 
     >>> TransformExpression("data.astype('float32') / 255 - np.array([0.5])")(np.array([0, 255], "u1")).tolist()
@@ -138,7 +138,9 @@ class TransformExpression:
 
     def __init__(self, text: str) -> None:
         if not isinstance(text, str):
-            raise SpecError(f"input_transform: expected an expression as text, found {type(text).__name__}")
+            raise SpecError(
+                f"input_transform: expected an expression as a string, found {type(text).__name__}"
+            )
         self.text = text.strip().replace("\n", " ")
         if len(self.text) > _MAX_TEXT:
             raise SpecError(f"input_transform: an expression has at most {_MAX_TEXT} characters")
@@ -148,9 +150,9 @@ class TransformExpression:
         try:
             self._tree = ast.parse(self.text, mode="eval").body
         except SyntaxError as e:
-            raise self.error(f"this is no expression: {e.msg}", max(0, (e.offset or 1) - 1)) from None
+            raise self.error(f"this is not an expression: {e.msg}", max(0, (e.offset or 1) - 1)) from None
         except (ValueError, MemoryError, RecursionError) as e:
-            raise self.error(f"this is no expression: {e or type(e).__name__}") from None
+            raise self.error(f"this is not an expression: {e or type(e).__name__}") from None
         self._subscripts: list[ast.AST] = []
         self._check(self._tree, 0)
 
@@ -161,7 +163,7 @@ class TransformExpression:
             an array of numbers or booleans; its values are not checked.
 
         Raises:
-            InputError: numpy refuses an operation, a result is too large, or the result is no array.
+            InputError: numpy refuses an operation, a result is too large, or the result is not an array.
         """
         with np.errstate(all="ignore"), warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -216,7 +218,7 @@ class TransformExpression:
 
     def _check_name(self, node: ast.Name) -> None:
         if node.id == "np":
-            self._refuse(node, "np alone is no value")
+            self._refuse(node, "np alone is not a value")
         if node.id != "data":
             hint = f" (np.{node.id} is allowed)" if node.id in FUNCTIONS else ""
             self._refuse(

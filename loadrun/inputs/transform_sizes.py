@@ -116,7 +116,7 @@ def bound(name: str, args: Sequence[Any], named: dict[str, Any], budget: Budget)
 
     Raises:
         ValueError: it would be, or the budget does not suffice, or a size is negative.
-        TypeError: a size is no whole number, or arrays stand in a list where one array is expected.
+        TypeError: a size is not a whole number, or arrays stand in a list where one array is expected.
     """
     if name not in _JOINED and any(
         isinstance(v, (tuple, list)) and total(v) > 1000 for v in (*args, *named.values())
@@ -245,7 +245,7 @@ def _contracted(args: Sequence[Any]) -> tuple[int, int]:
     """Elements of what np.einsum gives, and products that are summed up for it.
 
     Raises:
-        TypeError: the first argument is no text of subscripts, or it fits the others not.
+        TypeError: the first argument is not text of subscripts, or it does not fit the others.
     """
     text = str(args[0]).replace(" ", "") if args and isinstance(args[0], str) else ""
     terms, arrow, out = text.partition("->")
@@ -280,7 +280,7 @@ def index_bound(shape: tuple[int, ...], index: Any, budget: Budget) -> None:
     position = 0
     for after, item in enumerate(axes, 1):
         if isinstance(item, (bool, np.bool_)):
-            raise ValueError("a single truth value is no index")
+            raise ValueError("a single truth value is not an index")
         if item is Ellipsis:
             position = len(shape) - sum(1 if not _mask(i) else np.ndim(i) for i in axes[after:])
         elif _mask(item):

@@ -187,7 +187,7 @@ def _check_alone(recording: Recording, options: TraceOptions, kwargs: Mapping[st
         )
     if recording.counted is not None:
         raise TraceError(
-            "a size that the data decide is used as a number, as symbolic_shape=False asks, in "
+            "a size that depends on the data is used as a number, as symbolic_shape=False asks, in "
             f"{shown(recording.counted)}; later calls with without_host=True could not follow it"
         )
     if options.fixed or options.live:
@@ -201,7 +201,7 @@ def _check_alone(recording: Recording, options: TraceOptions, kwargs: Mapping[st
     if unknown:
         raise TraceError(
             "have some unknown input tensors in trace result, maybe you can set `capture_as_const=True` when "
-            f"trace: {len(unknown)} tensor(s) come from outside the function and are no arguments"
+            f"trace: {len(unknown)} tensor(s) come from outside the function and are not arguments"
         )
 
 
@@ -247,7 +247,7 @@ def _check_arguments(recording: Recording, found: list[Argument], *, alone: bool
     if names != list(recording.args):
         raise TraceError(
             f"the function was traced with the tensors {', '.join(recording.args) or 'none'} as arguments, now "
-            f"it is called with {', '.join(names) or 'none'}; call .reset() to trace it anew"
+            f"it is called with {', '.join(names) or 'none'}; call .reset() to trace it again"
         )
     for a in found:
         var, shape = recording.args[a.name], a.tensor._tuple_shape
@@ -256,7 +256,7 @@ def _check_arguments(recording: Recording, found: list[Argument], *, alone: bool
         if a.tensor._dtype != var.dtype or (alone and len(shape) != len(traced)):
             raise TraceError(
                 f"{a.name} was traced as {var.dtype} with {len(traced)} axes, now it is {a.tensor._dtype} of "
-                f"shape {list(shape)}; call .reset() to trace the function anew"
+                f"shape {list(shape)}; call .reset() to trace the function again"
             )
         if alone and recording.measured is not None and shape != traced:
             raise TraceError(
@@ -271,7 +271,7 @@ def _check_outputs(session: ReplaySession, recorded: Outputs, outputs: Any) -> N
     for (path, tensor), var in zip(found, recorded.vars, strict=False):
         if tensor._session is session and tensor._var is not var:
             raise TraceError(
-                "trace error because data unreadable: the function returns another value than when it was traced "
+                "trace error because data unreadable: the function returns a different value than when it was traced "
                 f"as its output {list(path) or ''}"
             )
     if tuple(p for p, _ in found) != recorded.paths:

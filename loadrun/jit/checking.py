@@ -124,13 +124,13 @@ def _cause(
         kind, before, now = part
         if kind == "path":
             lines.append(
-                "first difference: the Python code applies another operator\n"
+                "first difference: the Python code applies a different operator\n"
                 f"  traced: {_line(before)}\n  now:    {_line(now)}"
             )
             reason = "a branch or loop depends on data, or on a size that was used as a number (int(), range(), if)"
         else:
             lines.append(
-                f"first difference: a value from outside of the graph is another one, in {_line(now or before)}"
+                f"first difference: a value from outside the graph is different, in {_line(now or before)}"
             )
             reason = "a number or array that was computed outside of the trace, or from a value that was read"
             if _resized(method, args, kwargs):

@@ -164,7 +164,7 @@ def judge(checks: Sequence[InnerCheck], values: Mapping[int, Array]) -> None:
         error = float(values[check.error.id].reshape(-1)[0])
         if not error <= check.maxerr:
             raise EngineError(
-                f"the values differ: the greatest error is {error:.6g}, allowed is {check.maxerr:g}; in "
+                f"the values differ: the largest error is {error:.6g}, allowed is {check.maxerr:g}; in "
                 f"{shown(check.place)}"
             )
 

@@ -85,7 +85,7 @@ class Dumps(ABC):
         if not (self.options.fixed or self.options.live):
             raise _DumpValueError(
                 "you must specify capture_as_const=True at __init__ to use dump: without it the values of parameters "
-                "and closures are no part of the graph"
+                "and closures are not part of the graph"
             )
         if recording is None or self.outputs is None:
             raise _DumpValueError(

@@ -172,7 +172,7 @@ def trace_module(
     Raises:
         TraceError: a method cannot be traced, or the graph computes something else; the text names the output, the
             difference, the first operator that differs, both source lines and the likely cause.
-        UsageError: `inputs` names something that is no method.
+        UsageError: `inputs` names something that is not a method.
 
     >>> import numpy as np
     >>> class Coder:
@@ -335,12 +335,12 @@ def load_module(folder: str | os.PathLike[str]) -> LoadedModule:
             raise FormatError(f"{path / _INDEX} is of version {index['version']}, expected 1")
         for name, about in methods.items():
             if Path(about["file"]).name != about["file"] or not isinstance(about["inputs"], list):
-                raise FormatError(f"{path / _INDEX}: the file of {name!r} does not lie beside the index")
+                raise FormatError(f"{path / _INDEX}: the file of {name!r} is not beside the index")
             _ = about["outputs"], [(i["name"], i["keyword"]) for i in about["inputs"]]
     except FileNotFoundError:
         raise FormatError(f"{path} has no {_INDEX}; it is written by TracedModule.save") from None
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as e:
         if isinstance(e, FormatError):
             raise
-        raise FormatError(f"{path / _INDEX} is no index of traced methods: {e}") from e
+        raise FormatError(f"{path / _INDEX} is not an index of traced methods: {e}") from e
     return LoadedModule(path, methods)

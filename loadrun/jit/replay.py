@@ -133,7 +133,7 @@ class ReplaySession(RunningTrace):
                 self._differs(
                     entry,
                     "input id mismatch",
-                    f"input {index} of {entry.opr.title} is the result of another operator",
+                    f"input {index} of {entry.opr.title} is the result of a different operator",
                 )
             return
         if source.value is None:
@@ -158,7 +158,9 @@ class ReplaySession(RunningTrace):
             return
         mark = (id(tensor), id(value))
         if self._fed.setdefault(source.var.id, mark) != mark:
-            self._differs(entry, "input id mismatch", f"input {index} of {entry.opr.title} is another tensor")
+            self._differs(
+                entry, "input id mismatch", f"input {index} of {entry.opr.title} is a different tensor"
+            )
         if tensor._dtype != source.var.dtype:
             self._differs(entry, "dtype mismatch", f"input {index} of {entry.opr.title} is {tensor._dtype}")
         name = source.var.name or ""
@@ -172,7 +174,7 @@ class ReplaySession(RunningTrace):
     def _differs(self, entry: RecordedOpr, reason: str, text: str) -> NoReturn:
         raise TraceError(
             f"trace error because {reason}: {text}\n  now:      {shown(here())}\n  recorded: {shown(entry.place)}\n"
-            "the function took another path than when it was traced; a traced function must apply the same "
+            "the function took a different path than when it was traced; a traced function must apply the same "
             "operators in every call"
         )
 

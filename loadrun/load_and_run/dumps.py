@@ -171,7 +171,7 @@ def number(value: float, digits: int) -> str:
 
 
 def _statistics(array: Array) -> str:
-    """Least, greatest, mean, root of the mean square and deviation; float64 sums as there."""
+    """Smallest, largest, mean, root of the mean square and deviation; float64 sums as there."""
     if not array.size:
         return ""
     real = array.astype(np.float64, copy=False)

@@ -340,7 +340,7 @@ class ParsedFlags:
     """A command line that was read.
 
     Attributes:
-        files: what is no flag.
+        files: what is not a flag.
         values: values of flags that were given, by name, in the order in which they were given.
     """
 

@@ -69,7 +69,7 @@ def interval(text: str) -> tuple[int, int]:
     """The numbers of ``--check_var_value INTERVAL[:FIRST]``.
 
     Raises:
-        UsageError: they are no numbers, or the interval is 0.
+        UsageError: they are not numbers, or the interval is 0.
 
     >>> interval("2:5"), interval("3")
     ((2, 5), (3, 0))

@@ -423,7 +423,7 @@ def _g(value: float) -> str:
 
 
 def _statistics(times: list[float]) -> str:
-    """Sum, mean, deviation, least and greatest of some milliseconds.
+    """Sum, mean, deviation, smallest and largest of some milliseconds.
 
     >>> _statistics([1.0])
     'time=1.000 ms avg_time=1.000 ms standard_deviation=-nan ms min=1.000 ms max=1.000 ms'

@@ -45,7 +45,7 @@ def axes_of(axis: Any, ndim: int) -> list[int]:
     if axis is None:
         return [*range(ndim)]
     if not ndim and axis in (0, -1):
-        # A scalar may be reduced along its only axis, which it has not.
+        # A scalar may be reduced along its only axis, which the scalar itself lacks.
         return []
     given = axis if isinstance(axis, (tuple, list)) else (axis,)
     found = sorted(axis_of(a, ndim) for a in given)

@@ -103,7 +103,7 @@ def _common(strong: tuple[DT, ...], top: int) -> DT:
     if not strong:
         return _OF_NUMBERS[top]
     found = np.result_type(*strong)
-    # A kind that numpy has and the graph has not, like complex, is refused when it is narrowed.
+    # A kind that numpy has and the graph lacks, like complex, is refused when it is narrowed.
     return _OF_NUMBERS[top] if top > _RANK.get(found.kind, 3) else found
 
 

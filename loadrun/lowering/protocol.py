@@ -120,7 +120,7 @@ def store(out: Any, result: Any, where: Any = None) -> Any:
 
     Raises:
         TypeError: numpy would not convert the result's dtype to the array's.
-        TraceError: the array is no traced one.
+        TraceError: the array is not a traced one.
     """
     if not isinstance(out, Tensor):
         raise refused(

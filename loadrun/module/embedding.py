@@ -88,7 +88,7 @@ class Embedding(Module):
         """Return a module around a given table.
 
         Raises:
-            ValueError: the table has not two axes.
+            ValueError: the table does not have two axes.
         """
         if embeddings.ndim != 2:
             raise ValueError(f"the table must be 2-dimensional, found {embeddings.ndim} dimensions")

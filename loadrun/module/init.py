@@ -87,7 +87,7 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
         param: the slope of leaky_relu, 0.01 by default.
 
     Raises:
-        ValueError: the name is not known, or the slope is no number.
+        ValueError: the name is not known, or the slope is not a number.
 
     >>> calculate_gain("relu") == 2**0.5, calculate_gain("leaky_relu", 1.0)
     (True, 1.0)

@@ -167,13 +167,13 @@ class Module(ModuleBase, metaclass=ABCMeta):
         )
 
     def buffers(self, recursive: bool = True, **kwargs: Any) -> Iterator[Tensor]:
-        """Return all tensors that are no parameters."""
+        """Return all tensors that are not parameters."""
         return self._flatten(predicate=_is_buffer, recursive=recursive, **kwargs)
 
     def named_buffers(
         self, prefix: str | None = None, recursive: bool = True, **kwargs: Any
     ) -> Iterator[tuple[str, Tensor]]:
-        """Return all tensors that are no parameters, with their dotted names."""
+        """Return all tensors that are not parameters, with their dotted names."""
         return self._flatten(
             with_key=True, prefix=prefix, predicate=_is_buffer, recursive=recursive, **kwargs
         )

@@ -141,7 +141,7 @@ class RNNBase(_Drawn):
         cells: by layer and direction the cells that a checkpoint of MegEngine holds too; they are not used.
 
     Raises:
-        ValueError: `dropout` is no probability, or `proj_size` not within 0 and `hidden_size`.
+        ValueError: `dropout` is not a probability, or `proj_size` not within 0 and `hidden_size`.
     """
 
     def __init__(

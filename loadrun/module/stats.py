@@ -66,7 +66,7 @@ def register_hook_module(module: Any) -> None:
     """Let `module_stats` look at the modules of another class, or of several in a list.
 
     Raises:
-        TypeError: it is no class of modules.
+        TypeError: it is not a class of modules.
     """
     for kind in module if isinstance(module, (tuple, list)) else (module,):
         if not (isinstance(kind, type) and issubclass(kind, Module)):

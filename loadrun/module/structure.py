@@ -23,7 +23,7 @@ def expand(name: str, value: Any) -> Iterator[tuple[str, Any]]:
     """Return the tensors and modules in a value with their dotted names, dicts in the order of their keys.
 
     Raises:
-        AssertionError: a dict holds one under a key that is no string.
+        AssertionError: a dict holds one under a key that is not a string.
 
     >>> x = Tensor([1.0])
     >>> [name for name, _ in expand("a", [x, {"k": (x,)}])]

@@ -80,7 +80,7 @@ class Network:
 
         Raises:
             UsageError: there is no variable of such a name.
-            FormatError: it is no dump.
+            FormatError: it is not a dump.
         """
         bundle = load(model_path)
         graph = bundle.graph
@@ -219,7 +219,7 @@ class Network:
         """Let variables be outputs no longer; what is none is named in a warning."""
         for var in vars:
             if not any(var is v for v in self.output_vars):
-                _log.warning("%s is no output, so it was not removed", var.name)
+                _log.warning("%s is not an output, so it was not removed", var.name)
             self.output_vars = [v for v in self.output_vars if v is not var]
 
     def add_dep_oprs(self, *vars: VarNode) -> list[VarNode]:
@@ -235,7 +235,7 @@ class Network:
         for opr in self.all_oprs:
             new = f"{modifier}.{opr.name}" if isinstance(modifier, str) else modifier(opr.name)
             if not isinstance(new, str):
-                raise _NotAVariableError(f"the new name of {opr.name} is no text: {new!r}")
+                raise _NotAVariableError(f"the new name of {opr.name} is not text: {new!r}")
             opr.name = new
 
     def reset_batch_size(self, batchsize: int, *, blacklist: Iterable[str] = ()) -> None:
@@ -263,7 +263,7 @@ class Network:
         if size is None:
             raise _CannotResizeError("there is no input whose first axis could change")
         if left:
-            raise _CannotResizeError(f"blacklist names what is no input: {', '.join(sorted(left))}")
+            raise _CannotResizeError(f"blacklist names what is not an input: {', '.join(sorted(left))}")
         refreshed(self.output_vars)
 
     def replace_vars(self, repl_dict: Mapping[VarNode, VarNode]) -> None:

@@ -2,7 +2,7 @@
 
 A `VarNode` is a Tensor, so that ``F.add(var, 1)`` and ``var * 2`` append operators; an `OpNode` has lists of inputs and
 outputs and a dict of parameters that may be changed. Nodes are what counts while a graph is edited; `Opr` and `Var`
-beneath them are brought up to date by `OpNode.refresh` and copied when a graph is made of them.
+beneath them are brought up to date by `OpNode.refresh` and copied when a graph is built from them.
 
 Source of semantics: MegEngine ``utils/network_node.py``.
 """

@@ -67,7 +67,7 @@ def get_opr_type(opr: OpNode) -> str:
     """Return the name of MegEngine's class of an operator.
 
     Raises:
-        UsageError: it is no operator.
+        UsageError: it is not an operator.
     """
     if not isinstance(opr, OpNode):
         raise _NotAnOperatorError(f"expected an operator of a graph, found {type(opr).__name__}")

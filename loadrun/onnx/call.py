@@ -123,7 +123,7 @@ class NodeCall:
         """An input that must be a sequence."""
         found = self.inputs[i] if i < len(self.inputs) else None
         if not isinstance(found, list):
-            raise UnsupportedNodeError(f"its input {i} is no sequence")
+            raise UnsupportedNodeError(f"its input {i} is not a sequence")
         return found
 
     def t(self, i: int) -> Tensor:

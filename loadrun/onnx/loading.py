@@ -65,7 +65,7 @@ def _bundle(
     sets = find_sets(file, test_data, names, outputs)
     examples = sets[0].inputs() if sets else {}
     expected = sets[0].outputs() if sets else {}
-    # Data for another model than the one that is asked for, or data that are no tensors, say nothing about it.
+    # Data for another model than the one that is asked for, or data that are not tensors, say nothing about it.
     others = any(tuple(s) != examples[n].shape for n, s in input_shapes.items() if n in examples)
     if others or set(constants) & set(names) or any(n not in examples for n in names):
         sets, examples, expected = [], {}, {}

@@ -274,7 +274,7 @@ class OperatorSetIdProto(Message):
 
 @dataclass
 class FunctionProto(Message):
-    """An operator that is made of others."""
+    """An operator that is composed of others."""
 
     name: str = ""
     inputs: list[str] = field(default_factory=list)
@@ -380,7 +380,9 @@ def _numbers(rows: list[Array], kind: str, wire: int, value: int | memoryview, w
             rows.append(packed_varints(value, where))
             return
         if len(value) % int(kind[2]):
-            raise FormatError(f"{len(value)} bytes are no whole number of {kind[1:]} numbers", offset=where)
+            raise FormatError(
+                f"{len(value)} bytes are not a whole number of {kind[1:]} numbers", offset=where
+            )
         rows.append(np.frombuffer(value, kind))
         return
     if wire != {"varints": VARINT, "<f4": FIXED32, "<f8": FIXED64}[kind]:

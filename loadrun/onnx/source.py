@@ -123,7 +123,7 @@ def _of_bundle(bundle: Bundle, positional: tuple[Any, ...], named: Mapping[str, 
     graph = bare(bundle)
     variables = graph.inputs
     names = [v.name or "" for v in variables]
-    # Inputs that only checks read, or nothing, are no part of the model; values for them are not needed.
+    # Inputs that only checks read, or nothing, are not part of the model; values for them are not needed.
     named = {n: v for n, v in named.items() if n in names or n not in {i.name for i in bundle.inputs}}
     examples = _examples_by_name(names, positional, named)
     cases = bundle.testcases

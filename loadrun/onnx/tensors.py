@@ -1,6 +1,6 @@
 """The values of stored tensors as numpy arrays, views of the file where its bytes are numpy's.
 
-Types that numpy has not are held in one that it has: bfloat16 in float32, 4-bit and 2-bit integers in 8-bit ones. The
+Types that numpy lacks are held in ones that it has: bfloat16 in float32, 4-bit and 2-bit integers in 8-bit ones. The
 8-bit and smaller floating-point types and strings are of no use to a graph of MegEngine's operators and are refused.
 """
 
@@ -162,7 +162,7 @@ def array(tensor: TensorProto, external: ExternalData | None = None) -> Array:
     if kind not in HELD:
         if kind not in NAMES:
             raise FormatError(f"tensor {tensor.name!r} has the unknown element type {kind}")
-        raise UnsupportedTensorTypeError(f"holds {kind_name(kind)}, which MegEngine has not")
+        raise UnsupportedTensorTypeError(f"holds {kind_name(kind)}, which MegEngine does not have")
     if any(d < 0 for d in tensor.dims) or len(tensor.dims) > 64:
         raise FormatError(f"tensor {tensor.name!r} has the shape {tensor.dims}")
     count = prod(tensor.dims)

@@ -37,7 +37,7 @@ class DataSet:
         self._outputs = {n: folder / f"output_{i}.pb" for i, n in enumerate(outputs)}
 
     def inputs(self) -> dict[str, Array]:
-        """Values by input name; what is no tensor or has no file is left out."""
+        """Values by input name; what is not a tensor or has no file is left out."""
         return self._read(self._inputs)
 
     def outputs(self) -> dict[str, Array]:

@@ -98,7 +98,7 @@ def graph_type(kind: int) -> DType:
     """
     name = _GRAPH.get(kind)
     if name is None:
-        raise UnsupportedNodeError(f"{kind_name(kind)} is no type that MegEngine has")
+        raise UnsupportedNodeError(f"{kind_name(kind)} is not a type that MegEngine has")
     return plain(name)
 
 

@@ -62,7 +62,9 @@ def fields(data: memoryview, base: int = 0) -> Iterator[tuple[int, int, int | me
             (value,) = unpack_from("<I" if size == 4 else "<Q", data, at)
             at += size
         else:
-            what = "a group, which ONNX has not" if kind in _GROUPS else f"of the unknown wire type {kind}"
+            what = (
+                "a group, which ONNX does not have" if kind in _GROUPS else f"of the unknown wire type {kind}"
+            )
             raise FormatError(f"protobuf field {number} is {what}", offset=where)
         yield number, kind, value, where
 

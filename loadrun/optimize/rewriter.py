@@ -131,7 +131,7 @@ class Rewriter:
         return id(var) in self._ends
 
     def single(self, var: Var) -> bool:
-        """Whether the value of a variable of the old graph is read once and is no output.
+        """Whether the value of a variable of the old graph is read once and is not an output.
 
         Operators that look at the shape alone read no value.
         """
@@ -226,7 +226,7 @@ class Rewriter:
         return True
 
     def scalar(self, var: Var) -> float | None:
-        """The number that all elements of a constant hold, None where they differ or it is no constant."""
+        """The number that all elements of a constant hold, None where they differ or it is not a constant."""
         value = self.value(var)
         if value is None or not value.size or var.dtype is None or var.dtype.is_quantized:
             return None

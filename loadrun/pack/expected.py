@@ -81,7 +81,7 @@ def _unpacked(path: Path) -> Iterator[LocatedSpec]:
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as e:
         if isinstance(e, LoadRunError):
             raise
-        raise InputError(f"{path} is no index that `loadrun unpack` wrote: {e}") from None
+        raise InputError(f"{path} is not an index that `loadrun unpack` wrote: {e}") from None
 
 
 def _like(graph: Graph, name: str, var: Var) -> Var:

@@ -1,4 +1,4 @@
-"""Statistics of the values on the way, kept in a file's record: they tell on another machine which operator went wrong.
+"""Statistics of intermediate values in a file's record: on another machine they tell which operator went wrong.
 
 For every variable that the bare model computes, in execution order, the record of a testcase holds a list: how many
 elements, then minimum, maximum, mean, mean of absolute values and deviation, then elements at equal distances from the
@@ -29,7 +29,7 @@ def computed(graph: Graph) -> list[Var]:
 
 
 def statistics(graph: Graph, feeds: Mapping[str, Array], *, seed: int = 0) -> list[Figures]:
-    """Run a model and describe every value on the way; one of them is in memory at a time.
+    """Run a model and describe every intermediate value; one of them is in memory at a time.
 
     Args:
         graph: the model without checks.

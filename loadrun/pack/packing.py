@@ -58,7 +58,7 @@ class Packer:
         loosen: whether checks may let more through than before.
         finish: changes the graph, checks included, before it is written; ground truth is what the model computed
             before.
-        intermediates: whether statistics of every value on the way go into the record.
+        intermediates: whether statistics of every intermediate value go into the record.
         warn: called with what deserves a look.
 
     Raises:
@@ -124,7 +124,7 @@ class Packer:
                 )
             if policy.nan_equal and not self.loosen:
                 raise UsageError(
-                    "nan=equal lets through what MegEngine's check never does; --loosen says that this is wanted"
+                    "nan=equal lets through what MegEngine's check never does; pass --loosen if that is intended"
                 )
         found = {n: policy_for({**kept, **given}, n) for n in names}
         return {n: p for n, p in found.items() if p.text}
@@ -321,7 +321,7 @@ class Packer:
         if not self.loosen:
             raise UsageError(
                 f"the check of {check.name!r} has a tolerance of {check.maxerr:g}, and {limit:g} would let more "
-                "through; --loosen says that this is wanted"
+                "through; pass --loosen if that is intended"
             )
         self.loosened.setdefault(check.name, check.maxerr)
         self.warn(f"LOOSENED: the tolerance of {check.name!r} was {check.maxerr:g} and is {limit:g}")

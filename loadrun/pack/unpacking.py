@@ -121,7 +121,7 @@ def read_unpacked(folder: str | os.PathLike[str]) -> Unpacked | None:
             record.get("provenance") or {},
         )
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as e:
-        raise InputError(f"{index} is no index that `loadrun unpack` wrote: {e}") from None
+        raise InputError(f"{index} is not an index that `loadrun unpack` wrote: {e}") from None
     return found
 
 
@@ -159,7 +159,7 @@ def unpack_all(bundles: Sequence[Bundle], folder: str | os.PathLike[str]) -> Non
 def _free(folder: str | os.PathLike[str]) -> Path:
     target = Path(folder)
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise UsageError(f"{target} is there already; unpack needs a new or empty folder")
+        raise UsageError(f"{target} already exists; unpack needs a new or empty folder")
     return target
 
 

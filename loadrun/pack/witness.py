@@ -74,8 +74,8 @@ class Witness:
                 )
             elif not passes(error, most):
                 warn(
-                    f"{place}: {self.name} computes another value for the output {name!r}: they are {error:.3g} apart, "
-                    f"allowed is {most:g}"
+                    f"{place}: {self.name} computes a different value for the output {name!r}: "
+                    f"they are {error:.3g} apart, allowed is {most:g}"
                 )
         return Testcase(case.arrays, case.dtypes, {**case.provenance, _KEY: found})
 
@@ -139,7 +139,7 @@ def _sentences(name: str, cases: list[tuple[int, Mapping[str, object]]]) -> Iter
         if not isinstance(error, (int, float)):
             yield f"{name} gave {output!r} of testcase {i} another shape"
         elif not passes(error, limit):
-            yield f"{name} parted from {output!r} of testcase {i} by {error:.3g}, allowed was {limit:g}"
+            yield f"{name} differs from {output!r} of testcase {i} by {error:.3g}, which is more than {limit:g}"
     for i, about in cases:
         if about.get("error"):
             yield f"{name} did not compute testcase {i}: {about['error']}"

@@ -45,7 +45,7 @@ class Observer(SwitchableModule, QParamsModuleMixin):
 
 
 class MinMaxObserver(Observer):
-    """Remembers the least and the greatest value.
+    """Remembers the smallest and the largest value.
 
     Args:
         mode: symmetric or not.
@@ -105,7 +105,7 @@ class SyncMinMaxObserver(MinMaxObserver):
 
 
 class ExponentialMovingAverageObserver(MinMaxObserver):
-    """Remembers moving averages of the least and the greatest value.
+    """Remembers moving averages of the smallest and the largest value.
 
     Args:
         momentum: how much of the average is kept.

@@ -150,13 +150,13 @@ def regressions(
     Args:
         found: what was measured.
         baseline: the data of the baseline.
-        allowed: the greatest slowdown, 0.1 for 10 %.
+        allowed: the largest slowdown, 0.1 for 10 %.
 
     Raises:
         InputError: the baseline holds none of the subjects, or is none.
     """
     if baseline.get("benchmark") != VERSION or not isinstance(baseline.get("subjects"), list):
-        raise InputError("the baseline is no file of `loadrun bench --save-baseline`")
+        raise InputError("the baseline is not a file of `loadrun bench --save-baseline`")
     subjects = [m.subject for m in found]
     known = {tuple(s[k] for k in m.subject.key): s for m in found for s in baseline["subjects"]}
     lines = []
@@ -178,5 +178,7 @@ def regressions(
     was_there = baseline.get("environment", {}).get("processor")
     here = environment()["processor"]
     if was_there != here:
-        lines.append(Regression(f"the baseline is of another processor: {was_there}, here {here}", False))
+        lines.append(
+            Regression(f"the baseline was measured on another processor: {was_there}, here {here}", False)
+        )
     return lines

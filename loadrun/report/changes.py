@@ -1,4 +1,4 @@
-"""What changed between two JSON reports: newly failing, mended, greater errors, slower runs."""
+"""What changed between two JSON reports: newly failing, mended, larger errors, slower runs."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class _Report:
                     self.outputs[str(file["file"]), "-", ""] = str(ended), None
         except (KeyError, TypeError, ValueError) as e:
             raise FormatError(
-                f"this is no report that `loadrun --json` wrote: {type(e).__name__} {e}"
+                f"this is not a report that `loadrun --json` wrote: {type(e).__name__} {e}"
             ) from None
 
 

@@ -174,7 +174,7 @@ class HtmlWriter:
         out.write(f"<p class='total {'pass' if good else 'fail'}'>{escape(summary(self._found))}</p>\n")
         out.write(
             "<table class=overview><thead><tr><th>verdict</th><th>file</th><th>testcases</th><th>checks (failed)</th>"
-            "<th>greatest error, of its tolerance</th></tr></thead><tbody>\n"
+            "<th>largest error, of its tolerance</th></tr></thead><tbody>\n"
         )
         out.write("\n".join(row for _, row in sorted(self._index, key=lambda pair: pair[0])))
         out.write("</tbody></table>\n<h2>Files</h2>\n")

@@ -18,7 +18,7 @@ _LEFT, _BOTTOM, _TOP = 44, 18, 8
 
 
 class Series:
-    """Numbers in order, with a bound on how many are kept: of neighbours that share a place the greatest.
+    """Numbers in order, with a bound on how many are kept: of neighbours that share a place the largest.
 
     >>> series = Series(4)
     >>> for i in range(9):

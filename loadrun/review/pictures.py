@@ -29,7 +29,7 @@ class Picture:
         shape: shape of the output.
         cells: the largest error in each cell of a map, row by row; its rows are all axes but the last, its columns the
             last one. NaN where a value is not finite.
-        worst: the cell of the greatest error.
+        worst: the cell of the largest error.
     """
 
     low: int

@@ -1,1 +1,1 @@
-"""Graphs made of other graphs: copies, checks, operators of older runtimes."""
+"""Graphs built from other graphs: copies, checks, operators of older runtimes."""

@@ -1,4 +1,4 @@
-"""Graphs made of other graphs: a copy of a part, a model without its checks."""
+"""Graphs built from other graphs: a copy of a part, a model without its checks."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def assert_close(
 
     Raises:
         AssertionError: shapes, dtypes or values differ; the message counts the mismatched elements and gives the
-            greatest absolute and relative difference with their indices and what was allowed.
+            largest absolute and relative difference with their indices and what was allowed.
         ValueError: only one of the two tolerances was given, or one is negative.
 
     >>> assert_close([1.0, 2.0], [1.0, 2.0000001])

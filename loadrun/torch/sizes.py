@@ -51,7 +51,7 @@ def _followed(*values: Any) -> bool:
 
 
 def _fractional(function: Callable[..., Any], plain: Callable[..., Any]) -> Callable[..., Any]:
-    """An operation whose result is no integer: a 0-d float tensor where it follows a size."""
+    """An operation whose result is not an integer: a 0-d float tensor where it follows a size."""
 
     def apply(*values: Any) -> Any:
         return function(*_floats(*values)) if _followed(*values) else plain(*values)

@@ -243,7 +243,7 @@ class Traced(Dumps):
         return found
 
     def _numbers(self) -> dict[str, Any]:
-        """Arguments that are no tensors: what they were when the module was traced."""
+        """Arguments that are not tensors: what they were when the module was traced."""
         constant = torch.export.graph_signature.ConstantArgument
         return {s.arg.name: s.arg.value for s in self._user_inputs() if isinstance(s.arg, constant)}
 
@@ -279,7 +279,7 @@ class Traced(Dumps):
             elif hasattr(spec.arg, "value") and value != spec.arg.value:
                 raise InputError(
                     f"argument {name!r} is {value!r}, but it was {spec.arg.value!r} when the module was traced, and "
-                    "what is no tensor is a constant of the graph; trace anew"
+                    "what is not a tensor is a constant of the graph; trace anew"
                 )
         return found
 

@@ -75,7 +75,7 @@ def judge(
         seen: says why the file's error graph does not compare; called where it would let the value pass.
 
     Raises:
-        EngineError: the values are no real numbers.
+        EngineError: the values are not real numbers.
 
     >>> from loadrun.dtypes import DType
     >>> q = Criteria("ids", DType("Int32"), 1e-4)

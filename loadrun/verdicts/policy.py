@@ -35,7 +35,7 @@ class Policy:
     Attributes:
         text: the terms as they were written.
         exact: every element equals the expected one.
-        maxerr: greatest error by MegEngine's measure; may be greater than that of the file's check only where
+        maxerr: largest error by MegEngine's measure; may be greater than that of the file's check only where
             that was asked for.
         rtol, atol: ``|expected - got| <= atol + rtol * |expected|`` for every element; one alone has the other 0.
         nan_equal: NaN agrees with NaN, and an infinity with the same one.

@@ -164,7 +164,7 @@ class FileResult:
     Attributes:
         path: the file.
         message: why the file could not be read or executed, for the verdict error.
-        fault: whether that is a fault of loadrun.
+        fault: whether that is a bug in loadrun.
         ended: timeout or crash, where the process that ran it ended so.
         warnings: what MegEngine would only warn of.
         load_seconds: time to read the file.

@@ -140,7 +140,7 @@ class Closed:
 
     Attributes:
         message: why it ended early.
-        fault: whether that is a fault of loadrun.
+        fault: whether that is a bug in loadrun.
         ended: the verdict of a process that ended early: timeout or crash.
         timing: further runs that were timed.
         turns: seconds of such runs by engine, where several run side by side.

@@ -1,4 +1,4 @@
-"""Why a testcase fails: the operator in which it parts from float64, from another engine, or from its record."""
+"""Why a testcase fails: the operator in which it diverges from float64, from another engine, or from its record."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _lines(bundle: Bundle, result: Result, feeds: Mapping[str, Array], seed: int
     kept = None if result.index is None else intermediates_at(bundle.record, result.index)
     if kept is not None:
         found = parted(model, kept, given, tolerance=TOLERANCE, seed=seed)
-        yield f"{case} beside the values on the way that were recorded when it was packed:"
+        yield f"{case} beside the intermediate values that were recorded when it was packed:"
         yield from departed(found)
     other = "float64" if result.choice in (None, "reference") else result.choice or ""
     between_both = between(model, other, given, seed=seed)

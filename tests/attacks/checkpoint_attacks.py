@@ -109,7 +109,7 @@ def c08_attributes_of_a_container() -> bytes:
 
 @attack("refused", "expected a name")
 def c09_calling_a_string() -> bytes:
-    """REDUCE of what is no name."""
+    """REDUCE of what is not a name."""
     return b"Vos.system\n(Vx\ntR."
 
 

@@ -164,7 +164,7 @@ def i13_long_sum(folder: Path) -> list[str]:
     return ["--input", "x:[1,2]", "--input-transform", " + ".join(["np.sin(np.ones(2**22)).sum()"] * 30)]
 
 
-@attack("this takes more memory than there is")
+@attack("this needs more memory than there is")
 def i14_random_numbers_without_end(folder: Path) -> list[str]:
     """8 GB of random numbers where there are 64 MB."""
     return ["--input", "x:#rand(0,1,1000000000)"]
@@ -189,7 +189,7 @@ def i17_long_specification(folder: Path) -> list[str]:
     return ["--input", "[;" * 5_000 + "]" + "." * 10_000 + ".a"]
 
 
-@attack("list files that take in one another come to more", seconds=10)
+@attack("list files that include one another expand to more", seconds=10)
 def i18_lists_of_lists(folder: Path) -> list[str]:
     """36 kB in four files that stand for 10**10 testcases."""
     for i in range(3):

@@ -101,7 +101,7 @@ def packed(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize(
     ("cut", "said"),
-    [(1, "claims"), (20, "claims"), (-3, "3 bytes behind it are no part of it")],
+    [(1, "claims"), (20, "claims"), (-3, "3 bytes behind it are not part of it")],
 )
 def test_verify_finds_what_was_cut_or_added(
     cut: int, said: str, packed: Path, capsys: pytest.CaptureFixture[str]
@@ -346,7 +346,7 @@ def test_what_nobody_foresaw(
     monkeypatch.setattr(desk, "Runner", broken)
     assert main([MLP, "fixtures/nets/scalars.mge", "--json", str(tmp_path / "r.json")]) == 70
     said = capsys.readouterr().out
-    assert "error: this is a fault of loadrun, please report it: KeyError at test_file_attacks.py:" in said
+    assert "error: this is a bug in loadrun; please report it: KeyError at test_file_attacks.py:" in said
     report = json.loads((tmp_path / "r.json").read_text())
     assert [f["verdict"] for f in report["files"]] == ["error", "pass"]
     assert report["exit_code"] == 70

@@ -34,7 +34,7 @@ def test_complex_values_in_a_check(tmp_path: Path, capsys: pytest.CaptureFixture
     case = loadrun.Testcase({"x": values, "y:expect": values}, {"x": dtype, "y:expect": dtype})
     loadrun.save(loadrun.Bundle(graph, [case]), tmp_path / "m.mge")
     assert main([str(tmp_path / "m.mge")]) in (2, 3)
-    assert "fault of loadrun" not in capsys.readouterr().out
+    assert "bug in loadrun" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_shapes_of_63_bits(
     said = capsys.readouterr()
     assert codes[0] == 2
     assert set(codes) <= {0, 2, 3}
-    assert "fault of loadrun" not in said.out + said.err
+    assert "bug in loadrun" not in said.out + said.err
 
 
 def test_seeds(capsys: pytest.CaptureFixture[str]) -> None:

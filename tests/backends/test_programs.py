@@ -181,8 +181,8 @@ def test_a_process_that_dies_is_replaced(tmp_path: Path) -> None:
     ("text", "said"),
     [
         ("import sys; sys.exit('no module named megengine')", "exit code 1: no module named megengine"),
-        ("print('hello')\nimport time; time.sleep(9)", "answers 'hello', which is no answer"),
-        ('print(\'{"arrays": [["", "|O", [1]]]}\', flush=True)', "which is no answer"),
+        ("print('hello')\nimport time; time.sleep(9)", "answers 'hello', which is not an answer"),
+        ('print(\'{"arrays": [["", "|O", [1]]]}\', flush=True)', "which is not an answer"),
     ],
 )
 def test_what_is_no_megengine(text: str, said: str, tmp_path: Path) -> None:

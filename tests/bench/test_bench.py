@@ -164,7 +164,7 @@ def test_regressions_with_known_answers() -> None:
     # Slower in the middle, but within what chance does: no failure.
     found.wall = [0.5, 1.3, 0.5, 1.3, 1.3]
     assert not regressions([found], was, 0.1)[0].failed
-    with pytest.raises(InputError, match="is no file of"):
+    with pytest.raises(InputError, match="is not a file of"):
         regressions([found], {"benchmark": 0}, 0.1)
 
 

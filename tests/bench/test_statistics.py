@@ -70,7 +70,7 @@ def test_warnings() -> None:
     machine.load, machine.pieces = 3.0, [1.0] * 3 + [1.1] * 3 + [1.2] * 3
     assert machine.warnings([1.0], [0.5], 1) == [
         "the machine was busy before: 3.0 processes for 4 processors",
-        "the machine was busy meanwhile: the runs got 50% of a processor",
+        "the machine was busy during the runs: the runs got 50% of a processor",
         "the clock drifted: equal work was 20% slower at the end",
     ]
     machine.load, machine.pieces = 1.0, [1.0] * 9

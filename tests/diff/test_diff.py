@@ -89,7 +89,7 @@ def test_a_changed_weight() -> None:
     assert first is not None
     assert first.distance is not None
     assert first.distance.index == (1,)
-    # 2.5 against 2, relative to the greatest of 0.5, 2 and 3.
+    # 2.5 against 2, relative to the largest of 0.5, 2 and 3.
     assert first.distance.relative == pytest.approx(0.5 / 3)
 
 

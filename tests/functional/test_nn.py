@@ -147,9 +147,9 @@ def test_attention_with_bool_masks() -> None:
 def test_assert_equal() -> None:
     x = tensor([1.0, 100.0])
     assert F.utils._assert_equal(x, tensor([1.0, 100.005])).tolist() == [1.0, 100.0]
-    with pytest.raises(RuntimeError, match=r"greatest error is 0\.1"):
+    with pytest.raises(RuntimeError, match=r"largest error is 0\.1"):
         F.utils._assert_equal(x, tensor([1.1, 100.0]))
-    with pytest.raises(RuntimeError, match="greatest error is nan"):
+    with pytest.raises(RuntimeError, match="largest error is nan"):
         F.utils._assert_equal(x, tensor([np.nan, 100.0]))
     with pytest.raises(RuntimeError, match="shapes differ"):
         F.utils._assert_equal(x, tensor([1.0]))

@@ -187,7 +187,7 @@ def test_sizes_that_the_data_decide_cannot_be_numbers() -> None:
         return y.reshape(1, y.shape[0])
 
     t = trace(f, symbolic_shape=False, without_host=True)
-    with pytest.raises(TraceError, match=r"that the data decide .* in test_numpy_followed.py:\d+ `"):
+    with pytest.raises(TraceError, match=r"that depends on the data .* in test_numpy_followed.py:\d+ `"):
         t(np.array([1, -1, 2], np.float32))
     t = trace(f, without_host=True)
     for values in ([1, -1, 2], [1, 2, 3]):

@@ -484,8 +484,8 @@ def test_checks_inside_a_function_are_made_in_every_call(options: dict[str, bool
     one, two = tensor([1.0]), tensor([2.0])
     assert f(one, two).item() == 3
     for _ in range(2):
-        with pytest.raises(RuntimeError, match=r"the greatest error is 0\.5, allowed is 0\.0001"):
+        with pytest.raises(RuntimeError, match=r"the largest error is 0\.5, allowed is 0\.0001"):
             f(one, tensor([3.0]))
     assert f(one, two).item() == 3
-    with pytest.raises(RuntimeError, match="the greatest error is 0\\.5"):
+    with pytest.raises(RuntimeError, match="the largest error is 0\\.5"):
         trace(lambda a, b: check(a * 2, b) + 1, **options)(one, tensor([3.0]))

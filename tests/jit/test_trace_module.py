@@ -87,7 +87,7 @@ def test_inputs_by_keyword() -> None:
             "branching",
             [9],
             [
-                "another operator",
+                "a different operator",
                 "traced: ADD in",
                 "return y + 1",
                 "now:    SUB in",
@@ -204,7 +204,7 @@ def test_one_method_as_a_file(tmp_path: Path) -> None:
     ("text", "message"),
     [
         (None, "has no index.json; it is written by TracedModule.save"),
-        ("[1", "is no index of traced methods"),
+        ("[1", "is not an index of traced methods"),
         ('{"loadrun": "methods", "version": 9, "methods": {}}', "is of version 9, expected 1"),
         (
             json.dumps(
@@ -214,7 +214,7 @@ def test_one_method_as_a_file(tmp_path: Path) -> None:
                     "methods": {"f": {"file": "../f.mge", "inputs": [], "outputs": 0}},
                 }
             ),
-            "the file of 'f' does not lie beside the index",
+            "the file of 'f' is not beside the index",
         ),
     ],
 )

@@ -138,7 +138,7 @@ def test_outputs_come_and_go(net: Network, caplog: pytest.LogCaptureFixture) -> 
     assert out["y1"].tolist() == [12, 18]
     np.testing.assert_allclose(out["y2"], 1 / (1 + np.exp([-4.0, -6.0])), rtol=1e-6)
     net.remove_output(a)
-    assert "a is no output" in caplog.text
+    assert "a is not an output" in caplog.text
 
 
 def test_several_outputs() -> None:

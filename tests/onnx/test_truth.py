@@ -75,10 +75,10 @@ def test_a_witness_that_parts(
     pretend(monkeypatch, {"y": np.full((2, 5), 7, np.float32)})
     out = packed(tmp_path)
     said = capsys.readouterr().err
-    assert "testcase 0: Other 1.2 computes another value for the output 'y': they are" in said
+    assert "testcase 0: Other 1.2 computes a different value for the output 'y': they are" in said
     assert "allowed is 0.0001" in said
     assert main(["verify", out]) == 0
-    assert "Other 1.2 parted from 'y' of testcase 0 by" in capsys.readouterr().out
+    assert "Other 1.2 differs from 'y' of testcase 0 by" in capsys.readouterr().out
     packed(tmp_path, "--maxerr", "10")
     assert "Other" not in capsys.readouterr().err
     pretend(monkeypatch, {"y": np.zeros((2, 4), np.float32)})
@@ -108,7 +108,7 @@ def test_testcases_of_the_model_are_judged_by_its_own_rule(
         out = str(tmp_path / "m.mge")
         assert main(["pack", str(MODELS / "dynamic" / "model.onnx"), "-o", out, "-q"]) == 0
         said = capsys.readouterr().err
-        assert ("testcase 0: Other 1.2 computes another value" in said) == (count > 0)
+        assert ("testcase 0: Other 1.2 computes a different value" in said) == (count > 0)
 
 
 @pytest.mark.skipif(runtime_name() is None, reason="onnxruntime is not installed")

@@ -52,7 +52,7 @@ class VisionTransform(Transform):
         order: what the parts of a sample are, default the image alone.
 
     Raises:
-        ValueError: it is no sequence, or names what no part can be.
+        ValueError: it is not a sequence, or names what no part can be.
         NotImplementedError: there is no method for a part.
     """
 
@@ -66,9 +66,11 @@ class VisionTransform(Transform):
             raise TransformError(f"order should be a sequence, found {order!r}")
         for name in order:
             if name == "batch":
-                raise TransformError("batch is no part of a sample")
+                raise TransformError("batch is not part of a sample")
             if not name.endswith(("category", "info")) and self._get_apply(name) is None:
-                raise UnknownPartError(f"{name} is no part that {type(self).__name__} knows how to transform")
+                raise UnknownPartError(
+                    f"{name} is not a part that {type(self).__name__} knows how to transform"
+                )
         self.order = order
 
     def apply(self, input: Any) -> Any:

@@ -150,7 +150,7 @@ class ShortestEdgeResize(_Scaled):
     """Gives the shorter edge a drawn length, unless the longer one gets too long.
 
     Args:
-        min_size: the length; least and greatest of it, or lengths to choose from.
+        min_size: the length; smallest and largest of it, or lengths to choose from.
         max_size: how long the longer edge may get.
         sample_style: "range" draws between the two, "choice" one of several.
         interpolation: OpenCV's number of it.
@@ -192,7 +192,7 @@ class RandomResize(_Scaled):
     """Changes the size by a drawn factor.
 
     Args:
-        scale_range: least and greatest factor.
+        scale_range: smallest and largest factor.
         interpolation: OpenCV's number of it.
         order: what the parts of a sample are, see `VisionTransform`.
     """
@@ -267,8 +267,8 @@ class RandomResizedCrop(VisionTransform):
 
     Args:
         output_size: height and width, or one number for both.
-        scale_range: least and greatest share of the area.
-        ratio_range: least and greatest aspect, width by height.
+        scale_range: smallest and largest share of the area.
+        ratio_range: smallest and largest aspect, width by height.
         interpolation: OpenCV's number of it.
         order: what the parts of a sample are, see `VisionTransform`.
     """

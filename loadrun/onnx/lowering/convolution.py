@@ -70,7 +70,7 @@ def _grouped(w: Tensor, groups: int, *, transposed: bool = False) -> Tensor:
         return w
     n, *rest = w._tuple_shape
     if groups < 1 or n % groups:
-        raise UnsupportedNodeError(f"{n} channels are no multiple of {groups} groups")
+        raise UnsupportedNodeError(f"{n} channels are not a multiple of {groups} groups")
     return folded(lambda v: e.reshape(v, (groups, n // groups, *rest)), w)
 
 

@@ -1,4 +1,4 @@
-"""Reductions, softmax and what is made of them, positions of extremes, running sums."""
+"""Reductions, softmax and what is built from them, positions of extremes, running sums."""
 
 from __future__ import annotations
 

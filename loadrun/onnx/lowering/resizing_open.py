@@ -34,7 +34,7 @@ def stays(size: int, out: int) -> bool:
 
 
 def scaled(size: int, scale: float) -> int | None:
-    """floor(size * scale) of an open size; None for a scale that is no ratio of small numbers."""
+    """floor(size * scale) of an open size; None for a scale that is not a ratio of small numbers."""
     if scale == 1.0:
         return size
     ratio = Fraction(scale).limit_denominator(_SMALL)

@@ -149,7 +149,7 @@ def _transpose(c: NodeCall) -> Tensor:
     perm = c.ints("perm")
     axes = perm if perm is not None else list(range(x.ndim))[::-1]
     if sorted(axes) != list(range(x.ndim)):
-        raise UnsupportedNodeError(f"{axes} is no order of {x.ndim} axes")
+        raise UnsupportedNodeError(f"{axes} is not an order of {x.ndim} axes")
     return transposed(x, axes)
 
 

@@ -116,6 +116,6 @@ def _masked(
             value = w.reshape(value, [batch, heads, queries, keys])
         return w.op("Add", scores, value)
     if p.attn_mask_type != Mask.DEFAULT_MASK:
-        raise UnsupportedOprError("a user-defined mask that is no input")
+        raise UnsupportedOprError("a user-defined mask that is not an input")
     later = w.op("Less", w.unsqueeze(w.range(queries), [1]), w.unsqueeze(w.range(keys), [0]))
     return w.op("Add", scores, w.where(later, w.f32(-np.inf), w.f32(0)))

@@ -349,7 +349,7 @@ class NodeEmitter:
 
     def round_away(self, x: str) -> str:
         """Whole numbers, halves away from zero: ONNX's own Round takes halves to even."""
-        # The float32 below one half, so that 0.49999997 is no half.
+        # The float32 below one half, so that 0.49999997 is not a half.
         half = self.f32(float(np.nextafter(np.float32(0.5), np.float32(0))))
         return self.op("Mul", self.op("Sign", x), self.op("Floor", self.op("Add", self.op("Abs", x), half)))
 

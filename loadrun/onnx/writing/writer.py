@@ -31,7 +31,7 @@ Translation = Callable[["OnnxWriter", Opr], "str | Sequence[str]"]
 TRANSLATIONS: dict[str, Translation] = {}
 T = TypeVar("T", bound=Translation)
 REASONS = {
-    "AssertEqual": "checks are no part of the model; what they expect becomes test data sets",
+    "AssertEqual": "checks are not part of the model; what they expect becomes test data sets",
     "SVD": "ONNX has no singular value decomposition",
     "MatrixInverse": "ONNX has no inverse of a matrix",
     "GammaRNG": "ONNX has no gamma distribution",

@@ -85,7 +85,7 @@ def _unary(r: Rewriter, mode: ElemwiseMode, x: Var) -> Var | None:
 def neutral(r: Rewriter, constant: Var, number: float, x: Var) -> bool:
     """Whether a constant holds that number everywhere and does not broadcast `x` to another shape.
 
-    A weight that a program may exchange is no constant in this sense.
+    A weight that a program may exchange is not a constant in this sense.
     """
     if not immutable(r, constant) or r.scalar(constant) != number:
         return False

@@ -67,7 +67,7 @@ def _is_step(opr: Opr) -> bool:
 
 
 def _grid(step: Opr) -> set[int]:
-    """The arithmetic before a step, none where its values are no numbers on a grid."""
+    """The arithmetic before a step, none where its values are not numbers on a grid."""
     found: set[int] = set()
     stack = [v.owner for v in step.inputs]
     seen: set[int] = set()
@@ -82,7 +82,7 @@ def _grid(step: Opr) -> set[int]:
             found.add(opr.id)
         elif opr.type not in _MOVES:
             return set()
-        # Shapes and indices are no part of it.
+        # Shapes and indices are not part of it.
         stack.extend(v.owner for v in (opr.inputs[:1] if opr.type in _VIEWS else opr.inputs))
     return found
 

@@ -42,7 +42,7 @@ class _Fold:
         self.made: set[int] = set()
 
     def visit(self, opr: Opr) -> bool:
-        """Handle one operator; False where a condition is no constant."""
+        """Handle one operator; False where a condition is not a constant."""
         r = self.r
         guard = self.branches.guard.get(opr.id)
         taken = guard is None or bool(self.flags[guard.id].any())
