@@ -19,7 +19,8 @@ class Fault(Exception):
     """A run that ended with anything but a verdict or a LoadRunError."""
 
 
-def _inside(data: bytes) -> str:
+def run(data: bytes) -> str:
+    """What becomes of the bytes in this process: ``refused``, ``error`` or a verdict."""
     import loadrun
     from loadrun.errors import LoadRunError
 
@@ -36,14 +37,11 @@ def _inside(data: bytes) -> str:
 
 
 def execute(data: bytes, *, memory: int = MEMORY, seconds: float = SECONDS) -> str:
-    """What becomes of the bytes: ``refused``, ``error`` or a verdict.
+    """What becomes of the bytes in a fork of this process, which inherits what is imported.
 
     Raises:
         Fault: another exception, a hang, or a crash.
     """
-    import loadrun.runner  # the children inherit it
-
-    assert loadrun.runner
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
@@ -52,7 +50,7 @@ def execute(data: bytes, *, memory: int = MEMORY, seconds: float = SECONDS) -> s
         try:
             warnings.simplefilter("error")
             resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
-            text = _inside(data)
+            text = run(data)
         except BaseException as e:
             frames = traceback.extract_tb(e.__traceback__)[-3:]
             where = " < ".join(f"{Path(f.filename).name}:{f.lineno}" for f in reversed(frames))

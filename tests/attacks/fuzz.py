@@ -42,7 +42,7 @@ from loadrun.inputs.loading import load_cases
 from loadrun.inputs.transform import TransformExpression
 from loadrun.params import Host2DeviceCopy
 from tests.attacks.bending import bent, bent_message, words
-from tests.attacks.execute import _inside
+from tests.attacks.execute import run
 from tests.attacks.input_attacks import chunk, png
 from tests.attacks.mutate import Seed, examine
 
@@ -423,7 +423,7 @@ def take_onnx(data: bytes) -> None:
 
 KINDS: dict[str, Kind] = {
     "dump": Kind(lambda rng: dump(rng, meaning=False), examine, ".mge"),
-    "run": Kind(lambda rng: dump(rng, meaning=True), _inside, ".mge"),
+    "run": Kind(lambda rng: dump(rng, meaning=True), run, ".mge"),
     "checkpoint": Kind(checkpoint, take_checkpoint, ".pkl"),
     "file": Kind(data_file, take_data_file, ".data"),
     "expression": Kind(expression, take_expression, ".txt"),
