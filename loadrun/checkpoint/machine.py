@@ -7,9 +7,9 @@ from a budget of four times the file, so that sharing one string a million times
 
 from __future__ import annotations
 
-import struct
 from collections import OrderedDict
 from collections.abc import Callable
+from struct import Struct
 from typing import Any, NoReturn
 
 from ..errors import FormatError
@@ -19,6 +19,8 @@ __all__ = ["MOST_STEPS", "PickleMachine"]
 
 MOST_STEPS = 1_000_000
 """Opcodes that a pickle may have; a tensor takes about thirty."""
+_U8, _U16, _U32, _U64 = Struct("<B"), Struct("<H"), Struct("<I"), Struct("<Q")
+_I32, _F64 = Struct("<i"), Struct(">d")
 _LONGEST_NUMBER = 255
 _LONGEST_LINE_NUMBER = 1000
 _LONGEST_NAME = 1000
@@ -39,10 +41,11 @@ class PickleMachine:
 
     def __init__(self, data: bytes | memoryview, most_steps: int = MOST_STEPS) -> None:
         self.data = memoryview(data)
+        self.size = len(self.data)
         self.at = 0
         self.next = 0
         self.most_steps = most_steps
-        self.budget = 4 * len(self.data) + (1 << 20)
+        self.budget = 4 * self.size + (1 << 20)
         self.visits = 4 * most_steps
         self.stack: list[Any] = []
         self.marks: list[int] = []
@@ -54,28 +57,28 @@ class PickleMachine:
         Raises:
             FormatError: it is malformed, refers to something that is refused, or bytes follow it.
         """
-        data, steps = self.data, 0
+        data, size, left = self.data, self.size, self.most_steps
         while True:
-            self.at = self.next
-            if self.at >= len(data):
+            self.at = at = self.next
+            if at >= size:
                 self.fail("the pickle ends before its STOP")
-            code = data[self.at]
-            self.next = self.at + 1
+            code = data[at]
+            self.next = at + 1
             if code == _STOP:
                 break
-            known = _OPCODES.get(code)
+            known = _KNOWN[code]
             if known is None:
                 self.fail(_REFUSED.get(code, f"0x{code:02x} is not an opcode of a pickle"))
             known(self)
-            steps += 1
-            if steps > self.most_steps:
+            left -= 1
+            if left < 0:
                 self.fail(f"the pickle takes more than {self.most_steps} steps; max_steps raises the limit")
         found = self.pop()
         if self.stack or self.marks:
             self.fail("the pickle leaves values behind its result")
-        if self.next != len(data):
+        if self.next != size:
             self.at = self.next
-            self.fail(f"{len(data) - self.next} bytes follow the pickle")
+            self.fail(f"{size - self.next} bytes follow the pickle")
         return found
 
     # ---- for the calls
@@ -119,14 +122,17 @@ class PickleMachine:
     def take(self, size: int) -> memoryview:
         """Return the next bytes."""
         start = self.next
-        if size > len(self.data) - start:
-            self.fail(f"{size} bytes are announced, {len(self.data) - start} follow")
+        if size > self.size - start:
+            self.fail(f"{size} bytes are announced, {self.size - start} follow")
         self.next = start + size
         return self.data[start : self.next]
 
-    def number(self, form: str) -> Any:
-        """Return the next number in a `struct` format."""
-        return struct.unpack(form, self.take(struct.calcsize(form)))[0]
+    def number(self, form: Struct) -> Any:
+        """Return the next number in a format."""
+        start, self.next = self.next, self.next + form.size
+        if self.next > self.size:
+            self.fail(f"{form.size} bytes are announced, {self.size - start} follow")
+        return form.unpack_from(self.data, start)[0]
 
     def line(self, longest: int | None = None) -> bytes:
         """Return the bytes up to a line feed, without it, at most `longest` of them."""
@@ -220,18 +226,18 @@ def _push_all() -> None:
         b"N": lambda m: None,
         b"\x88": lambda m: True,
         b"\x89": lambda m: False,
-        b"J": lambda m: m.number("<i"),
-        b"K": lambda m: m.number("<B"),
-        b"M": lambda m: m.number("<H"),
-        b"G": lambda m: m.number(">d"),
-        b"X": lambda m: m.text(m.number("<I")),
-        b"\x8c": lambda m: m.text(m.number("<B")),
-        b"\x8d": lambda m: m.text(m.number("<Q")),
-        b"B": lambda m: m.take(m.number("<I")),
-        b"C": lambda m: m.take(m.number("<B")),
-        b"\x8e": lambda m: m.take(m.number("<Q")),
-        b"\x96": lambda m: m.take(m.number("<Q")),
-        b"\x8a": lambda m: int.from_bytes(m.take(m.number("<B")), "little", signed=True),
+        b"J": lambda m: m.number(_I32),
+        b"K": lambda m: m.number(_U8),
+        b"M": lambda m: m.number(_U16),
+        b"G": lambda m: m.number(_F64),
+        b"X": lambda m: m.text(m.number(_U32)),
+        b"\x8c": lambda m: m.text(m.number(_U8)),
+        b"\x8d": lambda m: m.text(m.number(_U64)),
+        b"B": lambda m: m.take(m.number(_U32)),
+        b"C": lambda m: m.take(m.number(_U8)),
+        b"\x8e": lambda m: m.take(m.number(_U64)),
+        b"\x96": lambda m: m.take(m.number(_U64)),
+        b"\x8a": lambda m: int.from_bytes(m.take(m.number(_U8)), "little", signed=True),
         b"}": lambda m: {},
         b"]": lambda m: [],
         b")": lambda m: (),
@@ -240,11 +246,12 @@ def _push_all() -> None:
         b"l": lambda m: m.since_mark(),
         b"\x91": lambda m: frozenset(m.key(e) for e in m.since_mark()),
         b"2": lambda m: m.top(),
+        b"\x85": lambda m: (m.pop(),),
+        b"\x86": lambda m: (m.pop(), m.pop())[::-1],
+        b"\x87": lambda m: (m.pop(), m.pop(), m.pop())[::-1],
     }
     for code, value in values.items():
-        _OPCODES[code[0]] = lambda m, value=value: m.push(value(m))  # type: ignore[misc]
-    for code, count in ((b"\x85", 1), (b"\x86", 2), (b"\x87", 3)):
-        _OPCODES[code[0]] = lambda m, count=count: m.push(tuple([m.pop() for _ in range(count)][::-1]))  # type: ignore[misc]
+        _OPCODES[code[0]] = lambda m, value=value: m.stack.append(value(m))  # type: ignore[misc]
 
 
 _push_all()
@@ -252,14 +259,14 @@ _push_all()
 
 @_op(b"\x80")
 def _proto(m: PickleMachine) -> None:
-    version = m.number("<B")
+    version = m.number(_U8)
     if version > 5:
         m.fail(f"pickle protocol {version} is not known, the newest is 5")
 
 
 @_op(b"\x95")
 def _frame(m: PickleMachine) -> None:
-    size = m.number("<Q")
+    size = m.number(_U64)
     if size > len(m.data) - m.next:
         m.fail(f"a frame of {size} bytes is announced, {len(m.data) - m.next} follow")
 
@@ -277,7 +284,7 @@ def _long(m: PickleMachine) -> None:
 
 @_op(b"\x8b")
 def _long4(m: PickleMachine) -> None:
-    size = m.number("<i")
+    size = m.number(_I32)
     if not 0 <= size <= _LONGEST_NUMBER:
         m.fail(f"a whole number takes {size} bytes, the most are {_LONGEST_NUMBER}")
     m.push(int.from_bytes(m.take(size), "little", signed=True))
@@ -425,12 +432,12 @@ def _put(m: PickleMachine) -> None:
 
 @_op(b"q")
 def _binput(m: PickleMachine) -> None:
-    m.memo[m.number("<B")] = m.top()
+    m.memo[m.number(_U8)] = m.top()
 
 
 @_op(b"r")
 def _long_binput(m: PickleMachine) -> None:
-    m.memo[m.number("<I")] = m.top()
+    m.memo[m.number(_U32)] = m.top()
 
 
 @_op(b"g")
@@ -440,9 +447,12 @@ def _get(m: PickleMachine) -> None:
 
 @_op(b"h")
 def _binget(m: PickleMachine) -> None:
-    m.recall(m.number("<B"))
+    m.recall(m.number(_U8))
 
 
 @_op(b"j")
 def _long_binget(m: PickleMachine) -> None:
-    m.recall(m.number("<I"))
+    m.recall(m.number(_U32))
+
+
+_KNOWN = [_OPCODES.get(code) for code in range(256)]

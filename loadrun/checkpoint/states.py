@@ -55,6 +55,7 @@ class _Settler:
         self.named = named
         self.done: dict[int, Any] = {}
         self.open: set[int] = set()
+        self.held: dict[int, tuple[int, list[tuple[str, Any]]]] = {}
 
     def value(self, value: Any, level: int) -> Any:
         """Any value; one that is shared is settled once."""
@@ -131,26 +132,36 @@ class _Settler:
             self.machine.fail(
                 f"the pickle nests modules deeper than {_MOST_LEVELS} levels, or within themselves"
             )
-        state = _attributes(module)
-        self.machine.visit(len(state) + 1)
-        seen = {id(module)}
         inner: list[tuple[str, StoredObject]] = []
-        for attribute in sorted(state):
-            for name, leaf in self._leaves(attribute, state[attribute], 0):
-                if id(leaf) in seen:
-                    continue
-                seen.add(id(leaf))
-                if len(prefix) + len(name) > _LONGEST_KEY:
-                    self.machine.fail(f"the name of a parameter is longer than {_LONGEST_KEY} characters")
-                if isinstance(leaf, PickledTensor):
-                    array = self.array(leaf.value)
-                    flat = array.reshape(-1) if module.cls.key in _FLAT else array
-                    self.machine.spend(_PER_ITEM + len(prefix) + len(name))
-                    found[prefix + name] = self.tensor(leaf, flat)
-                else:
-                    inner.append((name, leaf))
+        for name, leaf in self._held(module):
+            if len(prefix) + len(name) > _LONGEST_KEY:
+                self.machine.fail(f"the name of a parameter is longer than {_LONGEST_KEY} characters")
+            if isinstance(leaf, PickledTensor):
+                array = self.array(leaf.value)
+                flat = array.reshape(-1) if module.cls.key in _FLAT else array
+                self.machine.spend(_PER_ITEM + len(prefix) + len(name))
+                found[prefix + name] = self.tensor(leaf, flat)
+            else:
+                inner.append((name, leaf))
         for name, leaf in inner:
             self._collect(leaf, f"{prefix}{name}.", found, level + 1)
+
+    def _held(self, module: StoredObject) -> list[tuple[str, Any]]:
+        """Return the tensors and modules that a module holds, each once; looked for once, however often it is asked."""
+        if id(module) in self.held:
+            cost, found = self.held[id(module)]
+            self.machine.visit(cost)
+            return found
+        before, seen, found = self.machine.visits, {id(module)}, []
+        state = _attributes(module)
+        self.machine.visit(len(state) + 1)
+        for attribute in sorted(state):
+            for name, leaf in self._leaves(attribute, state[attribute], 0):
+                if id(leaf) not in seen:
+                    seen.add(id(leaf))
+                    found.append((name, leaf))
+        self.held[id(module)] = before - self.machine.visits, found
+        return found
 
     def _leaves(self, name: str, value: Any, depth: int) -> Iterator[tuple[str, Any]]:
         """Return tensors and modules within an attribute, by dotted names, as Module looks for them."""

@@ -81,7 +81,9 @@ class Global:
     @property
     def key(self) -> tuple[str, str]:
         """The name under its newest home: numpy 2 and Python 3 moved some modules."""
-        module = re.sub(r"^numpy\._core\b", "numpy.core", self.module)
+        module = self.module
+        if module.startswith("numpy._core"):
+            module = re.sub(r"^numpy\._core\b", "numpy.core", module)
         return {"__builtin__": "builtins", "copy_reg": "copyreg"}.get(module, module), self.name
 
     def __str__(self) -> str:

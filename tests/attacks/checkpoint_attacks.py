@@ -50,6 +50,14 @@ def blob(size: int) -> bytes:
     return b"B" + struct.pack("<I", size) + bytes(size)
 
 
+def zeros() -> bytes:
+    """A zip file with 400 MB of zeros, packed in the fastest way."""
+    f = io.BytesIO()
+    with zipfile.ZipFile(f, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as z:
+        z.writestr("weights.pkl", bytes(400 << 20))
+    return f.getvalue()
+
+
 def array(shape: bytes, data: bytes) -> bytes:
     """An array of float32 of that pickled shape and contents."""
     return DRAFT + b"(K\x01" + shape + DTYPE + b"\x89" + data + b"tb"
@@ -280,20 +288,14 @@ def c33_zip_that_is_none() -> bytes:
 
 @attack("refused", "unfolds to", factor=60)
 def c34_zip_bomb() -> bytes:
-    """400 MB of zeros in 400 kB."""
-    f = io.BytesIO()
-    with zipfile.ZipFile(f, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as z:
-        z.writestr("weights.pkl", bytes(400 << 20))
-    return f.getvalue()
+    """400 MB of zeros in 1.8 MB."""
+    return zeros()
 
 
 @attack("refused", "Bad CRC-32", factor=60)
 def c35_zip_that_lies() -> bytes:
     """A member that says 4 bytes in the directory and holds 400 MB."""
-    f = io.BytesIO()
-    with zipfile.ZipFile(f, "w", zipfile.ZIP_DEFLATED) as z:
-        z.writestr("weights.pkl", bytes(400 << 20))
-    data = bytearray(f.getvalue())
+    data = bytearray(zeros())
     at = data.rindex(b"PK\x01\x02")
     data[at + 24 : at + 28] = struct.pack("<I", 4)
     return bytes(data)

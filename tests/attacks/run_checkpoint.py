@@ -59,6 +59,7 @@ def attacked(name: str) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    import tests.attacks.checkpoint_attacks  # noqa: F401  the children inherit it
+    import loadrun.checkpoint  # noqa: F401
+    import tests.attacks.checkpoint_attacks  # noqa: F401  the children inherit both
 
     serve(attacked)
