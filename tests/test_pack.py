@@ -351,6 +351,17 @@ def test_metadata(tmp_path: Path) -> None:
     assert pickle.loads(found.graph.metadata.user_info or b"") == {"a": [1, None]}
 
 
+def test_tensors_in_user_info_are_megengines(tmp_path: Path) -> None:
+    found = reread(tmp_path, user_info={"w": loadrun.Tensor([1.5, 2.0])})
+    assert found.graph.metadata is not None
+    raw = found.graph.metadata.user_info or b""
+    # What MegEngine 1.13 pickles tensors by.
+    assert b"megengine.tensor" in raw
+    assert b"loadrun" not in raw
+    held = loadrun.load_checkpoint(raw)["w"]
+    assert held.tolist() == [1.5, 2.0]
+
+
 def test_suggested_tolerances(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "o.mge"
     argv = [MLP, "-d", "#randn(0,1)", "-o", out, "--suggest-maxerr", "--replace"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import pickle
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -45,7 +44,8 @@ class DumpOptions:
         keep_opr_name: whether operators have names.
         keep_param_name: whether weights have names.
         keep_opr_priority: whether operators have priorities.
-        user_info: anything that can be pickled, which is how MegEngine stores it; bytes are stored as they are.
+        user_info: anything that can be pickled, which is how MegEngine stores it; tensors and modules are stored as
+            MegEngine's, bytes as they are.
         enable_metadata: False leaves the metadata out.
         strip_info_file: a JSON file, or an open one, that gets the operator types, dtypes and modes in use.
         append_json: whether that file's lists are extended instead of replaced.
@@ -149,8 +149,15 @@ class DumpOptions:
             if graph.metadata is None and self.enable_metadata is False:
                 raise UsageError("user_info is part of the metadata, which enable_metadata=False leaves out")
             raw = self.user_info
-            data = raw if isinstance(raw, bytes) else pickle.dumps(raw, protocol=4)
+            data = raw if isinstance(raw, bytes) else _pickled(raw)
             graph.metadata = replace(graph.metadata or Metadata(), is_valid=True, user_info=data)
+
+
+def _pickled(value: object) -> bytes:
+    # Here for start-up: it knows the modules, which few dumps speak of.
+    from ..information import information
+
+    return information(value)
 
 
 class DumpResult(NamedTuple):

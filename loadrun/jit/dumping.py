@@ -257,11 +257,18 @@ class Dumps(ABC):
         assert self.recording is not None
         shapes = self.recording.known.shapes
         found = [e for e in self.recording.entries if 0 in shapes.get(e.opr.outputs[0].id, ())]
-        where = next((e for e in found if e.opr.type == empty[0].type), None)
+        at_larger = {o.id for o in empty_at(graph, 16)}
+        first = next((o for o in empty if o.id in at_larger), empty[0])
+        where = next((e for e in found if e.opr.type == first.type), None)
         place = f" in {shown(where.place)}" if where else ""
+        way_out = (
+            "it runs the dump neither on such inputs nor on a batch 16 times as large; leave out what is empty"
+            if first.id in at_larger
+            else "it runs the dump on larger inputs only"
+        )
         warnings.warn(
-            f"{plain_title(empty[0])}{place} gives no elements at the traced sizes; MegEngine asserts on that, so that "
-            "it runs the dump on larger inputs only",
+            f"{plain_title(first)}{place} gives no elements at the traced sizes; MegEngine asserts on that, so that "
+            f"{way_out}",
             stacklevel=3,
         )
 

@@ -47,6 +47,8 @@ def _out_dtype(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
     src = inputs[0]
     if src.is_quantized and p.data_type == Kind.DEFAULT and p.mode in _REFUSED.get(src.name, tuple(Mode)):
         raise ValueError(f"Reduce {p.mode.name} does not take {src}")
+    if src.name == "Uint16":
+        raise ValueError(f"Reduce {p.mode.name} does not take Uint16; convert it to int32 or float32")
     if p.data_type in (Kind.FLOAT_O16xC32, Kind.FLOAT_IO16xC32):
         if not src.is_float:
             raise ValueError(f"Reduce {p.data_type.name} takes float inputs, found {src}")

@@ -30,6 +30,16 @@ def _value_and_int32(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
     return (inputs[0], plain("Int32"))
 
 
+def _argsort_dtype(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
+    _check_sortable(opr, inputs[0])
+    return _value_and_int32(opr, inputs)
+
+
+def _check_sortable(opr: Opr, dtype: DType) -> None:
+    if dtype.name in ("Bool", "Uint16"):
+        raise ValueError(f"{opr.type} does not take {dtype.name}; convert it to int32 or float32")
+
+
 def _one_an_element(opr: Opr, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> int:
     return prod(inputs[0])
 
@@ -100,7 +110,7 @@ def _order(x: Array, ascending: bool) -> Array:
     return found if ascending else found[:, ::-1]
 
 
-@kernel("Argsort", dtype=_value_and_int32, shape=_argsort_shape, flops=_sorting)
+@kernel("Argsort", dtype=_argsort_dtype, shape=_argsort_shape, flops=_sorting)
 def argsort(c: Call, x: Array) -> tuple[Array, Array]:
     """Every row of a matrix sorted, and the position in the row that each element had.
 
@@ -118,6 +128,7 @@ def argsort(c: Call, x: Array) -> tuple[Array, Array]:
 def _topk_dtype(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
     if inputs[1].name != "Int32":
         raise ValueError(f"k must be Int32, found {inputs[1]}")
+    _check_sortable(opr, inputs[0])
     return (inputs[0],) if len(opr.outputs) == 1 else (inputs[0], plain("Int32"))
 
 

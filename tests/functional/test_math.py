@@ -92,7 +92,7 @@ def test_wide_numpy_operands_narrow() -> None:
     assert (x + np.array([0.5, 1.0])).dtype == np.float32
     assert (np.float64(2) * x).tolist() == [2.0, 4.0]
     assert (x + (1, 2)).tolist() == [2, 4]
-    assert (Tensor(np.array([1, 2], np.uint16)) * 3).dtype == np.uint16
+    assert (Tensor(np.array([1, 2], np.uint8)) * 3).dtype == np.uint8
 
 
 def test_lists_alone_have_the_dtype_of_their_numbers() -> None:
@@ -213,3 +213,45 @@ def test_integers_of_few_bits_are_odd(name: str, largest: int) -> None:
     for call in (lambda: x + x, lambda: x.astype("float32"), lambda: Tensor([1.0]).astype(dtype)):
         with pytest.raises(RuntimeError, match=name.replace("intb", "IntB")):
             call()
+
+
+UINT16 = (
+    "abs",
+    "neg",
+    "square",
+    "relu",
+    "sign",
+    "sum",
+    "prod",
+    "max",
+    "min",
+    "sort",
+    "add",
+    "sub",
+    "mul",
+    "mod",
+    "less",
+)
+"""What MegEngine 1.13 does not compute in uint16."""
+
+
+@pytest.mark.parametrize("name", UINT16)
+def test_uint16_is_refused_where_megengine_refuses_it(name: str) -> None:
+    x = Tensor(np.array([1, 300], np.uint16))
+    function = getattr(F, name)
+    with pytest.raises(RuntimeError, match=r"not take Uint16; convert it to int32 or float32"):
+        function(x, x) if name in ("add", "sub", "mul", "mod", "less") else function(x)
+
+
+@pytest.mark.parametrize("other", [np.uint16, np.uint8])
+def test_uint16_is_computed_in_floats_where_megengine_does_so(other: Any) -> None:
+    x, y = Tensor(np.array([1, 300], np.uint16)), Tensor(np.array([2, 3], other))
+    assert F.exp(Tensor(np.array([0, 1], np.uint16))).numpy().dtype == np.float32
+    np.testing.assert_allclose((x / y).numpy(), np.float32([0.5, 100]))
+    np.testing.assert_array_equal((x + Tensor([0.5, 0.5])).numpy(), np.float32([1.5, 300.5]))
+
+
+def test_booleans_are_not_sorted() -> None:
+    for call in (F.sort, lambda x: F.topk(x, 1)):
+        with pytest.raises(RuntimeError, match="does not take Bool"):
+            call(Tensor([True, False]))

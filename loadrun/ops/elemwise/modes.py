@@ -92,6 +92,8 @@ def _common(mode: M, types: Sequence[DType]) -> DType:
             raise ValueError(f"{mode.name} does not take Bool")
     elif not common.is_float and mode not in INTEGER:
         common = plain("Float32")
+    if common.name == "Uint16":
+        raise ValueError(f"{mode.name} does not take Uint16; convert it to int32 or float32")
     if common.is_float and mode not in FLOAT:
         raise ValueError(f"{mode.name} does not take {common}")
     return common

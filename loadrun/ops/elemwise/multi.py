@@ -75,7 +75,8 @@ def _dtype(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
         if want.name != "Bool":
             raise ValueError(f"{mode.name} gives Bool, not {want}")
         if len(inputs) == 2:
-            promote(inputs)
+            if promote(inputs).name == "Uint16":
+                raise ValueError(f"{mode.name} does not take Uint16; convert it to int32 or float32")
         elif not inputs[0].is_float:
             raise ValueError(f"{mode.name} takes a float input, found {inputs[0]}")
         return (want,)

@@ -12,6 +12,7 @@ from math import prod
 import numpy as np
 
 from ...dtypes import DType
+from ...errors import EngineError
 from ...graph import Graph, Opr, Var
 from ...ops.infer import Inference, infer_dtypes, infer_shapes
 from ...ops.registry import Shape
@@ -67,9 +68,18 @@ def _reshaped(r: Rewriter, x: Var, shape: Shape) -> Var:
     return r.add("ReshapeV1", OptionalAxisV1(), inputs=[x, target])[0]
 
 
-def empty_at(graph: Graph) -> list[Opr]:
-    """The elementwise operators that give no elements at the sizes that the inputs have in the graph."""
+def empty_at(graph: Graph, times: int = 1) -> list[Opr]:
+    """The elementwise operators that give no elements at the sizes that the inputs have in the graph.
+
+    Args:
+        graph: any graph.
+        times: how many times as large the first axis of every input is; nothing is known where that cannot be.
+    """
     oprs = graph.needed()
     infer_dtypes(oprs)
-    shapes = infer_shapes(graph, oprs).shapes
+    held = [(v.name or "", v.owner.tensors[0].shape) for v in graph.inputs]
+    try:
+        shapes = infer_shapes(graph, oprs, {n: (s[0] * times, *s[1:]) for n, s in held if s}).shapes
+    except EngineError:
+        return []
     return [o for o in oprs if o.type in _ELEMWISE and 0 in shapes.get(o.outputs[0].id, ())]
