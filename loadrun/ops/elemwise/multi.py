@@ -17,7 +17,7 @@ from ...dtypes import Array, DType, plain
 from ...graph import Opr
 from ...params import ElemwiseMode, ElemwiseMultiType
 from ...params import ElemwiseMultiTypeMode as M
-from ..numeric.chunks import PIECE, broadcast, in_chunks
+from ..numeric.chunks import broadcast, in_chunks
 from ..numeric.quant import dequantize, quantize, quantizer, reals
 from ..registry import Bound, Call, Shape, ShapeCall, kernel
 from ..typecvt import convert
@@ -100,12 +100,14 @@ def _bind(c: Call, s: ShapeCall) -> Bound | None:
     mode, target = _mode(c.opr), c.outputs[0]
     shapes = [s.shape(i) for i in range(len(s.shapes))]
     shape = broadcast(shapes)
-    if mode not in _QUANTIZED or not 0 < prod(shape) <= PIECE:
+    if mode not in _QUANTIZED or 0 in shape:
         return None
     func, divide = _computed(c, _QUANTIZED[mode], shapes, shape)
     if len(shapes) == 1 and c.inputs[0].np.itemsize == target.np.itemsize == 1:
         return _by_table(c, func, divide)
-    last = quantizer(shape, target, divide)
+    last = quantizer(
+        shape, target, divide
+    )  # None for large arrays, which the general kernel computes in pieces
     if last is None:
         return None
     real, done = [reals(t) for t in c.inputs], last
