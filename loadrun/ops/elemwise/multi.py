@@ -72,14 +72,7 @@ def _dtype(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
     if want is None:
         raise ValueError(f"{mode.name} needs a configured output dtype")
     if mode in _BOOL:
-        if want.name != "Bool":
-            raise ValueError(f"{mode.name} gives Bool, not {want}")
-        if len(inputs) == 2:
-            if promote(inputs).name == "Uint16":
-                raise ValueError(f"{mode.name} does not take Uint16; convert it to int32 or float32")
-        elif not inputs[0].is_float:
-            raise ValueError(f"{mode.name} takes a float input, found {inputs[0]}")
-        return (want,)
+        return (_truth(mode, inputs, want),)
     if not want.is_quantized or not all(t.is_quantized for t in inputs):
         raise ValueError(
             f"{mode.name} takes and gives quantized types, found {', '.join(map(str, inputs))} to {want}"
@@ -89,6 +82,18 @@ def _dtype(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
             f"{mode.name} takes inputs of one quantized type, found {', '.join(map(str, inputs))}"
         )
     return (want,)
+
+
+def _truth(mode: M, inputs: tuple[DType, ...], want: DType) -> DType:
+    """What a comparison gives, or a question about one float."""
+    if want.name != "Bool":
+        raise ValueError(f"{mode.name} gives Bool, not {want}")
+    if len(inputs) == 2:
+        if promote(inputs).name == "Uint16":
+            raise ValueError(f"{mode.name} does not take Uint16; convert it to int32 or float32")
+    elif not inputs[0].is_float:
+        raise ValueError(f"{mode.name} takes a float input, found {inputs[0]}")
+    return want
 
 
 def _flops(opr: Opr, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> int:
