@@ -236,13 +236,13 @@ def test_failures_point_at_the_operation(text: str, caret: int, message: str) ->
 )
 def test_bounded(text: str) -> None:
     tracemalloc.start()
-    start = time.monotonic()
+    start = time.process_time()
     with pytest.raises(LoadRunError):
         TransformExpression(text)(DATA)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 1.1e9
-    assert time.monotonic() - start < 5
+    assert time.process_time() - start < 5
 
 
 def test_nothing_is_executed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -68,10 +68,13 @@ def imports(source: str, file: str, module: str, modules: frozenset[str]) -> Ite
             base = ".".join([*above, *([node.module] if node.module else [])])
             for a in node.names:
                 yield f"{base}.{a.name}" if f"{base}.{a.name}" in modules else base
-        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
+        elif isinstance(node, ast.Call) and called(node.func) == "import_module":
             name = node.args[0]
             if isinstance(name, ast.Constant) and isinstance(name.value, str):
                 yield name.value
+
+    def called(node: ast.expr) -> str:
+        return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
 
     yield from visit(ast.parse(source), False, False)
 

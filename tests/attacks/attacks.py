@@ -97,7 +97,7 @@ def a07_shared_inputs() -> bytes:
     return f.finish([first, *more])
 
 
-@attack("loaded", factor=60)
+@attack("loaded", factor=60, seconds=20)
 def a08_one_long_name_for_all() -> bytes:
     """50,000 operators are called by the same string of 1 MB."""
     f = V2()

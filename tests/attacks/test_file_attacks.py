@@ -247,13 +247,14 @@ def test_a_signal_leaves_no_temporaries(tmp_path: Path) -> None:
     target.mkdir()
     (target / "o.mge").write_bytes(b"old")
     command = [sys.executable, "-m", "loadrun", "pack", MLP, "-d", f"@{lines}", "-o", str(target / "o.mge")]
-    child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    for _ in range(600):
-        if len(os.listdir(target)) > 1:
-            break
-        time.sleep(0.05)
-    child.terminate()
-    assert child.wait(30) == 128 + signal.SIGTERM
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as child:
+        try:
+            while len(os.listdir(target)) == 1 and child.poll() is None:
+                time.sleep(0.01)
+            child.terminate()
+            assert child.wait(120) == 128 + signal.SIGTERM
+        finally:
+            child.kill()
     assert os.listdir(target) == ["o.mge"]
     assert (target / "o.mge").read_bytes() == b"old"
 

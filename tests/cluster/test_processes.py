@@ -104,10 +104,10 @@ def test_a_dead_worker_is_an_error_of_its_file_alone(obedient: None) -> None:
 
 def test_time_limit(obedient: None) -> None:
     start = time.monotonic()
-    found = ordered(["sleep:60", "quick:", "sleep:0"], timeout=1.5)
-    assert time.monotonic() - start < 30
+    found = ordered(["sleep:600", "quick:", "sleep:0"], timeout=1.5)
+    assert time.monotonic() - start < 300
     closed = {path: event for path, event in found if isinstance(event, Closed)}
-    assert closed["sleep:60"] == Closed("it took longer than 1.5 s (--timeout)", ended=Verdict.TIMEOUT)
+    assert closed["sleep:600"] == Closed("it took longer than 1.5 s (--timeout)", ended=Verdict.TIMEOUT)
     assert (closed["quick:"], closed["sleep:0"]) == (Closed(), Closed())
 
 
