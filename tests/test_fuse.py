@@ -103,3 +103,39 @@ def test_an_activation_that_keeps_nan() -> None:
     g.outputs = [g.outputs[0], top]
     both = ReferenceEngine(g).run(feeds)
     np.testing.assert_array_equal(both[0], separate)
+
+
+def limits(size: tuple[int, ...]) -> ReferenceEngine:
+    """MIN(0.75, MAX(x, -0.5)) after a convolution that changes nothing."""
+    g = Graph()
+    (x,) = g.add("Host2DeviceCopy", Host2DeviceCopy(), tensors=[StoredTensor(F32, size, "x")], names=["x"])
+    weight = constant(g, np.eye(size[1])[:, :, None, None])
+    (v,) = g.add("ConvolutionV2", Convolution(), inputs=[x, weight])
+    low, high = constant(g, np.full(1, -0.5)), constant(g, np.full((1, 1, 1, 1), 0.75))
+    (top,) = g.add("Elemwise", Elemwise(mode=ElemwiseMode.MAX), inputs=[v, low])
+    g.outputs = list(g.add("Elemwise", Elemwise(mode=ElemwiseMode.MIN), inputs=[high, top]))
+    return ReferenceEngine(g)
+
+
+@pytest.mark.parametrize("size", [(2, 6, 9, 7), (1, 1, 4, 4), (1, 3, 5, 5), (1, 2, 300, 310)])
+def test_limits_are_fused(size: tuple[int, ...]) -> None:
+    x = np.random.default_rng(5).normal(size=size).astype("f4")
+    engine = limits(size)
+    (found,) = engine.run({"x": x})
+    np.testing.assert_array_equal(found, np.clip(x, np.float32(-0.5), np.float32(0.75)))
+    assert [len(p.steps) for p in engine._programs.values()] == [1]
+
+
+@pytest.mark.parametrize("size", [(1, 1, 4, 4), (1, 1, 5, 5), (3, 1, 7, 9), (1, 1, 300, 311)])
+def test_limits_make_of_nan_what_they_make_of_it_alone(size: tuple[int, ...]) -> None:
+    """MAX gives the bound for NaN in whole vectors of 16 elements, and keeps NaN after them; MIN gives the bound."""
+    x = np.random.default_rng(5).normal(size=size).astype("f4")
+    flat = x.reshape(-1)
+    flat[[0, flat.size // 2, -1]] = np.nan
+    want = np.where(np.isnan(x), np.float32(-0.5), np.clip(x, np.float32(-0.5), np.float32(0.75)))
+    if flat.size % 16:
+        want.reshape(-1)[-1] = 0.75
+    (found,) = limits(size).run({"x": x})
+    (separate,) = limits(size).run({"x": x}, observe=lambda opr, outs: None)
+    np.testing.assert_array_equal(found, want)
+    np.testing.assert_array_equal(separate, want)

@@ -18,6 +18,7 @@ from ..graph import Opr
 from ..ops.elemwise.modes import float_step
 from ..ops.elemwise.table import ModeTrait, modes
 from ..ops.infer import Inference
+from ..ops.numeric.chunks import filled
 from ..ops.registry import Call, Finish, Kernel, Shape
 from ..params import ConvBias, Convolution, Elemwise, ElemwiseMode, Format
 from .program import Step
@@ -25,24 +26,36 @@ from .program import Step
 __all__ = ["fuse"]
 
 _BY_PLACE = modes(ModeTrait.BY_PLACE)
+_VECTOR = 16
+"""Elements that MegEngine's kernels take at a time."""
 _BLOCK, _SCALAR, _CHANNEL, _FULL = "block", "scalar", "channel", "full"
+
+
+Limit = Callable[[Array, np.float32, int, int, int], None]
 
 
 @dataclass(frozen=True)
 class _FusedStep:
-    """One elementwise operator: its function, and where each input comes from (operands by their place)."""
+    """One elementwise operator: its function, and where each input comes from (operands by their place).
+
+    Attributes:
+        limits: for MAX and MIN with a single number, and for both in a row, their functions (`_maximum`); then the
+            sources are these numbers.
+    """
 
     func: Callable[..., object]
     sources: tuple[tuple[str, int], ...]
+    limits: tuple[Limit, ...] = ()
 
 
 class FusedKernel:
     """A convolution kernel with what follows it; operands come after the convolution's own inputs."""
 
     def __init__(
-        self, kernel: Kernel, n_inputs: int, items: Sequence[_FusedStep], oprs: Sequence[Opr]
+        self, kernel: Kernel, n_inputs: int, items: Sequence[_FusedStep], oprs: Sequence[Opr], shape: Shape
     ) -> None:
         self.kernel = kernel
+        self.shape = shape
         self.oprs = tuple(oprs)
         self.n_inputs = n_inputs
         self.items = tuple(items)
@@ -62,10 +75,16 @@ class FusedKernel:
     def finisher(self, operands: Sequence[Array]) -> Finish:
         """The function that applies all items to a block in place."""
         flat = [a.reshape(*a.shape[:2], -1) if a.ndim == 4 else a.reshape(-1) for a in operands]
+        every, points, size = self.shape[1], prod(self.shape[2:]), prod(self.shape)
 
         def finish(block: Array, sample: int, first: int, positions: slice) -> None:
             channels = slice(first, first + block.shape[0])
             for item in self.items:
+                if item.limits:
+                    at = (sample * every + first) * points + (positions.start or 0)
+                    bounds = [flat[place].reshape(-1)[0] for _, place in item.sources]
+                    _limit(block, item.limits, bounds, (at, points, size))
+                    continue
                 values: list[Array] = []
                 for kind, place in item.sources:
                     if kind == _BLOCK:
@@ -110,7 +129,8 @@ def fuse(steps: Sequence[Step], known: Inference, keep: Collection[int]) -> list
             inputs=(*s.call.inputs, *(dtypes[v] for v in operands)),
             const=(*s.call.const, *(const[v] for v in operands)),
         )
-        kernel = FusedKernel(s.kernel, len(s.reads), items, [steps[j].call.opr for j in chain])
+        oprs = [steps[j].call.opr for j in chain]
+        kernel = FusedKernel(s.kernel, len(s.reads), items, oprs, known.shapes[s.writes[0]])
         taken.update(chain)
         for j in (i, *chain):
             out[j] = None
@@ -163,11 +183,13 @@ def _chain(
             break
         if any(d.name != "Float32" for d in (*s.call.inputs, *s.call.outputs)):
             break
-        if s.call.opr.get(Elemwise).mode in _BY_PLACE:
-            # What they make of NaN depends on the place in the whole array.
-            break
+        mode = s.call.opr.get(Elemwise).mode
         sources = [_source(v, current, shape, known) for v in s.reads]
         if None in sources:
+            break
+        limits = mode in _LIMITS and sorted(map(str, sources)) == [_BLOCK, _SCALAR] and prod(shape) > 1
+        if mode in _BY_PLACE and not limits:
+            # What they make of NaN depends on the place in the whole array.
             break
         placed: list[tuple[str, int]] = []
         for v, kind in zip(s.reads, sources, strict=True):
@@ -178,15 +200,65 @@ def _chain(
                 operands.append(v)
             placed.append((str(kind), operands.index(v)))
         func, swapped = float_step(s.call.opr)
-        items.append(_FusedStep(func, tuple(reversed(placed) if swapped else placed)))
+        if limits:
+            bound = tuple(p for p in placed if p[0] == _SCALAR)
+            # MAX and MIN in a row are one.
+            joins = items and len(items[-1].limits) == 1 and items[-1].limits[0] is not _LIMITS[mode]
+            before = items.pop() if joins else _FusedStep(func, ())
+            items.append(_FusedStep(func, before.sources + bound, (*before.limits, _LIMITS[mode])))
+        else:
+            items.append(_FusedStep(func, tuple(reversed(placed) if swapped else placed)))
         chain.append(j)
         current = s.writes[0]
     return chain, items, operands
 
 
+def _limit(
+    block: Array, limits: Sequence[Limit], bounds: Sequence[np.float32], place: tuple[int, int, int]
+) -> None:
+    """MAX, MIN or both of a block and single numbers."""
+    if len(limits) == 2:
+        # Numbers are settled by this; NaN stays, and is what the functions look for.
+        low, high = bounds if limits[0] is _maximum else bounds[::-1]
+        if low <= high:
+            block.clip(low, high, out=block)
+            if not np.isnan(block.max()):
+                return
+    for limit, bound in zip(limits, bounds, strict=True):
+        limit(block, bound, *place)
+
+
+def _maximum(block: Array, bound: np.float32, at: int, points: int, size: int) -> None:
+    """A block against a single number, as the kernel does it that sees the whole array (`elemwise.floats.maximum`).
+
+    Args:
+        at: the place of the block's first element in the whole array.
+        points: elements of a channel.
+        size: elements of the whole array.
+    """
+    if not (np.isnan(block.max()) or np.isnan(bound)):
+        np.maximum(block, filled(float(bound), block), out=block)
+        return
+    rows, columns = block.shape
+    places = at + np.arange(rows)[:, None] * points + np.arange(columns)
+    vectors = places < size // _VECTOR * _VECTOR
+    block[...] = np.where(vectors & ~(block > bound) | (block < bound), bound, block)
+
+
+def _minimum(block: Array, bound: np.float32, at: int, points: int, size: int) -> None:
+    """The same for MIN, which gives the bound for NaN wherever it is."""
+    if np.isnan(block.max()) or np.isnan(bound):
+        block[...] = np.where(block < bound, block, bound)
+    else:
+        np.minimum(block, filled(float(bound), block), out=block)
+
+
+_LIMITS: dict[ElemwiseMode, Limit] = {ElemwiseMode.MAX: _maximum, ElemwiseMode.MIN: _minimum}
+
+
 def _relu_keeping_nan(out: Array, x: Array) -> None:
     """RELU(x) / (x == x), to the same bits but for the sign of NaN."""
-    np.maximum(x, 0, out=out)
+    np.maximum(x, filled(0.0, x), out=out)
 
 
 def _relu_with_nan(

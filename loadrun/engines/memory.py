@@ -14,7 +14,10 @@ from ..dtypes import Array
 from ..graph import Opr
 from .program import root
 
-__all__ = ["MemoryMeter", "memory_limit"]
+__all__ = ["MemoryMeter", "keep_heap", "memory_limit"]
+
+_KEPT = 31 << 20
+"""Just below the size (32 MiB) from which on the C library of Linux always asks the system for memory."""
 
 
 def memory_limit() -> int:
@@ -23,6 +26,16 @@ def memory_limit() -> int:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):
         return 2**62
+
+
+def keep_heap() -> None:
+    """Make the allocator of the C library on Linux keep what it is given back, for the arrays of later operators.
+
+    It returns free memory above a threshold to the system, and gets it again for the next large array, whose pages are
+    then cleared one by one. The threshold follows the largest array that was ever freed, so one is freed here that
+    nobody has written to: it costs no memory. Elsewhere this does nothing.
+    """
+    np.empty(_KEPT, np.uint8)
 
 
 class MemoryMeter:

@@ -17,7 +17,7 @@ from ..ops.numeric.parallel import blas_serial
 from ..ops.registry import Shape, implementation
 from ..version import __version__
 from .fuse import fuse
-from .memory import MemoryMeter, memory_limit
+from .memory import MemoryMeter, keep_heap, memory_limit
 from .program import Observer, Program, Step, bind, execute, make_step, mark_dying, specialize, typed, walk
 from .protocol import About
 from .recompute_config import DTRConfig, SublinearMemoryConfig, sublinear_from_environment
@@ -231,6 +231,7 @@ class ReferenceEngine:
         self._check_memory(known)
         if self._values is None:
             self._values = self._fold()
+            keep_heap()
         program = self._compile(known, fused=fused)
         while len(self._programs) >= _PROGRAMS:
             self._programs.pop(next(iter(self._programs)))

@@ -15,8 +15,10 @@ from loadrun.dtypes import Array, DType
 from loadrun.graph import Graph, Opr
 from loadrun.ops.conv import depthwise as conv_depthwise
 from loadrun.ops.conv import fast as conv_fast
+from loadrun.ops.conv import finish as conv_finish
 from loadrun.ops.conv import transpose as conv_transpose
 from loadrun.ops.conv import volume as conv_volume
+from loadrun.ops.conv.columns import same_width
 from loadrun.ops.conv.finish import Requantize
 from loadrun.ops.conv.geometry import geometry
 from loadrun.ops.conv.layout import filter_packing, from_plain, input_packing, output_packing, to_plain
@@ -112,6 +114,64 @@ def test_fast_against_loops(case: Any, serial: bool) -> None:
     else:
         found = conv_fast.conv_fast(x, w, geo)
     close(found, loops(x, w, pad, stride, dilate))
+
+
+SAME = [
+    # batch, groups, icg, ocg, kernel, stride, dilation, size: output rows as long as those of a stride phase
+    (1, 1, 3, 4, (3, 3), (1, 1), (1, 1), (7, 7)),
+    (2, 1, 2, 3, (3, 3), (2, 2), (1, 1), (9, 10)),
+    (2, 3, 2, 2, (5, 3), (1, 2), (1, 1), (6, 11)),
+    (3, 5, 1, 1, (3, 3), (1, 1), (1, 1), (4, 5)),
+    (2, 5, 1, 2, (3, 3), (2, 2), (1, 1), (11, 7)),
+    (1, 4, 1, 1, (7, 7), (2, 2), (1, 1), (13, 13)),
+    (1, 1, 2, 2, (3, 3), (1, 1), (2, 3), (8, 3)),
+    (2, 4, 1, 1, (3, 5), (1, 3), (3, 2), (9, 8)),
+    (1, 1, 1, 2, (1, 9), (1, 1), (1, 1), (3, 2)),
+    (1, 3, 1, 1, (9, 9), (3, 3), (1, 1), (2, 2)),
+]
+
+
+@pytest.mark.parametrize("case", SAME)
+@pytest.mark.parametrize("block", [1 << 5, 1 << 20])
+@pytest.mark.parametrize("kind", ["f4", "f8"])
+def test_same_padding_against_loops(
+    case: Any, block: int, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Taps that are flat shifts: borders, odd sizes, phases of a stride, data that is not contiguous."""
+    n, g, i, o, kernel, stride, dilate, size = case
+    for module, name in (
+        (conv_fast, "_BLOCK"),
+        (conv_fast, "_LARGE"),
+        (conv_depthwise, "_BLOCK"),
+        (conv_depthwise, "_SAME"),
+    ):
+        monkeypatch.setattr(module, name, block)
+    if block < 1 << 10:
+        monkeypatch.setattr(conv_fast, "_COLUMNS", (1, 2))
+        monkeypatch.setattr(conv_fast, "PIECE", 5)
+        monkeypatch.setattr(conv_finish, "PIECE", 5)
+    pad = [(k - 1) * d // 2 for k, d in zip(kernel, dilate, strict=True)]
+    x = RNG.standard_normal((n, *size, g * i)).astype(kind).transpose(0, 3, 1, 2)
+    w = RNG.standard_normal((g, o, i, *kernel)).astype(kind)
+    geo = geometry(x.shape, g, i, o, kernel, pad, stride, dilate)
+    assert same_width(geo)
+    bias = RNG.standard_normal((1, g * o, 1, 1)).astype(kind)
+
+    def finish(part: Array, sample: int, channel: int, span: slice) -> None:
+        part += bias[0, channel : channel + part.shape[0], :, 0]
+
+    found = conv_fast.conv_fast(x, w, geo, finish)
+    close(found, loops(x, w, pad, stride, dilate) + bias, 5e-6)
+
+
+@pytest.mark.parametrize("stride", [(1, 1), (2, 2), (3, 1)])
+def test_pointwise_against_einsum(stride: tuple[int, int]) -> None:
+    x = RNG.standard_normal((3, 2, 5, 9, 8)).astype("f4")
+    w = RNG.standard_normal((2, 4, 5, 1, 1)).astype("f4")
+    geo = geometry((3, 10, 9, 8), 2, 5, 4, (1, 1), (0, 0), stride, (1, 1))
+    seen = x[..., :: stride[0], :: stride[1]].astype("f8")
+    want = np.einsum("ngihw,goi->ngohw", seen, w[..., 0, 0].astype("f8"))
+    close(conv_fast.conv_fast(x.reshape(3, 10, 9, 8), w, geo), want.reshape(3, 8, *want.shape[3:]))
 
 
 @st.composite

@@ -1,6 +1,8 @@
-"""im2col in few long copies: padded planes, then all taps of a stride phase at once through strides."""
+"""im2col in few long copies: planes of one stride phase each, then all taps of a phase at once through strides."""
 
 from __future__ import annotations
+
+from math import gcd
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
@@ -9,7 +11,7 @@ from ...dtypes import Array
 from ..numeric.parallel import scratch
 from .geometry import Geometry
 
-__all__ = ["fill_columns", "phases"]
+__all__ = ["fill_columns", "phases", "same_width"]
 
 
 def phases(x: Array, planes: Array, top: int, left: int) -> None:
@@ -39,18 +41,30 @@ def _first(offset: int, stride: int) -> tuple[int, int]:
     return a, a * stride + offset
 
 
+def same_width(geo: Geometry) -> bool:
+    """Whether output rows are as long as the input's of one stride phase, so that every tap is a flat shift."""
+    return geo.out[1] == -(-geo.size[1] // geo.stride[1])
+
+
 def fill_columns(x: Array, columns: Array, geo: Geometry, first: int, last: int) -> None:
     """Copy what each tap reads for output rows ``first:last``.
 
     Args:
         x: (channels, H, W), contiguous.
-        columns: (channels, taps, rows, width), written.
+        columns: (channels, taps, rows, width), contiguous, written.
         geo: of two spatial axes.
     """
     (ky, kx), (sy, sx), (dy, dx) = geo.kernel, geo.stride, geo.dilate
     count, rows, width = x.shape[0], last - first, geo.out[1]
+    padded = any(geo.pad)
+    if geo.taps == 1 and not padded:
+        columns[:, 0] = x[:, first * sy : (last - 1) * sy + 1 : sy, : (width - 1) * sx + 1 : sx]
+        return
     target = columns.reshape(count, ky, kx, rows, width)
-    if geo.stride == (1, 1) and not any(geo.pad):
+    if padded and same_width(geo):
+        _shift(x, target, geo, first)
+        return
+    if geo.stride == (1, 1) and not padded:
         planes = x[:, None, None, first:]
     else:
         high = -(-((rows - 1) * sy + (ky - 1) * dy + 1) // sy)
@@ -69,3 +83,58 @@ def fill_columns(x: Array, columns: Array, geo: Geometry, first: int, last: int)
         for z in range(kx):
             (qy, ry), (qx, rx) = divmod(y * dy, sy), divmod(z * dx, sx)
             target[:, y, z] = planes[:, ry, rx, qy : qy + rows, qx : qx + width]
+
+
+def _shift(x: Array, target: Array, geo: Geometry, first: int) -> None:
+    """Columns of a convolution whose rows are as long as those of a stride phase ("same" padding).
+
+    Each tap reads its phase at a fixed distance, so that all its rows are one copy; what comes from the neighbouring
+    row then is overwritten with the zeros of the padding.
+
+    Args:
+        x: (channels, H, W).
+        target: (channels, KH, KW, rows, width), written.
+    """
+    (ky, kx), (sy, sx), (dy, dx) = geo.kernel, geo.stride, geo.dilate
+    count, _, _, rows, width = target.shape
+    tops = [divmod(k * dy - geo.pad[0], sy) for k in range(ky)]
+    lefts = [divmod(k * dx - geo.pad[1], sx) for k in range(kx)]
+    # Rows more on both sides for what a shift to the left or right reaches.
+    more = max(1, -(-max(abs(lefts[0][0]), abs(lefts[-1][0])) // width))
+    low, high = tops[0][0] - more, tops[-1][0] + rows + more
+    plane = scratch("planes", (count, high - low, width), x.dtype)
+    step_y, step_x = sy // gcd(sy, dy), sx // gcd(sx, dx)
+    item = x.itemsize
+    strides = (
+        plane.strides[0],
+        dy * step_y // sy * width * item,
+        dx * step_x // sx * item,
+        item,
+    )
+    flat = target.reshape(count, ky, kx, rows * width)
+    for a in range(min(step_y, ky)):
+        for b in range(min(step_x, kx)):
+            (qy, ry), (qx, rx) = tops[a], lefts[b]
+            _phase(x[:, ry::sy, rx::sx], plane, first + low)
+            part = flat[:, a::step_y, b::step_x]
+            # as_strided takes as long as such a copy.
+            start = ((qy - low) * width + qx) * item
+            np.copyto(part, np.ndarray(part.shape, plane.dtype, plane, start, strides))
+    for k, (q, _) in enumerate(lefts):
+        if q < 0:
+            target[:, :, k, :, :-q] = 0
+        elif q > 0:
+            target[:, :, k, :, max(0, width - q) :] = 0
+
+
+def _phase(x: Array, plane: Array, at: int) -> None:
+    """Copy rows of an image from row `at` on, zeros outside of it."""
+    rows = plane.shape[1]
+    begin, end = max(0, -at), min(rows, x.shape[1] - at)
+    if begin >= end:
+        plane[...] = 0
+        return
+    plane[:, :begin] = 0
+    plane[:, end:] = 0
+    plane[:, begin:end, : x.shape[2]] = x[:, at + begin : at + end]
+    plane[:, begin:end, x.shape[2] :] = 0

@@ -10,14 +10,16 @@ from numpy.lib.stride_tricks import as_strided
 
 from ...dtypes import Array
 from ..numeric.parallel import parallel, scratch, splits
-from .columns import phases
-from .finish import Finish
+from .columns import fill_columns, phases, same_width
+from .finish import Finish, finish_rows
 from .geometry import Geometry
 
 __all__ = ["depthwise"]
 
 _BLOCK = 1 << 20
 """Elements of the tap matrices of one block."""
+_SAME = 1 << 19
+"""The same where products go where they belong."""
 
 
 def depthwise(x: Array, w: Array, geo: Geometry, out: Array, finish: Finish | None) -> None:
@@ -29,6 +31,9 @@ def depthwise(x: Array, w: Array, geo: Geometry, out: Array, finish: Finish | No
         out: (batch, groups * ocg, OH, OW), written.
         finish: see `conv_finish.Finish`.
     """
+    if same_width(geo):
+        _same(x, w, geo, out, finish)
+        return
     (ky, kx), (sy, sx), (dy, dx) = geo.kernel, geo.stride, geo.dilate
     oh, ow = geo.out
     # Rows of a padded plane are as wide as the taps reach: a flat shift moves to any tap. The last row is
@@ -71,6 +76,38 @@ def depthwise(x: Array, w: Array, geo: Geometry, out: Array, finish: Finish | No
         parallel(block, x.shape[0] * blocks)
     else:
         for i in range(x.shape[0] * blocks):
+            block(i)
+
+
+def _same(x: Array, w: Array, geo: Geometry, out: Array, finish: Finish | None) -> None:
+    """Channels whose tap matrices have no columns to cut off: products go where they belong."""
+    batch, (oh, ow) = x.shape[0], geo.out
+    parts = splits(2 * batch * geo.channels * geo.points * geo.taps)
+    limit = min(_BLOCK, _SAME)
+    rows = max(1, min(oh, limit // (geo.taps * ow)))
+    per = max(1, min(-(-geo.groups // parts), limit // (geo.taps * rows * ow)))
+    blocks = -(-geo.groups // per)
+    taps = w.reshape(geo.groups, geo.ocg, geo.taps)
+    result = out.reshape(batch, geo.groups, geo.ocg, geo.points)
+
+    def block(i: int) -> None:
+        n, b = divmod(i, blocks)
+        part = slice(b * per, min(geo.groups, (b + 1) * per))
+        count = part.stop - part.start
+        for first in range(0, oh, rows):
+            last = min(oh, first + rows)
+            columns = scratch("columns", (count, geo.taps, last - first, ow), x.dtype)
+            fill_columns(x[n, part], columns, geo, first, last)
+            target = result[n, part, :, first * ow : last * ow]
+            np.matmul(taps[part], columns.reshape(count, geo.taps, -1), out=target)
+        if finish is not None:
+            channels = slice(part.start * geo.ocg, part.stop * geo.ocg)
+            finish_rows(out[n, channels].reshape(count * geo.ocg, -1), finish, n, channels.start)
+
+    if parts > 1:
+        parallel(block, batch * blocks)
+    else:
+        for i in range(batch * blocks):
             block(i)
 
 

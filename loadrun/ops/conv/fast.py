@@ -1,10 +1,12 @@
 """Fast convolution on plain NCHW arrays: matrix products over im2col blocks, or shifted sums.
 
-The output is computed in blocks that stay in cache, each with its bias and activation; blocks run on the
-thread pool.
+The output is computed in blocks whose columns stay in the cache; then bias and activation are applied to pieces of it
+that do. Both run on the thread pool.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import numpy as np
 
@@ -12,15 +14,17 @@ from ...dtypes import Array
 from ..numeric.parallel import parallel, scratch, splits
 from .columns import fill_columns
 from .depthwise import depthwise
-from .finish import Finish
+from .finish import PIECE, Finish, finish_rows
 from .geometry import Geometry
 
 __all__ = ["conv_fast"]
 
-_BLOCK = 1 << 20
-"""im2col elements of one block: the shared cache holds them, and calls stay long enough for several threads."""
-_COLUMNS = 384
-"""A block has at least this many positions, since every block reads the whole filter."""
+_BLOCK = 1 << 18
+"""im2col elements of one block: the second-level cache holds them."""
+_LARGE = 1 << 20
+"""What deep filters may make of that, so that products stay long."""
+_COLUMNS = (384, 768)
+"""Positions that a block has at least, since every block reads the whole filter: of any filter, and within `_LARGE`."""
 
 
 def conv_fast(x: Array, w: Array, geo: Geometry, finish: Finish | None = None) -> Array:
@@ -56,15 +60,14 @@ def _parts(x: Array, geo: Geometry) -> int:
 
 
 def _by_positions(x: Array, matrix: Array, geo: Geometry, out: Array, finish: Finish | None) -> None:
-    """Blocks of whole output rows, all channels of some groups."""
+    """Blocks of whole output rows, all channels of some groups; then what follows, on whole channels.
+
+    numpy is slow on parts of rows: it copies them into buffers of its own.
+    """
     depth = matrix.shape[2]
     height, width = geo.out
     parts = _parts(x, geo)
-    rows = height if geo.pointwise else _BLOCK // (depth * width)
-    if finish is not None:
-        # What was just computed is still in the second-level cache when it is finished.
-        rows = min(rows, _BLOCK // (4 * geo.ocg * width))
-    rows = min(height, max(rows, -(-_COLUMNS // width)))
+    rows = height if geo.pointwise else min(height, _block_rows(depth, width))
     if parts > 1:
         rows = min(rows, -(-height // parts))
     # Blocks of equal size keep the threads in step.
@@ -86,31 +89,44 @@ def _by_positions(x: Array, matrix: Array, geo: Geometry, out: Array, finish: Fi
         if first >= last:
             return
         span = slice(first * width, last * width)
-        columns = im2col(flat[n, groups], geo, first, last)
-        target = grouped[n, groups, :, span]
-        np.matmul(matrix[groups], columns, out=target)
-        if finish is not None:
-            count = (groups.stop - groups.start) * geo.ocg
-            finish(
-                target.reshape(count, -1) if geo.groups == 1 else _rows(target),
-                n,
-                groups.start * geo.ocg,
-                span,
-            )
+        np.matmul(matrix[groups], im2col(flat[n, groups], geo, first, last), out=grouped[n, groups, :, span])
 
-    count = batch * group_blocks * blocks
+    _run(block, batch * group_blocks * blocks, parts)
+    if finish is not None:
+        finish_whole(out, finish, parts)
+
+
+def _block_rows(depth: int, width: int) -> int:
+    """Output rows of one im2col block."""
+    least, enough = _COLUMNS
+    return max(_BLOCK // (depth * width), -(-max(least, min(enough, _LARGE // depth)) // width))
+
+
+def _run(func: Callable[[int], None], count: int, parts: int) -> None:
     if parts > 1:
-        parallel(block, count)
+        parallel(func, count)
     else:
         for i in range(count):
-            block(i)
+            func(i)
 
 
-def _rows(block: Array) -> Array:
-    """(groups, channels, positions) as (groups * channels, positions), a view: strides allow it."""
-    view = block.view()
-    view.shape = (block.shape[0] * block.shape[1], block.shape[2])
-    return view
+def finish_whole(out: Array, finish: Finish, parts: int) -> None:
+    """Apply what follows a convolution to its whole output, in contiguous pieces that stay in the cache.
+
+    Args:
+        out: (batch, channels, OH, OW), contiguous.
+        parts: above 1 the pieces go to several threads.
+    """
+    flat = out.reshape(*out.shape[:2], -1)
+    batch, channels, points = flat.shape
+    per = max(1, PIECE // points)
+    blocks = -(-channels // per)
+
+    def piece(i: int) -> None:
+        n, c = divmod(i, blocks)
+        finish_rows(flat[n, c * per : (c + 1) * per], finish, n, c * per)
+
+    _run(piece, batch * blocks, parts)
 
 
 def _by_rows(x: Array, matrix: Array, geo: Geometry, out: Array, finish: Finish | None) -> None:
@@ -139,7 +155,7 @@ def _by_rows(x: Array, matrix: Array, geo: Geometry, out: Array, finish: Finish 
             rows = slice(edges[i], edges[i + 1])
             np.matmul(matrix[0, rows], columns, out=target[rows])
             if finish is not None:
-                finish(target[rows], n, rows.start, slice(0, points))
+                finish_rows(target[rows], finish, n, rows.start)
 
         parallel(multiply, parts)
 

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import numpy as np
 
 from ...dtypes import Array, DType
 from ...params import NonlineMode
+from ..numeric.chunks import filled, short_buffers
 from ..numeric.intmul import largest
 from ..numeric.quant import Quantizer
 from ..registry import Finish, Shape
 
-__all__ = ["Finish", "Real", "Requantize", "activate"]
+__all__ = ["PIECE", "Finish", "Real", "Requantize", "activate", "finish_rows"]
+
+PIECE = 1 << 16
+"""Elements that are finished in one go, so that the passes over them stay in the second-level cache."""
+_LONG = 512
+"""Elements of a channel from which on numpy does better without its buffers."""
+_as_it_is = nullcontext()
 
 
 def activate(x: Array, mode: NonlineMode) -> None:
@@ -24,7 +32,7 @@ def activate(x: Array, mode: NonlineMode) -> None:
     [-0.3330000042915344, 1.6670000553131104]
     """
     if mode == NonlineMode.RELU:
-        np.maximum(x, 0, out=x)
+        np.maximum(x, filled(0.0, x) if x.dtype == np.float32 else 0, out=x)
     elif mode == NonlineMode.SIGMOID:
         np.negative(x, out=x)
         np.exp(x, out=x)
@@ -167,3 +175,19 @@ class Requantize:
             # The quantizer knows that RELU leaves nothing below zero.
             activate(real, self.mode)
         last.settle(real)
+
+
+def finish_rows(block: Array, finish: Finish, sample: int, channel: int) -> None:
+    """Apply what follows a convolution to whole channels of a sample, piece by piece.
+
+    Args:
+        block: (channels, positions), contiguous.
+        channel: the first channel's number.
+    """
+    points = block.shape[1]
+    per = max(1, PIECE // points)
+    with short_buffers() if points >= _LONG else _as_it_is:
+        for c in range(0, block.shape[0], per):
+            for start in range(0, points, PIECE):
+                span = slice(start, min(points, start + PIECE))
+                finish(block[c : c + per, span], sample, channel + c, span)

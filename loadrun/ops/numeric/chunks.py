@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from math import prod
 from typing import Any
@@ -12,10 +13,12 @@ import numpy as np
 from ...dtypes import Array
 from .parallel import parallel, threads
 
-__all__ = ["PIECE", "broadcast", "filled", "in_chunks", "in_rows"]
+__all__ = ["PIECE", "broadcast", "filled", "in_chunks", "in_rows", "short_buffers"]
 
 PIECE = 1 << 16
 """Elements of a piece of a formula with many steps: its temporaries stay in the cache."""
+_BUFFER = 1024
+"""Elements of numpy's buffers where they are short."""
 _FILLED = 1 << 16
 """Longest array of one value."""
 _SHARE = 1 << 17
@@ -41,6 +44,24 @@ def filled(value: float, like: Array) -> Any:
     """
     n = like.size
     return _constant(value)[:n].reshape(like.shape) if 256 < n <= _FILLED else np.float32(value)
+
+
+@contextmanager
+def short_buffers() -> Iterator[None]:
+    """Let numpy's loops run on arrays whose rows it would copy into its buffers first: broadcast ones, and views.
+
+    It does so for rows that are shorter than a buffer, whether they need it or not, and then takes two to four times
+    as long. For rows of less than some 500 elements buffers are the better way.
+
+    >>> with short_buffers():
+    ...     (np.zeros((2, 600)) + np.ones((2, 1))).sum()
+    np.float64(1200.0)
+    """
+    before = np.setbufsize(_BUFFER)
+    try:
+        yield
+    finally:
+        np.setbufsize(before)
 
 
 def broadcast(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
