@@ -222,10 +222,14 @@ def _limit(
         low, high = bounds if limits[0] is _maximum else bounds[::-1]
         if low <= high:
             block.clip(low, high, out=block)
-            if not np.isnan(block.max()):
+            if not _has_nan(block):
                 return
     for limit, bound in zip(limits, bounds, strict=True):
         limit(block, bound, *place)
+
+
+def _has_nan(block: Array) -> bool:
+    return bool(np.isnan(np.maximum.reduce(block.reshape(-1))))
 
 
 def _maximum(block: Array, bound: np.float32, at: int, points: int, size: int) -> None:
@@ -236,7 +240,7 @@ def _maximum(block: Array, bound: np.float32, at: int, points: int, size: int) -
         points: elements of a channel.
         size: elements of the whole array.
     """
-    if not (np.isnan(block.max()) or np.isnan(bound)):
+    if not (_has_nan(block) or np.isnan(bound)):
         np.maximum(block, filled(float(bound), block), out=block)
         return
     rows, columns = block.shape
@@ -247,7 +251,7 @@ def _maximum(block: Array, bound: np.float32, at: int, points: int, size: int) -
 
 def _minimum(block: Array, bound: np.float32, at: int, points: int, size: int) -> None:
     """The same for MIN, which gives the bound for NaN wherever it is."""
-    if np.isnan(block.max()) or np.isnan(bound):
+    if _has_nan(block) or np.isnan(bound):
         block[...] = np.where(block < bound, block, bound)
     else:
         np.minimum(block, filled(float(bound), block), out=block)

@@ -119,7 +119,7 @@ def finish_whole(out: Array, finish: Finish, parts: int) -> None:
     """
     flat = out.reshape(*out.shape[:2], -1)
     batch, channels, points = flat.shape
-    per = max(1, PIECE // points)
+    per = max(1, PIECE // points) if parts > 1 else channels
     blocks = -(-channels // per)
 
     def piece(i: int) -> None:

@@ -194,10 +194,10 @@ def scratch(slot: str, shape: tuple[int, ...], dtype: Any = np.float32) -> Array
         return np.empty(shape, want)
     held: dict[str, Array] = _local.__dict__.setdefault("held", {})
     raw = held.get(slot)
-    if raw is None or raw.nbytes < size + 64:
-        raw = held[slot] = np.empty(size + 64, np.uint8)
-    start = -raw.ctypes.data % 64
-    return raw[start : start + size].view(want).reshape(shape)
+    if raw is None or raw.nbytes < size:
+        whole = np.empty(size + 64, np.uint8)
+        raw = held[slot] = whole[-whole.ctypes.data % 64 :][:size]
+    return raw[:size].view(want).reshape(shape)
 
 
 @cache
