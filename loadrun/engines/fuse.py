@@ -173,23 +173,13 @@ def _chain(
             chain += guarded
             current = steps[guarded[-1]].writes[0]
             continue
-        if len(set(readers.get(current, ()))) != 1:
+        readings = set(readers.get(current, ()))
+        if len(readings) != 1 or readings & taken:
             break
-        j = readers[current][0]
+        j = readings.pop()
         s = steps[j]
-        if j in taken:
-            break
-        if s.guard is not None or s.call.opr.type != "Elemwise" or known.shapes.get(s.writes[0]) != shape:
-            break
-        if any(d.name != "Float32" for d in (*s.call.inputs, *s.call.outputs)):
-            break
-        mode = s.call.opr.get(Elemwise).mode
-        sources = [_source(v, current, shape, known) for v in s.reads]
-        if None in sources:
-            break
-        limits = mode in _LIMITS and sorted(map(str, sources)) == [_BLOCK, _SCALAR] and prod(shape) > 1
-        if mode in _BY_PLACE and not limits:
-            # What they make of NaN depends on the place in the whole array.
+        sources = _fusable(s, current, shape, known)
+        if not sources:
             break
         placed: list[tuple[str, int]] = []
         for v, kind in zip(s.reads, sources, strict=True):
@@ -198,19 +188,40 @@ def _chain(
                 continue
             if v not in operands:
                 operands.append(v)
-            placed.append((str(kind), operands.index(v)))
-        func, swapped = float_step(s.call.opr)
-        if limits:
-            bound = tuple(p for p in placed if p[0] == _SCALAR)
-            # MAX and MIN in a row are one.
-            joins = items and len(items[-1].limits) == 1 and items[-1].limits[0] is not _LIMITS[mode]
-            before = items.pop() if joins else _FusedStep(func, ())
-            items.append(_FusedStep(func, before.sources + bound, (*before.limits, _LIMITS[mode])))
-        else:
-            items.append(_FusedStep(func, tuple(reversed(placed) if swapped else placed)))
+            placed.append((kind, operands.index(v)))
+        _append(items, s.call.opr, placed)
         chain.append(j)
         current = s.writes[0]
     return chain, items, operands
+
+
+def _fusable(s: Step, current: int, shape: Shape, known: Inference) -> list[str]:
+    """Where the inputs of an elementwise step on a convolution's result come from; empty when it cannot follow it."""
+    if s.guard is not None or s.call.opr.type != "Elemwise" or known.shapes.get(s.writes[0]) != shape:
+        return []
+    if any(d.name != "Float32" for d in (*s.call.inputs, *s.call.outputs)):
+        return []
+    sources = [source for v in s.reads if (source := _source(v, current, shape, known)) is not None]
+    if len(sources) < len(s.reads):
+        return []
+    # What MAX and MIN make of NaN depends on the place in the whole array, which a single number alone allows for.
+    mode = s.call.opr.get(Elemwise).mode
+    limits = mode in _LIMITS and sorted(sources) == [_BLOCK, _SCALAR] and prod(shape) > 1
+    return [] if mode in _BY_PLACE and not limits else sources
+
+
+def _append(items: list[_FusedStep], opr: Opr, placed: Sequence[tuple[str, int]]) -> None:
+    """Add an elementwise operator whose inputs come from there."""
+    func, swapped = float_step(opr)
+    limit = _LIMITS.get(opr.get(Elemwise).mode)
+    if limit is None:
+        items.append(_FusedStep(func, tuple(reversed(placed) if swapped else placed)))
+        return
+    bound = tuple(p for p in placed if p[0] == _SCALAR)
+    # MAX and MIN in a row are one.
+    joins = items and len(items[-1].limits) == 1 and items[-1].limits[0] is not limit
+    before = items.pop() if joins else _FusedStep(func, ())
+    items.append(_FusedStep(func, before.sources + bound, (*before.limits, limit)))
 
 
 def _limit(
