@@ -1,8 +1,35 @@
-"""`python -m loadrun`."""
+"""`python -m loadrun`, and the command `loadrun`: a process of its own for one command."""
 
+import gc
 import sys
 
-from .cli import main
+__all__ = ["program"]
+
+
+def program() -> int:
+    """Run the command that the process was started for, and return its exit code.
+
+    >>> from unittest import mock
+    >>> with mock.patch("sys.argv", ["loadrun", "--version"]):
+    ...     program()  # doctest: +ELLIPSIS
+    loadrun ...
+    0
+    """
+    # For start-up: what is imported stays, so that looking for garbage among it is in vain.
+    gc.disable()
+    from .cli import main  # for start-up
+
+    try:
+        return main(ready=_imported)
+    finally:
+        gc.enable()
+
+
+def _imported() -> None:
+    """Leave what there is alone in later collections, those at the end of the process among them."""
+    gc.freeze()
+    gc.enable()
+
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(program())

@@ -11,9 +11,11 @@ import stat
 import time
 import unicodedata
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
-from typing import IO, Any, BinaryIO
+from contextlib import contextmanager, suppress
+from typing import IO, TYPE_CHECKING, Any, BinaryIO
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 __all__ = [
     "MODELS",
@@ -176,6 +178,8 @@ def replacing(target: str | os.PathLike[str], *, append: bool = False) -> Iterat
     Raises:
         OSError: the folder is not there or cannot be written to.
     """
+    from pathlib import Path  # for start-up
+
     path = Path(target)
     if path.is_dir():
         raise IsADirectoryError(
@@ -260,7 +264,8 @@ def temporary() -> Iterator[IO[bytes]]:
         with open(name, "w+b") as f:
             yield f
     finally:
-        Path(name).unlink(missing_ok=True)
+        with suppress(FileNotFoundError):
+            os.unlink(name)
 
 
 @contextmanager
@@ -268,6 +273,7 @@ def new_folder(target: Path) -> Iterator[Path]:
     """A folder to fill that appears as `target`, which is not there or empty, when all is done."""
     import shutil  # for start-up
     import tempfile  # for start-up
+    from pathlib import Path  # for start-up
 
     target.parent.mkdir(parents=True, exist_ok=True)
     _sweep(target)

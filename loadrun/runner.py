@@ -204,7 +204,7 @@ class Runner:
                 c.answer = (self._answer(c.cone, c.check, given),)
             return c.answer[0]
 
-        question = replace(c.question, dtype=c.get.dtype or dtype_of(get))
+        question = c.question._replace(dtype=c.get.dtype or dtype_of(get))
         return judge(question, expect, get, own, seen)
 
     def _answer(self, around: Cone, check: Check, given: Sequence[Array]) -> str | None:

@@ -68,6 +68,7 @@ OPENS = {
     "loadrun/cli/__init__.py": "the null device",
     "loadrun/inputs/lists.py": "a list from a pipe, given in the command line",
     "loadrun/logger.py": "the log file that a call names",
+    "loadrun/ops/numeric/parallel.py": "what the system says of itself",
     "loadrun/hub/fetcher.py": "the archive of a repository that a call names, while it is unpacked",
 }
 """Where files are opened otherwise than by `loadrun.files`."""
@@ -82,7 +83,6 @@ OPENING |= {"tempfile.mkstemp", "tempfile.mkdtemp", "tempfile.NamedTemporaryFile
 METHODS = {"read_bytes", "read_text", "write_bytes", "write_text", "open"}
 PATHS = {
     "loadrun/files.py": "the functions that all others use",
-    "loadrun/ops/numeric/parallel.py": "what the system says of itself",
     "loadrun/report/environment.py": "what the system says of itself",
     "loadrun/pack/unpacking.py": "a folder that is only just made",
     "loadrun/inputs/files.py": "a member of an open archive",

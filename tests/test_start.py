@@ -13,10 +13,12 @@ from loadrun.report.text import Rows
 PLAIN = "fixtures/nets/mlp.mge"
 ASKED_FOR = """
 asyncio bz2 concurrent csv decimal email hashlib html http importlib.metadata json lzma multiprocessing
-random shutil socket ssl statistics tempfile traceback unittest urllib.request zipfile zlib numpy.random
+pathlib random shutil socket ssl statistics tempfile traceback unittest urllib.parse urllib.request zipfile zlib
+numpy.random
 numpy.testing flatbuffers tabulate cv2 onnx onnxruntime openvino torch megengine dask loadrun.amp
 loadrun.autodiff loadrun.backends loadrun.bench loadrun.checkpoint loadrun.diff loadrun.distributed
 loadrun.dump.store loadrun.dump.writer loadrun.engines.divided loadrun.engines.dtr loadrun.engines.profile
+loadrun.engines.recompute_config
 loadrun.engines.sublinear loadrun.engines.wide loadrun.functional loadrun.imperative loadrun.inputs
 loadrun.inputspec loadrun.jit loadrun.lowering loadrun.module loadrun.onnx loadrun.ops.conv
 loadrun.ops.image loadrun.ops.rnn loadrun.optimize loadrun.pack loadrun.quantization loadrun.report.json
@@ -46,6 +48,22 @@ def imported(*options: str) -> set[str]:
 
 def test_a_plain_replay_imports_nothing_that_it_does_not_use() -> None:
     assert sorted(imported() & set(ASKED_FOR.split())) == []
+
+
+COLLECTOR = """
+import gc, sys, loadrun.cli.info
+from loadrun.__main__ import program
+during = []
+loadrun.cli.info.main = lambda argv: during.append((gc.isenabled(), gc.get_freeze_count() > 10_000)) or 0
+sys.argv = ["loadrun", "info", "model.mge"]
+assert program() == 0
+print(during, gc.isenabled())
+"""
+
+
+def test_a_command_runs_with_the_collector_on_and_what_was_imported_left_alone() -> None:
+    ran = subprocess.run([sys.executable, "-c", COLLECTOR], capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == "[(True, True)] True"
 
 
 def test_what_is_asked_for_is_imported() -> None:

@@ -8,13 +8,13 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 
+from ..failures import EXIT_ERROR, failure
 from ..shown import clean, indented
 from ..version import __version__
-from .groups import EXIT_ERROR, failure
 
 __all__ = ["main"]
 
@@ -46,11 +46,12 @@ EXIT_PIPE = 141
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None, *, ready: Callable[[], object] | None = None) -> int:
     """Run a command and return its exit code.
 
     Args:
         argv: arguments without the program name, default those of the process.
+        ready: called when the command's modules are imported, before it begins.
 
     Returns:
         0 when at least one check was made and all passed, 1 when a check failed, 2 for a bad file, bad usage
@@ -75,16 +76,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         return EXIT_ERROR
     try:
         with _ended_by_signals():
-            return _run(name, args)
+            return _run(name, args, ready)
     except SystemExit as e:
         return e.code if isinstance(e.code, int) else EXIT_ERROR
 
 
-def _run(name: str, args: list[str]) -> int:
+def _run(name: str, args: list[str], ready: Callable[[], object] | None) -> int:
     """Run one command; whatever goes wrong becomes a message and an exit code."""
     try:
         # A literal choice of modules: no name from outside reaches the import.
         command = import_module(f"{__package__}.{name}")
+        if ready is not None:
+            ready()
         code = int(command.main(args))
         sys.stdout.flush()
         return code

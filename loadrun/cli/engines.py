@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..engines import Choice, check_engine, split_engines
 from ..engines.registry import NAMES
 from ..errors import UsageError
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 __all__ = ["add_engine_options", "all_chosen", "chosen"]
 
@@ -38,7 +41,13 @@ def add_engine_options(
         action="store_true",
         help="refuse a model with operators that the engine cannot run; the reference engine runs them otherwise",
     )
-    g.add_argument("--cache", metavar="DIR", type=Path, help="keep converted models in this folder")
+    g.add_argument("--cache", metavar="DIR", type=_folder, help="keep converted models in this folder")
+
+
+def _folder(name: str) -> Path:
+    from pathlib import Path  # for start-up
+
+    return Path(name)
 
 
 def chosen(args: argparse.Namespace) -> Choice:

@@ -8,7 +8,6 @@ import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 import numpy as np
@@ -21,6 +20,8 @@ from .groups import target
 from .stream import results_file, text_file
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from ..bench import Timing
     from ..report.html import HtmlWriter
     from ..report.json import LineWriter
@@ -114,7 +115,11 @@ class Sinks:
         if self._saved is not None:
             self._saved.add(found.result)
         if self._folder is not None:
-            self._save(found.result, self._folder, f"{Path(path).stem}." if self._several else "")
+            self._save(
+                found.result,
+                self._folder,
+                f"{os.path.splitext(os.path.basename(path))[0]}." if self._several else "",
+            )
         extra: dict[str, Any] = {"inputs": dict(found.inputs)}
         if found.digest is not None:
             extra["data_digest"] = found.digest
@@ -179,7 +184,12 @@ def sinks(args: argparse.Namespace, several: bool) -> Iterator[Sinks]:
             drawing = HtmlWriter(stack.enter_context(text_file(args.html, "utf-8")), about)
             writers.append(drawing)
         saved = stack.enter_context(results_file(args.save_results))
-        yield Sinks(writers, drawing, saved, Path(args.output) if args.output is not None else None, several)
+        folder = None
+        if args.output is not None:
+            from pathlib import Path  # for start-up
+
+            folder = Path(args.output)
+        yield Sinks(writers, drawing, saved, folder, several)
 
 
 @contextmanager

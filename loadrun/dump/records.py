@@ -135,7 +135,10 @@ def _index(attribute: str) -> dict[int, Op]:
 
 def find_op(t: Table, kind: str, type_id: int, name: str | None = None) -> Op:
     """The operator with a type id; `kind` is id_v1, id_mgbs or id_v2."""
-    op = _index(kind).get(type_id)
+    # Of a name that the file gives only one id is worked out; those of all operators take milliseconds.
+    op = CATALOG.get(name or "")
+    if op is None or getattr(op, kind) != type_id:
+        op = _index(kind).get(type_id)
     if op is None:
         said = f" (the file calls it {name!r})" if name else ""
         if kind == "id_mgbs" and type_id in _retired():

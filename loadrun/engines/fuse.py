@@ -8,8 +8,9 @@ whole array. The arithmetic is that of the separate operators, in the same order
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
+from typing import NamedTuple
 
 import numpy as np
 
@@ -34,8 +35,7 @@ _BLOCK, _SCALAR, _CHANNEL, _FULL = "block", "scalar", "channel", "full"
 Limit = Callable[[Array, np.float32, int, int, int], None]
 
 
-@dataclass(frozen=True)
-class _FusedStep:
+class _FusedStep(NamedTuple):
     """One elementwise operator: its function, and where each input comes from (operands by their place).
 
     Attributes:

@@ -17,11 +17,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ..dtypes import Array
 from ..graph import Graph, Var
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 __all__ = ["About", "Choice", "Engine", "Factory", "Island", "Setup"]
 
@@ -122,8 +124,7 @@ class Choice:
         return self.spec
 
 
-@dataclass(frozen=True)
-class Setup:
+class Setup(NamedTuple):
     """What an engine's factory is told.
 
     Attributes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -20,10 +21,10 @@ from .fuse import fuse
 from .memory import MemoryMeter, keep_heap, memory_limit
 from .program import Observer, Program, Step, bind, execute, make_step, mark_dying, specialize, typed, walk
 from .protocol import About
-from .recompute_config import DTRConfig, SublinearMemoryConfig, sublinear_from_environment
 
 if TYPE_CHECKING:
     from .profile import Profile
+    from .recompute_config import DTRConfig, SublinearMemoryConfig
 
 __all__ = ["ReferenceEngine"]
 
@@ -70,7 +71,7 @@ class ReferenceEngine:
         self.targets = list(graph.outputs if targets is None else targets)
         self.seed = seed
         self.dtr = dtr
-        self.sublinear = sublinear if sublinear or dtr else sublinear_from_environment()
+        self.sublinear = sublinear if sublinear or dtr else _from_environment()
         self._profile = _profile(graph) if profile else None
         self._oprs = graph.needed(self.targets)
         infer_dtypes(self._oprs)
@@ -293,6 +294,14 @@ class ReferenceEngine:
                         f"{describe(opr)} gives {var.dtype} {list(shape)}, {size:.1f} GiB, "
                         f"more than the {limit / 2**30:.1f} GiB of memory"
                     )
+
+
+def _from_environment() -> SublinearMemoryConfig | None:
+    if "MGB_COMP_GRAPH_OPT" not in os.environ:
+        return None
+    from .recompute_config import sublinear_from_environment  # for start-up
+
+    return sublinear_from_environment()
 
 
 def _profile(graph: Graph) -> Profile:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -26,8 +26,7 @@ _PLACES = 8
 """Elements whose change an error graph must see, besides the first and the last."""
 
 
-@dataclass(frozen=True)
-class Criteria:
+class Criteria(NamedTuple):
     """What is asked of one output.
 
     Attributes:
@@ -46,7 +45,7 @@ class Criteria:
     maxerr: float
     formula: Formula = Formula.REAL
     fault: str | None = None
-    policy: Policy = field(default_factory=Policy)
+    policy: Policy = Policy()
     loosen: bool = False
     loosened: float | None = None
 

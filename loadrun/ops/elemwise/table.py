@@ -7,8 +7,8 @@ takes what its quantized modes share with these.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import Flag, auto
+from typing import NamedTuple
 
 import numpy as np
 
@@ -70,8 +70,7 @@ class ModeTrait(Flag):
 T = ModeTrait
 
 
-@dataclass(frozen=True)
-class Row:
+class Row(NamedTuple):
     """Everything that is declared of one mode.
 
     Attributes:

@@ -15,7 +15,6 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from itertools import count
 from math import prod
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -133,7 +132,7 @@ def threads() -> int:
     return _pool.size
 
 
-def quota(root: Path = Path("/sys/fs/cgroup")) -> int | None:
+def quota(root: str | os.PathLike[str] = "/sys/fs/cgroup") -> int | None:
     """How many processors the control group may keep busy, rounded up; None without a limit.
 
     Args:
@@ -141,15 +140,20 @@ def quota(root: Path = Path("/sys/fs/cgroup")) -> int | None:
             files of ``cpu``, where -1 is no limit.
     """
     try:
-        words = (root / "cpu.max").read_text().split()
+        words = _text(root, "cpu.max").split()
     except OSError:
         try:
-            words = [(root / "cpu" / f"cpu.cfs_{w}_us").read_text().strip() for w in ("quota", "period")]
+            words = [_text(root, "cpu", f"cpu.cfs_{w}_us").strip() for w in ("quota", "period")]
         except OSError:
             return None
     if len(words) != len(("quota", "period")) or not all(w.isdigit() for w in words) or int(words[1]) == 0:
         return None
     return max(1, -(-int(words[0]) // int(words[1])))
+
+
+def _text(*parts: str | os.PathLike[str]) -> str:
+    with open(os.path.join(*parts), encoding="ascii", errors="replace") as f:
+        return f.read()
 
 
 def set_threads(n: int) -> None:
@@ -203,17 +207,17 @@ def scratch(slot: str, shape: tuple[int, ...], dtype: Any = np.float32) -> Array
 @cache
 def _blas() -> tuple[Any, Any] | None:
     """The (set, get) functions for the thread number of numpy's OpenBLAS, None when there is no such library."""
-    root = Path(np.__file__).resolve().parent
-    places = [root.parent / "numpy.libs", root / ".libs", root / ".dylibs"]
-    for place in places:
-        for path in sorted(place.glob("*openblas*")):
+    root = os.path.dirname(os.path.realpath(np.__file__))
+    for place in (f"{root}.libs", os.path.join(root, ".libs"), os.path.join(root, ".dylibs")):
+        names = os.listdir(place) if os.path.isdir(place) else []
+        for name in sorted(n for n in names if "openblas" in n):
             try:
-                lib = ctypes.CDLL(str(path))
+                lib = ctypes.CDLL(os.path.join(place, name))
             except OSError:
                 continue
-            for name in _NAMES:
-                put = getattr(lib, name.format("set_num_threads"), None)
-                get = getattr(lib, name.format("get_num_threads"), None)
+            for form in _NAMES:
+                put = getattr(lib, form.format("set_num_threads"), None)
+                get = getattr(lib, form.format("get_num_threads"), None)
                 if put is not None and get is not None:
                     put.argtypes, put.restype = [ctypes.c_int], None
                     get.argtypes, get.restype = [], ctypes.c_int
