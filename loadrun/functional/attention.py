@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 def multi_head_attention(
     query: TensorLike,
     key: TensorLike,
-    value: Any,
+    value: TensorLike,
     embed_dim: int,
     num_heads: int,
     attn_drop: float,

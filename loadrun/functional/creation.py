@@ -20,7 +20,7 @@ from ..imperative import (
     elemwise,
     shape_tensor,
 )
-from ..imperative.dtypes import graph_dtype
+from ..imperative.dtypes import DTypeLike, graph_dtype
 from ..imperative.naming import titled
 from .transcendental import cos, sin
 
@@ -46,7 +46,12 @@ _M = P.ElemwiseMode
 
 
 def arange(
-    start: Any = 0, stop: Any = None, step: Any = 1, *, dtype: Any = "float32", device: str | None = None
+    start: Any = 0,
+    stop: Any = None,
+    step: Any = 1,
+    *,
+    dtype: DTypeLike = "float32",
+    device: str | None = None,
 ) -> Tensor:
     """Return numbers from `start` up to `stop`, which is left out, `step` apart; computed in float32 as MegEngine does.
 
@@ -75,7 +80,9 @@ def arange(
         return linspace(float(a), float(a + d * np.float32(count - 1)), count, dtype=dtype)
 
 
-def linspace(start: Any, stop: Any, num: Any, *, dtype: Any = "float32", device: str | None = None) -> Tensor:
+def linspace(
+    start: Any, stop: Any, num: Any, *, dtype: DTypeLike = "float32", device: str | None = None
+) -> Tensor:
     """Return `num` evenly spaced numbers from `start` to `stop`, both included; computed in double precision.
 
     Args:
@@ -92,7 +99,7 @@ def linspace(start: Any, stop: Any, num: Any, *, dtype: Any = "float32", device:
     return apply1("Linspace", P.Linspace(endpoint=True), inputs=inputs, scalar=False).astype(dtype)
 
 
-def eye(N: Any, M: Any = None, *, dtype: Any = "float32", device: str | None = None) -> Tensor:
+def eye(N: Any, M: Any = None, *, dtype: DTypeLike = "float32", device: str | None = None) -> Tensor:
     """Return a matrix with ones on its diagonal and zeros elsewhere.
 
     Args:
@@ -125,7 +132,9 @@ def diag(inp: TensorLike, k: int = 0) -> Tensor:
     return apply1("Diag", P.Diag(k=k), inputs=[as_tensor(inp)], scalar=False)
 
 
-def full(shape: Any, value: Any, *, dtype: Any = None, device: str | None = None) -> Tensor:
+def full(
+    shape: Any, value: TensorLike, *, dtype: DTypeLike | None = None, device: str | None = None
+) -> Tensor:
     """Return a tensor of one value.
 
     Args:
@@ -150,7 +159,7 @@ def _broadcast_filling(shape: Any, filling: Tensor, name: str) -> Tensor:
         return apply1("Broadcast", P.Empty(), inputs=[filling, sizes], scalar=False)
 
 
-def ones(shape: Any, *, dtype: Any = "float32", device: str | None = None) -> Tensor:
+def ones(shape: Any, *, dtype: DTypeLike = "float32", device: str | None = None) -> Tensor:
     """Return a tensor of ones; the arguments are those of `full`.
 
     >>> ones((2, 2)).tolist()
@@ -159,7 +168,7 @@ def ones(shape: Any, *, dtype: Any = "float32", device: str | None = None) -> Te
     return _broadcast_filling(shape, as_tensor(1, dtype), "Fill")
 
 
-def zeros(shape: Any, *, dtype: Any = "float32", device: str | None = None) -> Tensor:
+def zeros(shape: Any, *, dtype: DTypeLike = "float32", device: str | None = None) -> Tensor:
     """Return a tensor of zeros; the arguments are those of `full`.
 
     >>> zeros(3, dtype="int32").tolist()
@@ -168,7 +177,7 @@ def zeros(shape: Any, *, dtype: Any = "float32", device: str | None = None) -> T
     return _broadcast_filling(shape, as_tensor(0, dtype), "Fill")
 
 
-def full_like(inp: TensorLike, value: Any) -> Tensor:
+def full_like(inp: TensorLike, value: TensorLike) -> Tensor:
     """Return a tensor of one value with the shape and dtype of another; fractions are cut off for integers.
 
     >>> full_like(Tensor([[1, 2], [3, 4]]), 2.7).tolist()

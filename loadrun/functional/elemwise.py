@@ -6,8 +6,6 @@ functions of the exponential and trigonometric kind are in `loadrun.functional.t
 
 from __future__ import annotations
 
-from typing import Any
-
 from .. import params as P
 from ..imperative import Tensor, TensorLike, elemwise
 from ..params import Elemwise as Elemwise
@@ -225,7 +223,7 @@ def minimum(x: TensorLike, y: TensorLike) -> Tensor:
     return elemwise(_M.MIN, x, y)
 
 
-def clip(x: Any, lower: Any = None, upper: Any = None) -> Tensor:
+def clip(x: TensorLike, lower: TensorLike | None = None, upper: TensorLike | None = None) -> Tensor:
     """Return the values limited to at least `lower` and at most `upper`, of which one may be left out.
 
     Args:
@@ -239,9 +237,9 @@ def clip(x: Any, lower: Any = None, upper: Any = None) -> Tensor:
     >>> clip(Tensor([-2.0, 0.5, 3.0]), -1, 1).tolist()
     [-1.0, 0.5, 1.0]
     """
-    if lower is None and upper is None:
-        raise AssertionError("clip needs a lower or an upper bound, found neither")
     if lower is None:
+        if upper is None:
+            raise AssertionError("clip needs a lower or an upper bound, found neither")
         return minimum(x, upper)
     return maximum(x, lower) if upper is None else elemwise(_M.CLIP, x, lower, upper)
 

@@ -13,7 +13,7 @@ from ..imperative.qparams import QParams, QuantMode, create_qparams
 __all__ = ["fake_quant_bias", "fake_quant_tensor", "lsq_forward", "tqt_forward"]
 
 
-def _vector(value: Any) -> Tensor:
+def _vector(value: TensorLike) -> Tensor:
     """Return a scale or zero point as the operators take it: at least 1-d float32."""
     return as_tensor(value, "float32")._vector()
 

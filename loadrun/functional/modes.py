@@ -7,7 +7,7 @@ from typing import Any
 from .. import params as P
 from ..imperative import Tensor, apply1, as_tensor
 from ..imperative import elemwise as _promoted
-from ..imperative.dtypes import graph_dtype
+from ..imperative.dtypes import DTypeLike, graph_dtype
 from .geometry import Mode, member
 
 __all__ = ["elemwise_multi_type", "elwise"]
@@ -29,7 +29,7 @@ def elwise(*args: Any, mode: Mode) -> Tensor:
     return _promoted(member(P.ElemwiseMode, mode, "mode"), *args)
 
 
-def elemwise_multi_type(*args: Any, mode: Mode, dtype: Any = None) -> Tensor:
+def elemwise_multi_type(*args: Any, mode: Mode, dtype: DTypeLike | None = None) -> Tensor:
     """Return an elementwise mode of operands as they are, with the result in a given dtype.
 
     Args:

@@ -28,7 +28,9 @@ _M = P.ElemwiseMode
 _log = logging.getLogger(__name__)
 
 
-def _affine(inp: TensorLike, affine: bool, weight: TensorLike, bias: TensorLike | None) -> list[Tensor]:
+def _affine(
+    inp: TensorLike, affine: bool, weight: TensorLike | None, bias: TensorLike | None
+) -> list[Tensor]:
     """Return the inputs of a normalization, weight and bias only where they count."""
     if not affine:
         return [as_tensor(inp)]
@@ -37,7 +39,13 @@ def _affine(inp: TensorLike, affine: bool, weight: TensorLike, bias: TensorLike 
     return [as_tensor(inp), as_tensor(weight), as_tensor(bias)]
 
 
-def instance_norm(inp: Any, affine: bool, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Tensor:
+def instance_norm(
+    inp: TensorLike,
+    affine: bool,
+    weight: TensorLike | None = None,
+    bias: TensorLike | None = None,
+    eps: float = 1e-5,
+) -> Tensor:
     """Normalize every channel of every image: ``(x - mean) / sqrt(var + eps) * weight + bias``.
 
     Args:
@@ -60,7 +68,12 @@ def instance_norm(inp: Any, affine: bool, weight: Any = None, bias: Any = None, 
 
 
 def group_norm(
-    inp: Any, num_groups: int, affine: bool, weight: Any = None, bias: Any = None, eps: float = 1e-5
+    inp: TensorLike,
+    num_groups: int,
+    affine: bool,
+    weight: TensorLike | None = None,
+    bias: TensorLike | None = None,
+    eps: float = 1e-5,
 ) -> Tensor:
     """Normalize every group of channels of every image.
 
@@ -85,7 +98,12 @@ def group_norm(
 
 
 def layer_norm(
-    inp: Any, normalized_shape: Any, affine: bool, weight: Any = None, bias: Any = None, eps: float = 1e-5
+    inp: TensorLike,
+    normalized_shape: Any,
+    affine: bool,
+    weight: TensorLike | None = None,
+    bias: TensorLike | None = None,
+    eps: float = 1e-5,
 ) -> Tensor:
     """Normalize over the last axes.
 
@@ -114,11 +132,11 @@ def layer_norm(
 
 
 def general_norm(
-    inp: Any,
+    inp: TensorLike,
     normalized_axis: Any,
     affine: bool = True,
-    weight: Any = None,
-    bias: Any = None,
+    weight: TensorLike | None = None,
+    bias: TensorLike | None = None,
     eps: float = 1e-5,
 ) -> Tensor:
     """Normalize over any axes.
@@ -158,7 +176,7 @@ def general_norm(
     return transpose(y, [int(i) for i in np.argsort(order)]) if apart else y
 
 
-def _per_channel(inp: Tensor, value: Any, fill: float) -> Tensor:
+def _per_channel(inp: Tensor, value: TensorLike | None, fill: float) -> Tensor:
     """Return a parameter of batch norm as (1, C, 1, 1)."""
     if value is not None:
         value = as_tensor(value)
@@ -184,11 +202,11 @@ def _axes(inp: Tensor, method: P.AxisDescMethod, missing: range) -> Tensor:
 
 
 def batch_norm(
-    inp: Any,
-    running_mean: Any = None,
-    running_var: Any = None,
-    weight: Any = None,
-    bias: Any = None,
+    inp: TensorLike,
+    running_mean: Tensor | None = None,
+    running_var: Tensor | None = None,
+    weight: TensorLike | None = None,
+    bias: TensorLike | None = None,
     *,
     training: bool = False,
     momentum: float = 0.9,
@@ -246,17 +264,17 @@ def batch_norm(
     if not inplace:
         return y, moved[0], moved[1]
     for old, new in zip((running_mean, running_var), moved, strict=True):
-        if new is not None:
+        if old is not None and new is not None:
             old[...] = new
     return y
 
 
 def sync_batch_norm(
-    inp: Any,
-    running_mean: Any,
-    running_var: Any,
-    weight: Any = None,
-    bias: Any = None,
+    inp: TensorLike,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    weight: TensorLike | None = None,
+    bias: TensorLike | None = None,
     training: bool = False,
     momentum: Any = 0.9,
     eps: float = 1e-5,

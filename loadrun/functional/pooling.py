@@ -28,7 +28,7 @@ def _pooled(
     return apply1("PoolingV1", param, inputs=[as_tensor(inp)])
 
 
-def max_pool2d(inp: Any, kernel_size: Any, stride: Any = None, padding: Any = 0) -> Tensor:
+def max_pool2d(inp: TensorLike, kernel_size: Any, stride: Any = None, padding: Any = 0) -> Tensor:
     """Return the largest value of every window.
 
     Args:
@@ -48,7 +48,7 @@ def max_pool2d(inp: Any, kernel_size: Any, stride: Any = None, padding: Any = 0)
 
 
 def avg_pool2d(
-    inp: Any,
+    inp: TensorLike,
     kernel_size: Any,
     stride: Any = None,
     padding: Any = 0,

@@ -10,7 +10,7 @@ from typing import Any
 
 from .. import params as P
 from ..imperative import Tensor, TensorLike, apply1, as_tensor
-from ..imperative.dtypes import graph_dtype
+from ..imperative.dtypes import DTypeLike, graph_dtype
 from .conv import cross, planar, sparse, transposed, window
 from .geometry import Mode, Sizes, member
 
@@ -21,7 +21,7 @@ def _convolved(
     type: str,
     record: type[P.ConvBias | P.BatchConvBias],
     inputs: tuple[Any, ...],
-    dtype: Any,
+    dtype: DTypeLike | None,
     geometry: tuple[Any, Any, Any],
     groups: int,
     modes: tuple[Any, Any, Any],
@@ -49,7 +49,7 @@ def conv_bias_activation(
     inp: TensorLike,
     weight: TensorLike,
     bias: TensorLike | None,
-    dtype: Any = None,
+    dtype: DTypeLike | None = None,
     stride: Sizes = 1,
     padding: Sizes = 0,
     dilation: Sizes = 1,
@@ -91,7 +91,7 @@ def batch_conv_bias_activation(
     inp: TensorLike,
     weight: TensorLike,
     bias: TensorLike | None,
-    dtype: Any = None,
+    dtype: DTypeLike | None = None,
     stride: Sizes = 1,
     padding: Sizes = 0,
     dilation: Sizes = 1,
@@ -130,7 +130,7 @@ def conv_transpose2d(
     inp: TensorLike,
     weight: TensorLike,
     bias: TensorLike | None = None,
-    dtype: Any = None,
+    dtype: DTypeLike | None = None,
     stride: Sizes = 1,
     padding: Sizes = 0,
     output_padding: Sizes = 0,

@@ -126,7 +126,7 @@ def split(inp: TensorLike, nsplits_or_sections: Any, axis: int = 0) -> tuple[Ten
     return tuple(apply("Split", P.Axis(axis=at), inputs=[x, *lengths], n=len(lengths), scalar=False))
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: TensorLike) -> bool:
     return isinstance(value, (int, np.integer)) or (
         isinstance(value, (Tensor, np.ndarray)) and not value.ndim
     )

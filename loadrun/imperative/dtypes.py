@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import warnings
 from functools import cache
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -17,8 +17,10 @@ from ..dtypes import Array, DType, plain
 from ..errors import UsageError
 from .source import here, shown
 
-__all__ = ["graph_dtype", "narrowed", "numpy_dtype", "odd"]
+__all__ = ["DTypeLike", "graph_dtype", "narrowed", "numpy_dtype", "odd"]
 
+DTypeLike: TypeAlias = "DType | np.dtype[Any] | type[Any] | str"
+"""What callers give as a dtype: one of the graph or of numpy, a Python or numpy type, a name."""
 _NAMES = {
     "f4": "Float32",
     "f2": "Float16",
