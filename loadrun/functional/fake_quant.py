@@ -98,6 +98,6 @@ def fake_quant_bias(bias: TensorLike | None, inp: Tensor, w_qat: Tensor) -> Any:
     if not known or any(q.dtype_meta.np_dtype_str != "int8" for q in (a, b)):
         return bias
     q = create_qparams(b.mode, "qint32", scale=a.scale * b.scale)
-    found = fake_quant_tensor(bias, q)
-    found.qparams.update(q)
-    return found
+    result = fake_quant_tensor(bias, q)
+    result.qparams.update(q)
+    return result

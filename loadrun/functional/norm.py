@@ -250,8 +250,8 @@ def batch_norm(
     def run(mode: P.BNFwdMode, *stats: Tensor) -> list[Tensor]:
         param = P.BN(param_dim=P.BNParamDim.DIM_1C11, fwd_mode=mode, epsilon=eps, avg_factor=1 - momentum)
         n = 6 if stats and mode == P.BNFwdMode.TRAINING else 4
-        found = apply("BatchNormV1", param, inputs=[x, w, b, *stats], n=n)
-        return [*found[:-1], _axes(found[-1], P.AxisDescMethod.REMOVE, missing)]
+        result = apply("BatchNormV1", param, inputs=[x, w, b, *stats], n=n)
+        return [*result[:-1], _axes(result[-1], P.AxisDescMethod.REMOVE, missing)]
 
     if not training:
         return run(P.BNFwdMode.INFERENCE, as_tensor(running_mean), as_tensor(running_var))[-1]
@@ -306,10 +306,10 @@ def sync_batch_norm(
     mode = eps_mode.lower()
     require(mode in ("max", "additive"), f"eps_mode must be 'max' or 'additive', found {eps_mode!r}")
     if mode == "additive":
-        found: Tensor = batch_norm(
+        result: Tensor = batch_norm(
             inp, running_mean, running_var, weight, bias, training=training, momentum=momentum, eps=eps
         )
-        return found
+        return result
     inp = as_tensor(inp)
     require(inp.ndim == 4, f"sync_batch_norm takes 4 dimensions, found {inp.ndim}")
     w, b = _per_channel(inp, weight, 1), _per_channel(inp, bias, 0)

@@ -85,10 +85,10 @@ def _sizes_of_letters(x: Tensor, term: str, letters: str) -> list[int]:
 
 
 def _total(sizes: Sequence[int]) -> int:
-    found: int = 1
+    result: int = 1
     for n in sizes:
-        found = n * found if isinstance(n, TracedInt) else found * n
-    return found
+        result = n * result if isinstance(n, TracedInt) else result * n
+    return result
 
 
 def _pair(x: Tensor, s: str, y: Tensor, t: str, keep: str) -> tuple[Tensor, str]:
@@ -101,8 +101,8 @@ def _pair(x: Tensor, s: str, y: Tensor, t: str, keep: str) -> tuple[Tensor, str]
     over = [c for c in both if c not in keep]
     if not over or wide:
         order = "".join(dict.fromkeys(s + t))
-        found = elem(M.AND if e.is_bool(x) else M.MUL, _spread(x, s, order), _spread(y, t, order))
-        return _summed_out(found, order, keep)
+        result = elem(M.AND if e.is_bool(x) else M.MUL, _spread(x, s, order), _spread(y, t, order))
+        return _summed_out(result, order, keep)
     batch = "".join(c for c in both if c in keep)
     gone = "".join(over)
     left = "".join(c for c in s if c not in both)
@@ -116,8 +116,8 @@ def _pair(x: Tensor, s: str, y: Tensor, t: str, keep: str) -> tuple[Tensor, str]
     )
     a, b = _aligned(x, s, batch + left + gone), _aligned(y, t, batch + gone + right)
     lead = (shared,) if batch else ()
-    found = product(e.reshape(a, (*lead, m, k)), e.reshape(b, (*lead, k, n)))
-    return e.reshape(found, tuple(sizes)), batch + left + right
+    result = product(e.reshape(a, (*lead, m, k)), e.reshape(b, (*lead, k, n)))
+    return e.reshape(result, tuple(sizes)), batch + left + right
 
 
 def _spread(x: Tensor, term: str, order: str) -> Tensor:

@@ -52,10 +52,10 @@ def _stored_number(value: float, text: str, want: DType | None) -> tuple[Array, 
         text: the number in letters, for 0.0 equals -0.0.
         want: the wanted dtype.
     """
-    found, kind = _converted(value, want)
-    found = found.reshape(1)
-    found.flags.writeable = False
-    return found, kind
+    result, kind = _converted(value, want)
+    result = result.reshape(1)
+    result.flags.writeable = False
+    return result, kind
 
 
 def as_tensor(value: Any, dtype: Any = None, like: Tensor | None = None) -> Tensor:
@@ -70,15 +70,15 @@ def as_tensor(value: Any, dtype: Any = None, like: Tensor | None = None) -> Tens
         dtype = like._dtype
     tensor = tensor_class()
     if isinstance(value, tensor):
-        found = value
+        result = value
     elif isinstance(value, Shape):
-        found = shape_tensor(value)
+        result = shape_tensor(value)
     elif isinstance(value, TracedNumber):
         inner = value._tensor()
-        found = const(value.numpy()) if inner is None else inner
+        result = const(value.numpy()) if inner is None else inner
     elif isinstance(value, (list, tuple)):
-        found = tensor(value)
-        found._const = True
+        result = tensor(value)
+        result._const = True
     else:
         return const(value, dtype)
-    return found if dtype is None or graph_dtype(dtype) == found._dtype else found.astype(dtype)
+    return result if dtype is None or graph_dtype(dtype) == result._dtype else result.astype(dtype)

@@ -52,10 +52,10 @@ def graph_dtype(dtype: Any) -> DType:
         return dtype
     if isinstance(dtype, str) and dtype == "bfloat16":
         return plain("BFloat16")
-    found = np.dtype(dtype)
-    meta = found.metadata and found.metadata.get("mgb_dtype")
+    result = np.dtype(dtype)
+    meta = result.metadata and result.metadata.get("mgb_dtype")
     if not meta:
-        return _graph_dtype(found)
+        return _graph_dtype(result)
     return DType(str(meta["name"]), float(meta.get("scale", 0.0)), int(meta.get("zero_point", 0)))
 
 

@@ -156,8 +156,8 @@ def _scalar_constant(value: float, negative: bool, dtype: DType) -> Tensor:
 
 def like(value: Any, x: Tensor) -> Tensor:
     """A constant array, or a size, in the dtype of `x`."""
-    if isinstance(value, TracedNumber) and (found := value._tensor()) is not None:
-        return cast(found, x._dtype)
+    if isinstance(value, TracedNumber) and (result := value._tensor()) is not None:
+        return cast(result, x._dtype)
     return const(np.asarray(value), x._dtype)
 
 
@@ -178,11 +178,11 @@ def where(mask: Tensor, x: Tensor, y: Tensor) -> Tensor:
     if first is None and second is None:
         return elem(M.MUL, chosen, x)
     if first is None or second is None:
-        found = first if second is None else second
+        result = first if second is None else second
         other = x if first is None else y
-        assert found is not None
+        assert result is not None
         rest = max(len(sizes(mask)), len(sizes(y if first is None else x)))
-        return found if len(sizes(other)) <= rest else elem(M.ADD, found, other)
+        return result if len(sizes(other)) <= rest else elem(M.ADD, result, other)
     return elem(M.ADD, first, second)
 
 
@@ -344,9 +344,9 @@ def arange(n: int, dtype: Any = "int32") -> Tensor:
 
 def full(value: Tensor, shape: Sequence[int]) -> Tensor:
     """Return a tensor of one value; a constant where all sizes are numbers."""
-    found = known(value)
-    if found is not None and not any(isinstance(n, TracedInt) for n in shape) and found.size == 1:
-        return const(np.full(tuple(map(int, shape)), found.reshape(())), value._dtype)
+    result = known(value)
+    if result is not None and not any(isinstance(n, TracedInt) for n in shape) and result.size == 1:
+        return const(np.full(tuple(map(int, shape)), result.reshape(())), value._dtype)
     return broadcast(value, shape) if shape else reshape(value, ())
 
 
@@ -390,8 +390,8 @@ def kept(x: Tensor, axes: Sequence[int], keepdims: Any) -> Tensor:
 def _scalar_index(value: Any) -> Tensor:
     if isinstance(value, Tensor):
         return cast(value, _INT)._vector()
-    if isinstance(value, TracedInt) and (found := value._tensor()) is not None:
-        return found._vector()
+    if isinstance(value, TracedInt) and (result := value._tensor()) is not None:
+        return result._vector()
     return const(np.asarray([int(value)], np.int32))
 
 
@@ -422,12 +422,12 @@ def gather(x: Tensor, index: Sequence[tuple[int, Tensor]]) -> Tensor:
     """numpy's indexing by int32 tensors on some axes, which broadcast together."""
     param = P.IndexDescMaskDump(items=tuple(P.IndexItem(a, idx=True) for a, _ in index))
     ids = [cast(i, _INT) for _, i in index]
-    found = apply1("IndexingMultiAxisVec", param, inputs=[x, *(i._vector() for i in ids)], scalar=False)
+    result = apply1("IndexingMultiAxisVec", param, inputs=[x, *(i._vector() for i in ids)], scalar=False)
     if all(i._scalar for i in ids):
         axes = [a for a, _ in index]
         together = axes == list(range(axes[0], axes[0] + len(axes)))
-        return drop_axes(found, [axes[0] if together else 0])
-    return found
+        return drop_axes(result, [axes[0] if together else 0])
+    return result
 
 
 def scatter(x: Tensor, value: Tensor, index: Sequence[tuple[int, Tensor]], add: bool = False) -> Tensor:

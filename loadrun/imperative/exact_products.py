@@ -18,8 +18,8 @@ def multiply(a: Tensor, b: Tensor) -> Tensor:
     if kind in ("Float32", "Float16"):
         return _operator(a, b)
     if kind == "Bool":
-        found = _operator(e.cast(a, "int8"), e.cast(b, "int8"))
-        return e.cast(found, "bool")
+        result = _operator(e.cast(a, "int8"), e.cast(b, "int8"))
+        return e.cast(result, "bool")
     return e.cast(_integers(a, b), a._dtype)
 
 
@@ -38,13 +38,13 @@ def _digits(x: Tensor) -> list[Tensor]:
     if count == 1:
         return [x]
     rest = e.cast(x, "int32")
-    found = []
+    result = []
     for i in range(count):
         low = e.cast(rest, "int8")
-        found.append(low)
+        result.append(low)
         if i < count - 1:
             rest = elem(M.SHR, elem(M.SUB, rest, e.cast(low, "int32")), number(8, rest))
-    return found
+    return result
 
 
 def _integers(a: Tensor, b: Tensor) -> Tensor:
@@ -76,10 +76,10 @@ def product(a: Tensor, b: Tensor) -> Tensor:
             f"matmul: Input operand 1 has a mismatch in its core dimension 0 (size {e.sizes(b)[-2]} is different "
             f"from {e.sizes(a)[-1]})"
         )
-    found = _stacks(a, b)
-    ndim = len(e.sizes(found))
+    result = _stacks(a, b)
+    ndim = len(e.sizes(result))
     gone = [ndim - 2] * vectors[0] + [ndim - 1] * vectors[1]
-    return e.drop_axes(found, gone)
+    return e.drop_axes(result, gone)
 
 
 def _stacks(a: Tensor, b: Tensor) -> Tensor:
@@ -93,5 +93,5 @@ def _stacks(a: Tensor, b: Tensor) -> Tensor:
     for x in (a, b):
         x = e.broadcast(x, (*lead, *x.shape[-2:]))
         stacks.append(x if len(lead) == 1 else e.reshape(x, (-1, *x.shape[-2:])))
-    found = multiply(stacks[0], stacks[1])
-    return found if len(lead) == 1 else e.reshape(found, (*lead, *found.shape[-2:]))
+    result = multiply(stacks[0], stacks[1])
+    return result if len(lead) == 1 else e.reshape(result, (*lead, *result.shape[-2:]))

@@ -105,12 +105,12 @@ class TracedNumber:
         value = getattr(ufunc, method)(*map(plain_number, inputs), **kwargs)
         if method != "__call__" or kwargs or not all(isinstance(v, _NUMBERS) for v in inputs):
             return value
-        found = _UFUNCS[ufunc](*map(_item, inputs)) if ufunc in _UFUNCS else _function(ufunc, *inputs)
-        if not isinstance(found, TracedNumber) or found._stands_for is not type(_item(value)):
+        result = _UFUNCS[ufunc](*map(_item, inputs)) if ufunc in _UFUNCS else _function(ufunc, *inputs)
+        if not isinstance(result, TracedNumber) or result._stands_for is not type(_item(value)):
             return value
-        found = type(found)(found._value, found._source, found._session)
-        found.strong = True
-        return found
+        result = type(result)(result._value, result._source, result._session)
+        result.strong = True
+        return result
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (self._stands_for, (self._value,))
@@ -163,17 +163,17 @@ def _function(ufunc: np.ufunc, x: Any, *rest: Any) -> Any:
 @lru_cache(maxsize=1024)
 def vector(numbers: tuple[int, ...], dtype: DType = _INT) -> Array:
     """Numbers in storage form, the same array each time, by which a later call of a trace knows them."""
-    found = np.array(numbers, dtype.np)
-    found.flags.writeable = False
-    return found
+    result = np.array(numbers, dtype.np)
+    result.flags.writeable = False
+    return result
 
 
 def scalar_of(value: Any, dtype: DType = _INT) -> Tensor:
     """A scalar of a number, followed or not, or of a tensor."""
-    found = value._tensor() if isinstance(value, TracedNumber) else value
+    result = value._tensor() if isinstance(value, TracedNumber) else value
     tensor = tensor_class()
-    if isinstance(found, tensor):
-        return found if found._dtype == dtype else type_cvt(found, dtype)
+    if isinstance(result, tensor):
+        return result if result._dtype == dtype else type_cvt(result, dtype)
     return tensor._of(vector((plain_number(value),), dtype), dtype, True, const=True)
 
 
@@ -191,10 +191,10 @@ def once(type: str, param: P.Record, inputs: list[Tensor], *, scalar: bool) -> T
         else:
             return apply1(type, param, inputs=inputs, scalar=scalar)
     key = (type, param, *refs)
-    found = session.sizes.get(key)
-    if found is None:
-        found = session.sizes[key] = apply1(type, param, inputs=inputs, scalar=scalar)
-    return found._frozen()
+    result = session.sizes.get(key)
+    if result is None:
+        result = session.sizes[key] = apply1(type, param, inputs=inputs, scalar=scalar)
+    return result._frozen()
 
 
 def _elem(mode: P.ElemwiseMode, dtype: DType, *given: Any) -> Tensor:

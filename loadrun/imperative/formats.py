@@ -86,16 +86,16 @@ def format_of(type: str, inputs: Sequence[Tensor]) -> str:
     Raises:
         EngineError: MegEngine refuses to apply the operator to inputs of these formats.
     """
-    found = {x._format for x in inputs} - {DEFAULT}
-    if not found:
+    result = {x._format for x in inputs} - {DEFAULT}
+    if not result:
         return DEFAULT
     if type in _JOINS:
-        if len(found) > 1:
+        if len(result) > 1:
             raise EngineError(
                 f"{type} takes inputs of one format, found 'nchw' and 'nhwc'; convert with "
                 "amp.convert_tensor_format, or make the tensors without a format"
             )
-        return found.pop()
+        return result.pop()
     if type == "ConvolutionV2" and (inputs[0]._format == "nhwc") != (inputs[1]._format == "nhwc"):
         raise EngineError(
             f"a convolution takes a picture and a weight of one format, found {inputs[0]._format!r} and "

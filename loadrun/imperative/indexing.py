@@ -278,7 +278,7 @@ def _bound(value: Any) -> Any:
 
 def _masks_joined(x: Tensor, entries: list[Any]) -> tuple[Tensor, list[Any]]:
     """Return the tensor with the axes of each mask of several dimensions made one, and the masks flat."""
-    found: list[Any] = []
+    result: list[Any] = []
     axis = 0
     for entry in entries:
         if _is_mask(entry):
@@ -293,9 +293,9 @@ def _masks_joined(x: Tensor, entries: list[Any]) -> tuple[Tensor, list[Any]]:
                 joined = product_of(shape[axis : axis + rank])
                 x = _reshaped(x, (*shape[:axis], joined, *shape[axis + rank :]))
                 entry = _reshaped(entry, (joined,))
-        found.append(entry)
+        result.append(entry)
         axis += _axes(entry)
-    return x, found
+    return x, result
 
 
 def _with_axes(x: Tensor, axes: Sequence[int]) -> Tensor:

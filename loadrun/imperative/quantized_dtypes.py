@@ -127,8 +127,8 @@ KINDS = {
 
 def _details(dtype: Any) -> dict[str, Any]:
     """Return the quantization that a numpy dtype carries, empty where there is none."""
-    found = (getattr(dtype, "metadata", None) or {}).get("mgb_dtype", {})
-    return found if "scale" in found else {}
+    result = (getattr(dtype, "metadata", None) or {}).get("mgb_dtype", {})
+    return result if "scale" in result else {}
 
 
 def _name(dtype: Any) -> str:
@@ -162,10 +162,10 @@ def get_zero_point(dtype: Any) -> int:
     Raises:
         TypeError: the dtype has none.
     """
-    found = _details(dtype)
-    if "zero_point" not in found:
+    result = _details(dtype)
+    if "zero_point" not in result:
         raise TypeError(f"{dtype} is not a quantized dtype with a zero point")
-    return int(found["zero_point"])
+    return int(result["zero_point"])
 
 
 def is_dtype_equal(a: Any, b: Any) -> bool:
@@ -251,8 +251,8 @@ def _dequantized(arr: Array, meta: QuantDtypeMeta) -> Array:
     if _details(arr.dtype).get("name") != meta.cname:
         raise ValueError(f"the array's dtype must be {meta.name}, found {arr.dtype}")
     shift = get_zero_point(arr.dtype) if meta.is_unsigned else 0
-    found: Array = (arr.astype(np.float32) - np.float32(shift)) * np.float32(get_scale(arr.dtype))
-    return found
+    result: Array = (arr.astype(np.float32) - np.float32(shift)) * np.float32(get_scale(arr.dtype))
+    return result
 
 
 def quint8(scale: float, zero_point: int) -> NpDType:

@@ -39,10 +39,10 @@ _R = P.ReduceMode
 def axes_from_last(ndim: int, axis: Any) -> int | list[int]:
     """Return one axis counted from the front, or several from the last to the first."""
     if isinstance(axis, Iterable):
-        found = sorted((axis_from_front(ndim, a) for a in axis), reverse=True)
-        if len(set(found)) < len(found):
+        result = sorted((axis_from_front(ndim, a) for a in axis), reverse=True)
+        if len(set(result)) < len(result):
             raise AssertionError(f"axis {axis} contains duplicated indices")
-        return found
+        return result
     return axis_from_front(ndim, axis)
 
 

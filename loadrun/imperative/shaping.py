@@ -190,12 +190,12 @@ def _axes(axis: Any) -> list[int]:
 
 def axes_within(axes: Iterable[int], ndim: int) -> list[int]:
     """Return axes counted from the front, in ascending order."""
-    found = []
+    result = []
     for a in axes:
         if not -ndim <= a < ndim:
             raise EngineError(f"axis {a} is outside a tensor of {ndim} dimensions")
-        found.append(a + ndim if a < 0 else a)
-    return sorted(found)
+        result.append(a + ndim if a < 0 else a)
+    return sorted(result)
 
 
 def expand_dims(inp: Any, axis: int | Sequence[int]) -> Tensor:

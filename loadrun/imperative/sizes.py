@@ -39,10 +39,10 @@ class Shape(tuple[int, ...]):
 
     def __array_function__(self, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Follow the reductions of sizes, ``np.prod(x.shape[1:])``; all else sees a tuple of numbers."""
-        found = _REDUCED.get(func)
+        result = _REDUCED.get(func)
         alone = len(args) == 1 and args[0] is self and set(kwargs) <= {"axis"}
-        if found is not None and alone and len(self) and kwargs.get("axis") in (None, 0, -1):
-            return found(self)
+        if result is not None and alone and len(self) and kwargs.get("axis") in (None, 0, -1):
+            return result(self)
         return func(*map(_numbers, args), **{k: _numbers(v) for k, v in kwargs.items()})
 
     @overload
@@ -50,8 +50,8 @@ class Shape(tuple[int, ...]):
     @overload
     def __getitem__(self, index: slice) -> Shape: ...
     def __getitem__(self, index: SupportsIndex | slice) -> int | Shape:
-        found = tuple.__getitem__(self, index)
-        return Shape(found) if isinstance(found, tuple) else found
+        result = tuple.__getitem__(self, index)
+        return Shape(result) if isinstance(result, tuple) else result
 
     def __add__(self, other: object) -> Any:
         return Shape((*self, *other)) if isinstance(other, tuple) else NotImplemented

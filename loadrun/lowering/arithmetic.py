@@ -253,8 +253,8 @@ def clip(
         low = None
     if type(high) is int and wide.kind in "iu" and high > np.iinfo(wide).max:
         high = None
-    found = clipped(x, *(None if b is None else operand(b, wide) for b in (low, high)))
-    return e.cast(found, want)
+    result = clipped(x, *(None if b is None else operand(b, wide) for b in (low, high)))
+    return e.cast(result, want)
 
 
 # Rounding to whole numbers

@@ -201,15 +201,15 @@ class Array(ArrayMethods, Tensor):  # type: ignore[misc]
         x = self._cell.read()
         if isinstance(index, str):
             raise IndexError("only integers, slices, ... , None and arrays are valid indices, found a str")
-        found = numpy_index.select(x, index)
-        if not found.basic:
+        result = numpy_index.select(x, index)
+        if not result.basic:
             # numpy lays the result out by the order of the indices, so that only one shape of index is certain.
-            certain = found.mask is not None or (len(found.entries) > 0 and found.entries[0] is not None)
-            return Array._around(numpy_index.read(x, found), ordered=certain and self._cell.ordered)
-        part = numpy_index.part_of(x, found)
-        if len(found.integers) == len(e.sizes(x)) and not found.dots and "new" not in found.entries:
+            certain = result.mask is not None or (len(result.entries) > 0 and result.entries[0] is not None)
+            return Array._around(numpy_index.read(x, result), ordered=certain and self._cell.ordered)
+        part = numpy_index.part_of(x, result)
+        if len(result.integers) == len(e.sizes(x)) and not result.dots and "new" not in result.entries:
             return Array._around(part.get(x), scalar=True)
-        return self._viewed(part, scalar=not found.dots)
+        return self._viewed(part, scalar=not result.dots)
 
     def __setitem__(self, index: Any, value: Any) -> None:
         if self._cell.scalar:
@@ -257,8 +257,8 @@ class Array(ArrayMethods, Tensor):  # type: ignore[misc]
         return cast(Array, self.copy())
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-        found = memo[id(self)] = self.copy()
-        return found
+        result = memo[id(self)] = self.copy()
+        return result
 
 
 def _same_part(value: MemoryCell, target: MemoryCell, part: ViewPart) -> bool:

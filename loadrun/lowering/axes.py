@@ -26,10 +26,10 @@ def axis_of(axis: Any, ndim: int) -> int:
     >>> axis_of(-1, 3)
     2
     """
-    found = operator.index(axis)
-    if not -ndim <= found < ndim:
-        raise AxisError(found, ndim)
-    return found % ndim
+    result = operator.index(axis)
+    if not -ndim <= result < ndim:
+        raise AxisError(result, ndim)
+    return result % ndim
 
 
 def axes_of(axis: Any, ndim: int) -> list[int]:
@@ -48,10 +48,10 @@ def axes_of(axis: Any, ndim: int) -> list[int]:
         # A scalar may be reduced along its only axis, which the scalar itself lacks.
         return []
     given = axis if isinstance(axis, (tuple, list)) else (axis,)
-    found = sorted(axis_of(a, ndim) for a in given)
-    if len(set(found)) < len(found):
+    result = sorted(axis_of(a, ndim) for a in given)
+    if len(set(result)) < len(result):
         raise ValueError("duplicate value in 'axis'")
-    return found
+    return result
 
 
 def given_shape(shape: Any) -> tuple[int, ...]:

@@ -150,12 +150,12 @@ def arange(
         count = last - first
     else:
         count = -((first - last) // by) if whole else math.ceil((last - first) / by)
-    found = e.arange(count, "int32" if whole else "float32")
+    result = e.arange(count, "int32" if whole else "float32")
     if by != 1:
-        found = elem(M.MUL, found, e.like(by, found))
+        result = elem(M.MUL, result, e.like(by, result))
     if isinstance(first, TracedNumber) or first:
-        found = elem(M.ADD, found, e.like(first, found))
-    return e.cast(found, kind)
+        result = elem(M.ADD, result, e.like(first, result))
+    return e.cast(result, kind)
 
 
 @lowers("linspace")
@@ -180,15 +180,15 @@ def linspace(
     parts = e.like(max(int(steps), 1) if not isinstance(steps, TracedInt) else steps, a)
     step = elem(M.TRUE_DIV, elem(M.SUB, b, a), parts)
     place = e.reshape(e.arange(count, kind), (-1, *(1,) * ndim)) if ndim else e.arange(count, kind)
-    found = elem(M.ADD, elem(M.MUL, place, step), a)
+    result = elem(M.ADD, elem(M.MUL, place, step), a)
     if axis not in (0, -ndim - 1):
-        found = e.permute(found, moved(ndim + 1, [0], [axis_of(axis, ndim + 1)]))
-    found = (
-        found
+        result = e.permute(result, moved(ndim + 1, [0], [axis_of(axis, ndim + 1)]))
+    result = (
+        result
         if dtype is None
-        else e.cast(elem(M.FLOOR, found) if np.dtype(dtype).kind in "iu" else found, narrow(dtype))
+        else e.cast(elem(M.FLOOR, result) if np.dtype(dtype).kind in "iu" else result, narrow(dtype))
     )
-    return (found, step) if retstep else found
+    return (result, step) if retstep else result
 
 
 # Copies
@@ -199,9 +199,9 @@ def array(
     object: Any, dtype: Any = None, *, copy: Any = True, order: Any = "K", subok: bool = False, ndmin: int = 0
 ) -> Any:
     """Return a traced array of a nested list of arrays and numbers, with ``like=``."""
-    found = stacked(object, None if dtype is None else narrow(dtype))
-    missing = ndmin - len(e.sizes(found))
-    return e.add_axes(found, [*range(missing)]) if missing > 0 else found
+    result = stacked(object, None if dtype is None else narrow(dtype))
+    missing = ndmin - len(e.sizes(result))
+    return e.add_axes(result, [*range(missing)]) if missing > 0 else result
 
 
 @lowers("asarray", "asanyarray", "ascontiguousarray", "asfortranarray", "require")
@@ -233,11 +233,11 @@ def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = 
     if indexing not in ("xy", "ij"):
         raise ValueError("Valid values for `indexing` are 'xy' and 'ij'.")
     n = len(xi)
-    found = []
+    result = []
     for i, v in enumerate(xi):
         axis = 1 - i if indexing == "xy" and n > 1 and i < 2 else i
-        found.append(e.reshape(operand(v), tuple(-1 if j == axis else 1 for j in range(n))))
+        result.append(e.reshape(operand(v), tuple(-1 if j == axis else 1 for j in range(n))))
     if not sparse:
-        shape = e.broadcast_shape(found)
-        found = [e.broadcast(x, shape) for x in found]
-    return tuple(found) if np.lib.NumpyVersion(np.__version__) >= "2.0.0" else found
+        shape = e.broadcast_shape(result)
+        result = [e.broadcast(x, shape) for x in result]
+    return tuple(result) if np.lib.NumpyVersion(np.__version__) >= "2.0.0" else result

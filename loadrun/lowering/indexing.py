@@ -78,35 +78,35 @@ def select(x: Tensor, index: Any) -> ParsedIndex:
 
 
 def _arranged(parts: Sequence[Any], shape: tuple[int, ...], dots: bool) -> ParsedIndex:
-    found = ParsedIndex(dots=dots)
+    result = ParsedIndex(dots=dots)
     axis = 0
     keys: list[Any] = []
     for p in parts:
         if p is None:
-            found.entries.append("new")
+            result.entries.append("new")
             keys.append("new")
             continue
         if isinstance(p, slice):
             front, item = _bounds(p, shape[axis], axis)
             if front is not None:
-                found.front.append(front)
+                result.front.append(front)
             if item is not None:
-                found.slices.append(item)
-            found.entries.append(None)
+                result.slices.append(item)
+            result.entries.append(None)
             keys.append(tuple(map(_key, (p.start, p.stop, p.step))))
         elif isinstance(p, Tensor) and e.is_bool(p):
             _mask_fits(p, shape, axis)
-            found.entries += nonzero(p)
+            result.entries += nonzero(p)
             axis += len(e.sizes(p)) - 1
         elif isinstance(p, Tensor) and not p._scalar:
-            found.entries.append(_checked(p, shape[axis], axis))
+            result.entries.append(_checked(p, shape[axis], axis))
         else:
-            found.integers[axis] = _integer(p, shape[axis], axis)
-            found.entries.append(found.integers[axis])
+            result.integers[axis] = _integer(p, shape[axis], axis)
+            result.entries.append(result.integers[axis])
             keys.append(_key(p))
         axis += 1
-    found.key = ("basic", *keys)
-    return found
+    result.key = ("basic", *keys)
+    return result
 
 
 def _index_entry(value: Any) -> Any:
@@ -287,12 +287,12 @@ def nonzero(mask: Tensor) -> list[Tensor]:
     if mask._scalar:
         raise refused("nonzero of a 0-d array has no lowering", way_out="give it an axis first")
     rest = e.cond_take(mask, mask)[1]
-    found: list[Tensor] = []
+    result: list[Tensor] = []
     for n in mask.shape[:0:-1]:
         size = e.like(n, rest)
-        found.append(e.elem(M.MOD, rest, size))
+        result.append(e.elem(M.MOD, rest, size))
         rest = e.elem(M.FLOOR_DIV, rest, size)
-    return [rest, *found[::-1]]
+    return [rest, *result[::-1]]
 
 
 # Assigning

@@ -258,10 +258,10 @@ def unstack(x: Any, /, *, axis: int = 0) -> tuple[Any, ...]:
 
 def _widths(pad_width: Any, ndim: int) -> list[tuple[int, int]]:
     if isinstance(pad_width, dict):
-        found = [(0, 0)] * ndim
+        result = [(0, 0)] * ndim
         for axis, width in pad_width.items():
-            found[axis_of(axis, ndim)] = tuple(np.broadcast_to(width, 2).tolist())
-        return found
+            result[axis_of(axis, ndim)] = tuple(np.broadcast_to(width, 2).tolist())
+        return result
     pairs = np.broadcast_to(np.asarray(pad_width), (ndim, 2)).tolist()
     if any(n < 0 for pair in pairs for n in pair):
         raise ValueError("index can't contain negative values")

@@ -77,10 +77,10 @@ def matrix_power(a: Any, n: int) -> Tensor:
 @lowers("linalg.multi_dot")
 def multi_dot(arrays: Any, *, out: Any = None) -> Tensor:
     """Return the product of several matrices, from the left."""
-    found = operand(arrays[0])
+    result = operand(arrays[0])
     for other in arrays[1:]:
-        found = dot(found, other)
-    return found
+        result = dot(result, other)
+    return result
 
 
 _LARGEST = 16
@@ -95,8 +95,8 @@ def det(a: Any) -> Tensor:
 @lowers("linalg.slogdet")
 def slogdet(a: Any) -> tuple[Tensor, Tensor]:
     """Return the sign and logarithm of the absolute value of the determinant."""
-    found = det(a)
-    return elem(M.SIGN, found), elem(M.LOG, elem(M.ABS, found))
+    result = det(a)
+    return elem(M.SIGN, result), elem(M.LOG, elem(M.ABS, result))
 
 
 def _entry(x: Tensor, i: int, j: int) -> Tensor:
@@ -149,16 +149,16 @@ def svd(a: Any, full_matrices: bool = True, compute_uv: bool = True, hermitian: 
     if len(e.sizes(x)) < 2:
         raise np.linalg.LinAlgError(f"{len(e.sizes(x))}-dimensional array given")
     param = P.SVD(full_matrices=full_matrices and compute_uv, compute_uv=compute_uv)
-    found = apply("SVD", param, inputs=[x], n=3 if compute_uv else 1, scalar=False)
-    return tuple(found) if compute_uv else found[0]
+    result = apply("SVD", param, inputs=[x], n=3 if compute_uv else 1, scalar=False)
+    return tuple(result) if compute_uv else result[0]
 
 
 @lowers("linalg.svdvals")
 def svdvals(x: Any, /) -> Tensor:
     """Return the singular values."""
-    found = svd(x, compute_uv=False)
-    assert isinstance(found, Tensor)
-    return found
+    result = svd(x, compute_uv=False)
+    assert isinstance(result, Tensor)
+    return result
 
 
 @lowers("linalg.pinv")
@@ -231,8 +231,8 @@ def _matrix_norm(x: Tensor, order: Any, rows: int, columns: int, keepdims: Any) 
         ndim = len(e.sizes(x))
         s = svdvals(e.permute(x, moved(ndim, [rows, columns], [ndim - 2, ndim - 1])))
         last = [len(e.sizes(s)) - 1]
-        found = summed(s, last) if order == "nuc" else extreme(s, order > 0, last)
-        return kept(found, axes, keepdims)
+        result = summed(s, last) if order == "nuc" else extreme(s, order > 0, last)
+        return kept(result, axes, keepdims)
     raise ValueError("Invalid norm order for matrices.")
 
 
@@ -244,9 +244,9 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: Any = False) -> Te
     ndim = len(e.sizes(y))
     if axis is None:
         if ord is None or (ord in ("f", "fro") and ndim == 2) or (ord == 2 and ndim == 1):
-            found = e.flat(y)
-            found = elem(M.SQRT, summed(elem(M.SQUARE, found), [0]))
-            return kept(found, [*range(ndim)], keepdims)
+            result = e.flat(y)
+            result = elem(M.SQRT, summed(elem(M.SQUARE, result), [0]))
+            return kept(result, [*range(ndim)], keepdims)
         if ndim not in (1, 2):
             raise ValueError("Improper number of dimensions to norm.")
         axis = tuple(range(ndim))

@@ -134,8 +134,8 @@ def isclose(a: Any, b: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan:
     near = compare(_C.LEQ, elem(M.ABS, elem(M.SUB, x, y)), room)
     # An infinite bound would allow every number.
     near = elem(M.AND, near, isfinite(y))
-    found = elem(M.OR, near, compare(_C.EQ, x, y))
-    return elem(M.OR, found, elem(M.AND, e.is_nan(x), e.is_nan(y))) if equal_nan else found
+    result = elem(M.OR, near, compare(_C.EQ, x, y))
+    return elem(M.OR, result, elem(M.AND, e.is_nan(x), e.is_nan(y))) if equal_nan else result
 
 
 def _all(x: Tensor) -> bool:
@@ -187,11 +187,11 @@ def _low_bits(x: Tensor, y: Tensor) -> Tensor | None:
 
 def _and(x: Tensor, y: Tensor) -> Tensor:
     """Combine bits: each on an axis of its own, multiplied, and put together again."""
-    found = _low_bits(x, y)
-    if found is None:
-        found = _low_bits(y, x)
-    if found is not None:
-        return e.broadcast(found, e.broadcast_shape([x, y]))
+    result = _low_bits(x, y)
+    if result is None:
+        result = _low_bits(y, x)
+    if result is not None:
+        return e.broadcast(result, e.broadcast_shape([x, y]))
     width = 8 * x._dtype.np.itemsize
     places = const(np.arange(width, dtype=np.int32))
     two = const(np.int32(2))
@@ -201,8 +201,8 @@ def _and(x: Tensor, y: Tensor) -> Tensor:
         return elem(M.MOD, elem(M.SHR, e.add_axes(wide, [len(e.sizes(v))]), places), two)
 
     bits = elem(M.SHL, elem(M.MUL, planes(x), planes(y)), places)
-    found = e.reduce(bits, P.ReduceMode.SUM, [len(e.sizes(bits)) - 1])
-    return e.cast(found, x._dtype)
+    result = e.reduce(bits, P.ReduceMode.SUM, [len(e.sizes(bits)) - 1])
+    return e.cast(result, x._dtype)
 
 
 @ufunc("bitwise_and")

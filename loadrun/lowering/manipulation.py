@@ -165,12 +165,12 @@ def squeeze(a: Any, axis: Any = None) -> Any:
 
 
 def _atleast(arys: Sequence[Any], ndim: int) -> Any:
-    found = []
+    result = []
     for a in arys:
         now = _ndim(a)
         places = {3: {0: [0, 1, 2], 1: [0, 2], 2: [2]}, 2: {0: [0, 1], 1: [0]}, 1: {0: [0]}}[ndim]
-        found.append(viewed(a, _unsqueezed(places[now])) if now < ndim else a)
-    return found[0] if len(found) == 1 else tuple(found)
+        result.append(viewed(a, _unsqueezed(places[now])) if now < ndim else a)
+    return result[0] if len(result) == 1 else tuple(result)
 
 
 @lowers("atleast_1d")

@@ -60,9 +60,9 @@ def exp2(x: Tensor) -> Tensor:
 
 def _log_of_base(x: Tensor, base: float, factor: float) -> Tensor:
     """Return a logarithm from the natural one, whole where the base's whole power is the number."""
-    found = elem(M.MUL, elem(M.LOG, x), number(factor, x))
-    whole = elem(M.ROUND, found)
-    return where(e.compare(_EQ, elem(M.POW, number(base, x), whole), x), whole, found)
+    result = elem(M.MUL, elem(M.LOG, x), number(factor, x))
+    whole = elem(M.ROUND, result)
+    return where(e.compare(_EQ, elem(M.POW, number(base, x), whole), x), whole, result)
 
 
 @ufunc("log2")
@@ -110,8 +110,8 @@ def logaddexp(x: Tensor, y: Tensor) -> Tensor:
 def logaddexp2(x: Tensor, y: Tensor) -> Tensor:
     """Return the same to base 2."""
     scale = number(log(2), x)
-    found = logaddexp(elem(M.MUL, x, scale), elem(M.MUL, y, scale))
-    return elem(M.TRUE_DIV, found, scale)
+    result = logaddexp(elem(M.MUL, x, scale), elem(M.MUL, y, scale))
+    return elem(M.TRUE_DIV, result, scale)
 
 
 @ufunc("arctan")
@@ -217,12 +217,12 @@ def nan_to_num(x: Any, copy: bool = True, nan: float = 0.0, posinf: Any = None, 
     limits = np.finfo(y._dtype.np)
     high = number(float(limits.max if posinf is None else posinf), y)
     low = number(float(limits.min if neginf is None else neginf), y)
-    found = where(e.is_nan(y), number(nan, y), y)
+    result = where(e.is_nan(y), number(nan, y), y)
     endless = e.compare(P.ElemwiseMultiTypeMode.ISINF, y)
     zero = number(0, y)
-    found = where(elem(M.AND, endless, e.compare(_LT, zero, y)), high, found)
-    found = where(elem(M.AND, endless, e.compare(_LT, y, zero)), low, found)
+    result = where(elem(M.AND, endless, e.compare(_LT, zero, y)), high, result)
+    result = where(elem(M.AND, endless, e.compare(_LT, y, zero)), low, result)
     if not copy and isinstance(x, Tensor):
-        x[...] = found
+        x[...] = result
         return x
-    return found
+    return result

@@ -82,10 +82,10 @@ def _nan_extreme(a: Any, axis: Any, keepdims: Any, largest: bool) -> Tensor:
     axes = axes_of(axis, len(e.sizes(x)))
     if not is_float(x):
         return extreme(x, largest, axes, keepdims)
-    found = extreme(_replaced(x, -np.inf if largest else np.inf), largest, axes, keepdims)
+    result = extreme(_replaced(x, -np.inf if largest else np.inf), largest, axes, keepdims)
     some = _count_numbers(x, axes, keepdims)
     none = e.compare(P.ElemwiseMultiTypeMode.EQ, some, number(0, some))
-    return e.where(none, number(np.nan, found), found)
+    return e.where(none, number(np.nan, result), result)
 
 
 @lowers("nanmax")
@@ -152,11 +152,11 @@ def _at_share(y: Tensor, count: Tensor, share: Tensor) -> Tensor:
     part = e.cast(elem(M.SUB, place, low), y._dtype)
     first = along(y, e.cast(low, "int32"), last)
     second = along(y, e.cast(elem(M.CEIL, place), "int32"), last)
-    found = elem(M.ADD, first, elem(M.MUL, elem(M.SUB, second, first), part))
+    result = elem(M.ADD, first, elem(M.MUL, elem(M.SUB, second, first), part))
     # Where both are the same infinity there is no distance.
-    found = e.where(e.compare(P.ElemwiseMultiTypeMode.EQ, first, second), first, found)
+    result = e.where(e.compare(P.ElemwiseMultiTypeMode.EQ, first, second), first, result)
     none = e.compare(P.ElemwiseMultiTypeMode.EQ, count, zero)
-    return e.drop_axes(e.where(none, number(np.nan, found), found), [last])
+    return e.drop_axes(e.where(none, number(np.nan, result), result), [last])
 
 
 @lowers("nanmedian")
@@ -216,9 +216,9 @@ def _nan_variance(a: Any, axis: Any, dtype: Any, ddof: Any, keepdims: Any) -> tu
     squares = e.where(e.is_nan(wide), number(0, wide), squares)
     count = _count_numbers(wide, axes, keepdims)
     count = elem(M.SUB, count, number(ddof, count)) if ddof else count
-    found = elem(M.TRUE_DIV, summed(squares, axes, keepdims), count)
+    result = elem(M.TRUE_DIV, summed(squares, axes, keepdims), count)
     few = e.compare(P.ElemwiseMultiTypeMode.LEQ, count, number(0, count))
-    return e.where(few, number(np.nan, found), found), x
+    return e.where(few, number(np.nan, result), result), x
 
 
 @lowers("nanvar")
@@ -226,8 +226,8 @@ def nanvar(
     a: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: Any = 0, keepdims: Any = False
 ) -> Tensor:
     """Return the variance of what is a number."""
-    found, x = _nan_variance(a, axis, dtype, ddof, keepdims)
-    return e.cast(found, x._dtype)
+    result, x = _nan_variance(a, axis, dtype, ddof, keepdims)
+    return e.cast(result, x._dtype)
 
 
 @lowers("nanstd")
@@ -235,5 +235,5 @@ def nanstd(
     a: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: Any = 0, keepdims: Any = False
 ) -> Tensor:
     """Return the standard deviation of what is a number."""
-    found, x = _nan_variance(a, axis, dtype, ddof, keepdims)
-    return e.cast(elem(M.SQRT, found), x._dtype)
+    result, x = _nan_variance(a, axis, dtype, ddof, keepdims)
+    return e.cast(elem(M.SQRT, result), x._dtype)

@@ -35,8 +35,8 @@ def matmul(a: Tensor, b: Tensor) -> Tensor:
 @ufunc("vecdot")
 def vecdot(a: Tensor, b: Tensor) -> Tensor:
     """Return the inner products along the last axis."""
-    found = elem(M.AND if e.is_bool(a) else M.MUL, a, b)
-    return summed(found, [len(e.sizes(found)) - 1])
+    result = elem(M.AND if e.is_bool(a) else M.MUL, a, b)
+    return summed(result, [len(e.sizes(result)) - 1])
 
 
 @lowers("linalg.matmul")
@@ -49,8 +49,8 @@ def linalg_matmul(x1: Any, x2: Any, /) -> Tensor:
 def linalg_vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Tensor:
     """Return the inner products along an axis."""
     a, b = _operands(x1, x2)
-    found = elem(M.MUL, a, b)
-    return summed(found, [axis_of(axis, len(e.sizes(found)))])
+    result = elem(M.MUL, a, b)
+    return summed(result, [axis_of(axis, len(e.sizes(result)))])
 
 
 @lowers("dot")
@@ -154,5 +154,5 @@ def cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axi
     for i, j in ((1, 2), (2, 0), (0, 1)):
         parts.append(elem(M.SUB, elem(M.MUL, part(x, i), part(y, j)), elem(M.MUL, part(x, j), part(y, i))))
     last = len(e.sizes(parts[0])) - 1
-    found = e.concat(parts, last)
-    return e.permute(found, moved(last + 1, [last], [axis_of(axisc, last + 1)]))
+    result = e.concat(parts, last)
+    return e.permute(result, moved(last + 1, [last], [axis_of(axisc, last + 1)]))

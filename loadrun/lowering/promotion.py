@@ -102,16 +102,16 @@ def common(values: Sequence[Any]) -> DT:
 def _common(strong: tuple[DT, ...], top: int) -> DT:
     if not strong:
         return _OF_NUMBERS[top]
-    found = np.result_type(*strong)
+    result = np.result_type(*strong)
     # A kind that numpy has and the graph lacks, like complex, is refused when it is narrowed.
-    return _OF_NUMBERS[top] if top > _RANK.get(found.kind, 3) else found
+    return _OF_NUMBERS[top] if top > _RANK.get(result.kind, 3) else result
 
 
 @lru_cache(maxsize=4096)
 def _given(ufunc: np.ufunc, dtypes: tuple[DT, ...]) -> tuple[DT, ...]:
     with np.errstate(all="ignore"):
-        found = ufunc(*(np.ones(1, d) for d in dtypes))
-    return tuple(v.dtype for v in found) if isinstance(found, tuple) else (found.dtype,)
+        result = ufunc(*(np.ones(1, d) for d in dtypes))
+    return tuple(v.dtype for v in result) if isinstance(result, tuple) else (result.dtype,)
 
 
 def loop(ufunc: np.ufunc, values: Sequence[Any]) -> tuple[DT, tuple[DT, ...]]:
@@ -138,8 +138,8 @@ def operand(value: Any, dtype: Any = None) -> Tensor:
         cell = getattr(value, "_cell", None)
         now: Tensor = value if cell is None else cell.read()
         return now if dtype is None else cast(now, narrow(dtype))
-    if isinstance(value, TracedNumber) and (found := value._tensor()) is not None:
-        return found if dtype is None else cast(found, narrow(dtype))
+    if isinstance(value, TracedNumber) and (result := value._tensor()) is not None:
+        return result if dtype is None else cast(result, narrow(dtype))
     if weak(value) and dtype is not None and np.dtype(dtype).kind in "iu":
         limits = np.iinfo(dtype)
         if not limits.min <= int(value) <= limits.max:

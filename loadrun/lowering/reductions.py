@@ -76,8 +76,8 @@ def sum_(
     """Add up; integers as int32."""
     x = operand(a)
     x = _masked(e.cast(x, sum_dtype(x, dtype)), where, 0)
-    found = summed(x, axes_of(axis, len(e.sizes(x))), keepdims)
-    return found if initial is None else elem(M.ADD, found, operand(initial, x._dtype.np))
+    result = summed(x, axes_of(axis, len(e.sizes(x))), keepdims)
+    return result if initial is None else elem(M.ADD, result, operand(initial, x._dtype.np))
 
 
 @lowers("prod")
@@ -94,8 +94,8 @@ def prod(
     x = operand(a)
     x = _masked(e.cast(x, sum_dtype(x, dtype)), where, 1)
     axes = axes_of(axis, len(e.sizes(x)))
-    found = kept(e.reduce(x, _R.PRODUCT, axes), axes, keepdims)
-    return found if initial is None else elem(M.MUL, found, operand(initial, x._dtype.np))
+    result = kept(e.reduce(x, _R.PRODUCT, axes), axes, keepdims)
+    return result if initial is None else elem(M.MUL, result, operand(initial, x._dtype.np))
 
 
 def extreme(x: Tensor, largest: bool, axes: Sequence[int], keepdims: Any = False) -> Tensor:
@@ -123,8 +123,8 @@ def _extreme_function(a: Any, axis: Any, keepdims: Any, initial: Any, where: Any
     start = operand(initial, x._dtype.np)
     if where is not True:
         x = e.where(operand(where, np.bool_), x, start)
-    found = extreme(x, largest, axes, keepdims)
-    return (maximum if largest else minimum)(found, start)
+    result = extreme(x, largest, axes, keepdims)
+    return (maximum if largest else minimum)(result, start)
 
 
 @lowers("max", "amax")
@@ -228,8 +228,8 @@ def var(
     x = _as_floating(operand(a), dtype)
     wide = e.cast(x, "float32")
     axes = axes_of(axis, len(e.sizes(x)))
-    found = variance(wide, axes, ddof if correction is None else correction, keepdims, mean)
-    return e.cast(found, x._dtype)
+    result = variance(wide, axes, ddof if correction is None else correction, keepdims, mean)
+    return e.cast(result, x._dtype)
 
 
 @lowers("std")
@@ -248,8 +248,8 @@ def std(
     x = _as_floating(operand(a), dtype)
     wide = e.cast(x, "float32")
     axes = axes_of(axis, len(e.sizes(x)))
-    found = variance(wide, axes, ddof if correction is None else correction, keepdims, mean)
-    return e.cast(elem(M.SQRT, found), x._dtype)
+    result = variance(wide, axes, ddof if correction is None else correction, keepdims, mean)
+    return e.cast(elem(M.SQRT, result), x._dtype)
 
 
 @lowers("average")
@@ -260,7 +260,7 @@ def average(
     x = _as_floating(operand(a), None)
     axes = axes_of(axis, len(e.sizes(x)))
     if weights is None:
-        found = mean_of(x, axes, keepdims)
+        result = mean_of(x, axes, keepdims)
         total = e.like(element_count(x, axes), x)
     else:
         w = operand(weights, x._dtype.np)
@@ -270,8 +270,8 @@ def average(
             w = e.reshape(w, tuple(-1 if i == axes[0] else 1 for i in range(len(e.sizes(x)))))
             w = e.broadcast(w, x.shape)
         total = summed(w, axes, keepdims)
-        found = elem(M.TRUE_DIV, summed(elem(M.MUL, x, w), axes, keepdims), total)
-    return (found, e.broadcast(total, found.shape)) if returned else found
+        result = elem(M.TRUE_DIV, summed(elem(M.MUL, x, w), axes, keepdims), total)
+    return (result, e.broadcast(total, result.shape)) if returned else result
 
 
 # Positions
@@ -288,11 +288,11 @@ def _position(a: Any, axis: Any, keepdims: Any, largest: bool) -> Tensor:
         # The operator compares as float32, which large integers are not exact in.
         x = e.cast(elem(M.EQ, x, extreme(x, largest, [at], True)), "float32")
         largest = True
-    found = apply1("Argmax" if largest else "Argmin", P.Axis(axis=at), inputs=[x._vector()], scalar=False)
+    result = apply1("Argmax" if largest else "Argmin", P.Axis(axis=at), inputs=[x._vector()], scalar=False)
     ndim = len(e.sizes(given))
     if axis is None and keepdims:
-        return e.reshape(found, (1,) * max(ndim, 1))
-    return found if keepdims else e.drop_axes(found, [at])
+        return e.reshape(result, (1,) * max(ndim, 1))
+    return result if keepdims else e.drop_axes(result, [at])
 
 
 @lowers("argmax")
@@ -349,11 +349,11 @@ def cumulative_sum(
     """Return the running sum, on demand with a zero before it."""
     y, at = flat_or(x, axis)
     y = e.cast(y, sum_dtype(y, dtype))
-    found = cumulated(y, at)
+    result = cumulated(y, at)
     if not include_initial:
-        return found
+        return result
     zeros = elem(M.MUL, e.subtensor(y, [(at, None, 1, None, None)]), number(0, y))
-    return e.concat([zeros, found], at)
+    return e.concat([zeros, result], at)
 
 
 # Methods of ufuncs
@@ -397,8 +397,8 @@ def logaddexp_reduce(target: np.ufunc, array: Any, axis: Any = 0, keepdims: Any 
     axes = axes_of(axis, len(e.sizes(x)))
     top = extreme(x, True, axes, True)
     total = summed(elem(M.EXP, elem(M.SUB, x, top)), axes, True)
-    found = elem(M.ADD, elem(M.LOG, total), top)
-    return found if keepdims else e.drop_axes(found, axes)
+    result = elem(M.ADD, elem(M.LOG, total), top)
+    return result if keepdims else e.drop_axes(result, axes)
 
 
 _SCANS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {

@@ -127,12 +127,12 @@ def load_chapters() -> None:
 def registered() -> dict[str, list[str]]:
     """Return names of the lowered numpy functions, by family."""
     load_chapters()
-    found: dict[str, list[str]] = {f: [] for f in _FAMILIES}
+    result: dict[str, list[str]] = {f: [] for f in _FAMILIES}
     for target, family in FAMILY.items():
-        found[family].append(name_of(target))
+        result[family].append(name_of(target))
     for (target, method), _ in METHODS.items():
-        found[FAMILY[target]].append(f"{name_of(target)}.{method}")
-    return {f: sorted(set(names)) for f, names in found.items()}
+        result[FAMILY[target]].append(f"{name_of(target)}.{method}")
+    return {f: sorted(set(names)) for f, names in result.items()}
 
 
 def table() -> list[tuple[str, Sequence[str], str]]:

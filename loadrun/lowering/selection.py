@@ -62,10 +62,10 @@ def select(condlist: Any, choicelist: Any, default: Any = 0) -> Tensor:
     if len(condlist) != len(choicelist):
         raise ValueError("list of cases must be same length as list of conditions")
     kind = narrow(common([*choicelist, default]))
-    found = operand(default, kind)
+    result = operand(default, kind)
     for condition, choice in [*zip(condlist, choicelist, strict=True)][::-1]:
-        found = e.where(operand(condition, np.bool_), operand(choice, kind), found)
-    return found
+        result = e.where(operand(condition, np.bool_), operand(choice, kind), result)
+    return result
 
 
 @lowers("choose")
@@ -168,8 +168,8 @@ def _diagonal(x: Tensor, offset: int, axis1: int, axis2: int) -> Tensor:
     down, right = max(-offset, 0), max(offset, 0)
     length = _shorter(rows - down if down else rows, columns - right if right else columns)
     at = e.arange(length)
-    found = e.gather(x, [(0, _shifted(at, down)), (1, _shifted(at, right))])
-    return e.permute(found, [*range(1, ndim - 1), 0])
+    result = e.gather(x, [(0, _shifted(at, down)), (1, _shifted(at, right))])
+    return e.permute(result, [*range(1, ndim - 1), 0])
 
 
 def _shorter(m: int, n: int) -> int:
@@ -369,34 +369,34 @@ def fill_diagonal(a: Any, val: Any, wrap: bool = False) -> None:
 @lowers("ix_")
 def ix_(*args: Any) -> tuple[Tensor, ...]:
     """Return index vectors, each along an axis of its own."""
-    found = []
+    result = []
     for i, v in enumerate(args):
         index = operand(v)
         if e.is_bool(index):
             index = flatnonzero(index)
-        found.append(e.reshape(index, tuple(-1 if j == i else 1 for j in range(len(args)))))
-    return tuple(found)
+        result.append(e.reshape(index, tuple(-1 if j == i else 1 for j in range(len(args)))))
+    return tuple(result)
 
 
 @lowers("ravel_multi_index")
 def ravel_multi_index(multi_index: Any, dims: Any, mode: str = "raise", order: str = "C") -> Tensor:
     """Return places in the flattened array from coordinates; those outside are not noticed."""
     parts = [operand(v, np.int32) for v in multi_index]
-    found = parts[0]
+    result = parts[0]
     for part, n in zip(parts[1:], [*dims][1:], strict=True):
-        found = elem(
-            M.ADD, elem(M.MUL, found, e.like(n if isinstance(n, TracedInt) else int(n), found)), part
+        result = elem(
+            M.ADD, elem(M.MUL, result, e.like(n if isinstance(n, TracedInt) else int(n), result)), part
         )
-    return found
+    return result
 
 
 @lowers("unravel_index")
 def unravel_index(indices: Any, shape: Any, order: str = "C") -> tuple[Tensor, ...]:
     """Return coordinates from places in the flattened array."""
     rest = operand(indices, np.int32)
-    found: list[Tensor] = []
+    result: list[Tensor] = []
     for n in [*shape][:0:-1]:
         size = e.like(n if isinstance(n, TracedInt) else int(n), rest)
-        found.append(elem(M.MOD, rest, size))
+        result.append(elem(M.MOD, rest, size))
         rest = elem(M.FLOOR_DIV, rest, size)
-    return (rest, *found[::-1])
+    return (rest, *result[::-1])

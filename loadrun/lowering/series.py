@@ -72,7 +72,7 @@ def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int = 1) -> An
         raise TypeError("invalid number of arguments")
     if edge_order != 1 or any(np.ndim(s) for s in steps):
         raise refused("np.gradient is traced for even spacing and edge_order=1")
-    found = []
+    result = []
     for at, step in zip(axes, steps, strict=True):
         if e.sizes(x)[at] < 2:
             raise ValueError("Shape of array too small to calculate a numerical gradient")
@@ -81,8 +81,8 @@ def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int = 1) -> An
         first = elem(M.SUB, _cut(x, at, 1, 2), _cut(x, at, None, 1))
         last = elem(M.SUB, _cut(x, at, -1, None), _cut(x, at, -2, -1))
         ends = [elem(M.TRUE_DIV, v, h) for v in (first, last)]
-        found.append(e.concat([ends[0], inner, ends[1]], at))
-    return found[0] if len(found) == 1 else tuple(found)
+        result.append(e.concat([ends[0], inner, ends[1]], at))
+    return result[0] if len(result) == 1 else tuple(result)
 
 
 @lowers("trapezoid", "trapz")
@@ -121,7 +121,7 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period
     same = e.compare(P.ElemwiseMultiTypeMode.EQ, x0, x1)
     width = e.where(same, number(1, x0), elem(M.SUB, x1, x0))
     slope = elem(M.TRUE_DIV, elem(M.SUB, y1, y0), width)
-    found = elem(M.ADD, y0, elem(M.MUL, elem(M.SUB, v, x0), slope))
+    result = elem(M.ADD, y0, elem(M.MUL, elem(M.SUB, v, x0), slope))
     less = P.ElemwiseMultiTypeMode.LT
     ends = [
         e.subtensor(a, [(0, None, None, None, i)])
@@ -129,10 +129,10 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period
     ]
     start = ends[2] if left is None else operand(left, np.float32)
     stop = ends[3] if right is None else operand(right, np.float32)
-    found = e.where(e.compare(less, v, ends[0]), start, found)
-    found = e.where(e.compare(P.ElemwiseMultiTypeMode.LEQ, ends[1], v), ends[3], found)
-    found = e.where(e.compare(less, ends[1], v), stop, found)
-    return e.with_nan_of(found, v)
+    result = e.where(e.compare(less, v, ends[0]), start, result)
+    result = e.where(e.compare(P.ElemwiseMultiTypeMode.LEQ, ends[1], v), ends[3], result)
+    result = e.where(e.compare(less, ends[1], v), stop, result)
+    return e.with_nan_of(result, v)
 
 
 def _sliding(a: Tensor, v: Tensor, mode: str) -> Tensor:
@@ -148,8 +148,8 @@ def _sliding(a: Tensor, v: Tensor, mode: str) -> Tensor:
         ends = [e.full(number(0, a), (k,)) for k in (before, after)]
         a = e.concat([x for x, k in ((ends[0], before), (a, 1), (ends[1], after)) if k], 0)
     wide = [e.reshape(x, (1, 1, 1, -1)) for x in (a, v)]
-    found = apply1("ConvolutionV2", P.Convolution(), P.ExecutionPolicy(), inputs=wide, scalar=False)
-    return e.reshape(found, (-1,))
+    result = apply1("ConvolutionV2", P.Convolution(), P.ExecutionPolicy(), inputs=wide, scalar=False)
+    return e.reshape(result, (-1,))
 
 
 @lowers("convolve")
@@ -159,8 +159,8 @@ def convolve(a: Any, v: Any, mode: str = "full") -> Tensor:
     x, y = (e.cast(operand(u, kind)._vector(), "float32") for u in (a, v))
     if e.sizes(y)[0] > e.sizes(x)[0]:
         x, y = y, x
-    found = _sliding(x, e.subtensor(y, [(0, None, None, -1, None)]), mode)
-    return _like_sums(found, kind)
+    result = _sliding(x, e.subtensor(y, [(0, None, None, -1, None)]), mode)
+    return _like_sums(result, kind)
 
 
 def _like_sums(found: Tensor, kind: Any) -> Tensor:

@@ -41,8 +41,8 @@ def _sorted_rows(x: Tensor) -> tuple[Tensor, Tensor]:
 def _ordered(a: Any, axis: Any, which: int) -> Tensor:
     x, at = flat_or(a, axis, strict=which == 0)
     order = moved(len(e.sizes(x)), [at], [len(e.sizes(x)) - 1])
-    found = _sorted_rows(e.permute(x, order))[which]
-    return e.permute(found, [int(i) for i in np.argsort(order)])
+    result = _sorted_rows(e.permute(x, order))[which]
+    return e.permute(result, [int(i) for i in np.argsort(order)])
 
 
 @lowers("sort")
@@ -73,17 +73,17 @@ def argpartition(a: Any, kth: Any, axis: Any = -1, kind: Any = None, order: Any 
 def lexsort(keys: Any, axis: int = -1) -> Tensor:
     """Return the positions that sort by several keys, the last one first."""
     parts = [keys[i] for i in range(len(keys))] if isinstance(keys, Tensor) else [*keys]
-    found: Tensor | None = None
+    result: Tensor | None = None
     for key in parts:
         x = operand(key)
         at = axes_of(axis, len(e.sizes(x)))[0]
-        if found is None:
-            found = _ordered(x, at, 1)
+        if result is None:
+            result = _ordered(x, at, 1)
         else:
-            found = along(found, _ordered(along(x, found, at), at, 1), at)
-    if found is None:
+            result = along(result, _ordered(along(x, result, at), at, 1), at)
+    if result is None:
         raise TypeError("need sequence of keys with len > 0 in lexsort")
-    return found
+    return result
 
 
 # Quantiles
@@ -171,14 +171,14 @@ def quantile(
     elif method in ("lower", "higher"):
         low = high = low if method == "lower" else high
     first = e.gather(y, [(last, low)])
-    found = first
+    result = first
     if method in ("linear", "midpoint"):
         second = e.gather(y, [(last, high)])
-        found = elem(M.ADD, first, elem(M.MUL, elem(M.SUB, second, first), e.cast(part, y._dtype)))
+        result = elem(M.ADD, first, elem(M.MUL, elem(M.SUB, second, first), e.cast(part, y._dtype)))
     lead = len(e.sizes(share))
     if lead:
-        found = e.permute(found, [*range(last, last + lead), *range(last)])
-    return _back(e.with_nan_of(found, top), axes, keepdims, lead)
+        result = e.permute(result, [*range(last, last + lead), *range(last)])
+    return _back(e.with_nan_of(result, top), axes, keepdims, lead)
 
 
 @lowers("percentile")
@@ -235,5 +235,5 @@ def digitize(x: Any, bins: Any, right: bool = False) -> Tensor:
         return searchsorted(edges, x, side)
     if not (np.diff(edges) <= 0).all():
         raise ValueError("bins must be monotonically increasing or decreasing")
-    found = searchsorted(edges[::-1], x, side)
-    return elem(M.SUB, e.number(len(edges), found), found)
+    result = searchsorted(edges[::-1], x, side)
+    return elem(M.SUB, e.number(len(edges), result), result)

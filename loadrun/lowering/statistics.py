@@ -81,16 +81,16 @@ def histogram(
     )
     place = e.where(outside, number(n, place), place)
     w = None if weights is None else e.flat(operand(weights, np.float32))
-    found = e.subtensor(_counts(place, n + 1, w), [(0, None, n, None, None)])
+    result = e.subtensor(_counts(place, n + 1, w), [(0, None, n, None, None)])
     if density:
-        wide = e.cast(found, "float32")
+        wide = e.cast(result, "float32")
         width = elem(
             M.SUB,
             e.subtensor(edges, [(0, 1, None, None, None)]),
             e.subtensor(edges, [(0, None, -1, None, None)]),
         )
-        found = elem(M.TRUE_DIV, elem(M.TRUE_DIV, wide, width), summed(wide, [0]))
-    return found, edges
+        result = elem(M.TRUE_DIV, elem(M.TRUE_DIV, wide, width), summed(wide, [0]))
+    return result, edges
 
 
 @lowers("isin", "in1d", arrays=True)
@@ -103,8 +103,8 @@ def isin(
     wide = e.add_axes(x, [len(e.sizes(x))])
     same = e.logical_not(elem(M.XOR, wide, values)) if e.is_bool(x) else e.compare(_C.EQ, wide, values)
     any_ = e.reduce(e.cast(same, "int32"), P.ReduceMode.MAX, [len(e.sizes(same)) - 1])
-    found = e.cast(any_, "bool")
-    return e.logical_not(found) if invert else found
+    result = e.cast(any_, "bool")
+    return e.logical_not(result) if invert else result
 
 
 def _rows(m: Any, y: Any, rowvar: bool) -> Tensor:
@@ -132,8 +132,8 @@ def cov(
     x = elem(M.SUB, x, mean_of(x, [1], True))
     less = (0 if bias else 1) if ddof is None else int(ddof)
     count = element_count(x, [1])
-    found = elem(M.TRUE_DIV, product(x, e.permute(x, [1, 0])), e.like(count - less, x))
-    return e.reshape(found, ()) if e.sizes(found) == (1, 1) else found
+    result = elem(M.TRUE_DIV, product(x, e.permute(x, [1, 0])), e.like(count - less, x))
+    return e.reshape(result, ()) if e.sizes(result) == (1, 1) else result
 
 
 @lowers("corrcoef")
@@ -143,8 +143,8 @@ def corrcoef(x: Any, y: Any = None, rowvar: bool = True, *, dtype: Any = None) -
     if not e.sizes(c):
         return elem(M.TRUE_DIV, c, c)
     width = elem(M.SQRT, operand(diag(c)))
-    found = elem(M.TRUE_DIV, elem(M.TRUE_DIV, c, e.add_axes(width, [1])), width)
-    return elem(M.MAX, elem(M.MIN, found, number(1, found)), number(-1, found))
+    result = elem(M.TRUE_DIV, elem(M.TRUE_DIV, c, e.add_axes(width, [1])), width)
+    return elem(M.MAX, elem(M.MIN, result, number(1, result)), number(-1, result))
 
 
 @lowers("polyval")
@@ -153,7 +153,7 @@ def polyval(p: Any, x: Any) -> Tensor:
     kind = narrow(common([p, x]))
     y = operand(x, kind)
     parts = operand(p, kind)
-    found = elem(M.MUL, y, number(0, y))
+    result = elem(M.MUL, y, number(0, y))
     for i in range(e.sizes(parts)[0]):
-        found = elem(M.ADD, elem(M.MUL, found, y), e.subtensor(parts, [(0, None, None, None, i)]))
-    return found
+        result = elem(M.ADD, elem(M.MUL, result, y), e.subtensor(parts, [(0, None, None, None, i)]))
+    return result

@@ -150,12 +150,12 @@ def hard_sigmoid(node: Node, x: Tensor) -> Tensor:
 @kernel("IsInf")
 def is_inf(node: Node, x: Tensor) -> Tensor:
     """Where infinities stand."""
-    found = torch.isinf(x)
+    result = torch.isinf(x)
     if not node.get("detect_negative", 1):
-        found &= x > 0
+        result &= x > 0
     if not node.get("detect_positive", 1):
-        found &= x < 0
-    return found
+        result &= x < 0
+    return result
 
 
 @kernel("BitShift")
@@ -196,16 +196,16 @@ def cumsum(node: Node, x: Tensor, axis: Tensor) -> Tensor:
     dim = int(axis)
     backward = node.get("reverse", 0)
     x = torch.flip(x, (dim,)) if backward else x
-    found = torch.cumsum(x, dim, dtype=x.dtype)
+    result = torch.cumsum(x, dim, dtype=x.dtype)
     if node.get("exclusive", 0):
-        found = found - x
-    return torch.flip(found, (dim,)) if backward else found
+        result = result - x
+    return torch.flip(result, (dim,)) if backward else result
 
 
 def axes_of(node: Node, x: Tensor, axes: Tensor | None) -> tuple[int, ...]:
     """The axes of a reduction: an input in newer opsets, an attribute in older ones, else all."""
-    found = node.get("axes") if axes is None else axes.reshape(-1).tolist()
-    return tuple(int(a) % x.dim() for a in found) if found else tuple(range(x.dim()))
+    result = node.get("axes") if axes is None else axes.reshape(-1).tolist()
+    return tuple(int(a) % x.dim() for a in result) if result else tuple(range(x.dim()))
 
 
 def _sum(x: Tensor, axes: tuple[int, ...], keep: bool) -> Tensor:

@@ -23,8 +23,8 @@ def _positive(at: Tensor, size: int) -> Tensor:
 def gather(node: Node, x: Tensor, at: Tensor) -> Tensor:
     """Slices along an axis."""
     axis = node.get("axis", 0) % x.dim()
-    found = torch.index_select(x, axis, _positive(at, x.shape[axis]).reshape(-1))
-    return found.reshape([*x.shape[:axis], *at.shape, *x.shape[axis + 1 :]])
+    result = torch.index_select(x, axis, _positive(at, x.shape[axis]).reshape(-1))
+    return result.reshape([*x.shape[:axis], *at.shape, *x.shape[axis + 1 :]])
 
 
 @kernel("GatherElements")

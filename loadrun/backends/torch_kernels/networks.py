@@ -26,10 +26,10 @@ def matmul(node: Node, x: Tensor, y: Tensor) -> Tensor:
 @kernel("Gemm")
 def gemm(node: Node, a: Tensor, b: Tensor, c: Tensor | None = None) -> Tensor:
     """A product of two matrices and a sum."""
-    found = torch.matmul(a.T if node.get("transA", 0) else a, b.T if node.get("transB", 0) else b)
+    result = torch.matmul(a.T if node.get("transA", 0) else a, b.T if node.get("transB", 0) else b)
     if node.get("alpha", 1.0) != 1.0:
-        found = found * node.get("alpha")
-    return found if c is None else found + node.get("beta", 1.0) * c
+        result = result * node.get("alpha")
+    return result if c is None else result + node.get("beta", 1.0) * c
 
 
 @kernel("Einsum")
@@ -96,7 +96,7 @@ def conv_transpose(node: Node, x: Tensor, w: Tensor, b: Tensor | None = None) ->
     n = x.dim() - 2
     before, after = _begin_end(node, n)
     call = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)[n - 1]
-    found = call(
+    result = call(
         x,
         w,
         b,
@@ -108,10 +108,10 @@ def conv_transpose(node: Node, x: Tensor, w: Tensor, b: Tensor | None = None) ->
     )
     more = node.get("output_padding") or [0] * n
     # Rows behind the last window hold the bias alone.
-    found = _padded(found, [0] * n, more) if b is None or not any(more) else _longer(found, more, b)
+    result = _padded(result, [0] * n, more) if b is None or not any(more) else _longer(result, more, b)
     for i, (low, high) in enumerate(zip(before, after, strict=True)):
-        found = found.narrow(i + 2, low, found.shape[i + 2] - low - high)
-    return found
+        result = result.narrow(i + 2, low, result.shape[i + 2] - low - high)
+    return result
 
 
 def _longer(x: Tensor, more: Sequence[int], b: Tensor) -> Tensor:
@@ -143,8 +143,8 @@ def max_pool(node: Node, x: Tensor) -> Tensor:
     size, before, after, strides, dilations = _windows(node, x)
     real = x if x.is_floating_point() else x.to(torch.float32)
     call = (F.max_pool1d, F.max_pool2d, F.max_pool3d)[len(size) - 1]
-    found = call(_padded(real, before, after, float("-inf")), size, strides, 0, dilations)
-    return found.to(x.dtype)
+    result = call(_padded(real, before, after, float("-inf")), size, strides, 0, dilations)
+    return result.to(x.dtype)
 
 
 @kernel("AveragePool")
@@ -208,8 +208,8 @@ def layer_norm(node: Node, x: Tensor, scale: Tensor, bias: Tensor | None = None)
     mean = torch.mean(x, axes, True)
     gap = x - mean
     inverse = 1 / torch.sqrt(torch.mean(gap * gap, axes, True) + eps)
-    found = gap * inverse * scale
-    return (found if bias is None else found + bias), mean, inverse
+    result = gap * inverse * scale
+    return (result if bias is None else result + bias), mean, inverse
 
 
 @kernel("LRN")

@@ -209,10 +209,10 @@ def _modified(c: NodeCall, name: str, x: Tensor, precision: int) -> Tensor:
         return x
     from ..values import graph_type  # for start-up
 
-    (found,) = c.run_graph(c.graph(name), [Value(precision, cast(x, graph_type(precision)))])
-    if isinstance(found, list):
+    (result,) = c.run_graph(c.graph(name), [Value(precision, cast(x, graph_type(precision)))])
+    if isinstance(result, list):
         raise UnsupportedNodeError(f"its {name} gives a sequence")
-    return cast(found.tensor, "float32")
+    return cast(result.tensor, "float32")
 
 
 # Positions
@@ -301,5 +301,5 @@ def _at(x: Tensor, t: int, shape: Sequence[int]) -> Tensor:
 def _attended_states(q: Tensor, state: Tensor, group: int, scale: float) -> Tensor:
     """What queries (B, Hq, dk) read from states (B, Hkv, dk, dv): (B, Hq, dv)."""
     seen = _repeated(state, group)
-    found = e.reduce(e.elem(M.MUL, seen, e.add_axes(q, [3])), P.ReduceMode.SUM, [2])
-    return e.elem(M.MUL, const_like(scale, found), found)
+    result = e.reduce(e.elem(M.MUL, seen, e.add_axes(q, [3])), P.ReduceMode.SUM, [2])
+    return e.elem(M.MUL, const_like(scale, result), result)

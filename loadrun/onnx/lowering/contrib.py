@@ -68,8 +68,8 @@ def _expand_dims(c: NodeCall) -> Tensor:
 def _unique(c: NodeCall) -> tuple[Tensor | Value, ...]:
     """Different elements in the order in which each comes first, which one every element is, how often each comes."""
     rows = e.flat(c.t(0))
-    found, _, inverse, counts = uniques(rows, e.reshape(rows, (-1, 1)), [0], by_value=False)
-    return found, inverse, counts
+    result, _, inverse, counts = uniques(rows, e.reshape(rows, (-1, 1)), [0], by_value=False)
+    return result, inverse, counts
 
 
 @lower("UnfoldTensor", domain=CONTRIB)
@@ -81,8 +81,8 @@ def _unfold(c: NodeCall) -> Tensor:
     if size < 1 or step < 1 or size > n:
         raise UnsupportedNodeError(f"slices of {size} at steps of {step} along {n} elements")
     places = np.arange((n - size) // step + 1)[:, None] * step + np.arange(size)
-    found = e.gather(x, [(axis, const(places.astype(np.int32)))])
-    return e.permute(found, [*range(axis + 1), *range(axis + 2, found.ndim), axis + 1])
+    result = e.gather(x, [(axis, const(places.astype(np.int32)))])
+    return e.permute(result, [*range(axis + 1), *range(axis + 2, result.ndim), axis + 1])
 
 
 @lower("CDist", domain=CONTRIB)
@@ -117,8 +117,8 @@ def _no_repeats(c: NodeCall) -> Tensor:
         same = e.full(const(np.float32(1)), ended.shape)
     rows = e.broadcast(e.add_axes(e.arange(ids.shape[0]), [1]), ended.shape)
     nothing = e.full(const(np.float32(0)), scores.shape)
-    found = e.scatter(nothing, same, [(0, rows), (1, ended)], add=True)
-    return e.where(e.compare(_LT, const(np.float32(0)), found), const_like(-np.inf, scores), scores)
+    result = e.scatter(nothing, same, [(0, rows), (1, ended)], add=True)
+    return e.where(e.compare(_LT, const(np.float32(0)), result), const_like(-np.inf, scores), scores)
 
 
 # Pictures

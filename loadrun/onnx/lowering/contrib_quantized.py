@@ -30,21 +30,21 @@ _LT = P.ElemwiseMultiTypeMode.LT
 @lower("MatMulIntegerToFloat", domain=CONTRIB)
 def _matmul_to_float(c: NodeCall) -> Value:
     total = exact_product(c.t(0), c.t(1), _zero(c, 4), _zero(c, 5))
-    found = e.elem(M.MUL, cast(total, "float32"), e.elem(M.MUL, single(c.t(2)), single(c.t(3))))
-    return Value(FLOAT, e.elem(M.ADD, found, c.t(6)) if c.has(6) else found)
+    result = e.elem(M.MUL, cast(total, "float32"), e.elem(M.MUL, single(c.t(2)), single(c.t(3))))
+    return Value(FLOAT, e.elem(M.ADD, result, c.t(6)) if c.has(6) else result)
 
 
 def _zero(c: NodeCall, i: int) -> Tensor | None:
-    found = c.maybe(i)
-    return None if found is None else single(found)
+    result = c.maybe(i)
+    return None if result is None else single(result)
 
 
 @lower("DynamicQuantizeMatMul", domain=CONTRIB)
 def _dynamic_matmul(c: NodeCall) -> Tensor:
     y, scale, zero = dynamic(c.t(0))
     total = exact_product(y, c.t(1), zero, _zero(c, 3))
-    found = e.elem(M.MUL, cast(total, "float32"), e.elem(M.MUL, scale, single(c.t(2))))
-    return e.elem(M.ADD, found, c.t(4)) if c.has(4) else found
+    result = e.elem(M.MUL, cast(total, "float32"), e.elem(M.MUL, scale, single(c.t(2))))
+    return e.elem(M.ADD, result, c.t(4)) if c.has(4) else result
 
 
 def _through_float(c: NodeCall, at: int, compute: Callable[[Tensor], Tensor]) -> Value:
@@ -130,8 +130,8 @@ def _qlinear_add(c: NodeCall) -> Value:
 @lower("QLinearMul", domain=CONTRIB)
 def _qlinear_mul(c: NodeCall) -> Value:
     a, b = (e.elem(M.SUB, _float_input(c, i), _float_input(c, z)) for i, z in ((0, 2), (3, 5)))
-    found = e.elem(M.MUL, e.elem(M.MUL, a, b), _ratio(c, 1, 4, under=6))
-    return Value(c.kind(0), saturated(rint(e.elem(M.ADD, found, _float_input(c, 7))), None, c.kind(0)))
+    result = e.elem(M.MUL, e.elem(M.MUL, a, b), _ratio(c, 1, 4, under=6))
+    return Value(c.kind(0), saturated(rint(e.elem(M.ADD, result, _float_input(c, 7))), None, c.kind(0)))
 
 
 @lower("QLinearConcat", domain=CONTRIB)
@@ -149,8 +149,8 @@ def _matmul_nbits(c: NodeCall) -> Tensor:
     """A product with a weight of 4 or 8-bit numbers, each block of a row with its own scale."""
     w = weight_of(c)
     x = c.t(0)
-    found = matmul(x, cast(w, x._dtype))
-    return e.elem(M.ADD, found, c.t(5)) if c.has(5) else found
+    result = matmul(x, cast(w, x._dtype))
+    return e.elem(M.ADD, result, c.t(5)) if c.has(5) else result
 
 
 @lower("GatherBlockQuantized", domain=CONTRIB)
@@ -160,8 +160,8 @@ def _gather_block(c: NodeCall) -> Tensor:
     at = cast(c.t(1), "int32")
     n = table.shape[axis]
     at = e.elem(M.ADD, at, e.elem(M.MUL, cast(e.compare(_LT, at, const_like(0, at)), "int32"), e.like(n, at)))
-    found = e.gather(table, [(axis, at)])
-    return cast(found, c.t(2)._dtype)
+    result = e.gather(table, [(axis, at)])
+    return cast(result, c.t(2)._dtype)
 
 
 @lower("QLinearConv", domain=CONTRIB)
@@ -170,12 +170,12 @@ def _qlinear_conv(c: NodeCall) -> Value:
     run = find("", "QLinearConv")
     assert run is not None
     if not c.number("channels_last"):
-        found: Value = run.run(c)
-        return found
+        result: Value = run.run(c)
+        return result
     x = c.value(0)
     c.inputs[0] = Value(x.kind, from_last(x.tensor))
-    found = run.run(c)
-    return Value(found.kind, to_last(found.tensor))
+    result = run.run(c)
+    return Value(result.kind, to_last(result.tensor))
 
 
 @lower("QLinearWhere", domain=CONTRIB)

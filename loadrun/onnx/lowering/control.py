@@ -229,7 +229,7 @@ def _scanned(
             rows.append(value)
     out_axes = c.ints("scan_output_axes") or [0] * len(collected)
     out_turned = c.ints("scan_output_directions") or [0] * len(collected)
-    found: list[Value] = [v for v in state if isinstance(v, Value)]
+    result: list[Value] = [v for v in state if isinstance(v, Value)]
     for rows, axis, back in zip(collected, out_axes, out_turned, strict=True):
-        found.append(_stacked(rows[::-1] if back else rows, axis))
-    return found
+        result.append(_stacked(rows[::-1] if back else rows, axis))
+    return result

@@ -39,10 +39,10 @@ class WindowGeometry:
 def window_of(c: NodeCall, kernel: Sequence[int]) -> WindowGeometry:
     """The window of a convolution or pooling, without its pads."""
     n = len(kernel)
-    found = WindowGeometry(kernel, flags(c.ints("strides"), n, 1), flags(c.ints("dilations"), n, 1))
-    if len(found.strides) != n or len(found.dilations) != n:
+    result = WindowGeometry(kernel, flags(c.ints("strides"), n, 1), flags(c.ints("dilations"), n, 1))
+    if len(result.strides) != n or len(result.dilations) != n:
         raise UnsupportedNodeError(f"strides and dilations must name {n} axes")
-    return found
+    return result
 
 
 def padding_of(c: NodeCall, window: WindowGeometry, sizes: Sequence[int]) -> list[tuple[int, int]]:
@@ -52,12 +52,12 @@ def padding_of(c: NodeCall, window: WindowGeometry, sizes: Sequence[int]) -> lis
     if auto == "VALID":
         return [(0, 0)] * n
     if auto.startswith("SAME"):
-        found = []
+        result = []
         for size, s, reach in zip(sizes, window.strides, window.reach, strict=True):
             total = max((-(-int(size) // s) - 1) * s + reach - int(size), 0)
             less = total // 2
-            found.append((less, total - less) if auto == "SAME_UPPER" else (total - less, less))
-        return found
+            result.append((less, total - less) if auto == "SAME_UPPER" else (total - less, less))
+        return result
     pads = flags(c.ints("pads"), 2 * n, 0)
     if len(pads) != 2 * n:
         raise UnsupportedNodeError(f"pads must be {2 * n} numbers, found {len(pads)}")
@@ -210,12 +210,12 @@ def _transposed_pads(
         wanted = [int(i) * s for i, s in zip(x._tuple_shape[2:], window.strides, strict=True)]
     if wanted is None:
         return padding_of(c, window, full) if auto != "VALID" else [(0, 0)] * n
-    found = []
+    result = []
     for size, want, o in zip(full, wanted[-n:], extra, strict=True):
         total = size + o - want
         half = total // 2
-        found.append((half, total - half) if auto == "SAME_UPPER" else (total - half, half))
-    return found
+        result.append((half, total - half) if auto == "SAME_UPPER" else (total - half, half))
+    return result
 
 
 def _spread(x: Tensor, w: Tensor, window: WindowGeometry, pads: Sequence[int], groups: int) -> Tensor:

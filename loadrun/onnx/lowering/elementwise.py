@@ -116,10 +116,10 @@ def _pow(c: NodeCall) -> Tensor:
 
 def _chain(combine: Callable[[Tensor, Tensor], Tensor]) -> Callable[[NodeCall], Tensor]:
     def run(c: NodeCall) -> Tensor:
-        found = c.t(0)
+        result = c.t(0)
         for i in range(1, len(c.inputs)):
-            found = combine(found, _same(found, c.t(i)))
-        return found
+            result = combine(result, _same(result, c.t(i)))
+        return result
 
     return run
 

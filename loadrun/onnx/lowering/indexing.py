@@ -369,11 +369,11 @@ def uniques(rows: Tensor, keys: Tensor, back: list[int], *, by_value: bool) -> t
         first = e.gather(first, [(0, by)])
         rank = e.scatter(by, e.arange(by.shape[0]), [(0, by)])
         inverse = e.gather(rank, [(0, inverse)])
-    found = e.gather(rows, [(0, first)])
+    result = e.gather(rows, [(0, first)])
     counts = e.compare(_EQ, e.add_axes(inverse, [0]), e.add_axes(e.arange(first.shape[0]), [1]))
     how_often = e.reduce(cast(counts, "int32"), P.ReduceMode.SUM, [1])
     others = tuple(Value(INT64, v) for v in (first, inverse, how_often))
-    return (transposed(found, back) if found.ndim > 1 else found, *others)
+    return (transposed(result, back) if result.ndim > 1 else result, *others)
 
 
 def _running(x: Tensor) -> Tensor:

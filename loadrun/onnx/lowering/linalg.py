@@ -50,11 +50,11 @@ def _fused_matmul(c: NodeCall) -> Tensor:
             # The first axis goes behind the other batches.
             t = transposed(t, [*range(1, t.ndim - 1), 0, t.ndim - 1])
         sides.append(_matrices_transposed(t) if c.number(f"trans{name}") and t.ndim > 1 else t)
-    found = matmul(*sides)
+    result = matmul(*sides)
     alpha = c.real("alpha", 1.0)
-    found = found if alpha == 1.0 else e.elem(M.MUL, const_like(alpha, found), found)
+    result = result if alpha == 1.0 else e.elem(M.MUL, const_like(alpha, result), result)
     name = c.text("activation")
-    return found if not name else activation(name, found, *_numbers(c))
+    return result if not name else activation(name, result, *_numbers(c))
 
 
 def _numbers(c: NodeCall) -> list[float]:
@@ -87,14 +87,14 @@ def gemm(
         )
         from ...imperative import apply1  # for start-up
 
-        found = apply1("MatrixMulV2", param, inputs=[x, y], scalar=False)
+        result = apply1("MatrixMulV2", param, inputs=[x, y], scalar=False)
     else:
-        found = matmul(_matrices_transposed(x) if turn_x else x, _matrices_transposed(y) if turn_y else y)
+        result = matmul(_matrices_transposed(x) if turn_x else x, _matrices_transposed(y) if turn_y else y)
     if alpha != 1.0:
-        found = _scaled(found, alpha)
+        result = _scaled(result, alpha)
     if bias is None or beta == 0.0:
-        return found
-    return e.elem(M.ADD, found, bias if beta == 1.0 else _scaled(bias, beta))
+        return result
+    return e.elem(M.ADD, result, bias if beta == 1.0 else _scaled(bias, beta))
 
 
 def _scaled(x: Tensor, factor: float) -> Tensor:
@@ -121,10 +121,10 @@ def _gemm(c: NodeCall) -> Tensor:
 
 @lower("FusedGemm", domain=CONTRIB)
 def _fused_gemm(c: NodeCall) -> Tensor:
-    found = _gemm(c)
+    result = _gemm(c)
     name = c.text("activation")
     alpha = c.real("activation_alpha") if "activation_alpha" in c.attributes else None
-    return activation(name, found, alpha) if name else found
+    return activation(name, result, alpha) if name else result
 
 
 @lower("Einsum")

@@ -119,8 +119,8 @@ def _skip_layer_norm(c: NodeCall) -> tuple[Tensor | Value | None, ...]:
     total = e.elem(M.ADD, c.t(0), c.t(1))
     if c.has(4):
         total = e.elem(M.ADD, total, c.t(4))
-    found = _layer_normalized(c, total, c.t(2), c.maybe(3), -1, c.real("epsilon", 1e-12))
-    return (*found, total)
+    result = _layer_normalized(c, total, c.t(2), c.maybe(3), -1, c.real("epsilon", 1e-12))
+    return (*result, total)
 
 
 @lower("SkipSimplifiedLayerNormalization", domain=CONTRIB)

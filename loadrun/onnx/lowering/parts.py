@@ -90,9 +90,9 @@ def folded(func: Callable[..., Tensor], *xs: Tensor) -> Tensor:
     if any(x._session is not None for x in xs):
         return func(*xs)
     with suspended():
-        found = func(*xs)
-    found._const = True
-    return found
+        result = func(*xs)
+    result._const = True
+    return result
 
 
 def flags(values: Sequence[Any] | None, count: int, default: int) -> list[int]:

@@ -133,8 +133,8 @@ def _max_with_places(
     channels = e.reshape(e.arange(x.shape[1]), (1, -1, *[1] * n))
     batch = e.reshape(e.arange(x.shape[0]), (-1, 1, *[1] * n))
     row = e.elem(M.ADD, e.elem(M.MUL, batch, e.like(x.shape[1], batch)), channels)
-    found = e.elem(M.ADD, e.elem(M.MUL, row, e.like(area, row)), inside)
-    return largest, Value(INT64, found)
+    result = e.elem(M.ADD, e.elem(M.MUL, row, e.like(area, row)), inside)
+    return largest, Value(INT64, result)
 
 
 # Averages

@@ -87,8 +87,8 @@ def _dequantize(c: NodeCall) -> Value:
     axis, block = _axis(c, x), c.number("block_size")
     scale = _spread(c.t(1), x, axis, block)
     zero = None if not c.has(2) else _spread(c.t(2), x, axis, block)
-    found = dequantized(x, scale, zero)
-    return Value(kind, cast(found, graph_type(kind)))
+    result = dequantized(x, scale, zero)
+    return Value(kind, cast(result, graph_type(kind)))
 
 
 @lower("DynamicQuantizeLinear")

@@ -115,13 +115,13 @@ def _functions(c: NodeCall, defaults: list[str], directions: int) -> list[list[C
     alphas, betas = c.floats("activation_alpha") or [], c.floats("activation_beta") or []
     with_alpha = {"leakyrelu", "thresholdedrelu", "elu", "hardsigmoid", "affine", "scaledtanh"}
     with_beta = {"hardsigmoid", "affine", "scaledtanh"}
-    found = []
+    result = []
     for name in names:
         alpha = alphas.pop(0) if name.lower() in with_alpha and alphas else None
         beta = betas.pop(0) if name.lower() in with_beta and betas else None
-        found.append(_activation_of(name, alpha, beta))
+        result.append(_activation_of(name, alpha, beta))
     n = len(defaults)
-    return [found[i * n : (i + 1) * n] for i in range(directions)]
+    return [result[i * n : (i + 1) * n] for i in range(directions)]
 
 
 def _activation_of(name: str, alpha: float | None, beta: float | None) -> Callable[[Tensor], Tensor]:
@@ -136,8 +136,8 @@ def _dynamic_lstm(c: NodeCall) -> tuple[Tensor, ...]:
 
 @lower("RNN", "GRU", "LSTM")
 def _recurrent(c: NodeCall) -> tuple[Tensor, ...]:
-    found = whole_layer(c)
-    return _unrolled(c, _Cell) if found is None else found
+    result = whole_layer(c)
+    return _unrolled(c, _Cell) if result is None else result
 
 
 def _unrolled(c: NodeCall, kind_of_cell: type[_Cell]) -> tuple[Tensor, ...]:

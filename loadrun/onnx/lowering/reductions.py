@@ -65,8 +65,8 @@ def _reduce_mean(c: NodeCall) -> Tensor:
     if not axes:
         return x
     if x._dtype.is_float:
-        found = e.reduce(cast(x, "float32"), _R.MEAN, axes)
-        return _dims_kept(c, cast(found, x._dtype), axes)
+        result = e.reduce(cast(x, "float32"), _R.MEAN, axes)
+        return _dims_kept(c, cast(result, x._dtype), axes)
     total = _sum(cast(x, "int32"), axes)
     from .elementwise import truncated  # for start-up
 
@@ -125,8 +125,8 @@ def _reduce_l2(c: NodeCall) -> Tensor:
     wide = cast(x, "float32")
     if axes is None:
         return cast(e.elem(M.ABS, wide), x._dtype)
-    found = e.elem(M.SQRT, summed(e.elem(M.SQUARE, wide), axes))
-    return _dims_kept(c, cast(found, x._dtype), axes)
+    result = e.elem(M.SQRT, summed(e.elem(M.SQUARE, wide), axes))
+    return _dims_kept(c, cast(result, x._dtype), axes)
 
 
 @lower("ReduceSumSquare")
@@ -170,8 +170,8 @@ def softmax(x: Tensor, axis: int) -> Tensor:
     """Softmax along one axis; of float16 computed in float32."""
     wide = cast(x, "float32")
     scalar = not wide.ndim
-    found = apply1("Softmax", P.Softmax(axis=axis), inputs=[wide._vector()], scalar=False)
-    return cast(e.reshape(found, ()) if scalar else found, x._dtype)
+    result = apply1("Softmax", P.Softmax(axis=axis), inputs=[wide._vector()], scalar=False)
+    return cast(e.reshape(result, ()) if scalar else result, x._dtype)
 
 
 def log_softmax(x: Tensor, axis: int) -> Tensor:

@@ -92,7 +92,7 @@ def _weights(axis: _Axis, at: Array, mode: str, a: float, *, antialias: bool, ex
     """Weights (out, size): what is outside the input counts for its edge, or not at all."""
     stretch = max(1.0 / axis.scale, 1.0) if antialias else 1.0
     reach = (1 if mode == "linear" else 2) * stretch
-    found = np.zeros((axis.out, axis.size))
+    result = np.zeros((axis.out, axis.size))
     for row, center in enumerate(at):
         taps = np.arange(floor(center - reach), ceil(center + reach) + 1)
         ratio = (taps - center) / stretch
@@ -103,8 +103,8 @@ def _weights(axis: _Axis, at: Array, mode: str, a: float, *, antialias: bool, ex
         total = w.sum()
         if (antialias or exclude) and total:
             w = w / total
-        np.add.at(found[row], np.clip(taps, 0, axis.size - 1), w)
-    return found
+        np.add.at(result[row], np.clip(taps, 0, axis.size - 1), w)
+    return result
 
 
 def _applied(x: Tensor, axis: int, weights: Array) -> Tensor:
@@ -128,7 +128,7 @@ def _open_axes(c: NodeCall, x: Tensor, axes: list[int], coordinates: str) -> lis
     """How axes are resized where some sizes are open; None where they are not, or the way is one for known sizes."""
     if coordinates not in OPEN_MODES or c.number("antialias") or c.number("exclude_outside"):
         return None
-    found = []
+    result = []
     if c.has(3) and c.value(3).numbers != (0,):
         outs = c.sizes(3, "sizes")
         if c.text("keep_aspect_ratio_policy", "stretch") != "stretch":
@@ -147,8 +147,8 @@ def _open_axes(c: NodeCall, x: Tensor, axes: list[int], coordinates: str) -> lis
             outs.append(out)
     for a, out, scale in zip(axes, outs, scales, strict=True):
         if not stays(x.shape[a], out) or (scale is not None and scale != 1.0):
-            found.append(_OpenAxis(a, out, scale))
-    return found if any(is_open(x.shape[f.axis], f.out) for f in found) else None
+            result.append(_OpenAxis(a, out, scale))
+    return result if any(is_open(x.shape[f.axis], f.out) for f in result) else None
 
 
 def _given_scales(c: NodeCall) -> list[float]:

@@ -135,10 +135,10 @@ def _cubic(t: Tensor, a: float = -0.75) -> list[Tensor]:
     one = const_like(1.0, t)
 
     def poly(v: Tensor, numbers: Sequence[float]) -> Tensor:
-        found = const_like(numbers[0], v)
+        result = const_like(numbers[0], v)
         for n in numbers[1:]:
-            found = e.elem(M.ADD, e.elem(M.MUL, found, v), const_like(n, v))
-        return found
+            result = e.elem(M.ADD, e.elem(M.MUL, result, v), const_like(n, v))
+        return result
 
     near, far = (a + 2, -(a + 3), 0.0, 1.0), (a, -5 * a, 8 * a, -4 * a)
     late = e.elem(M.SUB, one, t)
@@ -165,11 +165,11 @@ def _cell(x: Tensor, at: list[Tensor], weight: Tensor | None, padding: str) -> T
             inside = ok if inside is None else e.elem(M.MUL, inside, ok)
         ids.append((2 + i, cast(bounded, "int32")))
     # (N, ..., C), for the indexed axes do not lie together.
-    found = e.gather(x, ids)
+    result = e.gather(x, ids)
     for factor in (weight, inside):
         if factor is not None:
-            found = e.elem(M.MUL, found, e.add_axes(factor, [rank]))
-    return e.permute(found, (0, rank, *range(1, rank)))
+            result = e.elem(M.MUL, result, e.add_axes(factor, [rank]))
+    return e.permute(result, (0, rank, *range(1, rank)))
 
 
 # Regions
@@ -201,7 +201,7 @@ def _adaptive(c: NodeCall, x: Tensor, half: bool, out: tuple[int, int], scale: f
     held = c.constant(1, "regions").astype(np.float32)
     which = c.constant(2, "batch indices").astype(np.int32)
     offset = np.float32(0.5 if half else 0.0)
-    found = []
+    result = []
     for roi, b in zip(held, which, strict=True):
         box = roi * np.float32(scale) - offset
         places, counts = [], []
@@ -212,8 +212,8 @@ def _adaptive(c: NodeCall, x: Tensor, half: bool, out: tuple[int, int], scale: f
             steps = (np.arange(n)[:, None] + (np.arange(count)[None] + 0.5) / count) * (length / n)
             places.append(const((box[i] + steps).astype(np.float32)[None]))
             counts.append(count)
-        found.append(_pooled_points(c, x, const(np.array([b], np.int32)), places, counts, out))
-    return e.concat(found, 0)
+        result.append(_pooled_points(c, x, const(np.array([b], np.int32)), places, counts, out))
+    return e.concat(result, 0)
 
 
 def _bins(rois: Tensor, i: int, n: int, scale: float, half: bool, ratio: int) -> Tensor:
@@ -267,5 +267,5 @@ def _pooled_points(
     for p in parts[1:]:
         total = e.elem(M.MAX if largest else M.ADD, total, p)
     mode = P.ReduceMode.MAX if largest else P.ReduceMode.MEAN
-    found = e.reduce(total, mode, [2, 4])
-    return e.permute(found, (0, 3, 1, 2))
+    result = e.reduce(total, mode, [2, 4])
+    return e.permute(result, (0, 3, 1, 2))

@@ -75,11 +75,11 @@ def _split(c: NodeCall) -> Items:
         if each < 1:
             raise UnsupportedNodeError(f"parts of {each}")
         sizes = [min(each, n - at) for at in range(0, n, each)]
-    found, at = [], 0
+    result, at = [], 0
     for size in sizes:
-        found.append(Value(value.kind, sliced(value.tensor, axis, at, at + size)))
+        result.append(Value(value.kind, sliced(value.tensor, axis, at, at + size)))
         at += size
-    return found
+    return result
 
 
 @lower("ConcatFromSequence", foldable=False)

@@ -180,12 +180,12 @@ def _split(c: NodeCall) -> tuple[Tensor, ...]:
         n = x.shape[axis]
         each = -(-int(n) // count) if int(n) % count else n // count
         parts = [each] * (count - 1) + [n - each * (count - 1)]
-    found, at = [], 0
+    result, at = [], 0
     for i, n in enumerate(parts):
         end = None if i == len(parts) - 1 else n + at
-        found.append(sliced(x, axis, at, end))
+        result.append(sliced(x, axis, at, end))
         at = n + at
-    return tuple(found)
+    return tuple(result)
 
 
 def sliced(x: Tensor, axis: int, start: Any, stop: Any, step: int = 1) -> Tensor:

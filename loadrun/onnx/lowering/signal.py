@@ -34,8 +34,8 @@ def spectrum(x: Tensor, bins: int, *, inverse: bool) -> Tensor:
         imaginary = e.subtensor(x, [(last, None, None, None, 1)])
         a = e.elem(M.SUB, a, matmul(imaginary, const(sin)))
         b = e.elem(M.ADD, b, matmul(imaginary, const(cos)))
-    found = e.concat([e.add_axes(v, [last]) for v in (a, b)], last)
-    return e.elem(M.TRUE_DIV, found, const(np.float32(n))) if inverse else found
+    result = e.concat([e.add_axes(v, [last]) for v in (a, b)], last)
+    return e.elem(M.TRUE_DIV, result, const(np.float32(n))) if inverse else result
 
 
 def _half_inverse(x: Tensor, n: int) -> Tensor:
@@ -136,16 +136,16 @@ def _mel(c: NodeCall) -> Value:
     lowest, highest = (2595 * np.log10(1 + f / 700) for f in (low, high))
     mels = np.arange(bands + 2) * ((highest - lowest) / (bands + 2)) + lowest
     edges = np.floor((length + 1) * (700 * (10 ** (mels / 2595) - 1)) / rate).astype(int)
-    found = np.zeros((bins, bands))
+    result = np.zeros((bins, bands))
     for i in range(bands):
         left, middle, right = edges[i : i + 3]
         at = np.arange(bins)
         if middle == left:
-            found[middle : middle + 1, i] = 1
+            result[middle : middle + 1, i] = 1
         else:
             rise = (at >= left) & (at <= middle)
-            found[rise, i] = (at[rise] - left) / (middle - left)
+            result[rise, i] = (at[rise] - left) / (middle - left)
         if right > middle:
             fall = (at >= middle) & (at < right)
-            found[fall, i] = (right - at[fall]) / (right - middle)
-    return Value(kind, array=found.astype(HELD[kind]))
+            result[fall, i] = (right - at[fall]) / (right - middle)
+    return Value(kind, array=result.astype(HELD[kind]))

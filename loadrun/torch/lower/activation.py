@@ -28,8 +28,8 @@ _OWN: dict[str, Callable[..., Any]] = {
 def _own(function: Callable[..., Any]) -> Callable[..., Any]:
     def lowered(call: FxCall, x: Any) -> Any:
         if call.dtype.kind != "f":
-            found = np.maximum(arr(x, call.dtype), 0)
-            return np.minimum(found, 6) if function is F.relu6 else found
+            result = np.maximum(arr(x, call.dtype), 0)
+            return np.minimum(result, 6) if function is F.relu6 else result
         return function(ten(x, call.dtype))
 
     return lowered
@@ -155,11 +155,11 @@ def softmax(call: FxCall, x: Any, dim: int, *_: Any) -> Any:
     """MegEngine's Softmax."""
     if not call.given(0):
         return np.ones_like(arr(x, call.dtype))
-    found = F.softmax(ten(x, call.dtype), axis_of(dim, len(call.given(0))))
+    result = F.softmax(ten(x, call.dtype), axis_of(dim, len(call.given(0))))
     if "safe" not in str(call.node.target):
-        return found
+        return result
     dead = np.all(arr(x) == -np.inf, axis=dim, keepdims=True)
-    return np.where(dead, np.float32(0), arr(found))
+    return np.where(dead, np.float32(0), arr(result))
 
 
 @aten("aten.log_softmax.int", "aten._log_softmax.default")

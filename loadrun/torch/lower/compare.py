@@ -102,8 +102,8 @@ def isclose(
     if dtype.kind != "f":
         x, y = x.astype("float32"), y.astype("float32")
     near = np.isfinite(x) & np.isfinite(y) & (np.absolute(x - y) <= atol + np.absolute(rtol * y))
-    found = (x == y) | near
-    return found | (np.isnan(x) & np.isnan(y)) if equal_nan else found
+    result = (x == y) | near
+    return result | (np.isnan(x) & np.isnan(y)) if equal_nan else result
 
 
 @aten("aten.equal.default")

@@ -95,8 +95,8 @@ def zero(call: FxCall, x: Any) -> Any:
 def copy(call: FxCall, x: Any, source: Any, non_blocking: bool = False) -> Any:
     """Values written over a whole tensor."""
     shape = ten(x).shape
-    found = ten(source, call.dtype)
-    return e.broadcast(found, shape) if shape else e.reshape(found, ())
+    result = ten(source, call.dtype)
+    return e.broadcast(result, shape) if shape else e.reshape(result, ())
 
 
 @aten("aten.scalar_tensor.default")
@@ -122,10 +122,10 @@ def arange(call: FxCall, start: Any, end: Any = None, step: Any = 1, **_: Any) -
             "the end or the step of arange is a number that follows the data; use an integer size"
         )
     count = (last - first + (by - 1)) // by if by > 0 else (first - last + (-by - 1)) // -by
-    found = arr(e.arange(count))
-    found = found if by == 1 else found * by
-    found = found if type(first) is int and first == 0 else found + arr(first, "int32")
-    return ten(found, call.dtype)
+    result = arr(e.arange(count))
+    result = result if by == 1 else result * by
+    result = result if type(first) is int and first == 0 else result + arr(first, "int32")
+    return ten(result, call.dtype)
 
 
 @aten("aten.linspace.default")
@@ -137,8 +137,8 @@ def linspace(call: FxCall, start: Any, end: Any, steps: int, **_: Any) -> Any:
     if call.dtype.kind in "iu":
         width = (float(end) - float(start)) / max(steps - 1, 1)
         places = np.arange(steps)
-        found = np.where(places < steps / 2, start + width * places, end - width * (steps - 1 - places))
-        return ten(arr(np.trunc(found).astype(call.dtype), call.dtype))
+        result = np.where(places < steps / 2, start + width * places, end - width * (steps - 1 - places))
+        return ten(arr(np.trunc(result).astype(call.dtype), call.dtype))
     return ten(arr(np.linspace(start, end, steps).astype(call.dtype), call.dtype))
 
 
@@ -171,14 +171,14 @@ def triangle_indices(call: FxCall, rows: int, columns: int, offset: int = 0, **_
 @aten("aten.diag_embed.default")
 def diag_embed(call: FxCall, x: Any, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Any:
     """Vectors as diagonals of matrices."""
-    found = arr(x)
+    result = arr(x)
     shape = call.shape
     one, two = dim1 % len(shape), dim2 % len(shape)
     size = call.static([shape[one]], "the size of a diagonal")[0]
     mask = np.eye(size, k=offset, dtype=bool)
     held = size - abs(offset)
     if not held:
-        return np.moveaxis(np.zeros_like(found) + arr(mask, call.dtype), (-2, -1), (one, two))
+        return np.moveaxis(np.zeros_like(result) + arr(mask, call.dtype), (-2, -1), (one, two))
     places = np.clip(np.arange(size) + min(offset, 0), 0, held - 1).astype(np.int32)
-    spread = np.take(found, places, axis=-1)[..., None]
+    spread = np.take(result, places, axis=-1)[..., None]
     return np.moveaxis(np.where(mask, spread, np.zeros_like(spread)), (-2, -1), (one, two))

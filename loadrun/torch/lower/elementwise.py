@@ -152,9 +152,9 @@ def div_mode(call: FxCall, x: Any, y: Any, rounding_mode: Any = None) -> Any:
         return _floored(x, y)
     if call.dtype.kind == "f":
         return np.trunc(x / y)
-    found = x // y
-    rest = x - found * y
-    return found + ((rest != 0) & ((x < 0) != (y < 0))).astype(call.dtype)
+    result = x // y
+    rest = x - result * y
+    return result + ((rest != 0) & ((x < 0) != (y < 0))).astype(call.dtype)
 
 
 @aten("aten.floor_divide.default", "aten.floor_divide.Scalar")
@@ -234,10 +234,10 @@ def round_decimals(call: FxCall, x: Any, decimals: int = 0) -> Any:
 @aten("aten.clamp.default", "aten.clamp.Tensor", "aten.clip.default", "aten.clip.Tensor")
 def clamp(call: FxCall, x: Any, min: Any = None, max: Any = None) -> Any:
     """Between two bounds; the upper one wins."""
-    found = arr(x, call.dtype)
+    result = arr(x, call.dtype)
     if min is not None:
-        found = np.maximum(found, arr(min, call.dtype))
-    return found if max is None else np.minimum(found, arr(max, call.dtype))
+        result = np.maximum(result, arr(min, call.dtype))
+    return result if max is None else np.minimum(result, arr(max, call.dtype))
 
 
 @aten("aten.clamp_min.default", "aten.clamp_min.Tensor")

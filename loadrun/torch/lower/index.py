@@ -17,15 +17,15 @@ __all__: list[str] = []
 
 def subscript(indices: Any, fakes: Any, shape: tuple[Any, ...]) -> tuple[Any, ...]:
     """Torch's list of indices as a subscript: None is a whole axis, booleans are masks."""
-    found: list[Any] = []
+    result: list[Any] = []
     for index, fake in zip(indices, fakes, strict=True):
         if index is None:
-            found.append(slice(None))
+            result.append(slice(None))
         elif str(fake.dtype) in ("torch.bool", "torch.uint8"):
-            found.append(arr(index, "bool"))
+            result.append(arr(index, "bool"))
         else:
-            found.append(arr(index, "int32"))
-    return tuple(found)
+            result.append(arr(index, "int32"))
+    return tuple(result)
 
 
 @aten("aten.index.Tensor", "aten._unsafe_index.Tensor")
@@ -54,15 +54,15 @@ def take(call: FxCall, x: Any, index: Any) -> Any:
 def places(call: FxCall, shape: tuple[Any, ...], dim: int, index: Any) -> tuple[Any, ...]:
     """The subscript of what an index along one axis means: every other axis counts up."""
     index = arr(index, "int32")
-    found: list[Any] = []
+    result: list[Any] = []
     for axis, n in enumerate(index.shape):
         if axis == dim:
-            found.append(index)
+            result.append(index)
             continue
         column = [1] * len(shape)
         column[axis] = -1
-        found.append(arr(e.reshape(e.arange(n), column)))
-    return tuple(found)
+        result.append(arr(e.reshape(e.arange(n), column)))
+    return tuple(result)
 
 
 @aten("aten.gather.default", "aten.take_along_dim.default")
@@ -121,12 +121,12 @@ def embedding_bag(
     if mode == 2:
         spread = np.where(member[:, :, None], rows[None], np.float32(-np.inf))
         top = np.max(spread, axis=1)
-        found = np.where(size > 0, top, np.float32(0))
+        result = np.where(size > 0, top, np.float32(0))
     else:
         weights = counted if per_sample is None else counted * arr(per_sample, call.dtype)[None, :]
-        found = np.matmul(weights, rows)
-        found = found / np.maximum(size, np.float32(1)) if mode == 1 else found
-    return found, bag, arr(size[:, 0], "int32"), np.zeros_like(bag)
+        result = np.matmul(weights, rows)
+        result = result / np.maximum(size, np.float32(1)) if mode == 1 else result
+    return result, bag, arr(size[:, 0], "int32"), np.zeros_like(bag)
 
 
 @aten("aten.masked_select.default")

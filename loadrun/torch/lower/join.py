@@ -94,25 +94,25 @@ def unbind(call: FxCall, x: Any, dim: int = 0) -> Any:
 @aten("aten.meshgrid.default", "aten.meshgrid.indexing")
 def meshgrid(call: FxCall, xs: Any, indexing: str = "ij") -> Any:
     """Coordinates of a grid."""
-    found = np.meshgrid(*(e.reshape(ten(x), (-1,)) for x in map(arr, xs)), indexing=indexing)  # type: ignore[call-overload]
-    return tuple(found)
+    result = np.meshgrid(*(e.reshape(ten(x), (-1,)) for x in map(arr, xs)), indexing=indexing)  # type: ignore[call-overload]
+    return tuple(result)
 
 
 @aten("aten.broadcast_tensors.default")
 def broadcast_tensors(call: FxCall, xs: Any) -> Any:
     """Tensors repeated up to a common shape."""
-    found = [ten(x) for x in xs]
-    shape = e.broadcast_shape(found)
-    return tuple(e.broadcast(x, shape) if shape else x for x in found)
+    result = [ten(x) for x in xs]
+    shape = e.broadcast_shape(result)
+    return tuple(e.broadcast(x, shape) if shape else x for x in result)
 
 
 @aten("aten.repeat_interleave.self_int")
 def repeat_interleave(call: FxCall, x: Any, repeats: Any, dim: Any = None, output_size: Any = None) -> Any:
     """Every element several times."""
-    found = arr(x)
+    result = arr(x)
     if dim is None:
-        found, dim = found.reshape((-1,)), 0
-    return np.repeat(found, int(repeats), axis=dim)
+        result, dim = result.reshape((-1,)), 0
+    return np.repeat(result, int(repeats), axis=dim)
 
 
 @aten("aten.block_diag.default")

@@ -43,8 +43,8 @@ def linear(call: FxCall, x: Any, weight: Any, bias: Any = None) -> Any:
     shape = call.given(0)
     x, weight = ten(x, call.dtype), ten(weight, call.dtype)
     if len(shape) == 1 or len(call.given(1)) == 1:
-        found: Any = np.matmul(arr(x), arr(weight).T)
-        return found if bias is None else found + arr(bias, call.dtype)
+        result: Any = np.matmul(arr(x), arr(weight).T)
+        return result if bias is None else result + arr(bias, call.dtype)
     return F.linear(x, weight, None if bias is None else ten(bias, call.dtype))
 
 
@@ -59,8 +59,8 @@ def _blended(call: FxCall, x: Any, product: Any, beta: Any, alpha: Any) -> Any:
 @aten("aten.addmm.default", "aten.baddbmm.default", "aten.addmv.default")
 def addmm(call: FxCall, x: Any, a: Any, b: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
     """``beta * x + alpha * a @ b``."""
-    found = _blended(call, x, _product(call, a, b), beta, alpha)
-    return e.broadcast(ten(found), ten(found).shape)
+    result = _blended(call, x, _product(call, a, b), beta, alpha)
+    return e.broadcast(ten(result), ten(result).shape)
 
 
 @aten("aten.addbmm.default")
@@ -93,8 +93,8 @@ def bilinear(call: FxCall, a: Any, b: Any, weight: Any, bias: Any = None, *_: An
     if "_trilinear" in str(call.node.target):
         raise UnsupportedCallError("use torch.nn.functional.bilinear or einsum")
     a, b, weight = (arr(v, call.dtype) for v in (a, b, weight))
-    found = np.einsum("...i,kij,...j->...k", a, weight, b)
-    return found if bias is None else found + arr(bias, call.dtype)
+    result = np.einsum("...i,kij,...j->...k", a, weight, b)
+    return result if bias is None else result + arr(bias, call.dtype)
 
 
 @aten("aten.inverse.default", "aten.linalg_inv.default")
@@ -106,8 +106,8 @@ def inverse(call: FxCall, x: Any) -> Any:
 @aten("aten.linalg_inv_ex.default")
 def inverse_ex(call: FxCall, x: Any, check_errors: bool = False) -> Any:
     """Inverse of matrices, which must be regular."""
-    found = np.linalg.inv(arr(x))
-    return found, np.zeros_like(arr(arr(x)[..., 0, 0], "int32"))
+    result = np.linalg.inv(arr(x))
+    return result, np.zeros_like(arr(arr(x)[..., 0, 0], "int32"))
 
 
 @aten("aten.linalg_solve.default")
@@ -119,8 +119,8 @@ def solve(call: FxCall, a: Any, b: Any, *, left: bool = True) -> Any:
     vector = len(call.given(1)) == 1 or (
         len(call.given(1)) == len(call.given(0)) - 1 and call.given(1) == call.given(0)[:-1]
     )
-    found = np.matmul(np.linalg.inv(a), b[..., None] if vector else b)
-    return found[..., 0] if vector else found
+    result = np.matmul(np.linalg.inv(a), b[..., None] if vector else b)
+    return result[..., 0] if vector else result
 
 
 @aten("aten.det.default", "aten.linalg_det.default")

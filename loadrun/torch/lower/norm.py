@@ -63,8 +63,8 @@ def _by_batch(call: FxCall, x: Any, weight: Any, bias: Any, eps: float) -> Any:
     axes = (0, *range(2, len(call.given(0))))
     middle = np.mean(x, axis=axes, keepdims=True)
     spread = np.mean(np.square(x - middle), axis=axes, keepdims=True)
-    found = (x - middle) / np.sqrt(spread + np.float32(eps))
-    return found * _per_channel(weight, call, 1) + _per_channel(bias, call, 0)
+    result = (x - middle) / np.sqrt(spread + np.float32(eps))
+    return result * _per_channel(weight, call, 1) + _per_channel(bias, call, 0)
 
 
 @aten("aten._native_batch_norm_legit_no_training.default")
@@ -72,9 +72,9 @@ def batch_norm_no_training(
     call: FxCall, x: Any, weight: Any, bias: Any, mean: Any, variance: Any, momentum: float, eps: float
 ) -> Any:
     """Batch normalization by running statistics; the two empty results are not used."""
-    found = _normalized(call, x, weight, bias, mean, variance, eps)
+    result = _normalized(call, x, weight, bias, mean, variance, eps)
     nothing = arr(np.zeros(0), call.dtype)
-    return found, nothing, nothing
+    return result, nothing, nothing
 
 
 def _group_moments(call: FxCall, x: Any, axes: tuple[int, ...], eps: float) -> Any:
@@ -99,9 +99,9 @@ def layer_norm(
         return F.layer_norm(ten(x), call.static(shape, "layer_norm"), True, ten(weight), ten(bias), eps)
     n = len(shape)
     ndim = len(call.given(0))
-    found = _group_moments(call, arr(x, call.dtype), tuple(range(ndim - n, ndim)), eps)
-    found = found if weight is None else found * arr(weight, call.dtype)
-    return found if bias is None else found + arr(bias, call.dtype)
+    result = _group_moments(call, arr(x, call.dtype), tuple(range(ndim - n, ndim)), eps)
+    result = result if weight is None else result * arr(weight, call.dtype)
+    return result if bias is None else result + arr(bias, call.dtype)
 
 
 @aten("aten.native_layer_norm.default")
@@ -122,8 +122,8 @@ def rms_norm(call: FxCall, x: Any, shape: Any, weight: Any = None, eps: Any = No
     ndim = len(call.given(0))
     axes = tuple(range(ndim - len(shape), ndim))
     eps = float(np.finfo(call.dtype).eps) if eps is None else eps
-    found = values / np.sqrt(np.mean(np.square(values), axis=axes, keepdims=True) + np.float32(eps))
-    return found if weight is None else found * arr(weight, call.dtype)
+    result = values / np.sqrt(np.mean(np.square(values), axis=axes, keepdims=True) + np.float32(eps))
+    return result if weight is None else result * arr(weight, call.dtype)
 
 
 def _grouped(call: FxCall, x: Any, groups: int, weight: Any, bias: Any, eps: float) -> Any:
@@ -132,9 +132,9 @@ def _grouped(call: FxCall, x: Any, groups: int, weight: Any, bias: Any, eps: flo
     if len(shape) == 4 and weight is not None and bias is not None:
         return F.group_norm(values, groups, True, ten(weight), ten(bias), eps)
     flat = arr(e.reshape(values, (shape[0], groups, -1)))
-    found = arr(e.reshape(ten(_group_moments(call, flat, (2,), eps)), shape))
-    found = found if weight is None else found * _per_channel(weight, call, 1)
-    return found if bias is None else found + _per_channel(bias, call, 0)
+    result = arr(e.reshape(ten(_group_moments(call, flat, (2,), eps)), shape))
+    result = result if weight is None else result * _per_channel(weight, call, 1)
+    return result if bias is None else result + _per_channel(bias, call, 0)
 
 
 @aten("aten.group_norm.default")
@@ -171,6 +171,6 @@ def instance_norm(
     if len(call.given(0)) == 4 and weight is not None and bias is not None:
         return F.instance_norm(values, True, ten(weight), ten(bias), eps)
     axes = tuple(range(2, len(call.given(0))))
-    found = _group_moments(call, arr(values), axes, eps)
-    found = found if weight is None else found * _per_channel(weight, call, 1)
-    return found if bias is None else found + _per_channel(bias, call, 0)
+    result = _group_moments(call, arr(values), axes, eps)
+    result = result if weight is None else result * _per_channel(weight, call, 1)
+    return result if bias is None else result + _per_channel(bias, call, 0)

@@ -83,8 +83,8 @@ def _picked(call: FxCall, x: Any, dim: int, keepdim: bool, place: Any) -> Any:
         return values, places
     axis = axis_of(dim, len(call.given(0)))
     cut = (slice(None),) * axis + (slice(place, place + 1),)
-    found = values[cut], places[cut]
-    return found if keepdim else tuple(np.squeeze(v, axis=axis) for v in found)
+    result = values[cut], places[cut]
+    return result if keepdim else tuple(np.squeeze(v, axis=axis) for v in result)
 
 
 @aten("aten.median.default", "aten.nanmedian.default")

@@ -61,24 +61,24 @@ class _Window:
     def taps(self, x: Any, call: FxCall) -> list[Any]:
         """For every place in a window the elements that lie there, all windows beside one another."""
         out = call.shape[self.outer :]
-        found = [x]
+        result = [x]
         for axis, (k, s, d, n) in enumerate(zip(self.kernel, self.stride, self.dilation, out, strict=True)):
             before = (slice(None),) * (self.outer + axis)
             reach = call.static([n], "pooling with dilation, indices or ceil_mode")[0]
             cuts = [slice(i * d, i * d + (reach - 1) * s + 1, s) for i in range(k)]
-            found = [part[before + (cut,)] for part in found for cut in cuts]
-        return found
+            result = [part[before + (cut,)] for part in result for cut in cuts]
+        return result
 
 
 def _as_images(x: Any, n: int, outer: int) -> tuple[Any, Any]:
     """The input as (N, C, H, W), for pooling over one or two axes, and its leading sizes."""
-    found = ten(x)
-    lead = found.shape[:outer]
+    result = ten(x)
+    lead = result.shape[:outer]
     if n == 1:
-        found = e.add_axes(found, [outer + 1])
+        result = e.add_axes(result, [outer + 1])
     if outer == 1:
-        found = e.add_axes(found, [0])
-    return found, lead
+        result = e.add_axes(result, [0])
+    return result, lead
 
 
 def _from_images(y: Any, n: int, outer: int) -> Any:
@@ -212,14 +212,14 @@ def avg_pool(
 
 def _counts(window: _Window, sizes: Sequence[int], out: Sequence[int], padded: bool) -> Any:
     """How many elements every window has; what ceil_mode adds never counts."""
-    found: Any = np.ones((), np.float32)
+    result: Any = np.ones((), np.float32)
     for i, (size, n) in enumerate(zip(sizes, out, strict=True)):
         starts = np.arange(n) * window.stride[i] - window.front[i]
         ends = np.minimum(starts + window.kernel[i], size + window.front[i])
         if not padded:
             starts, ends = np.maximum(starts, 0), np.minimum(ends, size)
-        found = found[..., None] * (ends - starts).astype(np.float32)
-    return found
+        result = result[..., None] * (ends - starts).astype(np.float32)
+    return result
 
 
 def _edges(size: int, out: int) -> list[tuple[int, int]]:

@@ -16,8 +16,8 @@ __all__: list[str] = []
 def _rounded(x: Any, scale: Any, zero: Any, low: Any, high: Any) -> Any:
     """The integer of a value, as a float: halves go to the even one."""
     inverse = 1 / arr(scale, "float32")
-    found = np.rint(arr(x, "float32") * inverse) + arr(zero, "float32")
-    return np.clip(found, np.float32(low), np.float32(high))
+    result = np.rint(arr(x, "float32") * inverse) + arr(zero, "float32")
+    return np.clip(result, np.float32(low), np.float32(high))
 
 
 def _along(value: Any, call: FxCall, axis: int) -> Any:
@@ -45,8 +45,8 @@ def quantize_channels(
     call: FxCall, x: Any, scales: Any, zeros: Any, axis: int, low: int, high: int, dtype: Any
 ) -> Any:
     """The integers of values, with a scale for each channel."""
-    found = _rounded(x, _along(scales, call, axis), _along(zeros, call, axis), low, high)
-    return ten(arr(found, "int32"), call.dtype)
+    result = _rounded(x, _along(scales, call, axis), _along(zeros, call, axis), low, high)
+    return ten(arr(result, "int32"), call.dtype)
 
 
 @aten("quantized_decomposed.dequantize_per_channel.default")
@@ -64,8 +64,8 @@ def dequantize_channels(
 )
 def fake_quantize(call: FxCall, x: Any, scale: Any, zero: Any, low: int, high: int) -> Any:
     """Floats rounded to what integers with a scale can hold."""
-    found = _rounded(x, scale, zero, low, high)
-    return (found - arr(zero, "float32")) * arr(scale, "float32")
+    result = _rounded(x, scale, zero, low, high)
+    return (result - arr(zero, "float32")) * arr(scale, "float32")
 
 
 @aten("aten.fake_quantize_per_channel_affine.default")
@@ -141,9 +141,9 @@ def observed(
             "an observer that learns scales; call module.apply(torch.ao.quantization.disable_observer)"
         )
     if flags[1] is not None and not flags[1].any():
-        found: Any = ten(x)
+        result: Any = ten(x)
     elif per_channel:
-        found = fake_quantize_channels(call, x, scale, zero, axis, low, high)
+        result = fake_quantize_channels(call, x, scale, zero, axis, low, high)
     else:
-        found = fake_quantize(call, x, arr(scale).reshape(()), arr(zero).reshape(()), low, high)
-    return found, np.ones_like(arr(x, "bool")), ten(least), ten(most), ten(scale), ten(zero)
+        result = fake_quantize(call, x, arr(scale).reshape(()), arr(zero).reshape(()), low, high)
+    return result, np.ones_like(arr(x, "bool")), ten(least), ten(most), ten(scale), ten(zero)

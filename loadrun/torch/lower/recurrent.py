@@ -166,11 +166,11 @@ def _gru_run(x: Any, h: Any, cell: Sequence[Tensor], order: Sequence[int]) -> di
     """The state at every step."""
     weight, *rest = cell
     fed = arr(F.linear(ten(x), weight, rest[1] if len(rest) > 1 else None))
-    found = {}
+    result = {}
     for t in order:
         h = _gru_step(fed[t], h, rest)
-        found[t] = h
-    return found
+        result[t] = h
+    return result
 
 
 def _gru_step(fed: Any, h: Any, rest: Sequence[Tensor]) -> Any:
@@ -189,8 +189,8 @@ def _cell(
     """One step, of a batch or of one vector."""
     single = len(call.given(0)) == 1
     x, *states = (e.add_axes(ten(v), [0]) if single else ten(v) for v in (x, *states))
-    found = function(x, states, [None if w is None else ten(w) for w in weights])
-    return tuple(e.drop_axes(v, [0]) if single else v for v in found)
+    result = function(x, states, [None if w is None else ten(w) for w in weights])
+    return tuple(e.drop_axes(v, [0]) if single else v for v in result)
 
 
 def _biases(weights: Sequence[Any], gates: int) -> list[Tensor]:

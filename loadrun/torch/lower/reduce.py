@@ -128,8 +128,8 @@ def _place(call: FxCall, function: Callable[..., Any], x: Any, dim: Any, keepdim
     if not ndim:
         return np.zeros_like(arr(x, "int32"))
     if dim is None:
-        found = arr(function(x.reshape((-1,)), axis=0), "int32")
-        return found.reshape((1,) * ndim) if keepdim else found
+        result = arr(function(x.reshape((-1,)), axis=0), "int32")
+        return result.reshape((1,) * ndim) if keepdim else result
     return arr(function(x, axis=axis_of(dim, ndim), keepdims=keepdim), "int32")
 
 
@@ -177,10 +177,10 @@ def _unbiased(dim: Any, unbiased: Any) -> tuple[Any, int]:
 @aten("aten.var.correction", "aten.std.correction", "aten.var_mean.correction", "aten.std_mean.correction")
 def variance(call: FxCall, x: Any, dim: Any = None, correction: Any = None, keepdim: bool = False) -> Any:
     """Variance or standard deviation, perhaps with the mean."""
-    middle, found = _moments(call, x, dim, correction, keepdim)
+    middle, result = _moments(call, x, dim, correction, keepdim)
     name = str(call.node.target)
-    found = np.sqrt(found) if ".std" in name else found
-    return (found, middle) if "_mean" in name else found
+    result = np.sqrt(result) if ".std" in name else result
+    return (result, middle) if "_mean" in name else result
 
 
 @aten("prims.var.default")

@@ -89,8 +89,8 @@ def _nearest(size: int, out: int, exact: bool, scale: float | None) -> np.ndarra
     """The old element of each new one, in torch's single precision."""
     ratio = np.float32(1 / scale) if scale else np.float32(size) / np.float32(out)
     places = np.arange(out, dtype=np.float32)
-    found = np.floor((places + np.float32(0.5)) * ratio if exact else places * ratio)
-    return np.minimum(found.astype(np.int32), size - 1)
+    result = np.floor((places + np.float32(0.5)) * ratio if exact else places * ratio)
+    return np.minimum(result.astype(np.int32), size - 1)
 
 
 def _factors(call: FxCall, rest: Sequence[Any], n: int) -> list[float | None]:
@@ -109,10 +109,10 @@ def _resized(call: FxCall, x: Any, kind: str, corners: bool, scales: Sequence[fl
         return vision.interpolate(ten(x), [int(n) for n in out], mode="bilinear", align_corners=False)
     sizes = call.static(call.given(0)[2:], "resizing of this kind")
     wanted = call.static(out, "resizing of this kind")
-    found = arr(x, call.dtype)
+    result = arr(x, call.dtype)
     for axis, size, want, scale in zip(range(2, 2 + n), sizes, wanted, scales, strict=True):
         if kind.startswith("nearest"):
-            found = np.take(found, _nearest(size, want, "exact" in kind, scale), axis=axis)
+            result = np.take(result, _nearest(size, want, "exact" in kind, scale), axis=axis)
             continue
         if size == want and (scale is None or scale == 1):
             continue
@@ -120,8 +120,8 @@ def _resized(call: FxCall, x: Any, kind: str, corners: bool, scales: Sequence[fl
             weights = _antialiased(size, want, corners, scale, "cubic" in kind)
         else:
             weights = (_cubic if kind == "cubic" else _linear)(size, want, corners, scale)
-        found = _blended(found, axis, weights)
-    return found
+        result = _blended(result, axis, weights)
+    return result
 
 
 def _off(call: FxCall, scales: Sequence[float | None]) -> list[bool]:
@@ -161,10 +161,10 @@ def _following(
         shape = ten(x).shape
         size = [n * int(s) for n, s in zip(shape[2:], (s for s in scales if s), strict=True)]
         if kind == "nearest":
-            found = arr(x)
+            result = arr(x)
             for axis, s in enumerate(scales, 2):
-                found = np.repeat(found, int(s or 1), axis=axis)
-            return found
+                result = np.repeat(result, int(s or 1), axis=axis)
+            return result
     if kind == "nearest":
         raise UnsupportedCallError(
             "nearest resizing to a size that follows the input; give a whole scale factor"
@@ -199,8 +199,8 @@ def affine_grid(call: FxCall, theta: Any, size: Any, align_corners: bool) -> Any
         axes.append(line if align_corners or n <= 0 else line * (n - 1) / n)
     grids = np.meshgrid(*axes[::-1], indexing="ij")[::-1]
     flat = np.stack([*(g.reshape(-1) for g in grids), np.ones(math.prod(lengths))], -1).astype(np.float32)
-    found = np.matmul(arr(flat, call.dtype), np.swapaxes(arr(theta, call.dtype), 1, 2))
-    return e.reshape(ten(found), (ten(theta).shape[0], *lengths, len(lengths)))
+    result = np.matmul(arr(flat, call.dtype), np.swapaxes(arr(theta, call.dtype), 1, 2))
+    return e.reshape(ten(result), (ten(theta).shape[0], *lengths, len(lengths)))
 
 
 @aten("aten.grid_sampler.default", "aten.grid_sampler_2d.default", "aten.grid_sampler_3d.default")

@@ -25,16 +25,16 @@ def _copied(x: Any, dtype: Any) -> Any:
 @aten("aten.index_put.default", "aten._unsafe_index_put.default")
 def index_put(call: FxCall, x: Any, indices: Any, values: Any, accumulate: bool = False) -> Any:
     """Elements replaced, or added to, at indices and masks."""
-    found = _copied(x, call.dtype)
+    result = _copied(x, call.dtype)
     where = subscript(indices, call.fakes[1], call.given(0))
     if accumulate:
         if any(i.dtype == np.bool_ for i in where if not isinstance(i, slice)):
-            found[where] = found[where] + arr(values, call.dtype)
+            result[where] = result[where] + arr(values, call.dtype)
         else:
-            np.add.at(found, where, arr(values, call.dtype))
+            np.add.at(result, where, arr(values, call.dtype))
     else:
-        found[where] = arr(values, call.dtype)
-    return found
+        result[where] = arr(values, call.dtype)
+    return result
 
 
 @aten("aten.slice_scatter.default")
@@ -42,19 +42,19 @@ def slice_scatter(
     call: FxCall, x: Any, source: Any, dim: int = 0, start: Any = None, end: Any = None, step: Any = 1
 ) -> Any:
     """A slice replaced."""
-    found = _copied(x, call.dtype)
+    result = _copied(x, call.dtype)
     axis = axis_of(dim, len(call.given(0)))
-    found[(slice(None),) * axis + (bounds(start, end, step),)] = arr(source, call.dtype)
-    return found
+    result[(slice(None),) * axis + (bounds(start, end, step),)] = arr(source, call.dtype)
+    return result
 
 
 @aten("aten.select_scatter.default")
 def select_scatter(call: FxCall, x: Any, source: Any, dim: int, index: Any) -> Any:
     """One slice of an axis replaced."""
-    found = _copied(x, call.dtype)
+    result = _copied(x, call.dtype)
     axis = axis_of(dim, len(call.given(0)))
-    found[(slice(None),) * axis + (as_size(index),)] = arr(source, call.dtype)
-    return found
+    result[(slice(None),) * axis + (as_size(index),)] = arr(source, call.dtype)
+    return result
 
 
 @aten("aten.diagonal_scatter.default")
@@ -62,15 +62,15 @@ def diagonal_scatter(call: FxCall, x: Any, source: Any, offset: int = 0, dim1: i
     """A diagonal replaced."""
     ndim = len(call.given(0))
     one, two = axis_of(dim1, ndim), axis_of(dim2, ndim)
-    found = np.moveaxis(_copied(x, call.dtype), (one, two), (ndim - 2, ndim - 1))
+    result = np.moveaxis(_copied(x, call.dtype), (one, two), (ndim - 2, ndim - 1))
     rows, columns = call.static([call.given(0)[one], call.given(0)[two]], "the size of a diagonal")
     mask = np.eye(rows, columns, k=offset, dtype=bool)
     count = int(mask.sum())
     first = np.minimum(np.maximum(np.arange(rows) + min(offset, 0), 0), max(count - 1, 0)).astype(np.int32)
     if not count:
-        return found
+        return result
     spread = np.take(arr(source, call.dtype), first, axis=-1)[..., None]
-    return np.moveaxis(np.where(mask, spread, found), (ndim - 2, ndim - 1), (one, two))
+    return np.moveaxis(np.where(mask, spread, result), (ndim - 2, ndim - 1), (one, two))
 
 
 @aten(
@@ -94,17 +94,17 @@ def scatter(call: FxCall, x: Any, dim: int, index: Any, source: Any, *, reduce: 
         )
         return arr(x) + value if add else value
     where = places(call, shape, axis_of(dim, len(shape)), index)
-    found = _copied(x, call.dtype)
+    result = _copied(x, call.dtype)
     values = arr(source, call.dtype)
     if not _is_number(source):
         values = values[tuple(slice(0, n) for n in ten(index).shape)]
     if any(isinstance(n, int) and n == 0 for n in call.given(2)):
-        return found
+        return result
     if add:
-        np.add.at(found, where, values)
+        np.add.at(result, where, values)
     else:
-        found[where] = values
-    return found
+        result[where] = values
+    return result
 
 
 def _is_number(value: Any) -> bool:
@@ -119,10 +119,10 @@ def index_add(call: FxCall, x: Any, dim: int, index: Any, source: Any, *, alpha:
     if not call.given(0):
         return arr(x) + np.sum(values)
     axis = axis_of(dim, len(call.given(0)))
-    found = _copied(x, call.dtype)
+    result = _copied(x, call.dtype)
     where = (slice(None),) * axis + (arr(index, "int32").reshape((-1,)),)
-    np.add.at(found, where, values)
-    return found
+    np.add.at(result, where, values)
+    return result
 
 
 @aten("aten.index_copy.default")
@@ -131,9 +131,9 @@ def index_copy(call: FxCall, x: Any, dim: int, index: Any, source: Any) -> Any:
     if not call.given(0):
         return arr(source, call.dtype).reshape(())
     axis = axis_of(dim, len(call.given(0)))
-    found = _copied(x, call.dtype)
-    found[(slice(None),) * axis + (arr(index, "int32").reshape((-1,)),)] = arr(source, call.dtype)
-    return found
+    result = _copied(x, call.dtype)
+    result[(slice(None),) * axis + (arr(index, "int32").reshape((-1,)),)] = arr(source, call.dtype)
+    return result
 
 
 @aten("aten.index_fill.int_Scalar", "aten.index_fill.int_Tensor")
@@ -142,22 +142,22 @@ def index_fill(call: FxCall, x: Any, dim: int, index: Any, value: Any) -> Any:
     if not call.given(0):
         return arr(value, call.dtype)
     axis = axis_of(dim, len(call.given(0)))
-    found = _copied(x, call.dtype)
-    found[(slice(None),) * axis + (arr(index, "int32").reshape((-1,)),)] = arr(value, call.dtype)
-    return found
+    result = _copied(x, call.dtype)
+    result[(slice(None),) * axis + (arr(index, "int32").reshape((-1,)),)] = arr(value, call.dtype)
+    return result
 
 
 @aten("aten.put.default")
 def put(call: FxCall, x: Any, index: Any, source: Any, accumulate: bool = False) -> Any:
     """Elements of the flattened tensor replaced, or added to."""
     shape = ten(x).shape
-    found = _copied(arr(x).reshape((-1,)), call.dtype)
+    result = _copied(arr(x).reshape((-1,)), call.dtype)
     where, values = arr(index, "int32").reshape((-1,)), arr(source, call.dtype).reshape((-1,))
     if accumulate:
-        np.add.at(found, where, values)
+        np.add.at(result, where, values)
     else:
-        found[where] = values
-    return e.reshape(ten(found), shape)
+        result[where] = values
+    return e.reshape(ten(result), shape)
 
 
 @aten("aten.masked_scatter.default")

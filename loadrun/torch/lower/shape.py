@@ -125,11 +125,11 @@ def unflatten(call: FxCall, x: Any, dim: int, sizes: Any) -> Any:
 @aten("aten.expand.default", "aten.broadcast_to.default", "aten.expand_copy.default")
 def expand(call: FxCall, x: Any, shape: Any, implicit: bool = False) -> Any:
     """Repeated up to a shape; -1 keeps a size."""
-    found = ten(x)
-    now = found.shape
+    result = ten(x)
+    now = result.shape
     missing = len(shape) - len(now)
     target = [now[i - missing] if type(n) is int and n == -1 else as_size(n) for i, n in enumerate(shape)]
-    return e.broadcast(found, target) if target else found
+    return e.broadcast(result, target) if target else result
 
 
 @aten("aten.expand_as.default")
@@ -142,9 +142,9 @@ def expand_as(call: FxCall, x: Any, other: Any) -> Any:
 @aten("aten.repeat.default", "aten.tile.default")
 def repeat(call: FxCall, x: Any, repeats: Any) -> Any:
     """The whole repeated along axes."""
-    found = arr(x)
+    result = arr(x)
     counts = [as_size(n) for n in repeats]
-    shape = found.shape
+    shape = result.shape
     if len(counts) < len(shape):
         counts = [1] * (len(shape) - len(counts)) + counts
     if all(isinstance(n, int) and type(n) is int and n == 1 for n in counts):
@@ -157,7 +157,7 @@ def repeat(call: FxCall, x: Any, repeats: Any) -> Any:
     if len(mixed) <= 7:
         spread = e.broadcast(e.reshape(ten(x), mixed), wide)
         return e.reshape(spread, [a * b for a, b in zip(counts, own, strict=True)])
-    return np.tile(found, call.static(counts, "how often something is repeated"))
+    return np.tile(result, call.static(counts, "how often something is repeated"))
 
 
 @aten("aten.slice.Tensor", "aten.slice_copy.Tensor")
@@ -273,11 +273,11 @@ def constant_pad_nd(call: FxCall, x: Any, pad: Any, value: Any = 0) -> Any:
     ndim = len(call.given(0))
     pairs = [(0, 0)] * (ndim - len(widths) // 2) + list(zip(widths[-2::-2], widths[::-2], strict=True))
     cut = tuple(slice(-min(a, 0) or None, min(b, 0) or None) for a, b in pairs)
-    found = arr(x)[cut] if any(s != slice(None) for s in cut) else arr(x)
+    result = arr(x)[cut] if any(s != slice(None) for s in cut) else arr(x)
     grown = [(max(a, 0), max(b, 0)) for a, b in pairs]
     if not any(a or b for a, b in grown):
-        return found
-    return np.pad(found, grown, constant_values=value)
+        return result
+    return np.pad(result, grown, constant_values=value)
 
 
 def _bordered(call: FxCall, x: Any, pad: Any, mode: str) -> Any:
@@ -369,5 +369,5 @@ def sym_numel(call: FxCall, x: Any) -> Any:
 @aten("aten._local_scalar_dense.default", "aten.item.default")
 def item(call: FxCall, x: Any) -> Any:
     """A value that Python reads, which the graph follows as a size."""
-    found = ten(x)
-    return as_size(found) if found._dtype.np.kind in "iu" else e.reshape(found, ())
+    result = ten(x)
+    return as_size(result) if result._dtype.np.kind in "iu" else e.reshape(result, ())
