@@ -34,7 +34,7 @@ def parser() -> Parser:
     """The options of `loadrun bench`."""
     p = Parser(
         prog="loadrun bench",
-        description="Time models: loading, the first run, the steady state. Several are run in turns.",
+        description="Time models: loading, the first run, the steady state. Several models take turns.",
         epilog="Exit codes: 0 measured; 1 a check failed, or slower than --max-slowdown allows; 2 a bad file or "
         "bad usage.",
     )
@@ -60,14 +60,14 @@ def parser() -> Parser:
         type=_seconds,
         default=3.0,
         metavar="S",
-        help="measure each for at least that many seconds (default 3)",
+        help="measure each for at least this many seconds (default 3)",
     )
     p.add_argument(
         "--min-passes",
         type=whole,
         default=5,
         metavar="N",
-        help="... and at least that many passes (default 5)",
+        help="... and for at least this many passes (default 5)",
     )
     p.add_argument("--seed", type=seed, default=0, help="seed of random inputs (default 0)")
     p.add_argument("--json", metavar="FILE", help="write all samples as JSON (- for standard output)")

@@ -24,7 +24,8 @@ def parser() -> Parser:
     """The options of `loadrun convert`."""
     p = Parser(
         prog="loadrun convert",
-        description="Write the model of A as B; the endings say which formats: .mge (MegEngine) or .onnx. Testcases go "
+        description="Convert the model in A and write it to B; the endings name the formats: "
+        ".mge (MegEngine) or .onnx. Testcases go "
         "along: into a .mge file, or beside a .onnx file as test_data_set_N.",
     )
     p.add_argument("source", metavar="A", help="the file to read")

@@ -106,7 +106,7 @@ def add_copy_option(p: argparse._ActionsContainer) -> None:
     p.add_argument(
         "--copy",
         action="store_true",
-        help="read files into memory at once, for files that others write to meanwhile",
+        help="read files into memory at once, in case others write to them during the run",
     )
 
 

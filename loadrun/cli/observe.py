@@ -24,7 +24,7 @@ def add_observing_options(p: Parser) -> None:
     for name in _SWITCHES:
         _add(changed, name, action="store_true", help=by_name(name).what)
     _add(changed, "batch_size", metavar="N", type=whole, help="repeat or cut testcases along axis 0")
-    _add(changed, "threads", metavar="N", type=whole, help="use that many threads (default: all processors)")
+    _add(changed, "threads", metavar="N", type=whole, help="use this many threads (default: all processors)")
     seen = p.add_argument_group("what operators do (the first file, run once more on the reference engine)")
     _add(seen, "io_dump", metavar="FILE", help="print every variable of every testcase")
     _add(
@@ -45,7 +45,7 @@ def add_observing_options(p: Parser) -> None:
         "range",
         metavar="LIMIT",
         type=float,
-        help="fail for absolute values greater than that; name the operators they begin at",
+        help="fail for absolute values greater than this; name the operators they begin at",
     )
     _add(seen, "model_info", action="store_true", help="print inputs and outputs as a table")
     add_profile_options(seen)
