@@ -15,6 +15,9 @@ from .testcase import EXPECT, Bundle
 
 __all__ = ["fit_inputs", "random_inputs"]
 
+MOST_RANDOM = 2**27
+"""Elements that random inputs have together: some bytes of a file can ask for any number."""
+
 
 def random_inputs(bundle: Bundle, seed: int = 0) -> dict[str, Array]:
     """Seeded inputs for a model that brings none: the same bytes on every platform and numpy version.
@@ -23,10 +26,11 @@ def random_inputs(bundle: Bundle, seed: int = 0) -> dict[str, Array]:
     indices) are 0 or 1, booleans are coin flips.
 
     Raises:
-        InputError: the file does not say what shape an input has.
+        InputError: the file does not say what shape an input has, or asks for more than 2**27 elements.
     """
     bits = np.random.PCG64(seed)
     feeds: dict[str, Array] = {}
+    left = MOST_RANDOM
     for var in bundle.inputs:
         tensor = var.owner.tensors[0]
         if tensor.data is not None:
@@ -34,6 +38,12 @@ def random_inputs(bundle: Bundle, seed: int = 0) -> dict[str, Array]:
         if tensor.shape is None:
             raise InputError(
                 f"the file gives no shape for the input {var.name!r}; give its value with --input"
+            )
+        left -= prod(tensor.shape)
+        if left < 0:
+            raise InputError(
+                f"the input {var.name!r} of shape {list(tensor.shape)} would need {prod(tensor.shape)} random values, and "
+                f"no more than {MOST_RANDOM} are made for a model; give its value with --input"
             )
         try:
             feeds[var.name or ""] = _random(bits, tensor.shape, tensor.dtype.np)

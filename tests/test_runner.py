@@ -178,3 +178,12 @@ def test_runs_repeat_and_do_not_change_what_was_given() -> None:
 def test_file_errors_name_the_file(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         loadrun.run(tmp_path / "no.mge")
+
+
+def test_random_inputs_have_a_limit() -> None:
+    graph = Graph()
+    held = StoredTensor(DType("Float32"), (2**27 + 1,), "x")
+    (x,) = graph.add("Host2DeviceCopy", Host2DeviceCopy(), names=["x"], tensors=[held])
+    graph.outputs = graph.add("Elemwise", Elemwise(mode=ElemwiseMode.NEGATE), inputs=[x], names=["y"])
+    with pytest.raises(InputError, match="134217729 random values, and no more than 134217728 .*--input"):
+        loadrun.Runner(Bundle(graph)).run()
