@@ -42,8 +42,8 @@ def random_inputs(bundle: Bundle, seed: int = 0) -> dict[str, Array]:
         left -= prod(tensor.shape)
         if left < 0:
             raise InputError(
-                f"the input {var.name!r} of shape {list(tensor.shape)} would need {prod(tensor.shape)} random values, and "
-                f"no more than {MOST_RANDOM} are made for a model; give its value with --input"
+                f"the input {var.name!r} of shape {list(tensor.shape)} would need {prod(tensor.shape)} random values, "
+                f"and no more than {MOST_RANDOM} are made for a model; give its value with --input"
             )
         try:
             feeds[var.name or ""] = _random(bits, tensor.shape, tensor.dtype.np)

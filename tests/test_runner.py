@@ -185,5 +185,5 @@ def test_random_inputs_have_a_limit() -> None:
     held = StoredTensor(DType("Float32"), (2**27 + 1,), "x")
     (x,) = graph.add("Host2DeviceCopy", Host2DeviceCopy(), names=["x"], tensors=[held])
     graph.outputs = graph.add("Elemwise", Elemwise(mode=ElemwiseMode.NEGATE), inputs=[x], names=["y"])
-    with pytest.raises(InputError, match="134217729 random values, and no more than 134217728 .*--input"):
+    with pytest.raises(InputError, match=r"134217729 random values, and no more than 134217728 .*--input"):
         loadrun.Runner(Bundle(graph)).run()
