@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -13,6 +14,10 @@ settings.register_profile("explore", deadline=None, print_blob=True)
 settings.load_profile("explore" if os.environ.get("LOADRUN_EXPLORE") else "same")
 
 ROOT = Path(__file__).resolve().parent.parent
+
+# Hundreds of processes import loadrun here, which takes them twice as long where nothing keeps the compiled files.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

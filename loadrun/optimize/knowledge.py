@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from weakref import WeakKeyDictionary
 
-from ..graph import Graph, Opr
+from ..graph import Graph, Opr, Var
 from ..ops.infer import Inference
 
-__all__ = ["is_settled", "remember", "remembered", "settle"]
+__all__ = ["has_same_ends", "is_settled", "remember", "remembered", "settle"]
 
 _KNOWN: WeakKeyDictionary[Graph, tuple[Inference, tuple[Opr, ...]]] = WeakKeyDictionary()
 """What passes know of the graphs that they made, for the next pass, and the operators of which they know it."""
+_ENDS: WeakKeyDictionary[Graph, list[tuple[Var, str | None]]] = WeakKeyDictionary()
+"""The outputs that graphs had when passes made them, and their names."""
 _SETTLED: WeakKeyDictionary[Graph, set[object]] = WeakKeyDictionary()
 """The rules that left a graph as it is, so that a pass with that rule need not go through it again."""
 
@@ -18,6 +20,7 @@ _SETTLED: WeakKeyDictionary[Graph, set[object]] = WeakKeyDictionary()
 def remember(graph: Graph, known: Inference) -> None:
     """Keep what is known of a graph that a pass made; later changes of its operators are noticed."""
     _KNOWN[graph] = (known, tuple(graph.oprs))
+    _ENDS[graph] = [(v, v.name) for v in graph.outputs]
 
 
 def remembered(graph: Graph) -> Inference | None:
@@ -28,6 +31,11 @@ def remembered(graph: Graph) -> Inference | None:
     fed = (o for o in oprs if o.type == "Host2DeviceCopy")
     same = all(known.shapes.get(o.outputs[0].id) == o.tensors[0].shape for o in fed)
     return known if same else None
+
+
+def has_same_ends(graph: Graph) -> bool:
+    """Whether the outputs of a graph are those that it had when a pass made it."""
+    return _ENDS.get(graph) == [(v, v.name) for v in graph.outputs]
 
 
 def is_settled(graph: Graph, rule: object, *types: str) -> bool:

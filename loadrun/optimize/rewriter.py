@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from ..ops.infer import Inference, follow, infer_dtypes
 from ..ops.op import Trait
 from ..ops.registry import Call, Shape, implementation
 from ..params import Empty, Record
-from .knowledge import is_settled, remember, remembered, settle
+from .knowledge import has_same_ends, is_settled, remember, remembered, settle
 
 __all__ = ["EMPTY", "Pass", "Rewriter", "each", "is_pure", "repeat"]
 
@@ -53,6 +53,17 @@ def _var_copy(var: Var, id: int, owner: Opr) -> Var:
 def _tensor_copy(t: StoredTensor) -> StoredTensor:
     """A copy of a stored tensor, over the same bytes."""
     return StoredTensor(t.dtype, t.shape, t.name, t.data, t.comp_node, t.format)
+
+
+class _Grows(Exception):
+    """A visit adds to a graph that stands as it is so far."""
+
+
+def _leaves(visit: Callable[[Opr], Var | None], opr: Opr) -> bool:
+    try:
+        return visit(opr) is None
+    except _Grows:
+        return False
 
 
 def is_pure(opr: Opr) -> bool:
@@ -94,8 +105,11 @@ class Rewriter:
 
     def __init__(self, graph: Graph, *, dedupe: bool = True) -> None:
         self.old = graph
-        self.oprs = graph.needed()
         self._before = remembered(graph)
+        # A graph that a pass left has nothing to drop and no two equal operators: it may stand until something changes.
+        self._may_stand = dedupe and self._before is not None and has_same_ends(graph)
+        self._stands = False
+        self.oprs = list(graph.oprs) if self._may_stand else graph.needed()
         if self._before is None:
             infer_dtypes(self.oprs)
         self.new = replace(
@@ -110,12 +124,13 @@ class Rewriter:
         self._values: dict[int, Array] = {}
         self._next = 0
         self.on_grid: set[int] | None = None
-        self.readers = self._find_readers()
         self._ends = {id(v) for v in graph.outputs}
 
     # What the old graph says
 
-    def _find_readers(self) -> dict[int, list[Opr]]:
+    @cached_property
+    def readers(self) -> dict[int, list[Opr]]:
+        """The operators that read a variable of the old graph, by its id."""
         found: dict[int, list[Opr]] = {}
         for opr in self.oprs:
             for var in opr.inputs:
@@ -254,6 +269,8 @@ class Rewriter:
             like: an operator whose computing node and priority the new one takes.
             sometimes: whether it lies in a branch.
         """
+        if self._stands:
+            raise _Grows
         comp_node = list(like.comp_node) if like is not None else []
         opr = Opr(type, params, list(inputs), tensors=list(tensors), output_dtype=output_dtype)
         opr.comp_node = comp_node
@@ -329,6 +346,8 @@ class Rewriter:
             inputs: new inputs, default those that stand for the old ones.
             params: parameter records instead of the old ones.
         """
+        if self._stands:
+            raise _Grows
         given = [self.var(v) for v in opr.inputs] if inputs is None else list(inputs)
         fresh = Opr(
             opr.type,
@@ -373,11 +392,17 @@ class Rewriter:
     def rewrite(self, visit: Callable[[Opr], Var | None]) -> bool:
         """Go through the old operators: `visit` gives what stands for the output of one, or None to copy it.
 
-        Returns whether anything was put in the place of an operator.
+        Returns whether anything was put in the place of an operator. Up to where that happens nothing is copied, if the
+        graph came from a pass, and `finish` gives back that graph if it does not happen.
         """
+        start = self._first_change(visit) if self._may_stand else 0
+        if start is None:
+            return False
         changed = False
-        for opr in self.rest():
-            found = visit(opr)
+        for opr in self.oprs[:start]:
+            self.copy(opr)
+        for opr in self.oprs[start:]:
+            found = None if self.frozen(opr) else visit(opr)
             if found is None:
                 self.copy(opr)
             else:
@@ -385,8 +410,34 @@ class Rewriter:
                 changed = True
         return changed
 
+    def stands(self, visit: Callable[[Opr], Var | None]) -> bool:
+        """Whether the graph came from a pass and `visit` puts nothing into it, in branches neither."""
+        return self._may_stand and self._first_change(visit, frozen=True) is None
+
+    def _first_change(self, visit: Callable[[Opr], Var | None], frozen: bool = False) -> int | None:
+        """Visit the operators while the old graph stands for the new one.
+
+        Returns the number of the first operator that `visit` does not leave, None if it leaves all.
+        """
+        grown = self.known, self._at
+        self._stands = True
+        self.known = self._before or self.known
+        self._at = {v.id: v for opr in self.oprs for v in opr.outputs}
+        for i, opr in enumerate(self.oprs):
+            if (not frozen and self.frozen(opr)) or _leaves(visit, opr):
+                continue
+            self._stands = self._may_stand = False
+            self.known, self._at = grown
+            # Variables are numbered anew.
+            self._constant.clear()
+            self._values.clear()
+            return i
+        return None
+
     def finish(self) -> Graph:
         """The new graph with the old outputs' names, without what nothing reads, numbered anew."""
+        if self._stands:
+            return self.old
         ends = [self.var(v) for v in self.old.outputs]
         named: dict[int, str] = {}
         # Outputs that became one value are told apart by an Identity each.

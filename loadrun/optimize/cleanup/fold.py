@@ -6,6 +6,8 @@ such a weight, the rest as an ImmutableTensor.
 
 from __future__ import annotations
 
+from functools import partial
+
 from ...dtypes import encode
 from ...graph import Graph, Opr, StoredTensor, TensorFormat, Var
 from ...params import RelayoutFormat, RelayoutMode
@@ -41,6 +43,8 @@ def fold_constants(graph: Graph) -> Graph:
     if is_settled(graph, fold_constants):
         return graph
     r = Rewriter(graph)
+    if r.stands(partial(_found, r, _Folder(r))) and settle(graph, fold_constants):
+        return graph
     folder = _Folder(r)
     for opr in r.oprs:
         given = [r.var(v) for v in opr.inputs]
@@ -56,6 +60,17 @@ def fold_constants(graph: Graph) -> Graph:
     folded = r.finish()
     settle(folded, fold_constants)
     return folded
+
+
+def _found(r: Rewriter, folder: _Folder, opr: Opr) -> Var | None:
+    """A value that stands for an input of an operator or for an output, None if there is none."""
+    ends = [v for v in opr.outputs if r.is_output(v)]
+    constant = is_pure(opr) and all(map(r.constant, opr.inputs))
+    for old in ends if constant else (*opr.inputs, *ends):
+        found = folder(r.var(old))
+        if found is not r.var(old):
+            return found
+    return None
 
 
 class _Folder:
