@@ -146,8 +146,7 @@ class ReplaySession(RunningTrace):
         if source.fixed:
             if value is source.value:
                 return
-            same = value.shape == source.value.shape and value.dtype == source.value.dtype
-            if not (same and np.array_equal(value, source.value, equal_nan=value.dtype.kind == "f")):
+            if not _same(value, source.value):
                 sizes = "; sizes that Python turns into numbers, as int(x.shape[0]) does, must stay what they were"
                 self._differs(
                     entry,
@@ -224,6 +223,18 @@ class ReplaySession(RunningTrace):
 
 def _called(type: str, params: tuple[Record, ...]) -> str:
     return Opr(type, params).title
+
+
+def _same(a: Array, b: Array) -> bool:
+    """Whether two arrays hold the same, NaN where NaN is."""
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return False
+    # The same bytes are the same numbers, which is found in a fraction of the time.
+    same_bytes = a.nbytes <= _SMALL and a.tobytes() == b.tobytes()
+    return same_bytes or np.array_equal(a, b, equal_nan=a.dtype.kind == "f")
+
+
+_SMALL = 1 << 16
 
 
 def _short(value: Array) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import difflib
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -165,13 +166,16 @@ def lower_function(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
     if lowering is None:
         raise _unknown(name_of(func), map(name_of, FAMILY))
     given = {k: v for k, v in kwargs.items() if v is not np._NoValue}
-    try:
-        bound = SIGNATURES[func].bind(*args, **given)
-    except TypeError as error:
-        raise refused(f"cannot trace this call of {name_of(func)}", f"{error} in its lowering") from None
-    out = bound.arguments.pop("out", None)
-    inputs = [*all_tensors(bound.arguments.values())]
-    result = lowering(*bound.args, **bound.kwargs)
+    out = None
+    if not _fits(func, len(args), tuple(given)):
+        try:
+            bound = SIGNATURES[func].bind(*args, **given)
+        except TypeError as error:
+            raise refused(f"cannot trace this call of {name_of(func)}", f"{error} in its lowering") from None
+        out = bound.arguments.pop("out", None)
+        args, given = bound.args, bound.kwargs
+    inputs = [*all_tensors((*args, *given.values()))]
+    result = lowering(*args, **given)
     arrays = not inputs or any(isinstance(x, Array) for x in inputs)
     if out is not None:
         return store(out, result)
@@ -179,6 +183,16 @@ def lower_function(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
     if func in GIVE_ARRAYS and isinstance(made, Array):
         made._cell.scalar = False
     return made
+
+
+@lru_cache(maxsize=1024)
+def _fits(func: Any, count: int, names: tuple[str, ...]) -> bool:
+    """Whether so many positional arguments and keywords of these names, none of them `out`, go with a function."""
+    try:
+        bound = SIGNATURES[func].bind(*range(count), **dict.fromkeys(names))
+    except TypeError:
+        return False
+    return "out" not in bound.arguments
 
 
 # Ufuncs

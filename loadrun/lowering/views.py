@@ -97,14 +97,15 @@ class MemoryCell:
         Raises:
             TraceError: something was written that may or may not share this memory.
         """
-        if self.root._lost:
-            raise TraceError(self.root._lost)
+        root = self._root or self
+        if root._lost:
+            raise TraceError(root._lost)
         if self.parent is None or self.part is None:
             assert self.value is not None
             return self.value
-        if self.value is None or self._seen != self.root.version:
+        if self.value is None or self._seen != root.version:
             self.value = self.part.get(self.parent.read())
-            self._seen = self.root.version
+            self._seen = root.version
         return self.value
 
     def write(self, value: Tensor) -> None:
