@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from .errors import FormatError
+from .errors import FormatError, InputError
 from .params import DTypeEnum
 
-__all__ = ["Array", "DType", "decode", "dtype_of", "encode", "nbytes", "round_bfloat16"]
+__all__ = ["Array", "DType", "decode", "dtype_of", "encode", "nbytes", "odd", "round_bfloat16"]
 
 Array = np.ndarray[Any, Any]
 
@@ -245,6 +245,25 @@ def round_bfloat16(x: Array) -> Array:
     bias = np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))
     rounded = ((bits + bias) & np.uint32(0xFFFF0000)).view(np.float32)
     return np.where(np.isnan(x), np.float32(np.nan), rounded)
+
+
+def odd(array: Array, dtype: DType) -> Array:
+    """Return numbers as those of a type that holds odd ones alone; fractions are cut off.
+
+    Raises:
+        InputError: a number that the type does not have.
+
+    >>> odd(np.array([1.5, -3.0]), DType("IntB2"))
+    array([ 1, -3], dtype=int8)
+    """
+    whole = np.trunc(array)
+    largest = 2**dtype.bits - 1
+    bad = ~((np.abs(whole) <= largest) & (whole % 2 == 1))
+    if bad.any():
+        raise InputError(
+            f"{dtype.name.lower()} holds the odd numbers between -{largest} and {largest}, found {array[bad].flat[0]}"
+        )
+    return whole.astype(dtype.np)
 
 
 def _unpack(raw: Array, shape: tuple[int, ...], dtype: DType) -> Array:

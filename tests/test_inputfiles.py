@@ -6,6 +6,7 @@ import contextlib
 import io
 import json
 import os
+import re
 import tracemalloc
 import zipfile
 from pathlib import Path
@@ -245,17 +246,64 @@ def test_pixels_of_huge_images_are_not_unpacked(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("dtype", "channels", "said"),
+    ("suffix", "dtype", "channels", "said"),
     [
-        ("u2", 3, "its 16 bits become 8"),
-        ("u1", 4, "its alpha channel is dropped"),
-        ("u2", 4, "its 16 bits become 8 and its alpha channel is dropped"),
-        ("u1", 3, ""),
+        *(
+            (suffix, *case)
+            for suffix in ("png", "tiff")
+            for case in (
+                ("u2", 3, "its 16 bits become 8"),
+                ("u2", 1, "its 16 bits become 8"),
+                ("u1", 4, "its alpha channel is dropped"),
+                ("u2", 4, "its 16 bits become 8 and its alpha channel is dropped"),
+                ("u1", 3, ""),
+                ("u1", 1, ""),
+            )
+        ),
+        ("ppm", "u2", 3, "its 16 bits become 8"),
+        ("pgm", "u2", 1, "its 16 bits become 8"),
+        ("ppm", "u1", 3, ""),
+        ("bmp", "u1", 3, ""),
     ],
 )
-def test_what_a_picture_loses_is_said(dtype: str, channels: int, said: str, tmp_path: Path) -> None:
+def test_what_a_picture_loses_is_said(
+    suffix: str, dtype: str, channels: int, said: str, tmp_path: Path
+) -> None:
     picture = (np.arange(8 * 8 * channels, dtype=np.uint32) % 251).reshape(8, 8, channels).astype(dtype)
-    cv2.imwrite(str(tmp_path / "a.png"), picture)
+    cv2.imwrite(str(tmp_path / f"a.{suffix}"), picture)
     warned: list[str] = []
-    list(load_cases(f"data:{tmp_path}/a.png", model(data=("Uint8", (1, 3, 8, 8))), warn=warned.append))
-    assert warned == ([f"input 'data': the picture a.png loses something: {said}"] if said else [])
+    inputs = model(data=("Uint8", (1, 3, 8, 8)))
+    list(load_cases(f"data:{tmp_path}/a.{suffix}", inputs, warn=warned.append))
+    assert warned == ([f"input 'data': the picture a.{suffix} loses something: {said}"] if said else [])
+
+
+@pytest.mark.parametrize(
+    ("dtype", "values", "said"),
+    [
+        ("Uint8", [1, 256, 300], "2 numbers are outside of 0..255 of Uint8 and wrap: 256 becomes 0"),
+        ("Uint8", [-1.0, -0.5, 255.5], "1 numbers are outside of 0..255 of Uint8 and wrap: -1.0 becomes 255"),
+        ("Int8", [127, -128, 128], "1 numbers are outside of -128..127 of Int8 and wrap: 128 becomes -128"),
+        (
+            "Int32",
+            [2**31, 0, 0],
+            "of -2147483648..2147483647 of Int32 and wrap: 2147483648 becomes -2147483648",
+        ),
+        ("Quantized4Asymm", [15, 16, 0], "outside of 0..15 of Quantized4Asymm.* and wrap: 16 becomes 0"),
+        ("QuantizedS4", [-8, 7, 8], "outside of -8..7 of QuantizedS4.* and wrap: 8 becomes -8"),
+        ("Uint8", [0, 255, 254.9], ""),
+        ("Int8", [-128.9, 127.9, 0], ""),
+        ("Bool", [0, 300, -1], ""),
+    ],
+)
+def test_integers_that_wrap_are_told(dtype: str, values: list[float], said: str, tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.array(values))
+    warned: list[str] = []
+    list(load_cases(f"data:{tmp_path}/a.npy", model(data=(dtype, (3,))), warn=warned.append))
+    assert len(warned) == bool(said)
+    assert not said or re.search(said, warned[0])
+
+
+def test_what_intb_does_not_hold_is_refused(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.array([3, -1, 2]))
+    with pytest.raises(InputError, match="intb2 holds the odd numbers between -3 and 3, found 2"):
+        list(load_cases(f"data:{tmp_path}/a.npy", model(data=("IntB2", (3,)))))

@@ -99,7 +99,9 @@ def test_same_as_megengine(
     assert len(found) == len(outcome["cases"])
     # MegEngine looks at the shape before input_transform, we at what goes into the model.
     if "input_transform" not in options:
-        assert bool(warned) == outcome.get("warns", False)
+        # Of numbers that wrap MegEngine says nothing.
+        told = [w for w in warned if " and wrap: " not in w]
+        assert bool(told) == outcome.get("warns", False)
     for got, want in zip(found, outcome["cases"], strict=True):
         assert sorted(got) == sorted(want)
         for name, (dtype, shape, span, crc) in want.items():

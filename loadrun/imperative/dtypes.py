@@ -14,10 +14,9 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ..dtypes import Array, DType, plain
-from ..errors import UsageError
 from .source import here, shown
 
-__all__ = ["DTypeLike", "graph_dtype", "narrowed", "numpy_dtype", "odd"]
+__all__ = ["DTypeLike", "graph_dtype", "narrowed", "numpy_dtype"]
 
 DTypeLike: TypeAlias = "DType | np.dtype[Any] | type[Any] | str"
 """What callers give as a dtype: one of the graph or of numpy, a Python or numpy type, a name."""
@@ -87,25 +86,6 @@ def numpy_dtype(dtype: DType) -> np.dtype[Any]:
     if dtype.is_asymmetric:
         meta["zero_point"] = dtype.zero_point
     return np.dtype(dtype.np, metadata={"mgb_dtype": meta})
-
-
-def odd(array: Array, dtype: DType) -> Array:
-    """Return numbers as those of a type that holds odd ones alone; fractions are cut off.
-
-    Raises:
-        UsageError: a number that the type does not have.
-
-    >>> odd(np.array([1.5, -3.0]), DType("IntB2"))
-    array([ 1, -3], dtype=int8)
-    """
-    whole = np.trunc(array)
-    largest = 2**dtype.bits - 1
-    bad = ~((np.abs(whole) <= largest) & (whole % 2 == 1))
-    if bad.any():
-        raise UsageError(
-            f"{dtype.name.lower()} holds the odd numbers between -{largest} and {largest}, found {array[bad].flat[0]}"
-        )
-    return whole.astype(dtype.np)
 
 
 def narrowed(array: Array) -> tuple[Array, DType]:

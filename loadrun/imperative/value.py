@@ -7,12 +7,12 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 
-from ..dtypes import Array, DType, plain, round_bfloat16
+from ..dtypes import Array, DType, odd, plain, round_bfloat16
 from ..graph import Var
 from . import formats
 from .apply import Session, active, apply1, register_tensor_class
 from .device import Device, default_device, placed
-from .dtypes import graph_dtype, narrowed, numpy_dtype, odd
+from .dtypes import graph_dtype, narrowed, numpy_dtype
 from .followed import TracedNumber
 from .methods import Methods
 from .qparams import create_qparams
@@ -44,7 +44,7 @@ class Tensor(Methods):
 
     Raises:
         TypeError: `data` is nothing that a tensor can hold.
-        UsageError: a value that the dtype does not have (``intb1`` to ``intb4`` hold odd numbers alone).
+        InputError: a value that the dtype does not have (``intb1`` to ``intb4`` hold odd numbers alone).
         UsageError: an unknown format, one that does not go with the shape, or another than that of the tensor given.
 
     >>> x = Tensor([[1.0, 2.0], [3.0, 4.0]])

@@ -24,7 +24,7 @@ from ..dtypes import Array
 from ..errors import InputError
 from ..files import opened
 from .generation import MAX_BYTES
-from .image_sizes import MAX_PIXELS, check_image, image_kind
+from .image_sizes import MAX_PIXELS, check_image, image_kind, tiff_fields
 from .json_arrays import json_arrays
 
 __all__ = ["image_array", "image_loss", "members", "read_array", "read_json", "read_npy"]
@@ -231,24 +231,40 @@ def read_json(path: str) -> dict[str, Array]:
 _PNG = b"\x89PNG\r\n\x1a\n"
 _DEPTH, _COLOURS = 24, 25
 """Where a PNG says how many bits its numbers have, and what they are; 4 in that is an alpha channel."""
+_TIFF_BITS, _TIFF_CHANNELS, _TIFF_COLOURS = 258, 277, 262
+"""What a TIFF calls the same."""
 
 
 def image_loss(path: str) -> str:
     """What decoding a picture to 8 bits and three colours leaves out; empty for nothing.
 
     Args:
-        path: a file; what is no PNG leaves out nothing that is known.
+        path: a file that was decoded; what is no PNG, TIFF or PNM leaves out nothing that is known.
     """
     with _opened(path) as f:
-        head = f.read(_COLOURS + 1)
-    if len(head) <= _COLOURS or not head.startswith(_PNG):
-        return ""
+        raw = f.read()
+    bits, alpha = _depth(raw)
     lost = []
-    if head[_DEPTH] > _BYTE:
-        lost.append(f"its {head[_DEPTH]} bits become 8")
-    if head[_COLOURS] & 4:
+    if bits > _BYTE:
+        lost.append(f"its {bits} bits become 8")
+    if alpha:
         lost.append("its alpha channel is dropped")
     return " and ".join(lost)
+
+
+def _depth(raw: bytes) -> tuple[int, bool]:
+    """How many bits a picture's numbers have, and whether it has an alpha channel; no bits where nothing says so."""
+    if raw.startswith(_PNG) and len(raw) > _COLOURS:
+        return raw[_DEPTH], bool(raw[_COLOURS] & 4)
+    if image_kind(raw) == "TIFF":
+        try:
+            found = tiff_fields(raw, (_TIFF_BITS, _TIFF_CHANNELS, _TIFF_COLOURS), listed=_TIFF_BITS)
+        except struct.error:
+            return 0, False
+        # One more than gray (0 and 1) or RGB (2) has; 4 channels of others are inks.
+        return found[_TIFF_BITS], found[_TIFF_CHANNELS] == {0: 2, 1: 2, 2: 4}.get(found[_TIFF_COLOURS])
+    head = re.match(rb"P[2356](?:(?:\s|#[^\n]*\n)+\d{1,9}){2}(?:\s|#[^\n]*\n)+(\d{1,9})", raw[:4096])
+    return (int(head[1]).bit_length() if head else 0), False
 
 
 def _cv2(why: str) -> Any:

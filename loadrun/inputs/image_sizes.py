@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
-__all__ = ["MAX_PIXELS", "check_image", "image_kind"]
+__all__ = ["MAX_PIXELS", "check_image", "image_kind", "tiff_fields"]
 
 MAX_PIXELS = 2**27
 """No image has more: 400 MB when decoded."""
@@ -102,19 +102,35 @@ def _pnm(raw: bytes) -> Size:
     raise ValueError("its header gives no size")
 
 
-def _tiff(raw: bytes) -> Size:
-    """The larger of image and tile, from the first directory."""
+def tiff_fields(raw: bytes, tags: Iterable[int], listed: int = 0) -> dict[int, int]:
+    """The numbers that the first directory of a TIFF gives, 0 for those that it leaves out.
+
+    Args:
+        raw: the file.
+        tags: which ones.
+        listed: one that may be a list, of which the first number counts.
+    """
     order = "<" if raw[:2] == b"II" else ">"
     big = struct.unpack_from(order + "H", raw, 2)[0] == 43
     at = int(struct.unpack_from(order + ("Q" if big else "I"), raw, 8 if big else 4)[0])
     (count,) = struct.unpack_from(order + ("Q" if big else "H"), raw, at)
     at, step = at + (8 if big else 2), 20 if big else 12
-    found = dict.fromkeys((256, 257, 322, 323), 0)
+    found = dict.fromkeys(tags, 0)
     for i in range(min(int(count), 4096)):
         tag, kind = struct.unpack_from(order + "HH", raw, at + i * step)
         if tag in found:
             form = {1: "B", 3: "H", 16: "Q"}.get(kind, "I")
-            (found[tag],) = struct.unpack_from(order + form, raw, at + i * step + (12 if big else 8))
+            place = at + i * step + (12 if big else 8)
+            (number,) = struct.unpack_from(order + ("Q" if big else "I"), raw, at + i * step + 4)
+            if tag == listed and number * struct.calcsize(form) > (8 if big else 4):
+                (place,) = struct.unpack_from(order + ("Q" if big else "I"), raw, place)
+            (found[tag],) = struct.unpack_from(order + form, raw, place)
+    return found
+
+
+def _tiff(raw: bytes) -> Size:
+    """The larger of image and tile, from the first directory."""
+    found = tiff_fields(raw, (256, 257, 322, 323))
     return max(found[256], found[322]), max(found[257], found[323])
 
 

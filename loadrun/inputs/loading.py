@@ -19,7 +19,7 @@ from typing import NoReturn
 
 import numpy as np
 
-from ..dtypes import Array, DType, round_bfloat16
+from ..dtypes import Array, DType, odd, round_bfloat16
 from ..errors import InputError, SpecError, UsageError
 from ..graph import StoredTensor, Var
 from ..inputspec import MAX_SEED, Generated, InputPart, InputSpec, PathSource, Source, Values, point
@@ -310,14 +310,19 @@ class _Loader:
         if tensor.shape is not None and array.shape[1:] != tensor.shape[1:]:
             self.warn(f"input {_name(name)} has shape {_shape(tensor)}, its data {list(array.shape)}")
         found = cast(array, tensor.dtype)
-        if said := _lost(array, found, tensor.dtype):
+        # Of #rand(0,255) for signed bytes nobody expects anything else.
+        if (said := _lost(array, found, tensor.dtype)) and not (given.generated and "wrap" in said):
             self.warn(f"input {_name(name)}: {said}")
         return found
 
 
 def _lost(array: Array, found: Array, dtype: DType) -> str:
-    """What a cast to a float type loses beyond the last digits of fractions; empty for nothing."""
-    if found.dtype.kind != "f" or array.dtype.kind not in "iuf":
+    """What a cast loses beyond the last digits of fractions and the fractions themselves; empty for nothing."""
+    if array.dtype.kind not in "iuf":
+        return ""
+    if found.dtype.kind in "iu":
+        return _wrapped(array, found, dtype)
+    if found.dtype.kind != "f":
         return ""
     if array.dtype.kind == "f":
         far = int(np.count_nonzero(np.isinf(found) & np.isfinite(array)))
@@ -327,11 +332,28 @@ def _lost(array: Array, found: Array, dtype: DType) -> str:
     return f"{other} whole numbers have more digits than {dtype} holds and are rounded" if other else ""
 
 
+def _wrapped(array: Array, found: Array, dtype: DType) -> str:
+    """Which numbers an integer type does not hold, so that others stand for them."""
+    low, high = 0, 2 ** min(dtype.bits, 8 * found.itemsize) - 1
+    if found.dtype.kind == "i":
+        low, high = -(high + 1) // 2, high // 2
+    if dtype.is_odd or not array.size:
+        return ""
+    # Fractions are cut off, so that -0.5 is in the range of unsigned types.
+    outside = (array <= low - 1) | (array >= high + 1)
+    count = int(np.count_nonzero(outside))
+    if not count:
+        return ""
+    at = int(outside.argmax())
+    example = f"{array.flat[at]} becomes {found.flat[at]}"
+    return f"{count} numbers are outside of {low}..{high} of {dtype} and wrap: {example}"
+
+
 def cast(array: Array, dtype: DType) -> Array:
     """Numbers in a dtype's storage, as MegEngine casts input data: integers are truncated and wrap, bool is not zero.
 
     Raises:
-        InputError: NaN, infinity or more than 64 bits for an integer type.
+        InputError: NaN, infinity or more than 64 bits for an integer type, or a number that the type leaves out.
 
     >>> cast(np.array([1.9, -1.9, 300.0]), DType("Uint8")).tolist()
     [1, 255, 44]
@@ -345,6 +367,8 @@ def cast(array: Array, dtype: DType) -> Array:
         array = array.astype(np.int64)
     if want.kind == "b":
         return np.ascontiguousarray(array != 0)
+    if dtype.is_odd:
+        return odd(array, dtype)
     with np.errstate(over="ignore"):
         found = np.ascontiguousarray(array.astype(want, copy=False))
     if dtype.name == "BFloat16":
