@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from loadrun.ops.numeric import parallel as pool
+from loadrun.ops.numeric.chunks import short_buffers
 
 
 @pytest.fixture(params=[1, 2, 3])
@@ -137,3 +138,17 @@ def test_quota_of_a_container(files: dict[str, str], wanted: int | None, tmp_pat
         path.parent.mkdir(exist_ok=True)
         path.write_text(text)
     assert pool.quota(tmp_path) == wanted
+
+
+def test_short_buffers_end_with_their_block() -> None:
+    """numpy's buffers are as before, after an error as well; inside, results are the same."""
+    before = np.getbufsize()
+    wide, column = np.arange(6000, dtype="f4").reshape(2, 3000), np.array([[1], [2]], "f4")
+    want = wide[:, ::2] + column
+    with short_buffers():
+        assert np.getbufsize() < before
+        np.testing.assert_array_equal(wide[:, ::2] + column, want)
+    assert np.getbufsize() == before
+    with pytest.raises(KeyError), short_buffers():
+        raise KeyError
+    assert np.getbufsize() == before
