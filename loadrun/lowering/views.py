@@ -159,6 +159,11 @@ class MemoryCell:
         # The pages of an array that nobody writes to are never made.
         return np.empty(e.sizes(self.value), np.bool_) if self.ordered else None
 
+    def is_dense(self) -> bool:
+        """Tell whether it is known that the elements lie one behind the other."""
+        shadow = self.shadow()
+        return shadow is not None and shadow.flags.c_contiguous
+
     def shares_when_reshaped(self, shape: Sequence[int]) -> bool | None:
         """Tell whether reshaping to this shape gives a view; None where the layout is not known."""
         shadow = self.shadow()

@@ -354,6 +354,19 @@ def test_assigning_to_an_argument_leaves_its_copies_as_they_were(copied: Any, sy
         assert (before.tolist(), after.tolist(), x.tolist()) == ([1, 2], [1, 4], [1, 4])
 
 
+def test_a_view_that_depends_on_sizes_is_not_taken_for_one() -> None:
+    """numpy reshapes a square of reversed rows to a view, and any other matrix to a copy."""
+
+    def f(x: Any) -> Any:
+        turned = x[:, ::-1]
+        flat = turned.reshape(turned.shape[::-1])
+        x[:, 0] = 9
+        return flat
+
+    said = refusal(f, np.arange(9, dtype="f4").reshape(3, 3))
+    assert "depends on a memory layout that the trace does not know" in said
+
+
 def test_forms_of_tensors_as_in_megengine() -> None:
     t = loadrun.tensor(X)
     assert np.from_dlpack(t).tolist() == X.tolist()
