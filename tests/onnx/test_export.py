@@ -13,9 +13,14 @@ import loadrun
 import loadrun.functional as F
 import loadrun.module as M
 import loadrun.onnx
+from loadrun import Bundle
+from loadrun.dtypes import DType
 from loadrun.errors import EngineError, UnsupportedError, UsageError
+from loadrun.graph import Graph, StoredTensor
 from loadrun.onnx import Dim, Exported, OperatorExportTypes, TrainingMode, export
 from loadrun.onnx.check import available, check_model
+from loadrun.ops.catalog import TypeParam
+from loadrun.params import Host2DeviceCopy
 
 pytestmark = pytest.mark.skipif(not available(), reason="needs onnx and onnxruntime")
 
@@ -486,3 +491,14 @@ def test_documented_example_of_keyword_arguments() -> None:
     assert loadrun.onnx.export(Optional(), (k, {})).input_names == ["k"]
     assert loadrun.onnx.export(Optional(), (k, {"x": x})).input_names == ["k", "x"]
     assert loadrun.onnx.export(Optional(), (k,), kwargs={"x": x}).input_names == ["k", "x"]
+
+
+def test_one_bit_is_written() -> None:
+    """What MegEngine 1.13's TypeCvt gives for QuantizedS1 of scale 0.5, at and beside 0.25, and beyond the range."""
+    graph, one_bit, real = Graph(), DType("QuantizedS1", 0.5), DType("Float32")
+    held = StoredTensor(real, (8,), "x")
+    (x,) = graph.add("Host2DeviceCopy", Host2DeviceCopy(), names=["x"], tensors=[held])
+    (q,) = graph.add("TypeCvtV2", TypeParam(dtype=one_bit), inputs=[x], output_dtype=one_bit)
+    graph.outputs = graph.add("TypeCvtV2", TypeParam(dtype=real), inputs=[q], names=["y"], output_dtype=real)
+    (got,) = run(export(Bundle(graph)), x=np.float32([-1, 0, 0.2, 0.25, 0.3, 0.5, 0.76, 9]))
+    assert got.tolist() == [0, 0, 0, 0.5, 0.5, 0.5, 0.5, 0.5]
