@@ -14,7 +14,7 @@ from ..dtypes import Array as NDArray
 from ..dtypes import DType
 from ..errors import TraceWarning
 from ..graph import Var
-from ..imperative import Dim, Tensor
+from ..imperative import Tensor, TracedInt
 from ..imperative import emit as e
 from ..imperative.apply import Session, active
 from ..imperative.protocols import lowering
@@ -108,7 +108,7 @@ class Array(ArrayMethods, Tensor):  # type: ignore[misc]
             turned = self._viewed(permuted(range(len(e.sizes(x)))[::-1]))
             return cast(Array, turned.reshape(want[::-1], copy=copy).T)
         shares = self._cell.shares_when_reshaped(plain)
-        if shares and any(isinstance(n, Dim) for n in want) and not self._cell.is_dense():
+        if shares and any(isinstance(n, TracedInt) for n in want) and not self._cell.is_dense():
             # Of an array with gaps numpy gives a view at some sizes only, and these are of this call.
             shares = None
         if shares and not copy:
