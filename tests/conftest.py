@@ -15,6 +15,8 @@ settings.register_profile("explore", deadline=None, print_blob=True)
 settings.load_profile("explore" if os.environ.get("LOADRUN_EXPLORE") else "same")
 
 ROOT = Path(__file__).resolve().parent.parent
+# Models there are for tests; they are no tests by themselves, as loadrun's plugin would have it.
+collect_ignore = ["data"]
 
 # Hundreds of processes import loadrun here, which takes them twice as long where nothing keeps the compiled files.
 sys.dont_write_bytecode = False

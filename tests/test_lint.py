@@ -206,3 +206,12 @@ def test_public_classes_have_names_of_their_own() -> None:
     }
     assert unlisted == {}
     assert {n for n in SAME_NAME if n[0].isupper()} <= set(shared)
+
+
+def test_no_test_module_imports_another() -> None:
+    """What several share stands in tests/support/."""
+    for path in sorted((ROOT / "tests").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("tests."):
+                names = [node.module or "", *(f"{node.module}.{n.name}" for n in node.names)]
+                assert not [n for n in names if ".test_" in n], f"{path}:{node.lineno}"

@@ -20,8 +20,8 @@ from loadrun.graph import Graph, Var
 from loadrun.report.changes import changes
 from loadrun.review.beside import EngineComparison
 from loadrun.verdicts.results import EngineResults, FileResult
-from tests.backends.test_registry import Shifted, doubled
 from tests.support.schema import faults, undescribed
+from tests.support.shifted import Shifted, doubled
 
 
 class Failing(Shifted):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
@@ -10,45 +9,18 @@ import numpy as np
 import pytest
 
 import loadrun
-from loadrun.dtypes import Array
-from loadrun.engines import About, Choice, Setup, check_engine, make_engine, register_engine, registry
-from loadrun.engines.reference import ReferenceEngine
+from loadrun.engines import About, Choice, check_engine, make_engine, register_engine, registry
 from loadrun.errors import UsageError
-from loadrun.graph import Graph, Var
 from loadrun.pack.packing import Packer
 from loadrun.testcase import Bundle
 from loadrun.testing import GraphBuilder
-
-
-class Shifted:
-    """The reference engine, every result plus a number."""
-
-    def __init__(self, graph: Graph, targets: Sequence[Var], setup: Setup) -> None:
-        self._inner = ReferenceEngine(graph, targets, seed=setup.seed)
-        self.by = float(setup.argument or 0)
-
-    @property
-    def inputs(self) -> dict[str, Var]:
-        return self._inner.inputs
-
-    @property
-    def about(self) -> About:
-        return About("shifted", "3.1", "float32", f"by {self.by:g}")
-
-    def run(self, feeds: Mapping[str, Array]) -> list[Array]:
-        return [a + np.float32(self.by) for a in self._inner.run(feeds)]
+from tests.support.shifted import Shifted, doubled
 
 
 @pytest.fixture(autouse=True)
 def _registered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "_registered", {})
     register_engine("shifted", Shifted)
-
-
-def doubled() -> Graph:
-    g = GraphBuilder()
-    x = g.input("x", 3)
-    return g.done(g.elemwise("ADD", x, x, name="y"))
 
 
 def test_an_own_engine_is_judged_by_the_file(fixtures: Path) -> None:

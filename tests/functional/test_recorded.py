@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
-import json
 from collections.abc import Callable
-from functools import cache, partial
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,79 +12,18 @@ import pytest
 import loadrun
 from fixtures.functional._case import Case, arrays
 from tests.support.cases import check_all, in_groups
-
-ROOT = Path(__file__).resolve().parents[2]
-
-FOLDER = ROOT / "fixtures" / "functional"
-FAMILIES = sorted(p.name.removesuffix("_cases.py") for p in FOLDER.glob("*_cases.py"))
-
-
-@cache
-def recorded(family: str) -> dict[str, np.ndarray]:
-    with np.load(FOLDER / f"{family}.npz") as file:
-        return {key: file[key] for key in file}
-
-
-def cases(family: str) -> list[Case]:
-    found: list[Case] = importlib.import_module(f"fixtures.functional.{family}_cases").CASES
-    return found
-
-
-ALL = [(family, case) for family in FAMILIES for case in cases(family)]
-VALUES = [one for one in ALL if one[1].raises is None]
-ERRORS = [one for one in ALL if one[1].raises is not None]
-TRACED = [one for one in VALUES if one[1].traceable]
-
-Recorded = tuple[str, Case]
-"""The family of a recorded call, and the call."""
-
-
-def family_of(one: Recorded) -> str:
-    return one[0]
-
-
-def name_of(one: Recorded) -> str:
-    return f"{one[0]}-{one[1].id}"
-
-
-def expected(family: str, case: Case) -> list[np.ndarray]:
-    """What MegEngine answered; quantized arrays are their stored integers."""
-    store = recorded(family)
-    found: list[np.ndarray] = []
-    while f"{case.id}.{len(found)}" in store:
-        found.append(store[f"{case.id}.{len(found)}"])
-    assert found, f"nothing recorded for {case.id}"
-    return found
-
-
-def check_values(family: str, case: Case, got: list[np.ndarray]) -> None:
-    want = expected(family, case)
-    assert len(got) == len(want)
-    for n, (a, b) in enumerate(zip(got, want, strict=True)):
-        assert a.shape == b.shape, f"output {n}: shape {a.shape}, MegEngine {b.shape}"
-        assert a.dtype == b.dtype, f"output {n}: dtype {a.dtype}, MegEngine {b.dtype}"
-        kind = recorded(family).get(f"{case.id}.{n}.dtype")
-        if kind is not None:
-            check_dtype(a.dtype, json.loads(str(kind)), n)
-        if b.dtype.kind not in "fc":
-            np.testing.assert_array_equal(a, b, err_msg=f"output {n}")
-            continue
-        wide = np.complex128 if b.dtype.kind == "c" else np.float64
-        x, y = a.astype(wide), b.astype(wide)
-        same = (x == y) | (np.isnan(x) & np.isnan(y))
-        with np.errstate(all="ignore"):
-            error = np.abs(x - y) / np.maximum(1, np.minimum(np.abs(x), np.abs(y)))
-        worst = np.max(np.where(same, 0, error), initial=0)
-        assert worst <= case.maxerr, f"output {n}: error {worst} > {case.maxerr}\n{a}\n{b}"
-
-
-def check_dtype(found: np.dtype[Any], kind: dict[str, Any], n: int) -> None:
-    """A quantized dtype carries MegEngine's description: its name, scale and zero point."""
-    ours = (found.metadata or {}).get("mgb_dtype")
-    assert ours is not None, f"output {n}: {found} is not quantized, MegEngine {kind}"
-    assert ours["name"] == kind["name"]
-    assert np.float32(ours["scale"]) == np.float32(kind["scale"])
-    assert ours.get("zero_point") == kind.get("zero_point")
+from tests.support.recorded import (
+    ERRORS,
+    FAMILIES,
+    TRACED,
+    VALUES,
+    Recorded,
+    cases,
+    check_values,
+    family_of,
+    name_of,
+    recorded,
+)
 
 
 def run(function: Callable[..., Any], case: Case) -> list[np.ndarray]:

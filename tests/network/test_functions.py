@@ -9,7 +9,7 @@ import loadrun
 from fixtures.functional._case import Case, arrays
 from loadrun.utils.network import Network
 from loadrun.utils.network_node import VarNode
-from tests.functional.test_recorded import TRACED, check_values, name_of
+from tests.support.recorded import TRACED, check_values, name_of
 
 # Constants of a graph have at least one axis, as in MegEngine.
 SOME = [p for p in TRACED if all(x.ndim and x.dtype.kind in "fiub" for x in p[1].inputs)][::10]
