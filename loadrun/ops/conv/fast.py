@@ -26,6 +26,9 @@ _LARGE = 1 << 20
 _COLUMNS = (384, 768)
 """Positions that a block has at least, since every block reads the whole filter: of any filter, and within `_LARGE`."""
 
+_FEW = 1 << 20
+"""Elements that one thread finishes sooner than others wake up for it."""
+
 
 def conv_fast(x: Array, w: Array, geo: Geometry, finish: Finish | None = None) -> Array:
     """Convolve float32 (or float64) arrays of two spatial axes.
@@ -118,6 +121,8 @@ def finish_whole(out: Array, finish: Finish, parts: int) -> None:
         parts: above 1 the pieces go to several threads.
     """
     flat = out.reshape(*out.shape[:2], -1)
+    if out.size < _FEW:
+        parts = 1
     batch, channels, points = flat.shape
     per = max(1, PIECE // points) if parts > 1 else channels
     blocks = -(-channels // per)

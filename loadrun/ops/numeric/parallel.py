@@ -96,7 +96,9 @@ class _Pool:
                 w.go.release()
             job.work()
             for w in called:
-                w.done.acquire()
+                # One that has not woken up by now is not waited for: nothing is left for it.
+                if not w.go.acquire(blocking=False):
+                    w.done.acquire()
                 # A worker that kept its last job would keep that job's arrays in memory.
                 w.job = None
         finally:
