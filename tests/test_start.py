@@ -67,7 +67,7 @@ def test_a_command_runs_with_the_collector_on_and_what_was_imported_left_alone()
 
 
 def test_what_is_asked_for_is_imported() -> None:
-    assert {"loadrun.report.json", "json"} <= imported("--quiet", "--json", "-")
+    assert "loadrun.report.json" in imported("--quiet", "--json", "-")
 
 
 def test_rows_are_those_of_tabulate() -> None:
