@@ -1,5 +1,7 @@
 """Write the benchmark models with MegEngine: ResNet-18, ResNet-50, VGG16, MobileNetV2 and a BERT-base stack.
 
+resnet18_int8 and mobilenetv2_int8 are quantized with MegEngine's default scheme (min-max observers, int8).
+
 Run with a Python that has MegEngine 1.13:
 
     python benchmarks/make_models.py FOLDER [MODEL ...]
@@ -19,12 +21,15 @@ from pathlib import Path
 import megengine as mge
 import megengine.functional as F
 import megengine.module as M
+import megengine.quantization as Q
 import numpy as np
 from megengine.core.tensor import megbrain_graph
 from megengine.jit import trace
 
 IMAGE = (1, 3, 224, 224)
 MAXERR = 1e-3
+PLAN = ((16, 1, 1), (24, 2, 2), (32, 3, 2), (64, 4, 2), (96, 3, 1), (160, 3, 2), (320, 1, 1))
+"""Stages of MobileNetV2: channels, blocks, stride."""
 
 
 def wait_after_execute() -> None:
@@ -141,8 +146,7 @@ class MobileNetV2(M.Module):
         super().__init__()
         layers: list[M.Module] = [ConvBn(3, 32, 3, 2, act=F.relu6)]
         channels = 32
-        plan = ((16, 1, 1), (24, 2, 2), (32, 3, 2), (64, 4, 2), (96, 3, 1), (160, 3, 2), (320, 1, 1))
-        for out, depth, stride in plan:
+        for out, depth, stride in PLAN:
             expand = 1 if out == 16 else 6
             for block in range(depth):
                 layers.append(Inverted(channels, out, 1 if block else stride, expand))
@@ -153,6 +157,85 @@ class MobileNetV2(M.Module):
 
     def forward(self, x: mge.Tensor) -> mge.Tensor:
         return self.fc(F.flatten(F.avg_pool2d(self.body(x), 7), 1))
+
+
+class QuantizedResidual(M.Module):
+    """A residual block of two 3x3 convolutions whose sum and activation are one quantized operator."""
+
+    def __init__(self, inp: int, out: int, stride: int) -> None:
+        super().__init__()
+        self.body = M.Sequential(
+            M.ConvBnRelu2d(inp, out, 3, stride, 1, bias=False), M.ConvBn2d(out, out, 3, 1, 1, bias=False)
+        )
+        same = inp == out and stride == 1
+        self.short = M.Identity() if same else M.ConvBn2d(inp, out, 1, stride, bias=False)
+        self.add = M.Elemwise("fuse_add_relu")
+
+    def forward(self, x: mge.Tensor) -> mge.Tensor:
+        return self.add(self.body(x), self.short(x))
+
+
+class QuantizedInverted(M.Module):
+    """Inverted residual block of MobileNetV2; ReLU stands for ReLU6, which quantization makes of it."""
+
+    def __init__(self, inp: int, out: int, stride: int, expand: int) -> None:
+        super().__init__()
+        mid = inp * expand
+        body = [M.ConvBnRelu2d(inp, mid, 1, bias=False)] if expand > 1 else []
+        body += [
+            M.ConvBnRelu2d(mid, mid, 3, stride, 1, groups=mid, bias=False),
+            M.ConvBn2d(mid, out, 1, bias=False),
+        ]
+        self.body = M.Sequential(*body)
+        self.add = M.Elemwise("add") if stride == 1 and inp == out else None
+
+    def forward(self, x: mge.Tensor) -> mge.Tensor:
+        y = self.body(x)
+        return self.add(x, y) if self.add else y
+
+
+class QuantizedNet(M.Module):
+    """ResNet-18 or MobileNetV2 (width 1) of layers that MegEngine quantizes."""
+
+    def __init__(self, mobile: bool) -> None:
+        super().__init__()
+        self.quant, self.dequant = M.QuantStub(), M.DequantStub()
+        if mobile:
+            layers: list[M.Module] = [M.ConvBnRelu2d(3, 32, 3, 2, 1, bias=False)]
+            channels = 32
+            for out, depth, stride in PLAN:
+                for block in range(depth):
+                    expand = 1 if out == 16 else 6
+                    layers.append(QuantizedInverted(channels, out, 1 if block else stride, expand))
+                    channels = out
+            layers.append(M.ConvBnRelu2d(channels, 1280, 1, bias=False))
+            channels = 1280
+        else:
+            layers = [M.ConvBnRelu2d(3, 64, 7, 2, 3, bias=False), M.MaxPool2d(3, 2, 1)]
+            channels = 64
+            for stage in range(4):
+                for block in range(2):
+                    layers.append(QuantizedResidual(channels, 64 << stage, 2 if stage and not block else 1))
+                    channels = 64 << stage
+        self.body = M.Sequential(*layers)
+        self.fc = M.Linear(channels, 1000)
+
+    def forward(self, x: mge.Tensor) -> mge.Tensor:
+        x = F.avg_pool2d(self.body(self.quant(x)), 7)
+        return self.dequant(self.fc(F.flatten(x, 1)))
+
+
+def quantized(net: M.Module, rng: np.random.RandomState) -> M.Module:
+    """Quantize a net to int8, with the ranges of a few random batches."""
+    Q.quantize_qat(net, Q.min_max_fakequant_qconfig)
+    net.eval()
+    Q.enable_observer(net)
+    for _ in range(2):
+        net(mge.Tensor(rng.uniform(-1, 1, IMAGE).astype(np.float32)))
+    Q.disable_observer(net)
+    Q.quantize(net)
+    net.eval()
+    return net
 
 
 class BertLayer(M.Module):
@@ -238,12 +321,16 @@ def make(name: str, folder: Path) -> None:
         "vgg16": Vgg16,
         "mobilenetv2": MobileNetV2,
         "bert": Bert,
+        "resnet18_int8": lambda: QuantizedNet(mobile=False),
+        "mobilenetv2_int8": lambda: QuantizedNet(mobile=True),
     }
     net = build[name]()
     set_weights(net, rng)
-    if name in ("resnet18", "resnet50", "mobilenetv2"):
+    if name.startswith(("resnet", "mobilenet")):
         settle_batch_norm(net, IMAGE, rng)
     net.eval()
+    if name.endswith("int8"):
+        net = quantized(net, rng)
     func = trace(net.forward, symbolic=True, capture_as_const=True)
     if name == "bert":
         arg_names, data = ["ids", "mask"], ["ids:#rand(0,8191);mask:#rand(1,1)"]
@@ -262,7 +349,7 @@ def make(name: str, folder: Path) -> None:
 
 def main(argv: list[str]) -> None:
     """Parse the command line and write the models."""
-    names = ["resnet18", "resnet50", "vgg16", "mobilenetv2", "bert"]
+    names = ["resnet18", "resnet50", "vgg16", "mobilenetv2", "bert", "resnet18_int8", "mobilenetv2_int8"]
     parser = argparse.ArgumentParser(description="Write the benchmark models with MegEngine.")
     parser.add_argument("folder", type=Path)
     parser.add_argument("models", nargs="*", metavar="MODEL", help="some of: " + ", ".join(names))
