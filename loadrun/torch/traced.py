@@ -142,8 +142,8 @@ class Traced(Dumps):
         Returns:
             what the graph computes for the example.
         """
-        shapes = _every_size(args, kwargs) if self._dynamic is True else self._dynamic
         module = as_module(self.module)
+        shapes = _every_size(module, args, kwargs) if self._dynamic is True else self._dynamic
         with torch.no_grad():
             program = export(module, args, kwargs, shapes, follow_one=self._dynamic is True)
         problems = unsupported(program)
@@ -422,8 +422,8 @@ def _as_torch(value: Any) -> Any:
     return torch.from_numpy(np.array(value.numpy())) if isinstance(value, Tensor) else value
 
 
-def _every_size(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-    """Dynamic shapes that let torch find out which sizes may differ."""
+def _every_size(module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    """Dynamic shapes that let torch find out which sizes may differ, in the structure of what `forward` is bound to."""
 
     def auto(leaf: Any) -> Any:
         if isinstance(leaf, torch.Tensor):
@@ -434,8 +434,8 @@ def _every_size(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
             }
         return None
 
-    shapes = pytree.tree_map(auto, tuple(args))
-    return (*shapes, *(pytree.tree_map(auto, v) for v in kwargs.values())) if kwargs else shapes
+    bound = inspect.signature(module.forward).bind(*args, **kwargs).arguments
+    return {name: pytree.tree_map(auto, value) for name, value in bound.items()}
 
 
 def _is_dynamic(node: Any) -> bool:

@@ -38,6 +38,19 @@ def dumped(traced, **options):
     return result, loadrun.loads(file.getvalue())
 
 
+def test_all_sizes_of_arguments_without_names_may_differ():
+    class Net(nn.Module):
+        def forward(self, *parts, scale=None):
+            return torch.cat(parts, 1) * scale
+
+    example = (torch.rand(2, 3), torch.rand(2, 4))
+    traced = loadrun.torch.trace(Net(), example, {"scale": torch.rand(2, 1)}, dynamic_shapes=True)
+    one, two, scale = torch.rand(5, 3), torch.rand(5, 4), torch.rand(5, 1)
+    np.testing.assert_array_equal(
+        traced(one, two, scale=scale).numpy(), (torch.cat([one, two], 1) * scale).numpy()
+    )
+
+
 def test_dump_holds_torchs_results_at_other_sizes():
     torch.manual_seed(0)
     net = nn.Sequential(
