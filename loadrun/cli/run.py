@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, closing
 from itertools import groupby
 from typing import TYPE_CHECKING, TextIO
 
-from ..engines import Choice
+from ..engines import Choice, held_against
 from ..failures import Warnings
 from ..files import files_of
 from ..report import text
@@ -378,9 +378,9 @@ class _RunDisplay:
             import shlex  # for start-up
 
             command = shlex.join([*words, *(["--dump", str(number + 1)] if number else [])])
-            line = f"  where it began: {command} --against GOOD (another model, or float64)"
-            if file.first_choice not in (None, "reference"):
-                line = f"  where it began: {command} --against {shlex.quote(file.first_choice or '')}"
+            other = held_against(file.first_choice or self.args.engine)
+            other = "GOOD (another model, or float64)" if other == "float64" else shlex.quote(other)
+            line = f"  where it began: {command} --against {other}"
             if out is not None:
                 print(line, file=out)
             yield line.strip()

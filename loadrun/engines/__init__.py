@@ -4,7 +4,15 @@
 """
 
 from .protocol import About, Choice, Engine, Factory, Island, Setup
-from .registry import check_engine, engine_names, make_engine, make_ready, register_engine, split_engines
+from .registry import (
+    check_engine,
+    engine_names,
+    held_against,
+    make_engine,
+    make_ready,
+    register_engine,
+    split_engines,
+)
 
 __all__ = [
     "About",
@@ -15,6 +23,7 @@ __all__ = [
     "Setup",
     "check_engine",
     "engine_names",
+    "held_against",
     "make_engine",
     "make_ready",
     "register_engine",

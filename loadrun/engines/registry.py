@@ -19,6 +19,7 @@ __all__ = [
     "NAMES",
     "check_engine",
     "engine_names",
+    "held_against",
     "make_engine",
     "make_ready",
     "register_engine",
@@ -99,6 +100,17 @@ def split_engines(text: str) -> list[str]:
     ['reference', 'onnxruntime:CPUExecutionProvider']
     """
     return [check_engine(part.strip()).spec for part in text.split(",")]
+
+
+def held_against(engine: str) -> str:
+    """The engine that is run beside the reference engine to find the operator in which a failing engine parts.
+
+    It is the one that failed; where that is the reference engine, the same operators in double precision.
+
+    >>> held_against("onnxruntime"), held_against("reference")
+    ('onnxruntime', 'float64')
+    """
+    return "float64" if engine == "reference" else engine
 
 
 def make_engine(engine: str | Choice, graph: Graph, targets: Sequence[Var], *, seed: int = 0) -> Engine:

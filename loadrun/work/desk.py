@@ -122,7 +122,7 @@ class Desk:
             if task.explain and failing is not None:
                 from .explaining import explained  # for start-up
 
-                yield Explained(tuple(explained(bundle, *failing, seed=task.seed)))
+                yield Explained(tuple(explained(bundle, *failing, engine=task.engine, seed=task.seed)))
             if task.iterations:
                 feeds = _timed(bundle, task)
                 if self._beside is not None:

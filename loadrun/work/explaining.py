@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from ..diff import TOLERANCE, between, parted
 from ..dtypes import Array
 from ..dump.record import intermediates_at
+from ..engines import Choice, held_against
 from ..failures import failure
 from ..report.differences import departed, differences
 from ..rewrite.copies import bare
@@ -16,14 +17,22 @@ from ..verdicts.results import Result
 __all__ = ["explained"]
 
 
-def explained(bundle: Bundle, result: Result, feeds: Mapping[str, Array], *, seed: int = 0) -> list[str]:
+def explained(
+    bundle: Bundle,
+    result: Result,
+    feeds: Mapping[str, Array],
+    *,
+    engine: str | Choice = "reference",
+    seed: int = 0,
+) -> list[str]:
     """The lines that say where a failing testcase begins to differ.
 
     Args:
         bundle: the file.
-        result: the testcase's; of several engines, the one that failed is held against the reference engine, else
-            the model against itself in float64, and against the statistics that the file's record keeps.
+        result: the testcase's. The engine that failed is held against the reference engine, the reference engine
+            against the same model in float64, and the model against the statistics that the file's record keeps.
         feeds: what it ran on.
+        engine: what executed it, where there is one engine; of several, the result says which.
         seed: seed of random operators.
 
     >>> import loadrun
@@ -33,12 +42,14 @@ def explained(bundle: Bundle, result: Result, feeds: Mapping[str, Array], *, see
     'testcase 1 beside the same model in float64:'
     """
     try:
-        return list(_lines(bundle, result, feeds, seed))
+        return list(_lines(bundle, result, feeds, result.choice or str(engine), seed))
     except Exception as e:
         return [f"it cannot be explained: {failure(e, named=True).message}"]
 
 
-def _lines(bundle: Bundle, result: Result, feeds: Mapping[str, Array], seed: int) -> Iterator[str]:
+def _lines(
+    bundle: Bundle, result: Result, feeds: Mapping[str, Array], engine: str, seed: int
+) -> Iterator[str]:
     case = "the run" if result.index is None else f"testcase {result.index}"
     model = bare(bundle)
     given = {n: a for n, a in feeds.items() if n in {v.name for v in model.inputs}}
@@ -47,7 +58,7 @@ def _lines(bundle: Bundle, result: Result, feeds: Mapping[str, Array], seed: int
         found = parted(model, kept, given, tolerance=TOLERANCE, seed=seed)
         yield f"{case} beside the intermediate values that were recorded when it was packed:"
         yield from departed(found)
-    other = "float64" if result.choice in (None, "reference") else result.choice or ""
+    other = held_against(engine)
     between_both = between(model, other, given, seed=seed)
     yield f"{case} beside the same model {'in float64' if other == 'float64' else f'on {other}'}:"
     yield from (line for said in differences(between_both) for line in said.splitlines())

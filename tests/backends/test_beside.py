@@ -172,10 +172,16 @@ def test_several_engines_in_processes(tmp_path: Path, capsys: pytest.CaptureFixt
     assert len(told[0]) == 6
 
 
-def test_the_engine_that_failed_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([MLP, "--engine", "reference,shifted:0.5", "--explain"]) == 1
+@pytest.mark.parametrize("engines", ["reference,shifted:0.5", "shifted:0.5"])
+def test_the_engine_that_failed_is_explained(engines: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Beside the reference engine; were it float64, the blame would be on the expected values."""
+    assert main([MLP, "--engine", engines, "--explain"]) == 1
     shown = capsys.readouterr().out
     assert "testcase 0 beside the same model on shifted:0.5:" in shown
+    assert "to blame" in shown
+    assert "so the arithmetic holds" not in shown
+    assert main([MLP, "--engine", engines]) == 1
+    assert "--testcase 0 --against shifted:0.5\n" in capsys.readouterr().out
 
 
 def test_changes_tell_engines_apart() -> None:
