@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import cv2
 import numpy as np
 import pytest
 
@@ -14,6 +15,8 @@ from loadrun.dump import save
 from loadrun.graph import Graph, StoredTensor
 from loadrun.params import Elemwise, Host2DeviceCopy
 from loadrun.params.enums import ElemwiseMode
+from loadrun.testcase import Bundle
+from loadrun.testing import GraphBuilder
 
 
 @pytest.fixture
@@ -106,3 +109,60 @@ def test_warnings_and_errors(negate: str, tmp_path: Path, capsys: pytest.Capture
     ) in shown
     assert main([negate, "--input", "#ones", "--seed", "-1"]) == 2
     assert "--seed: expected a whole number from 0 to 2**64 - 1" in capsys.readouterr().err
+
+
+@pytest.fixture
+def decoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The sizes of the files that OpenCV was given to decode."""
+    found: list[int] = []
+    decode = cv2.imdecode
+
+    def counted(raw: np.ndarray, flags: int) -> np.ndarray:
+        found.append(raw.size)
+        return decode(raw, flags)
+
+    monkeypatch.setattr(cv2, "imdecode", counted)
+    return found
+
+
+@pytest.fixture
+def takes_picture(tmp_path: Path) -> str:
+    graph = GraphBuilder()
+    x = graph.input("x", 1, 3, 8, 8)
+    save(Bundle(graph.done(graph.elemwise("ADD", x, x, name="y"))), tmp_path / "picture.mge")
+    return str(tmp_path / "picture.mge")
+
+
+def damaged(path: Path) -> str:
+    """A picture that is not what its file promises: libjpeg and libpng say so on standard error, each time."""
+    pixels = np.random.PCG64(3).random_raw(8 * 8 * 3).astype("u1").reshape(8, 8, 3)
+    raw = bytearray(cv2.imencode(path.suffix, pixels)[1].tobytes())
+    at = len(raw) * 3 // 4
+    raw[at : at + 8] = bytes(8)
+    path.write_bytes(bytes(raw))
+    return str(path)
+
+
+LOOKED_AT = ["--iter", "2", "--check-finite", "--top", "1", "--explain"]
+
+
+def test_a_picture_is_decoded_once(takes_picture: str, tmp_path: Path, decoded: list[int]) -> None:
+    """Also where the model runs on it again: timed, and looked at operator by operator."""
+    picture = damaged(tmp_path / "a.jpg")
+    assert main([takes_picture, "--input", picture, "--no-check", *LOOKED_AT]) == 0
+    assert len(decoded) == 1
+    assert main(["load_and_run", takes_picture, "--input", picture, "--iter", "1", "--thread", "3"]) == 0
+    assert len(decoded) == 2
+
+
+def test_a_picture_that_cannot_be_decoded_is_said_once(
+    takes_picture: str, tmp_path: Path, decoded: list[int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing more is tried on it, and reports are written."""
+    picture, report = damaged(tmp_path / "a.png"), tmp_path / "r.json"
+    assert main([takes_picture, "--input", picture, *LOOKED_AT, "--json", str(report)]) == 2
+    assert len(decoded) == 1
+    said = capsys.readouterr()
+    assert (said.out + said.err).count("a.png is a PNG image that is damaged or cut off") == 1
+    (file,) = json.loads(report.read_text())["files"]
+    assert "damaged or cut off" in file["message"]

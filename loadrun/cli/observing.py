@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 import io
-import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from typing import TextIO
 
 from ..diff import watch
+from ..dtypes import Array
 from ..dump import load
 from ..feeds import random_inputs
 from ..files import replacing
@@ -23,15 +23,19 @@ from ..shown import clean
 from ..testcase import Bundle, Testcase
 from ..work.prepared import prepared
 from .bench import look
-from .inputs import cases_of
 from .models import model_options
 from .observe import LOOKS, flags_of
 
 __all__ = ["observe"]
 
 
-def observe(args: argparse.Namespace, out: TextIO | None = None) -> str | None:
+def observe(args: argparse.Namespace, out: TextIO, fed: Sequence[Mapping[str, Array]]) -> str | None:
     """Do what was asked for besides the replay.
+
+    Args:
+        args: the options.
+        out: where tables go.
+        fed: what the replay was fed, where that is not in the file.
 
     Returns:
         what is to be said of values that are not finite or out of range, None when all is well.
@@ -43,8 +47,7 @@ def observe(args: argparse.Namespace, out: TextIO | None = None) -> str | None:
     bundle = prepared(
         load(args.files[0], copy=args.copy, **model_options(args)), flags_of(args), args.batch_size
     )
-    cases = _cases(args, bundle)
-    out = out or sys.stdout
+    cases = [Testcase(dict(feeds)) for feeds in fed] or _cases(args, bundle)
     look(args, bundle, cases[0].inputs, out)
     if not wanted:
         return None
@@ -55,9 +58,7 @@ def observe(args: argparse.Namespace, out: TextIO | None = None) -> str | None:
 
 
 def _cases(args: argparse.Namespace, bundle: Bundle) -> list[Testcase]:
-    """What the replay ran on."""
-    if args.input is not None:
-        return [Testcase(feeds) for feeds in cases_of(args, bundle, lambda _: None)]
+    """What the replay ran on: testcases of the file, else random numbers."""
     return list(bundle.testcases) if len(bundle.testcases) else [Testcase(random_inputs(bundle, args.seed))]
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing
 from itertools import groupby
 from typing import TYPE_CHECKING, TextIO
 
+from ..dtypes import Array
 from ..engines import Choice, held_against
 from ..failures import Warnings
 from ..files import files_of
@@ -185,10 +186,10 @@ def main(argv: list[str]) -> int:
                 break
         code = run.end()
         wrong = None
-        if observed(args):
+        if observed(args) and run.found and run.found[0].complete:
             from .observing import observe  # for start-up
 
-            wrong = observe(args, out)
+            wrong = observe(args, out, run.fed)
         if wrong is not None:
             print(wrong, file=out)
             code = code or EXIT_FAIL
@@ -220,7 +221,9 @@ def _tasks(args: argparse.Namespace, engines: Sequence[Choice]) -> list[Task]:
         "optimize": flags_of(args),
         "batch": args.batch_size,
     }
-    return [Task(path, **common) for path in args.files]
+    # Of the first file alone operators are looked at, on what it was fed; data is not loaded a second time for that.
+    looked = args.input is not None and observed(args)
+    return [Task(path, **common, feeds=looked and i == 0) for i, path in enumerate(args.files)]
 
 
 Events = Iterator[tuple[Task, Event]]
@@ -288,6 +291,7 @@ class _RunDisplay:
         self.out = out
         self.style = style
         self.found: list[FileResult] = []
+        self.fed: list[Mapping[str, Array]] = []
         self.bad = self._last_bad = False
         self._files = files
         self._failing: list[str] = []
@@ -307,6 +311,8 @@ class _RunDisplay:
             nonlocal done
             for found in dump.results():
                 current[:] = [found]
+                if found.feeds is not None and len(self.found) == 1:
+                    self.fed.append(found.feeds)
                 yield found.result
                 done = self.found[-1].testcases
                 self._progress.testcase(done, dump.opened.total)

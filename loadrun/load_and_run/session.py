@@ -89,18 +89,19 @@ class LoadAndRunSession:
             started = time.perf_counter()
             bundle = self._load()
             self.log.log("run_subline@strategy_normal.cpp:51", f"load model: {_ms(started)}ms\n")
+            case = self._testcase(bundle)
             count = self.given.number("thread")
             found = [Verdict.NOT_COMPARED] * count
             faults: list[BaseException] = []
 
             def one(i: int) -> None:
                 try:
-                    found[i] = self._subline(bundle)
+                    found[i] = self._subline(bundle, case)
                 except BaseException as e:
                     faults.append(e)
 
             if count == 1:
-                return self._subline(bundle)
+                return self._subline(bundle, case)
             workers = [threading.Thread(target=one, args=(i,)) for i in range(count)]
             for w in workers:
                 w.start()
@@ -136,10 +137,11 @@ class LoadAndRunSession:
             bundle = replace(bundle, graph=graph, testcases=bundle.testcases)
         return bundle
 
-    def _subline(self, bundle: Bundle) -> Verdict:
+    def _subline(self, bundle: Bundle, case: Testcase) -> Verdict:
         """One copy of the model: warm up, time, and what comes after it."""
         log = self.log
-        copy = self._prepared(bundle)
+        runner = ObservedRunner(bundle, profile=bool(self._profile()))
+        copy = _Copy(runner, case, checked=bool(len(bundle.testcases)))
         plan = ExecutionPlan(bundle.graph, {n: a.shape for n, a in copy.testcase.arrays.items()})
         copy.runner.plan = plan
         with ExitStack() as open_files:
@@ -159,21 +161,20 @@ class LoadAndRunSession:
             self._afterwards(bundle, copy, plan)
         return copy.verdict
 
-    def _prepared(self, bundle: Bundle) -> _Copy:
-        runner = ObservedRunner(bundle, profile=bool(self._profile()))
-        size = self.given.number("batch_size")
+    def _testcase(self, bundle: Bundle) -> Testcase:
+        """What every copy is fed: the file's first testcase, else the data that was given."""
         if len(bundle.testcases):
             if self.given.text("input"):
                 self.log.say(
                     "load_and_run: --input does nothing here: the testcases of the file are what is fed"
                 )
             case = bundle.testcases[0]
-            checked = True
         else:
-            case, checked = Testcase(self._data(bundle)), False
+            case = Testcase(self._data(bundle))
+        size = self.given.number("batch_size")
         if size > 0:
             case = replace(case, arrays={n: _resized(a, size) for n, a in case.arrays.items()})
-        return _Copy(runner, case, checked)
+        return case
 
     def _data(self, bundle: Bundle) -> dict[str, Array]:
         """The data that was given; without any, zeros."""

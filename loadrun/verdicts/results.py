@@ -217,6 +217,11 @@ class FileResult:
             self.first, self.first_choice = result.index, result.choice
 
     @property
+    def complete(self) -> bool:
+        """Whether all of the file was read and executed; single results may be errors."""
+        return self.message is None and self.ended is None
+
+    @property
     def verdict(self) -> Verdict:
         """The worst of the results' verdicts."""
         return self.ended or (Verdict.ERROR if self.message else Verdict.worst(self.verdicts))

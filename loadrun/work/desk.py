@@ -49,6 +49,7 @@ class Desk:
         self._beside: EngineComparison | None = None
         self._seconds = 0.0
         self._drawn = 0
+        self._first: dict[str, Array] = {}
 
     def events(self, part: TaskPart) -> Iterator[Event]:
         """What happens; the last event of every dump is `Closed`."""
@@ -124,7 +125,7 @@ class Desk:
 
                 yield Explained(tuple(explained(bundle, *failing, engine=task.engine, seed=task.seed)))
             if task.iterations:
-                feeds = _timed(bundle, task)
+                feeds = self._timed(bundle, task)
                 if self._beside is not None:
                     closed = Closed(turns=self._beside.time(feeds, task.iterations, task.warmup))
                 else:
@@ -165,6 +166,8 @@ class Desk:
         if task.specs is not None:
             many = _count_cases(task.specs) > 1
             for i, feeds in enumerate(_cases(task, bundle, said)):
+                if i == 0 and task.iterations:
+                    self._first = feeds
                 index = i if many else None
                 if beside is not None:
                     yield beside.run(feeds, index), feeds
@@ -187,6 +190,12 @@ class Desk:
                     results = (Result(i, (), Verdict.ERROR, message=str(e)),)
                 yield results, arrays
 
+    def _timed(self, bundle: Bundle, task: Task) -> dict[str, Array]:
+        """What further runs are timed on: the first testcase, or the first data that was given, as it was loaded."""
+        if task.specs is not None:
+            return self._first
+        return bundle.testcases[0].inputs if len(bundle.testcases) else random_inputs(bundle, task.seed)
+
     def _found(self, result: Result, feeds: dict[str, Array], digest: str | None, task: Task) -> Replayed:
         shapes = {n: a.shape for n, a in feeds.items() if not n.endswith(EXPECT)}
         pictures: dict[str, Picture] = {}
@@ -202,7 +211,7 @@ class Desk:
             result = replace(
                 result, outputs=tuple(replace(o, value=None, expect=None) for o in result.outputs)
             )
-        return Replayed(result, shapes, digest, pictures)
+        return Replayed(result, shapes, digest, pictures, feeds if task.feeds else None)
 
 
 def _count_cases(specs: Sequence[str]) -> int:
@@ -224,13 +233,6 @@ def _cases(task: Task, bundle: Bundle, said: list[str]) -> Iterator[dict[str, Ar
         seed=task.seed,
         warn=said.append,
     )
-
-
-def _timed(bundle: Bundle, task: Task) -> dict[str, Array]:
-    """What further runs are timed on: the first testcase, or the data that was given."""
-    if task.specs is not None:
-        return next(_cases(task, bundle, []))
-    return bundle.testcases[0].inputs if len(bundle.testcases) else random_inputs(bundle, task.seed)
 
 
 def _timing(runner: Runner, feeds: dict[str, Array], task: Task) -> Timing:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from ..dtypes import Array
 from ..engines import Choice
 from ..verdicts.policy import Policy
 from ..verdicts.results import Result, Verdict
@@ -39,6 +40,7 @@ class Task:
         facts: whether digests and environment of the file are asked for.
         pictures: whether failing outputs are drawn.
         explain: whether the first testcase that fails is explained.
+        feeds: whether results come with what was fed.
         optimize: optimizations of the graph before it is run, see `loadrun.work.prepared`.
         batch: items of axis 0 that testcases are repeated or cut to.
     """
@@ -61,6 +63,7 @@ class Task:
     facts: bool = False
     pictures: bool = False
     explain: bool = False
+    feeds: bool = False
     optimize: tuple[str, ...] = ()
     batch: int | None = None
 
@@ -112,12 +115,14 @@ class Replayed:
         inputs: shapes of what was fed, by input name.
         digest: digest of what was fed, where facts are asked for.
         pictures: of its failing outputs, by name.
+        feeds: what was fed, only if the task asks for it.
     """
 
     result: Result
     inputs: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     digest: str | None = None
     pictures: Mapping[str, Picture] = field(default_factory=dict)
+    feeds: Mapping[str, Array] | None = None
 
 
 @dataclass(frozen=True)

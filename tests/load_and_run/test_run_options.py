@@ -99,18 +99,22 @@ def test_range(capsys: pytest.CaptureFixture[str]) -> None:
     assert "out of range begins at" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("more", [[], ["-j", "2"]])
 def test_what_is_not_finite_is_found_where_it_begins(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    more: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The logarithm of a negative number is NaN, which the maximum of MegEngine hides in the first operand."""
     graph = GraphBuilder()
     x = graph.input("x", 2)
     hidden = graph.elemwise("MAX", graph.elemwise("LOG", x, name="log"), graph.const(0.0))
     loadrun.save(Bundle(graph.done(hidden)), tmp_path / "m.mge")
-    data = ["--input", "x:[1,2]", "--no-check"]
-    assert main([str(tmp_path / "m.mge"), *data, "--check-finite"]) == 0
-    assert main([str(tmp_path / "m.mge"), "--input", "x:[1,-2]", "--no-check", "--check-finite"]) == 1
-    assert "NaN begins at Elemwise 'log'" in capsys.readouterr().out
+    command = [str(tmp_path / "m.mge"), "--no-check", "--check-finite", *more]
+    assert main([*command, "--input", "x:[1,2]"]) == 0
+    assert main([*command, "--input", "x:[1,2]", "--input", "x:[1,-2]"]) == 1
+    out = capsys.readouterr().out
+    assert "m.mge, testcase 1:" in out
+    assert "m.mge, testcase 0:" not in out
+    assert "NaN begins at Elemwise 'log'" in out
 
 
 def test_profile(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
