@@ -16,6 +16,7 @@ from loadrun.graph import Graph, Opr
 from loadrun.ops.conv import depthwise as conv_depthwise
 from loadrun.ops.conv import fast as conv_fast
 from loadrun.ops.conv import finish as conv_finish
+from loadrun.ops.conv import rules as conv_rules
 from loadrun.ops.conv import transpose as conv_transpose
 from loadrun.ops.conv import volume as conv_volume
 from loadrun.ops.conv.columns import same_width
@@ -442,6 +443,25 @@ def test_odd_memory() -> None:
     turned = np.ascontiguousarray(x[..., ::-1])[..., ::-1]
     np.testing.assert_array_equal(run("ConvolutionV2", P.Convolution(), turned, w), want)
     assert run("ConvolutionV2", P.Convolution(), x[:0], w).shape == (0, 3, 3, 3)
+
+
+def test_sizes_in_turns_are_planned_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Testcases of several sizes are run again and again; how a size is computed is worked out the first time."""
+    planned: list[Any] = []
+    monkeypatch.setattr(conv_rules, "geometry", lambda *a: planned.append(a) or geometry(*a))
+    w = RNG.standard_normal((3, 2, 3, 2)).astype("f4")
+    xs = [RNG.standard_normal((n, 2, 19, 23)).astype("f4") for n in (1, 2, 3)]
+    where = ((1, 0), (1, 2), (1, 1))
+    param = P.Convolution(pad_h=1, stride_w=2)
+    for turn in range(2):
+        planned.clear()
+        for x in xs:
+            y = run("ConvolutionV2", param, x, w)
+            close(y, loops(x, w[None], *where))
+            back = run("ConvolutionBackwardDataV2", param, w, y)
+            geo = geometry(back.shape, 1, 2, 3, (3, 2), *where)
+            close(back, deconv_plain(y.astype("f8"), w[None].astype("f8"), geo))
+        assert bool(planned) == (turn == 0)
 
 
 def test_given_shape_of_transposed() -> None:

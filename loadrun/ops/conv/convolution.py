@@ -43,14 +43,6 @@ from .volume import conv_volume
 __all__: list[str] = []
 
 
-def _plan(c: Call, p: Any, x: Array, w: Array) -> Plan:
-    key = (x.shape, w.shape)
-    held = c.memo.get("plan")
-    if held is None or held[0] != key:
-        held = c.memo["plan"] = (key, conv_plan(p, c.inputs, x.shape, w.shape))
-    return held[1]
-
-
 def _filters(c: Call, w: Array, plan: Plan, index: int, wide: bool = False) -> Array:
     """The filter as a plain contiguous array, float64 where float32 sums of integers could be inexact.
 
@@ -182,7 +174,7 @@ def convolution(c: Call, x: Array, w: Array) -> Array:
         ValueError: shapes that do not fit.
     """
     p = c.get(P.Convolution)
-    plan = _plan(c, p, x, w)
+    plan = conv_plan(p, c.inputs, x.shape, w.shape)
     filters = _filters(c, w, plan, 1)
     dtype, target = c.inputs[0], c.outputs[0]
     data = _numbers(x, plan.x, dtype, filters.dtype)
@@ -352,7 +344,7 @@ def conv_bias(c: Call, x: Array, w: Array, *rest: Array) -> Array:
         ValueError: shapes that do not fit, a bias of another scale, or a nonlinearity the dtype has not.
     """
     p = c.get(P.ConvBias)
-    plan = _plan(c, p, x, w)
+    plan = conv_plan(p, c.inputs, x.shape, w.shape)
     filters = _filters(c, w, plan, 1)
     data = _numbers(x, plan.x, c.inputs[0], filters.dtype)
     return from_plain(_conv_bias(c, p, plan, data, filters, rest), plan.out)
@@ -438,7 +430,7 @@ def convolution_3d(c: Call, x: Array, w: Array) -> Array:
         ValueError: shapes that do not fit.
     """
     p = c.get(P.Convolution3D)
-    plan = _plan(c, p, x, w)
+    plan = conv_plan(p, c.inputs, x.shape, w.shape)
     filters = _filters(c, w, plan, 1)
     dtype = c.inputs[0]
     data = _numbers(x, plan.x, dtype, filters.dtype)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,8 @@ __all__ = [
 
 QUANTIZED = ("QuantizedS8", "Quantized8Asymm", "QuantizedS4", "Quantized4Asymm", "QuantizedS1")
 _DOT = ("QuantizedS8", "Quantized8Asymm")
+_PLANS = 1024
+"""How many plans are kept; the layers of a net have a few dozen for each set of input shapes."""
 _NO_DILATION = frozenset(Format) - {Format.NCHW, Format.NHWC, Format.NHWCD4}
 
 
@@ -66,8 +69,8 @@ def _numbers(p: Any) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
     return pad, stride, dilate
 
 
-def _layout(p: Any, inputs: Sequence[DType]) -> tuple[Any, bool, bool, bool]:
-    """(format, grouped, dot, flip) with the checks that need no shape."""
+def _layout(p: Any) -> tuple[Any, bool, bool]:
+    """(format, grouped, flip) with the checks that need no shape."""
     volume = isinstance(p, P.Convolution3D)
     fmt: Any = p.format.name if volume else Format(int(p.format))
     grouped = p.sparse.name == "GROUP"
@@ -77,7 +80,7 @@ def _layout(p: Any, inputs: Sequence[DType]) -> tuple[Any, bool, bool, bool]:
     _, _, dilate = _numbers(p)
     if not volume and fmt in _NO_DILATION and dilate != (1, 1):
         raise ValueError(f"format {fmt.name} takes no dilation, got {dilate}")
-    return fmt, grouped, inputs[0].name in _DOT, flip
+    return fmt, grouped, flip
 
 
 def conv_plan(p: Any, inputs: Sequence[DType], x: Shape, w: Shape) -> Plan:
@@ -86,7 +89,13 @@ def conv_plan(p: Any, inputs: Sequence[DType], x: Shape, w: Shape) -> Plan:
     Raises:
         ValueError: shapes that do not fit each other, the format or the window.
     """
-    fmt, grouped, dot, flip = _layout(p, inputs)
+    return _conv_plan(p, inputs[0].name in _DOT, x, w)
+
+
+# Testcases of several sizes take turns, so that what an operator did last is not what it does next.
+@lru_cache(maxsize=_PLANS)
+def _conv_plan(p: Any, dot: bool, x: Shape, w: Shape) -> Plan:
+    fmt, grouped, flip = _layout(p)
     packed_x = input_packing(fmt, x)
     packed_w = filter_packing(fmt, w, grouped, dot)
     groups, ocg, icg, *kernel = packed_w.plain
@@ -106,7 +115,12 @@ def backward_plan(p: Any, inputs: Sequence[DType], w: Shape, diff: Shape, given:
     Raises:
         ValueError: as `conv_plan`; also when the given result shape cannot give `diff`.
     """
-    fmt, grouped, dot, flip = _layout(p, inputs)
+    return _backward_plan(p, inputs[0].name in _DOT, w, diff, given)
+
+
+@lru_cache(maxsize=_PLANS)
+def _backward_plan(p: Any, dot: bool, w: Shape, diff: Shape, given: Shape | None) -> Plan:
+    fmt, grouped, flip = _layout(p)
     allowed: tuple[Any, ...] = (Format.NCHW, Format.NHWC, Format.NCHW4, Format.NCHW44, Format.NHWCD4, "NCDHW")
     if fmt not in allowed:
         raise ValueError(
