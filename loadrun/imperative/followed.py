@@ -37,6 +37,7 @@ __all__ = [
     "TracedFloat",
     "TracedInt",
     "TracedNumber",
+    "at_other_sizes",
     "largest",
     "least",
     "once",
@@ -403,6 +404,36 @@ def place_of(value: Any) -> tuple[Tensor, int] | None:
     """The tensor and the axis that a size is of, None where it is computed from sizes."""
     how, *given = value._source
     return (given[0], given[1]) if how is _size else None
+
+
+def at_other_sizes(value: Any, size: Callable[[Tensor, int], int | None]) -> int | None:
+    """What a whole number would be at other sizes; None where that is not known.
+
+    Args:
+        value: the number, followed or not.
+        size: the size of a tensor along an axis there.
+    """
+    if not isinstance(value, TracedNumber):
+        return int(value)
+    how, *given = value._source
+    if how is _size:
+        return size(*given)
+    compute = _WHOLE.get(how) if isinstance(how, P.ElemwiseMode) else None
+    numbers = [at_other_sizes(v, size) for v in given] if compute is not None else []
+    if compute is None or None in numbers or (how == _M.FLOOR_DIV and not numbers[1]):
+        return None
+    return int(compute(*numbers))
+
+
+_WHOLE: dict[P.ElemwiseMode, Callable[..., int]] = {
+    _M.ADD: operator.add,
+    _M.SUB: operator.sub,
+    _M.MUL: operator.mul,
+    _M.FLOOR_DIV: operator.floordiv,
+    _M.MAX: max,
+    _M.MIN: min,
+}
+"""Whole numbers of whole numbers."""
 
 
 def largest(a: Any, b: Any) -> Any:

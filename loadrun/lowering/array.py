@@ -6,6 +6,7 @@ import dis
 import operator
 import sys
 import warnings
+from collections.abc import Sequence
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -14,7 +15,7 @@ from ..dtypes import Array as NDArray
 from ..dtypes import DType
 from ..errors import TraceWarning
 from ..graph import Var
-from ..imperative import Tensor, TracedInt
+from ..imperative import Tensor
 from ..imperative import emit as e
 from ..imperative.apply import Session, active
 from ..imperative.protocols import lowering
@@ -103,30 +104,29 @@ class Array(ArrayMethods, Tensor):  # type: ignore[misc]
         """The values in another shape, given as one tuple or as several numbers; a view where numpy gives one."""
         want = given_shape(shape[0] if len(shape) == 1 else shape)
         x = operand(self)
-        plain = checked_shape(want, e.sizes(x))
+        checked_shape(want, e.sizes(x))
         if order == "F":
             turned = self._viewed(permuted(range(len(e.sizes(x)))[::-1]))
             return cast(Array, turned.reshape(want[::-1], copy=copy).T)
-        shares = self._cell.shares_when_reshaped(plain)
-        if shares and any(isinstance(n, TracedInt) for n in want) and not self._cell.is_dense():
-            # Of an array with gaps numpy gives a view at some sizes only, and these are of this call.
-            shares = None
-        if shares and not copy:
-            return self._viewed(reshaped(want))
-        if copy is False:
+        shares = self._cell.shares_when_reshaped(want)
+        if copy is False and not shares:
             raise ValueError("Unable to avoid creating a copy while reshaping.")
-        made = Array._around(e.reshape(x, want))
-        if shares is None and not copy:
+        return self._reshaped(want, False if copy else shares)
+
+    def _reshaped(self, shape: Sequence[int], shares: bool | None) -> Array:
+        """Return a view in another shape, or a copy; a copy that may be a view in numpy where that is not known."""
+        if shares:
+            return self._viewed(reshaped(shape))
+        made = Array._around(e.reshape(operand(self), shape))
+        if shares is None:
             made._cell.rival(self._cell)
         return made
 
     def ravel(self, order: str = "C") -> Array:
         """Return the values as a vector: a view where the array is contiguous."""
         base = self._viewed(permuted(range(self.ndim)[::-1])) if order == "F" else self
-        shadow = base._cell.shadow()
         # A vector with gaps could be a view, but is not: the result is contiguous.
-        gaps = shadow is not None and not shadow.flags.c_contiguous
-        return base.reshape((-1,), copy=True if gaps else None)
+        return base._reshaped((-1,), base._cell.is_dense())
 
     # numpy's protocols
 

@@ -7,7 +7,7 @@ IndexingMultiAxisVec and CondTake. Bounds follow numpy: slices are cut to the ar
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -17,6 +17,7 @@ from ..imperative import Tensor, TracedInt, const
 from ..imperative import emit as e
 from ..imperative.emit import M
 from ..imperative.source import refused
+from .layouts import UnknownLayoutError
 from .promotion import operand, stacked
 from .views import ViewPart
 
@@ -244,20 +245,27 @@ def part_of(x: Tensor, found: ParsedIndex) -> ViewPart:
         value = e.reshape(value, (1,)) if len(found.integers) == len(x.shape) else value
         return e.set_subtensor(x, value, items)
 
-    def shadow(a: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    def shadow(a: np.ndarray[Any, Any], number: Callable[[int], int]) -> np.ndarray[Any, Any]:
         for part in (front, items):
             index: list[Any] = [slice(None)] * a.ndim
             for axis, begin, end, step, idx in part:
-                if any(isinstance(v, Tensor) for v in (begin, end, idx)):
-                    # Any one place has the layout of every other.
-                    index[axis] = slice(None, None, step) if idx is None else 0
+                if isinstance(begin, Tensor) or isinstance(end, Tensor):
+                    raise UnknownLayoutError
+                if idx is None:
+                    first, behind = (None if v is None else number(v) for v in (begin, end))
+                    index[axis] = slice(first, behind, step)
                 else:
-                    index[axis] = slice(begin, end, step) if idx is None else idx
+                    # Any one place has the layout of every other.
+                    index[axis] = 0
             place: Any = (*index, Ellipsis)
             a = a[place]
         return np.expand_dims(a, new)
 
-    return ViewPart(get, put, shadow, key=found.key)
+    # One place of the first axes, and a run of the next one, lie as the whole does.
+    *places, last = items or [(0, None, None, None, None)]
+    run = not front and last[3] is None and all(idx is not None for *_, idx in places)
+    steady = run and [axis for axis, *_ in (*places, last)] == list(range(len(places) + 1))
+    return ViewPart(get, put, shadow, steady=steady, key=found.key)
 
 
 def _advanced(found: ParsedIndex) -> list[tuple[int, Tensor]]:

@@ -133,7 +133,8 @@ def _unsqueezed(axes: Sequence[int]) -> ViewPart:
     return ViewPart(
         lambda x: e.add_axes(x, axes),
         lambda _, v: e.drop_axes(v, axes),
-        lambda s: np.expand_dims(s, tuple(axes)),
+        lambda s, _: np.expand_dims(s, tuple(axes)),
+        steady=True,
         key=("expanded", *axes),
     )
 
@@ -142,7 +143,8 @@ def _squeezed(axes: Sequence[int]) -> ViewPart:
     return ViewPart(
         lambda x: e.drop_axes(x, axes),
         lambda _, v: e.add_axes(v, axes),
-        lambda s: np.squeeze(s, tuple(axes)),
+        lambda s, _: np.squeeze(s, tuple(axes)),
+        steady=True,
         key=("squeezed", *axes),
     )
 
@@ -203,7 +205,10 @@ def broadcast_to(array: Any, shape: Any, subok: bool = False) -> Any:
         raise ValueError(f"cannot broadcast array of shape {e.sizes(x)} to shape {tuple(map(int, want))}")
     plain = tuple(map(int, want))
     part = ViewPart(
-        lambda x: e.broadcast(x, want), None, lambda s: np.broadcast_to(s, plain), key=("broadcast", *plain)
+        lambda x: e.broadcast(x, want),
+        None,
+        lambda s, number: np.broadcast_to(s, [number(n) for n in want]),
+        key=("broadcast", *plain),
     )
     return viewed(array, part)
 

@@ -6,7 +6,8 @@ rebuild the parent's value when the part is assigned to. So a write through a vi
 round, as in numpy.
 
 Whether `reshape` and `ravel` give a view depends on the memory layout. It is followed as far as it is certain; where
-it is not, the result is a copy, and to write to one side and then read the other is an error.
+it is not, or where it is another one at other sizes, the result is a copy, and to write to one side and then read the
+other is an error.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from ..errors import TraceError
 from ..imperative import Tensor
 from ..imperative import emit as e
 from ..imperative.source import here, shown
+from .layouts import OtherSizes, UnknownLayoutError, agrees_at_other_sizes, is_view
 
 __all__ = ["MemoryCell", "ViewPart", "permuted", "reshaped", "whole"]
 
@@ -38,15 +40,20 @@ class ViewPart:
     Attributes:
         get: the part's value from the parent's.
         put: the parent's new value from its old one and the part's new one; None where numpy forbids writing.
-        shadow: the same view of an ndarray, to follow the memory layout.
+        shadow: the same view of an ndarray, to follow the memory layout; the second argument gives the numbers for
+            sizes and bounds.
         ordered: whether axes stay in the order of the memory.
+        steady: whether the elements lie one behind the other where those of the parent do, whatever the sizes are.
+        shape: what the parent is reshaped to.
         key: what two reads of the same part have in common, to know an assignment of a part to itself.
     """
 
     get: Callable[[Tensor], Tensor]
     put: Callable[[Tensor, Tensor], Tensor] | None
-    shadow: Callable[[NDArray], NDArray]
+    shadow: Callable[[NDArray, Callable[[int], int]], NDArray]
     ordered: bool = True
+    steady: bool = False
+    shape: Sequence[int] | None = None
     key: Any = None
 
 
@@ -122,9 +129,9 @@ class MemoryCell:
             rival = other()
             if rival is not None and rival is not self.root:
                 rival._lost = (
-                    f"this array was reshaped in {where}, where whether numpy copies depends on a memory layout that "
-                    f"the trace does not know, and one of both was written to in {shown(here())}; reshape a .copy(), "
-                    "or write before reshaping"
+                    f"this array was reshaped in {where}, where whether numpy copies depends on sizes or on a memory "
+                    f"layout that the trace does not know, and one of both was written to in {shown(here())}; "
+                    "reshape a .copy(), or write before reshaping"
                 )
 
     def _write(self, value: Tensor) -> None:
@@ -150,53 +157,82 @@ class MemoryCell:
         self.root._rivals.append((weakref.ref(other.root), where))
         other.root._rivals.append((weakref.ref(self.root), where))
 
-    def shadow(self) -> NDArray | None:
-        """Return an ndarray without contents of this memory's layout; None where that is not known."""
-        if self.parent is not None and self.part is not None:
-            above = self.parent.shadow()
-            return None if above is None else self.part.shadow(above)
-        assert self.value is not None
-        # The pages of an array that nobody writes to are never made.
-        return np.empty(e.sizes(self.value), np.bool_) if self.ordered else None
-
-    def is_dense(self) -> bool:
-        """Tell whether it is known that the elements lie one behind the other."""
-        shadow = self.shadow()
-        return shadow is not None and shadow.flags.c_contiguous
+    def is_dense(self) -> bool | None:
+        """Tell whether the elements lie one behind the other; None where that is not known or depends on sizes."""
+        return self._certain(lambda array, number: bool(array.flags.c_contiguous))
 
     def shares_when_reshaped(self, shape: Sequence[int]) -> bool | None:
-        """Tell whether reshaping to this shape gives a view; None where the layout is not known."""
-        shadow = self.shadow()
-        if shadow is None:
+        """Tell whether reshaping to this shape gives a view; None where that is not known or depends on sizes."""
+
+        def ask(array: NDArray, number: Callable[[int], int]) -> bool | None:
+            if array.flags.c_contiguous:
+                return True
+            want = _complete([number(n) for n in shape], array.size)
+            return None if want is None else is_view(array, want)
+
+        return self._certain(ask)
+
+    def _certain(self, ask: Callable[[NDArray, Callable[[int], int]], bool | None]) -> bool | None:
+        """The answer to a question about the layout; None where it is not known, or another one at other sizes."""
+        if not self.root.ordered:
             return None
-        return _views(shadow, tuple(map(int, shape)))
+        if self._is_steady():
+            return True
+        try:
+            here = ask(self._shadow(), int)
+        except UnknownLayoutError:
+            return None
+        value = self.root.value
+        assert value is not None
+        session = value._session
+        if here is None or session is None or not session.symbolic_shape or session.detached(value):
+            return here
+        return here if agrees_at_other_sizes(here, self._elsewhere, ask) else None
+
+    def _is_steady(self) -> bool:
+        """Tell whether the elements lie one behind the other at all sizes, as in most arrays."""
+        if self.parent is None or self.part is None:
+            return True
+        return self.part.steady and self.parent._is_steady()
+
+    def _shadow(self) -> NDArray:
+        """Return an ndarray without contents of this memory's layout."""
+        if self.parent is not None and self.part is not None:
+            return self.part.shadow(self.parent._shadow(), int)
+        assert self.value is not None
+        # The pages of an array that nobody writes to are never made.
+        return np.empty(e.sizes(self.value), np.bool_)
+
+    def _elsewhere(self, sizes: OtherSizes) -> NDArray:
+        """Return an ndarray of this memory's layout at other sizes."""
+        if self.parent is None or self.part is None:
+            assert self.value is not None
+            return sizes.root(self.value, len(e.sizes(self.value)))
+        above = self.parent._elsewhere(sizes)
+        shape = self.part.shape
+        if shape is not None and above.flags.c_contiguous:
+            return sizes.noted(self.value, sizes.reshaped(above, shape))
+        if shape is not None:
+            want = _complete([sizes.number(n) for n in shape], above.size)
+            if want is None or not is_view(above, want):
+                raise UnknownLayoutError
+        try:
+            return sizes.noted(self.value, self.part.shadow(above, sizes.number))
+        except (ValueError, IndexError):
+            raise UnknownLayoutError from None
 
 
-def _views(array: NDArray, shape: tuple[int, ...]) -> bool:
-    """Whether ``array.reshape(shape)`` can be a view: runs of axes that lie evenly in memory cover both shapes."""
-    if prod(array.shape) == 0 or array.flags.c_contiguous:
-        return True
-    old = [(n, s) for n, s in zip(array.shape, array.strides, strict=True) if n != 1]
-    new = [n for n in shape if n != 1]
-    i = j = 0
-    while i < len(old) and j < len(new):
-        i_end, j_end, left, right = i + 1, j + 1, old[i][0], new[j]
-        while left != right:
-            if left < right:
-                left *= old[i_end][0]
-                i_end += 1
-            else:
-                right *= new[j_end]
-                j_end += 1
-        if any(old[k][1] != old[k + 1][0] * old[k + 1][1] for k in range(i, i_end - 1)):
-            return False
-        i, j = i_end, j_end
-    return True
+def _complete(shape: list[int], size: int) -> list[int] | None:
+    """A shape without -1 for so many elements, None where there is none."""
+    rest = prod(n for n in shape if n != -1)
+    if -1 in shape:
+        return [size // rest if n == -1 else n for n in shape] if rest and size % rest == 0 else None
+    return shape if rest == size else None
 
 
 def whole() -> ViewPart:
     """Return all of the parent."""
-    return ViewPart(lambda x: x, lambda _, v: v, lambda a: a, key=_WHOLE)
+    return ViewPart(lambda x: x, lambda _, v: v, lambda a, _: a, steady=True, key=_WHOLE)
 
 
 def _bare(cell: MemoryCell) -> MemoryCell:
@@ -212,8 +248,9 @@ def permuted(axes: Sequence[int]) -> ViewPart:
     return ViewPart(
         lambda x: e.permute(x, axes),
         lambda _, v: e.permute(v, back),
-        lambda a: a.transpose(axes),
+        lambda a, _: a.transpose(axes),
         ordered=list(axes) == list(range(len(axes))),
+        steady=list(axes) == list(range(len(axes))),
         key=("permuted", *axes),
     )
 
@@ -224,6 +261,8 @@ def reshaped(shape: Sequence[int]) -> ViewPart:
     return ViewPart(
         lambda x: e.reshape(x, shape),
         lambda x, v: e.reshape(v, x.shape),
-        lambda a: a.reshape(plain),
+        lambda a, number: a.reshape([number(n) for n in shape]),
+        steady=True,
+        shape=shape,
         key=("reshaped", *plain),
     )

@@ -155,7 +155,7 @@ x = f.copy(); y = x.T.reshape(-1); y[7] = 5; x, y
 x = f.copy(); y = x.ravel(); y[::2] = 0; x
 x = f.copy(); y = x.flatten(); y[::2] = 0; x, y
 x = f.copy(); y = x[1:].reshape(2, -1); y[0] = 0; x
-x = f.copy(); y = x[:, 1:].reshape(3, -1); y[0] = 0; x, y
+x = f.copy(); y = x[:, 1:].reshape(x.shape[0], -1); y[0] = 0; x, y
 x = f.copy(); y = x[:, 1:].reshape(3, 3, 5, 1); y[0] = 0; x, y
 x = f.copy(); y = x[0].reshape(2, 10)[1]; y -= 9; x
 x = f.copy(); y = x.swapaxes(0, 1)[2]; y[:] = 3; x
