@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from weakref import WeakKeyDictionary
 
 from ..graph import Graph, Opr, Var
 from ..ops.infer import Inference
 
-__all__ = ["has_same_ends", "is_settled", "remember", "remembered", "settle"]
+__all__ = ["has_same_ends", "is_settled", "remember", "remembered", "renumber", "settle"]
 
 _KNOWN: WeakKeyDictionary[Graph, tuple[Inference, tuple[Opr, ...]]] = WeakKeyDictionary()
 """What passes know of the graphs that they made, for the next pass, and the operators of which they know it."""
@@ -21,6 +22,36 @@ def remember(graph: Graph, known: Inference) -> None:
     """Keep what is known of a graph that a pass made; later changes of its operators are noticed."""
     _KNOWN[graph] = (known, tuple(graph.oprs))
     _ENDS[graph] = [(v, v.name) for v in graph.outputs]
+
+
+def renumber(graph: Graph, known: Inference, named: Mapping[int, str]) -> None:
+    """Number operators and variables of a new graph by their places, and remember what is known of them.
+
+    Args:
+        graph: the graph; operators that nothing reads are dropped.
+        known: shapes and values by the ids that its variables have so far.
+        named: the names of outputs by their `id()`; no inner variable goes by one of them afterwards.
+    """
+    taken = set(named.values())
+    oprs = graph.needed()
+    numbered = Inference()
+    count = 0
+    for i, opr in enumerate(oprs):
+        opr.id = i
+        for var in opr.outputs:
+            shape, value = known.shapes.get(var.id), known.values.get(var.id)
+            if shape is not None and opr.type != "Host2DeviceCopy":
+                var.shape = shape
+            if id(var) not in named and var.name in taken and opr.type != "Host2DeviceCopy":
+                var.name = None
+            if shape is not None:
+                numbered.shapes[count] = shape
+            if value is not None:
+                numbered.values[count] = value
+            var.id = count
+            count += 1
+    graph.oprs = oprs
+    remember(graph, numbered)
 
 
 def remembered(graph: Graph) -> Inference | None:

@@ -15,22 +15,22 @@ from functools import cached_property, partial
 import numpy as np
 
 from ..dtypes import Array, DType, encode
-from ..errors import EngineError
 from ..graph import Graph, Opr, StoredTensor, Var
-from ..ops.catalog import CATALOG, types
+from ..ops.catalog import types
 from ..ops.control import CONDITIONAL, find_branches
 from ..ops.infer import Inference, follow, infer_dtypes
 from ..ops.op import Trait
-from ..ops.registry import Call, Shape, implementation
+from ..ops.registry import Shape
 from ..params import Empty, Record
-from .knowledge import has_same_ends, is_settled, remember, remembered, settle
+from .constants import Constants, dtype_of, is_pure, is_stored
+from .knowledge import has_same_ends, is_settled, remembered, renumber, settle
 
-__all__ = ["EMPTY", "Pass", "Rewriter", "each", "is_pure", "repeat"]
+__all__ = ["EMPTY", "Pass", "Rewriter", "each", "repeat"]
 
 Pass = Callable[[Graph], Graph]
 """What a pass is: a function that leaves its argument as it is and gives another graph of the same outputs."""
 
-_STORED, _SHAPE_ONLY = types(Trait.STORED), types(Trait.SHAPE_ONLY)
+_SHAPE_ONLY = types(Trait.SHAPE_ONLY)
 _SHORT = 64
 """Constants of at most this many bytes are compared with each other."""
 
@@ -64,16 +64,6 @@ def _leaves(visit: Callable[[Opr], Var | None], opr: Opr) -> bool:
         return visit(opr) is None
     except _Grows:
         return False
-
-
-def is_pure(opr: Opr) -> bool:
-    """Whether an operator gives the same for the same inputs and does nothing else.
-
-    >>> is_pure(Opr("Dimshuffle")), is_pure(Opr("UniformRNGV1")), is_pure(Opr("AssertEqual"))
-    (True, False, False)
-    """
-    known = CATALOG.get(opr.type)
-    return known is not None and known.pure
 
 
 class Rewriter:
@@ -120,8 +110,7 @@ class Rewriter:
         self._guarded = find_branches(self.oprs).guard
         self._dedupe = dedupe
         self._same: dict[object, Opr] = {}
-        self._constant: dict[int, bool] = {}
-        self._values: dict[int, Array] = {}
+        self._constants = Constants()
         self._next = 0
         self.on_grid: set[int] | None = None
         self._ends = {id(v) for v in graph.outputs}
@@ -178,77 +167,23 @@ class Rewriter:
 
     def dtype(self, var: Var) -> DType:
         """Data type of a new variable."""
-        if var.dtype is None:
-            raise EngineError(f"the dtype of {var.label!r} is not inferred yet")
-        return var.dtype
+        return dtype_of(var)
 
     def constant(self, var: Var) -> bool:
         """Whether a new variable is the same in every run."""
-        stack = [var]
-        while stack:
-            at = stack[-1]
-            if at.id in self._constant:
-                stack.pop()
-                continue
-            opr = at.owner
-            if opr.type in _STORED or not opr.inputs or not is_pure(opr):
-                self._constant[at.id] = opr.type in _STORED or (not opr.inputs and is_pure(opr))
-                continue
-            todo = [v for v in opr.inputs if v.id not in self._constant]
-            if todo:
-                stack.extend(todo)
-                continue
-            self._constant[at.id] = all(self._constant[v.id] for v in opr.inputs)
-        return self._constant[var.id]
+        return self._constants.holds(var)
 
     def stored(self, var: Var) -> bool:
         """Whether a new variable is a constant that is stored, not computed."""
-        return var.owner.type in _STORED
+        return is_stored(var)
 
     def value(self, var: Var) -> Array | None:
         """The value of a constant, None where it is none or cannot be computed."""
-        if not self.constant(var):
-            return None
-        stack = [var]
-        while stack:
-            at = stack[-1]
-            if at.id in self._values:
-                stack.pop()
-                continue
-            todo = [v for v in at.owner.inputs if v.id not in self._values]
-            if todo:
-                stack.extend(todo)
-            elif not self._execute(at.owner):
-                return None
-        return self._values[var.id]
-
-    def _execute(self, opr: Opr) -> bool:
-        impl = implementation(opr.type)
-        call = Call(
-            opr,
-            tuple(self.dtype(v) for v in opr.inputs),
-            tuple(self.dtype(v) for v in opr.outputs),
-            (True,) * len(opr.inputs),
-        )
-        try:
-            with np.errstate(all="ignore"):
-                found = impl.kernel(call, *(self._values[v.id] for v in opr.inputs))
-        except Exception:
-            # What cannot be computed stays in the graph; running it will tell why.
-            return False
-        for v, array in zip(opr.outputs, found if isinstance(found, tuple) else (found,), strict=True):
-            self._values[v.id] = array
-        return True
+        return self._constants.value(var)
 
     def scalar(self, var: Var) -> float | None:
         """The number that all elements of a constant hold, None where they differ or it is not a constant."""
-        value = self.value(var)
-        if value is None or not value.size or var.dtype is None or var.dtype.is_quantized:
-            return None
-        first = value.reshape(-1)[0]
-        if value.dtype.kind not in "fiub" or (value.size > 1 and not (value == first).all()):
-            return None
-        return float(first)
+        return self._constants.scalar(var)
 
     # Growing
 
@@ -336,7 +271,7 @@ class Rewriter:
         if name and not var.name:
             var.name = name
         if value.size * dtype.np.itemsize > _SHORT:
-            self._values[var.id] = value
+            self._constants.keep(var, value)
         return var
 
     def copy(self, opr: Opr, inputs: Iterable[Var] | None = None, *params: Record) -> list[Var]:
@@ -429,8 +364,7 @@ class Rewriter:
             self._stands = self._may_stand = False
             self.known, self._at = grown
             # Variables are numbered anew.
-            self._constant.clear()
-            self._values.clear()
+            self._constants.clear()
             return i
         return None
 
@@ -452,34 +386,9 @@ class Rewriter:
             ends[i].name = old.name
             named[id(ends[i])] = old.name
         self.new.outputs = ends
-        self._number(named)
+        renumber(self.new, self.known, named)
         self.new.content_hash = 0
         return self.new
-
-    def _number(self, named: dict[int, str]) -> None:
-        taken = set(named.values())
-        oprs = self.new.needed()
-        number = 0
-        for i, opr in enumerate(oprs):
-            opr.id = i
-            for var in opr.outputs:
-                found = self.known.shapes.get(var.id)
-                if found is not None and opr.type != "Host2DeviceCopy":
-                    var.shape = found
-                if id(var) not in named and var.name in taken and opr.type != "Host2DeviceCopy":
-                    # An inner variable may not go by the name of an output.
-                    var.name = None
-        known = Inference()
-        for opr in oprs:
-            for var in opr.outputs:
-                if var.id in self.known.shapes:
-                    known.shapes[number] = self.known.shapes[var.id]
-                if var.id in self.known.values:
-                    known.values[number] = self.known.values[var.id]
-                var.id = number
-                number += 1
-        self.new.oprs = oprs
-        remember(self.new, known)
 
 
 EMPTY = (Empty(),)

@@ -11,8 +11,9 @@ from functools import partial
 from ...dtypes import encode
 from ...graph import Graph, Opr, StoredTensor, TensorFormat, Var
 from ...params import RelayoutFormat, RelayoutMode
+from ..constants import is_pure
 from ..knowledge import is_settled, settle
-from ..rewriter import Rewriter, is_pure
+from ..rewriter import Rewriter
 
 __all__ = ["fold_constants"]
 
