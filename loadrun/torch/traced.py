@@ -91,7 +91,7 @@ class Traced(Dumps):
         return Bundle(self.graph())
 
     def graph(self, arg_names: Any = None, output_names: Any = None) -> Graph:
-        """The recorded graph with named inputs and outputs; see `loadrun.jit.trace.graph`."""
+        """The recorded graph with named inputs and outputs; see `loadrun.jit.Traced.graph`."""
         self._names = arg_names
         if output_names is None and not self._by_key:
             output_names = self._keys
@@ -104,7 +104,7 @@ class Traced(Dumps):
 
         Args:
             file: a path, or an open binary file.
-            options: those of `loadrun.jit.trace.dump`.
+            options: those of `loadrun.jit.Traced.dump`.
 
         Returns:
             the counts that MegEngine returns.

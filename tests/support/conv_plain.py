@@ -21,7 +21,7 @@ def conv_plain(x: Array, w: Array, geo: Geometry, pad_value: float = 0.0) -> Arr
     Args:
         x: (batch, groups * icg, spatial...).
         w: (groups, ocg, icg, kernel...), not flipped.
-        geo: from `conv_geometry.geometry`.
+        geo: from `geometry.geometry`.
         pad_value: what lies outside the input.
 
     Returns:

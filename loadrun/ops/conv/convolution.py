@@ -334,7 +334,7 @@ def _joined(first: Finish | None, second: Finish | None) -> Finish | None:
 def conv_bias(c: Call, x: Array, w: Array, *rest: Array) -> Array:
     """``act(conv(x, w) + bias + z)`` (MegEngine dnn naive conv_bias).
 
-    Quantized results are rounded like the x86 kernels (see `conv_finish.Requantize`). The x86 kernels for NCHW
+    Quantized results are rounded like the x86 kernels (see `finish.Requantize`). The x86 kernels for NCHW
     leave z out and mistake a full-size bias of int8 data; both are computed here as the naive kernel does.
 
     Args:

@@ -29,7 +29,7 @@ def depthwise(x: Array, w: Array, geo: Geometry, out: Array, finish: Finish | No
         x: (batch, groups, H, W) contiguous, float32 or float64.
         w: (groups, ocg, 1, KH, KW).
         out: (batch, groups * ocg, OH, OW), written.
-        finish: see `conv_finish.Finish`.
+        finish: see `finish.Finish`.
     """
     if same_width(geo):
         _same(x, w, geo, out, finish)

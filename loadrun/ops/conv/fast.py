@@ -36,7 +36,7 @@ def conv_fast(x: Array, w: Array, geo: Geometry, finish: Finish | None = None) -
     Args:
         x: (batch, groups * icg, H, W).
         w: (groups, ocg, icg, KH, KW) of the same dtype, contiguous, not flipped.
-        geo: from `conv_geometry.geometry`.
+        geo: from `geometry.geometry`.
         finish: changes each block of the output in place.
 
     Returns:

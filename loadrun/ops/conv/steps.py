@@ -64,7 +64,7 @@ def conv_steps(
     Args:
         x: (batch, groups * icg, spatial...) float32.
         w: (groups, ocg, icg, kernel...) float32, not flipped.
-        geo: from `conv_geometry.geometry`.
+        geo: from `geometry.geometry`.
         round_: from `rounding`.
         columns: sum in the order of im2col, input channels outermost, as kernels by matrix product do.
         turned: whether the stored filter is turned, which turns the order of the taps.

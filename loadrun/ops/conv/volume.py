@@ -19,7 +19,7 @@ def conv_volume(x: Array, w: Array, geo: Geometry) -> Array:
     Args:
         x: (batch, groups * icg, D, H, W).
         w: (groups, ocg, icg, KD, KH, KW), not flipped.
-        geo: from `conv_geometry.geometry`.
+        geo: from `geometry.geometry`.
 
     Returns:
         (batch, groups * ocg, OD, OH, OW).
