@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import re
+import runpy
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
+
+from loadrun.cli.completion import options, parsers
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted(
@@ -59,3 +63,61 @@ def test_the_site_has_every_page() -> None:
     nav = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").split("\nnav:\n")[1]
     named = set(re.findall(r": (\S+\.md)$", nav, re.M))
     assert {p.relative_to(ROOT / "docs").as_posix() for p in (ROOT / "docs").rglob("*.md")} <= named
+
+
+def test_options_are_up_to_date() -> None:
+    made = runpy.run_path(str(ROOT / "scripts" / "options.py"))["page"]()
+    assert (ROOT / "docs" / "options.md").read_text(encoding="utf-8") == made, "run python scripts/options.py"
+
+
+COMMAND = re.compile(r"(?:^|[`;&|(]|\bbin/)\s*loadrun ([^`\n;&|)]*)", re.M)
+"""A command line of loadrun, in a block or in the text."""
+
+
+def unknown_options(text: str) -> list[str]:
+    """Command lines of a page with an option that the command does not have."""
+    known = {name: {o for a in options(p) for o in a.option_strings} for name, (_, p) in parsers().items()}
+    wrong = []
+    for line in COMMAND.findall(text.replace("\\\n", " ")):
+        words = line.partition(" #")[0].split()
+        name = words[0] if words and words[0] in known else "run"
+        given = (word.partition("=")[0] for word in words if re.match(r"--?[a-z]", word))
+        # MegEngine's tool takes its flags in every spelling; its own page lists them.
+        if name != "load_and_run" and any(o not in known[name] and o != "--version" for o in given):
+            wrong.append(line)
+    return wrong
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if p not in ("CHANGELOG.md", "docs/options.md")])
+def test_options_in_pages_exist(page: str) -> None:
+    assert unknown_options((ROOT / page).read_text(encoding="utf-8")) == []
+
+
+def test_unknown_options_are_seen() -> None:
+    text = "```sh\nloadrun pack m.mge -o x --repeat 2\nloadrun m.mge --pack\n```\nor `loadrun info --iter 3 m.mge`."
+    assert unknown_options(text) == ["m.mge --pack", "info --iter 3 m.mge"]
+
+
+def resolves(name: str) -> bool:
+    """Whether a dotted name is a module, or leads from one to an attribute."""
+    parts = name.split(".")
+    for at in range(len(parts), 0, -1):
+        try:
+            found: object = import_module(".".join(parts[:at]))
+        except ImportError:
+            continue
+        return all(hasattr(found, p) and (found := getattr(found, p)) is not None for p in parts[at:])
+    return False
+
+
+def test_names_of_the_package_exist() -> None:
+    """What pages and docstrings call `loadrun.module.name`."""
+    files = [ROOT / p for p in PAGES if p != "CHANGELOG.md"] + sorted((ROOT / "loadrun").rglob("*.py"))
+    wrong = [
+        f"{path.relative_to(ROOT)}: {name}"
+        for path in files
+        for name in set(re.findall(r"`(loadrun(?:\.\w+)+)", path.read_text(encoding="utf-8")))
+        if not resolves(name)
+    ]
+    assert wrong == []
+    assert not resolves("loadrun.jit.trace.dump")

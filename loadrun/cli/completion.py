@@ -9,7 +9,7 @@ from importlib import import_module
 from ..version import __version__
 from .groups import EXIT_PASS, Parser
 
-__all__ = ["main", "parser"]
+__all__ = ["help_text", "main", "metavar", "options", "parser", "parsers"]
 
 _FILES = ("DIR", "FILE", "MODEL", "FOLDER", "PATH")
 _SHELLS = ("bash", "zsh", "fish", "man")
@@ -31,11 +31,11 @@ def parser() -> Parser:
 def main(argv: list[str]) -> int:
     """Print the script."""
     args = parser().parse_args(argv)
-    print({"bash": _bash, "zsh": _zsh, "fish": _fish, "man": _man}[args.what](_parsers()), end="")
+    print({"bash": _bash, "zsh": _zsh, "fish": _fish, "man": _man}[args.what](parsers()), end="")
     return EXIT_PASS
 
 
-def _parsers() -> dict[str, tuple[str, argparse.ArgumentParser]]:
+def parsers() -> dict[str, tuple[str, argparse.ArgumentParser]]:
     """What each command does and its parser, in the order of the help."""
     from . import COMMANDS  # for start-up: that module names this one
 
@@ -48,7 +48,7 @@ def _parsers() -> dict[str, tuple[str, argparse.ArgumentParser]]:
     return found
 
 
-def _options(p: argparse.ArgumentParser) -> list[argparse.Action]:
+def options(p: argparse.ArgumentParser) -> list[argparse.Action]:
     """The options of a command, without those that are not shown."""
     return [a for a in p._actions if a.option_strings and a.help != argparse.SUPPRESS]
 
@@ -61,13 +61,13 @@ def _bash(commands: dict[str, tuple[str, argparse.ArgumentParser]]) -> str:
     """A completion function for bash: commands, options, choices, and files otherwise."""
     cases = []
     for name, (_, p) in commands.items():
-        words = " ".join(o for a in _options(p) for o in a.option_strings)
+        words = " ".join(o for a in options(p) for o in a.option_strings)
         cases.append(f'    {name}) options="{words}" ;;')
     values = sorted(
         {
             (option, " ".join(_choices(a)))
             for _, p in commands.values()
-            for a in _options(p)
+            for a in options(p)
             for option in a.option_strings
             if _choices(a)
         }
@@ -95,7 +95,7 @@ def _zsh(commands: dict[str, tuple[str, argparse.ArgumentParser]]) -> str:
     described = "\n".join(f"    {_quoted(f'{n}:{what}')}" for n, (what, _) in commands.items())
     cases = []
     for name, (_, p) in commands.items():
-        lines = [f"      {_quoted(spec)}" for a in _options(p) for spec in _zsh_specs(a)]
+        lines = [f"      {_quoted(spec)}" for a in options(p) for spec in _zsh_specs(a)]
         cases.append(
             f"    {name}) _arguments -s \\\n" + " \\\n".join([*lines, "      '*:file:_files'"]) + " ;;"
         )
@@ -117,12 +117,12 @@ _loadrun "$@"
 
 
 def _zsh_specs(action: argparse.Action) -> list[str]:
-    said = re.sub(r"([\[\]:])", r"\\\1", _help(action))
+    said = re.sub(r"([\[\]:])", r"\\\1", help_text(action))
     value = ""
     if action.nargs != 0:
         choices = _choices(action)
         what = f"({' '.join(choices)})" if choices else "_files" if _is_file(action) else ""
-        value = f":{_metavar(action).replace(':', '')}:{what}"
+        value = f":{metavar(action).replace(':', '')}:{what}"
     return [f"*{option}[{said}]{value}" for option in action.option_strings]
 
 
@@ -137,7 +137,7 @@ def _fish(commands: dict[str, tuple[str, argparse.ArgumentParser]]) -> str:
         seen = f"__fish_seen_subcommand_from {name}"
         if name == "run":
             seen = f"not __fish_seen_subcommand_from $commands; or {seen}"
-        for a in _options(p):
+        for a in options(p):
             words = " ".join(
                 f"-l {o[2:]}" if o.startswith("--") else f"-s {o[1:]}"
                 for o in a.option_strings
@@ -146,7 +146,7 @@ def _fish(commands: dict[str, tuple[str, argparse.ArgumentParser]]) -> str:
             takes = "" if a.nargs == 0 else " -r"
             if _choices(a):
                 takes += f" -f -a {_quoted(' '.join(_choices(a)))}"
-            lines.append(f'complete -c loadrun -n "{seen}" {words}{takes} -d {_quoted(_help(a))}')
+            lines.append(f'complete -c loadrun -n "{seen}" {words}{takes} -d {_quoted(help_text(a))}')
     return "\n".join(lines) + "\n"
 
 
@@ -165,27 +165,28 @@ def _man(commands: dict[str, tuple[str, argparse.ArgumentParser]]) -> str:
                 lines.append(f'.SS "{_troff(group.title or "")}"')
             for a in shown:
                 words = ", ".join(f"\\fB{_troff(o)}\\fR" for o in a.option_strings)
-                value = "" if a.nargs == 0 and a.option_strings else f" \\fI{_troff(_metavar(a))}\\fR"
-                lines += [".TP", (words + value).strip(), _troff(_help(a))]
+                value = "" if a.nargs == 0 and a.option_strings else f" \\fI{_troff(metavar(a))}\\fR"
+                lines += [".TP", (words + value).strip(), _troff(help_text(a))]
         if p.epilog:
             lines += [".PP", _troff(p.epilog)]
     return "\n".join(lines) + "\n"
 
 
-def _help(action: argparse.Action) -> str:
+def help_text(action: argparse.Action) -> str:
     """What an option does, in one line, its placeholders filled in."""
     text = " ".join((action.help or "").split())
     return text % {**vars(action), "prog": "loadrun"} if "%(" in text else text.replace("%%", "%")
 
 
-def _metavar(action: argparse.Action) -> str:
+def metavar(action: argparse.Action) -> str:
+    """What stands for the value of an option."""
     if isinstance(action.metavar, tuple):
         return " ".join(action.metavar)
     return action.metavar or (" ".join(_choices(action)) if action.choices else action.dest.upper())
 
 
 def _is_file(action: argparse.Action) -> bool:
-    return any(name in _metavar(action).upper() for name in _FILES)
+    return any(name in metavar(action).upper() for name in _FILES)
 
 
 def _quoted(text: str) -> str:

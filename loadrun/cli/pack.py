@@ -140,7 +140,9 @@ def _optimization_options(p: Parser) -> None:
     for name in FLAGS:
         option = "--" + name.replace("_", "-")
         if name == "enable_fuse_grain":
-            g.add_argument(option, action=argparse.BooleanOptionalAction, default=True, help=_FLAG_HELP[name])
+            g.add_argument(option, action=argparse.BooleanOptionalAction, help=_FLAG_HELP[name])
+            # Given here, older Pythons do not add it to a help that says so already.
+            g.set_defaults(**{name: True})
         else:
             g.add_argument(option, action="store_true", help=_FLAG_HELP[name])
 

@@ -74,7 +74,8 @@ def parser() -> Parser:
     checks.add_argument(
         "--explain",
         action="store_true",
-        help="run the first failing testcase beside float64 and say where it parts",
+        help="run the first failing testcase beside float64, or an engine that fails beside the reference engine, and "
+        "say where they part",
     )
     _add_running_options(p)
     add_engine_options(p, several=True)
