@@ -1,35 +1,167 @@
-"""Parsing a specification, character by character, so that every message can point at the fault."""
+"""The input DSL: text such as ``data:cat.jpg;mask:#rand(0,1,1,...)`` parsed to frozen values, and back.
+
+A specification is a list of parts separated by ``;``. A part is ``name:source``; the name may be left out when
+the model has a single input. Sources are
+
+==================== =====================================================================================
+``cat.jpg``          a file: image, .npy, .npz or .json; ``file.npz!key`` picks one array of it
+``#rand(lo,hi)``     uniform numbers; ``#randn(mean,std)``, ``#randint(lo,hi)`` (hi excluded), ``#zeros``,
+                     ``#ones`` and ``#full(v)`` likewise; more arguments give the shape, a last ``...`` stands
+                     for the rest of the input's own shape; ``seed=7`` as the last argument fixes the stream
+``{1,3,224,224}``    uniform numbers in [0, 1) of that shape
+``[[1,2],[3,4]]``    the values themselves
+``@list.txt``        a file with one specification a line (the whole specification, not a part)
+==================== =====================================================================================
+
+Blanks around names, separators and numbers do not matter. Names and paths may stand in single or double quotes,
+in which a doubled quote stands for itself; outside quotes ``::`` is a literal colon, and ``C:\\x`` is a path.
+Parsing touches no file. What stands here beyond MegEngine's ``trace.dump(input_data=...)`` is an error there.
+"""
 
 from __future__ import annotations
 
 import json
 import math
 import re
+import unicodedata
+from dataclasses import dataclass, field
 
-from ..errors import SpecError
-from .caret import point
-from .values import (
-    ARCHIVES,
-    FILLS,
-    MAX_SEED,
-    Generated,
-    InputPart,
-    InputSpec,
-    ListFile,
-    PathSource,
-    Source,
-    Values,
-)
+from .errors import SpecError
 
-__all__ = ["parse"]
+__all__ = [
+    "Generated",
+    "InputPart",
+    "InputSpec",
+    "ListFile",
+    "PathSource",
+    "Source",
+    "Values",
+    "parse",
+    "point",
+]
 
+FILLS = {"rand": (2, 2), "randn": (0, 2), "randint": (2, 2), "zeros": (0, 0), "ones": (0, 0), "full": (1, 1)}
+"""Generators with the smallest and the largest number of leading numeric arguments."""
+MAX_SEED = 2**64 - 1
+_ARCHIVES = (".npz", ".json")
 _MAX_AXES = 32
 _NUMBER = re.compile(r"[+-]?([0-9][0-9_]*\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _SEED = re.compile(r"seed\s*=\s*([0-9]+)")
 _KIND = re.compile(r"#([A-Za-z]*)")
 _WHOLE = re.compile(r"[0-9]+")
 _DRIVE = re.compile(r"[A-Za-z]:\\")
+_PLAIN = re.compile(r"[^\s;:'\"{}\[\]#@!\\][^;:'\"!]*")
 _STILL_A_PATH = re.compile(r"[^;:]*\.[A-Za-z]\w*\s*(;|\Z)")
+_SHOWN = 100
+
+
+@dataclass(frozen=True)
+class PathSource:
+    """A file, and for .npz and .json the member to take."""
+
+    path: str
+    member: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.member is not None and not self.path.lower().endswith(_ARCHIVES):
+            raise SpecError(f"only .npz and .json files have members to pick, not {self.path!r}")
+
+    def __str__(self) -> str:
+        text = _quote(self.path)
+        return text if self.member is None else f"{text}!{_quote(self.member)}"
+
+
+@dataclass(frozen=True)
+class Generated:
+    """Generated data.
+
+    Attributes:
+        kind: a key of `FILLS`.
+        args: its numbers, such as low and high.
+        shape: the given axes, None for the input's own shape.
+        rest: whether ``...`` follows: the input's own further axes.
+        seed: seed of its own stream, None for the run's.
+        braces: whether it was written as ``{shape}``.
+    """
+
+    kind: str
+    args: tuple[float, ...] = ()
+    shape: tuple[int, ...] | None = None
+    rest: bool = False
+    seed: int | None = None
+    braces: bool = False
+
+    def __str__(self) -> str:
+        if self.braces:
+            return "{" + ",".join(map(str, self.shape or ())) + "}"
+        parts = [_number_text(a) for a in self.args] + [str(n) for n in self.shape or ()]
+        parts += ["..."] * self.rest
+        parts += [f"seed={self.seed}"] * (self.seed is not None)
+        return f"#{self.kind}({','.join(parts)})" if parts else f"#{self.kind}"
+
+
+@dataclass(frozen=True)
+class Values:
+    """Values written out, as JSON text of nested lists of equal lengths."""
+
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True)
+class ListFile:
+    """A file with a specification a line."""
+
+    path: str
+
+    def __str__(self) -> str:
+        plain = self.path == self.path.strip() and self.path[:1] not in ("'", '"')
+        return f"@{self.path if plain else _quote(self.path)}"
+
+
+Source = PathSource | Generated | Values
+
+
+@dataclass(frozen=True)
+class InputPart:
+    """One input's data; the name is None where it was left out.
+
+    Attributes:
+        at: where the part starts in the text, for error messages.
+        source_at: where its source starts.
+    """
+
+    name: str | None
+    source: Source
+    at: int = field(default=0, compare=False, repr=False)
+    source_at: int = field(default=0, compare=False, repr=False)
+
+    def __str__(self) -> str:
+        return str(self.source) if self.name is None else f"{_quote(self.name)}:{self.source}"
+
+
+@dataclass(frozen=True)
+class InputSpec:
+    """A parsed specification: its parts, or the list file that it stands for.
+
+    Attributes:
+        text: what it was parsed from, for error messages.
+
+    >>> spec = parse("data : cat.jpg ; mask:#rand(0, 1e2, 1, ...)")
+    >>> str(spec)
+    'data:cat.jpg;mask:#rand(0,100,1,...)'
+    >>> parse(str(spec)) == spec
+    True
+    """
+
+    parts: tuple[InputPart, ...] = ()
+    listed: ListFile | None = None
+    text: str = field(default="", compare=False, repr=False)
+
+    def __str__(self) -> str:
+        return str(self.listed) if self.listed else ";".join(map(str, self.parts))
 
 
 def parse(text: str) -> InputSpec:
@@ -63,6 +195,35 @@ def parse(text: str) -> InputSpec:
             raise scanner.error(f"the input {part.name!r} is given twice", part.at)
         seen.add(part.name or "")
     return InputSpec(tuple(parts), text=text)
+
+
+def point(message: str, text: str, at: int) -> str:
+    """A message with the text below it and a caret under one place; long texts are shown around it.
+
+    >>> print(point("no such input", "data:a.npy", 0))
+    no such input
+      data:a.npy
+      ^
+    """
+    at = min(at, len(text))
+    start = max(0, min(at - _SHOWN * 2 // 3, len(text) - _SHOWN))
+    shown = "".join(map(_printable, text[start : start + _SHOWN]))
+    before = sum(map(_width, shown[: at - start]))
+    lead = "..." if start else ""
+    tail = "..." if start + _SHOWN < len(text) else ""
+    return f"{message}\n  {lead}{shown}{tail}\n  {' ' * (len(lead) + before)}^"
+
+
+def _printable(char: str) -> str:
+    if char.isspace():
+        return " "
+    return "?" if unicodedata.category(char)[0] == "C" else char
+
+
+def _width(char: str) -> int:
+    if unicodedata.category(char) in ("Mn", "Me"):
+        return 0
+    return 2 if unicodedata.east_asian_width(char) in "WF" else 1
 
 
 class _SpecScanner:
@@ -151,7 +312,7 @@ class _SpecScanner:
     def member(self, path: str) -> PathSource:
         if not self.take("!"):
             return PathSource(path)
-        if not path.lower().endswith(ARCHIVES):
+        if not path.lower().endswith(_ARCHIVES):
             raise self.error("only .npz and .json files have members to pick", self.pos - 1)
         return PathSource(path, self.word("an array's name after !", colons=True))
 
@@ -312,7 +473,7 @@ class _SpecScanner:
 
 
 def _is_archive(chars: list[str]) -> bool:
-    return "".join(chars[-8:]).strip().lower().endswith(ARCHIVES)
+    return "".join(chars[-8:]).strip().lower().endswith(_ARCHIVES)
 
 
 def _axes(data: object) -> tuple[int, ...]:
@@ -328,3 +489,15 @@ def _axes(data: object) -> tuple[int, ...]:
     if len(axes) > _MAX_AXES:
         raise ValueError("these lists are nested too deeply")
     return axes
+
+
+def _quote(text: str) -> str:
+    if _PLAIN.fullmatch(text) and text == text.strip():
+        return text
+    mark = '"' if "'" in text and '"' not in text else "'"
+    return f"{mark}{text.replace(mark, mark * 2)}{mark}"
+
+
+def _number_text(value: float) -> str:
+    whole = value == int(value) and abs(value) < 1e15 and (value or math.copysign(1, value) > 0)
+    return str(int(value)) if whole else repr(value)
