@@ -190,8 +190,8 @@ def logsumexp(inp: TensorLike, axis: Any, keepdims: bool = False) -> Tensor:
     inp = as_tensor(inp)
     axes = list(axis) if isinstance(axis, (list, tuple)) else [axis]
     top = max(inp, axes, keepdims=True)
-    total = top + log(sum(exp(inp - top), axes, keepdims=True))
-    return total if keepdims else squeeze(total, axes)
+    total = log(sum(exp(inp - top), axes, keepdims))
+    return (top if keepdims else squeeze(top, axes)) + total
 
 
 def logsoftmax(inp: TensorLike, axis: Any) -> Tensor:

@@ -20,7 +20,7 @@ from ..imperative.reducing import (
     sum,
     without_axis,
 )
-from ..imperative.shaping import broadcast_to, swapaxes
+from ..imperative.shaping import broadcast_to, expand_dims, squeeze, swapaxes
 from ..imperative.sizes import product_of
 from .linalg import cross, dot, matinv, matmul, norm, normalize, svd
 
@@ -187,6 +187,9 @@ def sort(inp: TensorLike, descending: bool = False, dim: int = -1) -> tuple[Tens
     last = axis_from_front(x.ndim, dim) == x.ndim - 1
     turned = x if last else swapaxes(x, dim, -1)
     shape = turned.shape
+    if x.ndim == 1:
+        values, at = apply("Argsort", _argsort_param(descending), inputs=[x.reshape(1, -1)], n=2)
+        return values[0], at[0]
     rows = turned if x.ndim == 2 else turned.reshape(product_of(shape[:-1]), shape[-1])
     found = apply("Argsort", _argsort_param(descending), inputs=[rows], n=2)
     if x.ndim != 2:
@@ -219,13 +222,14 @@ def topk(
     mode = modes.KTH_ONLY if kth_only else modes.VALUE_IDX_NOSORT if no_sort else modes.VALUE_IDX_SORTED
     number = as_tensor(-k if descending else k, "int32")
     vector = x.ndim == 1
-    rows = x.reshape(1, -1) if vector else x
+    rows = expand_dims(x, 0) if vector else x
     if not kth_only:
         values, at = apply("TopK", P.TopK(mode=mode), inputs=[rows, number], n=2, scalar=False)
         return (without_axis(values, 0), without_axis(at, 0)) if vector else (values, at)
     kth = apply1("TopK", P.TopK(mode=mode), inputs=[rows, number], scalar=False)
-    at = argmax((kth.reshape(-1, 1) == rows).astype("int8"), 1)
-    return (kth._as_scalar(), at._as_scalar()) if vector else (kth, at)
+    if vector:
+        return squeeze(kth, 0), argmax((kth == x).astype("int8"))
+    return kth, argmax((expand_dims(kth, 1) == x).astype("int8"), 1)
 
 
 def _check_non_finite(inps: Tensor | list[Tensor], scale: float = 1.0) -> Tensor:

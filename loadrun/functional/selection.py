@@ -10,7 +10,7 @@ from .. import params as P
 from ..imperative import Tensor, TensorLike, TracedInt, apply, as_tensor, const, elemwise, shape_tensor
 from ..imperative.apply import apply1
 from ..imperative.promotion import common_dtype
-from ..imperative.shaping import stack
+from ..imperative.shaping import broadcast_to, reshape, stack
 from .creation import linspace
 
 __all__ = ["cond_take", "gather", "non_zero", "scatter", "where"]
@@ -64,7 +64,10 @@ def gather(inp: TensorLike, axis: int, index: TensorLike) -> Tensor:
     x, at = as_tensor(inp), as_tensor(index)
     if x.ndim != at.ndim:
         raise ValueError(f"the index has {at.ndim} dimensions, the tensor {x.ndim}: they must be equal")
-    return x[_positions(at, axis)]
+    flat = tuple(
+        reshape(broadcast_to(p, at.shape) if p is not at else p, (-1,)) for p in _positions(at, axis)
+    )
+    return reshape(x[flat], at.shape)
 
 
 def scatter(inp: Tensor, axis: int, index: TensorLike, source: Any) -> Tensor:

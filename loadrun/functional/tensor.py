@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from .. import params as P
-from ..imperative import Tensor, TensorLike, TracedInt, apply, apply1, as_tensor
+from ..imperative import Tensor, TensorLike, apply, apply1, as_tensor
 from ..imperative.shaping import (
     axes_within,
     broadcast_to,
@@ -188,8 +188,6 @@ def tile(inp: TensorLike, reps: Any) -> Tensor:
     if extra < 0:
         raise AssertionError(f"tile needs a number for each of {x.ndim} axes, found {len(times)}")
     for axis, count in enumerate(times[extra:]):
-        if not isinstance(count, (Tensor, TracedInt)) and count == 1:
-            continue
         shape = x.shape
         front, back = _product_of_sizes(shape[:axis]), _product_of_sizes(shape[axis:])
         wide = broadcast_to(reshape(x, (front, 1, back)), (front, count, back))

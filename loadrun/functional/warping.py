@@ -9,7 +9,7 @@ import numpy as np
 
 from .. import params as P
 from ..imperative import Tensor, TensorLike, apply1, as_tensor, shape_tensor
-from ..imperative.shaping import broadcast_to, concat, expand_dims, squeeze
+from ..imperative.shaping import broadcast_to, concat, expand_dims, reshape
 from .elemwise import floor
 from .geometry import member, require
 
@@ -188,7 +188,7 @@ def interpolate(
         kind = {"nearest": P.InterpolationMode.NEAREST, "bicubic": P.InterpolationMode.CUBIC}
         resize = P.Resize(imode=kind.get(mode, P.InterpolationMode.LINEAR), format=P.Format.NCHW)
         y = apply1("ResizeV2", resize, inputs=[_single(inp), shape_tensor(target)])
-    return squeeze(y, 3) if mode == "linear" else y
+    return reshape(y, y.shape[:3]) if mode == "linear" else y
 
 
 def _single(x: Tensor) -> Tensor:
@@ -242,10 +242,12 @@ def _corners(inp: Tensor, target: Any, mode: str) -> Tensor:
     oh, ow = target[0], target[1]
 
     def number(value: Any) -> Tensor:
-        return as_tensor(value).astype("float32").reshape(1)
+        return as_tensor(value).astype("float32")._vector()
 
     rows = (number(ih) - 1.0) / (number(oh) - 1.0)
     columns = number(iw) / number(ow) if mode == "linear" else (number(iw) - 1.0) / (number(ow) - 1.0)
-    zero, one = np.array([0], np.float32), np.array([1], np.float32)
-    flat = concat([columns, zero, zero, zero, rows, zero, zero, zero, one])
-    return warp_perspective(inp, broadcast_to(flat.reshape(1, 3, 3), (n, 3, 3)), target)
+    zero = np.zeros(1, np.float32)
+    first = concat([columns, np.zeros(2, np.float32)]).reshape(1, 3)
+    second = concat([zero, rows, zero]).reshape(1, 3)
+    matrix = concat([first, second, np.array([[0, 0, 1]], np.float32)])
+    return warp_perspective(inp, broadcast_to(matrix.reshape(1, 3, 3), (n, 3, 3)), target)

@@ -22,6 +22,7 @@ import numpy as np
 from .. import params as P
 from ..dtypes import Array, DType, plain
 from .apply import Session, active, apply1, elemwise_param, tensor_class, type_cvt
+from .naming import title, titled
 
 if TYPE_CHECKING:
     from builtins import float as _Float
@@ -207,7 +208,9 @@ def _in(dtype: DType, mode: P.ElemwiseMode) -> Callable[..., Tensor]:
 
 
 def _size(x: Tensor, axis: int) -> Tensor:
-    return once("GetVarShapeV1", P.OptionalAxisV1(axis=axis), [x], scalar=True)
+    # MegEngine takes it out of the whole shape.
+    with titled(name if (name := title()) is not None else "Subtensor"):
+        return once("GetVarShapeV1", P.OptionalAxisV1(axis=axis), [x], scalar=True)
 
 
 def _remainder(dtype: DType, a: Any, b: Any) -> Tensor:

@@ -18,6 +18,8 @@ from ..dtypes import plain
 from .apply import active, apply, apply1, tensor_class
 from .convert import as_tensor, const
 from .followed import TracedInt, largest
+from .naming import titled
+from .shaping import with_axes
 from .sizes import Shape, product_of, shape_tensor
 
 if TYPE_CHECKING:
@@ -82,18 +84,19 @@ def setitem(x: Tensor, index: Any, value: Any) -> Tensor:
     if isinstance(index, tensor_class()) and index._dtype == _BOOL and _is_number(value):
         shape = index._tuple_shape
         if shape == x._tuple_shape[: len(shape)] and (shape or not x.ndim):
-            return apply1("MaskedFill", P.Fill(value=float(value)), inputs=[x, index], scalar=x._scalar)
+            # One operator does what MegEngine reads positions out of the mask for.
+            with titled("IndexingSetMultiAxisVec"):
+                return apply1("MaskedFill", P.Fill(value=float(value)), inputs=[x, index], scalar=x._scalar)
     entries = list(index) if isinstance(index, tuple) else [index]
     plan = _plan(x, entries)
     part = _subtensor(plan)
     fitting = _fitted(_value(x, value), part)
-    kind = "IndexingSetMultiAxisVec" if plan.vectors else "SetSubtensor"
-    if plan.items:
-        desc = P.IndexDescMaskDump(items=plan.items)
-        fitting = apply1(kind, desc, inputs=[plan.source, fitting, *plan.given])
-    if plan.source is x and plan.items:
+    if plan.source._scalar:
         return fitting
-    return _reshaped(fitting, x.shape)
+    kind = "IndexingSetMultiAxisVec" if plan.vectors else "SetSubtensor"
+    desc = P.IndexDescMaskDump(items=plan.items)
+    found = apply1(kind, desc, inputs=[plan.source, fitting, *plan.given])
+    return found if plan.source is x else _reshaped(found, x.shape)
 
 
 def _is_number(value: Any) -> bool:
@@ -101,7 +104,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _subtensor(plan: _IndexPlan) -> Tensor:
-    if not plan.items:
+    if plan.source._scalar:
         return plan.source._frozen()
     kind = "IndexingMultiAxisVec" if plan.vectors else "Subtensor"
     desc = P.IndexDescMaskDump(items=plan.items)
@@ -192,7 +195,7 @@ def _plan(x: Tensor, index: Sequence[Any]) -> _IndexPlan:
     source, entries = _masks_joined(x, entries)
     added = [i for i, e in enumerate(entries) if e is None or isinstance(e, bool)]
     if added:
-        source = _with_axes(source, added)
+        source = with_axes(source, added)
     items: list[P.IndexItem] = []
     given: list[Tensor] = []
     single = 0
@@ -296,14 +299,6 @@ def _masks_joined(x: Tensor, entries: list[Any]) -> tuple[Tensor, list[Any]]:
         result.append(entry)
         axis += _axes(entry)
     return x, result
-
-
-def _with_axes(x: Tensor, axes: Sequence[int]) -> Tensor:
-    """Return new axes of size 1; `axes` are their places in the result, ascending."""
-    if not x.ndim:
-        return _reshaped(x, (1,) * len(axes))
-    desc = tuple(P.AxisDesc(P.AxisDescMethod.ADD_1, axis) for axis in axes)
-    return apply1("AxisAddRemove", P.AxisAddRemove(desc=desc), inputs=[x])
 
 
 def _reshaped(x: Tensor, shape: Sequence[Any]) -> Tensor:

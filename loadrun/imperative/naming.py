@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
-__all__ = ["prefix", "scope", "title", "titled"]
+__all__ = ["prefix", "scope", "title", "titled", "untitled"]
 
 
 class _Local(threading.local):
@@ -57,7 +57,20 @@ def titled(name: str, constant: object = None) -> Iterator[None]:
         _local.title = outer
 
 
+def untitled() -> AbstractContextManager[None]:
+    """Inside, operators have no name: what MegEngine makes within one of its own operators is not counted.
+
+    >>> with untitled():
+    ...     title()
+    ''
+    """
+    return titled("")
+
+
 def title(constant: object = None) -> str | None:
-    """Return what operators, or one constant, are called; None where they are called after their types."""
+    """Return what operators, or one constant, are called; None where they are called after their types.
+
+    An empty name is none at all.
+    """
     name, held = _local.title
     return name if constant is None or constant is held else None

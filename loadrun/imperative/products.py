@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 from .. import params as P
 from .apply import apply1
 from .convert import as_tensor
+from .naming import titled, untitled
 from .promotion import convert, operands
-from .shaping import broadcast_to, squeeze
-from .sizes import product_of
+from .shaping import broadcast_to, expand_dims, squeeze
+from .sizes import product_of, shape_tensor
 
 if TYPE_CHECKING:
     from .value import Tensor
@@ -56,8 +57,8 @@ def matmul(
         a, b = convert(a, b)
     if na == 1 and nb == 1:
         return dot(a, b)
-    a = a.reshape(1, -1) if na == 1 else a
-    b = b.reshape(-1, 1) if nb == 1 else b
+    a = expand_dims(a, 0) if na == 1 else a
+    b = expand_dims(b, 1) if nb == 1 else b
     param = P.MatrixMul(transposeA=transpose_a, transposeB=transpose_b, compute_mode=mode)
     y = (
         _one_product(param, a, b)
@@ -73,22 +74,34 @@ def _one_product(param: P.MatrixMul, a: Tensor, b: Tensor) -> Tensor:
     if a.ndim == 2:
         return apply1("MatrixMulV2", param, inputs=[a, b])
     *head, width = a.shape
-    y = apply1("MatrixMulV2", param, inputs=[a.reshape(product_of(head), width), b])
-    return y.reshape(*head, y.shape[-1])
+    with untitled():
+        folded = shape_tensor((product_of(head), width))
+    with titled("MatrixMul"):
+        a = apply1("ReshapeV1", P.OptionalAxisV1(), inputs=[a, folded], scalar=False)
+    y = apply1("MatrixMulV2", param, inputs=[a, b])
+    with untitled():
+        return y.reshape(*head, y.shape[-1])
 
 
 def _batched_product(param: P.MatrixMul, a: Tensor, b: Tensor) -> Tensor:
     heads = a.shape[:-2], b.shape[:-2]
     head = broadcast_sizes(*heads)
-    a, b = (
-        x if own == head else broadcast_to(x, (*head, *x.shape[-2:]))
-        for x, own in zip((a, b), heads, strict=True)
-    )
+    a, b = (x if own == head else _spread(x, head) for x, own in zip((a, b), heads, strict=True))
     if len(head) == 1:
         return apply1("BatchedMatrixMulV2", param, inputs=[a, b])
-    count = product_of(head)
-    y = apply1("BatchedMatrixMulV2", param, inputs=[x.reshape(count, *x.shape[-2:]) for x in (a, b)])
-    return y.reshape(*head, *y.shape[-2:])
+    with untitled():
+        count = product_of(head)
+        a, b = (x.reshape(count, *x.shape[-2:]) for x in (a, b))
+    y = apply1("BatchedMatrixMulV2", param, inputs=[a, b])
+    with untitled():
+        return y.reshape(*head, *y.shape[-2:])
+
+
+def _spread(x: Tensor, head: tuple[int, ...]) -> Tensor:
+    with untitled():
+        shape = shape_tensor((*head, *x.shape[-2:]))
+    with titled("BatchedMatrixMul"):
+        return broadcast_to(x, shape)
 
 
 def broadcast_sizes(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:

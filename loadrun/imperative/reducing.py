@@ -62,10 +62,13 @@ def axis_from_front(ndim: int, axis: SupportsIndex) -> int:
 
 
 def without_axis(x: Tensor, axis: int) -> Tensor:
-    """Return an axis of size 1 removed."""
-    if x.ndim == 1:
-        return x._as_scalar()
-    return apply1("AxisAddRemove", P.AxisAddRemove(desc=(P.AxisDesc(1, axis),)), inputs=[x])
+    """Return an axis of size 1 removed; the only axis of a vector goes without an operator."""
+    return x._as_scalar() if x.ndim == 1 else _removed(x, axis, scalar=False)
+
+
+def _removed(x: Tensor, axis: int, *, scalar: bool) -> Tensor:
+    desc = (P.AxisDesc(P.AxisDescMethod.REMOVE, axis),)
+    return apply1("AxisAddRemove", P.AxisAddRemove(desc=desc), inputs=[x], scalar=scalar)
 
 
 def _reduce(mode: P.ReduceMode, inp: Any, axis: Axes, keepdims: bool) -> Tensor:
@@ -95,7 +98,8 @@ def _along(mode: P.ReduceMode, x: Tensor, axis: int, keepdims: bool) -> Tensor:
     # A scalar counts as a vector of one element, as in MegEngine.
     with titled("Reduce"):
         y = apply1("ReduceV2", P.Reduce(mode=mode, axis=axis), inputs=[x._vector()], scalar=False)
-        return y if keepdims else without_axis(y, axis)
+        # MegEngine removes the axis of a vector, too, though what is stored stays [1].
+        return y if keepdims else _removed(y, axis, scalar=y.ndim == 1)
 
 
 def sum(inp: Any, axis: Axes = None, keepdims: bool = False) -> Tensor:

@@ -31,6 +31,7 @@ __all__ = [
     "stack",
     "swapaxes",
     "transpose",
+    "with_axes",
 ]
 
 
@@ -165,7 +166,7 @@ def transpose(inp: Any, pattern: Any) -> Tensor:
     if not x.ndim:
         if order:
             raise IndexError(f"a scalar has no axes to permute, found the pattern {[*order]}")
-        return x._frozen()
+        return apply1("Copy", inputs=[x])
     if not order:
         order = tuple(range(x.ndim))[::-1]
     return apply1("Dimshuffle", P.Dimshuffle(pattern=order, ndim=x.ndim), inputs=[x], scalar=False)
@@ -217,10 +218,17 @@ def expand_dims(inp: Any, axis: int | Sequence[int]) -> Tensor:
     axes = _axes(axis)
     if not axes:
         raise IndexError("the list of axes to add is empty")
-    places = axes_within(axes, x.ndim + len(axes))
+    return with_axes(x, axes_within(axes, x.ndim + len(axes)))
+
+
+def with_axes(x: Tensor, axes: Sequence[int]) -> Tensor:
+    """Return the tensor with new axes of size 1; `axes` are their places in the result, ascending."""
     if not x.ndim:
-        return reshape(x, (1,) * len(places))
-    desc = tuple(P.AxisDesc(P.AxisDescMethod.ADD_1, a) for a in places)
+        # What is stored of a scalar has the first axis already.
+        x, axes = x._vector(), axes[1:]
+    if not axes:
+        return x
+    desc = tuple(P.AxisDesc(P.AxisDescMethod.ADD_1, a) for a in axes)
     return apply1("AxisAddRemove", P.AxisAddRemove(desc=desc), inputs=[x], scalar=False)
 
 
@@ -243,6 +251,10 @@ def squeeze(inp: Any, axis: int | Sequence[int] | None = None) -> Tensor:
     axes = axes_within(chosen, x.ndim)
     if not axes:
         return x._frozen()
+    if x.ndim == 1:
+        if x._tuple_shape[0] != 1:
+            raise EngineError(f"cannot remove axis 0 of {[*x._tuple_shape]}: its size is not 1")
+        return x._as_scalar()
     desc = tuple(P.AxisDesc(P.AxisDescMethod.REMOVE, a - i) for i, a in enumerate(axes))
     return apply1("AxisAddRemove", P.AxisAddRemove(desc=desc), inputs=[x], scalar=len(axes) == x.ndim)
 
@@ -288,6 +300,8 @@ def stack(inps: Iterable[Any], axis: int = 0, device: Any = None) -> Tensor:
     [[1, 3], [2, 4]]
     """
     wide = [expand_dims(x, axis) for x in inps]
+    if len(wide) == 1:
+        return wide[0]
     with titled("Stack"):
         return concat(wide, axis)
 

@@ -7,8 +7,10 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from math import prod
 from typing import Any, BinaryIO, TextIO
 
+from ..dtypes import decode
 from ..dump import save
 from ..dump.options import DumpOptions, DumpResult
 from ..errors import SpecError, TraceError, UsageError
@@ -17,12 +19,13 @@ from ..imperative.source import shown
 from ..imperative.value import Tensor
 from ..inputs.lists import TextSource
 from ..inputs.loading import load_cases
+from ..ops.elemwise.table import ROWS
 from ..ops.registry import implementation
-from ..optimize import empty_at, make_loadable, optimize_for_inference, stabilize
+from ..optimize import as_made, empty_at, make_loadable, optimize_for_inference
 from ..pack.capture import Recorder
 from ..pack.packing import Packer
 from ..pack.replaying import TrialReplay
-from ..params import BN, BNFwdMode
+from ..params import BN, BNFwdMode, Elemwise
 from ..rewrite.copies import subgraph
 from ..testcase import Bundle
 from .compiled import Outputs
@@ -111,7 +114,7 @@ class Dumps(ABC):
             var = known.get(recording.args[old].id)
             if var is not None:
                 var.name = var.owner.tensors[0].name = new
-        graph = make_loadable(stabilize(graph) if self.options.opt_level else graph)
+        graph = make_loadable(as_made(graph, self.options.opt_level))
         _name_outputs(graph, names)
         _unique_names(graph)
         graph.has_middle_tensors = True
@@ -341,9 +344,31 @@ def _optimized(graph: Graph, passes: Mapping[str, Any] | None) -> Graph:
     if passes is None:
         return graph
     made, bits = optimize_for_inference(graph, **passes)
+    _rename_outputs(graph, made)
     if made.metadata is not None:
         made.metadata.optimize_options = bits
     return made
+
+
+def _rename_outputs(before: Graph, graph: Graph) -> None:
+    """Name outputs that nobody named after what gives them now, as MegEngine does where an operator went away."""
+    taken = {v.name for v in graph.vars()}
+    for old, new in zip(before.outputs, graph.outputs, strict=True):
+        mine = old.name == _label(old.owner, old)
+        if not mine or not new.owner.name or new.owner.name == old.owner.name or _keeps_name(old.owner):
+            continue
+        label = _label(new.owner, new)
+        if label not in taken:
+            new.name = label
+            taken.add(label)
+
+
+def _keeps_name(opr: Opr) -> bool:
+    """Tell whether MegEngine keeps the operator, or its name: one that undoes or repeats another, or has no number."""
+    if opr.type != "Elemwise":
+        return False
+    held = [t.shape for v in opr.inputs for t in v.owner.tensors if v.owner.type == "ImmutableTensor"]
+    return ROWS[opr.get(Elemwise).mode].neutral is None or any(shape != (1,) for shape in held)
 
 
 def _check_older(version: str, no_change_graph: bool, dump_format: str | None) -> None:
@@ -433,6 +458,7 @@ def _name_outputs(graph: Graph, names: Sequence[str | None]) -> None:
         if name is None:
             if var.id in taken or var.owner.type == "Host2DeviceCopy":
                 graph.outputs[i] = graph.add("Identity", inputs=[var])[0]
+                graph.outputs[i].owner.name = "Identity"
         elif var.id in taken or (var.owner.type == "Host2DeviceCopy" and var.name != name):
             graph.outputs[i] = graph.add("Identity", inputs=[var], names=[name])[0]
         else:
@@ -445,23 +471,73 @@ def _name_outputs(graph: Graph, names: Sequence[str | None]) -> None:
 
 
 def _unique_names(graph: Graph) -> None:
-    """Name operators after what they are, numbered where several have the same name, and variables after them."""
-    given = [v for v in graph.vars() if v.name]
-    taken = {v.name for v in given}
+    """Name operators after what they are, numbered where several have the same name, and variables after them.
+
+    They are numbered in the order in which the outputs, one after the other, need them, as MegEngine does. Those
+    without a name get one that tells their inputs and a number that nothing else has.
+    """
+    taken = {v.name for v in graph.vars() if v.name}
+    oprs = _as_needed(graph)
     groups: dict[str, list[Opr]] = {}
-    for opr in graph.oprs:
-        if opr.type != "Host2DeviceCopy" and (opr.name or not opr.tensors):
-            groups.setdefault(opr.name or plain_title(opr), []).append(opr)
+    for opr in oprs:
+        if opr.name and opr.type != "Host2DeviceCopy":
+            groups.setdefault(opr.name, []).append(opr)
     for name, found in groups.items():
         for i, opr in enumerate(found):
             opr.name = name if len(found) == 1 else f"{name}[{i}]"
-            hidden = _NORM_OUTPUTS - len(opr.outputs) if opr.type == "BatchNormV1" else 0
             for var in opr.outputs:
                 if not var.name:
-                    label = opr.name if len(opr.outputs) == 1 else f"{opr.name}:o{var.index + hidden}"
+                    label = _label(opr, var)
                     var.name = label if label not in taken else f"{label}[{var.id}]"
+    for var in graph.outputs:
+        if not var.name and var.owner.tensors:
+            var.name = _constant_name(var)
+    for opr in oprs:
+        if not opr.name and not opr.tensors:
+            given = ",".join(v.name or f"var{v.id}" for v in opr.inputs)
+            opr.name = f"{plain_title(opr)}({given})[{opr.outputs[0].id}]"
+            for var in opr.outputs:
+                var.name = var.name or _label(opr, var)
 
 
+def _constant_name(var: Var) -> str:
+    """Return the name of a constant: its number, or its shape."""
+    held = var.owner.tensors[0]
+    shape = held.shape or (1,)
+    sizes = "" if shape == (1,) else "{" + ",".join(map(str, shape)) + "}"
+    number = ""
+    if prod(shape) == 1 and held.data is not None:
+        number = f"<{decode(held.data, shape, held.dtype).item():.3g}>"
+    return f"const{number}{sizes}[{var.id}]"
+
+
+def _as_needed(graph: Graph) -> list[Opr]:
+    """Return the operators, each behind those that its inputs come from, first to last."""
+    found: dict[int, Opr] = {}
+    for end in graph.outputs:
+        stack = [end.owner]
+        while stack:
+            missing = next((v.owner for v in stack[-1].inputs if id(v.owner) not in found), None)
+            if missing is not None:
+                stack.append(missing)
+            else:
+                opr = stack.pop()
+                found[id(opr)] = opr
+    return list(found.values())
+
+
+def _label(opr: Opr, var: Var) -> str:
+    """Return the name of a variable: its operator's, with its place where MegEngine's operator gives several."""
+    name = opr.name or plain_title(opr)
+    first = opr.type == "MultiHeadAttn" and not var.index
+    if first or (len(opr.outputs) == 1 and opr.type not in _COUNTED):
+        return name
+    hidden = _NORM_OUTPUTS - len(opr.outputs) if opr.type == "BatchNormV1" else 0
+    return f"{name}:o{var.index + hidden}"
+
+
+_COUNTED = {"Split", "TopK"}
+"""Operators whose outputs are counted even where there is one."""
 _NORM_OUTPUTS = 6
 """The last outputs of MegEngine's BatchNorm are those that a file has; it counts all."""
 

@@ -122,7 +122,8 @@ class TraceRecorder(RunningTrace):
             type, *params, inputs=[s.var for s in sources], n_outputs=n, output_dtype=output_dtype
         )
         opr = outs[0].owner
-        opr.name = prefix() + (title() or plain_title(opr))
+        name = title()
+        opr.name = "" if name == "" else prefix() + (name or plain_title(opr))
         try:
             infer_dtypes([opr])
             follow(opr, found.known, {})

@@ -88,12 +88,20 @@ class Recording:
     counted: Place | None = None
 
 
+_TITLES = {
+    "ConvBiasForwardV4": "ConvBias",
+    "BatchConvBiasForwardV1": "BatchConvBias",
+    "CorrelationForward": "Correlation",
+}
+"""What MegEngine's binding calls operators otherwise than their types."""
+
+
 def plain_title(opr: Opr) -> str:
     """Return the name of an operator without the version of its type: ``ADD``, ``MatrixMul``, ``AddAxis``."""
     if opr.type == "AxisAddRemove":
         added = opr.get(AxisAddRemove).desc[0].method == AxisDescMethod.ADD_1
         return "AddAxis" if added else "RemoveAxis"
-    return re.sub(r"(V\d|MGB)$", "", opr.title)
+    return _TITLES.get(opr.type) or re.sub(r"(V\d|MGB)$", "", opr.title)
 
 
 def name_of(tensor: Tensor) -> str | None:

@@ -2,7 +2,7 @@
 
 from .cleanup.empties import empty_at
 from .cleanup.loadable import make_loadable
-from .cleanup.stable import stabilize
+from .cleanup.stable import as_made, stabilize
 from .inference import optimize_for_inference
 from .options import InferenceOptions, Layout
 from .simplify import simplify
@@ -10,6 +10,7 @@ from .simplify import simplify
 __all__ = [
     "InferenceOptions",
     "Layout",
+    "as_made",
     "empty_at",
     "make_loadable",
     "optimize_for_inference",

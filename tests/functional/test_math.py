@@ -255,3 +255,26 @@ def test_booleans_are_not_sorted() -> None:
     for call in (F.sort, lambda x: F.topk(x, 1)):
         with pytest.raises(RuntimeError, match="does not take Bool"):
             call(Tensor([True, False]))
+
+
+def test_the_axis_of_a_vector_is_removed_where_it_has_one_element() -> None:
+    assert F.squeeze(Tensor([3.0])).shape == F.squeeze(Tensor([3.0]), -1).shape == ()
+    traced = loadrun.jit.trace(symbolic=True)(lambda t: F.squeeze(t, 0))
+    assert traced(Tensor([2.0])).tolist() == traced(Tensor([3.0])).item() - 1 == 2
+    for refused in (F.squeeze, traced):
+        with pytest.raises(EngineError, match=r"cannot remove axis 0 of \[2\]"):
+            refused(Tensor([1.0, 2.0]), *([0] if refused is F.squeeze else []))
+
+
+def test_new_axes_of_a_scalar() -> None:
+    x = Tensor(2.0)
+    for made, shape in (
+        (F.expand_dims(x, 0), (1,)),
+        (F.expand_dims(x, (0, -1)), (1, 1)),
+        (x[None], (1,)),
+        (x[..., None, None], (1, 1)),
+        (x[True, None], (1, 1)),
+    ):
+        assert (made.shape, made.reshape(-1).tolist()) == (shape, [2.0])
+    x[None] = 5.0
+    assert (x.shape, x.item()) == ((), 5.0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -252,3 +254,43 @@ def test_a_graph_changed_by_hand_is_not_mistaken_for_what_a_pass_made() -> None:
     made = fold_constants(b.done(b.elemwise("EXP", b.input("x", 2, 3))))
     made.inputs[0].owner.tensors[0].shape = (5, 3)
     assert Rewriter(made).old_shape(made.outputs[0]) == (5, 3)
+
+
+def test_what_megengine_makes_of_arithmetic() -> None:
+    # As MegEngine 1.13 dumps these, at level 0 and at level 2.
+    def made(function: Any, level: int) -> list[str]:
+        traced = loadrun.jit.trace(symbolic=True, capture_as_const=True, opt_level=level)(function)
+        traced(loadrun.tensor([[1.0, 2.0, 3.0]]))
+        return [o.title for o in traced.graph().oprs if not o.tensors]
+
+    tensor, F = loadrun.tensor, loadrun.functional
+    for function, plain, simpler in (
+        (lambda x: (x + 1) + 0, ["ADD", "ADD"], ["ADD"]),
+        (lambda x: 1 * (x + 1), ["ADD", "MUL"], ["ADD"]),
+        (lambda x: (x + 1) ** 1, ["ADD", "POW"], ["ADD"]),
+        (lambda x: (x + 1) / 1, ["ADD", "TRUE_DIV"], ["ADD", "TRUE_DIV"]),
+        (lambda x: (x + 1) - 0, ["ADD", "SUB"], ["ADD", "SUB"]),
+        (lambda x: F.exp(x) * tensor([1.0, 1.0, 1.0]), ["EXP", "MUL"], ["EXP", "MUL"]),
+        (lambda x: x + tensor(2.0) * tensor(3.0), ["ADD"], ["ADD"]),
+        (lambda x: x + F.sum(tensor([1.0, 2.0])), ["ADD"], ["ADD"]),
+        (lambda x: x + tensor([1, 2, 3]).astype("float32").reshape(1, 3), ["ADD"], ["ADD"]),
+        (lambda x: x + (F.arange(3) + 1), ["Linspace", "ADD", "ADD"], ["Linspace", "ADD", "ADD"]),
+        (lambda x: F.sum(x**2), ["ReduceV2"], ["ReduceV2"]),
+        (lambda x: F.sum(x * x), ["MUL", "ReduceV2"], ["MUL", "ReduceV2"]),
+        (lambda x: F.mean(x**2), ["POW", "ReduceV2"], ["POW", "ReduceV2"]),
+        (lambda x: F.log(F.exp(x) * (x + 1)), None, ["LOG1P", "ADD"]),
+    ):
+        assert plain is None or made(function, 0) == plain
+        assert made(function, 2) == simpler
+
+
+def test_sums_of_squares_keep_their_values() -> None:
+    x = np.array([[1.5, -2.0], [3.0, 0.25]], np.float32)
+    for power in (lambda t: t**2, loadrun.functional.square):
+        traced = loadrun.jit.trace(symbolic=True, capture_as_const=True)(
+            lambda t, power=power: loadrun.functional.sum(power(t), axis=1)
+        )
+        traced(loadrun.tensor(x))
+        graph = traced.graph(["x"])
+        assert next(o for o in graph.oprs if o.type == "ReduceV2").get(Reduce).mode == ReduceMode.SUM_SQR
+        assert run(graph, {"x": x})[0].tolist() == [6.25, 9.0625]

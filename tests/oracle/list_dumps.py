@@ -3,7 +3,8 @@
 Run by a Python that has MegEngine 1.13: ``python tests/oracle/list_dumps.py tests/data/dump_names.json``. It reads the
 functions (``source`` of ``x`` with ``shape``) from the file and writes beside them what was found:
 
-- ``outputs``: their names without `optimize_for_inference`, and whether they are the ``same`` with it;
+- ``outputs``: their names without `optimize_for_inference`, and whether they are the ``same`` with it, else which
+  ``optimized`` ones those are;
 - ``operators``, ``tensor_value_bytes``: DumpResult's counts without optimization.
 """
 
@@ -32,6 +33,7 @@ def ask(source: str, shape: list[int]) -> dict[str, object]:
     return {
         "outputs": plain.outputs,
         "same": found[True].outputs == plain.outputs,
+        **({} if found[True].outputs == plain.outputs else {"optimized": found[True].outputs}),
         "operators": plain.nr_opr,
         "tensor_value_bytes": plain.tensor_value_bytes,
     }
