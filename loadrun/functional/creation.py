@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from .. import params as P
-from ..errors import TraceError
+from ..errors import EngineError, TraceError
 from ..imperative import (
     Tensor,
     TensorLike,
@@ -92,10 +92,18 @@ def linspace(
         dtype: of the result.
         device: accepted for MegEngine's sake.
 
+    Raises:
+        EngineError: a bound is a uint16 tensor, or the number is one or a boolean one.
+
     >>> linspace(2, 3, 5).tolist()
     [2.0, 2.25, 2.5, 2.75, 3.0]
     """
     inputs = [as_tensor(v) for v in (start, stop, num)]
+    for x, part in zip(inputs, ("start", "stop", "number"), strict=True):
+        if x._dtype.name == "Uint16" or (x._dtype.name == "Bool" and part == "number"):
+            raise EngineError(
+                f"Linspace does not take {x._dtype} as its {part}; convert it to int32 or float32"
+            )
     return apply1("Linspace", P.Linspace(endpoint=True), inputs=inputs, scalar=False).astype(dtype)
 
 
@@ -112,8 +120,10 @@ def eye(N: Any, M: Any = None, *, dtype: DTypeLike = "float32", device: str | No
     [[1, 0, 0], [0, 1, 0]]
     """
     shape = shape_tensor(N if M is None else (N, M))
-    kind = P.DTypeEnum[graph_dtype(dtype).name]
-    return apply1("Eye", P.Eye(k=0, dtype=kind), inputs=[shape], scalar=False)
+    want = graph_dtype(dtype)
+    # MegEngine's kernel leaves uint16 zero.
+    kind = P.DTypeEnum["Int32" if want.name == "Uint16" else want.name]
+    return apply1("Eye", P.Eye(k=0, dtype=kind), inputs=[shape], scalar=False).astype(want)
 
 
 def diag(inp: TensorLike, k: int = 0) -> Tensor:

@@ -110,12 +110,18 @@ def std(inp: TensorLike, axis: Axes = None, keepdims: bool = False) -> Tensor:
 # Searching
 
 
+_UNSEARCHED = {"Bool", "Uint16"}
+"""What MegEngine's Argmax and Argmin take, and then write nothing."""
+
+
 def _search(type: str, inp: TensorLike, axis: Any, keepdims: bool) -> Tensor:
     x = as_tensor(inp)
     if axis is None:
         if keepdims:
             raise AssertionError("can not set axis=None and keepdims=True")
         return _search(type, x.reshape(-1), 0, False)
+    if x._dtype.name in _UNSEARCHED:
+        x = x.astype("int32")
     found = axes_from_last(x.ndim, axis)
     for one in found if isinstance(found, list) else [found]:
         x = apply1(type, P.Axis(axis=one), inputs=[x], scalar=False)

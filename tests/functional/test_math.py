@@ -257,6 +257,31 @@ def test_booleans_are_not_sorted() -> None:
             call(Tensor([True, False]))
 
 
+@pytest.mark.parametrize("dtype", ["uint16", "bool"])
+def test_positions_of_what_megengine_does_not_search_are_those_of_integers(dtype: str) -> None:
+    # Its Argmax takes both and leaves the result unwritten.
+    x = np.array([[0, 5, 1], [1, 0, 7]]).astype(dtype)
+    assert F.argmax(Tensor(x, dtype=dtype), 1).tolist() == x.argmax(1).tolist()
+    assert F.argmin(Tensor(x, dtype=dtype)).item() == x.argmin()
+    traced = loadrun.jit.trace(symbolic=True, capture_as_const=True)(lambda t: F.argmax(t, 1))
+    traced(Tensor(x, dtype=dtype))
+    (search,) = [o for o in traced.graph().oprs if o.type == "Argmax"]
+    assert str(search.inputs[0].dtype) == "Int32"
+
+
+def test_evenly_spaced_numbers_refuse_what_megengine_refuses() -> None:
+    odd = Tensor(4, dtype="uint16")
+    for bounds in ((odd, 4, 5), (0, odd, 5), (0, 4, odd), (0, 4, Tensor(True))):
+        with pytest.raises(EngineError, match="convert it to int32 or float32"):
+            F.linspace(*bounds)
+    assert F.linspace(Tensor(False), Tensor(True), 3).tolist() == [0, 0.5, 1]
+
+
+def test_an_identity_matrix_of_uint16() -> None:
+    found = F.eye(2, 3, dtype="uint16")
+    assert (found.dtype, found.tolist()) == (np.uint16, [[1, 0, 0], [0, 1, 0]])
+
+
 def test_the_axis_of_a_vector_is_removed_where_it_has_one_element() -> None:
     assert F.squeeze(Tensor([3.0])).shape == F.squeeze(Tensor([3.0]), -1).shape == ()
     traced = loadrun.jit.trace(symbolic=True)(lambda t: F.squeeze(t, 0))
