@@ -133,7 +133,8 @@ def _known(r: Rewriter, var: Var) -> bool:
     """Whether a variable is a small constant, or one repeated along new axes."""
     owner = var.owner
     if owner.type == _SPREAD:
-        return all(_known(r, v) for v in owner.inputs)
+        shape = r.shape(var)
+        return shape is not None and prod(shape) <= _SMALL and all(_known(r, v) for v in owner.inputs)
     return owner.type == "ImmutableTensor" and prod(owner.tensors[0].shape or ()) <= _SMALL
 
 
