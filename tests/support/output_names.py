@@ -13,13 +13,10 @@ from loadrun.jit import trace
 __all__ = ["agree", "check_names", "names_of", "runs_on"]
 
 _MASK = "one operator fills where a mask is true"
-_FROZEN = "small weights keep their names, so that they stay apart until a dump is optimized"
 _BATCH = "fewer steps"
 OTHER_NAMES = {
     "indexing/set-mask-full-number": _MASK,
     "indexing/set-mask-false": _MASK,
-    "module/BatchNorm2d-freeze": _FROZEN,
-    "module/BatchNorm2d-freeze-plain": _FROZEN,
     "nn/sync_batch_norm-max-affine": _BATCH,
     "nn/sync_batch_norm-max-training": _BATCH,
     "operators/flatten": "equal operators are one",

@@ -6,7 +6,7 @@
   for the quotient: these neither overflow nor lose digits;
 - ``log(1 + x)`` is ``log1p(x)``, ``exp(x) - 1`` is ``expm1(x)``.
 
-What takes the place of an operator has its name. At every level what follows from small constants alone is a constant,
+What takes the place of an operator has its name. At every level what follows from small constants and weights is a constant,
 and a sum of ``x ** 2`` or ``square(x)`` is one operator.
 """
 
@@ -38,6 +38,7 @@ _FOLDED = {
     "ReduceV2",
 }
 """Operators whose value MegEngine knows beforehand."""
+_CONSTANTS = ("ImmutableTensor", "SharedDeviceTensor")
 _SPREAD = "Broadcast"
 """What stays where nothing computes with it."""
 _SMALL = 1024
@@ -120,7 +121,7 @@ def _constant(r: Rewriter, opr: Opr) -> Var | None:
     if not given or not all(_known(r, v) for v in given):
         return None
     dtype = opr.outputs[0].dtype
-    if dtype is None or dtype.is_quantized:
+    if dtype is None:
         return None
     at = r.copy(opr)[0]
     value = r.value(at)
@@ -135,7 +136,7 @@ def _known(r: Rewriter, var: Var) -> bool:
     if owner.type == _SPREAD:
         shape = r.shape(var)
         return shape is not None and prod(shape) <= _SMALL and all(_known(r, v) for v in owner.inputs)
-    return owner.type == "ImmutableTensor" and prod(owner.tensors[0].shape or ()) <= _SMALL
+    return owner.type in _CONSTANTS and prod(owner.tensors[0].shape or ()) <= _SMALL
 
 
 def _visit(r: Rewriter, opr: Opr) -> Var | None:
