@@ -6,8 +6,8 @@
   for the quotient: these neither overflow nor lose digits;
 - ``log(1 + x)`` is ``log1p(x)``, ``exp(x) - 1`` is ``expm1(x)``.
 
-What takes the place of an operator has its name. At every level what follows from small constants and weights is a constant,
-and a sum of ``x ** 2`` or ``square(x)`` is one operator.
+What takes the place of an operator has its name. At every level what follows from small constants and weights is a
+constant, and a sum of ``x ** 2`` or ``square(x)`` is one operator.
 """
 
 from __future__ import annotations
