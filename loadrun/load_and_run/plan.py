@@ -8,10 +8,11 @@ from ..dtypes import Array
 from ..graph import Graph, Opr, Var
 from ..ops.catalog import CATALOG
 from ..ops.infer import Inference, infer_dtypes, infer_shapes
+from ..ops.numbering import Numbering, loaded
 from ..ops.op import Trait
 from ..ops.registry import Shape
 from ..params import OptionalAxisV1
-from .naming import Numbering, compiled, executed, host_inputs, loaded, sequence
+from .naming import compiled, executed, host_inputs, sequence
 
 __all__ = [
     "CONST",

@@ -1,0 +1,284 @@
+"""The numbers and names that MegEngine gives to operators and variables while it loads a dump.
+
+One counter numbers them all: an operator, then its outputs, scratch memory included. What has no name in the file gets
+one that is made of its inputs' and its number.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from ..graph import Graph, Opr, Var
+from ..params import CondExecPredLogical, PowC, Reduce
+from .catalog import CATALOG
+from .op import Trait
+
+__all__ = ["Numbering", "OprNames", "add_numbers", "default_name", "loaded"]
+
+_LONGEST = 62
+"""A name that is longer takes no further input."""
+
+_BASES = {
+    "AddUpdate": "inplace_add",
+    "ArgsortBackward": "argsort_bwd",
+    "AssertEqual": "assert_eq",
+    "AxisAddRemove": "axis_add_rm",
+    "CondExecMark": "cond_mark",
+    "CondExecMerge": "cond_merge",
+    "CondExecPred": "cond_pred",
+    "Convolution3DBackwardData": "conv3d_bwd_data",
+    "Convolution3DForward": "conv3d",
+    "ConvolutionBackwardData": "conv_bwd_data",
+    "ConvolutionBackwardFilter": "conv_bwd_filter",
+    "ConvolutionForward": "conv",
+    "Cumsum": "Cumsum",
+    "DeformablePSROIPoolingForward": "deformable_ps_roi_pooling",
+    "FakeQuantForward": "fakequant_fwd",
+    "GetVarShape": "shape_of",
+    "GroupLocalForward": "glocal",
+    "Host2DeviceCopy": "h2d",
+    "Images2NeibsBackward": "images2neibs_grad",
+    "Images2NeibsForward": "images2neibs",
+    "IndexingRemapBackward": "indexing_remap_bwd",
+    "LRNForward": "lrn",
+    "LSQForward": "lsq_fwd",
+    "LSTM": "lstm",
+    "Linspace": "linspce",
+    "MarkDynamicVar": "mark_dyn",
+    "MarkNoBroadcastElemwise": "no_brdcst",
+    "MaskConvolution": "mask_conv_fwd",
+    "MatrixInverse": "matrix_inv",
+    "MultipleDeviceTensorHolder": "multi_dv",
+    "MultipleDeviceTensorWithFormatHolder": "multi_dv",
+    "NMSKeep": "nms_keep",
+    "PoolingBackward": "pooling_bwd",
+    "RNN": "rnn_fwd",
+    "ROIAlignForward": "roi_align",
+    "ROIPoolingForward": "roi_pooling",
+    "RegionRestrictedConvolutionBackwardData": "region_restricted_conv_bwd_data",
+    "RegionRestrictedConvolutionForward": "region_restricted_conv_fwd",
+    "SVD": "svd",
+    "SharedDeviceTensor": "shared",
+    "SharedDeviceTensorWithFormat": "shared",
+    "SlidingWindowTransposeBackward": "sliding_window_transpose_grad",
+    "SoftmaxBackward": "Softmax_backward",
+    "TQTForward": "tqt_fwd",
+    "VolatileSharedDeviceTensor": "shared",
+}
+"""What a name begins with, where it is not the class in small letters."""
+
+_SHOWN = {
+    **dict.fromkeys(("CondExecMerge",), 0),
+    **dict.fromkeys(
+        (
+            *("ArgsortBackward", "BatchedMeshIndexing", "Broadcast", "CondExecMark", "CondExecPred"),
+            *("FakeQuantForward", "GroupLocalForward", "Images2NeibsBackward", "IndexingMultiAxisVec"),
+            *("IndexingOneHot", "IndexingRemap", "IndexingRemapBackward", "IndexingSetOneHot", "LSQForward"),
+            *(
+                "LocalForward",
+                "MaskedFill",
+                "MeshIndexing",
+                "PoolingBackward",
+                "RNN",
+                "Reduce",
+                "RemapForward",
+            ),
+            *("Reshape", "Resize3DForward", "ResizeForward", "SlidingWindowTransposeBackward", "Split"),
+            *("Subtensor", "TQTForward", "WarpAffineForward"),
+        ),
+        1,
+    ),
+    **dict.fromkeys(
+        (
+            *("AssertEqual", "BatchedIncrMeshIndexing", "BatchedSetMeshIndexing", "ConvolutionBackwardData"),
+            *("Convolution3DBackwardData", "IncrMeshIndexing", "IncrSubtensor", "IndexingIncrMultiAxisVec"),
+            *(
+                "IndexingSetMultiAxisVec",
+                "Linspace",
+                "SetMeshIndexing",
+                "SetSubtensor",
+                "WarpPerspectiveForward",
+            ),
+        ),
+        2,
+    ),
+    "RegionRestrictedConvolutionBackwardData": 4,
+}
+"""How many inputs stand in a name, where that is not all of them."""
+
+_LIMITED = {
+    *("BatchConvBiasForward", "BatchNormForward", "BatchedMatrixMul", "ConvBiasForward"),
+    *(
+        "Convolution3DBackwardData",
+        "Convolution3DForward",
+        "ConvolutionBackwardData",
+        "ConvolutionBackwardFilter",
+    ),
+    *("ConvolutionForward", "DeformableConvForward", "LocalShareForward", "MatrixMul", "PoolingForward"),
+    "RegionRestrictedConvolutionBackwardData",
+}
+"""The first operator of these brings a constant and its variable along, the limit of scratch memory."""
+
+_OUTPUTS = {"BatchNormForward": 6, "SVD": 3, "TopK": 2}
+"""How many outputs there are in truth, where a file may name fewer."""
+
+_BATCH_NORM = (0, 1, 4, 5)
+"""The outputs that a file names when it names four."""
+_HOLDERS = ("MultipleDeviceTensorHolder", "MultipleDeviceTensorWithFormatHolder")
+
+_SORTED = frozenset(
+    (
+        "ADD",
+        "FUSE_ADD_RELU",
+        "FUSE_ADD_SIGMOID",
+        "FUSE_ADD_TANH",
+        "MUL",
+        "RMULH",
+        "MAX",
+        "MIN",
+        "EQ",
+        "LOG_SUM_EXP",
+    )
+)
+"""Modes of Elemwise whose inputs MegEngine puts in the order of their numbers."""
+
+
+@dataclass(frozen=True)
+class OprNames:
+    """An operator as MegEngine has it.
+
+    Attributes:
+        id: its number.
+        name: its name.
+        cls: the name of its class.
+    """
+
+    id: int
+    name: str
+    cls: str
+
+
+@dataclass(eq=False)
+class Numbering:
+    """Names by operator id, and number and name by variable id, of the file's own ids.
+
+    Attributes:
+        scratch: number and name of an operator's scratch variable, by operator id.
+        next: the number that comes after all others.
+    """
+
+    oprs: dict[int, OprNames] = field(default_factory=dict)
+    vars: dict[int, tuple[int, str]] = field(default_factory=dict)
+    scratch: dict[int, tuple[int, str]] = field(default_factory=dict)
+    next: int = 0
+
+    def var(self, var: Var) -> tuple[int, str]:
+        """Number and name of a variable."""
+        return self.vars[var.id]
+
+    def inputs(self, opr: Opr) -> list[Var]:
+        """The inputs of an operator in MegEngine's order."""
+        if opr.type == "Elemwise" and opr.title in _SORTED:
+            return sorted(opr.inputs, key=lambda v: self.vars[v.id][0])
+        return list(opr.inputs)
+
+
+def short(name: str) -> str:
+    """A variable's name inside of another name: what stands in brackets is left out.
+
+    >>> short("conv(data,const{6,3,7,7}[2682])[2684]")
+    'conv[2684]'
+    """
+    begin, end = name.find("("), name.rfind(")")
+    return name if begin < 0 or end < begin else name[:begin] + name[end + 1 :]
+
+
+def default_name(opr: Opr, number: int, inputs: Sequence[str]) -> str:
+    """The name of an operator that has none of its own.
+
+    Args:
+        number: the operator's number.
+        inputs: the names of its inputs.
+    """
+    cls = CATALOG[opr.type].class_name
+    if cls == "ImmutableTensor":
+        shape = ",".join(str(n) for n in opr.tensors[0].shape or ())
+        return f"const{{{shape}}}[{number}]"
+    text = _base(opr, cls)
+    names = [short(n) for n in inputs[: _SHOWN.get(cls, len(inputs))]]
+    if names:
+        text += f"({names[0]}"
+        for name in names[1:]:
+            if len(text) > _LONGEST:
+                text += ",..."
+                break
+            text += f",{name}"
+        text += ")"
+    return f"{text}[{number}]"
+
+
+def _base(opr: Opr, cls: str) -> str:
+    if cls in ("Elemwise", "ElemwiseMultiType"):
+        return opr.title
+    if cls == "CondExecPredLogical":
+        return opr.get(CondExecPredLogical).mode.name
+    if cls == "TypeCvt":
+        return f"as{opr.outputs[0].dtype.name if opr.outputs[0].dtype else ''}"
+    if cls == "Reduce":
+        return f"reduce{int(opr.get(Reduce).mode)}"
+    if cls == "PowC":
+        return f"powc_{opr.get(PowC).exp:g}"
+    if cls in _BASES:
+        return _BASES[cls]
+    plain = re.sub("Forward$", "", cls)
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", plain).lower()
+
+
+def loaded(graph: Graph) -> Numbering:
+    """Numbers and names when MegEngine has read the file; dtypes must be inferred."""
+    found = Numbering()
+    limited = False
+    late = graph.format == "FBS" or all(
+        v.name is None for o in graph.oprs if not o.tensors for v in o.outputs
+    )
+    for opr in graph.oprs:
+        cls = CATALOG[opr.type].class_name
+        number = found.next
+        ins = [_while_loading(found, v) if late else found.var(v)[1] for v in opr.inputs]
+        name = opr.name or default_name(opr, number, ins)
+        add_numbers(found, opr, name, name, number)
+        if cls in _LIMITED and not limited:
+            limited = True
+            found.next += 2
+    return found
+
+
+def _while_loading(found: Numbering, var: Var) -> str:
+    """What a variable is called while a file is read whose inputs get their names afterwards."""
+    return found.oprs[var.owner.id].name if var.owner.type == "Host2DeviceCopy" else found.var(var)[1]
+
+
+def add_numbers(found: Numbering, opr: Opr, name: str, scratch: str, number: int) -> None:
+    """Number an operator, its outputs and its scratch memory."""
+    op = CATALOG[opr.type]
+    found.oprs[opr.id] = OprNames(number, name, op.class_name)
+    count = max(_OUTPUTS.get(op.class_name, 0), len(opr.outputs))
+    slots = _BATCH_NORM if op.class_name == "BatchNormForward" and len(opr.outputs) == 4 else range(count)
+    for slot, var in zip(slots, opr.outputs, strict=False):
+        found.vars[var.id] = (number + 1 + slot, var.name or name + _ending(op.class_name, slot, count))
+    number += 1 + count
+    if Trait.NO_WORKSPACE not in op.traits:
+        found.scratch[opr.id] = (number, f"{scratch}:workspace")
+        number += 1
+    found.next = number
+
+
+def _ending(cls: str, slot: int, count: int) -> str:
+    """What tells the outputs of one operator apart."""
+    if cls == "NMSKeep":
+        return (":indices", ":sizes")[slot]
+    if cls == "MultiHeadAttnForward" or (count == 1 and cls not in _HOLDERS):
+        return ""
+    return f":o{slot}"
