@@ -7,9 +7,11 @@
 from typing import Any
 
 from .absent import absent_function
+from .imperative.device import Device as CompNode
 from .imperative.device import get_default_device, get_device_count, is_cuda_available, set_default_device
 
 __all__ = [
+    "CompNode",
     "coalesce_free_memory",
     "get_allocated_memory",
     "get_cuda_compute_capability",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from .. import params as P
 from ..imperative import Tensor, TensorLike, elemwise
-from ..params import Elemwise as Elemwise
+from ..imperative.opdefs import DEFINITIONS as _DEFINITIONS
 from .modes import elemwise_multi_type as _elemwise_multi_type  # noqa: F401
 from .modes import elwise as _elwise  # noqa: F401
 from .transcendental import (
@@ -84,6 +84,9 @@ __all__ = [
     "tan",
     "tanh",
 ]
+
+Elemwise = _DEFINITIONS["Elemwise"]
+"""The operator of these functions as a value, found here as in MegEngine."""
 
 _M = P.ElemwiseMode
 

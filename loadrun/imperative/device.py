@@ -26,6 +26,8 @@ _VALID = re.compile(
     r"|multithread(x|\d+)(:\d+)?|multithread:default:\d+"
 )
 """What MegEngine takes as the device of a tensor."""
+_INVALID = "invalid"
+"""The name of no device."""
 _KINDS = ("cpu", "gpu", "rocm", "xpu")
 
 
@@ -34,23 +36,58 @@ class InvalidDeviceError(UsageError, RuntimeError, AssertionError):
 
 
 class Device(str):
-    """The name of a device, equal to its short forms.
+    """The name of a device, equal to its short forms: what MegEngine calls ``CompNode``, and ``Device`` around it.
+
+    Args:
+        name: a name that MegEngine accepts, or a device. Without one it is invalid and computes nothing.
+
+    Raises:
+        InvalidDeviceError: no name of a device.
 
     >>> DEFAULT == "xpux", DEFAULT == "xpux:0", DEFAULT == "gpu0"
     (True, True, False)
+    >>> Device("cpu0:1"), Device("cpu0").logical_name, Device("xpux").physical_name
+    (CompNode("cpu0:1" from "cpu0:1"), 'cpu0:0', 'cpu0:0')
     """
 
     __slots__ = ()
+
+    def __new__(cls, name: object = None) -> Device:
+        """Return the device of a name."""
+        if isinstance(name, Device):
+            return name
+        return str.__new__(cls, _INVALID if name is None or name == _INVALID else _full(name))
 
     @property
     def logical_name(self) -> str:
         """The name in full."""
         return str(self)
 
+    @property
+    def physical_name(self) -> str:
+        """The device that computes: a CPU, whatever the name says."""
+        kind, _, stream = str(self).partition(":")
+        number = kind.lstrip("cgpurox")
+        if not number.isdigit():
+            number = "" if stream == "default" else "0"
+        return str(self) if kind == _INVALID or kind.startswith("multi") else f"cpu{number}:{stream}"
+
+    def to_c(self) -> Device:
+        """Return the device itself: what MegEngine keeps in two layers is one here."""
+        return self
+
+    def __reduce__(self) -> tuple[type[Device], tuple[str]]:
+        return Device, (str(self),)
+
+    def __repr__(self) -> str:
+        return f'CompNode("{self.physical_name}" from "{self}")'
+
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, str):
             return NotImplemented
-        return str.__eq__(self, other if ":" in other else f"{other}:0")
+        if str.__eq__(self, other):
+            return True
+        return _VALID.fullmatch(other) is not None and str.__eq__(self, _full(other))
 
     def __ne__(self, other: object) -> bool:
         return not self == other
@@ -59,12 +96,8 @@ class Device(str):
         return str.__hash__(self)
 
 
-DEFAULT = Device("xpux:0")
-"""Any device: what MegEngine's tensors are on unless another is asked for."""
-
-
-_default = [DEFAULT]
-"""The device of new tensors."""
+_default = ["xpux"]
+"""The name of the device of new tensors, as it was set."""
 
 
 def check_device(name: object) -> None:
@@ -84,15 +117,39 @@ def check_device(name: object) -> None:
         )
 
 
+def _full(name: object) -> str:
+    """Return a name with the numbers that MegEngine adds to it.
+
+    Raises:
+        InvalidDeviceError: no name of a device.
+    """
+    check_device(name)
+    kind, _, stream = str(name).partition(":")
+    if kind == "multithread":
+        return str(name)
+    if kind == "xpu" and not stream:
+        kind = "xpux"
+    elif kind.isalpha() and not kind.endswith("x") and stream != "default":
+        kind += "0"
+    return f"{kind}:{stream or 0}"
+
+
+DEFAULT = Device("xpux")
+"""Any device: what MegEngine's tensors are on unless another is asked for."""
+
+
 def placed(name: object) -> Device:
     """Return the device of a name that is accepted.
+
+    Raises:
+        InvalidDeviceError: no name of a device.
 
     >>> placed("cpu0") == "cpu0:0", str(placed("xpu"))
     (True, 'xpux:0')
     """
-    check_device(name)
-    text = "xpux" if name == "xpu" else str(name)
-    return Device(text if ":" in text else f"{text}:0")
+    if not isinstance(name, str):
+        check_device(name)
+    return Device(name)
 
 
 def is_cuda_available() -> bool:
@@ -120,7 +177,7 @@ def get_device_count(device_type: str) -> int:
 
 def get_default_device() -> str:
     """Return the device of new tensors, by the name that was set."""
-    return str(_default[0]) if _default[0] is not DEFAULT else "xpux"
+    return _default[0]
 
 
 def set_default_device(device: str = "xpux") -> None:
@@ -131,9 +188,9 @@ def set_default_device(device: str = "xpux") -> None:
     """
     if not isinstance(device, str) or not _PLAIN.fullmatch(device):
         raise InvalidDeviceError(f"invalid device name {device}: expected for instance xpux, cpu0 or gpu0:1")
-    _default[0] = DEFAULT if device == "xpux" else Device(device)
+    _default[0] = device
 
 
 def default_device() -> Device:
     """Return the device of new tensors."""
-    return placed(_default[0])
+    return DEFAULT if _default[0] == "xpux" else Device(_default[0])

@@ -299,9 +299,11 @@ class Tensor(Methods):
         made._place = place
         return made
 
-    def _dev_tensor(self) -> Tensor:
-        """Return the value as MegEngine's graphs take it: itself."""
-        return self._frozen()
+    def _dev_tensor(self) -> DeviceTensor:
+        """Return the value as MegEngine's graphs take it."""
+        x = DeviceTensor._of(self._stored(), self._dtype, self._scalar)
+        x._place = self.device
+        return x
 
     def __repr__(self) -> str:
         kind = self.__class__.__name__
@@ -332,6 +334,15 @@ class Tensor(Methods):
 
 
 register_tensor_class(Tensor)
+
+
+class DeviceTensor(Tensor):
+    """A value as MegEngine's graphs take and give it."""
+
+    @property
+    def comp_node(self) -> Device:
+        """The device."""
+        return self.device
 
 
 class Parameter(Tensor):

@@ -18,13 +18,13 @@ from ..dump import load
 from ..dump.options import DumpOptions, DumpResult
 from ..dump.store import save
 from ..graph import Metadata
+from ..imperative.opdefs import OpDef
+from ..imperative.opdefs import apply as apply_op
 from ..imperative.value import Tensor
 from ..information import metadata_of
 from ..optimize import optimize_for_inference as optimized
 from .compiling import graph_of, nodes_of, outputs_of
 from .nodes import OpNode, VarNode
-from .opdefs import OpDef
-from .opdefs import apply as apply_op
 from .ports import AttrOutputNode, InputNode, OutputNode, TensorAttr, ValueOutputNode
 from .providers import Host2DeviceCopy, constant_node
 from .traversal import listed, set_priority_to_id

@@ -1,7 +1,9 @@
 """Operators as values, under the name of ``megengine.core._imperative_rt.ops``."""
 
-from ...network.opdefs import DEFINITIONS, OpDef
+from ...imperative.opdefs import DEFINITIONS, OpDef
 
-__all__ = ["OpDef"]
+__all__ = ["OpDef", "jit_supported", *DEFINITIONS]
+
+jit_supported = False
 
 globals().update(DEFINITIONS)
