@@ -12,6 +12,7 @@ from .. import params as P
 from ..errors import EngineError, TraceError
 from .apply import apply1, tensor_class
 from .convert import as_tensor
+from .device import placed
 from .naming import titled
 from .sizes import shape_tensor
 
@@ -265,7 +266,7 @@ def concat(inps: Iterable[Any], axis: int = 0, device: Any = None) -> Tensor:
     Args:
         inps: tensors that agree in all other axes.
         axis: the axis along which they are joined.
-        device: accepted for MegEngine's sake.
+        device: the device that the result names; tensors may then name several.
 
     Raises:
         ValueError: no tensors.
@@ -278,9 +279,24 @@ def concat(inps: Iterable[Any], axis: int = 0, device: Any = None) -> Tensor:
     tensors = [as_tensor(x) for x in inps]
     if not tensors:
         raise ValueError("nothing to join: the list of tensors is empty")
+    if device is not None:
+        tensors = [_placed_nowhere(x) for x in tensors]
     if len(tensors) == 1:
-        return copy(tensors[0])
-    return apply1("Concat", P.Axis(axis=axis), inputs=tensors, scalar=False)
+        made = copy(tensors[0])
+    else:
+        made = apply1("Concat", P.Axis(axis=axis), inputs=tensors, scalar=False)
+    if device is not None:
+        made._place = placed(device)
+    return made
+
+
+def _placed_nowhere(x: Tensor) -> Tensor:
+    """Return a tensor that names no device, which goes with those that name any."""
+    if x._place is None:
+        return x
+    found = x._frozen()
+    found._place = None
+    return found
 
 
 def stack(inps: Iterable[Any], axis: int = 0, device: Any = None) -> Tensor:
@@ -289,7 +305,7 @@ def stack(inps: Iterable[Any], axis: int = 0, device: Any = None) -> Tensor:
     Args:
         inps: the tensors.
         axis: the place of the new axis in the result.
-        device: accepted for MegEngine's sake.
+        device: the device that the result names; tensors may then name several.
 
     Raises:
         ValueError: no tensors.
@@ -301,9 +317,11 @@ def stack(inps: Iterable[Any], axis: int = 0, device: Any = None) -> Tensor:
     """
     wide = [expand_dims(x, axis) for x in inps]
     if len(wide) == 1:
+        if device is not None:
+            wide[0]._place = placed(device)
         return wide[0]
     with titled("Stack"):
-        return concat(wide, axis)
+        return concat(wide, axis, device)
 
 
 def copy(inp: Any, device: Any = None) -> Tensor:

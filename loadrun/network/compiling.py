@@ -6,9 +6,11 @@ from collections.abc import Iterable, Sequence
 from copy import copy
 from dataclasses import replace
 
+import numpy as np
+
 from ..dtypes import Array
 from ..engines.reference import ReferenceEngine
-from ..errors import UsageError
+from ..errors import LoadRunError, UsageError
 from ..graph import Graph, Opr, Var
 from ..testcase import Bundle
 from .classes import class_of, node_of
@@ -17,18 +19,29 @@ from .nodes import NodeVar, OpNode, VarNode
 from .providers import Host2DeviceCopy, constant_node
 from .traversal import get_dep_vars, get_oprs_seq, operators
 
-__all__ = ["compute", "graph_of", "nodes_of", "outputs_of", "refreshed", "replace_inputs", "value_of"]
+__all__ = [
+    "compute",
+    "graph_of",
+    "nodes_of",
+    "outputs_of",
+    "refreshed",
+    "replace_inputs",
+    "take_over",
+    "value_of",
+]
 
 
-def nodes_of(graph: Graph, *, numbered: bool = False) -> list[VarNode]:
+def nodes_of(graph: Graph, *, numbered: bool = False, within: object = None) -> list[VarNode]:
     """Return the nodes of a graph's outputs; the others hang on them.
 
     Args:
         graph: a graph, which stays as it is.
+        within: the graph that the nodes belong to (`VarNode.graph`), by default a new one.
         numbered: give operators and variables small numbers in the order of the file, as MegEngine's graphs have them.
     """
     known: dict[int, VarNode] = {}
     number = 0
+    within = within or SESSION.new_graph()
     for opr in graph.oprs:
         inputs = [known[v.id] for v in opr.inputs]
         made = Opr(
@@ -55,6 +68,7 @@ def nodes_of(graph: Graph, *, numbered: bool = False) -> list[VarNode]:
             fresh.described = var.described
             made.outputs.append(fresh)
             known[var.id] = VarNode.made(fresh, node, SESSION)
+            known[var.id]._graph = within
             if numbered:
                 known[var.id]._number, number = number, number + 1
         node.outputs = [known[v.id] for v in opr.outputs]
@@ -159,6 +173,24 @@ def compute(outputs: Sequence[VarNode], feeds: dict[str, Array]) -> list[Array]:
     return ReferenceEngine(graph, graph.outputs).run(feeds)
 
 
+def rank_of(node: VarNode) -> int:
+    """Return how many axes a variable has whose shape only data tells: as many as with ones or zeros for inputs.
+
+    Raises:
+        UsageError: the graph takes neither.
+    """
+    inputs = [o for o in operators([node]) if isinstance(o, Host2DeviceCopy)]
+    for fill in (np.ones, np.zeros):
+        try:
+            feeds = {o.name: fill(o.stored.shape or (1,), o.stored.dtype.np) for o in inputs}
+            return compute([node], feeds)[0].ndim
+        except LoadRunError as e:
+            refused = e
+    raise UnknownValueError(
+        f"how many axes {node.name} has depends on the inputs of the graph: {refused}"
+    ) from refused
+
+
 class UnknownValueError(UsageError, RuntimeError):
     """A value that only data would tell."""
 
@@ -166,6 +198,7 @@ class UnknownValueError(UsageError, RuntimeError):
 SESSION.constant = constant_node
 SESSION.node_class = class_of
 SESSION.evaluate = value_of
+SESSION.rank_of = rank_of
 
 
 def replace_inputs(found: Iterable[OpNode], old: VarNode, new: VarNode) -> None:
@@ -179,6 +212,21 @@ def replace_inputs(found: Iterable[OpNode], old: VarNode, new: VarNode) -> None:
             new.users.append(opr)
         if opr in old.users:
             old.users.remove(opr)
+
+
+def take_over(found: Iterable[OpNode], old: VarNode, new: VarNode) -> None:
+    """Let a variable be what another one is, and operators that read either read it; but for those that compute it.
+
+    Args:
+        found: the operators.
+        old: the variable that stays. What the other is computed from reads what it was, by a node of its own.
+        new: what it becomes.
+    """
+    readers = [*found]
+    replace_inputs(readers, old, new)
+    old._copy_state(new)
+    for opr in readers:
+        opr.inputs[:] = [old if v is new else v for v in opr.inputs]
 
 
 def refreshed(outputs: Iterable[VarNode]) -> None:

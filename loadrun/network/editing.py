@@ -9,6 +9,7 @@ from ..dtypes import Array, DType
 from ..errors import UsageError
 from ..graph import Opr
 from ..imperative.apply import Session
+from ..imperative.device import Device
 from ..imperative.value import Tensor
 from ..ops.registry import Shape
 from ..params import Record
@@ -24,6 +25,8 @@ class EditingSession(Session):
         constant: makes the node of a constant of a stored value, its dtype and name.
         node_class: gives the class of a registered operator's nodes.
         evaluate: computes the value of a node that depends on no input.
+        rank_of: finds the number of axes of a node of unknown shape.
+        new_graph: makes a graph for nodes that belong to none yet.
     """
 
     symbolic_shape = False
@@ -32,6 +35,8 @@ class EditingSession(Session):
     constant: Callable[[Array, DType, str | None], VarNode]
     node_class: Callable[[str], type[OpNode]]
     evaluate: Callable[[VarNode], Array]
+    rank_of: Callable[[VarNode], int]
+    new_graph: Callable[[], Any]
 
     def __init__(self) -> None:
         self.sizes: dict[Any, Tensor] = {}
@@ -46,12 +51,15 @@ class EditingSession(Session):
         scalar: bool,
     ) -> list[Tensor]:
         """Append an operator to the graph of its inputs."""
+        place = _place_of(inputs)
         nodes = [self.node(x) for x in inputs]
         opr = Opr(type, params, [v.variable for v in nodes], output_dtype=output_dtype, id=fresh_id())
         opr.outputs = [NodeVar(fresh_id(), opr, i) for i in range(n)]
         owner = self.node_class(type).load(opr)
         owner.inputs = nodes
         outputs = [VarNode.made(v, owner, self, scalar=scalar) for v in opr.outputs if isinstance(v, NodeVar)]
+        for node in outputs:
+            node._place = place
         owner.outputs = outputs
         owner.refresh()
         for node in nodes:
@@ -62,10 +70,26 @@ class EditingSession(Session):
     def node(self, tensor: Tensor) -> VarNode:
         """Return the node of a tensor; one with a value becomes a constant."""
         if isinstance(tensor, VarNode):
-            return tensor
+            return tensor.itself
         if isinstance(tensor._var, NodeVar) and tensor._session is self:
             return tensor._var.node
         return self.constant(tensor._stored(), tensor._dtype, tensor._name or None)
+
+    def graph_of(self, node: VarNode) -> Any:
+        """Return the graph that a node belongs to: that of the nearest node it is computed from which has one."""
+        waiting, seen, found = [node], {id(node)}, None
+        for v in waiting:
+            found = v._graph
+            if found is not None:
+                break
+            near = [x for x in v.owner.inputs if id(x) not in seen]
+            seen.update(map(id, near))
+            # The list grows while it is walked.
+            waiting.extend(near)
+        found = self.new_graph() if found is None else found
+        for v in waiting:
+            v._graph = v._graph or found
+        return found
 
     def joined(self, tensor: Tensor) -> None:
         """Know a tensor; nothing is kept."""
@@ -81,6 +105,14 @@ class EditingSession(Session):
         if found is None:
             found = tensor._var.shape = self.value(tensor).shape
         return found
+
+    def rank(self, node: VarNode) -> int:
+        """Return the number of axes of a node of unknown shape."""
+        var = node._var
+        assert isinstance(var, NodeVar)
+        if var.rank is None:
+            var.rank = self.rank_of(node)
+        return var.rank
 
     def detached(self, tensor: Tensor) -> bool:
         """Tell whether sizes are numbers: always, unless ``VarNode.shape`` gives nodes."""
@@ -112,6 +144,25 @@ class EditingSession(Session):
             UsageError: always.
         """
         raise UsageError("a graph that is edited has no regions to leave out")
+
+
+def _place_of(inputs: Sequence[Tensor]) -> Device | None:
+    """Return the device that variables name.
+
+    Raises:
+        UsageError: they name several.
+    """
+    named = {x._place for x in inputs if isinstance(x, VarNode) and x._place is not None}
+    if len(named) > 1:
+        raise _DevicesError(
+            f"inputs of one operator are on one device, found {', '.join(sorted(named))}; var.to(device) brings one "
+            "to another"
+        )
+    return named.pop() if named else None
+
+
+class _DevicesError(UsageError, RuntimeError):
+    """Inputs on several devices."""
 
 
 SESSION = EditingSession()

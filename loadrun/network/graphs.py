@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 import os
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import SimpleNamespace
 from typing import Any, BinaryIO, NamedTuple
 
@@ -24,8 +24,19 @@ from ..imperative.value import Tensor
 from ..information import metadata_of
 from ..optimize import optimize_for_inference as optimized
 from .compiling import graph_of, nodes_of, outputs_of
+from .editing import SESSION
 from .nodes import OpNode, VarNode
-from .ports import AttrOutputNode, InputNode, OutputNode, TensorAttr, ValueOutputNode
+from .ports import (
+    AttrOutputNode,
+    CallbackInput,
+    CallbackOutput,
+    InputNode,
+    OutputNode,
+    TensorAttr,
+    ValueOutputNode,
+    computed,
+    inputs_of,
+)
 from .providers import Host2DeviceCopy, constant_node
 from .traversal import listed, set_priority_to_id
 
@@ -42,14 +53,16 @@ __all__ = [
     "apply_normal_varnode",
     "deserialize_infer_option",
     "dump_graph",
+    "input_callback",
     "load_graph",
     "optimize_for_inference",
+    "output_callback",
     "set_priority_to_id",
 ]
 
 
 class Graph:
-    """What operators are made by; they are connected by themselves, so a graph holds nothing.
+    """What operators are made by and run by; they are connected by themselves, so a graph holds none of them.
 
     >>> graph = Graph()
     >>> x = InputNode(dtype="float32", graph=graph)
@@ -65,6 +78,7 @@ class Graph:
     def __init__(self) -> None:
         self.options = SimpleNamespace(async_exec_level=1)
         self._outputs: list[Any] = []
+        self._waiting = False
 
     def make_const(
         self, data: Any, dtype: Any = None, device: object = None, name: str | None = None
@@ -78,7 +92,22 @@ class Graph:
             name: its name.
         """
         held = Tensor(data if isinstance(data, Tensor) else np.asarray(data), dtype=dtype)
-        return constant_node(held._stored(), held._dtype, name)
+        made = constant_node(held._stored(), held._dtype, name)
+        made._graph = self
+        return made
+
+    def make_input(
+        self, *args: VarNode, device: object = None, dtype: Any = None, shape: Any = None
+    ) -> VarNode:
+        """Return the variable of an input whose value `InputNode.set_value` sets.
+
+        Args:
+            args: accepted for MegEngine's sake.
+            device: accepted for MegEngine's sake.
+            dtype: its dtype.
+            shape: its shape, where it is known.
+        """
+        return InputNode(*args, device=device, dtype=dtype, shape=shape, graph=self).outputs[0]
 
     def make_h2d(
         self,
@@ -91,21 +120,48 @@ class Graph:
         """Return the variable of a graph input."""
         node = Host2DeviceCopy(shape or (1,), dtype, name, device)
         node.compile()
+        node.outputs[0]._graph = self
         return node.outputs[0]
 
     def compile(self, *outputs: Any) -> Graph:
-        """Return what runs the graph; values are computed when `OutputNode.get_value` asks for them."""
-        self._outputs = list(outputs)
+        """Return what runs the graph.
+
+        Args:
+            outputs: variables, what `output_callback` gave, or lists of them.
+        """
+        self._outputs = [
+            v for given in outputs for v in (given if isinstance(given, (list, tuple)) else [given])
+        ]
         return self
 
     def execute(self, *args: Any) -> None:
-        """Start a run, which `OutputNode.get_value` does anyway."""
+        """Begin a run: functions of `input_callback` are asked anew.
+
+        What `OutputNode.get_value` gives is computed when it is asked for; functions of `output_callback` are called
+        by `wait`.
+        """
+        for node in inputs_of([v.var for v in self._outputs]):
+            if isinstance(node, CallbackInput):
+                node.reset()
+        self._waiting = True
 
     def wait(self) -> None:
-        """Wait for a run, which `OutputNode.get_value` does anyway."""
+        """End a run: give the functions of `output_callback` what was computed.
+
+        Raises:
+            UsageError: an input has no value.
+        """
+        outputs = [v for v in self._outputs if isinstance(v, CallbackOutput)]
+        if not self._waiting or not outputs:
+            return
+        self._waiting = False
+        for output, value in zip(outputs, computed([v.var for v in outputs]), strict=True):
+            output.callback(value)
 
     def __call__(self, *args: Any) -> None:
-        """Run."""
+        """Run from the beginning to the end."""
+        self.execute(*args)
+        self.wait()
 
 
 class CompGraphLoadResult(NamedTuple):
@@ -131,7 +187,8 @@ def load_graph(fpath: str | os.PathLike[str] | BinaryIO | bytes) -> CompGraphLoa
         FormatError: it is none.
     """
     bundle = load(fpath)
-    outputs = outputs_of(bundle, nodes_of(bundle.graph, numbered=True))
+    graph = Graph()
+    outputs = outputs_of(bundle, nodes_of(bundle.graph, numbered=True, within=graph))
     held = bundle.graph.metadata or Metadata()
     about = SimpleNamespace(
         is_valid=held.is_valid,
@@ -140,7 +197,7 @@ def load_graph(fpath: str | os.PathLike[str] | BinaryIO | bytes) -> CompGraphLoa
         optimized_for_inference=held.optimize_options != 0,
         user_info=held.user_info,
     )
-    return CompGraphLoadResult(Graph(), OrderedDict((v.name, v) for v in outputs), outputs, about)
+    return CompGraphLoadResult(graph, OrderedDict((v.name, v) for v in outputs), outputs, about)
 
 
 def dump_graph(
@@ -212,3 +269,45 @@ def deserialize_infer_option(x: int) -> dict[str, bool]:
 def apply_normal_varnode(op: OpDef, *args: VarNode) -> list[VarNode]:
     """Return the outputs of an operator of `loadrun.core.ops.builtin` applied to variables."""
     return [v for v in apply_op(op, *args) if isinstance(v, VarNode)]
+
+
+def input_callback(
+    callback: Callable[[], Any],
+    *args: VarNode,
+    device: object = None,
+    dtype: Any = None,
+    shape: Any = None,
+    graph: Graph | None = None,
+) -> tuple[VarNode, VarNode]:
+    """Return a variable whose value a function gives in every run, and one that stands for its dependencies.
+
+    Args:
+        callback: the function, of no arguments; it returns a Tensor.
+        args: accepted for MegEngine's sake.
+        device: accepted for MegEngine's sake.
+        dtype: the dtype of the value.
+        shape: its shape, where it is known.
+        graph: the graph that the variable belongs to.
+
+    >>> graph, found = Graph(), []
+    >>> x, _ = input_callback(lambda: Tensor([1.0, 2.0]), device="xpux", dtype="float32", graph=graph)
+    >>> graph.compile(output_callback(found.append, x * 3))()
+    >>> found[0].tolist()
+    [3.0, 6.0]
+    """
+    var = CallbackInput(callback, device=device, dtype=dtype, shape=shape, graph=graph).outputs[0]
+    return var, var
+
+
+def output_callback(callback: Callable[[Any], Any], var: VarNode, *args: VarNode) -> CallbackOutput:
+    """Return what `Graph.compile` takes so that a function gets the value of a variable in every run.
+
+    Args:
+        callback: the function of the value, a Tensor.
+        var: the variable.
+        args: accepted for MegEngine's sake.
+    """
+    return CallbackOutput(callback, var)
+
+
+SESSION.new_graph = Graph

@@ -45,7 +45,7 @@ def replace_vars(dst: Sequence[VarNode], varmap: Any) -> list[VarNode]:
         varmap: the new variables by those that they replace, or pairs of them.
     """
     pairs = varmap.items() if isinstance(varmap, Mapping) else varmap
-    return _copied(dst, {id(old): new for old, new in pairs})
+    return _copied(dst, {id(old.itself): new.itself for old, new in pairs})
 
 
 def replace_oprs(dst: Sequence[VarNode], oprmap: Any) -> list[VarNode]:
@@ -77,7 +77,7 @@ def _copied(dst: Sequence[VarNode], replaced: dict[int, VarNode]) -> list[VarNod
             assert isinstance(out, VarNode)
             out.name = old.variable.name
             known[id(old)] = out
-    return [replaced.get(id(v), known.get(id(v), v)) for v in dst]
+    return [replaced.get(id(v), known.get(id(v), v)) for v in (d.itself for d in dst)]
 
 
 def convert_inputs(
@@ -166,6 +166,7 @@ class GraphInference:
         self._names, self._inputs = names, inputs
         self._dtypes = [v.dtype for v in graph.outputs]
         self._engine = ReferenceEngine(graph, graph.outputs)
+        self._rng = np.random.default_rng(0)
 
     def run(self, *inp_args: Any, inp_dict: Mapping[str, Any] | None = None) -> OrderedDict[str, Array]:
         """Return the outputs by name.
@@ -186,7 +187,8 @@ class GraphInference:
             raise _WrongInputsError(
                 f"this model expects inputs {self._inputs}, but gets inputs {list(given)}"
             )
-        values = self._engine.run({name: _storage_form(value) for name, value in given.items()})
+        # One generator for all runs: each draws anew, as in MegEngine.
+        values = self._engine.run({n: _storage_form(v) for n, v in given.items()}, rng=self._rng)
         found: OrderedDict[str, Array] = OrderedDict()
         for name, value, dtype in zip(self._names, values, self._dtypes, strict=True):
             found[name] = value if dtype is None else value.view(numpy_dtype(dtype))

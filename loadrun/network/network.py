@@ -18,8 +18,9 @@ from ..information import information, metadata_of
 from ..jit.dumping import dump_graph
 from ..logger import get_logger
 from ..optimize import optimize_for_inference
-from .compiling import graph_of, nodes_of, outputs_of, refreshed, replace_inputs
+from .compiling import graph_of, nodes_of, outputs_of, refreshed, replace_inputs, take_over
 from .filters import NodeFilter, NotUniqueError
+from .graphs import Graph as RunningGraph
 from .nodes import OpNode, VarNode
 from .providers import Host2DeviceCopy, ImmutableTensor
 from .traversal import get_dep_vars, get_oprs_seq, operators
@@ -55,6 +56,7 @@ class Network:
         self.output_vars: list[VarNode] = []
         self._like: Graph | None = None
         self._metadata: Metadata | None = None
+        self._running = RunningGraph()
 
     @property
     def metadata(self) -> dict[str, Any] | None:
@@ -86,7 +88,7 @@ class Network:
         graph = bundle.graph
         net = cls()
         net._like, net._metadata = graph, graph.metadata
-        nodes = nodes_of(graph)
+        nodes = nodes_of(graph, within=net._running)
         outputs = outputs_of(bundle, nodes)
         if outspec is not None:
             outputs = find_vars_by_name(nodes, list(outspec))
@@ -192,7 +194,7 @@ class Network:
             name: its name.
             device: accepted for MegEngine's sake.
         """
-        return ImmutableTensor(data, name, device).outputs[0]
+        return ImmutableTensor(data, name, device, self._running).outputs[0]
 
     def make_input_node(
         self, shape: Sequence[int], dtype: Any, name: str | None = None, device: str | None = None
@@ -207,17 +209,18 @@ class Network:
         """
         node = Host2DeviceCopy(shape, dtype, name, device)
         node.compile()
+        node.outputs[0]._graph = self._running
         return node.outputs[0]
 
     def add_output(self, *vars: VarNode) -> None:
         """Make variables outputs, behind those that are."""
-        for var in vars:
+        for var in (v.itself for v in vars):
             if not any(var is v for v in self.output_vars):
                 self.output_vars.append(var)
 
     def remove_output(self, *vars: VarNode) -> None:
         """Let variables be outputs no longer; what is none is named in a warning."""
-        for var in vars:
+        for var in (v.itself for v in vars):
             if not any(var is v for v in self.output_vars):
                 _log.warning("%s is not an output, so it was not removed", var.name)
             self.output_vars = [v for v in self.output_vars if v is not var]
@@ -226,7 +229,7 @@ class Network:
         """Return the variables (default: the outputs); what they depend on is known anyway."""
         if not all(isinstance(v, VarNode) for v in vars):
             raise _NotAVariableError("expected variables of a graph")
-        return list(vars or self.output_vars)
+        return [v.itself for v in vars or self.output_vars]
 
     def modify_opr_names(self, modifier: str | Callable[[str], str]) -> None:
         """Rename all operators: a text goes before each name with a dot, a function gives the new names."""
@@ -273,13 +276,13 @@ class Network:
             repl_dict: the new variables by those that they replace. What computes a new variable keeps its inputs, so
                 that the new one may be made of the old.
         """
-        for old, new in repl_dict.items():
+        for old, new in ((a.itself, b.itself) for a, b in repl_dict.items()):
             if old is not new:
                 replace_inputs(operators([*self.output_vars, new]), old, new)
         refreshed(self.output_vars)
 
     def replace_oprs(self, repl_dict: Mapping[OpNode, OpNode]) -> None:
-        """Put operators in the place of others, whose outputs they take over.
+        """Put operators in the place of others, whose outputs they take over: the variables stay.
 
         Args:
             repl_dict: the new operators by those that they replace.
@@ -292,11 +295,17 @@ class Network:
                 raise _CannotReplaceError(
                     f"{old} has {len(old.outputs)} outputs, {new} has {len(new.outputs)}; it cannot take its place"
                 )
+            if old is new:
+                continue
+            needed = any(o is old for o in operators(new.outputs))
             for before, after in zip(list(old.outputs), list(new.outputs), strict=True):
                 if not after.variable.name:
                     after.name, before.variable.name = before.variable.name, None
-                replace_inputs(operators([*self.output_vars, after]), before, after)
-                self.output_vars = [after if v is before else v for v in self.output_vars]
+                take_over(operators([*self.output_vars, after]), before, after)
+                self.output_vars = [v for v in self.output_vars if v is not after]
+            if not needed:
+                # Found by the old operator as well, as in MegEngine.
+                old.outputs = new.outputs
         refreshed(self.output_vars)
 
     # Finding

@@ -14,17 +14,19 @@ from collections.abc import Sequence
 from enum import IntEnum
 from typing import Any, ClassVar
 
+import numpy as np
+
 from ..dtypes import Array, DType
 from ..errors import UnsupportedError, UsageError
 from ..graph import Opr, Var
-from ..imperative.apply import Session, apply1
+from ..imperative.apply import Session, apply, apply1
 from ..imperative.device import Device
 from ..imperative.dtypes import graph_dtype, numpy_dtype
 from ..imperative.value import Tensor
 from ..jit.recording import plain_title
 from ..ops.catalog import CATALOG
 from ..ops.infer import Inference, follow, infer_dtypes
-from ..params import AxisDesc, IndexItem, OptionalAxisV1, Record
+from ..params import AxisAddRemove, AxisDesc, CondTake, IndexDescMaskDump, IndexItem, OptionalAxisV1, Record
 
 __all__ = ["NetworkNode", "NodeVar", "OpNode", "VarNode", "fresh_id", "infer", "set_symbolic_shape"]
 
@@ -37,9 +39,10 @@ def fresh_id() -> int:
 
 
 class NodeVar(Var):
-    """A variable that knows its node."""
+    """A variable that knows its node, and how many axes it has where the shape is not known."""
 
     node: VarNode
+    rank: int | None = None
 
 
 class NetworkNode:
@@ -61,6 +64,7 @@ class VarNode(NetworkNode, Tensor):
     _users: list[OpNode]
     _number: int | None
     _known: Array | None
+    _graph: Any
 
     def __new__(cls, var: Any = None, *, owner_opr: OpNode | None = None, name: str | None = None) -> VarNode:
         """Return the node that is given, as MegEngine's two layers are one here; others are made by graphs."""
@@ -83,6 +87,7 @@ class VarNode(NetworkNode, Tensor):
         node = cls._of(None, var.dtype or DType("Float32"), scalar)
         node._var, node._session, node._owner = var, session, owner
         node._users, node._number, node._known = [], None, None
+        node._graph = None
         var.node = node
         return node
 
@@ -159,8 +164,33 @@ class VarNode(NetworkNode, Tensor):
 
     @property
     def graph(self) -> Any:
-        """The session by which the graph grows."""
-        return self._session
+        """The graph that runs it (`loadrun.core.tensor.megbrain_graph.Graph`): that of what it is computed from."""
+        assert self._session is not None
+        return self._session.graph_of(self)  # type: ignore[attr-defined]
+
+    def _ndim(self) -> int:
+        if not self._scalar and self.variable.shape is None:
+            return self._session.rank(self)  # type: ignore[union-attr]
+        return super()._ndim()
+
+    def _frozen(self) -> VarNode:
+        """Return a node for what this one stands for now; graphs know the variable by `itself`."""
+        view = type(self)._of(None, self._dtype, self._scalar)
+        view._var, view._session, view._format = self._var, self._session, self._format
+        view._owner, view._users, view._place = self._owner, self._users, self._place
+        view._number, view._known, view._graph = self._number, self._known, self._graph
+        return view
+
+    @property
+    def itself(self) -> VarNode:
+        """The node by which graphs know the variable."""
+        var = self.variable
+        return var.node if isinstance(var, NodeVar) else self
+
+    def __getitem__(self, index: Any) -> Any:
+        if self.variable.shape is None:
+            return part_of_unknown(self, index)
+        return super().__getitem__(index)
 
     def _copy_state(self, other: Tensor) -> None:
         """Stand for another variable; what read the old one keeps reading it, by a node of its own."""
@@ -205,6 +235,65 @@ class VarNode(NetworkNode, Tensor):
 
     def __reduce__(self) -> tuple[Any, ...]:
         raise UsageError("a node of a graph is not saved by itself; Network.dump writes the graph")
+
+
+def part_of_unknown(x: VarNode, index: Any) -> Tensor:
+    """Return what an index selects of a variable whose shape only data tells.
+
+    Args:
+        x: the variable.
+        index: numbers, slices, None, masks of one axis and arrays of numbers; or one mask as large as the variable.
+
+    Raises:
+        IndexError: an ellipsis, which says nothing where the number of axes is not known.
+    """
+    entries = list(index) if isinstance(index, tuple) else [index]
+    if any(e is Ellipsis for e in entries):
+        raise IndexError(
+            f"does not support Ellipsis when tensor's ndim is unknown: only data tells the shape of {x.name}; "
+            "write one slice for each axis"
+        )
+    if len(entries) == 1 and _is_mask(entries[0]):
+        return apply("CondTake", CondTake(val=1.0), inputs=[x, _index(entries[0])], n=2, scalar=False)[0]
+    source: Tensor = x._frozen()
+    added = tuple(AxisDesc(0, axis) for axis, entry in enumerate(entries) if entry is None)
+    if added:
+        source = apply1("AxisAddRemove", AxisAddRemove(desc=added), inputs=[source], scalar=False)
+    items: list[IndexItem] = []
+    given: list[Tensor] = []
+    vectors = False
+    for axis, entry in enumerate(entries):
+        if isinstance(entry, slice):
+            bounds = (entry.start, entry.stop, entry.step)
+            flags = [b is not None for b in bounds]
+            if any(flags):
+                items.append(IndexItem(axis, *flags))
+            given += [_index(b) for b in bounds if b is not None]
+        elif entry is not None:
+            chosen = _index(entry)
+            if _is_mask(entry):
+                chosen = apply("CondTake", CondTake(val=1.0), inputs=[chosen, chosen], n=2, scalar=False)[1]
+            vectors = vectors or not chosen._scalar
+            items.append(IndexItem(axis, idx=True))
+            given.append(chosen)
+    if not items:
+        return source
+    kind = "IndexingMultiAxisVec" if vectors else "Subtensor"
+    return apply1(kind, IndexDescMaskDump(items=tuple(items)), inputs=[source, *given], scalar=False)
+
+
+def _is_mask(entry: Any) -> bool:
+    return getattr(entry, "dtype", None) == np.bool_
+
+
+def _index(entry: Any) -> Tensor:
+    """Return an index as the tensor that operators take."""
+    if isinstance(entry, Tensor):
+        return entry
+    array = np.asarray(entry)
+    if array.dtype.kind not in "iub":
+        raise ValueError(f"an index must be an integer, slice, mask or array, found {entry!r:.60}")
+    return Tensor(array if array.dtype == np.bool_ else array.astype(np.int32))
 
 
 _symbolic = False
@@ -297,6 +386,11 @@ class OpNode(NetworkNode):
     @property
     def _node(self) -> OpNode:
         return self
+
+    @property
+    def graph(self) -> Any:
+        """The graph of its outputs."""
+        return self.outputs[0].graph
 
     def add_inp_var(self, x: VarNode) -> None:
         """Append an input."""

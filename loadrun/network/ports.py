@@ -5,9 +5,9 @@ Source of semantics: MegEngine ``core/tensor/megbrain_graph.py``.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..dtypes import Array
 from ..errors import UsageError
 from ..graph import StoredTensor
 from ..imperative.device import Device
@@ -19,7 +19,17 @@ from .nodes import VarNode, fresh_id
 from .providers import Host2DeviceCopy
 from .traversal import operators
 
-__all__ = ["AttrOutputNode", "InputNode", "OutputNode", "TensorAttr", "ValueOutputNode"]
+__all__ = [
+    "AttrOutputNode",
+    "CallbackInput",
+    "CallbackOutput",
+    "InputNode",
+    "OutputNode",
+    "TensorAttr",
+    "ValueOutputNode",
+    "computed",
+    "inputs_of",
+]
 
 
 class InputNode(Host2DeviceCopy):
@@ -30,7 +40,7 @@ class InputNode(Host2DeviceCopy):
         device: accepted for MegEngine's sake.
         dtype: its dtype.
         shape: its shape, where it is known.
-        graph: accepted for MegEngine's sake.
+        graph: the graph that it belongs to.
         use_static_shape: accepted for MegEngine's sake.
     """
 
@@ -48,6 +58,17 @@ class InputNode(Host2DeviceCopy):
             raise UsageError("an input needs a dtype")
         self._provide(StoredTensor(graph_dtype(self.dtype), self.shape, self._own_name), InputParam())
         self.value: Tensor | None = None
+        self.outputs[0]._graph = graph
+
+    def fed(self) -> Tensor:
+        """Return the value of this run.
+
+        Raises:
+            UsageError: there is none.
+        """
+        if self.value is None:
+            raise UsageError(f"{self.name} has no value; set_value gives it one")
+        return self.value
 
     def set_value(self, value: Any) -> None:
         """Set the value of the next run."""
@@ -56,6 +77,25 @@ class InputNode(Host2DeviceCopy):
     def reset(self) -> None:
         """Forget the value."""
         self.value = None
+
+
+class CallbackInput(InputNode):
+    """An input whose value a function gives, once for every run.
+
+    Args:
+        callback: the function.
+        named: what `InputNode` takes.
+    """
+
+    def __init__(self, callback: Callable[[], Any], **named: Any) -> None:
+        super().__init__(**named)
+        self.callback = callback
+
+    def fed(self) -> Tensor:
+        """Return the value of this run."""
+        if self.value is None:
+            self.set_value(self.callback())
+        return super().fed()
 
 
 class OutputNode:
@@ -75,15 +115,18 @@ class OutputNode:
         """The variable."""
         return self.outputs[0]
 
+    @property
+    def inputs(self) -> list[VarNode]:
+        """The variable, as what reads it has it."""
+        return [self.var]
+
+    @property
+    def graph(self) -> Any:
+        """The graph of the variable."""
+        return self.var.graph
+
     def _computed(self) -> Tensor:
-        feeds: dict[str, Array] = {}
-        for opr in operators([self.var]):
-            if isinstance(opr, InputNode):
-                if opr.value is None:
-                    raise UsageError(f"{opr.name} has no value; set_value gives it one")
-                feeds[opr.name] = opr.value._stored()
-        (value,) = compute([self.var], feeds)
-        return Tensor._of(value, self.var._dtype)
+        return computed([self.var])[0]
 
     def get_value(self) -> Any:
         """Return the value as a Tensor, computed from what inputs are set to."""
@@ -94,6 +137,40 @@ class OutputNode:
 
     def reset(self) -> None:
         """Accepted for MegEngine's sake; nothing is kept."""
+
+
+class CallbackOutput:
+    """An output that a function takes in every run.
+
+    Args:
+        callback: the function.
+        var: the variable.
+    """
+
+    def __init__(self, callback: Callable[[Any], Any], var: VarNode) -> None:
+        self.callback = callback
+        self.var = var
+
+    @property
+    def graph(self) -> Any:
+        """The graph of the variable."""
+        return self.var.graph
+
+
+def inputs_of(variables: Sequence[VarNode]) -> list[InputNode]:
+    """Return the inputs whose values are set, of all on which variables depend."""
+    return [opr for opr in operators(variables) if isinstance(opr, InputNode)]
+
+
+def computed(variables: Sequence[VarNode]) -> list[Tensor]:
+    """Return the values of variables for what inputs are set to.
+
+    Raises:
+        UsageError: an input has no value.
+    """
+    feeds = {opr.name: opr.fed()._stored() for opr in inputs_of(variables)}
+    values = compute(variables, feeds)
+    return [Tensor._of(a, v._dtype)._dev_tensor() for a, v in zip(values, variables, strict=True)]
 
 
 class ValueOutputNode(OutputNode):

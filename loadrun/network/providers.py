@@ -30,7 +30,8 @@ class _Provider(OpNode):
         super().__init__()
         if device is not None:
             check_device(device)
-        self.device = Device(device if isinstance(device, str) else DEFAULT)
+        self._given = Device(device) if isinstance(device, str) else None
+        self.device = self._given or DEFAULT
 
     @property
     def stored(self) -> StoredTensor:
@@ -59,6 +60,7 @@ class _Provider(OpNode):
             var.dtype = held.dtype
             self.opr.outputs = [var]
             self.outputs = [VarNode.made(var, self, SESSION)]
+            self.outputs[0]._place = self._given
         self.opr.tensors = [held]
         self.refresh()
 
@@ -121,7 +123,7 @@ class ConstOpBase(_Provider):
         data: its value.
         name: its name.
         device: accepted for MegEngine's sake.
-        graph: accepted for MegEngine's sake.
+        graph: the graph that it belongs to.
     """
 
     type = "ConstOpBase"
@@ -133,9 +135,9 @@ class ConstOpBase(_Provider):
             raise _CannotMakeError("a constant is an ImmutableTensor or a SharedDeviceTensor")
         super().__init__(device)
         self._own_name = name
-        self.graph = graph
         if data is not None:
             self.set_value(data)
+            self.outputs[0]._graph = graph
 
     @classmethod
     def load(cls, opr: Opr) -> ConstOpBase:

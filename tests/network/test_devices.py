@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 
+import numpy as np
 import pytest
 
 import loadrun
@@ -12,6 +13,7 @@ import loadrun.functional as F
 from loadrun import Tensor
 from loadrun.core._imperative_rt import CompNode
 from loadrun.core._wrap import Device, as_device
+from loadrun.utils.network import Network
 
 
 @pytest.mark.parametrize(
@@ -71,3 +73,26 @@ def test_two_layers_are_one() -> None:
     assert F.linspace(3, 10, 3, device=Device("xpux").to_c()).tolist() == [3.0, 6.5, 10.0]
     value = Tensor([1.0], device="cpu0:1")._dev_tensor()
     assert (value.comp_node, value.tolist()) == ("cpu0:1", [1.0])
+
+
+def test_nodes_name_the_device_of_their_inputs() -> None:
+    net = Network()
+    a, b = (net.make_const(np.ones((2, 2), "float32"), device=d) for d in ("cpu0", "cpu1"))
+    free = net.make_const(np.ones((2, 2), "float32"))
+    assert [str(x.device) for x in (a, a + 1, F.relu(a * free), free)] == ["cpu0:0"] * 3 + ["xpux:0"]
+    assert a.owner.device == "cpu0"
+    for join in (F.concat, F.stack):
+        assert join([a, b], device="cpu1").device == "cpu1"
+        assert join([a, a]).device == "cpu0"
+        with pytest.raises(RuntimeError, match="on one device, found cpu0:0, cpu1:0"):
+            join([a, b])
+    assert (a.to("cpu1") + b).device == "cpu1"
+    assert a.device == "cpu0"
+
+
+def test_joined_tensors_name_the_device_that_is_asked_for() -> None:
+    parts = [Tensor([1.0], device="cpu0"), Tensor([2.0], device="cpu1")]
+    found = F.concat(parts, device="cpu1")
+    assert (found.tolist(), found.device) == ([1.0, 2.0], "cpu1")
+    assert F.stack(parts[:1], device="cpu1").device == "cpu1"
+    assert [p.device for p in parts] == ["cpu0", "cpu1"]

@@ -344,3 +344,127 @@ def test_testcases_in_what_is_written(net: Network) -> None:
     results = loadrun.run(loadrun.loads(file.getvalue()))
     assert [r.verdict.value for r in results] == ["pass"]
     assert [o.value.tolist() for o in results[0].outputs if o.value is not None] == [[8, 12]]
+
+
+def test_a_replaced_operator_leaves_its_variables(net: Network) -> None:
+    a, b = net.input_vars
+    old = net.opr_filter.has_input(a).as_unique()
+    (sum_of_both,) = old.outputs
+    new = F.relu(a * b) + 2
+    net.replace_oprs({old: new.owner})
+    assert old.outputs == new.owner.outputs
+    assert old.outputs[0] is sum_of_both
+    assert sum_of_both.owner is new.owner
+    assert rewritten(net).run(A, B)["o"].tolist() == [(3 + 2) * 2, (8 + 2) * 2]
+    # The variable can be built on and replaced again, by both of its nodes.
+    net.replace_vars({new: sum_of_both * 3})
+    assert rewritten(net).run(A, B)["o"].tolist() == [30, 60]
+
+
+def test_an_operator_is_replaced_by_what_is_made_of_it(net: Network) -> None:
+    a, _ = net.input_vars
+    old = net.opr_filter.has_input(a).as_unique()
+    (before,) = old.outputs
+    new = before * before
+    net.replace_oprs({old: new.owner})
+    assert before.owner is new.owner
+    assert [v.owner for v in new.owner.inputs] == [old, old]
+    assert rewritten(net).run(A, B)["o"].tolist() == [16 * 2, 36 * 2]
+
+
+def selected() -> tuple[Network, Any]:
+    """A network with an input, and the rows of it whose numbers are all positive: a shape that only data tells."""
+    net = Network()
+    x = net.make_input_node((3, 4), "float32", name="x")
+    _, rows = F.cond_take(x.min(axis=1) > 0, x[:, 0])
+    return net, x[rows]
+
+
+ROWS = np.float32([[1, 2, 3, 4], [-1, 0, 0, 0], [5, 6, 7, 8]])
+
+
+@pytest.mark.parametrize(
+    "index",
+    [
+        0,
+        -1,
+        (0, 1),
+        (slice(None), 1),
+        (None, 0),
+        (0, None),
+        (0, None, slice(None), None),
+        (slice(1, None), None, slice(None, None, 2)),
+        ([0, 1], [1, 2]),
+        (slice(None), [0, 2]),
+        (None, np.array([0, 1])),
+        (slice(-2, None), slice(None, -1)),
+        (np.array([True, False]), 1),
+        (slice(None), np.array([True, False, True, True]), None),
+        slice(None),
+    ],
+    ids=str,
+)
+def test_indexing_where_only_data_tells_the_shape(index: Any) -> None:
+    net, x = selected()
+    assert x.shape is None
+    net.add_output(x[index])
+    found = rewritten(net, optimize_for_inference=False).run(ROWS)
+    np.testing.assert_array_equal(next(iter(found.values())), ROWS[[0, 2]][index])
+
+
+def test_masks_where_only_data_tells_the_shape() -> None:
+    net, x = selected()
+    part = x[x > 4]
+    net.add_output(part, part[part > 6][0])
+    found = rewritten(net, optimize_for_inference=False).run(ROWS)
+    assert [v.tolist() for v in found.values()] == [[5, 6, 7, 8], [7]]
+
+
+def test_an_ellipsis_needs_a_known_shape() -> None:
+    """MegEngine refuses it as well, also where the value depends on no input."""
+    net, x = selected()
+    constant = net.make_const(ROWS)
+    for unknown in (x, constant[constant > 4]):
+        for index in (..., (..., 0), (..., unknown > 0)):
+            with pytest.raises(IndexError, match="does not support Ellipsis when tensor's ndim is unknown"):
+                unknown[index]
+    assert constant[..., 0].numpy().tolist() == [1, -1, 5]
+    with pytest.raises(ValueError, match="an index must be"):
+        x["first"]
+
+
+def test_the_number_of_axes_is_known_without_data() -> None:
+    net, x = selected()
+    assert (x.ndim, x[0].ndim, x[x > 0].ndim) == (2, 1, 1)
+    net.add_output(x.sum(axis=-1), F.expand_dims(x.max(axis=0), 0))
+    found = rewritten(net, optimize_for_inference=False).run(ROWS)
+    assert [v.tolist() for v in found.values()] == [[10, 26], [[5, 6, 7, 8]]]
+
+
+def test_what_stands_for_the_same_variable(net: Network) -> None:
+    (out,) = net.output_vars
+    (a, _) = net.input_vars
+    # What the variable is now, and a result of one number.
+    whole, total = a.detach(), out.sum()
+    assert isinstance(whole, N.VarNode)
+    assert isinstance(total, N.VarNode)
+    net.add_output(total)
+    net.add_output(whole)
+    assert net.output_vars[2] is a
+    net.remove_output(whole)
+    net.replace_vars({a.detach(): a * 10})
+    total.name = "total"
+    found = rewritten(net).run(inp_dict={"a": A, "b": B})
+    assert (found["o"].tolist(), found["total"].tolist()) == ([26, 48], [74])
+    a[:] = 1
+    assert whole.owner.name == "a"
+
+
+def test_a_number_of_axes_that_only_data_tells() -> None:
+    net = Network()
+    x = net.make_input_node((3,), "float32", name="x")
+    first = x[x > 5][0]
+    with pytest.raises(
+        loadrun.LoadRunError, match=r"how many axes .* has depends on the inputs of the graph"
+    ):
+        _ = first.ndim

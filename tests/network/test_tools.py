@@ -15,6 +15,7 @@ import loadrun.utils.comp_graph_tools as cgtools
 from loadrun import Tensor, trace
 from loadrun.core._imperative_rt.core2 import apply
 from loadrun.core.ops.builtin import Elemwise, RemoveAxis, TypeCvt
+from loadrun.utils.network import Network
 
 
 def built() -> tuple[G.InputNode, G.VarNode, G.VarNode, G.VarNode]:
@@ -166,3 +167,88 @@ def test_operators_as_values() -> None:
         Elemwise(strange=1)
     with pytest.raises(loadrun.LoadRunError, match="mode is one of"):
         Elemwise("nothing")
+
+
+def test_functions_give_and_take_values() -> None:
+    graph, given, taken = G.Graph(), iter([Tensor([1.0, 2.0]), Tensor([3.0])]), []
+    x, _ = G.input_callback(lambda: next(given), device="xpux", dtype="float32", graph=graph)
+    (negative,) = G.apply_normal_varnode(Elemwise("negate"), x)
+    run_it = graph.compile(G.output_callback(taken.append, negative), [G.output_callback(taken.append, x)])
+    run_it()
+    assert [v.tolist() for v in taken] == [[-1, -2], [1, 2]]
+    run_it.execute()
+    run_it.wait()
+    run_it.wait()
+    assert [v.tolist() for v in taken[2:]] == [[-3], [3]]
+    assert (taken[0].comp_node, taken[0].dtype) == ("xpux", np.float32)
+
+
+def test_a_value_is_asked_for_once_in_a_run() -> None:
+    graph, calls = G.Graph(), []
+
+    def value() -> Tensor:
+        calls.append(1)
+        return Tensor([float(len(calls))])
+
+    x, _ = G.input_callback(value, dtype="float32", graph=graph)
+    outs = [G.OutputNode(x), G.OutputNode(x * 10)]
+    for i in (1, 2):
+        graph.compile([o.var for o in outs]).execute()
+        assert [o.get_value().tolist() for o in outs] == [[i], [10 * i]]
+    assert len(calls) == 2
+
+
+def test_an_error_of_a_function_reaches_the_one_who_asks() -> None:
+    def fails() -> Tensor:
+        raise RuntimeError("no camera")
+
+    graph = G.Graph()
+    x, _ = G.input_callback(fails, dtype="float32", graph=graph)
+    out = G.OutputNode(x + 1)
+    graph.compile(out.outputs).execute()
+    with pytest.raises(RuntimeError, match="no camera"):
+        out.get_value()
+    graph.compile(G.output_callback(print, x)).execute()
+    with pytest.raises(RuntimeError, match="no camera"):
+        graph.wait()
+
+
+def test_variables_know_their_graph(conv: bytes) -> None:
+    graph = G.Graph()
+    x = graph.make_input(dtype="float32")
+    h2d = graph.make_h2d(dtype="float32", device="xpux", shape=(2,))
+    made = (x * 2 + graph.make_const(1.0)).reshape(-1)
+    out = G.OutputNode(made)
+    assert all(v.graph is graph for v in (x, h2d, made, out, made.owner, 1 / h2d))
+    assert out.inputs == [made]
+    loaded = G.load_graph(conv)
+    assert loaded.output_vars_list[0].graph is loaded.graph is not graph
+    assert loaded.output_vars_list[0].owner.inputs[0].graph is loaded.graph
+
+
+def test_a_network_is_run_by_the_graph_of_its_variables() -> None:
+    net = Network()
+    x = net.make_const([[1, 2], [3, 4]])
+    y = F.concat([x, x * 10], axis=1)[1]
+    out = G.OutputNode(y.var)
+    out.graph.compile(out.outputs).execute()
+    assert out.get_value().numpy().tolist() == [3, 4, 30, 40]
+    assert y.graph is x.graph is net.make_input_node((1,), "float32").graph
+    assert y.graph is not Network().make_const(1).graph
+
+
+def test_each_run_draws_anew() -> None:
+    """MegEngine's numbers are others, but as here the first run of every inference draws the same."""
+
+    @trace(symbolic=True, capture_as_const=True)
+    def function() -> Tensor:
+        return loadrun.random.uniform(size=(4,))
+
+    function()
+    file = io.BytesIO()
+    with pytest.warns(UserWarning, match="draws random numbers"):
+        function.dump(file, output_names=["x"], optimize_for_inference=False)
+    runs = [cgtools.GraphInference(file.getvalue()) for _ in range(2)]
+    first, second = ([g.run()["x"].tolist() for _ in range(2)] for g in runs)
+    assert first == second
+    assert first[0] != first[1]
