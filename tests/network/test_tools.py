@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ import loadrun.utils.comp_graph_tools as cgtools
 from loadrun import Tensor, trace
 from loadrun.core._imperative_rt.core2 import apply
 from loadrun.core.ops.builtin import Elemwise, RemoveAxis, TypeCvt
+from loadrun.core.tensor.utils import astensor1d, subgraph_fn
 from loadrun.utils.network import Network
 
 
@@ -252,3 +254,134 @@ def test_each_run_draws_anew() -> None:
     first, second = ([g.run()["x"].tolist() for _ in range(2)] for g in runs)
     assert first == second
     assert first[0] != first[1]
+
+
+def test_sizes_and_tensors_as_one_tensor() -> None:
+    assert astensor1d((1, Tensor([2, 3]))).tolist() == [1, 2, 3]
+    assert astensor1d((1, Tensor(2.5))).tolist() == [1.0, 2.5]
+    assert astensor1d((1, Tensor(2.5)), dtype="int32").tolist() == [1, 2]
+    assert astensor1d(np.array([1, 2]), dtype="float32").dtype == np.float32
+    assert astensor1d([], dtype="int32").shape == (0,)
+    assert astensor1d((1, 2), device="cpu0:1").device == "cpu0:1"
+    held = Tensor([1, 2])
+    assert astensor1d(held, dtype="float32", device="cpu0") is held
+    assert astensor1d(Tensor(3)).shape == ()
+    for wide in (Tensor([[1, 2]]), np.zeros((2, 2))):
+        with pytest.raises(ValueError, match="ndim != 1 or 0, get : 2"):
+            astensor1d(wide)
+    for other in (3, None, "ab"):
+        with pytest.raises(TypeError, match="expected a tensor, an array or a sequence"):
+            astensor1d(other)
+
+
+def test_variables_as_one_variable() -> None:
+    net = Network()
+    v = net.make_const(np.float32([1, 2]))
+    for x, options, expected in [
+        ((1, 2), {}, np.int32([1, 2])),
+        ((1, 2.5), {}, np.float32([1, 2.5])),
+        ((1, 2.5), {"dtype": "int32"}, np.int32([1, 2])),
+        (np.int32([1, 2]), {"dtype": "float32"}, np.float32([1, 2])),
+        ((1, v[0]), {}, np.float32([1, 1])),
+        ((Tensor(3), v), {}, np.float32([3, 1, 2])),
+    ]:
+        made = astensor1d(x, v, **options)
+        assert isinstance(made, G.VarNode)
+        assert made.numpy().tolist() == expected.tolist()
+        assert made.dtype == expected.dtype
+    assert isinstance(astensor1d((1, v)), G.VarNode)
+    assert not isinstance(astensor1d((1, 2), Tensor(1), v), G.VarNode)
+    target = astensor1d((net.make_const([2]), 1), v)
+    assert v.reshape(target).numpy().tolist() == [[1.0], [2.0]]
+
+
+def test_sizes_are_followed() -> None:
+    @trace(symbolic=True, capture_as_const=True)
+    def function(x: Tensor) -> Tensor:
+        return F.full(astensor1d((x.shape[0], 2), x, dtype="int32"), 7.0)
+
+    function(Tensor(np.zeros((3, 5), "float32")))
+    file = io.BytesIO()
+    function.dump(file, output_names=["y"])
+    out = cgtools.GraphInference(file.getvalue()).run(np.zeros((4, 5), "float32"))
+    assert out["y"].tolist() == [[7.0, 7.0]] * 4
+
+
+def test_functions_written_operator_by_operator() -> None:
+    calls = []
+
+    def scaled(inputs: Any, f: Any, c: Any) -> Any:
+        calls.append(1)
+        x, y = inputs
+        return (f("fma3", x, y, c(1)), f("[?:]", x, c(1, dtype="int32")), c([2, 3], dtype="int32")), (
+            True,
+        ) * 3
+
+    x, y = Tensor([1.0, 2.0, 3.0]), Tensor([4.0, 5.0, 6.0])
+    for interpret in (False, True):
+        made = subgraph_fn("Scaled", "float32", "xpux", 2, gopt_level=2, interpret=interpret)(scaled)
+        a, b, constant = made(x, y)
+        assert (a.tolist(), b.tolist(), constant.tolist()) == ([5.0, 11.0, 19.0], [2.0, 3.0], [2, 3])
+        assert constant.dtype == np.int32
+        made(x, y)
+    # Once when it was made, and once in each call that is interpreted.
+    assert len(calls) == 1 + 2
+    noted = subgraph_fn("Scaled", "float32", "xpux", 2)(scaled)
+    with pytest.raises(RuntimeError, match="Scaled takes 2 inputs, found 1"):
+        noted(x)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("-", [-1.0, -2.0, -3.0]),
+        ("/", [0.4, 0.8, 1.2]),
+        ("//", [0.0, 0.0, 1.0]),
+        ("max", [2.5, 2.5, 3.0]),
+        ("min", [1.0, 2.0, 2.5]),
+        ("additive", [3.5, 4.5, 5.5]),
+        ("switch_gt0", [2.5, 2.5, 2.5]),
+        ("fma3", [5.0, 7.5, 10.0]),
+        ("fma4", [8.75, 11.25, 13.75]),
+        ("cond_leq_mov", [2.5, 2.5, 0.0]),
+        ("**", [1.0, 5.656854, 15.588457]),
+    ],
+)
+def test_names_of_operators_in_such_functions(name: str, expected: list[float]) -> None:
+    """The results are MegEngine's."""
+    n = {"-": 1, "fma3": 3, "fma4": 4, "cond_leq_mov": 3}.get(name, 2)
+
+    @subgraph_fn("Named", "float32", "xpux", 1)
+    def named(inputs: Any, f: Any, c: Any) -> Any:
+        return (f(name, inputs[0], *[c(2.5)] * (n - 1)),), (True,)
+
+    assert named(Tensor([1.0, 2.0, 3.0]))[0].tolist() == pytest.approx(expected)
+
+
+def test_functions_that_say_their_gradients() -> None:
+    @subgraph_fn("Softplus", "float32", "xpux", 1, custom_grad=True)
+    def softplus(inputs: Any, f: Any, c: Any) -> Any:
+        (x,) = inputs
+        y = f("+", f("log1p", f("exp", f("-", f("abs", x)))), f("relu", x))
+        yield (y,)
+        raise AssertionError("gradients are not asked for")
+
+    data = np.linspace(-3, 3, 7, dtype=np.float32)
+    np.testing.assert_allclose(softplus(Tensor(data))[0].numpy(), np.log1p(np.exp(data)), rtol=1e-6)
+    net = Network()
+    assert softplus(net.make_const(data))[0].numpy() == pytest.approx(np.log1p(np.exp(data)), rel=1e-6)
+
+
+def test_what_such_functions_are_refused() -> None:
+    def written(op: Any, interpret: bool = False) -> Any:
+        @subgraph_fn("Bad", "float32", "xpux", 1, interpret=interpret)
+        def bad(inputs: Any, f: Any, c: Any) -> Any:
+            return f(op, inputs[0], nr_out=2), (True, True)
+
+        return bad(Tensor([1.0]))
+
+    for interpret in (False, True):
+        with pytest.raises(AssertionError, match="unknown operator 'sin' of 1 inputs"):
+            written("sin", interpret)
+        with pytest.raises(ValueError, match="gives 1 outputs, expected 2"):
+            written(Elemwise("sin"), interpret)

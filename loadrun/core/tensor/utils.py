@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
-from ...imperative import Tensor
+from ...imperative import Tensor, TracedNumber, shape_tensor
+from ...imperative.device import placed
+from ...imperative.shaping import concat
+from ...imperative.subgraphs import interpret_subgraph, subgraph, subgraph_fn
+from ...network.editing import SESSION
+from ...network.graphs import VarNode
 
-__all__ = ["astensor1d", "isscalar", "make_shape_tuple"]
+__all__ = [
+    "astensor1d",
+    "interpret_subgraph",
+    "isscalar",
+    "make_shape_tuple",
+    "subgraph",
+    "subgraph_fn",
+]
 
 
 def make_shape_tuple(shape: Any) -> tuple[int, ...]:
@@ -34,16 +46,49 @@ def astensor1d(x: Any, *reference: Any, dtype: Any = None, device: Any = None) -
     """Return numbers, or tensors of them, as one tensor with one axis.
 
     Args:
-        x: a tensor, an array or a sequence.
-        reference: accepted for MegEngine's sake.
+        x: a tensor or an array of one axis or none, or a sequence of numbers, sizes and such tensors. A tensor is
+            returned as it is.
+        reference: where the first tensor of these is a variable of an edited graph, the result is one too.
         dtype: the dtype of the result.
-        device: accepted for MegEngine's sake.
+        device: the device that the result names.
+
+    Raises:
+        ValueError: more than one axis.
+        TypeError: `x` is none of these.
 
     >>> astensor1d([1, Tensor(2)], dtype="int32").tolist()
     [1, 2]
     """
-    found = Tensor(x, dtype=dtype)
-    return found.reshape((-1,))
+    if isinstance(x, (Tensor, np.ndarray)):
+        if x.ndim > 1:
+            raise ValueError(f"ndim != 1 or 0, get : {x.ndim}; reshape it to one axis")
+        if isinstance(x, Tensor):
+            return x
+        made = Tensor(x)
+    elif isinstance(x, (Sequence, np.generic)) and not isinstance(x, str):
+        made = _joined(x) if isinstance(x, Sequence) else Tensor(x)
+    else:
+        raise TypeError(
+            f"expected a tensor, an array or a sequence of numbers, found {type(x).__name__} {x!r:.60}"
+        )
+    if dtype is not None and made.dtype != np.dtype(dtype):
+        made = made.astype(dtype)
+    first = next((r for r in reference if isinstance(r, Tensor)), None)
+    if isinstance(first, VarNode) and not isinstance(made, VarNode):
+        made = SESSION.node(made)
+    if device is not None and device != made.device:
+        made = made._frozen()
+        made._place = placed(device)
+    return made
+
+
+def _joined(parts: Sequence[Any]) -> Tensor:
+    """Return the tensor of a sequence, whose sizes and tensors a graph follows."""
+    if not any(isinstance(p, (Tensor, TracedNumber)) for p in parts):
+        return Tensor(parts)
+    if all(isinstance(p, (int, np.integer)) for p in parts):
+        return shape_tensor(parts)
+    return concat([p if isinstance(p, Tensor) and p.ndim else Tensor(p)._vector() for p in parts])
 
 
 def isscalar(x: Any) -> bool:
