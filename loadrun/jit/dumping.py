@@ -20,6 +20,7 @@ from ..imperative.value import Tensor
 from ..inputs.lists import TextSource
 from ..inputs.loading import load_cases
 from ..ops.elemwise.table import ROWS
+from ..ops.numbering import loaded
 from ..ops.registry import implementation
 from ..optimize import as_made, empty_at, make_loadable, optimize_for_inference
 from ..pack.capture import Recorder
@@ -489,9 +490,10 @@ def _unique_names(graph: Graph) -> None:
                 if not var.name:
                     label = _label(opr, var)
                     var.name = label if label not in taken else f"{label}[{var.id}]"
-    for var in graph.outputs:
-        if not var.name and var.owner.tensors:
-            var.name = _constant_name(var)
+    numbers = loaded(graph)
+    for opr in graph.oprs:
+        if opr.type == "ImmutableTensor" and not opr.outputs[0].name:
+            opr.name = opr.outputs[0].name = _constant_name(opr, numbers.oprs[opr.id].id)
     for opr in oprs:
         if not opr.name and not opr.tensors:
             given = ",".join(v.name or f"var{v.id}" for v in opr.inputs)
@@ -500,15 +502,15 @@ def _unique_names(graph: Graph) -> None:
                 var.name = var.name or _label(opr, var)
 
 
-def _constant_name(var: Var) -> str:
-    """Return the name of a constant: its number, or its shape."""
-    held = var.owner.tensors[0]
+def _constant_name(opr: Opr, number: int) -> str:
+    """Return the name of a constant: its value, or its shape, and its number among operators and variables."""
+    held = opr.tensors[0]
     shape = held.shape or (1,)
     sizes = "" if shape == (1,) else "{" + ",".join(map(str, shape)) + "}"
-    number = ""
+    value = ""
     if prod(shape) == 1 and held.data is not None:
-        number = f"<{decode(held.data, shape, held.dtype).item():.3g}>"
-    return f"const{number}{sizes}[{var.id}]"
+        value = f"<{decode(held.data, shape, held.dtype).item():.3g}>"
+    return f"const{value}{sizes}[{number}]"
 
 
 def _as_needed(graph: Graph) -> list[Opr]:

@@ -12,6 +12,8 @@ from ..dtypes import Array
 from ..engines.reference import ReferenceEngine
 from ..errors import LoadRunError, UsageError
 from ..graph import Graph, Opr, Var
+from ..ops.infer import infer_dtypes
+from ..ops.numbering import Numbering, loaded
 from ..testcase import Bundle
 from .classes import class_of, node_of
 from .editing import SESSION
@@ -37,13 +39,14 @@ def nodes_of(graph: Graph, *, numbered: bool = False, within: object = None) -> 
     Args:
         graph: a graph, which stays as it is.
         within: the graph that the nodes belong to (`VarNode.graph`), by default a new one.
-        numbered: give operators and variables small numbers in the order of the file, as MegEngine's graphs have them.
+        numbered: give operators and variables the numbers and names that they have where MegEngine loads the graph, and
+            operands the order of their numbers where it sorts them.
     """
     known: dict[int, VarNode] = {}
-    number = 0
     within = within or SESSION.new_graph()
+    given = _numbers(graph) if numbered else None
     for opr in graph.oprs:
-        inputs = [known[v.id] for v in opr.inputs]
+        inputs = [known[v.id] for v in (given.inputs(opr) if given else opr.inputs)]
         made = Opr(
             opr.type,
             opr.params,
@@ -59,8 +62,8 @@ def nodes_of(graph: Graph, *, numbered: bool = False, within: object = None) -> 
         )
         node = node_of(made)
         node.inputs = inputs
-        if numbered:
-            node._number, number = number, number + 1
+        if given:
+            node._number, node._title = given.oprs[opr.id].id, given.oprs[opr.id].name
         for var in opr.outputs:
             fresh = NodeVar(
                 var.id, made, var.index, var.name, var.dtype, var.shape, var.format, var.comp_node
@@ -69,14 +72,21 @@ def nodes_of(graph: Graph, *, numbered: bool = False, within: object = None) -> 
             made.outputs.append(fresh)
             known[var.id] = VarNode.made(fresh, node, SESSION)
             known[var.id]._graph = within
-            if numbered:
-                known[var.id]._number, number = number, number + 1
+            if given:
+                known[var.id]._number, known[var.id]._title = given.var(var)
         node.outputs = [known[v.id] for v in opr.outputs]
         for v in inputs:
             if node not in v.users:
                 v.users.append(node)
         node.refresh()
     return [known[v.id] for v in graph.outputs]
+
+
+def _numbers(graph: Graph) -> Numbering:
+    """Numbers and names where MegEngine loads a graph."""
+    # A cast without a name is called by its dtype.
+    infer_dtypes([o for o in graph.oprs if not o.tensors])
+    return loaded(graph)
 
 
 def outputs_of(bundle: Bundle, nodes: list[VarNode]) -> list[VarNode]:

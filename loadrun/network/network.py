@@ -88,7 +88,7 @@ class Network:
         graph = bundle.graph
         net = cls()
         net._like, net._metadata = graph, graph.metadata
-        nodes = nodes_of(graph, within=net._running)
+        nodes = nodes_of(graph, numbered=True, within=net._running)
         outputs = outputs_of(bundle, nodes)
         if outspec is not None:
             outputs = find_vars_by_name(nodes, list(outspec))

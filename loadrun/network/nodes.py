@@ -63,6 +63,7 @@ class VarNode(NetworkNode, Tensor):
     _owner: OpNode
     _users: list[OpNode]
     _number: int | None
+    _title: str | None
     _known: Array | None
     _graph: Any
 
@@ -86,7 +87,7 @@ class VarNode(NetworkNode, Tensor):
         """Return the node of a variable."""
         node = cls._of(None, var.dtype or DType("Float32"), scalar)
         node._var, node._session, node._owner = var, session, owner
-        node._users, node._number, node._known = [], None, None
+        node._users, node._number, node._title, node._known = [], None, None, None
         node._graph = None
         var.node = node
         return node
@@ -127,7 +128,7 @@ class VarNode(NetworkNode, Tensor):
     @property
     def name(self) -> str:
         """The name; without one, a text made of the operator's."""
-        own = self.variable.name
+        own = self.variable.name or self._title
         if own:
             return own
         base = self._owner.name
@@ -178,7 +179,8 @@ class VarNode(NetworkNode, Tensor):
         view = type(self)._of(None, self._dtype, self._scalar)
         view._var, view._session, view._format = self._var, self._session, self._format
         view._owner, view._users, view._place = self._owner, self._users, self._place
-        view._number, view._known, view._graph = self._number, self._known, self._graph
+        view._number, view._title = self._number, self._title
+        view._known, view._graph = self._known, self._graph
         return view
 
     @property
@@ -339,6 +341,7 @@ class OpNode(NetworkNode):
         self._own_name: str | None = None
         self._snapshot: dict[str, Any] = {}
         self._number: int | None = None
+        self._title: str | None = None
 
     @classmethod
     def load(cls, opr: Opr) -> OpNode:
@@ -374,8 +377,8 @@ class OpNode(NetworkNode):
     @property
     def name(self) -> str:
         """The name; without one, a text made of kind, inputs and number."""
-        if self._own_name:
-            return self._own_name
+        if self._own_name or self._title:
+            return self._own_name or self._title or ""
         names = [v.name for v in self.inputs[:5]] + (["..."] if len(self.inputs) > 5 else [])
         return f"{plain_title(self.opr)}({','.join(names)})[{self.opr.id}]"
 

@@ -44,7 +44,7 @@ class _Provider(OpNode):
         """The name of the variable."""
         if self.outputs and self.outputs[0].variable.name:
             return self.outputs[0].name
-        return self._own_name or f"{self.type}[{self.opr.id}]"
+        return self._own_name or self._title or f"{self.type}[{self.opr.id}]"
 
     @name.setter
     def name(self, value: str | None) -> None:

@@ -246,7 +246,7 @@ def loaded(graph: Graph) -> Numbering:
     for opr in graph.oprs:
         cls = CATALOG[opr.type].class_name
         number = found.next
-        ins = [_while_loading(found, v) if late else found.var(v)[1] for v in opr.inputs]
+        ins = [_while_loading(found, v) if late else found.var(v)[1] for v in found.inputs(opr)]
         name = opr.name or default_name(opr, number, ins)
         add_numbers(found, opr, name, name, number)
         if cls in _LIMITED and not limited:

@@ -1,0 +1,59 @@
+"""Names and order of operands in a loaded dump, as MegEngine 1.13.0 gives them for the same functions."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import pytest
+
+import loadrun.functional as F
+from loadrun.core.tensor.megbrain_graph import load_graph
+from loadrun.imperative import Parameter, Tensor
+from loadrun.jit import trace
+from loadrun.utils.comp_graph_tools import get_oprs_seq
+from loadrun.utils.network import Network
+
+WEIGHT = Parameter(np.array([2.0, 3.0, 4.0], np.float32))
+
+
+def dumped(function, keep):
+    traced = trace(function, symbolic=True, capture_as_const=True)
+    traced(Tensor(np.ones((2, 3), np.float32)))
+    file = io.BytesIO()
+    traced.dump(
+        file,
+        optimize_for_inference=False,
+        arg_names=("x",),
+        keep_opr_name=keep,
+        keep_var_name=2 if keep else 1,
+    )
+    file.seek(0)
+    return file
+
+
+@pytest.mark.parametrize(
+    ("function", "name", "operands"),
+    [
+        (lambda x: 2 * x, "MUL(x,const<2>[2])[4]", ["x", "const<2>[2]"]),
+        (lambda x: WEIGHT * x, "MUL(x,const{3}[2])[4]", ["x", "const{3}[2]"]),
+        (lambda x: F.maximum(WEIGHT, x), "MAX(x,const{3}[2])[4]", ["x", "const{3}[2]"]),
+        # Subtraction is not commutative: what comes first stays there.
+        (lambda x: WEIGHT - x, "SUB(const{3}[2],x)[4]", ["const{3}[2]", "x"]),
+    ],
+    ids=["number", "weight", "maximum", "difference"],
+)
+def test_operators_are_named_as_when_megengine_loads_them(function, name, operands):
+    last = get_oprs_seq(load_graph(dumped(function, keep=False)).output_vars_list)[-1]
+    assert last.name == name
+    assert [v.name for v in last.inputs] == operands
+
+
+def test_a_network_has_the_same_names():
+    net = Network.load(dumped(lambda x: 2 * x, keep=False))
+    assert {o.name for o in net.all_oprs} == {"x", "const<2>[2]", "MUL(x,const<2>[2])[4]"}
+
+
+def test_names_in_the_file_are_kept():
+    last = get_oprs_seq(load_graph(dumped(lambda x: 2 * x, keep=True)).output_vars_list)[-1]
+    assert last.name == "MUL"
