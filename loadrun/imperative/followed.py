@@ -83,7 +83,9 @@ class TracedNumber:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(f"{type(self).__name__} has no attribute {name}")
-        return getattr(self._value, name)
+        tensor = None if hasattr(self._value, name) else self._tensor()
+        # In MegEngine's traces sizes are tensors.
+        return getattr(self._value if tensor is None else tensor, name)
 
     def _tensor(self) -> Tensor | None:
         """The graph's scalar, None when the trace that the number belongs to is not running."""
@@ -97,6 +99,10 @@ class TracedNumber:
     def numpy(self) -> Array:
         """The number as a 0-d array of the graph's dtype."""
         return np.array(self._value, self._stored.np)
+
+    def item(self) -> Any:
+        """The number that it is in this call."""
+        return self._value
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         return np.array(self._value, dtype)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import threading
 from importlib import import_module
 from pathlib import Path
@@ -489,3 +490,18 @@ def test_checks_inside_a_function_are_made_in_every_call(options: dict[str, bool
     assert f(one, two).item() == 3
     with pytest.raises(RuntimeError, match="the largest error is 0\\.5"):
         trace(lambda a, b: check(a * 2, b) + 1, **options)(one, tensor([3.0]))
+
+
+def test_a_size_is_used_as_the_tensor_that_it_is_in_megengine():
+    # MegEngine 1.13.0 gives the same: a size keeps following, the number that item() reads out does not.
+    def scaled(x):
+        return x * x.shape[1].astype("float32") / x.shape[1].item()
+
+    traced = loadrun.jit.trace(scaled, symbolic=True, capture_as_const=True)
+    traced(loadrun.Tensor(np.ones((2, 4), np.float32)))
+    file = io.BytesIO()
+    traced.dump(file)
+    bundle = loadrun.loads(file.getvalue())
+    found = loadrun.Runner(bundle).run({"arg_0": np.ones((2, 8), np.float32)})
+    result = found[next(iter(bundle.outputs))]
+    np.testing.assert_array_equal(result, np.full((2, 8), 8 / 4, np.float32))
