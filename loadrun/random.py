@@ -13,6 +13,7 @@ from weakref import WeakKeyDictionary, ref
 from . import params as P
 from .imperative import Tensor, active, apply, as_tensor, shape_tensor
 from .imperative.apply import seed as _start
+from .imperative.device import Device, get_default_device, placed
 from .imperative.dtypes import graph_dtype
 from .ops.rng import Stream, drawing_from
 from .params import DTypeEnum
@@ -61,12 +62,21 @@ def _broadcast_sizes(tensors: list[Tensor]) -> tuple[int, ...]:
     return tuple(found)
 
 
-def _parameters(name: str, size: Any, **values: Any) -> list[Tensor]:
-    """Return the parameters of a distribution as float tensors of the wanted shape."""
+def _parameters(name: str, size: Any, place: Device | None, **values: Any) -> list[Tensor]:
+    """Return the parameters of a distribution as float tensors of the wanted shape.
+
+    Raises:
+        AssertionError: a parameter that is not positive, or on another device than `place`, if that is given.
+    """
     tensors = []
     for key, value in values.items():
         if not isinstance(value, Tensor) and not value > 0:
             raise AssertionError(f"{name} is not defined when {key} <= 0, found {value}")
+        if isinstance(value, Tensor) and None is not value._place != place is not None:
+            raise AssertionError(
+                f"{key} must be the same device as its source, found {value._place!s} and {place!s}; "
+                f"move it, {key}.to({str(place)!r})"
+            )
         tensors.append(value if isinstance(value, Tensor) else as_tensor(value, "float32"))
     head = tuple(size) if isinstance(size, Iterable) else (size,) if size else ()
     want = (*head, *_broadcast_sizes(tensors))
@@ -78,7 +88,7 @@ class RNG:
 
     Args:
         seed: where its numbers start; without one it shares the global source, which `loadrun.random.seed` starts.
-        device: accepted for MegEngine's sake.
+        device: of the tensors, if there is a seed; by default that of the parameters, else the default one.
 
     >>> first, second = RNG(seed=7), RNG(seed=7)
     >>> first.uniform(size=(2, 3)).tolist() == second.uniform(size=(2, 3)).tolist()
@@ -87,6 +97,10 @@ class RNG:
 
     def __init__(self, seed: int | None = None, device: str | None = None) -> None:
         self._seed = seed or 0
+        self._device = device or get_default_device()
+        place = placed(self._device)
+        # Without a seed MegEngine leaves the device out, too.
+        self._place = None if seed is None else place
         self._stream = None if seed is None else Stream(seed)
         self._trace = None if active() is None else ref(active())
 
@@ -96,7 +110,7 @@ class RNG:
             # Made anew in every call of a traced function, a source gives the same numbers each time.
             inside = self._trace is not None and self._trace() is active()
             param = drawing_from(self._stream.next() if inside else self._stream, param)
-        return apply(type, param, inputs=inputs, n=n, scalar=False)[0]
+        return apply(type, param, inputs=inputs, n=n, scalar=False, place=self._place)[0]
 
     def uniform(self, low: float = 0, high: float = 1, size: Any = None) -> Tensor:
         """Return numbers spread evenly between `low` and `high`.
@@ -145,7 +159,7 @@ class RNG:
         >>> RNG(seed=1).gamma(Tensor([[1.0], [10.0]]), Tensor([1.0, 5.0]), size=3).shape
         (3, 2, 2)
         """
-        inputs = _parameters("Gamma", size, shape=shape, scale=scale)
+        inputs = _parameters("Gamma", size, self._place, shape=shape, scale=scale)
         return self._draw("GammaRNG", P.GammaRNG, inputs)
 
     def beta(self, alpha: Any, beta: Any, size: Any = None) -> Tensor:
@@ -154,7 +168,9 @@ class RNG:
         >>> 0 <= RNG(seed=1).beta(2, 1).item() <= 1
         True
         """
-        return self._draw("BetaRNG", P.BetaRNG, _parameters("Beta", size, alpha=alpha, beta=beta))
+        return self._draw(
+            "BetaRNG", P.BetaRNG, _parameters("Beta", size, self._place, alpha=alpha, beta=beta)
+        )
 
     def poisson(self, lam: Any, size: Any = None) -> Tensor:
         """Poisson distributed whole numbers (as floats) of the mean `lam`; the arguments are as those of `gamma`.
@@ -162,7 +178,7 @@ class RNG:
         >>> RNG(seed=1).poisson(2.0, size=(1, 3)).shape
         (1, 3)
         """
-        return self._draw("PoissonRNG", P.PoissonRNG, _parameters("Poisson", size, lam=lam))
+        return self._draw("PoissonRNG", P.PoissonRNG, _parameters("Poisson", size, self._place, lam=lam))
 
     def exponential(self, rate: Any = 1.0, size: Any = None) -> Tensor:
         """Exponentially distributed numbers of the mean ``1 / rate``; the arguments are as those of `gamma`.
@@ -170,7 +186,7 @@ class RNG:
         >>> RNG(seed=1).exponential(0.5, size=4).shape
         (4,)
         """
-        inputs = _parameters("Exponential", size, rate=rate)
+        inputs = _parameters("Exponential", size, self._place, rate=rate)
         return self._draw("ExponentialRNG", P.ExponentialRNG, inputs)
 
     def multinomial(self, input: Any, num_samples: int, replacement: bool | None = False) -> Tensor:

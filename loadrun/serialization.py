@@ -18,7 +18,7 @@ def load(f: Any, map_location: Any = None, pickle_module: Any = None) -> Any:
 
     Args:
         f: a path, an open binary file, or bytes.
-        map_location: on which device tensors go; checked, and without effect.
+        map_location: on which device tensors go.
         pickle_module: accepted for MegEngine's sake; pickles are never run.
     """
     return load_checkpoint(f, map_location)

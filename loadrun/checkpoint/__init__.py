@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from typing import Any, BinaryIO
+from functools import partial
+from typing import Any, BinaryIO, TypeAlias
 
 from ..dtypes import Array
 from ..errors import FormatError
 from ..files import contents
 from ..imperative import Parameter, Tensor
-from ..imperative.device import check_device
+from ..imperative.device import InvalidDeviceError, check_device, get_default_device
+from ..imperative.qparams import QParams
 from .archive import read_archive
 from .emit import save_checkpoint
 from .machine import MOST_STEPS, PickleMachine
@@ -22,6 +24,8 @@ from .states import settle
 from .stored import PickledTensor
 
 __all__ = ["load_checkpoint", "save_checkpoint"]
+
+_Locate: TypeAlias = Callable[[str], str]
 
 
 def load_checkpoint(
@@ -40,8 +44,8 @@ def load_checkpoint(
 
     Args:
         source: path, bytes or open binary file.
-        map_location: on which device tensors go, a name, names by names, or a function of names; checked as MegEngine
-            does, and without effect, as the CPU computes.
+        map_location: on which device tensors go: a name, names by names, or a function of names. By default where they
+            were; what was on a GPU goes to the default device.
         tensors: False gives arrays where the file holds MegEngine's tensors.
         max_steps: opcodes after which a pickle is refused; a tensor takes about thirty.
 
@@ -66,7 +70,7 @@ def load_checkpoint(
     Traceback (most recent call last):
     loadrun.errors.FormatError: refuses to call os.system: a checkpoint may hold ... (at byte 0)
     """
-    _check_location(map_location)
+    locate = _location(map_location)
     try:
         data = _contents(source)
         if data[:4] == b"PK\x03\x04":
@@ -75,16 +79,18 @@ def load_checkpoint(
                 return found
             data = found
         machine = PickleMachine(data, max_steps)
-        return settle(machine, machine.run(), _tensor) if tensors else settle(machine, machine.run())
+        return settle(machine, machine.run(), partial(_tensor, locate) if tensors else None)
     except FormatError as e:
         if e.path is None and isinstance(source, (str, os.PathLike)):
             e.path = os.fspath(source)
         raise
 
 
-def _tensor(stored: PickledTensor, array: Array) -> Tensor:
+def _tensor(locate: _Locate, stored: PickledTensor, array: Array, qparams: QParams | None) -> Tensor:
     kinds = {"Tensor": Tensor, "Parameter": Parameter}
-    return kinds[stored.kind](array, dtype=array.dtype)
+    made = kinds[stored.kind](array, dtype=array.dtype, device=locate(stored.device))
+    made._qparams = qparams
+    return made
 
 
 def read_pickle(data: bytes, named: Callable[[str, str], Any]) -> Any:
@@ -98,17 +104,34 @@ def read_pickle(data: bytes, named: Callable[[str, str], Any]) -> Any:
         FormatError: as `load_checkpoint`.
     """
     machine = PickleMachine(data)
-    return settle(machine, machine.run(), _tensor, named)
+    return settle(machine, machine.run(), partial(_tensor, _location(None)), named)
 
 
-def _check_location(map_location: object) -> None:
-    """Refuse what MegEngine refuses as a mapping of devices."""
-    if isinstance(map_location, Mapping):
-        names: list[object] = [*map_location.keys(), *map_location.values()]
-    else:
-        names = [map_location] if map_location is not None and not callable(map_location) else []
-    for name in names:
+def _location(map_location: str | Mapping[str, str] | _Locate | None) -> _Locate:
+    """Return the function that gives the device of a tensor for the name that the file gives.
+
+    Raises:
+        InvalidDeviceError: `map_location` names no device.
+    """
+    if map_location is None:
+        return _as_saved
+    if callable(map_location):
+        return map_location
+    if not isinstance(map_location, Mapping):
+        check_device(map_location)
+        return lambda saved: map_location
+    for name in (*map_location.keys(), *map_location.values()):
         check_device(name)
+    return lambda saved: map_location.get(saved[:4]) or _as_saved(saved)
+
+
+def _as_saved(saved: str) -> str:
+    """Return the device of that name; the default one for a GPU, which no machine is asked to have."""
+    try:
+        check_device(saved)
+    except InvalidDeviceError:
+        return get_default_device()
+    return saved if saved.startswith(("cpu", "xpu", "multithread")) else get_default_device()
 
 
 def _contents(source: str | os.PathLike[str] | bytes | BinaryIO) -> bytes:

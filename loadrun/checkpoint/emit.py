@@ -18,6 +18,10 @@ import numpy as np
 from ..dtypes import Array, round_bfloat16
 from ..errors import UsageError
 from ..files import replacing
+from ..imperative import Tensor
+from ..imperative.device import DEFAULT
+from ..imperative.qparams import QParams, QuantMode
+from ..imperative.quantized_dtypes import QuantDtypeMeta
 from ..logger import get_logger
 
 __all__ = ["pickled", "save_checkpoint"]
@@ -230,6 +234,27 @@ class _Emitter:
         self.f.write(b"tb")
         self.remember(("array", id(value)))
 
+    def qparams(self, value: QParams) -> None:
+        """Parameters of quantization, as an object with slots is written."""
+        self.name("megengine.quantization.utils", type(value).__name__)
+        self.f.write(b")\x81N}(")
+        for name in value._names():
+            self.text(name)
+            self.quantizing(getattr(value, name))
+        self.f.write(b"u\x86b")
+
+    def quantizing(self, value: Any) -> None:
+        if isinstance(value, QuantMode):
+            self.name("megengine.quantization.utils", "QuantMode")
+            self.integer(value.value)
+            self.f.write(b"\x85R")
+        elif isinstance(value, QuantDtypeMeta):
+            self.name("megengine.core.tensor.dtype", "QuantDtypeMeta")
+            self.container(tuple(value))
+            self.f.write(b"\x81")
+        else:
+            self.value(value)
+
     def scalar(self, value: np.generic) -> None:
         self.name("numpy.core.multiarray", "scalar")
         self.f.write(b"(")
@@ -246,6 +271,13 @@ class _Emitter:
         self.f.write(b"(")
         self.array(array)
         self.dtype(array.dtype)
-        self.text("xpux:0")
-        self.f.write(b"t\x81}b")
+        ours = isinstance(value, Tensor)
+        self.text(str(value.device if ours else DEFAULT))
+        self.f.write(b"t\x81}")
+        if ours and value._qparams is not None:
+            self.f.write(b"(")
+            self.text("qparams")
+            self.qparams(value._qparams)
+            self.f.write(b"u")
+        self.f.write(b"b")
         self.remember(("tensor", id(value)))

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 
 from ..dtypes import Array
+from ..imperative.qparams import LSQParams, QParams, QuantMode
+from ..imperative.quantized_dtypes import QuantDtypeMeta
 from .machine import PickleMachine
 from .stored import BFLOAT16, ArrayDraft, DTypeDraft, Global, PickledTensor, StoredObject
 
@@ -22,8 +24,12 @@ _FLAT = {
 } | {("megengine.module.normalization", n) for n in ("GroupNorm", "LayerNorm", "InstanceNorm")}
 """Modules whose parameters `state_dict` gives with one axis."""
 
-_Wrap = Callable[[PickledTensor, Array], Any]
-
+_Wrap = Callable[[PickledTensor, Array, Any], Any]
+"""Makes a value of a tensor, its array and its parameters of quantization."""
+_QPARAMS = {("megengine.quantization.utils", c.__name__): c for c in (QParams, LSQParams)}
+_MODE = ("megengine.quantization.utils", "QuantMode")
+_META_TYPES = [[str, kind, str, int, int, bool] for kind in (str, type(None))]
+_META = ("megengine.core.tensor.dtype", "QuantDtypeMeta")
 
 _Named = Callable[[str, str], Any]
 
@@ -31,7 +37,7 @@ _Named = Callable[[str, str], Any]
 def settle(
     machine: PickleMachine,
     value: Any,
-    tensor: _Wrap = lambda stored, array: array,
+    tensor: _Wrap | None = None,
     named: _Named = lambda module, name: None,
 ) -> Any:
     """Return the object that a pickle stands for.
@@ -39,7 +45,7 @@ def settle(
     Args:
         machine: the reader, whose budget pays for copies and whose errors name places.
         value: what it made.
-        tensor: makes a value of a tensor and its array; by default the array itself.
+        tensor: makes a value of a tensor, its array and its parameters of quantization; by default the array.
         named: gives what stands for a name that the file gives as a value, None for one that is refused.
 
     Raises:
@@ -49,9 +55,9 @@ def settle(
 
 
 class _Settler:
-    def __init__(self, machine: PickleMachine, tensor: _Wrap, named: _Named) -> None:
+    def __init__(self, machine: PickleMachine, wrap: _Wrap | None, named: _Named) -> None:
         self.machine = machine
-        self.tensor = tensor
+        self.wrap = wrap
         self.named = named
         self.done: dict[int, Any] = {}
         self.open: set[int] = set()
@@ -100,7 +106,7 @@ class _Settler:
         if isinstance(value, DTypeDraft):
             return BFLOAT16 if value.bfloat16 else value.np
         if isinstance(value, PickledTensor):
-            return self.tensor(value, self.array(value.value))
+            return self.tensor(value, self.array(value.value), level)
         if isinstance(value, StoredObject):
             if not _is_module(value):
                 raise self.machine.refusal(value.cls, "give an object of")
@@ -110,6 +116,37 @@ class _Settler:
         if known is None:
             raise self.machine.refusal(value, "give")
         return known
+
+    def tensor(self, stored: PickledTensor, array: Array, level: int) -> Any:
+        if self.wrap is None:
+            return array
+        found = stored.state.get("qparams") if isinstance(stored.state, dict) else None
+        if not isinstance(found, StoredObject) or found.cls.key not in _QPARAMS:
+            return self.wrap(stored, array, None)
+        return self.wrap(stored, array, self.qparams(found, level))
+
+    def qparams(self, stored: StoredObject, level: int) -> QParams:
+        """Return parameters of quantization, made of plain values and tensors alone."""
+        kind = _QPARAMS[stored.cls.key]
+        names = kind._names()
+        slots = stored.state[1] if isinstance(stored.state, tuple) and len(stored.state) == 2 else None
+        if not isinstance(slots, dict) or slots.keys() != set(names):
+            self.machine.fail(f"the attributes of {stored.cls} are not {', '.join(names)}")
+        return kind(*(self._quantizing(slots[n], level) for n in names))
+
+    def _quantizing(self, value: Any, level: int) -> Any:
+        """One of the parameters: a mode, a kind of dtype, a number or a tensor."""
+        key = value.cls.key if isinstance(value, StoredObject) else None
+        args = value.args if key is not None and isinstance(value.args, tuple) else ()
+        if key == _MODE and len(args) == 1 and type(args[0]) is int and args[0] in (1, 2):
+            return QuantMode(args[0])
+        if key == _META and len(args) == 6 and list(map(type, args)) in _META_TYPES:
+            return QuantDtypeMeta(*args)
+        if value is not None and type(value) not in (int, float, PickledTensor):
+            self.machine.fail(
+                "a parameter of quantization is no mode, no kind of dtype, no number, no tensor"
+            )
+        return self.value(value, level)
 
     def array(self, value: Any) -> Array:
         """Return the contents of an array, which must have come."""
@@ -140,7 +177,7 @@ class _Settler:
                 array = self.array(leaf.value)
                 flat = array.reshape(-1) if module.cls.key in _FLAT else array
                 self.machine.spend(_PER_ITEM + len(prefix) + len(name))
-                found[prefix + name] = self.tensor(leaf, flat)
+                found[prefix + name] = self.tensor(leaf, flat, level)
             else:
                 inner.append((name, leaf))
         for name, leaf in inner:

@@ -20,6 +20,7 @@ from ..imperative import (
     elemwise,
     shape_tensor,
 )
+from ..imperative.device import default_device, placed
 from ..imperative.dtypes import DTypeLike, graph_dtype
 from ..imperative.naming import titled
 from .transcendental import cos, sin
@@ -60,7 +61,7 @@ def arange(
         stop: the end.
         step: the distance, possibly negative.
         dtype: of the result.
-        device: accepted for MegEngine's sake.
+        device: of the result; the CPU computes whatever it is.
 
     >>> arange(5).tolist(), arange(9, 2, -3, dtype="int32").tolist()
     ([0.0, 1.0, 2.0, 3.0, 4.0], [9, 6, 3])
@@ -70,14 +71,14 @@ def arange(
     if any(isinstance(v, (Tensor, TracedNumber)) for v in (start, stop, step)):
         first, last, distance = (as_tensor(v, "float32") for v in (start, stop, step))
         num = elemwise(_M.CEIL, (last - first) / distance)
-        return linspace(first, first + distance * (num - 1), num, dtype=dtype)
+        return linspace(first, first + distance * (num - 1), num, dtype=dtype, device=device)
     a, b, d = (np.float32(v) for v in (start, stop, step))
     with np.errstate(all="ignore"):
         quotient = np.ceil((b - a) / d)
         if not np.isfinite(quotient):
             raise ValueError(f"the range from {start} to {stop} by steps of {step} has no length")
         count = max(int(quotient), 0)
-        return linspace(float(a), float(a + d * np.float32(count - 1)), count, dtype=dtype)
+        return linspace(float(a), float(a + d * np.float32(count - 1)), count, dtype=dtype, device=device)
 
 
 def linspace(
@@ -90,7 +91,7 @@ def linspace(
         stop: the last one.
         num: how many, a number or a scalar tensor.
         dtype: of the result.
-        device: accepted for MegEngine's sake.
+        device: of the result; the CPU computes whatever it is.
 
     Raises:
         EngineError: a bound is a uint16 tensor, or the number is one or a boolean one.
@@ -104,7 +105,8 @@ def linspace(
             raise EngineError(
                 f"Linspace does not take {x._dtype} as its {part}; convert it to int32 or float32"
             )
-    return apply1("Linspace", P.Linspace(endpoint=True), inputs=inputs, scalar=False).astype(dtype)
+    param, place = P.Linspace(endpoint=True), placed(device)
+    return apply1("Linspace", param, inputs=inputs, scalar=False, place=place).astype(dtype)
 
 
 def eye(N: Any, M: Any = None, *, dtype: DTypeLike = "float32", device: str | None = None) -> Tensor:
@@ -114,7 +116,7 @@ def eye(N: Any, M: Any = None, *, dtype: DTypeLike = "float32", device: str | No
         N: the number of rows; or, without `M`, a pair, or a tensor of one or two sizes.
         M: the number of columns, by default as many as rows.
         dtype: of the result.
-        device: accepted for MegEngine's sake.
+        device: of the result; the CPU computes whatever it is.
 
     >>> eye(2, 3, dtype="int32").tolist()
     [[1, 0, 0], [0, 1, 0]]
@@ -123,7 +125,7 @@ def eye(N: Any, M: Any = None, *, dtype: DTypeLike = "float32", device: str | No
     want = graph_dtype(dtype)
     # MegEngine's kernel leaves uint16 zero.
     kind = P.DTypeEnum["Int32" if want.name == "Uint16" else want.name]
-    return apply1("Eye", P.Eye(k=0, dtype=kind), inputs=[shape], scalar=False).astype(want)
+    return apply1("Eye", P.Eye(k=0, dtype=kind), inputs=[shape], scalar=False, place=placed(device)).astype(want)
 
 
 def diag(inp: TensorLike, k: int = 0) -> Tensor:
@@ -151,22 +153,26 @@ def full(
         shape: one size, several, or a tensor of sizes; ``()`` for a scalar.
         value: a number.
         dtype: of the result; by default that of the value, int32 for whole numbers.
-        device: accepted for MegEngine's sake.
+        device: of the result; the CPU computes whatever it is.
 
     >>> full((2, 3), 6).tolist()
     [[6, 6, 6], [6, 6, 6]]
     """
-    return _broadcast_filling(shape, as_tensor(value, dtype), "Broadcast")
+    return _broadcast_filling(shape, as_tensor(value, dtype), "Broadcast", device)
 
 
-def _broadcast_filling(shape: Any, filling: Tensor, name: str) -> Tensor:
+def _broadcast_filling(shape: Any, filling: Tensor, name: str, device: str | None = None) -> Tensor:
+    place = placed(device) or filling._place
     if isinstance(shape, Tensor):
+        place = place or default_device()
         shape = shape._vector()
     if not isinstance(shape, (int, np.integer)) and not len(shape):
-        return filling
+        made = filling._frozen()
+        made._place = place
+        return made
     sizes = shape_tensor(shape)
     with titled(name, None if name == "Broadcast" else filling):
-        return apply1("Broadcast", P.Empty(), inputs=[filling, sizes], scalar=False)
+        return apply1("Broadcast", P.Empty(), inputs=[filling, sizes], scalar=False, place=place)
 
 
 def ones(shape: Any, *, dtype: DTypeLike = "float32", device: str | None = None) -> Tensor:
@@ -175,7 +181,7 @@ def ones(shape: Any, *, dtype: DTypeLike = "float32", device: str | None = None)
     >>> ones((2, 2)).tolist()
     [[1.0, 1.0], [1.0, 1.0]]
     """
-    return _broadcast_filling(shape, as_tensor(1, dtype), "Fill")
+    return _broadcast_filling(shape, as_tensor(1, dtype), "Fill", device)
 
 
 def zeros(shape: Any, *, dtype: DTypeLike = "float32", device: str | None = None) -> Tensor:
@@ -184,7 +190,7 @@ def zeros(shape: Any, *, dtype: DTypeLike = "float32", device: str | None = None
     >>> zeros(3, dtype="int32").tolist()
     [0, 0, 0]
     """
-    return _broadcast_filling(shape, as_tensor(0, dtype), "Fill")
+    return _broadcast_filling(shape, as_tensor(0, dtype), "Fill", device)
 
 
 def full_like(inp: TensorLike, value: TensorLike) -> Tensor:
@@ -194,7 +200,7 @@ def full_like(inp: TensorLike, value: TensorLike) -> Tensor:
     [[2, 2], [2, 2]]
     """
     x = as_tensor(inp)
-    made = _broadcast_filling(x.shape, const(value, x.dtype), "FillLike")
+    made = _broadcast_filling(x.shape, const(value, x.dtype), "FillLike", x._place)
     made.format = x.format
     return made
 

@@ -22,10 +22,12 @@ from ..ops.numeric.parallel import blas_serial
 from ..ops.op import Trait
 from ..ops.registry import Call, Kernel, Shape, implementation
 from ..params import Elemwise, ElemwiseMode, Record
+from . import device as devices
 from . import formats
 from .settings import adapted, in_force
 
 if TYPE_CHECKING:
+    from .device import Device
     from .value import Tensor
 
 __all__ = [
@@ -162,6 +164,7 @@ def apply(
     n: int = 1,
     output_dtype: DType | None = None,
     scalar: bool | None = None,
+    place: Device | None = None,
 ) -> list[Tensor]:
     """Apply an operator of the catalog to tensors.
 
@@ -173,9 +176,11 @@ def apply(
         output_dtype: the dtype that the operator is configured to give.
         scalar: whether the outputs are scalars (shape ``()``, stored as ``[1]``); by default they are when the
             operator is elementwise and all its inputs are.
+        place: the device of the outputs; by default that of the inputs.
 
     Raises:
         EngineError: the operator does not take these inputs; the text says what was found and expected.
+        DeviceMixtureError: the inputs are on different devices.
     """
     if in_force():
         params, inputs = adapted(type, params, inputs)
@@ -186,14 +191,20 @@ def apply(
         for x in inputs:
             if x._session is not None and x._session.standing:
                 session = x._session
-    # Before the operator is applied, which a mixture of formats forbids.
+    # Before the operator is applied, which a mixture of formats or devices forbids.
     format = formats.format_of(type, inputs) if formats.in_use() else formats.DEFAULT
+    # Variables of edited graphs know it themselves.
+    if place is None and devices.in_use() and (session is None or not session.standing):
+        place = devices.device_of(type, inputs)
     if session is not None:
         made = session.apply(type, params, inputs, n, output_dtype, scalar)
     else:
         values, dtypes = execute(type, params, inputs, [x._stored() for x in inputs], n, output_dtype)
         make = tensor_class()._of
         made = [make(v, d, scalar and v.size == 1) for v, d in zip(values, dtypes, strict=True)]
+    if place is not None:
+        for x in made:
+            x._place = place
     return made if format == formats.DEFAULT else formats.marked(type, format, made)
 
 
@@ -203,9 +214,10 @@ def apply1(
     inputs: Sequence[Tensor],
     output_dtype: DType | None = None,
     scalar: bool | None = None,
+    place: Device | None = None,
 ) -> Tensor:
     """`apply` for an operator with one output."""
-    return apply(type, *params, inputs=inputs, output_dtype=output_dtype, scalar=scalar)[0]
+    return apply(type, *params, inputs=inputs, output_dtype=output_dtype, scalar=scalar, place=place)[0]
 
 
 @cache

@@ -1,19 +1,31 @@
-"""Names of devices, as MegEngine writes them; whatever they say, the CPU computes."""
+"""Names of devices, as MegEngine writes them; whatever they say, the CPU computes.
+
+So that code written for MegEngine finds what it would find there, a result is said to be on the device of what it was
+computed from, and tensors of two devices are refused where MegEngine refuses them.
+"""
 
 from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, overload
 
-from ..errors import UsageError
+from ..errors import EngineError, UsageError
+
+if TYPE_CHECKING:
+    from .value import Tensor
 
 __all__ = [
     "DEFAULT",
     "Device",
     "InvalidDeviceError",
     "check_device",
+    "check_place",
+    "device_of",
     "get_default_device",
     "get_device_count",
+    "in_use",
     "is_cuda_available",
     "placed",
     "set_default_device",
@@ -33,6 +45,10 @@ _KINDS = ("cpu", "gpu", "rocm", "xpu")
 
 class InvalidDeviceError(UsageError, RuntimeError, AssertionError):
     """No name of a device; MegEngine refuses it with one or the other of these."""
+
+
+class DeviceMixtureError(EngineError, RuntimeError, ValueError):
+    """Tensors of two devices meet; MegEngine refuses it with one or the other of these."""
 
 
 class Device(str):
@@ -96,10 +112,6 @@ class Device(str):
         return str.__hash__(self)
 
 
-_default = ["xpux"]
-"""The name of the device of new tensors, as it was set."""
-
-
 def check_device(name: object) -> None:
     """Accept the names that MegEngine accepts.
 
@@ -134,22 +146,81 @@ def _full(name: object) -> str:
     return f"{kind}:{stream or 0}"
 
 
-DEFAULT = Device("xpux")
-"""Any device: what MegEngine's tensors are on unless another is asked for."""
-
-
-def placed(name: object) -> Device:
-    """Return the device of a name that is accepted.
+def check_place(name: object) -> None:
+    """Accept the names that MegEngine accepts where a value is moved to and where a device becomes the default one.
 
     Raises:
-        InvalidDeviceError: no name of a device.
+        InvalidDeviceError: no such name.
+    """
+    if not isinstance(name, str) or not (isinstance(name, Device) or _PLAIN.fullmatch(name)):
+        raise InvalidDeviceError(f"invalid device name {name}: expected for instance xpux, cpu0 or gpu0:1")
+
+
+DEFAULT = Device("xpux:0")
+"""Any device: what MegEngine's tensors are on unless another is asked for."""
+_default = [DEFAULT]
+"""The device of new tensors."""
+_named = ["xpux"]
+"""Its name, as it was set."""
+_used = False
+_OF_THE_FIRST = frozenset(
+    {
+        *("ConvolutionV2", "ConvolutionBackwardDataV2", "Convolution3D", "Convolution3DBackwardData"),
+        *("MatrixMulV2", "BatchedMatrixMulV2", "Dot", "BatchNormV1", "LayerNorm", "GroupNorm"),
+        *("ReshapeV1", "Broadcast", "IndexingOneHot", "Copy"),
+    }
+)
+"""Operators whose result is on the device of the first input, wherever the others are."""
+
+
+def in_use() -> bool:
+    """Tell whether any device but the default one was ever named."""
+    return _used
+
+
+@overload
+def placed(name: str) -> Device: ...
+
+
+@overload
+def placed(name: str | None) -> Device | None: ...
+
+
+def placed(name: str | None) -> Device | None:
+    """Return the device of a name that is accepted, for a tensor that is to be there; None for none.
 
     >>> placed("cpu0") == "cpu0:0", str(placed("xpu"))
     (True, 'xpux:0')
     """
-    if not isinstance(name, str):
-        check_device(name)
-    return Device(name)
+    global _used
+    if name is None:
+        return None
+    place = name if isinstance(name, Device) else Device(name)
+    _used = _used or place != DEFAULT
+    return place
+
+
+def device_of(type: str, inputs: Sequence[Tensor]) -> Device | None:
+    """Return the device of an operator's results; constants go wherever they are needed, so theirs is None.
+
+    Raises:
+        DeviceMixtureError: MegEngine refuses to apply the operator to inputs of these devices.
+    """
+    found: Device | None = None
+    for x in inputs:
+        place = x._place
+        if place is None or place is found:
+            continue
+        if found is None:
+            found = place
+            if type in _OF_THE_FIRST:
+                break
+        elif place != found:
+            raise DeviceMixtureError(
+                f"{type} takes inputs of one device, found ambiguous device: {found!s} and {place!s}; "
+                "move one of them, x.to(y.device)"
+            )
+    return found
 
 
 def is_cuda_available() -> bool:
@@ -177,7 +248,7 @@ def get_device_count(device_type: str) -> int:
 
 def get_default_device() -> str:
     """Return the device of new tensors, by the name that was set."""
-    return _default[0]
+    return _named[0]
 
 
 def set_default_device(device: str = "xpux") -> None:
@@ -186,11 +257,11 @@ def set_default_device(device: str = "xpux") -> None:
     Raises:
         InvalidDeviceError: no name of a device.
     """
-    if not isinstance(device, str) or not _PLAIN.fullmatch(device):
-        raise InvalidDeviceError(f"invalid device name {device}: expected for instance xpux, cpu0 or gpu0:1")
-    _default[0] = device
+    check_place(device)
+    _default[0] = placed(device)
+    _named[0] = str(device)
 
 
 def default_device() -> Device:
     """Return the device of new tensors."""
-    return DEFAULT if _default[0] == "xpux" else Device(_default[0])
+    return _default[0]

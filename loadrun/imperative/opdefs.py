@@ -262,14 +262,12 @@ class OpDef:
         probe = Opr(self.op.name, records)
         probe.inputs = [Var(i, probe, 0) for i in range(len(inputs))]
         n = self.op.n_outputs(probe)
-        made = apply_type(self.op.name, *records, inputs=inputs, n=n, output_dtype=self.output_dtype)
-        if kind == "Reduce" and alone:
-            made = [_reduced(self, made[0], inputs[0])]
-        place = self._values.get("comp_node")
-        if place:
-            for x in made:
-                x._place = placed(place)
-        return made
+        # An empty name stands for no device.
+        place = placed(self._values.get("comp_node") or None)
+        made = apply_type(
+            self.op.name, *records, inputs=inputs, n=n, output_dtype=self.output_dtype, place=place
+        )
+        return [_reduced(self, made[0], inputs[0])] if kind == "Reduce" and alone else made
 
     def __getattr__(self, name: str) -> Any:
         known = type(self).parameters.get(name)

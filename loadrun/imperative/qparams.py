@@ -37,7 +37,8 @@ class QParams:
         self.scale = scale
         self.zero_point = zero_point
 
-    def _names(self) -> tuple[str, ...]:
+    @classmethod
+    def _names(cls) -> tuple[str, ...]:
         return "mode", "dtype_meta", "scale", "zero_point"
 
     def update(self, qparams: QParams) -> None:
@@ -80,7 +81,8 @@ class LSQParams(QParams):
         super().__init__(mode, dtype_meta, scale, zero_point)
         self.grad_scale = grad_scale
 
-    def _names(self) -> tuple[str, ...]:
+    @classmethod
+    def _names(cls) -> tuple[str, ...]:
         return (*super()._names(), "grad_scale")
 
 

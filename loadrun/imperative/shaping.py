@@ -266,10 +266,10 @@ def concat(inps: Iterable[Any], axis: int = 0, device: Any = None) -> Tensor:
     Args:
         inps: tensors that agree in all other axes.
         axis: the axis along which they are joined.
-        device: the device that the result names; tensors may then name several.
+        device: of the result; by default that of the tensors, which then must be the same.
 
     Raises:
-        ValueError: no tensors.
+        ValueError: no tensors, or tensors of several devices.
         EngineError: shapes that differ elsewhere, or dtypes without a common one.
 
     >>> from loadrun import Tensor
@@ -282,17 +282,13 @@ def concat(inps: Iterable[Any], axis: int = 0, device: Any = None) -> Tensor:
     if device is not None:
         tensors = [_placed_nowhere(x) for x in tensors]
     if len(tensors) == 1:
-        made = copy(tensors[0])
-    else:
-        made = apply1("Concat", P.Axis(axis=axis), inputs=tensors, scalar=False)
-    if device is not None:
-        made._place = placed(device)
-    return made
+        return copy(tensors[0], device)
+    return apply1("Concat", P.Axis(axis=axis), inputs=tensors, scalar=False, place=placed(device))
 
 
 def _placed_nowhere(x: Tensor) -> Tensor:
-    """Return a tensor that names no device, which goes with those that name any."""
-    if x._place is None:
+    """Return a variable of an edited graph without its device, as it goes with those of any."""
+    if x._place is None or x._session is None or not x._session.standing:
         return x
     found = x._frozen()
     found._place = None
@@ -305,10 +301,10 @@ def stack(inps: Iterable[Any], axis: int = 0, device: Any = None) -> Tensor:
     Args:
         inps: the tensors.
         axis: the place of the new axis in the result.
-        device: the device that the result names; tensors may then name several.
+        device: of the result; by default that of the tensors, which then must be the same.
 
     Raises:
-        ValueError: no tensors.
+        ValueError: no tensors, or tensors of several devices.
         EngineError: shapes that differ, or dtypes without a common one.
 
     >>> from loadrun import Tensor
@@ -331,4 +327,5 @@ def copy(inp: Any, device: Any = None) -> Tensor:
     >>> copy(Tensor([1, 2])).tolist()
     [1, 2]
     """
-    return apply1("Identity" if device is None else "Copy", P.Empty(), inputs=[as_tensor(inp)])
+    kind = "Identity" if device is None else "Copy"
+    return apply1(kind, P.Empty(), inputs=[as_tensor(inp)], place=placed(device))

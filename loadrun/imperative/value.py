@@ -8,10 +8,11 @@ from typing import Any, TypeVar, cast
 import numpy as np
 
 from ..dtypes import Array, DType, odd, plain, round_bfloat16
+from ..errors import UsageError
 from ..graph import Var
 from . import formats
 from .apply import Session, active, apply1, register_tensor_class
-from .device import Device, default_device, placed
+from .device import Device, check_place, default_device, placed
 from .dtypes import graph_dtype, narrowed, numpy_dtype
 from .followed import TracedNumber
 from .methods import Methods
@@ -45,7 +46,8 @@ class Tensor(Methods):
     Raises:
         TypeError: `data` is nothing that a tensor can hold.
         InputError: a value that the dtype does not have (``intb1`` to ``intb4`` hold odd numbers alone).
-        UsageError: an unknown format, one that does not go with the shape, or another than that of the tensor given.
+        UsageError: an unknown format, or one that does not go with the shape; a dtype, a device or a format other than
+            that of the tensor given, as MegEngine refuses it.
 
     >>> x = Tensor([[1.0, 2.0], [3.0, 4.0]])
     >>> x.shape, x.dtype, (x * 2).numpy().tolist()
@@ -82,24 +84,26 @@ class Tensor(Methods):
         if data is None:
             # MegEngine makes a tensor without elements of it.
             data = np.zeros(0, np.float32)
-        self._place = None if device is None else placed(device)
-        self._fill(data, dtype)
+        given = isinstance(data, Tensor)
+        place = default_device() if device is None else placed(device)
+        if given:
+            _check_kept(data, dtype, None if device is None else place)
+            self._copy_state(data)
+        else:
+            self._fill(data, dtype)
+            self._place = place
         if format is not None:
-            given = self._format if isinstance(data, Tensor) else None
-            formats.mark(self, formats.checked(format, self._ndim(), given))
+            formats.mark(self, formats.checked(format, self._ndim(), self._format if given else None))
 
     def _fill(self, data: Any, dtype: Any) -> None:
-        """Take on the value of what a tensor is made of."""
-        if isinstance(data, Tensor):
-            self._copy_state(data if dtype is None else data.astype(dtype))
-            return
+        """Take on the value of what a tensor is made of, if it is no tensor itself."""
         if isinstance(data, (list, tuple)) and (isinstance(data, Shape) or _holds_tensors(data)):
             parts = [v if isinstance(v, Tensor) else Tensor(v) for v in data]
             whole = stack(parts)
             self._copy_state(whole if dtype is None else whole.astype(dtype))
             return
         if isinstance(data, TracedNumber) and (scalar := data._tensor()) is not None:
-            self._copy_state(scalar)
+            self._copy_state(scalar if dtype is None else scalar.astype(dtype))
             return
         array = np.asarray(data)
         if array.dtype.name == "bfloat16":
@@ -158,6 +162,7 @@ class Tensor(Methods):
         self._var = other._var
         self._session = other._session
         self._format = other._format
+        self._place = other._place
         if self._session is not None:
             self._session.joined(self)
 
@@ -167,6 +172,7 @@ class Tensor(Methods):
         x._var = self._var
         x._session = self._session
         x._format = self._format
+        x._place = self._place
         if x._session is not None:
             x._session.joined(x)
         return x
@@ -211,7 +217,7 @@ class Tensor(Methods):
 
     @property
     def device(self) -> Device:
-        """The device that it was given, else the default one; everything is computed on the CPU."""
+        """The device that it was given, or that what it was computed from has; everything is computed on the CPU."""
         return self._place or default_device()
 
     @property
@@ -260,7 +266,7 @@ class Tensor(Methods):
     def _reset(self, other: Any) -> None:
         """Make the tensor stand for another value."""
         if not isinstance(other, Tensor):
-            other = Tensor(other, dtype=self.dtype)
+            other = Tensor(other, dtype=self.dtype, device=self._place)
         self._copy_state(other)
 
     def set_value(self, value: Any) -> None:
@@ -294,10 +300,8 @@ class Tensor(Methods):
         Raises:
             ValueError: MegEngine has no device of this name.
         """
-        place = placed(device)
-        made = apply1("Copy", inputs=[self], scalar=self._scalar)
-        made._place = place
-        return made
+        check_place(device)
+        return apply1("Copy", inputs=[self], scalar=self._scalar, place=placed(device))
 
     def _dev_tensor(self) -> DeviceTensor:
         """Return the value as MegEngine's graphs take it."""
@@ -319,15 +323,24 @@ class Tensor(Methods):
         return id(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (_rebuild, (self.__class__, self._stored(), self._dtype, self._scalar, self._name))
+        place = None if self._place is None else str(self._place)
+        parts = self.__class__, self._stored(), self._dtype, self._scalar, self._name, place, self._qparams
+        return (_rebuild, parts)
 
     def __copy__(self: T) -> T:
-        x = cast(T, _rebuild(self.__class__, self._stored(), self._dtype, self._scalar, self._name))
+        x = cast(
+            T, _rebuild(self.__class__, self._stored(), self._dtype, self._scalar, self._name, self._place)
+        )
         x._qparams = self._qparams
         return x
 
     def __deepcopy__(self: T, memo: dict[int, Any]) -> T:
-        x = cast(T, _rebuild(self.__class__, self._stored().copy(), self._dtype, self._scalar, self._name))
+        x = cast(
+            T,
+            _rebuild(
+                self.__class__, self._stored().copy(), self._dtype, self._scalar, self._name, self._place
+            ),
+        )
         x._qparams = deepcopy(self._qparams, memo)
         memo[id(self)] = x
         return x
@@ -349,14 +362,46 @@ class Parameter(Tensor):
     """A Tensor that a module counts among its parameters."""
 
 
-def _rebuild(kind: type[Tensor], value: Array, dtype: DType, scalar: bool, name: str) -> Tensor:
+def _rebuild(
+    kind: type[Tensor],
+    value: Array,
+    dtype: DType,
+    scalar: bool,
+    name: str,
+    place: str | None = None,
+    qparams: Any = None,
+) -> Tensor:
     x = kind._of(value, dtype, scalar)
     x._name = name
+    x._place = placed(place)
+    x._qparams = qparams
     return x
 
 
 tensor = Tensor
 """MegEngine's name for making a Tensor."""
+
+
+class _OtherThanGivenError(UsageError, RuntimeError):
+    """A tensor is to be made of another, and to be what that is not."""
+
+
+def _check_kept(data: Tensor, dtype: Any, place: Device | None) -> None:
+    """Refuse a dtype and a device that the tensor given does not have.
+
+    Raises:
+        UsageError: one of them is another.
+    """
+    if dtype is not None and graph_dtype(dtype) != data._dtype:
+        raise _OtherThanGivenError(
+            f"a tensor made of another keeps its dtype, found dtype={dtype!s:.60} for one of {data._dtype}; "
+            "convert it with x.astype(dtype)"
+        )
+    if place is not None and place != data.device:
+        raise _OtherThanGivenError(
+            f"a tensor made of another keeps its device, found device={place!s} for one on {data.device!s}; "
+            "move it with x.to(device)"
+        )
 
 
 def _holds_tensors(data: Any) -> bool:

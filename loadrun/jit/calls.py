@@ -43,6 +43,7 @@ def _arguments(session: TraceRecorder | ReplaySession, given: CallArguments) -> 
     for a in given.tensors:
         inside[id(a)] = made = session.argument(a.name, a.tensor)
         made.format = a.tensor.format
+        made._place = a.tensor._place
     return inside
 
 
@@ -157,7 +158,9 @@ def _outputs(recorder: TraceRecorder, outputs: Any, *, alone: bool) -> Outputs:
 
 
 def _hole(leaf: Any) -> Any:
-    return TensorPlaceholder(leaf.__class__, leaf._scalar, leaf.format) if isinstance(leaf, Tensor) else leaf
+    if not isinstance(leaf, Tensor):
+        return leaf
+    return TensorPlaceholder(leaf.__class__, leaf._scalar, leaf.format, leaf._place)
 
 
 def _first_values(
@@ -302,9 +305,11 @@ def execute(compiled: Compiled, given: CallArguments) -> Any:
     changed = []
     for name, var, scalar in compiled.assigned:
         assert var.dtype is not None
-        changed.append((arguments[name], Tensor._of(values[var.id], var.dtype, scalar)))
-    made = (x for _, x in leaves(outputs) if isinstance(x, Tensor))
-    settle(given.tensors, changed, (*made, *(t for t, _ in compiled.updates)))
+        made = Tensor._of(values[var.id], var.dtype, scalar)
+        made._place = arguments[name].tensor._place
+        changed.append((arguments[name], made))
+    returned = (x for _, x in leaves(outputs) if isinstance(x, Tensor))
+    settle(given.tensors, changed, (*returned, *(t for t, _ in compiled.updates)))
     return outputs
 
 
@@ -320,6 +325,7 @@ def _filled(outputs: Outputs, values: Mapping[int, Array]) -> Any:
         assert var.dtype is not None
         made = leaf.kind._of(values[var.id], var.dtype, leaf.scalar)
         made.format = leaf.format
+        made._place = leaf.place
         return made
 
     return None if outputs.structure is None else rebuilt(outputs.structure, fill)

@@ -11,6 +11,7 @@ from ..engines.reference import ReferenceEngine
 from ..errors import EngineError
 from ..graph import Var
 from ..imperative.apply import generator
+from ..imperative.device import Device
 from ..imperative.source import Place, shown
 from ..imperative.value import Tensor
 from ..ops.infer import Inference
@@ -81,6 +82,7 @@ class TensorPlaceholder:
     kind: type[Tensor]
     scalar: bool
     format: str
+    place: Device | None
 
 
 class Outputs(NamedTuple):

@@ -37,7 +37,7 @@ _GAINS: dict[str, float] = {
 
 
 def _set(tensor: Tensor, value: Array) -> None:
-    tensor._reset(Tensor(value, dtype=tensor.dtype))
+    tensor._reset(Tensor(value, dtype=tensor.dtype, device=tensor.device))
 
 
 def fill_(tensor: Tensor, val: float) -> None:

@@ -97,4 +97,4 @@ def _fitting(kind: type[Module], name: str, tensor: Tensor, value: Any) -> Tenso
                 f"the shape of param `{name}` is {list(shape)}, the given value's {list(value.shape)}: shape mismatch"
             )
         value = value.reshape(shape)
-    return Tensor(value, dtype=value.dtype)
+    return Tensor(value, dtype=value.dtype, device=tensor.device)
