@@ -112,6 +112,13 @@ _ROOM_NAMES = (
 _ROOMS = frozenset(_ROOM_NAMES.split())
 
 
+def _sync() -> None:
+    """Do nothing: what is asked for is computed at once."""
+
+
+_full_sync = _sync
+
+
 def __getattr__(name: str) -> Any:
     if name in _ROOMS:
         return import_module(f".{name}", __name__)

@@ -10,12 +10,15 @@ Source of semantics: MegEngine ``logger.py``.
 from __future__ import annotations
 
 import contextlib
+import enum
 import logging
 import os
 from collections.abc import Iterator
 from typing import IO, Any
 
 __all__ = [
+    "LogLevel",
+    "Logger",
     "MegEngineLogFormatter",
     "enable_debug_log",
     "get_logger",
@@ -140,12 +143,49 @@ def set_log_level(level: int | str, update_existing: bool = True) -> int | str:
     return before
 
 
-def set_mgb_log_level(level: int | str) -> int | str:
-    """Set the least level of the logger ``megbrain``, which stands for MegEngine's compiled part; returns the old."""
+class LogLevel(enum.IntEnum):
+    """The levels of MegEngine's compiled part, as those of Python's `logging`."""
+
+    Debug = logging.DEBUG
+    Info = logging.INFO
+    Warn = logging.WARNING
+    Error = logging.ERROR
+
+
+class Logger:
+    """What sets the level of MegEngine's compiled part: here that of the logger ``megbrain``."""
+
+    LogLevel = LogLevel
+
+    @staticmethod
+    def set_log_level(level: int) -> int:
+        """Set the least level that is shown.
+
+        Args:
+            level: a `LogLevel`, or a number of Python's `logging`.
+
+        Returns:
+            the level before, a `LogLevel` if it is one.
+        """
+        return set_mgb_log_level(level)
+
+
+_imperative_rt_logger = Logger()
+
+
+def set_mgb_log_level(level: int | str) -> int:
+    """Set the least level of the logger ``megbrain``, which stands for MegEngine's compiled part.
+
+    Args:
+        level: a level of Python's `logging`, as a number or a name.
+
+    Returns:
+        the level before, a `LogLevel` if it is one.
+    """
     logger = get_logger("megbrain")
     before = logger.level
     logger.setLevel(level)
-    return before
+    return LogLevel(before) if before in LogLevel.__members__.values() else before
 
 
 @contextlib.contextmanager

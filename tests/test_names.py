@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import logging
 import os
 from typing import Any
 
@@ -173,3 +174,46 @@ def test_saving_a_module_says_what_it_does(monkeypatch: pytest.MonkeyPatch) -> N
     loadrun.save_checkpoint(M.Linear(2, 3), file)
     assert "wrote the state dict of the Linear, 2 tensors, and no code" in stream.getvalue()
     assert list(loadrun.load_checkpoint(file.getvalue())) == ["bias", "weight"]
+
+
+def test_mixed_precision_under_its_inner_name() -> None:
+    inner = core.tensor.amp
+    with amp.autocast(low_prec_dtype="bfloat16"):
+        assert (inner._enabled, inner.enabled) == (True, True)
+        assert (inner._get_amp_low_prec_dtype(), inner._get_amp_high_prec_dtype()) == ("bfloat16", "float32")
+    assert not inner._enabled
+    inner._set_amp_low_prec_dtype("bfloat16")
+    try:
+        assert amp.low_prec_dtype == inner.low_prec_dtype == "bfloat16"
+    finally:
+        inner.low_prec_dtype = "float16"
+    assert amp.low_prec_dtype == "float16"
+
+
+def test_levels_of_the_compiled_part() -> None:
+    from loadrun.core._imperative_rt import Logger
+    from loadrun.logger import set_mgb_log_level
+
+    before = Logger().set_log_level(Logger.LogLevel.Error)
+    try:
+        assert logging.getLogger("megbrain").level == logging.ERROR
+        assert set_mgb_log_level("INFO") == Logger.LogLevel.Error
+        assert Logger.set_log_level(Logger.LogLevel.Warn) is Logger.LogLevel.Info
+    finally:
+        assert set_mgb_log_level(before) == logging.WARNING
+
+
+def test_nothing_waits() -> None:
+    from loadrun.core._imperative_rt.core2 import full_sync, sync
+
+    for wait in (loadrun._sync, loadrun._full_sync, full_sync, sync):
+        assert wait() is None  # type: ignore[func-returns-value]
+
+
+def test_symbolic_shapes_by_the_tracer_s_name() -> None:
+    from loadrun.core._trace_option import use_symbolic_shape
+    from loadrun.jit.tracing import set_symbolic_shape
+
+    assert set_symbolic_shape(True) is False
+    assert use_symbolic_shape()
+    assert set_symbolic_shape(False) is True

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
 from .. import params as P
-from ..errors import EngineError, TraceError
+from ..errors import EngineError
 from ..imperative import (
     Tensor,
     TensorLike,
     TracedNumber,
-    active,
     apply1,
     as_tensor,
     const,
     elemwise,
     shape_tensor,
 )
+from ..imperative.complex_pairs import COMPLEX, as_pair, of_pair
 from ..imperative.device import default_device, placed
 from ..imperative.dtypes import DTypeLike, graph_dtype
 from ..imperative.naming import titled
@@ -125,7 +124,9 @@ def eye(N: Any, M: Any = None, *, dtype: DTypeLike = "float32", device: str | No
     want = graph_dtype(dtype)
     # MegEngine's kernel leaves uint16 zero.
     kind = P.DTypeEnum["Int32" if want.name == "Uint16" else want.name]
-    return apply1("Eye", P.Eye(k=0, dtype=kind), inputs=[shape], scalar=False, place=placed(device)).astype(want)
+    return apply1("Eye", P.Eye(k=0, dtype=kind), inputs=[shape], scalar=False, place=placed(device)).astype(
+        want
+    )
 
 
 def diag(inp: TensorLike, k: int = 0) -> Tensor:
@@ -256,35 +257,30 @@ def meshgrid(*inputs: Any, indexing: str = "xy") -> tuple[Tensor, ...]:
     return tuple(grids)
 
 
-def _known_arrays(*values: Any) -> Iterable[np.ndarray[Any, np.dtype[Any]]]:
-    """Return the arrays of tensors; refused in a trace, since there are no operators on complex numbers."""
-    if active() is not None:
-        raise TraceError(
-            "complex numbers cannot be recorded; compute them before or after the traced function"
-        )
-    return [as_tensor(v).numpy() for v in values]
+def _parts(*values: Any) -> list[Tensor]:
+    """Return float32 tensors of the shape to which tensors broadcast."""
+    parts = [as_tensor(v, None if isinstance(v, Tensor) else "float32").astype("float32") for v in values]
+    shape = np.broadcast_shapes(*(x._tuple_shape for x in parts))
+    like = next((x for x in parts if x._tuple_shape == shape), None)
+    target = shape if like is None else like.shape
+    return [x if x._tuple_shape == shape else x._broadcast(*target) for x in parts]
 
 
 def complex(real: TensorLike, imag: TensorLike) -> Tensor:
-    """Return complex numbers (complex64) of their real and imaginary parts; not in a traced function.
+    """Return complex numbers (complex64) of their real and imaginary parts.
 
-    Raises:
-        TraceError: inside a traced function.
+    They can be added, subtracted, multiplied and negated among themselves, reshaped and indexed. A traced function
+    records their parts; it can neither take nor return them.
 
-    >>> complex(Tensor([1.0, 2.0]), Tensor([3.0, 4.0])).tolist()
-    [(1+3j), (2+4j)]
+    >>> z = complex(Tensor([1.0, 2.0]), Tensor([3.0, 4.0]))
+    >>> z.tolist(), (z * z).tolist()
+    ([(1+3j), (2+4j)], [(-8+6j), (-12+16j)])
     """
-    a, b = _known_arrays(real, imag)
-    whole = np.empty(np.broadcast_shapes(a.shape, b.shape), np.complex64)
-    whole.real, whole.imag = a, b
-    return Tensor(whole)
+    return of_pair(*_parts(real, imag))
 
 
 def polar(abs: TensorLike, angle: TensorLike) -> Tensor:
-    """Return complex numbers (complex64) of their absolute values and angles; not in a traced function.
-
-    Raises:
-        TraceError: inside a traced function.
+    """Return complex numbers (complex64) of their absolute values and angles, as `complex` does.
 
     >>> polar(Tensor([2.0]), Tensor([0.0])).tolist()
     [(2+0j)]
@@ -293,26 +289,20 @@ def polar(abs: TensorLike, angle: TensorLike) -> Tensor:
 
 
 def real(complex: Any) -> Tensor:
-    """Return the real parts of complex numbers; not in a traced function.
-
-    Raises:
-        TraceError: inside a traced function.
+    """Return the real parts of complex numbers; of real ones the numbers themselves.
 
     >>> real(Tensor([1 + 2j])).tolist()
     [1.0]
     """
-    (z,) = _known_arrays(complex)
-    return Tensor(z.real)
+    z = as_tensor(complex)
+    return as_pair(z)[0] if z._dtype == COMPLEX else z
 
 
 def imag(complex: Any) -> Tensor:
-    """Return the imaginary parts of complex numbers; not in a traced function.
-
-    Raises:
-        TraceError: inside a traced function.
+    """Return the imaginary parts of complex numbers; of real ones zeros.
 
     >>> imag(Tensor([1 + 2j])).tolist()
     [2.0]
     """
-    (z,) = _known_arrays(complex)
-    return Tensor(z.imag)
+    z = as_tensor(complex)
+    return as_pair(z)[1] if z._dtype == COMPLEX else zeros_like(z)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 
 from ..dtypes import Array, DType, round_bfloat16
-from ..errors import EngineError, LoadRunError
+from ..errors import EngineError, LoadRunError, TraceError
 from ..graph import Opr, Var
 from ..ops.catalog import TypeParam, types
 from ..ops.numeric.parallel import blas_serial
@@ -37,10 +37,12 @@ __all__ = [
     "apply1",
     "elemwise_param",
     "generator",
+    "paired",
     "register_tensor_class",
     "suspended",
     "tensor_class",
     "type_cvt",
+    "unrecordable",
     "use",
 ]
 
@@ -197,6 +199,9 @@ def apply(
     if place is None and devices.in_use() and (session is None or not session.standing):
         place = devices.device_of(type, inputs)
     if session is not None:
+        for x in inputs:
+            if x._pair is not None:
+                return [tensor_class()._on_pairs(type, params, inputs)]
         made = session.apply(type, params, inputs, n, output_dtype, scalar)
     else:
         values, dtypes = execute(type, params, inputs, [x._stored() for x in inputs], n, output_dtype)
@@ -206,6 +211,22 @@ def apply(
         for x in made:
             x._place = place
     return made if format == formats.DEFAULT else formats.marked(type, format, made)
+
+
+def paired(real: Tensor, imag: Tensor, dtype: DType) -> Tensor:
+    """Return what stands for complex numbers in a trace: their real and imaginary parts."""
+    made = tensor_class()._of(None, dtype, real._scalar)
+    made._pair = real, imag
+    made._place = real._place
+    return made
+
+
+def unrecordable(what: str) -> TraceError:
+    """Return the error for complex numbers where a graph cannot hold them."""
+    return TraceError(
+        f"complex numbers cannot be recorded, found {what}; a graph holds real ones: take them apart with F.real and "
+        "F.imag, and put them together with F.complex"
+    )
 
 
 def apply1(

@@ -39,5 +39,8 @@ class Function:
         """Return what ``forward`` computes of Tensors."""
         for arg in args:
             if not isinstance(arg, Tensor):
-                raise TypeError(f"expected Tensors, found {type(arg).__name__}")
+                raise TypeError(
+                    f"op {type(self).__name__} expect type Tensor as inputs, found {type(arg).__name__} {arg!r:.60}; "
+                    "give a number to the class when it is made"
+                )
         return self.forward(*args)

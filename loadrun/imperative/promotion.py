@@ -19,6 +19,7 @@ from ..errors import EngineError
 from ..ops.elemwise.modes import promote
 from ..ops.elemwise.table import ModeTrait, modes
 from .apply import apply1, elemwise_param, tensor_class
+from .complex_pairs import COMPLEX, arithmetic
 from .convert import as_tensor, const
 from .dtypes import graph_dtype
 from .followed import TracedBool
@@ -147,6 +148,9 @@ def elemwise(mode: P.ElemwiseMode, *values: Any) -> Tensor:
         EngineError: the mode does not take the common dtype, or the shapes do not broadcast.
         TypeError: an operand is None, or nothing that a tensor can hold.
     """
+    for v in values:
+        if getattr(v, "_dtype", None) is COMPLEX:
+            return arithmetic(mode, *values)
     inputs = convert(*values)
     if mode in _COMPARE:
         param = P.ElemwiseMultiType(mode=_COMPARE[mode])

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from ..errors import UsageError
 
-__all__ = ["SWITCHES", "Switches", "autocast", "forward", "override"]
+__all__ = ["SWITCHES", "Switches", "autocast", "forward", "override", "set_symbolic_shape", "symbolic_shape"]
 
 C = TypeVar("C", bound=Callable[..., Any])
 
@@ -172,3 +172,25 @@ def override(
         yield
     finally:
         SWITCHES.replaced(**before)
+
+
+_symbolic = False
+
+
+def symbolic_shape() -> bool:
+    """Tell whether ``VarNode.shape`` is a node."""
+    return _symbolic
+
+
+def set_symbolic_shape(option: bool) -> bool:
+    """Choose whether ``VarNode.shape`` is a node that computes the shape, or numbers.
+
+    Args:
+        option: True for a node, so that what is built from it runs at other sizes.
+
+    Returns:
+        what was chosen before.
+    """
+    global _symbolic
+    before, _symbolic = _symbolic, bool(option)
+    return before

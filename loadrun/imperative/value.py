@@ -12,6 +12,7 @@ from ..errors import UsageError
 from ..graph import Var
 from . import formats
 from .apply import Session, active, apply1, register_tensor_class
+from .complex_pairs import on_pairs
 from .device import Device, check_place, default_device, placed
 from .dtypes import graph_dtype, narrowed, numpy_dtype
 from .followed import TracedNumber
@@ -63,7 +64,9 @@ class Tensor(Methods):
     _qparams: Any
     _name: str
     _place: Device | None = None
+    _pair: tuple[Tensor, Tensor] | None = None
     _format: str = formats.DEFAULT
+    _on_pairs = staticmethod(on_pairs)
     __array_priority__ = 1000.0
 
     def __init__(
@@ -163,6 +166,7 @@ class Tensor(Methods):
         self._session = other._session
         self._format = other._format
         self._place = other._place
+        self._pair = other._pair
         if self._session is not None:
             self._session.joined(self)
 
@@ -173,6 +177,7 @@ class Tensor(Methods):
         x._session = self._session
         x._format = self._format
         x._place = self._place
+        x._pair = self._pair
         if x._session is not None:
             x._session.joined(x)
         return x
@@ -183,6 +188,9 @@ class Tensor(Methods):
     def _stored(self) -> Array:
         """Return the value in storage form: at least 1-d."""
         if self._value is None:
+            if self._pair is not None:
+                real, imag = (part._stored() for part in self._pair)
+                return real + np.complex64(1j) * imag
             if self._session is None:
                 raise RuntimeError(
                     "this tensor was made inside a traced function and its value was not kept: it is neither an "
@@ -195,6 +203,8 @@ class Tensor(Methods):
         """Return the sizes in storage form, as plain numbers."""
         if self._value is not None:
             return self._value.shape
+        if self._pair is not None:
+            return self._pair[0]._sizes()
         return self._session.shape(self) if self._session is not None else self._stored().shape
 
     def _ndim(self) -> int:
@@ -208,6 +218,8 @@ class Tensor(Methods):
     @property
     def shape(self) -> tuple[int, ...]:
         """The sizes; inside a trace with symbolic shapes a tuple of numbers that the graph follows (`TracedInt`)."""
+        if self._pair is not None:
+            return self._pair[0].shape
         return shape_of(self, self._tuple_shape, self._session)
 
     @property

@@ -11,7 +11,7 @@ from ..dtypes import Array
 from ..engines.reference import ReferenceEngine
 from ..errors import TraceError
 from ..graph import Var
-from ..imperative.apply import use
+from ..imperative.apply import unrecordable, use
 from ..imperative.convert import as_tensor
 from ..imperative.followed import TracedNumber
 from ..imperative.sizes import Shape
@@ -152,6 +152,8 @@ def record(function: Callable[..., Any], options: TraceOptions, given: CallArgum
 
 def _outputs(recorder: TraceRecorder, outputs: Any, *, alone: bool) -> Outputs:
     tensors = [(p, x) for p, x in leaves(outputs) if isinstance(x, Tensor)]
+    if any(x._pair is not None for _, x in tensors):
+        raise unrecordable("some among what the function returns")
     found = tuple(recorder.source(x).var if alone or x._session is recorder else None for _, x in tensors)
     structure = None if outputs is None else rebuilt(outputs, _hole)
     return Outputs(structure, found, tuple(p for p, _ in tensors))

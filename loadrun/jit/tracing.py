@@ -10,12 +10,13 @@ from typing import Any
 
 from ..engines.recompute_config import DTRConfig, SublinearMemoryConfig
 from ..imperative.apply import active, use
+from ..imperative.switches import set_symbolic_shape
 from .config import GraphOptimizationConfig
 from .options import TraceOptions
 from .torch_door import is_torch_call, traced_torch
 from .traced import Traced
 
-__all__ = ["exclude_from_trace", "is_tracing", "trace"]
+__all__ = ["exclude_from_trace", "is_tracing", "set_symbolic_shape", "trace"]
 
 
 def is_tracing() -> bool:

@@ -22,6 +22,7 @@ from ..graph import Opr, Var
 from ..imperative.apply import Session, apply, apply1
 from ..imperative.device import Device
 from ..imperative.dtypes import graph_dtype, numpy_dtype
+from ..imperative.switches import set_symbolic_shape, symbolic_shape
 from ..imperative.value import Tensor
 from ..jit.recording import plain_title
 from ..ops.catalog import CATALOG
@@ -296,28 +297,6 @@ def _index(entry: Any) -> Tensor:
     if array.dtype.kind not in "iub":
         raise ValueError(f"an index must be an integer, slice, mask or array, found {entry!r:.60}")
     return Tensor(array if array.dtype == np.bool_ else array.astype(np.int32))
-
-
-_symbolic = False
-
-
-def symbolic_shape() -> bool:
-    """Tell whether ``VarNode.shape`` is a node."""
-    return _symbolic
-
-
-def set_symbolic_shape(option: bool) -> bool:
-    """Choose whether ``VarNode.shape`` is a node that computes the shape, or numbers.
-
-    Args:
-        option: True for a node, so that what is built from it runs at other sizes.
-
-    Returns:
-        what was chosen before.
-    """
-    global _symbolic
-    before, _symbolic = _symbolic, bool(option)
-    return before
 
 
 class OpNode(NetworkNode):

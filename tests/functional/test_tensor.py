@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 import loadrun
+from loadrun import Tensor, tensor
 from loadrun import functional as F
-from loadrun import tensor
+from loadrun.core._imperative_rt import core2
 
 RNG = np.random.default_rng(5)
 
@@ -233,10 +234,92 @@ def test_scatter_changes_the_given_tensor() -> None:
     assert x.tolist() == y.tolist()
 
 
-def test_complex_numbers_are_not_recorded() -> None:
-    fun = loadrun.jit.trace(symbolic=True)(lambda x: F.real(F.complex(x, x)))
-    with pytest.raises(RuntimeError, match="complex numbers cannot be recorded"):
-        fun(tensor([1.0]))
+def rotated(x: Tensor, y: Tensor) -> Any:
+    """Some arithmetic on complex numbers, and numpy's on the same."""
+    z = F.complex(x, y)
+    z = -(z * z + z - F.polar(x, y))
+    return z.reshape(-1, 2)[1:] if isinstance(z, Tensor) else z
+
+
+def test_complex_numbers() -> None:
+    x, y = np.float32([[1, -2, 0.5], [3, 0.25, -1]]), np.float32([[0.5, 1, -1], [2, -0.75, 4]])
+    z = x + 1j * y.astype(np.complex128)
+    want = -(z * z + z - x * np.exp(1j * y.astype(np.float64))).reshape(-1, 2)[1:]
+    found = rotated(tensor(x), tensor(y))
+    assert found.dtype == np.complex64
+    np.testing.assert_allclose(found.numpy(), want, rtol=1e-6)
+    for symbolic in (False, True):
+        shapes = []
+
+        @loadrun.jit.trace(symbolic=symbolic)
+        def parts(x: Tensor, y: Tensor, into: list[Any] = shapes) -> tuple[Tensor, Tensor]:
+            z = rotated(x, y)
+            into.append((tuple(z.shape), z.dtype))
+            return F.real(z), F.imag(z)
+
+        for _ in range(3):
+            real, imag = parts(tensor(x), tensor(y))
+            np.testing.assert_allclose(real.numpy() + 1j * imag.numpy(), want, rtol=1e-6)
+        assert shapes[0] == ((2, 2), np.complex64)
+
+
+def test_complex_numbers_of_parts_that_broadcast() -> None:
+    x, y = tensor(np.float32([[1], [2]])), tensor(np.float32([3, 4]))
+    assert F.complex(x, y).tolist() == [[1 + 3j, 1 + 4j], [2 + 3j, 2 + 4j]]
+    assert F.complex(1.0, 2.0).tolist() == 1 + 2j
+    half = tensor([1, 2], dtype="int32")
+    assert F.imag(F.complex(half, half)).tolist() == [1, 2]
+    assert (F.real(y).tolist(), F.imag(y).tolist()) == ([3, 4], [0, 0])
+    z = core2.create_complex(x, y)
+    assert (core2.get_real(z).tolist(), core2.get_imag(z).tolist()) == ([[1, 1], [2, 2]], [[3, 4], [3, 4]])
+
+
+def test_a_graph_with_complex_numbers_holds_real_ones() -> None:
+    outside = F.complex(tensor([1.0, 2.0]), tensor([3.0, 4.0]))
+
+    @loadrun.jit.trace(symbolic=True, capture_as_const=True)
+    def fun(x: Tensor) -> Tensor:
+        z = F.concat([F.complex(x, x) * outside, outside])
+        return F.real(z)
+
+    file = io.BytesIO()
+    for _ in range(2):
+        # (1 + i)(1 + 3i) = -2 + 4i, (2 + 2i)(2 + 4i) = -4 + 12i
+        assert fun(tensor([1.0, 2.0])).tolist() == [-2, -4, 1, 2]
+    fun.dump(file, arg_names=["x"])
+    bundle = loadrun.loads(file.getvalue())
+    assert {v.dtype.name for o in bundle.graph.oprs for v in o.outputs if v.dtype} <= {"Float32", "Int32"}
+    (result,) = loadrun.run(bundle, {"x": np.float32([3, 5])})
+    assert result.outputs[0].value.tolist() == [-6, -10, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("fun", "said"),
+    [
+        (lambda x: F.complex(x, x), "some among what the function returns"),
+        (lambda x: F.complex(x, x).sum(), "some as inputs of Reduce"),
+        (lambda x: F.concat([F.complex(x, x), x]), "some as inputs of"),
+    ],
+)
+def test_complex_numbers_are_not_recorded(fun: Any, said: str) -> None:
+    with pytest.raises(RuntimeError, match=f"complex numbers cannot be recorded, found {said}"):
+        loadrun.jit.trace(symbolic=True)(fun)(tensor([1.0]))
+
+
+def test_complex_arguments_are_not_recorded() -> None:
+    z = F.complex(tensor([1.0]), tensor([2.0]))
+    with pytest.raises(RuntimeError, match="found complex numbers that are an argument"):
+        loadrun.jit.trace(symbolic=True)(lambda z: F.real(z))(z)
+
+
+def test_what_complex_numbers_do_not_do() -> None:
+    z = F.complex(tensor([1.0]), tensor([2.0]))
+    for fun, said in (
+        (lambda: z * 2, "MUL does not take Complex64 with int"),
+        (lambda: F.exp(z), "EXP does not"),
+    ):
+        with pytest.raises(RuntimeError, match=said):
+            fun()
 
 
 @pytest.mark.parametrize(

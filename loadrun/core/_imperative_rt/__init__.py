@@ -2,6 +2,7 @@
 
 from ...imperative.device import Device as CompNode
 from ...imperative.opdefs import OpDef, OperatorNodeConfig
+from ...logger import Logger
 from ...network.graphs import Graph as ComputingGraph
 from ...network.graphs import TensorAttr
 from ...network.nodes import OpNode as OperatorNode
@@ -11,6 +12,7 @@ from . import core2, ops
 __all__ = [
     "CompNode",
     "ComputingGraph",
+    "Logger",
     "OpDef",
     "OperatorNode",
     "OperatorNodeConfig",

@@ -1,5 +1,5 @@
 """Names that code written for MegEngine takes from ``megengine.core.tensor``."""
 
-from . import dtype
+from . import amp, dtype
 
-__all__ = ["dtype"]
+__all__ = ["amp", "dtype"]
