@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import namedtuple
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 
 import loadrun.data as D
 import loadrun.data.transform as T
-from loadrun import LoadRunError
+from loadrun import LoadRunError, Tensor
 from loadrun.data.dataset import MNIST, ArrayDataset, ConcatDataset, Dataset, StreamDataset
 from loadrun.data.transform.vision import functional as F
 from tests.support.transforms import ORDER, applied, sample
@@ -199,3 +200,69 @@ def test_datasets() -> None:
     assert issubclass(MNIST, Dataset)
     with pytest.raises(LoadRunError, match="downloads and unpacks no datasets"):
         MNIST()
+
+
+def test_preloaded_batches_hold_tensors() -> None:
+    Pair = namedtuple("Pair", "first second")
+
+    class Samples(Dataset):
+        def __init__(self) -> None: ...
+
+        def __getitem__(self, i: int) -> Any:
+            return Pair(np.float32([i, i]), {"name": f"n{i}", "label": (i, 2.5)})
+
+        def __len__(self) -> int:
+            return 3
+
+    data = Samples()
+    loader = D.DataLoader(data, D.SequentialSampler(data, 2), preload=True)
+    first, second = loader
+    assert type(first) is Pair
+    assert isinstance(first.first, Tensor)
+    assert first.first.tolist() == [[0, 0], [1, 1]]
+    label = first.second["label"]
+    assert (type(label), [x.tolist() for x in label]) == (list, [[0, 1], [2.5, 2.5]])
+    assert (list(first.second["name"]), second.first.tolist()) == (["n0", "n1"], [[2, 2]])
+
+
+class Numbers(StreamDataset):
+    """Numbers, of which one does not come before an event."""
+
+    def __init__(self, blocked: int = -1) -> None:
+        self.blocked = blocked
+        self.released = threading.Event()
+        self.ended = threading.Event()
+
+    def __iter__(self) -> Iterator[int]:
+        try:
+            for i in range(6):
+                if i == self.blocked:
+                    self.released.wait(60)
+                yield i
+            raise ValueError("no more")
+        finally:
+            self.ended.set()
+
+
+def test_a_stream_that_does_not_come() -> None:
+    stream = Numbers(blocked=3)
+    batches = iter(D.DataLoader(stream, D.StreamSampler(2), timeout=1))
+    assert next(batches).tolist() == [0, 1]
+    with pytest.raises(
+        RuntimeError, match="dataloader timeout: a sample of the Numbers took longer than 1 s"
+    ):
+        next(batches)
+    stream.released.set()
+
+
+def test_a_stream_in_time() -> None:
+    stream = Numbers()
+    batches = iter(D.DataLoader(stream, D.StreamSampler(2), timeout=60))
+    assert [next(batches).tolist() for _ in range(3)] == [[0, 1], [2, 3], [4, 5]]
+    with pytest.raises(ValueError, match="no more"):
+        next(batches)
+    assert stream.ended.is_set()
+
+
+def test_no_worker_asks() -> None:
+    assert D.dataloader.get_worker_info() is None  # type: ignore[func-returns-value]

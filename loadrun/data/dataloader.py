@@ -5,16 +5,21 @@ Source of semantics: MegEngine ``data/dataloader.py``; everything happens in the
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import queue
+import threading
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from ..errors import UsageError
+from ..imperative import Tensor
 from .collator import Collator
 from .dataset.base import Dataset, StreamDataset
 from .sampler import MapSampler, SequentialSampler, StreamSampler
 from .transform.base import PseudoTransform
 
-__all__ = ["DataLoader"]
+__all__ = ["DataLoader", "get_worker_info"]
 
 
 class DataLoader:
@@ -26,8 +31,9 @@ class DataLoader:
         transform: what is done to a batch of samples, default nothing.
         collator: how samples are joined, default `Collator`.
         num_workers: accepted for MegEngine's sake; batches are made in this process and come in the same order.
-        timeout: accepted for MegEngine's sake.
-        preload: accepted for MegEngine's sake.
+        timeout: seconds that a sample of a `StreamDataset` may take, which is then asked for in a thread of its own;
+            0 for as long as it takes.
+        preload: whether the arrays of a batch are tensors.
         parallel_stream: accepted for MegEngine's sake.
 
     Raises:
@@ -73,7 +79,8 @@ class DataLoader:
         self.parallel_stream = parallel_stream
 
     def __iter__(self) -> Iterator[Any]:
-        return self._streamed(self.dataset) if isinstance(self.dataset, StreamDataset) else self._sampled()
+        batches = self._streamed(self.dataset) if isinstance(self.dataset, StreamDataset) else self._sampled()
+        return map(_loaded, batches) if self.preload else batches
 
     def __len__(self) -> int:
         return len(self.sampler)
@@ -85,11 +92,64 @@ class DataLoader:
 
     def _streamed(self, stream: StreamDataset) -> Iterator[Any]:
         batch: list[Any] = []
-        for sample in stream:
+        for sample in _in_time(stream, self.timeout) if self.timeout else stream:
             batch.append(self.transform.apply(sample))
             if len(batch) == self.sampler.batch_size:
                 yield self.collator.apply(batch)
                 batch = []
+
+
+def get_worker_info() -> None:
+    """Return None, as MegEngine does where no worker process asks: there are none."""
+
+
+def _loaded(batch: Any) -> Any:
+    """Return a batch with tensors in place of arrays, and lists in place of other sequences."""
+    if isinstance(batch, np.ndarray):
+        return Tensor(batch)
+    if isinstance(batch, Mapping):
+        return {k: _loaded(v) for k, v in batch.items()}
+    if isinstance(batch, tuple) and hasattr(batch, "_fields"):
+        return type(batch)(*map(_loaded, batch))
+    if isinstance(batch, Sequence) and not isinstance(batch, (str, bytes)):
+        return [*map(_loaded, batch)]
+    return batch
+
+
+def _in_time(stream: StreamDataset, seconds: float) -> Iterator[Any]:
+    """Give the samples of a stream, each of which may take so long.
+
+    Raises:
+        RuntimeError: one takes longer.
+    """
+    samples, asked, end = iter(stream), queue.SimpleQueue[bool](), object()
+    answers: queue.SimpleQueue[tuple[Any, BaseException | None]] = queue.SimpleQueue()
+
+    def answer() -> None:
+        while asked.get():
+            try:
+                answers.put((next(samples, end), None))
+            except BaseException as e:
+                answers.put((end, e))
+
+    threading.Thread(target=answer, daemon=True).start()
+    try:
+        while True:
+            asked.put(True)
+            try:
+                sample, error = answers.get(timeout=seconds)
+            except queue.Empty:
+                raise RuntimeError(
+                    f"dataloader timeout: a sample of the {type(stream).__name__} took longer than {seconds} s; give "
+                    "DataLoader a larger timeout, or 0 for none"
+                ) from None
+            if error is not None:
+                raise error
+            if sample is end:
+                return
+            yield sample
+    finally:
+        asked.put(False)
 
 
 class _NegativeError(UsageError, ValueError):
