@@ -14,7 +14,7 @@ import loadrun
 import loadrun.distributed as dist
 import loadrun.functional.distributed as exchange
 import loadrun.module as M
-from loadrun import LoadRunError, Tensor, amp, config, core, device, dtr, optimizer
+from loadrun import LoadRunError, Tensor, amp, config, core, device, dtr, functional, optimizer
 from loadrun.autodiff import Function, GradManager
 from loadrun.data import transform
 
@@ -201,6 +201,16 @@ def test_levels_of_the_compiled_part() -> None:
         assert Logger.set_log_level(Logger.LogLevel.Warn) is Logger.LogLevel.Info
     finally:
         assert set_mgb_log_level(before) == logging.WARNING
+
+
+def test_the_seed_of_all_random_numbers() -> None:
+    from loadrun.core._imperative_rt.ops import set_global_rng_seed
+
+    drawn = []
+    for seed in (111, 111, 222):
+        set_global_rng_seed(seed)
+        drawn.append(functional.nn.dropout(Tensor(np.ones(64, np.float32)), 0.5).tolist())
+    assert drawn[0] == drawn[1] != drawn[2]
 
 
 def test_nothing_waits() -> None:

@@ -142,7 +142,8 @@ class _Settler:
             return QuantMode(args[0])
         if key == _META and len(args) == 6 and list(map(type, args)) in _META_TYPES:
             return QuantDtypeMeta(*args)
-        if value is not None and type(value) not in (int, float, PickledTensor):
+        plain = isinstance(value, (PickledTensor, ArrayDraft, np.generic)) or type(value) in (int, float)
+        if value is not None and not plain:
             self.machine.fail(
                 "a parameter of quantization is no mode, no kind of dtype, no number, no tensor"
             )
