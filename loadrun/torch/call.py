@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from ..imperative import TracedNumber
 from .registry import UnsupportedCallError
 from .values import narrow
 
@@ -34,7 +35,7 @@ class FxCall:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The dtype of the (first) result in the graph."""
+        """The dtype of the (first) result in the graph, of both parts where it is complex."""
         first = self.fake[0] if isinstance(self.fake, (tuple, list)) else self.fake
         return narrow(first.dtype)
 
@@ -62,7 +63,7 @@ class FxCall:
             UnsupportedCallError: one of them follows an input.
         """
         numbers = [n.node.maybe_as_int() if isinstance(n, torch.SymInt) else n for n in sizes]
-        if any(not isinstance(n, int) for n in numbers):
+        if any(not isinstance(n, int) or isinstance(n, TracedNumber) for n in numbers):
             raise UnsupportedCallError(
                 f"{what} depends on a dynamic size {[*map(str, sizes)]}; make this axis static"
             )

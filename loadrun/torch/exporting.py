@@ -15,9 +15,11 @@ import torch
 import torch.fx.experimental._config
 
 from ..errors import TraceError, UnsupportedError
+from .complex import is_complex, touches_complex
 from .registry import lowering_of
 
 __all__ = [
+    "NO_COMPLEX",
     "LoweringProblem",
     "export",
     "name_of_target",
@@ -33,6 +35,8 @@ _WAY_OUT = (
     "register a lowering with loadrun.torch.aten(name), write the module with other operators, or compute this part "
     "outside"
 )
+
+NO_COMPLEX = "it is lowered for real numbers alone; take complex ones apart with torch.view_as_real"
 
 
 @dataclass(frozen=True)
@@ -130,8 +134,58 @@ def _module_title(module: Any) -> str:
 def _decomposed(program: Any) -> Any:
     """The program with those operators decomposed that have no lowering but that torch can express by others."""
     missing = {n.target for n in _nodes(program) if _is_missing(n)}
-    table = {t: f for t, f in _decompositions().items() if lowering_of(name_of_target(t)) is None}
-    return program.run_decompositions(table) if missing & set(table) else program
+    table = {t: f for t, f in _decompositions().items() if not any(_lowered(t))}
+    found = program.run_decompositions(table) if missing & set(table) else program
+    found = _complex_decomposed(found)
+    for module in submodules(found):
+        _name_parts(module)
+    return found
+
+
+def _name_parts(module: Any) -> None:
+    """Slices of `view_as_real` as real and imaginary part, so that neither is joined with the other first."""
+    for node in module.graph.nodes:
+        if node.op != "call_function" or node.target is not torch.ops.aten.select.int:
+            continue
+        view, axis, place = node.args
+        if not isinstance(view, torch.fx.Node) or view.target is not torch.ops.aten.view_as_real.default:
+            continue
+        if axis in (-1, view.meta["val"].ndim - 1) and place in (-2, -1, 0, 1):
+            node.target = (torch.ops.aten.imag if place % 2 else torch.ops.aten.real).default
+            node.args = view.args
+            if not view.users:
+                module.graph.erase_node(view)
+
+
+def _complex_decomposed(program: Any) -> Any:
+    """The same for operators that have a lowering for real numbers alone."""
+    missing = {n.target for n in _nodes(program) if _is_missing(n)}
+    table = {
+        t: _for_complex(f)
+        for t, f in _decompositions().items()
+        if t in missing and _lowered(t) == (True, False)
+    }
+    if not table:
+        return program
+    try:
+        return program.run_decompositions(table)
+    except Exception:
+        # Some of torch's rules write into tensors; then the operator is refused under its own name.
+        return program
+
+
+def _lowered(target: Any) -> tuple[bool, bool]:
+    """Whether an operator is lowered for real, and whether for complex numbers."""
+    name = name_of_target(target)
+    return lowering_of(name) is not None, lowering_of(name, complex=True) is not None
+
+
+def _for_complex(rule: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda *args, **kwargs: rule(*args, **kwargs) if _any_complex(args, kwargs) else NotImplemented
+
+
+def _any_complex(*values: Any) -> bool:
+    return any(is_complex(leaf) for leaf in torch.utils._pytree.tree_leaves(values))
 
 
 @cache
@@ -172,7 +226,9 @@ def _is_missing(node: Any) -> bool:
 
     if is_control(node.target):
         return False
-    return not is_size_operator(node.target) and lowering_of(name_of_target(node.target)) is None
+    if is_size_operator(node.target):
+        return False
+    return lowering_of(name_of_target(node.target), touches_complex(node)) is None
 
 
 def unsupported(program: Any) -> list[LoweringProblem]:
@@ -182,7 +238,8 @@ def unsupported(program: Any) -> list[LoweringProblem]:
         if _is_missing(node):
             # What a decomposition is made of tells a user less than the operator that was decomposed.
             target = name_of_target(node.meta.get("original_aten") or node.target)
-            problem = LoweringProblem(target, "", place_of(node))
+            known = touches_complex(node) and lowering_of(target) is not None
+            problem = LoweringProblem(target, NO_COMPLEX if known else "", place_of(node))
             found.setdefault((target, node.meta.get("stack_trace"), problem.place), problem)
     return list(found.values())
 

@@ -16,10 +16,11 @@ from ..imperative import Tensor
 from ..imperative.naming import scope
 from ..lowering.array import Array
 from .call import FxCall
-from .exporting import LoweringProblem, name_of_target, place_of, refusal
+from .complex import Complex, constants, touches_complex
+from .exporting import NO_COMPLEX, LoweringProblem, name_of_target, place_of, refusal
 from .registry import UnsupportedCallError, lowering_of
 from .sizes import computed, is_size_operator
-from .values import arr, constant, narrow, ten
+from .values import arr, narrow, ten
 
 __all__ = ["Interpreter", "is_control"]
 
@@ -49,7 +50,8 @@ class Interpreter:
         module: what it was made of, for messages.
 
     Attributes:
-        variables: what each node gave, by name, as a variable of the recorded graph, and whether it has no axes.
+        variables: what each node gave, by name, as a variable of the recorded graph, and whether it has no axes; of a
+            complex value both parts.
     """
 
     def __init__(self, program: Any, module: Any) -> None:
@@ -92,10 +94,16 @@ class Interpreter:
                 return _mapped(node.args[0], env)
             else:
                 env[node] = self._node(node, env)
-            found = env.get(node)
-            if top and isinstance(found, Tensor) and found._var is not None:
-                self.variables[node.name] = found._var, found._scalar
+            if top:
+                self._keep(node.name, env.get(node))
         return None
+
+    def _keep(self, name: str, found: Any) -> None:
+        if isinstance(found, Complex):
+            self._keep(f"{name}.real", found.real)
+            self._keep(f"{name}.imag", found.imaginary)
+        elif isinstance(found, Tensor) and found._var is not None:
+            self.variables[name] = found._var, found._scalar
 
     def _node(self, node: Any, env: Mapping[Any, Any]) -> Any:
         args, kwargs = _mapped(node.args, env), _mapped(dict(node.kwargs), env)
@@ -105,9 +113,10 @@ class Interpreter:
                 return self._higher(node, name, args, kwargs)
             if is_size_operator(node.target):
                 return computed(node.target, args, kwargs)
-            lowering = lowering_of(name)
+            complex = touches_complex(node)
+            lowering = lowering_of(name, complex)
             if lowering is None:
-                raise UnsupportedCallError("no lowering")
+                raise UnsupportedCallError(NO_COMPLEX if complex else "no lowering")
             call = FxCall(node, _fakes(node.args), _fakes(dict(node.kwargs)))
             with _scope_of(node):
                 return _settled(lowering.function(call, *args, **kwargs))
@@ -140,6 +149,8 @@ class Interpreter:
         def chosen(x: Any, y: Any) -> Any:
             if not isinstance(x, Tensor) and not isinstance(y, Tensor) and x == y:
                 return x
+            if isinstance(x, Complex) and isinstance(y, Complex):
+                return Complex(chosen(x.real, y.real), chosen(x.imag, y.imag))
             return ten(np.where(arr(condition, "bool"), arr(x), arr(y)))
 
         return type(a)(chosen(x, y) for x, y in zip(a, b, strict=True))
@@ -164,11 +175,11 @@ class _Later:
     def __init__(self, value: torch.Tensor, name: str) -> None:
         self.value = value
         self.name = name
-        self.made: Tensor | None = None
+        self.made: Tensor | Complex | None = None
 
-    def tensor(self) -> Tensor:
+    def tensor(self) -> Tensor | Complex:
         if self.made is None:
-            self.made = constant(self.value, self.name)
+            self.made = constants(self.value, self.name)
         return self.made
 
 
@@ -193,13 +204,15 @@ def _attribute(module: Any, target: str) -> Any:
     found = module
     for part in target.split("."):
         found = getattr(found, part)
-    return constant(found, target) if isinstance(found, torch.Tensor) else found
+    return constants(found, target) if isinstance(found, torch.Tensor) else found
 
 
 def _settled(value: Any) -> Any:
     """Results as plain tensors."""
     if isinstance(value, Array):
         return value._frozen()
+    if isinstance(value, Complex):
+        return value.settled()
     if isinstance(value, (list, tuple)):
         return tuple(_settled(v) for v in value)
     return value
@@ -212,9 +225,11 @@ def _stand_in(fake: Any) -> Any:
         if isinstance(leaf, torch.Tensor):
             sizes = [n if isinstance(n, int) else n.node.hint or 1 for n in leaf.shape]
             try:
-                return ten(arr(np.zeros(sizes, narrow(leaf.dtype))))
+                dtype = narrow(leaf.dtype)
             except UnsupportedCallError:
-                return ten(arr(np.zeros(sizes, np.float32)))
+                dtype = np.dtype("float32")
+            found = ten(arr(np.zeros(sizes, dtype)))
+            return Complex(found) if leaf.is_complex() else found
         return leaf if isinstance(leaf, (int, float, bool)) else 1
 
     return pytree.tree_map(zeros, fake)

@@ -12,6 +12,7 @@ from torch.utils import _pytree as pytree
 from ..errors import InputError, TraceError, UsageError
 from ..jit.checking import error_between
 from ..jit.modules import TracedModule, _call_form
+from .complex import parts
 from .exporting import name_of_target, place_of
 from .traced import Traced, _as_torch, as_module, owner_of
 from .values import ndarray
@@ -177,11 +178,13 @@ def _first_difference(method: Traced, flat: list[Any], tolerance: float) -> str:
         watch.run(*feeds)
     values = method.values_of(flat)
     for node in program.graph_module.graph.nodes:
-        got = values.get(node.name)
         want = watch.seen.get(node.name)
-        if node.op != "call_function" or got is None or not isinstance(want, torch.Tensor):
+        if node.op != "call_function" or not isinstance(want, torch.Tensor):
             continue
-        error = error_between(ndarray(want), got)
+        errors = [
+            error_between(ndarray(part), values[key]) for key, part in parts(node.name, want) if key in values
+        ]
+        error = max(errors, default=0.0)
         if error > tolerance:
             return (
                 f"first operator that differs: {name_of_target(node.target)} by {error:.3g}, in {place_of(node)}\n"

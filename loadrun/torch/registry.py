@@ -31,6 +31,8 @@ FAMILIES = (
     "linalg",
     "quantized",
     "random",
+    "complex",
+    "fourier",
 )
 
 
@@ -52,9 +54,10 @@ class OperatorLowering:
 
 
 _TABLE: dict[str, OperatorLowering] = {}
+_COMPLEX: dict[str, OperatorLowering] = {}
 
 
-def aten(*targets: str) -> Callable[[F], F]:
+def aten(*targets: str, complex: bool = False) -> Callable[[F], F]:
     """Register a lowering for operators by torch's names, overload included.
 
     The function gets a `FxCall` (what is known of the node) and then the operator's own arguments; tensors among them
@@ -64,6 +67,8 @@ def aten(*targets: str) -> Callable[[F], F]:
 
     Args:
         targets: such as ``"aten.relu.default"`` or ``"mylib.scale.default"``.
+        complex: whether the lowering is for calls that take or give complex tensors, which others do not get. They are
+            `loadrun.torch.complex.Complex`: a pair of arrays, ``real`` and ``imag``.
 
     >>> @aten("mylib.doubled.default")
     ... def doubled(call, x):
@@ -76,7 +81,7 @@ def aten(*targets: str) -> Callable[[F], F]:
         room, _, family = func.__module__.rpartition(".")
         family = family if room == f"{__package__}.lower" else "yours"
         for target in targets:
-            _TABLE[target] = OperatorLowering(func, family)
+            (_COMPLEX if complex else _TABLE)[target] = OperatorLowering(func, family)
         return func
 
     return register
@@ -84,24 +89,27 @@ def aten(*targets: str) -> Callable[[F], F]:
 
 @cache
 def _load() -> None:
-    own = dict(_TABLE)
+    own, own_complex = dict(_TABLE), dict(_COMPLEX)
     for family in FAMILIES:
         import_module(f".lower.{family}", __package__)
     # What a user registered before the first trace stays.
     _TABLE.update(own)
+    _COMPLEX.update(own_complex)
 
 
-def lowering_of(target: str) -> OperatorLowering | None:
-    """The lowering of an operator, None where there is none."""
-    found = _TABLE.get(target)
+def lowering_of(target: str, complex: bool = False) -> OperatorLowering | None:
+    """The lowering of an operator on real or on complex numbers, None where there is none."""
+    table = _COMPLEX if complex else _TABLE
+    found = table.get(target)
     if found is None:
         _load()
-        found = _TABLE.get(target)
+        found = table.get(target)
     return found
 
 
-def lowerings() -> Iterator[tuple[str, OperatorLowering]]:
+def lowerings(complex: bool = False) -> Iterator[tuple[str, OperatorLowering]]:
     """All operators that are lowered, with their lowerings, in the order of the families."""
     _load()
     order = {f: i for i, f in enumerate((*FAMILIES, "yours"))}
-    yield from sorted(_TABLE.items(), key=lambda row: (order[row[1].family], row[0]))
+    table = _COMPLEX if complex else _TABLE
+    yield from sorted(table.items(), key=lambda row: (order[row[1].family], row[0]))

@@ -24,10 +24,11 @@ from ..jit.options import TraceOptions
 from ..jit.traced import Traced as Recording
 from ..pack.capture import Recorder
 from ..testcase import Bundle
+from .complex import Complex, of_parts, parts
 from .exporting import export, quiet, refusal, submodules, unsupported
 from .interpret import Interpreter
 from .registry import UnsupportedCallError
-from .values import ndarray, of_numpy
+from .values import ndarray, of_numpy, ten
 
 __all__ = ["Traced"]
 
@@ -206,7 +207,8 @@ class Traced(Dumps):
         self._by_key = isinstance(self._nested(range(len(self._user_outputs()))), dict)
 
         def function(*inputs: Tensor) -> Any:
-            given = dict(zip(self._input_keys(), inputs, strict=True))
+            waiting = iter(inputs)
+            given = {name: of_parts(fake, waiting) for name, fake in self._graph_inputs()}
             found = self._kept(interpreter.run({**self._numbers(), **given}))
             return dict(zip(self._keys, found, strict=True)) if self._by_key else tuple(found)
 
@@ -249,14 +251,21 @@ class Traced(Dumps):
 
     def _inputs(self, flat: Sequence[Any]) -> Iterator[tuple[str, Any, Any]]:
         """Name, value and what torch knows of every leaf of a call's arguments."""
-        fakes = {n.name: n.meta.get("val") for n in self.program.graph.nodes if n.op == "placeholder"}
+        fakes = self._fakes()
         for spec, value in zip(self._user_inputs(), flat, strict=True):
             yield spec.arg.name, value, fakes.get(spec.arg.name)
 
+    def _graph_inputs(self) -> list[tuple[str, Any]]:
+        """Name of every argument that is a value of the graph, and what torch knows of it."""
+        fakes = self._fakes()
+        return [(s.arg.name, fakes.get(s.arg.name)) for s in self._user_inputs() if not _is_constant(s)]
+
+    def _fakes(self) -> dict[str, Any]:
+        return {n.name: n.meta.get("val") for n in self.program.graph.nodes if n.op == "placeholder"}
+
     def _input_keys(self) -> list[str]:
-        """Names of the inputs that are values of the graph."""
-        constant = torch.export.graph_signature.ConstantArgument
-        return [s.arg.name for s in self._user_inputs() if not isinstance(s.arg, constant)]
+        """Names of the graph's inputs: those of the arguments, two for a complex one."""
+        return [key for name, fake in self._graph_inputs() for key, _ in parts(name, fake)]
 
     def _feeds(self, flat: Sequence[Any]) -> list[Tensor]:
         """Tensors that have the names of the program's inputs.
@@ -271,7 +280,7 @@ class Traced(Dumps):
             if isinstance(value, torch.Tensor) and isinstance(fake, torch.Tensor):
                 _check_tensor(name, value, fake)
                 try:
-                    found.append(Tensor(ndarray(value), name=name))
+                    found += [Tensor(ndarray(part), name=key) for key, part in parts(name, value)]
                 except UnsupportedCallError as error:
                     raise InputError(f"argument {name!r}: {error}") from error
             elif isinstance(fake, torch.SymInt):
@@ -296,7 +305,14 @@ class Traced(Dumps):
         paths = {i: path for path, i in pytree.tree_flatten_with_path(marks)[0]}
         kept = [i for i, s in enumerate(leaves) if not _is_constant(s)]
         names = [_label(paths[i]) for i in kept]
-        return names if len(kept) != 1 or names[0] != "" else ["output"]
+        names = names if len(kept) != 1 or names[0] != "" else ["output"]
+        fakes = self._output_fakes()
+        return [key for i, name in zip(kept, names, strict=True) for key, _ in parts(name, fakes[i])]
+
+    def _output_fakes(self) -> list[Any]:
+        """What torch knows of each result."""
+        by_name = {n.name: n.meta.get("val") for n in self.program.graph.nodes}
+        return [by_name.get(getattr(s.arg, "name", None)) for s in self._user_outputs()]
 
     def _nested(self, leaves: Sequence[Any]) -> Any:
         """Leaves in the structure of what the module returns."""
@@ -308,20 +324,25 @@ class Traced(Dumps):
         kinds = torch.export.graph_signature.OutputKind
         kept = []
         for spec, value in zip(specs, found, strict=True):
-            if spec.kind == kinds.USER_OUTPUT and not _is_constant(spec):
+            if spec.kind != kinds.USER_OUTPUT or _is_constant(spec):
+                continue
+            if isinstance(value, Complex):
+                kept += [value.real, ten(value.imag)]
+            else:
                 kept.append(value if isinstance(value, (Tensor, TracedNumber)) else Tensor(np.asarray(value)))
         return kept
 
     def _rebuilt(self, outputs: Sequence[Array]) -> Any:
         """Results in the structure and dtypes that the module itself gives."""
         values = iter(outputs)
-        by_name = {n.name: n.meta.get("val") for n in self.program.graph.nodes}
         leaves = []
-        for spec in self._user_outputs():
+        for spec, fake in zip(self._user_outputs(), self._output_fakes(), strict=True):
             if _is_constant(spec):
                 leaves.append(getattr(spec.arg, "value", None))
                 continue
-            fake, value = by_name.get(spec.arg.name), next(values)
+            value = of_parts(fake, values)
+            if isinstance(value, Complex):
+                value = value.real + 1j * value.imag
             leaves.append(of_numpy(value, fake.dtype) if isinstance(fake, torch.Tensor) else value.item())
         return self._nested(leaves)
 
@@ -343,14 +364,14 @@ class Traced(Dumps):
         """Say what is not as in torch."""
         wide: dict[torch.dtype, list[str]] = {}
         specs = self.program.graph_signature.input_specs
-        fakes = {n.name: n.meta.get("val") for n in self.program.graph.nodes if n.op == "placeholder"}
+        fakes = self._fakes()
         for spec in specs:
             fake = fakes.get(spec.arg.name)
             if isinstance(fake, torch.Tensor) and fake.dtype in _NARROWED:
                 wide.setdefault(fake.dtype, []).append(spec.target or spec.arg.name)
         for dtype, names in wide.items():
             self.notes.append(f"{str(dtype)[6:]} is {_NARROWED[dtype]} in the graph: {', '.join(names)}")
-        lossy = [d for d in wide if d is not torch.int64]
+        lossy = [d for d in wide if d not in (torch.int64, torch.complex64)]
         if lossy:
             warnings.warn(
                 f"{', '.join(str(d)[6:] for d in lossy)} is computed as float32, so that results differ by rounding",
@@ -373,7 +394,13 @@ class Traced(Dumps):
             )
 
 
-_NARROWED = {torch.int64: "int32", torch.float64: "float32", torch.bfloat16: "float32"}
+_NARROWED = {
+    torch.int64: "int32",
+    torch.float64: "float32",
+    torch.bfloat16: "float32",
+    torch.complex64: "two tensors of float32",
+    torch.complex128: "two tensors of float32",
+}
 
 
 class _Function(torch.nn.Module):  # type: ignore[misc]

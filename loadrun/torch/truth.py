@@ -16,6 +16,7 @@ from ..jit.checking import error_between
 from ..jit.dumping import _input_names
 from ..pack.capture import Recorder
 from ..testcase import EXPECT, Bundle, Testcase
+from .complex import parts
 from .exporting import quiet
 from .registry import UnsupportedCallError
 from .values import ndarray, of_numpy
@@ -54,7 +55,8 @@ def outputs_of(traced: Traced, flat: Sequence[Any]) -> list[Array]:
         if hasattr(held.arg, "value"):
             continue
         try:
-            found.append(ndarray(leaf if isinstance(leaf, torch.Tensor) else torch.as_tensor(leaf)))
+            value = leaf if isinstance(leaf, torch.Tensor) else torch.as_tensor(leaf)
+            found += [ndarray(part) for _, part in parts("", value)]
         except UnsupportedCallError as error:
             raise EngineError(f"torch's result: {error}") from error
     return found
@@ -93,16 +95,18 @@ class TorchRecorder(Recorder):
 
     def _arguments(self, inputs: Mapping[str, Array]) -> list[Any]:
         """The leaves of the module's arguments for a testcase; inputs that nothing reads are the example's."""
-        fakes = {n.name: n.meta.get("val") for n in self.traced.program.graph.nodes if n.op == "placeholder"}
-        flat = []
         places = {key: f"arg_{i}" for i, key in enumerate(self.traced._input_keys())}
-        for spec, example in zip(self.traced._user_inputs(), self.traced._example, strict=True):
-            fake = fakes.get(spec.arg.name)
-            value = inputs.get(self.names.get(places.get(spec.arg.name, ""), ""))
-            if value is None:
-                flat.append(example)
-            elif isinstance(fake, torch.Tensor):
-                flat.append(of_numpy(value.reshape(()) if fake.ndim == 0 else value, fake.dtype))
-            else:
-                flat.append(int(value.reshape(-1)[0]))
+        flat = []
+        for name, example, fake in self.traced._inputs(self.traced._example):
+            keys = parts(name, example)
+            given = [inputs.get(self.names.get(places.get(key, ""), "")) for key, _ in keys]
+            found = [v if g is None else _like(g, v) for g, (_, v) in zip(given, keys, strict=True)]
+            flat.append(torch.complex(*found).to(fake.dtype) if len(found) == 2 else found[0])
         return flat
+
+
+def _like(value: Array, example: Any) -> Any:
+    """An input of the graph as what the module takes there."""
+    if not isinstance(example, torch.Tensor):
+        return int(value.reshape(-1)[0])
+    return of_numpy(value.reshape(()) if example.ndim == 0 else value, example.dtype)

@@ -33,14 +33,18 @@ _NARROW = {
     torch.qint8: "float32",
     torch.quint8: "float32",
     torch.qint32: "float32",
+    # A complex tensor is two tensors: its real and its imaginary part.
+    torch.complex128: "float32",
+    torch.complex64: "float32",
+    torch.complex32: "float16",
 }
 
 
 def narrow(dtype: torch.dtype) -> np.dtype[Any]:
-    """The dtype of the graph that stands for one of torch.
+    """The dtype of the graph that stands for one of torch; of a complex one, that of both parts.
 
     Raises:
-        UnsupportedCallError: there is none (complex numbers, 8-bit floats, unsigned integers of more than 8 bits).
+        UnsupportedCallError: there is none (8-bit floats, unsigned integers of more than 8 bits).
 
     >>> import torch
     >>> narrow(torch.int64), narrow(torch.float64)

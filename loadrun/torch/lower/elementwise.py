@@ -43,6 +43,7 @@ _FLOAT: dict[str, Callable[..., Any]] = {
 }
 _SAME: dict[str, Callable[..., Any]] = {
     "neg": np.negative,
+    "_neg_view": np.negative,
     "abs": np.absolute,
     "sign": np.sign,
     "sgn": np.sign,
@@ -310,7 +311,13 @@ def to_copy(call: FxCall, x: Any, *_: Any, **options: Any) -> Any:
     return ten(x, call.dtype)
 
 
-@aten("aten.real.default", "aten.conj.default", "aten.conj_physical.default", "aten.resolve_conj.default")
+@aten(
+    "aten.real.default",
+    "aten.conj.default",
+    "aten.conj_physical.default",
+    "aten.resolve_conj.default",
+    "aten.resolve_neg.default",
+)
 def real(call: FxCall, x: Any) -> Any:
     """The value itself, which is real."""
     return ten(x, call.dtype)

@@ -106,8 +106,7 @@ def inverse(call: FxCall, x: Any) -> Any:
 @aten("aten.linalg_inv_ex.default")
 def inverse_ex(call: FxCall, x: Any, check_errors: bool = False) -> Any:
     """Inverse of matrices, which must be regular."""
-    result = np.linalg.inv(arr(x))
-    return result, np.zeros_like(arr(arr(x)[..., 0, 0], "int32"))
+    return np.linalg.inv(arr(x)), e.full(ten(0), ten(x).shape[:-2])
 
 
 @aten("aten.linalg_solve.default")

@@ -11,7 +11,7 @@ from ..call import FxCall, axes_of, axis_of
 from ..registry import UnsupportedCallError, aten
 from ..values import arr, ten
 
-__all__: list[str] = []
+__all__ = ["moments"]
 
 
 def _reduced(call: FxCall, function: Callable[..., Any], x: Any, axes: tuple[int, ...], keepdim: bool) -> Any:
@@ -151,7 +151,7 @@ def count_nonzero(call: FxCall, x: Any, dim: Any = None) -> Any:
     return _reduced(call, np.sum, arr(arr(x, "bool"), "int32"), axes_of(dim, len(call.given(0))), False)
 
 
-def _moments(call: FxCall, x: Any, dim: Any, correction: Any, keepdim: bool) -> tuple[Any, Any]:
+def moments(call: FxCall, x: Any, dim: Any, correction: Any, keepdim: bool) -> tuple[Any, Any]:
     """Mean and variance, whose divisor is smaller by the correction but not below 0."""
     x = arr(x, call.dtype)
     ndim = len(call.given(0))
@@ -177,7 +177,7 @@ def _unbiased(dim: Any, unbiased: Any) -> tuple[Any, int]:
 @aten("aten.var.correction", "aten.std.correction", "aten.var_mean.correction", "aten.std_mean.correction")
 def variance(call: FxCall, x: Any, dim: Any = None, correction: Any = None, keepdim: bool = False) -> Any:
     """Variance or standard deviation, perhaps with the mean."""
-    middle, result = _moments(call, x, dim, correction, keepdim)
+    middle, result = moments(call, x, dim, correction, keepdim)
     name = str(call.node.target)
     result = np.sqrt(result) if ".std" in name else result
     return (result, middle) if "_mean" in name else result
@@ -186,7 +186,7 @@ def variance(call: FxCall, x: Any, dim: Any = None, correction: Any = None, keep
 @aten("prims.var.default")
 def prim_variance(call: FxCall, x: Any, dims: Any, correction: Any = 1, *, output_dtype: Any = None) -> Any:
     """Variance over axes that go."""
-    return _moments(call, x, dims, correction, False)[1]
+    return moments(call, x, dims, correction, False)[1]
 
 
 @aten("aten.var.default", "aten.std.default", "aten.var.dim", "aten.std.dim")

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from ...imperative import TracedInt
 from ...imperative import emit as e
 from ..call import FxCall, axes_of, axis_of
 from ..registry import UnsupportedCallError, aten
@@ -71,7 +72,14 @@ def transpose(call: FxCall, x: Any, a: int, b: int) -> Any:
     return np.swapaxes(arr(x), axis_of(a, ndim), axis_of(b, ndim)) if ndim else ten(x)
 
 
-@aten("aten.t.default", "aten.numpy_T.default", "aten.mT.default", "aten.adjoint.default")
+@aten(
+    "aten.t.default",
+    "aten.numpy_T.default",
+    "aten.mT.default",
+    "aten.mH.default",
+    "aten.matrix_H.default",
+    "aten.adjoint.default",
+)
 def turned(call: FxCall, x: Any) -> Any:
     """A transposed matrix."""
     ndim = len(call.given(0))
@@ -269,15 +277,34 @@ def channel_shuffle(call: FxCall, x: Any, groups: int) -> Any:
 @aten("aten.constant_pad_nd.default")
 def constant_pad_nd(call: FxCall, x: Any, pad: Any, value: Any = 0) -> Any:
     """A border of one value; negative widths cut."""
-    widths = call.static(pad, "the width of a border")
+    widths = [as_size(n) for n in pad]
     ndim = len(call.given(0))
     pairs = [(0, 0)] * (ndim - len(widths) // 2) + list(zip(widths[-2::-2], widths[::-2], strict=True))
+    if any(isinstance(n, TracedInt) for n in widths):
+        result = ten(x)
+        for axis, (before, after) in enumerate(pairs):
+            result = _widened(result, axis, before, after, value)
+        return result
     cut = tuple(slice(-min(a, 0) or None, min(b, 0) or None) for a, b in pairs)
     result = arr(x)[cut] if any(s != slice(None) for s in cut) else arr(x)
     grown = [(max(a, 0), max(b, 0)) for a, b in pairs]
     if not any(a or b for a, b in grown):
         return result
     return np.pad(result, grown, constant_values=value)
+
+
+def _widened(x: Any, axis: int, before: Any, after: Any, value: Any) -> Any:
+    """An axis with borders whose widths follow sizes; what is negative in the example is taken for a cut."""
+    for width, first in ((before, True), (after, False)):
+        shape = list(x.shape)
+        if int(width) < 0:
+            kept = slice(-width, None) if first else slice(0, shape[axis] + width)
+            x = ten(arr(x)[(slice(None),) * axis + (kept,)])
+        elif isinstance(width, TracedInt) or width:
+            shape[axis] = width
+            border = e.full(ten(value, x._dtype.np), shape)
+            x = e.concat([border, x] if first else [x, border], axis)
+    return x
 
 
 def _bordered(call: FxCall, x: Any, pad: Any, mode: str) -> Any:
@@ -329,8 +356,11 @@ def unfold(call: FxCall, x: Any, dim: int, size: int, step: int) -> Any:
     if not shape:
         return e.reshape(ten(x), (size,))
     axis = axis_of(dim, len(shape))
-    count = call.static(shape[axis : axis + 1], "the axis that is unfolded")[0]
-    starts = np.arange(0, count - size + 1, step)[:, None] + np.arange(size)
+    if isinstance(shape[axis], int):
+        starts = np.arange(0, shape[axis] - size + 1, step)[:, None] + np.arange(size)
+    else:
+        count = (ten(x).shape[axis] - size) // step + 1
+        starts = arr(e.arange(count))[:, None] * step + np.arange(size, dtype=np.int32)
     return np.moveaxis(np.take(arr(x), starts, axis=axis), axis + 1, -1)
 
 
