@@ -186,14 +186,15 @@ def _bounds(s: slice, size: int, axis: int) -> tuple[e.Index | None, e.Index | N
     n = int(size)
     if step > 0:
         begin, end = (_not_before(v, size) for v in (begin, end))
-        if isinstance(begin, int) and begin == 0:
+        # A followed bound that is 0 in this call may be another number in a later one.
+        if type(begin) is int and begin == 0:
             begin = None
     else:
         if isinstance(size, TracedInt) and any(type(v) is int and v < -n for v in (begin, end)):
             return _reversed_part(begin, end, size, axis), (axis, None, None, step, None)
-        if isinstance(begin, int) and begin < -n:
+        if type(begin) is int and begin < -n:
             begin = end = 0
-        if isinstance(end, int) and end < -n:
+        if type(end) is int and end < -n:
             end = None
     if begin is None and end is None and step == 1:
         return None, None

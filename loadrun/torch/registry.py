@@ -8,7 +8,15 @@ from functools import cache
 from importlib import import_module
 from typing import Any, TypeVar
 
-__all__ = ["FAMILIES", "OperatorLowering", "UnsupportedCallError", "aten", "lowering_of", "lowerings"]
+__all__ = [
+    "DATA_SIZED",
+    "FAMILIES",
+    "OperatorLowering",
+    "UnsupportedCallError",
+    "aten",
+    "lowering_of",
+    "lowerings",
+]
 
 F = TypeVar("F", bound=Callable[..., Any])
 FAMILIES = (
@@ -34,6 +42,10 @@ FAMILIES = (
     "complex",
     "fourier",
 )
+
+
+DATA_SIZED = frozenset({"aten._grouped_mm.default", "transformers.grouped_mm_fallback.default"})
+"""Operators whose lowering takes sizes from data although torch knows the shapes of their results."""
 
 
 class UnsupportedCallError(Exception):

@@ -25,9 +25,9 @@ from ..jit.traced import Traced as Recording
 from ..pack.capture import Recorder
 from ..testcase import Bundle
 from .complex import Complex, of_parts, parts
-from .exporting import export, quiet, refusal, submodules, unsupported
+from .exporting import export, name_of_target, quiet, refusal, submodules, unsupported
 from .interpret import Interpreter
-from .registry import UnsupportedCallError
+from .registry import DATA_SIZED, UnsupportedCallError
 from .values import ndarray, of_numpy, ten
 
 __all__ = ["Traced"]
@@ -466,14 +466,15 @@ def _every_size(module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -
 
 
 def _is_dynamic(node: Any) -> bool:
-    """Whether a node's result has a size that torch does not know as a number."""
+    """Whether a result has a size that torch does not know as a number, or its lowering takes sizes from data."""
 
     def symbolic(leaf: Any) -> bool:
         if isinstance(leaf, torch.Tensor):
             return any(not isinstance(n, int) for n in leaf.shape)
         return isinstance(leaf, torch.SymInt)
 
-    return any(symbolic(leaf) for leaf in pytree.tree_leaves(node.meta.get("val")))
+    known = node.op != "call_function" or name_of_target(node.target) not in DATA_SIZED
+    return not known or any(symbolic(leaf) for leaf in pytree.tree_leaves(node.meta.get("val")))
 
 
 def _is_constant(spec: Any) -> bool:

@@ -299,3 +299,33 @@ def test_without_torch():
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert "pip install 'loadrun[torch]'" in done.stdout
+
+
+def test_grouped_products():
+    """Rows of each group with a matrix of its own; groups are empty in one call and full in another."""
+
+    def experts(x, w, counts):
+        return torch._grouped_mm(x, w, counts.cumsum(0).to(torch.int32))
+
+    x, w = torch.randn(16, 8).bfloat16(), torch.randn(3, 8, 16).bfloat16()
+    with pytest.warns(TraceWarning, match="bfloat16 is computed as float32"):
+        traced = loadrun.torch.trace(experts, (x, w, torch.tensor([0, 16, 0])))
+    for counts in ([0, 16, 0], [5, 0, 11], [4, 4, 8], [16, 0, 0]):
+        want = [part.double() @ m.double() for part, m in zip(x.split(counts), w, strict=True)]
+        got = traced(x, w, torch.tensor(counts)).double()
+        np.testing.assert_allclose(got, torch.cat(want), rtol=0.01, atol=0.05)
+    # Pairs of matrices, groups of what is summed, groups of columns.
+    ends, stack = torch.tensor([8, 16], dtype=torch.int32), torch.randn(2, 16, 8).bfloat16()
+    for a, b, want in (
+        (stack, stack.mT.contiguous(), stack.float() @ stack.float().mT),
+        (x.mT, x, torch.stack([x[:8].float().mT @ x[:8].float(), x[8:].float().mT @ x[8:].float()])),
+        (
+            stack,
+            x.mT,
+            torch.cat([stack[0].float() @ x[:8].float().mT, stack[1].float() @ x[8:].float().mT], 1),
+        ),
+    ):
+        given = (a, b) if b.ndim == 3 else (a, b, ends)
+        with pytest.warns(TraceWarning, match="bfloat16 is computed as float32"):
+            got = loadrun.torch.trace(torch._grouped_mm, given)(*given)
+        np.testing.assert_allclose(got.float(), want, rtol=0.01, atol=0.05)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from ... import functional as F
 from ...imperative import emit as e
 from ..call import FxCall
 from ..registry import UnsupportedCallError, aten
+from ..sizes import as_size
 from ..values import arr, ten
 
 __all__: list[str] = []
@@ -67,6 +69,37 @@ def addmm(call: FxCall, x: Any, a: Any, b: Any, *, beta: Any = 1, alpha: Any = 1
 def addbmm(call: FxCall, x: Any, a: Any, b: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
     """The same with the sum of a stack of products."""
     return _blended(call, x, np.sum(arr(_product(call, a, b)), axis=0), beta, alpha)
+
+
+@aten("aten._grouped_mm.default", "transformers.grouped_mm_fallback.default")
+def grouped_mm(
+    call: FxCall, a: Any, b: Any, offs: Any = None, bias: Any = None, out_dtype: Any = None
+) -> Any:
+    """Products of groups of rows, each with a matrix of its own, as mixtures of experts have them.
+
+    Groups end where the offsets say. Two stacks of matrices are multiplied one by one; of two matrices the sums are cut
+    into groups, of a stack and a matrix the columns of the matrix.
+    """
+    if bias is not None:
+        raise UnsupportedCallError("a grouped product with a bias; add it afterwards")
+    stacks = len(call.given(0)) == 3, len(call.given(1)) == 3
+    a, b = arr(a, call.dtype), arr(b, call.dtype)
+    if all(stacks):
+        return np.matmul(a, b)
+    count = call.static(call.given(2), "the number of groups")[0]
+    ends = [as_size(ten(arr(offs, "int32")[i])) for i in range(count)]
+    groups = [slice(start, end) for start, end in pairwise([0, *ends])]
+    if not any(stacks):
+        return np.stack([np.matmul(a[:, group], b[group]) for group in groups])
+    if stacks[0]:
+        parts = [np.matmul(a[i], b[:, group]) for i, group in enumerate(groups)]
+        axis, total, other = 1, b.shape[1], a.shape[1]
+    else:
+        parts = [np.matmul(a[group], b[i]) for i, group in enumerate(groups)]
+        axis, total, other = 0, a.shape[0], b.shape[2]
+    # What belongs to no group is zero.
+    rest = (other, total - ends[-1]) if axis else (total - ends[-1], other)
+    return e.concat([ten(v) for v in (*parts, e.full(ten(0, call.dtype), rest))], axis)
 
 
 @aten("aten.outer.default", "aten.ger.default")
