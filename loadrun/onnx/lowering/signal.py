@@ -1,16 +1,15 @@
-"""Spectra as products with cosines and sines, windows, and mel filters."""
+"""Spectra, windows, and mel filters."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from ...dtypes import Array
 from ...imperative import Tensor, const
 from ...imperative import emit as e
+from ...imperative.fourier import Pair, real_of_half, transform
 from ..call import NodeCall, front, lower
 from ..tensors import HELD
 from ..values import FLOAT, UnsupportedNodeError, Value
-from .linalg import matmul
 from .padding import pad_with
 from .parts import M, cast, transposed
 from .shapes import sliced
@@ -18,38 +17,23 @@ from .shapes import sliced
 __all__ = ["spectrum"]
 
 
-def _waves(rows: int, columns: int, period: int, sign: float) -> tuple[Array, Array]:
-    angles = 2 * np.pi * (np.outer(np.arange(rows), np.arange(columns)) % period) / period
-    return np.cos(angles).astype(np.float32), (sign * np.sin(angles)).astype(np.float32)
+def _pair(x: Tensor) -> Pair:
+    """The last axis, of size 1 or 2, as real and imaginary part."""
+    last = x.ndim - 1
+    parts = [e.subtensor(x, [(last, None, None, None, i)]) for i in range(x._tuple_shape[-1])]
+    return Pair(*parts)
 
 
 def spectrum(x: Tensor, bins: int, *, inverse: bool) -> Tensor:
     """The transform of the second-last axis: (..., n, 1 or 2) gives (..., bins, 2)."""
-    n, parts = x._tuple_shape[-2:]
-    cos, sin = _waves(n, bins, n, 1.0 if inverse else -1.0)
-    last = x.ndim - 1
-    real = e.subtensor(x, [(last, None, None, None, 0)])
-    a, b = matmul(real, const(cos)), matmul(real, const(sin))
-    if parts == 2:
-        imaginary = e.subtensor(x, [(last, None, None, None, 1)])
-        a = e.elem(M.SUB, a, matmul(imaginary, const(sin)))
-        b = e.elem(M.ADD, b, matmul(imaginary, const(cos)))
-    result = e.concat([e.add_axes(v, [last]) for v in (a, b)], last)
-    return e.elem(M.TRUE_DIV, result, const(np.float32(n))) if inverse else result
+    n, last = x._tuple_shape[-2], x.ndim - 1
+    y = transform(_pair(x), n, bins=bins, inverse=inverse, power=1.0 if inverse else 0.0)
+    return e.concat([e.add_axes(v, [last]) for v in y if v is not None], last)
 
 
 def _half_inverse(x: Tensor, n: int) -> Tensor:
     """The real signal (..., n, 1) of half a spectrum (..., n // 2 + 1, 2)."""
-    bins = x._tuple_shape[-2]
-    cos, sin = _waves(bins, n, n, 1.0)
-    weight = np.full((bins, 1), 2.0, np.float32)
-    weight[0] = 1.0
-    if n % 2 == 0 and bins == n // 2 + 1:
-        weight[-1] = 1.0
-    last = x.ndim - 1
-    real, imaginary = (e.subtensor(x, [(last, None, None, None, i)]) for i in (0, 1))
-    y = e.elem(M.SUB, matmul(real, const(cos * weight)), matmul(imaginary, const(sin * weight)))
-    return e.add_axes(e.elem(M.TRUE_DIV, y, const(np.float32(n))), [last])
+    return e.add_axes(real_of_half(_pair(x), n, x._tuple_shape[-2]), [x.ndim - 1])
 
 
 def _fitted(x: Tensor, axis: int, length: int) -> Tensor:
