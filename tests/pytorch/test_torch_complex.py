@@ -339,6 +339,14 @@ def test_a_lowering_of_ones_own():
     agree(torch.complex(z.imag, z.real), loadrun.torch.trace(torch.ops.mylib.mirrored, z)(z), 0)
 
 
+def test_matrices_without_elements():
+    def function(x, z):
+        return torch.linalg.det(x), torch.linalg.inv_ex(x), torch.linalg.inv_ex(z)
+
+    x, z = torch.zeros(2, 0, 0), torch.zeros(0, 3, 3, dtype=torch.cfloat)
+    agree(function(x, z), loadrun.torch.trace(function, (x, z))(x, z), 0)
+
+
 def test_a_border_follows_the_length():
     def doubled(x):
         n = x.shape[1]

@@ -73,7 +73,8 @@ _VALUES: dict[tuple[int, ...], str] = {
     (0,): """
         view.default reshape.default _unsafe_view.default _reshape_copy.default
         clone.default contiguous.default detach.default alias.default lift_fresh_copy.default lift_fresh.default
-        detach_copy.default positive.default permute.default transpose.int swapaxes.default swapdims.default t.default
+        detach_copy.default positive.default dropout.default feature_dropout.default alpha_dropout.default
+        feature_alpha_dropout.default permute.default transpose.int swapaxes.default swapdims.default t.default
         numpy_T.default mT.default movedim.int movedim.intlist moveaxis.int moveaxis.intlist unsqueeze.default
         squeeze.default squeeze.dim squeeze.dims flatten.using_ints unflatten.int expand.default broadcast_to.default
         expand_copy.default repeat.default tile.default slice.Tensor slice_copy.Tensor select.int
