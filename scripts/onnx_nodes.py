@@ -49,14 +49,13 @@ _RANDOM = frozenset(
 _BEYOND = frozenset(
     (
         "ImageDecoder",
-        "TfIdfVectorizer",
         "BitCast",
         "StringNormalizer",
         "RegexFullMatch",
         "StringSplit",
         "StringConcat",
     )
-    + ("Adagrad", "Adam", "Momentum", "Gradient")
+    + ("Gradient",)
 )
 _ROUNDING = {
     "test_dft_inverse": "the data hold 1.9e-7 of rounding where the value is 0, which is what comes out",

@@ -30,8 +30,8 @@ from .messages import (
 )
 from .nodes import attributes_of, nodes_needed, title_of
 from .scope import Bound, DeclaredInput, Scope
-from .tensors import HELD, ExternalData, UnsupportedTensorTypeError, array, dense
-from .values import INT64, Items, UnsupportedNodeError, Value, checked, graph_type, kind_of
+from .tensors import HELD, STRING, ExternalData, UnsupportedTensorTypeError, array, dense
+from .values import INT64, Items, Unheld, UnsupportedNodeError, Value, checked, graph_type, kind_of
 
 __all__ = ["Importer"]
 
@@ -119,8 +119,9 @@ class Importer:
         self._top = scope = Scope()
         with use(self.session):
             self._begin(proto, scope)
-            self._nodes(proto.nodes, scope, nodes_needed(proto), self._opsets, {})
-            found = self._end(proto, scope)
+            left = self._left_out(proto)
+            self._nodes(proto.nodes, scope, nodes_needed(proto, left), self._opsets, {})
+            found = self._end(proto, scope, left)
         if self.problems:
             lines = "\n".join(f"  {p}" for p in self.problems)
             count = f"{len(self.problems)} part{'s' * (len(self.problems) > 1)}"
@@ -188,9 +189,20 @@ class Importer:
         """A stored tensor as a constant."""
         return Value(tensor.data_type, array=array(tensor, self.external), name=tensor.name)
 
-    def _end(self, proto: GraphProto, scope: Scope) -> list[tuple[str, Value]]:
+    def _left_out(self, proto: GraphProto) -> set[str]:
+        """Outputs that hold text, which are left out where there are others."""
+        text = {o.name for o in proto.outputs if o.type and o.type.tensor and o.type.tensor.elem == STRING}
+        if len(text) == len(proto.outputs):
+            return set()
+        for name in sorted(text):
+            self.note(f"output {name!r} holds text, of which MegEngine has none, so it is left out")
+        return text
+
+    def _end(self, proto: GraphProto, scope: Scope, left: set[str]) -> list[tuple[str, Value]]:
         found = []
         for info in proto.outputs:
+            if info.name in left:
+                continue
             known, value = scope.find(info.name)
             if not known:
                 raise FormatError(f"nothing makes the graph's output {info.name!r}")
@@ -280,7 +292,10 @@ class Importer:
             scope.missing.update(n for n in node.outputs if n)
             return
         for name, value in zip(node.outputs, results, strict=False):
-            if name:
+            if isinstance(value, Unheld):
+                scope.missing.add(name)
+                self._unheld[name] = value.reason
+            elif name:
                 scope.names[name] = value
                 self._name(name, value)
         for name in node.outputs[len(results) :]:
@@ -309,7 +324,7 @@ class Importer:
         scope: Scope,
         opsets: Mapping[str, int],
         given: Mapping[str, AttributeProto],
-    ) -> Sequence[Bound] | None:
+    ) -> Sequence[Bound | Unheld] | None:
         """What a node gives, None where it is refused."""
         try:
             return self._results(node, inputs, scope, opsets, given)
@@ -339,7 +354,7 @@ class Importer:
         scope: Scope,
         opsets: Mapping[str, int],
         given: Mapping[str, AttributeProto],
-    ) -> list[Bound]:
+    ) -> Sequence[Bound | Unheld]:
         attributes = attributes_of(node, given)
         domain = "" if node.domain == "ai.onnx" else node.domain
         function = self.functions.get((node.domain, node.op, node.overload))
@@ -365,13 +380,13 @@ class Importer:
         with suspended():
             return self._settled(found.run(call), call, found)
 
-    def _settled(self, results: Any, call: NodeCall, found: NodeLowering) -> list[Bound]:
+    def _settled(self, results: Any, call: NodeCall, found: NodeLowering) -> list[Bound | Unheld]:
         """The results as values in the types that the graph has for them."""
         listed = list(results) if isinstance(results, tuple) else [results]
         like = call.inputs[found.like] if found.like < len(call.inputs) else None
-        settled: list[Bound] = []
+        settled: list[Bound | Unheld] = []
         for r in listed:
-            if r is None or isinstance(r, list):
+            if r is None or isinstance(r, (list, Unheld)):
                 settled.append(r)
                 continue
             value = r if isinstance(r, Value) else Value(_elem_type_of(r, like), r)

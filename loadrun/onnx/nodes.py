@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from .messages import AttributeProto, GraphProto, NodeProto
 
 __all__ = ["attributes_of", "names_captured", "nodes_needed", "title_of"]
 
 
-def nodes_needed(graph: GraphProto) -> set[int]:
-    """Return the places of the nodes that the graph's outputs depend on."""
-    wanted = {o.name for o in graph.outputs}
+def nodes_needed(graph: GraphProto, left: Collection[str] = ()) -> set[int]:
+    """Return the places of the nodes that the graph's outputs depend on.
+
+    Args:
+        left: outputs that are not asked for.
+    """
+    wanted = {o.name for o in graph.outputs if o.name not in left}
     needed = set()
     for i in range(len(graph.nodes) - 1, -1, -1):
         node = graph.nodes[i]

@@ -20,8 +20,18 @@ from ..errors import FormatError
 from ..files import opened
 from .messages import SparseTensorProto, TensorProto
 
-__all__ = ["HELD", "NAMES", "ExternalData", "UnsupportedTensorTypeError", "array", "dense", "kind_name"]
+__all__ = [
+    "HELD",
+    "NAMES",
+    "STRING",
+    "ExternalData",
+    "UnsupportedTensorTypeError",
+    "array",
+    "dense",
+    "kind_name",
+]
 
+STRING = 8
 NAMES = {
     1: "float",
     2: "uint8",
@@ -30,7 +40,7 @@ NAMES = {
     5: "int16",
     6: "int32",
     7: "int64",
-    8: "string",
+    STRING: "string",
     9: "bool",
     10: "float16",
     11: "double",

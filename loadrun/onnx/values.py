@@ -32,6 +32,7 @@ __all__ = [
     "UINT8",
     "UINT16",
     "Items",
+    "Unheld",
     "UnsupportedNodeError",
     "Value",
     "graph_type",
@@ -79,6 +80,17 @@ _LOWEST, _HIGHEST = -(2**31), 2**31 - 1
 
 class UnsupportedNodeError(EngineError):
     """A node cannot be expressed; the text says why."""
+
+
+class Unheld:
+    """What stands for an output of a node that no tensor of MegEngine's can hold; the others may be read.
+
+    Attributes:
+        reason: why, in words that follow the output's name.
+    """
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
 
 
 def objects(values: Iterable[Any]) -> Array:

@@ -11,44 +11,9 @@ import loadrun
 from loadrun.errors import FormatError, LoadRunError, UnsupportedError
 from loadrun.onnx.messages import looks_like
 from loadrun.onnx.wire import packed_varints
+from tests.onnx.wire_models import field, graph, model, node, number, value
 
 MODELS = Path(__file__).parent.parent.parent / "fixtures" / "onnx"
-
-
-def number(value: int) -> bytes:
-    value &= (1 << 64) - 1
-    out = bytearray()
-    while value > 127:
-        out.append(value & 127 | 128)
-        value >>= 7
-    return bytes((*out, value))
-
-
-def field(at: int, value: int | str | bytes) -> bytes:
-    """One field of a message: a number, or bytes with their length."""
-    if isinstance(value, int):
-        return number(at << 3) + number(value)
-    data = value.encode() if isinstance(value, str) else value
-    return number(at << 3 | 2) + number(len(data)) + data
-
-
-def node(op: str, inputs: list[str], outputs: list[str], *attributes: bytes, domain: str = "") -> bytes:
-    parts = [field(1, i) for i in inputs] + [field(2, o) for o in outputs] + [field(4, op)]
-    parts += [field(5, a) for a in attributes] + ([field(7, domain)] if domain else [])
-    return field(1, b"".join(parts))
-
-
-def value(name: str, kind: int = 1, shape: tuple[int, ...] = (2,)) -> bytes:
-    dims = b"".join(field(1, field(1, d)) for d in shape)
-    return field(1, name) + field(2, field(1, field(1, kind) + field(2, dims)))
-
-
-def model(*parts: bytes, opset: int = 17, functions: bytes = b"") -> bytes:
-    return field(1, 8) + field(8, field(2, opset)) + field(7, b"".join(parts)) + functions
-
-
-def graph(*nodes: bytes, out: str = "y", shape: tuple[int, ...] = (2,)) -> bytes:
-    return model(*nodes, field(11, value("x", shape=shape)), field(12, value(out)))
 
 
 def test_the_builder_makes_a_model() -> None:

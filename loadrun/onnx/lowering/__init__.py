@@ -12,6 +12,7 @@ from . import (  # noqa: F401
     indexing,
     linalg,
     losses,
+    ngrams,
     norms,
     padding,
     pooling,
@@ -24,6 +25,9 @@ from . import (  # noqa: F401
     sequences,
     shapes,
     signal,
+    svm,
     traditional,
+    training,
     transformers,
+    trees,
 )

@@ -1,26 +1,46 @@
-"""The few operators of ai.onnx.ml that compute with numbers."""
+"""Operators of ai.onnx.ml that scale, encode and weigh features."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from ... import params as P
+from ...dtypes import Array
 from ...imperative import Tensor, const
 from ...imperative import emit as e
 from ..call import NodeCall, lower
-from ..values import FLOAT, UnsupportedNodeError, Value, graph_type
+from ..values import FLOAT, INT64, Unheld, UnsupportedNodeError, Value, checked, graph_type
 from .linalg import gemm
 from .parts import M, cast, const_like
+from .scores import (
+    Labels,
+    as_rows,
+    first_largest,
+    labels_of,
+    larger,
+    logistic,
+    post_transform,
+    probit,
+    transformed,
+)
 
 __all__: list[str] = []
 
 _ML = "ai.onnx.ml"
+_EQ, _LEQ = P.ElemwiseMultiTypeMode.EQ, P.ElemwiseMultiTypeMode.LEQ
 
 
 @lower("ArrayFeatureExtractor", domain=_ML)
 def _extract(c: NodeCall) -> Tensor:
     x = c.t(0)
-    return e.gather(x, [(x.ndim - 1, e.flat(cast(c.t(1), "int32")))])
+    at = e.flat(cast(c.t(1), "int32"))
+    held = c.value(1).constant()
+    there = x._tuple_shape[-1] if x.ndim else 0
+    if held is not None and held.size and not (held.min() >= 0 and held.max() < there):
+        raise UnsupportedNodeError(f"it reads the features {held.min()} to {held.max()} of {there}")
+    if x.ndim == 1:
+        x = e.add_axes(x, [0])
+    return e.gather(x, [(x.ndim - 1, at)])
 
 
 @lower("Binarizer", domain=_ML)
@@ -33,22 +53,16 @@ def _binarize(c: NodeCall) -> Tensor:
 @lower("Scaler", domain=_ML)
 def _scale(c: NodeCall) -> Value:
     x = cast(c.t(0), "float32")
-    offset, scale = (
-        const(np.array(c.floats(n) or [d], np.float32)) for n, d in (("offset", 0.0), ("scale", 1.0))
-    )
-    return Value(FLOAT, e.elem(M.MUL, e.elem(M.SUB, x, offset), scale))
-
-
-@lower("LinearRegressor", domain=_ML)
-def _regress(c: NodeCall) -> Value:
-    if c.text("post_transform", "NONE") != "NONE":
-        raise UnsupportedNodeError("its post_transform cannot be expressed")
-    x = cast(c.t(0), "float32")
-    targets = c.number("targets", 1)
-    w = np.array(c.floats("coefficients") or [], np.float32).reshape(targets, -1)
-    bias = c.floats("intercepts")
-    added = const(np.array(bias, np.float32)) if bias else None
-    return Value(FLOAT, gemm(x, const(w), added, turn_y=True))
+    features = x._tuple_shape[0 if x.ndim == 1 else 1] if x.ndim else 0
+    parts = []
+    for name, default in (("offset", 0.0), ("scale", 1.0)):
+        held = c.floats(name) or [default]
+        if len(held) not in (1, features):
+            raise UnsupportedNodeError(
+                f"{name} has {len(held)} entries, expected 1 or one for each of {features}"
+            )
+        parts.append(const(np.array(held, np.float32).reshape(-1, *[1] * max(x.ndim - 2, 0))))
+    return Value(FLOAT, e.elem(M.MUL, e.elem(M.SUB, x, parts[0]), parts[1]))
 
 
 @lower("Normalizer", domain=_ML)
@@ -56,41 +70,207 @@ def _normalize(c: NodeCall) -> Value:
     x = cast(c.t(0), "float32")
     last = [x.ndim - 1]
     norm = c.text("norm", "MAX")
-    size = e.elem(M.ABS, x) if norm != "L2" else e.elem(M.SQUARE, x)
+    if norm not in ("MAX", "L1", "L2"):
+        raise UnsupportedNodeError(f"its norm is {norm!r}, expected MAX, L1 or L2")
+    size = {"MAX": x, "L1": e.elem(M.ABS, x), "L2": e.elem(M.SQUARE, x)}[norm]
     mode = P.ReduceMode.MAX if norm == "MAX" else P.ReduceMode.SUM
     total = e.add_axes(e.reduce(size, mode, last), last)
     total = e.elem(M.SQRT, total) if norm == "L2" else total
-    return Value(FLOAT, e.elem(M.TRUE_DIV, x, total))
+    # Rows of zeros stay zeros.
+    none = e.compare(_EQ, total, const_like(0, total))
+    return Value(FLOAT, e.elem(M.TRUE_DIV, x, e.elem(M.ADD, total, cast(none, "float32"))))
+
+
+@lower("Imputer", domain=_ML)
+def _impute(c: NodeCall) -> Tensor:
+    x = c.t(0)
+    kind = "int64s" if c.ints("imputed_value_int64s") is not None else "floats"
+    values: Array
+    if kind == "int64s":
+        values = np.array(c.ints("imputed_value_int64s"), np.int64)
+        gone: float = c.number("replaced_value_int64")
+        values = checked(values, INT64, "imputed_value_int64s")
+    else:
+        values = np.array(c.floats("imputed_value_floats") or [], np.float32)
+        gone = c.real("replaced_value_float")
+    if not x.ndim or not len(values):
+        raise UnsupportedNodeError(f"it has {len(values)} imputed values for an input of {x.ndim} axes")
+    features = x._tuple_shape[0 if x.ndim == 1 else 1]
+    if len(values) != features:
+        values = values[:1]
+    missing = e.is_nan(x) if gone != gone else e.compare(_EQ, x, const_like(gone, x))
+    return e.where(missing, const(values, x._dtype), x)
+
+
+@lower("FeatureVectorizer", domain=_ML)
+def _vectorize(c: NodeCall) -> Value:
+    sizes = c.ints("inputdimensions") or []
+    if len(sizes) != len(c.inputs):
+        raise UnsupportedNodeError(f"inputdimensions has {len(sizes)} entries for {len(c.inputs)} inputs")
+    parts = []
+    for i, size in enumerate(sizes):
+        x = cast(c.t(i), "float32")
+        x = e.reshape(x, (1, -1)) if x.ndim < 2 else e.reshape(x, (x.shape[0], -1))
+        there = x._tuple_shape[1]
+        if there > size:
+            x = e.subtensor(x, [(1, None, size, None, None)])
+        parts.append(x)
+        if there < size:
+            parts.append(e.full(const(np.zeros(1, np.float32)), (x.shape[0], size - there)))
+    return Value(FLOAT, e.concat(parts, 1))
+
+
+# Categories
+
+
+@lower("OneHotEncoder", domain=_ML)
+def _one_hot(c: NodeCall) -> Value:
+    if c.texts("cats_strings"):
+        raise UnsupportedNodeError("its categories are text, of which MegEngine has none")
+    if not c.number("zeros", 1):
+        c.importer.note("OneHotEncoder gives zeros for unknown categories, where ONNX Runtime fails")
+    known = np.array(c.ints("cats_int64s") or [], np.int64)
+    if not len(known):
+        raise UnsupportedNodeError("it names no categories")
+    # The last of equal categories counts.
+    hot = np.array([k not in known[i + 1 :] for i, k in enumerate(known)])
+    inside = (known >= -(2**31)) & (known < 2**31) & hot
+    x = e.add_axes(cast(c.t(0), "int32"), [c.t(0).ndim])
+    same = cast(e.compare(_EQ, x, const(np.where(inside, known, 0).astype(np.int32))), "float32")
+    return Value(FLOAT, same if inside.all() else e.elem(M.MUL, same, const(inside.astype(np.float32))))
 
 
 @lower("LabelEncoder", domain=_ML)
 def _encode(c: NodeCall) -> Value:
-    """Numbers replaced by numbers, one comparison each."""
+    """Numbers replaced by numbers: each is looked for in the sorted keys, by halves."""
     x = c.t(0)
-    if any(n in c.attributes for n in ("keys_strings", "values_strings", "keys_tensor", "values_tensor")):
+    keys, values, default, kind = _tables(c)
+    if len(keys) != len(values):
+        raise UnsupportedNodeError(f"it has {len(keys)} keys and {len(values)} values")
+    # Of equal keys the first counts, and so it does of those that are NaN.
+    table = checked(np.append(values, np.asarray(default, values.dtype)), kind, "a value")
+    whole = keys if x._dtype.is_float else keys.astype(np.int64)
+    fits = np.isnan(keys) if keys.dtype.kind == "f" else np.zeros(len(keys), bool)
+    with np.errstate(all="ignore"):
+        held = whole.astype(x._dtype.np)
+    usable = np.flatnonzero(~fits & ((held == whole) | x._dtype.is_float))
+    ranked, first = np.unique(held[usable], return_index=True)
+    at = usable[first].astype(np.int32)
+    none = len(values)
+    found = e.full(const(np.int32(none)), x.shape)
+    if len(ranked):
+        place = e.full(const(np.int32(0)), x.shape)
+        sorted_keys = const(ranked, x._dtype)
+        for bit in range((len(ranked) - 1).bit_length() - 1, -1, -1):
+            probe = e.elem(M.ADD, place, const_like(1 << bit, place))
+            inner = e.elem(M.MIN, probe, const_like(len(ranked) - 1, place))
+            key = e.gather(sorted_keys, [(0, inner)])
+            here = e.elem(M.AND, e.compare(_LEQ, key, x), e.compare(_EQ, inner, probe))
+            place = e.where(here, probe, place)
+        same = e.compare(_EQ, e.gather(sorted_keys, [(0, place)]), x)
+        found = e.where(same, e.gather(const(at), [(0, place)]), found)
+    if fits.any() and x._dtype.is_float:
+        found = e.where(e.is_nan(x), const_like(int(fits.argmax()), found), found)
+    result = e.gather(const(table, graph_type(kind)), [(0, found)])
+    return Value(kind, result)
+
+
+def _tables(c: NodeCall) -> tuple[Array, Array, float, int]:
+    """Keys, values, what stands for other numbers, and ONNX's type of the values."""
+    if any(n in c.attributes for n in ("keys_strings", "values_strings", "classes_strings")):
+        raise UnsupportedNodeError("its table holds text, of which MegEngine has none")
+    if any(n in c.attributes for n in ("keys_tensor", "values_tensor")):
         keys, values = (_table(c, n) for n in ("keys_tensor", "values_tensor"))
         stored = c.tensor("default_tensor")
-        default = c.importer.stored(stored) if stored is not None else None
-        first = default.array.reshape(-1)[0] if default is not None and default.array is not None else 0
-        kind = values.kind
-        table = values.array
-    else:
-        keys = Value(c.kind(0), array=np.array(c.floats("keys_floats") or c.ints("keys_int64s") or []))
-        whole = c.ints("values_int64s")
-        kind = 7 if whole is not None else FLOAT
-        table = np.array(whole if whole is not None else c.floats("values_floats"))
-        first = c.number("default_int64", -1) if whole is not None else c.real("default_float", -0.0)
-    if keys.array is None or table is None or keys.array.size > 1024:
-        raise UnsupportedNodeError("its table cannot be expressed; up to 1024 numbers can")
-    y = e.full(const(np.asarray(first), graph_type(kind)), x.shape)
-    for key, value in zip(keys.array.tolist(), table.tolist(), strict=True):
-        same = e.is_nan(x) if key != key else e.compare(P.ElemwiseMultiTypeMode.EQ, x, const_like(key, x))
-        y = e.where(same, const_like(value, y), y)
-    return Value(kind, y)
+        default = c.importer.stored(stored).array if stored is not None else None
+        first = default.reshape(-1)[0] if default is not None and default.size else -1
+        assert keys.array is not None
+        assert values.array is not None
+        return keys.array.reshape(-1), values.array.reshape(-1), first, values.kind
+    whole_keys, whole = c.ints("keys_int64s"), c.ints("values_int64s")
+    keys_held = (
+        np.array(whole_keys, np.int64)
+        if whole_keys is not None
+        else np.array(c.floats("keys_floats") or [], np.float32)
+    )
+    if whole is not None:
+        return keys_held, np.array(whole, np.int64), c.number("default_int64", -1), INT64
+    return (
+        keys_held,
+        np.array(c.floats("values_floats") or [], np.float32),
+        c.real("default_float", -0.0),
+        FLOAT,
+    )
 
 
 def _table(c: NodeCall, name: str) -> Value:
     stored = c.tensor(name)
     if stored is None:
-        raise UnsupportedNodeError("its table holds text, of which MegEngine has none")
+        raise UnsupportedNodeError(f"it has no {name}")
     return c.importer.stored(stored)
+
+
+@lower("ZipMap", domain=_ML, foldable=False)
+def _zip_map(c: NodeCall) -> Value:
+    """The scores as they are: a map is made of each row, a key for each column."""
+    names = c.texts("classlabels_strings") or [str(n) for n in c.ints("classlabels_int64s") or []]
+    shown = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
+    c.importer.note(f"ZipMap would make maps of its scores; they stay a tensor with the columns {shown}")
+    return c.value(0)
+
+
+# Linear models
+
+
+def _weights(c: NodeCall, rows: int, features: int) -> Array:
+    held = np.array(c.floats("coefficients") or [], np.float32)
+    if rows < 1 or held.size != rows * features:
+        raise UnsupportedNodeError(
+            f"coefficients has {held.size} entries, expected {rows} rows of the input's {features} features"
+        )
+    return held.reshape(rows, features)
+
+
+@lower("LinearRegressor", domain=_ML)
+def _regress(c: NodeCall) -> Value:
+    x = as_rows(c)
+    targets = c.number("targets", 1)
+    weights = _weights(c, targets, x._tuple_shape[1])
+    bias = c.floats("intercepts") or []
+    added = const(np.array(bias, np.float32)) if len(bias) == targets else None
+    y = gemm(x, const(weights), added, turn_y=True)
+    post = post_transform(c)
+    if targets == 1:
+        return Value(FLOAT, probit(y) if post == "PROBIT" else y)
+    return Value(FLOAT, transformed(y, post))
+
+
+@lower("LinearClassifier", domain=_ML)
+def _classify(c: NodeCall) -> tuple[Value | Unheld, Value]:
+    x = as_rows(c)
+    features = x._tuple_shape[1]
+    labels = labels_of(c, "classlabels_ints")
+    bias = c.floats("intercepts") or []
+    rows = len(bias) or len(c.floats("coefficients") or []) // max(features, 1)
+    weights = _weights(c, rows, features)
+    scores = gemm(x, const(weights), const(np.array(bias, np.float32)) if bias else None, turn_y=True)
+    post = post_transform(c)
+    if rows > 1:
+        if labels.count < rows:
+            raise UnsupportedNodeError(f"it names {labels.count} classes for {rows} scores")
+        return labels.choose(first_largest(scores)), Value(FLOAT, transformed(scores, post))
+    return _one_score(scores, labels, post)
+
+
+def _one_score(scores: Tensor, labels: Labels, post: str) -> tuple[Value | Unheld, Value]:
+    """Labels and scores where one score tells two classes apart."""
+    wins = e.drop_axes(larger(scores, 0), [1])
+    if labels.count != 2:
+        return labels.either(wins, (0, 1)), Value(FLOAT, probit(scores) if post == "PROBIT" else scores)
+    if post == "PROBIT":
+        raise UnsupportedNodeError("with post_transform PROBIT the score of its second class is open")
+    if post == "LOGISTIC":
+        pair = logistic(e.concat([e.elem(M.NEGATE, scores), scores], 1))
+    else:
+        pair = e.concat([e.elem(M.SUB, const_like(1, scores), scores), scores], 1)
+    return labels.choose(cast(wins, "int32")), Value(FLOAT, pair)
