@@ -49,7 +49,6 @@ _RANDOM = frozenset(
 _BEYOND = frozenset(
     (
         "ImageDecoder",
-        "BitCast",
         "StringNormalizer",
         "RegexFullMatch",
         "StringSplit",

@@ -129,3 +129,21 @@ def test_broadcasting_before_version_7() -> None:
     feeds = {"a": np.arange(6, dtype=F).reshape(2, 3), "b": F([10, 20])}
     (y,) = run("Add", feeds, opset=6, broadcast=1, axis=0)
     assert y.tolist() == [[10, 11, 12], [23, 24, 25]]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "to"),
+    [("int8", "uint8", 2), ("uint8", "int8", 3), ("int16", "uint16", 4), ("uint16", "int16", 5)],
+)
+def test_all_bits_of_small_integers_as_another_type(before: str, after: str, to: int) -> None:
+    x = np.arange(2 ** (8 * np.dtype(before).itemsize)).astype(before)
+    (y,) = run("BitCast", {"x": x}, opset=26, to=to)
+    assert y.dtype == after
+    assert (y == x.view(after)).all()
+
+
+def test_bits_that_cannot_be_expressed_are_refused_by_their_types() -> None:
+    with pytest.raises(UnsupportedError, match="the bits of float as int32 cannot be expressed"):
+        loadrun.load(built("BitCast", {"x": F([1])}, opset=26, to=6))
+    with pytest.raises(UnsupportedError, match="the bits of uint8 as bool cannot be expressed"):
+        loadrun.load(built("BitCast", {"x": np.uint8([1])}, opset=26, to=9))

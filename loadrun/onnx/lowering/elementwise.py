@@ -14,7 +14,7 @@ from ...imperative.apply import type_cvt
 from ...lowering import arithmetic as a
 from ...lowering import logic
 from ..call import NodeCall, front, lower
-from ..tensors import HELD
+from ..tensors import HELD, kind_name
 from ..values import BF16, BOOL, UnsupportedNodeError, Value, graph_type
 from .parts import M, cast, const_like, in_float, limits
 
@@ -316,6 +316,36 @@ def _wrapped(x: Tensor, to: int) -> Tensor:
 
 
 # Bits
+
+
+_WIDTHS = {"Int8": 8, "Uint8": 8, "Int16": 16, "Uint16": 16}
+
+
+@lower("BitCast")
+def _bit_cast(c: NodeCall) -> Value:
+    """The same bits as another type: small integers, which differ in what their highest bit counts for."""
+    value, to = c.value(0), c.number("to")
+    want = graph_type(to)
+    if value.kind == to:
+        return value
+    own = graph_type(value.kind)
+    width = _WIDTHS.get(own.name)
+    packed = {value.kind, to} & {21, 22, 25, 26}
+    if want.name == "Bool" or packed or width != _WIDTHS.get(want.name) or width is None:
+        if own.name == "Bool" and want.name in ("Int8", "Uint8") and not packed:
+            return Value(to, type_cvt(value.stored, want))
+        raise UnsupportedNodeError(
+            f"the bits of {kind_name(value.kind)} as {kind_name(to)} cannot be expressed; those of booleans and of "
+            "integers of 8 and 16 bits as integers can"
+        )
+    x = cast(value.tensor, "int32")
+    span = const_like(1 << width, x)
+    if want.name.startswith("U"):
+        x = e.elem(M.ADD, x, e.where(e.compare(_LT, x, const_like(0, x)), span, const_like(0, x)))
+    else:
+        most = const_like((1 << (width - 1)) - 1, x)
+        x = e.elem(M.SUB, x, e.where(e.compare(_LT, most, x), span, const_like(0, x)))
+    return Value(to, type_cvt(x, want))
 
 
 @lower("BitwiseNot")

@@ -18,7 +18,7 @@ from .parts import M, cast, const_like, of_length
 __all__: list[str] = []
 
 _EQ = P.ElemwiseMultiTypeMode.EQ
-_MOST = 1 << 20
+_MOST, _MOST_PLACES = 1 << 20, 1 << 26
 
 
 def _required(c: NodeCall, name: str) -> int:
@@ -51,6 +51,10 @@ def _pool(c: NodeCall, columns: int) -> list[tuple[Array, int]]:
 def _counts(rows: Tensor, grams: Array, skips: range) -> Tensor | None:
     """(N, G), how often each n-gram is in rows (N, L) with its numbers so far apart; None where it cannot be."""
     length, n = rows._tuple_shape[1], grams.shape[1]
+    if length * len(grams) > _MOST_PLACES:
+        raise UnsupportedNodeError(
+            f"{len(grams)} n-grams would be compared at {length} places; {_MOST_PLACES} comparisons a row can be held"
+        )
     total = None
     for skip in skips:
         width = length - skip * (n - 1)

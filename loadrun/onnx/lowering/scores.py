@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ... import params as P
-from ...imperative import Tensor, apply1, const
+from ...imperative import Tensor, apply1
 from ...imperative import emit as e
 from ..call import NodeCall
 from ..values import INT64, Unheld, UnsupportedNodeError, Value
@@ -133,8 +133,3 @@ class Labels:
 def labels_of(c: NodeCall, numbers: str) -> Labels:
     """The labels that a node gives, by the name of its attribute for numbers."""
     return Labels(c.ints(numbers), c.texts("classlabels_strings"))
-
-
-def vector(values: Sequence[float]) -> Tensor:
-    """A constant row of float32."""
-    return const(np.array(list(values), np.float32))

@@ -20,6 +20,7 @@ __all__: list[str] = []
 
 _ML = "ai.onnx.ml"
 _LEAST = 1e-7
+_MOST_WEIGHTS = 1 << 26
 _ROUNDS = 8
 """Of the iteration towards probabilities, which ends after four for all but contrived data."""
 
@@ -58,10 +59,13 @@ class Kernel:
 
     def _radial(self, x: Tensor, vectors: Array) -> Tensor:
         # |x - v|^2 as squares and products loses digits where both are far from 0: so both begin at the middle.
+        if not np.isfinite(vectors).all():
+            raise UnsupportedNodeError("support_vectors hold a value that is not finite")
         middle = vectors.mean(0, dtype=np.float64).astype(np.float32)
         x, vectors = e.elem(M.SUB, x, const(middle)), vectors - middle
         own = e.add_axes(e.reduce(e.elem(M.SQUARE, x), P.ReduceMode.SUM, [1]), [1])
-        squares = const((vectors.astype(np.float64) ** 2).sum(1).astype(np.float32))
+        with np.errstate(over="ignore"):
+            squares = const((vectors.astype(np.float64) ** 2).sum(1).astype(np.float32))
         products = gemm(x, const(vectors), alpha=-2.0, turn_y=True)
         apart = e.elem(M.ADD, e.elem(M.ADD, own, squares), products)
         apart = e.elem(M.MAX, apart, const_like(0, apart))
@@ -188,13 +192,18 @@ def _pair_scores(c: NodeCall, x: Tensor, counts: list[int]) -> Tensor:
         raise UnsupportedNodeError(
             f"coefficients has {weights.size} entries, expected {classes - 1} for each of {total} support vectors"
         )
+    rho = _rho(c, classes * (classes - 1) // 2)
     begin = np.concatenate([[0], np.cumsum(counts)])
     pairs = _pairs(classes)
+    if len(pairs) * total > _MOST_WEIGHTS:
+        raise UnsupportedNodeError(
+            f"its {len(pairs)} pairs of classes would have {total} weights each; {_MOST_WEIGHTS} in all can be held"
+        )
     table = np.zeros((len(pairs), total), np.float32)
     for k, (i, j) in enumerate(pairs):
         table[k, begin[i] : begin[i + 1]] = weights[j - 1, begin[i] : begin[i + 1]]
         table[k, begin[j] : begin[j + 1]] = weights[i, begin[j] : begin[j + 1]]
-    return gemm(_kernel(c)(x, vectors), const(table), const(_rho(c, len(pairs))), turn_y=True)
+    return gemm(_kernel(c)(x, vectors), const(table), const(rho), turn_y=True)
 
 
 def _votes(wins: Tensor, count: int) -> Tensor:

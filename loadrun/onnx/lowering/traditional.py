@@ -27,6 +27,7 @@ from .scores import (
 __all__: list[str] = []
 
 _ML = "ai.onnx.ml"
+_MOST_FEATURES = 1 << 20
 _EQ, _LEQ = P.ElemwiseMultiTypeMode.EQ, P.ElemwiseMultiTypeMode.LEQ
 
 
@@ -98,6 +99,8 @@ def _impute(c: NodeCall) -> Tensor:
     features = x._tuple_shape[0 if x.ndim == 1 else 1]
     if len(values) != features:
         values = values[:1]
+    if not x._dtype.is_float and not -(2**31) <= gone < 2**31:
+        return x
     missing = e.is_nan(x) if gone != gone else e.compare(_EQ, x, const_like(gone, x))
     return e.where(missing, const(values, x._dtype), x)
 
@@ -105,6 +108,8 @@ def _impute(c: NodeCall) -> Tensor:
 @lower("FeatureVectorizer", domain=_ML)
 def _vectorize(c: NodeCall) -> Value:
     sizes = c.ints("inputdimensions") or []
+    if any(not 0 <= n <= _MOST_FEATURES for n in sizes):
+        raise UnsupportedNodeError(f"inputdimensions are {sizes[:8]}, expected 0 to {_MOST_FEATURES}")
     if len(sizes) != len(c.inputs):
         raise UnsupportedNodeError(f"inputdimensions has {len(sizes)} entries for {len(c.inputs)} inputs")
     parts = []
@@ -133,7 +138,8 @@ def _one_hot(c: NodeCall) -> Value:
     if not len(known):
         raise UnsupportedNodeError("it names no categories")
     # The last of equal categories counts.
-    hot = np.array([k not in known[i + 1 :] for i, k in enumerate(known)])
+    hot = np.zeros(len(known), bool)
+    hot[len(known) - 1 - np.unique(known[::-1], return_index=True)[1]] = True
     inside = (known >= -(2**31)) & (known < 2**31) & hot
     x = e.add_axes(cast(c.t(0), "int32"), [c.t(0).ndim])
     same = cast(e.compare(_EQ, x, const(np.where(inside, known, 0).astype(np.int32))), "float32")
@@ -149,11 +155,10 @@ def _encode(c: NodeCall) -> Value:
         raise UnsupportedNodeError(f"it has {len(keys)} keys and {len(values)} values")
     # Of equal keys the first counts, and so it does of those that are NaN.
     table = checked(np.append(values, np.asarray(default, values.dtype)), kind, "a value")
-    whole = keys if x._dtype.is_float else keys.astype(np.int64)
-    fits = np.isnan(keys) if keys.dtype.kind == "f" else np.zeros(len(keys), bool)
+    none_key = np.isnan(keys) if keys.dtype.kind == "f" else np.zeros(len(keys), bool)
     with np.errstate(all="ignore"):
-        held = whole.astype(x._dtype.np)
-    usable = np.flatnonzero(~fits & ((held == whole) | x._dtype.is_float))
+        held = keys.astype(x._dtype.np)
+    usable = np.flatnonzero(~none_key & ((held == keys) | x._dtype.is_float))
     ranked, first = np.unique(held[usable], return_index=True)
     at = usable[first].astype(np.int32)
     none = len(values)
@@ -169,8 +174,8 @@ def _encode(c: NodeCall) -> Value:
             place = e.where(here, probe, place)
         same = e.compare(_EQ, e.gather(sorted_keys, [(0, place)]), x)
         found = e.where(same, e.gather(const(at), [(0, place)]), found)
-    if fits.any() and x._dtype.is_float:
-        found = e.where(e.is_nan(x), const_like(int(fits.argmax()), found), found)
+    if none_key.any() and x._dtype.is_float:
+        found = e.where(e.is_nan(x), const_like(int(none_key.argmax()), found), found)
     result = e.gather(const(table, graph_type(kind)), [(0, found)])
     return Value(kind, result)
 
