@@ -80,7 +80,7 @@ def aten(*targets: str, complex: bool = False) -> Callable[[F], F]:
     Args:
         targets: such as ``"aten.relu.default"`` or ``"mylib.scale.default"``.
         complex: whether the lowering is for calls that take or give complex tensors, which others do not get. They are
-            `loadrun.torch.complex.Complex`: a pair of arrays, ``real`` and ``imag``.
+            `Complex`: a pair of arrays, ``real`` and ``imag``.
 
     >>> @aten("mylib.doubled.default")
     ... def doubled(call, x):
