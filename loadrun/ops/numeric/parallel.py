@@ -27,7 +27,7 @@ __all__ = ["blas_serial", "blas_threads", "matmul", "parallel", "quota", "scratc
 _KEEP = 64 << 20
 """A thread keeps a scratch buffer of at most this many bytes."""
 
-WORTH = 10_000_000
+WORTH = 20_000_000
 """Multiply-adds from which several threads pay."""
 
 _NAMES = ("scipy_openblas_{}64_", "scipy_openblas_{}", "openblas_{}64_", "openblas_{}")
