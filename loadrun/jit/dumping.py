@@ -20,7 +20,7 @@ from ..imperative.value import Tensor
 from ..inputs.lists import TextSource
 from ..inputs.loading import load_cases
 from ..ops.elemwise.table import ROWS
-from ..ops.numbering import loaded
+from ..ops.numbering import loaded, upward
 from ..ops.registry import implementation
 from ..optimize import as_made, empty_at, make_loadable, optimize_for_inference
 from ..pack.capture import Recorder
@@ -478,7 +478,7 @@ def _unique_names(graph: Graph) -> None:
     without a name get one that tells their inputs and a number that nothing else has.
     """
     taken = {v.name for v in graph.vars() if v.name}
-    oprs = _as_needed(graph)
+    oprs = upward(v.owner for v in graph.outputs)
     groups: dict[str, list[Opr]] = {}
     for opr in oprs:
         if opr.name and opr.type != "Host2DeviceCopy":
@@ -511,21 +511,6 @@ def _constant_name(opr: Opr, number: int) -> str:
     if prod(shape) == 1 and held.data is not None:
         value = f"<{decode(held.data, shape, held.dtype).item():.3g}>"
     return f"const{value}{sizes}[{number}]"
-
-
-def _as_needed(graph: Graph) -> list[Opr]:
-    """Return the operators, each behind those that its inputs come from, first to last."""
-    found: dict[int, Opr] = {}
-    for end in graph.outputs:
-        stack = [end.owner]
-        while stack:
-            missing = next((v.owner for v in stack[-1].inputs if id(v.owner) not in found), None)
-            if missing is not None:
-                stack.append(missing)
-            else:
-                opr = stack.pop()
-                found[id(opr)] = opr
-    return list(found.values())
 
 
 def _label(opr: Opr, var: Var) -> str:

@@ -9,12 +9,12 @@ the same.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from ..graph import Graph, Opr, Var
 from ..ops.catalog import CATALOG
 from ..ops.infer import Inference
-from ..ops.numbering import Numbering, add_numbers, default_name
+from ..ops.numbering import Numbering, add_numbers, default_name, upward
 from ..ops.op import Trait
 
 __all__ = ["compiled", "executed", "host_inputs", "sequence"]
@@ -62,7 +62,7 @@ def compiled(graph: Graph, before: Numbering) -> Numbering:
     for opr in graph.oprs:
         if opr.type == "Host2DeviceCopy" or any(v.owner.id in fed for v in opr.inputs):
             fed.add(opr.id)
-    for opr in _upward(v.owner for v in graph.outputs):
+    for opr in upward(v.owner for v in graph.outputs):
         if opr.id not in fed:
             continue
         number = found.next
@@ -78,27 +78,6 @@ def compiled(graph: Graph, before: Numbering) -> Numbering:
                 before.var(var)[1] if var.name else found.vars[var.id][1],
             )
     return found
-
-
-def _upward(ends: Iterable[Opr]) -> list[Opr]:
-    """The operators that others depend on before those, inputs in order."""
-    order: list[Opr] = []
-    seen: set[int] = set()
-    for end in ends:
-        stack = [(end, iter(end.inputs))]
-        while stack:
-            opr, inputs = stack[-1]
-            if opr.id in seen:
-                stack.pop()
-                continue
-            following = next((v.owner for v in inputs if v.owner.id not in seen), None)
-            if following is None:
-                seen.add(opr.id)
-                order.append(opr)
-                stack.pop()
-            else:
-                stack.append((following, iter(following.inputs)))
-    return order
 
 
 def host_inputs(opr: Opr) -> frozenset[int]:

@@ -7,7 +7,7 @@ one that is made of its inputs' and its number.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from ..graph import Graph, Opr, Var
@@ -15,7 +15,7 @@ from ..params import CondExecPredLogical, PowC, Reduce
 from .catalog import CATALOG
 from .op import Trait
 
-__all__ = ["Numbering", "OprNames", "add_numbers", "default_name", "loaded"]
+__all__ = ["Numbering", "OprNames", "add_numbers", "default_name", "loaded", "upward"]
 
 _LONGEST = 62
 """A name that is longer takes no further input."""
@@ -282,3 +282,24 @@ def _ending(cls: str, slot: int, count: int) -> str:
     if cls == "MultiHeadAttnForward" or (count == 1 and cls not in _HOLDERS):
         return ""
     return f":o{slot}"
+
+
+def upward(ends: Iterable[Opr]) -> list[Opr]:
+    """The operators that others depend on before those, inputs in order."""
+    order: list[Opr] = []
+    seen: set[int] = set()
+    for end in ends:
+        stack = [(end, iter(end.inputs))]
+        while stack:
+            opr, inputs = stack[-1]
+            if opr.id in seen:
+                stack.pop()
+                continue
+            following = next((v.owner for v in inputs if v.owner.id not in seen), None)
+            if following is None:
+                seen.add(opr.id)
+                order.append(opr)
+                stack.pop()
+            else:
+                stack.append((following, iter(following.inputs)))
+    return order

@@ -16,6 +16,7 @@ from ..call import FxCall, axes_of
 from ..complex import Complex, is_complex, pair
 from ..registry import aten, lowering_of
 from ..values import arr, ten
+from .elementwise import CASTS
 from .reduce import moments
 
 __all__: list[str] = []
@@ -172,18 +173,7 @@ def imag(call: FxCall, x: Any) -> Any:
     return pair(x).imag
 
 
-@aten(
-    "aten._to_copy.default",
-    "aten.to.dtype",
-    "aten.to.dtype_layout",
-    "aten.to.device",
-    "aten.to.other",
-    "aten.type_as.default",
-    "prims.convert_element_type.default",
-    "aten._to_dense.default",
-    "aten.to_dense.default",
-    complex=True,
-)
+@aten(*CASTS, complex=True)
 def to_copy(call: FxCall, x: Any, *_: Any, **options: Any) -> Any:
     """The values in another dtype; a real one has the real parts."""
     if is_complex(call.fake):

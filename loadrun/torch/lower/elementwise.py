@@ -13,7 +13,7 @@ from ..call import FxCall
 from ..registry import UnsupportedCallError, aten
 from ..values import arr, ten
 
-__all__: list[str] = []
+__all__ = ["CASTS"]
 
 _M = P.ElemwiseMode
 _FLOAT: dict[str, Callable[..., Any]] = {
@@ -293,7 +293,7 @@ def nan_to_num(call: FxCall, x: Any, nan: Any = None, posinf: Any = None, neginf
     return np.nan_to_num(x, nan=0.0 if nan is None else nan, posinf=posinf, neginf=neginf)
 
 
-@aten(
+CASTS = (
     "aten._to_copy.default",
     "aten.to.dtype",
     "aten.to.dtype_layout",
@@ -304,6 +304,10 @@ def nan_to_num(call: FxCall, x: Any, nan: Any = None, posinf: Any = None, neginf
     "aten._to_dense.default",
     "aten.to_dense.default",
 )
+"""Calls that change at most the dtype."""
+
+
+@aten(*CASTS)
 def to_copy(call: FxCall, x: Any, *_: Any, **options: Any) -> Any:
     """The values converted to another dtype."""
     if options.get("layout") is not None and str(options["layout"]) != "torch.strided":
