@@ -16,11 +16,12 @@ import numpy as np
 
 from ..dtypes import Array
 from ..graph import Opr
+from ..ops.conv.convolution import bind_float
 from ..ops.elemwise.modes import float_step
 from ..ops.elemwise.table import ModeTrait, modes
 from ..ops.infer import Inference
 from ..ops.numeric.chunks import filled
-from ..ops.registry import Call, Finish, Kernel, Shape
+from ..ops.registry import Bound, Call, Finish, Kernel, Shape, ShapeCall
 from ..params import ConvBias, Convolution, Elemwise, ElemwiseMode, Format
 from .program import Step
 
@@ -56,14 +57,16 @@ class FusedKernel:
     ) -> None:
         self.kernel = kernel
         self.shape = shape
+        self.sizes = shape[1], prod(shape[2:]), prod(shape)
         self.oprs = tuple(oprs)
         self.n_inputs = n_inputs
         self.items = tuple(items)
+        self.full = {place for item in items for kind, place in item.sources if kind == _FULL}
 
     def __call__(self, c: Call, *args: Array) -> Array:
         """Run the convolution and finish its blocks, or its whole output if the kernel does not work in blocks."""
         c = c.in_run(c.rng, [])
-        c.finish = finish = self.finisher(args[self.n_inputs :])
+        c.finish = finish = self.finisher([self._flat(i, a) for i, a in enumerate(args[self.n_inputs :])])
         out: Array = self.kernel(c, *args[: self.n_inputs])
         if c.finish is not None:
             c.finish = None
@@ -72,32 +75,68 @@ class FusedKernel:
                 finish(flat[n], n, 0, slice(0, flat.shape[2]))
         return out
 
+    def bind(self, c: Call, s: ShapeCall) -> Bound | None:
+        """The same for known shapes."""
+        n = self.n_inputs
+        own = replace(c, inputs=c.inputs[:n], const=c.const[:n])
+        convolve = bind_float(own, ShapeCall(s.opr, own.inputs, s.shapes[:n], s.values[:n]))
+        if convolve is None:
+            return None
+        const = c.const[n:]
+        held: dict[int, Array] = {}
+
+        def bound(out: Array | None, *args: Array) -> Array:
+            operands = []
+            for i, operand in enumerate(args[n:]):
+                flat = held.get(i)
+                if flat is None:
+                    flat = self._flat(i, operand)
+                    if const[i]:
+                        held[i] = flat
+                operands.append(flat)
+            return convolve(self.finisher(operands), *args[:n])
+
+        return bound
+
     def finisher(self, operands: Sequence[Array]) -> Finish:
-        """The function that applies all items to a block in place."""
-        flat = [a.reshape(*a.shape[:2], -1) if a.ndim == 4 else a.reshape(-1) for a in operands]
-        every, points, size = self.shape[1], prod(self.shape[2:]), prod(self.shape)
+        """The function that applies all items to a block in place.
+
+        Args:
+            operands: from `_flat`.
+        """
+        every, points, size = self.sizes
+        # Single numbers are read once for all blocks.
+        numbers = {
+            place: operands[place].reshape(-1)[0]
+            for item in self.items
+            if item.limits
+            for _, place in item.sources
+        }
 
         def finish(block: Array, sample: int, first: int, positions: slice) -> None:
             channels = slice(first, first + block.shape[0])
-            for item in self.items:
-                if item.limits:
+            for func, sources, limits in self.items:
+                if limits:
                     at = (sample * every + first) * points + (positions.start or 0)
-                    bounds = [flat[place].reshape(-1)[0] for _, place in item.sources]
-                    _limit(block, item.limits, bounds, (at, points, size))
+                    _limit(block, limits, [numbers[place] for _, place in sources], (at, points, size))
                     continue
                 values: list[Array] = []
-                for kind, place in item.sources:
+                for kind, place in sources:
                     if kind == _BLOCK:
                         values.append(block)
                     elif kind == _SCALAR:
-                        values.append(flat[place].reshape(1, 1))
+                        values.append(operands[place])
                     elif kind == _CHANNEL:
-                        values.append(flat[place].reshape(-1, 1)[channels])
+                        values.append(operands[place][channels])
                     else:
-                        values.append(flat[place][sample, channels, positions])
-                item.func(block, *values)
+                        values.append(operands[place][sample, channels, positions])
+                func(block, *values)
 
         return finish
+
+    def _flat(self, place: int, x: Array) -> Array:
+        """An operand as it lies beside blocks: (batch, channels, positions), a number or a number a channel (n, 1)."""
+        return x.reshape(*x.shape[:2], -1) if place in self.full else x.reshape(-1, 1)
 
 
 def fuse(steps: Sequence[Step], known: Inference, keep: Collection[int]) -> list[Step]:
@@ -135,7 +174,7 @@ def fuse(steps: Sequence[Step], known: Inference, keep: Collection[int]) -> list
         for j in (i, *chain):
             out[j] = None
         # At the end of the chain every operand is ready.
-        out[chain[-1]] = Step(kernel, call, (*s.reads, *operands), last.writes)
+        out[chain[-1]] = Step(kernel, call, (*s.reads, *operands), last.writes, binder=kernel.bind)
     return [s for s in out if s is not None]
 
 

@@ -19,7 +19,7 @@ from ..ops.catalog import types
 from ..ops.control import Branches
 from ..ops.infer import Inference, describe
 from ..ops.op import Trait
-from ..ops.registry import Bound, Call, Kernel, ShapeCall, implementation
+from ..ops.registry import Binder, Bound, Call, Kernel, ShapeCall, implementation
 
 __all__ = [
     "Observer",
@@ -55,6 +55,7 @@ class Step:
         guard: variable that must be 1 for the operator to be executed, if it lies in a branch.
         merges: whether it joins branches, so that inputs of those not taken are absent.
         again: whether it computes anew what an earlier step computed.
+        binder: makes `bound` for a kernel that is not the operator's own.
         bound: the kernel for the shapes of the program, where there is one, see `bind`.
         into: inputs that die here and whose memory a bound kernel may write into.
     """
@@ -67,6 +68,7 @@ class Step:
     guard: int | None = None
     merges: bool = False
     again: bool = False
+    binder: Binder | None = None
     bound: Bound | None = None
     into: tuple[int, ...] = ()
 
@@ -171,10 +173,11 @@ def bind(steps: Iterable[Step], known: Inference) -> None:
     """
     for s in steps:
         call, shapes = s.call, tuple(known.shapes.get(v) for v in s.reads)
-        make = implementation(call.opr.type).bind
+        own = implementation(call.opr.type)
+        make = own.bind if s.kernel is own.kernel else s.binder
         if make is None or s.merges or s.rounds or None in shapes or len(s.writes) != 1:
             continue
-        if s.kernel is not implementation(call.opr.type).kernel or s.writes[0] not in known.shapes:
+        if s.writes[0] not in known.shapes:
             continue
         values = tuple(known.values.get(v) for v in s.reads)
         s.bound = make(call, ShapeCall(call.opr, call.inputs, shapes, values))

@@ -131,7 +131,7 @@ def _bind_product(c: Call, s: ShapeCall) -> Bound | None:
         a = a if a.flags.aligned else _prepared(c, 0, a)
         b = b if b.flags.aligned else _prepared(c, 1, b)
         a, b = a.swapaxes(-2, -1) if turn_a else a, b.swapaxes(-2, -1) if turn_b else b
-        return np.matmul(a, b) if batched else matmul(a, b)
+        return matmul(a, b)
 
     return bound
 
@@ -158,7 +158,7 @@ def _bind_bytes(c: Call, turn_a: bool, turn_b: bool, batched: bool) -> Bound:
         if offset is not None:
             np.subtract(real, offset, real)
         real = real.swapaxes(-2, -1) if turn_a else real
-        return (np.matmul(real, other) if batched else matmul(real, other)).astype(kind)
+        return matmul(real, other).astype(kind)
 
     return bound
 
@@ -229,9 +229,9 @@ def _multiply(c: Call, p: MatrixMul, a: Array, b: Array) -> Array:
         if p.compute_mode == MatrixMulComputeMode.FLOAT32 and dtype.name == "Float32":
             raise ValueError("compute mode FLOAT32 is for float16 and bfloat16")
         if dtype.name == "Float32":
-            return matmul(a, b) if a.ndim == 2 else np.matmul(a, b)
+            return matmul(a, b)
         if p.compute_mode == MatrixMulComputeMode.FLOAT32:
-            return stored(np.matmul(a, b), dtype)
+            return stored(matmul(a, b), dtype)
         return stored(_narrow(a, b, dtype), dtype)
     bounds = tuple(
         c.memo[("bound", i)] if ("bound", i) in c.memo else largest(x) for i, x in enumerate((a, b))

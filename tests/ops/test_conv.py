@@ -20,8 +20,8 @@ from loadrun.ops.conv import rules as conv_rules
 from loadrun.ops.conv import transpose as conv_transpose
 from loadrun.ops.conv import volume as conv_volume
 from loadrun.ops.conv.columns import same_width
-from loadrun.ops.conv.finish import Requantize
-from loadrun.ops.conv.geometry import geometry
+from loadrun.ops.conv.finish import Finish, Requantize
+from loadrun.ops.conv.geometry import Geometry, geometry
 from loadrun.ops.conv.layout import filter_packing, from_plain, input_packing, output_packing, to_plain
 from loadrun.ops.conv.steps import rounding
 from loadrun.ops.numeric.half import round_half
@@ -117,6 +117,11 @@ def test_fast_against_loops(case: Any, serial: bool) -> None:
     close(found, loops(x, w, pad, stride, dilate))
 
 
+def convolved(x: Array, w: Array, geo: Geometry, finish: Finish | None = None) -> Array:
+    """`conv_fast`, planned anew: with the sizes of blocks that hold now."""
+    return conv_fast.planned.__wrapped__(x.shape[0], geo)(x, w, finish)
+
+
 SAME = [
     # batch, groups, icg, ocg, kernel, stride, dilation, size: output rows as long as those of a stride phase
     (1, 1, 3, 4, (3, 3), (1, 1), (1, 1), (7, 7)),
@@ -149,7 +154,6 @@ def test_same_padding_against_loops(
         monkeypatch.setattr(module, name, block)
     if block < 1 << 10:
         monkeypatch.setattr(conv_fast, "_COLUMNS", (1, 2))
-        monkeypatch.setattr(conv_fast, "PIECE", 5)
         monkeypatch.setattr(conv_finish, "PIECE", 5)
     pad = [(k - 1) * d // 2 for k, d in zip(kernel, dilate, strict=True)]
     x = RNG.standard_normal((n, *size, g * i)).astype(kind).transpose(0, 3, 1, 2)
@@ -161,7 +165,7 @@ def test_same_padding_against_loops(
     def finish(part: Array, sample: int, channel: int, span: slice) -> None:
         part += bias[0, channel : channel + part.shape[0], :, 0]
 
-    found = conv_fast.conv_fast(x, w, geo, finish)
+    found = convolved(x, w, geo, finish)
     close(found, loops(x, w, pad, stride, dilate) + bias, 5e-6)
 
 
@@ -172,7 +176,7 @@ def test_pointwise_against_einsum(stride: tuple[int, int]) -> None:
     geo = geometry((3, 10, 9, 8), 2, 5, 4, (1, 1), (0, 0), stride, (1, 1))
     seen = x[..., :: stride[0], :: stride[1]].astype("f8")
     want = np.einsum("ngihw,goi->ngohw", seen, w[..., 0, 0].astype("f8"))
-    close(conv_fast.conv_fast(x.reshape(3, 10, 9, 8), w, geo), want.reshape(3, 8, *want.shape[3:]))
+    close(convolved(x.reshape(3, 10, 9, 8), w, geo), want.reshape(3, 8, *want.shape[3:]))
 
 
 @st.composite
@@ -209,8 +213,8 @@ def test_fast_against_plain(drawn: Any, block: int, serial: bool) -> None:
     whole = np.zeros(want.shape)
     try:
         with blas_serial() if serial else np.errstate():
-            close(conv_fast.conv_fast(x, w, geo), want, 1e-5)
-            close(conv_fast.conv_fast(x, w, geo, finish), want + bias, 1e-5)
+            close(convolved(x, w, geo), want, 1e-5)
+            close(convolved(x, w, geo, finish), want + bias, 1e-5)
     finally:
         conv_fast._BLOCK, conv_depthwise._BLOCK = held
     np.testing.assert_array_equal(whole, 1)

@@ -1,7 +1,11 @@
-"""im2col in few long copies: planes of one stride phase each, then all taps of a phase at once through strides."""
+"""im2col in few long copies: planes of one stride phase each, then all taps of a phase at once through strides.
+
+Where they begin and end is worked out once for the output rows that a convolution computes at a time.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import gcd
 
 import numpy as np
@@ -11,7 +15,10 @@ from ...dtypes import Array
 from ..numeric.parallel import scratch
 from .geometry import Geometry
 
-__all__ = ["fill_columns", "phases", "same_width"]
+__all__ = ["Fill", "filler", "phases", "same_width"]
+
+Fill = Callable[[Array, Array], None]
+"""Copies what the taps read in (channels, H, W), contiguous, into (channels, taps, rows, width), contiguous."""
 
 
 def phases(x: Array, planes: Array, top: int, left: int) -> None:
@@ -46,95 +53,132 @@ def same_width(geo: Geometry) -> bool:
     return geo.out[1] == -(-geo.size[1] // geo.stride[1])
 
 
-def fill_columns(x: Array, columns: Array, geo: Geometry, first: int, last: int) -> None:
-    """Copy what each tap reads for output rows ``first:last``.
+def filler(geo: Geometry, first: int, last: int) -> Fill:
+    """What copies the columns of output rows ``first:last``, for any number of channels.
 
     Args:
-        x: (channels, H, W), contiguous.
-        columns: (channels, taps, rows, width), contiguous, written.
         geo: of two spatial axes.
+
+    >>> geo = Geometry((1, 2), (0, 0), (1, 1), (1, 1), (1, 3), (1, 2), 1, 1, 1)
+    >>> columns = np.empty((1, 2, 1, 2), "f4")
+    >>> filler(geo, 0, 1)(np.array([[[1, 2, 3]]], "f4"), columns)
+    >>> columns[0, :, 0].tolist()
+    [[1.0, 2.0], [2.0, 3.0]]
     """
-    (ky, kx), (sy, sx), (dy, dx) = geo.kernel, geo.stride, geo.dilate
-    count, rows, width = x.shape[0], last - first, geo.out[1]
+    (sy, sx), width = geo.stride, geo.out[1]
     padded = any(geo.pad)
     if geo.taps == 1 and not padded:
-        columns[:, 0] = x[:, first * sy : (last - 1) * sy + 1 : sy, : (width - 1) * sx + 1 : sx]
-        return
-    target = columns.reshape(count, ky, kx, rows, width)
+        rows = slice(first * sy, (last - 1) * sy + 1, sy)
+        places = slice(0, (width - 1) * sx + 1, sx)
+
+        def strided(x: Array, columns: Array) -> None:
+            columns[:, 0] = x[:, rows, places]
+
+        return strided
     if padded and same_width(geo):
-        _shift(x, target, geo, first)
-        return
-    if geo.stride == (1, 1) and not padded:
-        planes = x[:, None, None, first:]
-    else:
-        high = -(-((rows - 1) * sy + (ky - 1) * dy + 1) // sy)
-        wide = -(-((width - 1) * sx + (kx - 1) * dx + 1) // sx)
-        planes = scratch("planes", (count, sy, sx, high, wide), x.dtype)
-        phases(x, planes, geo.pad[0] - first * sy, geo.pad[1])
-    channel, line, unit = planes.strides[0], planes.strides[3], planes.strides[4]
-    if geo.stride == (1, 1) or geo.dilate == (1, 1):
+        return _shifts(geo, first, last)
+    return _phases(geo, first, last)
+
+
+def _phases(geo: Geometry, first: int, last: int) -> Fill:
+    """Columns from planes of the phases with their padding."""
+    (ky, kx), (sy, sx), (dy, dx) = geo.kernel, geo.stride, geo.dilate
+    rows, width = last - first, geo.out[1]
+    plain = geo.stride == (1, 1) and not any(geo.pad)
+    high = -(-((rows - 1) * sy + (ky - 1) * dy + 1) // sy)
+    wide = -(-((width - 1) * sx + (kx - 1) * dx + 1) // sx)
+    together = geo.stride == (1, 1) or geo.dilate == (1, 1)
+
+    def fill(x: Array, columns: Array) -> None:
+        count = x.shape[0]
+        target = columns.reshape(count, ky, kx, rows, width)
+        if plain:
+            planes = x[:, None, None, first:]
+        else:
+            planes = scratch("planes", (count, sy, sx, high, wide), x.dtype)
+            phases(x, planes, geo.pad[0] - first * sy, geo.pad[1])
+        if not together:
+            for y in range(ky):
+                for z in range(kx):
+                    (qy, ry), (qx, rx) = divmod(y * dy, sy), divmod(z * dx, sx)
+                    target[:, y, z] = planes[:, ry, rx, qy : qy + rows, qx : qx + width]
+            return
+        channel, line, unit = planes.strides[0], planes.strides[3], planes.strides[4]
+        strides = (channel, dy * line, dx * unit, line, unit)
         for ry in range(min(sy, ky)):
             for rx in range(min(sx, kx)):
                 part = target[:, ry::sy, rx::sx]
-                strides = (channel, dy * line, dx * unit, line, unit)
                 np.copyto(part, as_strided(planes[:, ry, rx], part.shape, strides, writeable=False))
-        return
-    for y in range(ky):
-        for z in range(kx):
-            (qy, ry), (qx, rx) = divmod(y * dy, sy), divmod(z * dx, sx)
-            target[:, y, z] = planes[:, ry, rx, qy : qy + rows, qx : qx + width]
+
+    return fill
 
 
-def _shift(x: Array, target: Array, geo: Geometry, first: int) -> None:
+def _shifts(geo: Geometry, first: int, last: int) -> Fill:
     """Columns of a convolution whose rows are as long as those of a stride phase ("same" padding).
 
     Each tap reads its phase at a fixed distance, so that all its rows are one copy; what comes from the neighbouring
     row then is overwritten with the zeros of the padding.
-
-    Args:
-        x: (channels, H, W).
-        target: (channels, KH, KW, rows, width), written.
     """
     (ky, kx), (sy, sx), (dy, dx) = geo.kernel, geo.stride, geo.dilate
-    count, _, _, rows, width = target.shape
+    rows, width = last - first, geo.out[1]
     tops = [divmod(k * dy - geo.pad[0], sy) for k in range(ky)]
     lefts = [divmod(k * dx - geo.pad[1], sx) for k in range(kx)]
     # Rows more on both sides for what a shift to the left or right reaches.
     more = max(1, -(-max(abs(lefts[0][0]), abs(lefts[-1][0])) // width))
     low, high = tops[0][0] - more, tops[-1][0] + rows + more
-    plane = scratch("planes", (count, high - low, width), x.dtype)
     step_y, step_x = sy // gcd(sy, dy), sx // gcd(sx, dx)
-    item = x.itemsize
-    strides = (
-        plane.strides[0],
-        dy * step_y // sy * width * item,
-        dx * step_x // sx * item,
-        item,
-    )
-    flat = target.reshape(count, ky, kx, rows * width)
+    shift_y, shift_x = dy * step_y // sy * width, dx * step_x // sx
+    every = slice(None)
+    moves = []
     for a in range(min(step_y, ky)):
         for b in range(min(step_x, kx)):
             (qy, ry), (qx, rx) = tops[a], lefts[b]
-            _phase(x[:, ry::sy, rx::sx], plane, first + low)
-            part = flat[:, a::step_y, b::step_x]
-            # as_strided takes as long as such a copy.
-            start = ((qy - low) * width + qx) * item
-            np.copyto(part, np.ndarray(part.shape, plane.dtype, plane, start, strides))
+            part = (every, slice(a, None, step_y), slice(b, None, step_x))
+            taps = (-(-(ky - a) // step_y), -(-(kx - b) // step_x))
+            moves.append((_phase(geo, ry, rx, first + low, high - low), part, taps, (qy - low) * width + qx))
+    edges = []
     for k, (q, _) in enumerate(lefts):
-        if q < 0:
-            target[:, :, k, :, :-q] = 0
-        elif q > 0:
-            target[:, :, k, :, max(0, width - q) :] = 0
+        if q:
+            edges.append((every, every, k, every, slice(0, -q) if q < 0 else slice(max(0, width - q), None)))
+    lines, span = high - low, rows * width
+
+    def fill(x: Array, columns: Array) -> None:
+        count, item = x.shape[0], x.itemsize
+        plane = scratch("planes", (count, lines, width), x.dtype)
+        strides = (lines * width * item, shift_y * item, shift_x * item, item)
+        flat = columns.reshape(count, ky, kx, span)
+        for phase, part, taps, start in moves:
+            phase(x, plane)
+            # as_strided takes as long as such a copy.
+            flat[part] = np.ndarray((count, *taps, span), plane.dtype, plane, start * item, strides)
+        target = columns.reshape(count, ky, kx, rows, width)
+        for edge in edges:
+            target[edge] = 0
+
+    return fill
 
 
-def _phase(x: Array, plane: Array, at: int) -> None:
-    """Copy rows of an image from row `at` on, zeros outside of it."""
-    rows = plane.shape[1]
-    begin, end = max(0, -at), min(rows, x.shape[1] - at)
+def _phase(geo: Geometry, ry: int, rx: int, at: int, lines: int) -> Callable[[Array, Array], None]:
+    """What copies `lines` rows of a stride phase from its row `at` on into a plane, with zeros outside of it."""
+    (sy, sx), width = geo.stride, geo.out[1]
+    high, wide = len(range(ry, geo.size[0], sy)), len(range(rx, geo.size[1], sx))
+    begin, end = max(0, -at), min(lines, high - at)
     if begin >= end:
-        plane[...] = 0
-        return
-    plane[:, :begin] = 0
-    plane[:, end:] = 0
-    plane[:, begin:end, : x.shape[2]] = x[:, at + begin : at + end]
-    plane[:, begin:end, x.shape[2] :] = 0
+        begin = end = lines
+    every = slice(None)
+    zeros = [(every, slice(0, begin))] if begin else []
+    if end < lines:
+        zeros.append((every, slice(end, None)))
+    inside = (every, slice(begin, end), slice(0, wide))
+    beside = (every, slice(begin, end), slice(wide, None)) if wide < width and begin < end else None
+    source = (every, slice(ry + (at + begin) * sy, ry + (at + end) * sy, sy), slice(rx, None, sx))
+
+    def copy(x: Array, plane: Array) -> None:
+        for part in zeros:
+            plane[part] = 0
+        if begin < end:
+            plane[inside] = x[source]
+        if beside is not None:
+            plane[beside] = 0
+
+    return copy

@@ -16,7 +16,7 @@ from ...dtypes import Array, DType
 from ...params import Format, NonlineMode
 from ..numeric.half import round_half
 from ..registry import Bound, Call, ShapeCall, kernel
-from .fast import conv_fast
+from .fast import conv_fast, planned
 from .finish import Finish, Real, Requantize
 from .geometry import Geometry
 from .integer import fits, whole_convolution
@@ -40,7 +40,7 @@ from .steps import conv_steps, deconv_columns, deconv_steps, rounding
 from .transpose import deconv_fast
 from .volume import conv_volume
 
-__all__: list[str] = []
+__all__ = ["bind_float"]
 
 
 def _filters(c: Call, w: Array, plan: Plan, index: int, wide: bool = False) -> Array:
@@ -117,9 +117,38 @@ def _narrow(x: Array, dtype: DType) -> Array:
 
 
 def _bind(c: Call, s: ShapeCall) -> Bound | None:
-    """A small convolution of integers by constant filters, which become a function of the data at their first use."""
-    p, dtype = s.opr.params[0], c.inputs[0]
-    if dtype.is_float or len(c.inputs) > len(("x", "w", "bias")) or not all(c.const[1:]):
+    """A plain float32 convolution, or a small one of integers by constant filters, as functions of their data."""
+    if c.inputs[0].is_float:
+        run = bind_float(c, s)
+        return None if run is None else lambda out, *args: run(None, *args)
+    return _bind_integer(c, s)
+
+
+def bind_float(c: Call, s: ShapeCall) -> Callable[..., Array] | None:
+    """A float32 convolution in NCHW for known shapes: a function of what follows it, or None, and of its inputs."""
+    p: Any = s.opr.params[0]
+    if p.format.name != "NCHW" or any(d.name != "Float32" for d in (*c.inputs[:2], *c.outputs)):
+        return None
+    plan = conv_plan(p, c.inputs, s.shape(0), s.shape(1))
+    convolve, held = planned(plan.x.plain[0], plan.geo), c.memo
+    if not isinstance(p, P.ConvBias):
+
+        def plain(finish: Finish | None, x: Array, w: Array) -> Array:
+            filters = held.get("filters")
+            return convolve(x, _filters(c, w, plan, 1) if filters is None else filters, finish)
+
+        return plain
+
+    def biased(finish: Finish | None, x: Array, w: Array, *rest: Array) -> Array:
+        ends = Real(p.nonlineMode, *_addends(c, Format.NCHW, plan, rest), then=finish)
+        return convolve(x, _filters(c, w, plan, 1), None if ends.idle else ends)
+
+    return biased
+
+
+def _bind_integer(c: Call, s: ShapeCall) -> Bound | None:
+    p = s.opr.params[0]
+    if len(c.inputs) > len(("x", "w", "bias")) or not all(c.const[1:]):
         return None
     plan = conv_plan(p, c.inputs, s.shape(0), s.shape(1))
     if not fits(plan):
@@ -236,16 +265,21 @@ def _addend(c: Call, fmt: Format, plan: Plan, value: Array, what: str) -> Array:
     )
 
 
+def _addends(c: Call, fmt: Format, plan: Plan, rest: tuple[Array, ...]) -> tuple[Array | None, Array | None]:
+    """Bias and z, where they are given, as plain arrays; z in real numbers."""
+    bias = _addend(c, fmt, plan, rest[0], "bias") if rest else None
+    if len(rest) < 2:
+        return bias, None
+    if rest[1].shape != plan.out.shape:
+        raise ValueError(f"z must have shape {list(plan.out.shape)}, got {list(rest[1].shape)}")
+    return bias, _real(to_plain(rest[1], plan.out), c.inputs[3])
+
+
 def _conv_bias(c: Call, p: Any, plan: Plan, x: Array, filters: Array, rest: tuple[Array, ...]) -> Array:
     """Convolution, bias, residual and nonlinearity as a plain array of the output dtype."""
     dtype, target = c.inputs[0], c.outputs[0]
     fmt, mode = Format(int(p.format)), p.nonlineMode
-    bias = _addend(c, fmt, plan, rest[0], "bias") if rest else None
-    z = None
-    if len(rest) > 1:
-        if rest[1].shape != plan.out.shape:
-            raise ValueError(f"z must have shape {list(plan.out.shape)}, got {list(rest[1].shape)}")
-        z = _real(to_plain(rest[1], plan.out), c.inputs[3])
+    bias, z = _addends(c, fmt, plan, rest)
     if dtype.is_float:
         return _float_bias(c, p, plan, x, filters, bias, z)
     if dtype.name == "Int8":

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from ...dtypes import Array
-from ..numeric.parallel import parallel, scratch, splits
-from .columns import fill_columns, phases, same_width
-from .finish import Finish, finish_rows
+from ..numeric.parallel import scratch, splits
+from .columns import filler, phases, same_width
+from .finish import Finish, Run, finisher, run_parts
 from .geometry import Geometry
 
 __all__ = ["depthwise"]
@@ -22,93 +22,103 @@ _SAME = 1 << 19
 """The same where products go where they belong."""
 
 
-def depthwise(x: Array, w: Array, geo: Geometry, out: Array, finish: Finish | None) -> None:
-    """Convolve every channel with its own filters (one input channel per group).
+def depthwise(batch: int, geo: Geometry) -> Run:
+    """What convolves every channel with its own filters (one input channel per group), for data of known sizes.
 
     Args:
-        x: (batch, groups, H, W) contiguous, float32 or float64.
-        w: (groups, ocg, 1, KH, KW).
-        out: (batch, groups * ocg, OH, OW), written.
-        finish: see `finish.Finish`.
+        geo: of filters (groups, ocg, 1, KH, KW) on data (batch, groups, H, W).
     """
-    if same_width(geo):
-        _same(x, w, geo, out, finish)
-        return
+    work = 2 * batch * geo.channels * geo.points * geo.taps
+    make = _same if same_width(geo) else _padded
+    # Moving the taps costs about twice what the products do.
+    alone = make(batch, geo, 1)
+
+    def run(x: Array, w: Array, out: Array, finish: Finish | None) -> None:
+        parts = splits(work)
+        (alone if parts == 1 else make(batch, geo, parts))(x, w, out, finish)
+
+    return run
+
+
+def _padded(batch: int, geo: Geometry, parts: int) -> Run:
+    """Channels whose rows are padded, so that a flat shift moves to any tap; products have columns to cut off."""
     (ky, kx), (sy, sx), (dy, dx) = geo.kernel, geo.stride, geo.dilate
-    oh, ow = geo.out
-    # Rows of a padded plane are as wide as the taps reach: a flat shift moves to any tap. The last row is
-    # there for what the shifts read beyond the end, which lands in columns that are cut off.
+    groups, ocg, (oh, ow) = geo.groups, geo.ocg, geo.out
+    # Rows are as wide as the taps reach. The last one is there for what the shifts read beyond the end, which lands in
+    # columns that are cut off.
     wide = -(-max(geo.size[1] + 2 * geo.pad[1], (kx - 1) * dx + 1 + (ow - 1) * sx) // sx)
     high = -(-max(geo.size[0] + 2 * geo.pad[0], (ky - 1) * dy + 1 + (oh - 1) * sy) // sy) + 1
-    # Moving the taps costs about twice what the products do.
-    parts = splits(2 * x.shape[0] * geo.channels * geo.points * geo.taps)
     rows = max(1, min(oh, _BLOCK // (geo.taps * wide)))
-    per = max(1, min(-(-geo.groups // parts), _BLOCK // (geo.taps * rows * wide)))
-    blocks = -(-geo.groups // per)
-    per = -(-geo.groups // blocks)
-    taps = w.reshape(geo.groups, geo.ocg, geo.taps)
-    result = out.reshape(x.shape[0], geo.groups, geo.ocg, oh, ow)
+    per = max(1, min(-(-groups // parts), _BLOCK // (geo.taps * rows * wide)))
+    blocks = -(-groups // per)
+    per = -(-groups // blocks)
 
-    def block(i: int) -> None:
-        n, b = divmod(i, blocks)
-        part = slice(b * per, min(geo.groups, (b + 1) * per))
-        count = part.stop - part.start
-        if count <= 0:
-            return
-        planes = scratch("planes", (count, sy, sx, high, wide), x.dtype)
-        phases(x[n, part], planes, *geo.pad)
-        for first in range(0, oh, rows):
-            last = min(oh, first + rows)
-            span = (last - first) * wide
-            columns = scratch("columns", (count, geo.taps, span), x.dtype)
-            _columns(planes, columns, geo, first * wide)
-            product = scratch("product", (count, geo.ocg, span), x.dtype)
-            np.matmul(taps[part], columns, out=product)
-            target = result[n, part, :, first:last]
-            target[...] = product.reshape(count, geo.ocg, last - first, wide)[..., :ow]
-            if finish is not None:
-                start = part.start * geo.ocg
-                flat = out[n, start : start + count * geo.ocg].reshape(count * geo.ocg, -1)
-                region = slice(first * ow, last * ow)
-                finish(flat[:, region], n, start, region)
+    def run(x: Array, w: Array, out: Array, finish: Finish | None) -> None:
+        taps = w.reshape(groups, ocg, geo.taps)
+        result = out.reshape(batch, groups, ocg, oh, ow)
 
-    if parts > 1:
-        parallel(block, x.shape[0] * blocks)
-    else:
-        for i in range(x.shape[0] * blocks):
-            block(i)
+        def block(i: int) -> None:
+            n, b = divmod(i, blocks)
+            part = slice(b * per, min(groups, (b + 1) * per))
+            count = part.stop - part.start
+            if count <= 0:
+                return
+            planes = scratch("planes", (count, sy, sx, high, wide), x.dtype)
+            phases(x[n, part], planes, *geo.pad)
+            for first in range(0, oh, rows):
+                last = min(oh, first + rows)
+                span = (last - first) * wide
+                columns = scratch("columns", (count, geo.taps, span), x.dtype)
+                _columns(planes, columns, geo, first * wide)
+                product = scratch("product", (count, ocg, span), x.dtype)
+                np.matmul(taps[part], columns, out=product)
+                target = result[n, part, :, first:last]
+                target[...] = product.reshape(count, ocg, last - first, wide)[..., :ow]
+                if finish is not None:
+                    start = part.start * ocg
+                    flat = out[n, start : start + count * ocg].reshape(count * ocg, -1)
+                    region = slice(first * ow, last * ow)
+                    finish(flat[:, region], n, start, region)
+
+        run_parts(block, batch * blocks, parts)
+
+    return run
 
 
-def _same(x: Array, w: Array, geo: Geometry, out: Array, finish: Finish | None) -> None:
+def _same(batch: int, geo: Geometry, parts: int) -> Run:
     """Channels whose tap matrices have no columns to cut off: products go where they belong."""
-    batch, (oh, ow) = x.shape[0], geo.out
-    parts = splits(2 * batch * geo.channels * geo.points * geo.taps)
+    groups, ocg, (oh, ow) = geo.groups, geo.ocg, geo.out
     limit = min(_BLOCK, _SAME)
     rows = max(1, min(oh, limit // (geo.taps * ow)))
-    per = max(1, min(-(-geo.groups // parts), limit // (geo.taps * rows * ow)))
-    blocks = -(-geo.groups // per)
-    taps = w.reshape(geo.groups, geo.ocg, geo.taps)
-    result = out.reshape(batch, geo.groups, geo.ocg, geo.points)
+    per = max(1, min(-(-groups // parts), limit // (geo.taps * rows * ow)))
+    spans = [(first, min(oh, first + rows)) for first in range(0, oh, rows)]
+    fills = [(filler(geo, first, last), last - first, slice(first * ow, last * ow)) for first, last in spans]
+    blocks = []
+    for n in range(batch):
+        for start in range(0, groups, per):
+            part = slice(start, min(groups, start + per))
+            channels = slice(part.start * ocg, part.stop * ocg)
+            count = part.stop - part.start
+            ends = finisher((1, count * ocg, oh, ow), channels.start, n)
+            blocks.append((n, part, count, channels, ends))
 
-    def block(i: int) -> None:
-        n, b = divmod(i, blocks)
-        part = slice(b * per, min(geo.groups, (b + 1) * per))
-        count = part.stop - part.start
-        for first in range(0, oh, rows):
-            last = min(oh, first + rows)
-            columns = scratch("columns", (count, geo.taps, last - first, ow), x.dtype)
-            fill_columns(x[n, part], columns, geo, first, last)
-            target = result[n, part, :, first * ow : last * ow]
-            np.matmul(taps[part], columns.reshape(count, geo.taps, -1), out=target)
-        if finish is not None:
-            channels = slice(part.start * geo.ocg, part.stop * geo.ocg)
-            finish_rows(out[n, channels].reshape(count * geo.ocg, -1), finish, n, channels.start)
+    def run(x: Array, w: Array, out: Array, finish: Finish | None) -> None:
+        taps = w.reshape(groups, ocg, geo.taps)
+        result = out.reshape(batch, groups, ocg, geo.points)
 
-    if parts > 1:
-        parallel(block, batch * blocks)
-    else:
-        for i in range(batch * blocks):
-            block(i)
+        def block(i: int) -> None:
+            n, part, count, channels, ends = blocks[i]
+            data, filters, sums = x[n, part], taps[part], result[n, part]
+            for fill, height, span in fills:
+                columns = scratch("columns", (count, geo.taps, height, ow), x.dtype)
+                fill(data, columns)
+                np.matmul(filters, columns.reshape(count, geo.taps, -1), out=sums[:, :, span])
+            if finish is not None:
+                ends(out[n, channels], finish)
+
+        run_parts(block, len(blocks), parts)
+
+    return run
 
 
 def _columns(planes: Array, columns: Array, geo: Geometry, start: int) -> None:

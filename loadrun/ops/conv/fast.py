@@ -7,17 +7,21 @@ that do. Both run on the thread pool.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 
 import numpy as np
 
 from ...dtypes import Array
-from ..numeric.parallel import parallel, scratch, splits
-from .columns import fill_columns
+from ..numeric.parallel import matmul, scratch, splits
+from .columns import filler
 from .depthwise import depthwise
-from .finish import PIECE, Finish, finish_rows
+from .finish import Finish, Run, finisher, run_parts
 from .geometry import Geometry
 
-__all__ = ["conv_fast"]
+__all__ = ["Convolve", "conv_fast", "planned"]
+
+_PLANS = 4096
+"""Sizes of convolutions that are remembered."""
 
 _BLOCK = 1 << 18
 """im2col elements of one block: the second-level cache holds them."""
@@ -26,8 +30,7 @@ _LARGE = 1 << 20
 _COLUMNS = (384, 768)
 """Positions that a block has at least, since every block reads the whole filter: of any filter, and within `_LARGE`."""
 
-_FEW = 1 << 20
-"""Elements that one thread finishes sooner than others wake up for it."""
+Multiply = Callable[[Array, Array, Array], None]
 
 
 def conv_fast(x: Array, w: Array, geo: Geometry, finish: Finish | None = None) -> Array:
@@ -42,139 +45,126 @@ def conv_fast(x: Array, w: Array, geo: Geometry, finish: Finish | None = None) -
     Returns:
         (batch, groups * ocg, OH, OW) of that dtype.
     """
-    out = np.empty((x.shape[0], geo.channels, *geo.out), x.dtype)
-    if not out.size:
-        return out
-    x = np.ascontiguousarray(x)
+    return planned(x.shape[0], geo)(x, w, finish)
+
+
+Convolve = Callable[[Array, Array, "Finish | None"], Array]
+
+
+@lru_cache(maxsize=_PLANS)
+def planned(batch: int, geo: Geometry) -> Convolve:
+    """`conv_fast` for data of known sizes, which nothing but its kernels' calls is left of."""
+    shape = (batch, geo.channels, *geo.out)
+    if 0 in shape:
+        return _nothing(shape)
     if geo.icg == 1 and geo.groups > 1:
-        depthwise(x, w, geo, out, finish)
-        return out
-    matrix = w.reshape(geo.groups, geo.ocg, geo.icg * geo.taps)
-    if geo.points < 256 and geo.groups == 1 and _parts(x, geo) > 1:
-        _by_rows(x, matrix, geo, out, finish)
+        run = depthwise(batch, geo)
     else:
-        _by_positions(x, matrix, geo, out, finish)
-    return out
+        run = _finished(_grouped(batch, geo) if geo.groups > 1 else _dense(batch, geo), shape)
+
+    def convolve(x: Array, w: Array, finish: Finish | None = None) -> Array:
+        out = np.empty(shape, x.dtype)
+        run(x if x.flags.c_contiguous else np.ascontiguousarray(x), w, out, finish)
+        return out
+
+    return convolve
 
 
-def _parts(x: Array, geo: Geometry) -> int:
-    """Into how many parts the work is best cut."""
-    return splits(x.shape[0] * geo.channels * geo.points * geo.taps * geo.icg)
+def _nothing(shape: tuple[int, ...]) -> Convolve:
+    def convolve(x: Array, w: Array, finish: Finish | None = None) -> Array:
+        return np.empty(shape, x.dtype)
+
+    return convolve
 
 
-def _by_positions(x: Array, matrix: Array, geo: Geometry, out: Array, finish: Finish | None) -> None:
-    """Blocks of whole output rows, all channels of some groups; then what follows, on whole channels.
+def _finished(multiply: Multiply, shape: tuple[int, ...]) -> Run:
+    """The products, and then what follows: on whole channels, since numpy copies parts of rows into its buffers."""
+    ends = finisher(shape)
 
-    numpy is slow on parts of rows: it copies them into buffers of its own.
-    """
-    depth = matrix.shape[2]
+    def run(x: Array, w: Array, out: Array, finish: Finish | None) -> None:
+        multiply(x, w, out)
+        if finish is not None:
+            ends(out, finish)
+
+    return run
+
+
+def _dense(batch: int, geo: Geometry) -> Multiply:
+    """The products of a single group: blocks of whole output rows and all channels."""
+    ocg, icg, points, depth = geo.ocg, geo.icg, geo.points, geo.icg * geo.taps
+    if geo.pointwise:
+
+        def pointwise(x: Array, w: Array, out: Array) -> None:
+            matrix, sums = w.reshape(ocg, icg), out.reshape(batch, ocg, points)
+            for n, columns in enumerate(x.reshape(batch, icg, points)):
+                matmul(matrix, columns, sums[n])
+
+        return pointwise
     height, width = geo.out
-    parts = _parts(x, geo)
-    rows = height if geo.pointwise else min(height, _block_rows(depth, width))
-    if parts > 1:
-        rows = min(rows, -(-height // parts))
-    # Blocks of equal size keep the threads in step.
-    blocks = -(-height // rows)
+    # Blocks of equal size are products of equal length.
+    blocks = -(-height // min(height, _block_rows(depth, width)))
     rows = -(-height // blocks)
-    batch = x.shape[0]
-    grouped = out.reshape(batch, geo.groups, geo.ocg, geo.points)
-    flat = x.reshape(batch, geo.groups, geo.icg, *geo.size)
-    per = max(1, _BLOCK // (depth * rows * width)) if geo.groups > 1 else 1
-    if parts > 1:
-        per = min(per, max(1, geo.groups // parts))
-    group_blocks = -(-geo.groups // per)
+    spans = [(first, min(height, first + rows)) for first in range(0, height, rows)]
+    fills = [
+        (filler(geo, first, last), (icg, geo.taps, last - first, width), slice(first * width, last * width))
+        for first, last in spans
+    ]
 
-    def block(i: int) -> None:
-        i, b = divmod(i, blocks)
-        n, g = divmod(i, group_blocks)
-        groups = slice(g * per, min(geo.groups, (g + 1) * per))
-        first, last = b * rows, min(height, (b + 1) * rows)
-        if first >= last:
-            return
-        span = slice(first * width, last * width)
-        np.matmul(matrix[groups], im2col(flat[n, groups], geo, first, last), out=grouped[n, groups, :, span])
+    def gathered(x: Array, w: Array, out: Array) -> None:
+        matrix, sums = w.reshape(ocg, depth), out.reshape(batch, ocg, points)
+        for n in range(batch):
+            for fill, shape, span in fills:
+                columns = scratch("columns", shape, x.dtype)
+                fill(x[n], columns)
+                matmul(matrix, columns.reshape(depth, -1), sums[n, :, span])
 
-    _run(block, batch * group_blocks * blocks, parts)
-    if finish is not None:
-        finish_whole(out, finish, parts)
+    return gathered
+
+
+def _grouped(batch: int, geo: Geometry) -> Multiply:
+    """The products of many groups, which are short: blocks of whole output rows and of groups, for the pool."""
+    groups, ocg, icg, points, depth = geo.groups, geo.ocg, geo.icg, geo.points, geo.icg * geo.taps
+    height, width = geo.out
+    work = batch * geo.channels * points * depth
+
+    def multiply(x: Array, w: Array, out: Array) -> None:
+        parts = splits(work)
+        rows = height if geo.pointwise else min(height, _block_rows(depth, width))
+        blocks = max(-(-height // rows), min(parts, height))
+        rows = -(-height // blocks)
+        per = max(1, min(_BLOCK // (depth * rows * width), groups // parts))
+        group_blocks = -(-groups // per)
+        matrix, sums = w.reshape(groups, ocg, depth), out.reshape(batch, groups, ocg, points)
+        grouped = x.reshape(batch, groups, icg, *geo.size)
+
+        def block(i: int) -> None:
+            i, b = divmod(i, blocks)
+            n, g = divmod(i, group_blocks)
+            part, first, last = slice(g * per, (g + 1) * per), b * rows, min(height, (b + 1) * rows)
+            if first < last:
+                columns = _im2col(grouped[n, part], geo, first, last)
+                np.matmul(matrix[part], columns, sums[n, part, :, first * width : last * width])
+
+        run_parts(block, batch * group_blocks * blocks, parts)
+
+    return multiply
+
+
+def _im2col(x: Array, geo: Geometry, first: int, last: int) -> Array:
+    """The input of output rows ``first:last`` as matrices (groups, icg * taps, positions).
+
+    Args:
+        x: (groups, icg, H, W), contiguous.
+    """
+    groups, width = x.shape[0], geo.out[1]
+    if geo.pointwise:
+        return x.reshape(groups, geo.icg, -1)[:, :, first * width : last * width]
+    columns = scratch("columns", (groups * geo.icg, geo.taps, last - first, width), x.dtype)
+    filler(geo, first, last)(x.reshape(-1, *geo.size), columns)
+    return columns.reshape(groups, geo.icg * geo.taps, -1)
 
 
 def _block_rows(depth: int, width: int) -> int:
     """Output rows of one im2col block."""
     least, enough = _COLUMNS
     return max(_BLOCK // (depth * width), -(-max(least, min(enough, _LARGE // depth)) // width))
-
-
-def _run(func: Callable[[int], None], count: int, parts: int) -> None:
-    if parts > 1:
-        parallel(func, count)
-    else:
-        for i in range(count):
-            func(i)
-
-
-def finish_whole(out: Array, finish: Finish, parts: int) -> None:
-    """Apply what follows a convolution to its whole output, in contiguous pieces that stay in the cache.
-
-    Args:
-        out: (batch, channels, OH, OW), contiguous.
-        parts: above 1 the pieces go to several threads.
-    """
-    flat = out.reshape(*out.shape[:2], -1)
-    if out.size < _FEW:
-        parts = 1
-    batch, channels, points = flat.shape
-    per = max(1, PIECE // points) if parts > 1 else channels
-    blocks = -(-channels // per)
-
-    def piece(i: int) -> None:
-        n, c = divmod(i, blocks)
-        finish_rows(flat[n, c * per : (c + 1) * per], finish, n, c * per)
-
-    _run(piece, batch * blocks, parts)
-
-
-def _by_rows(x: Array, matrix: Array, geo: Geometry, out: Array, finish: Finish | None) -> None:
-    """Small maps: all positions at once, blocks of output channels."""
-    height = geo.out[0]
-    parts = _parts(x, geo)
-    depth, points = matrix.shape[2], geo.points
-    edges = [geo.ocg * i // parts // 16 * 16 for i in range(parts)] + [geo.ocg]
-    for n in range(x.shape[0]):
-        if geo.pointwise:
-            columns = x[n].reshape(depth, points)
-        else:
-            columns = scratch("columns", (depth, points), x.dtype)
-            by_channel = columns.reshape(geo.icg, geo.taps, *geo.out)
-            pieces = parts if depth * points > 1 << 14 else 1
-            step = -(-geo.icg // pieces)
-
-            def copy(i: int, n: int = n, step: int = step, by_channel: Array = by_channel) -> None:
-                part = slice(i * step, min(geo.icg, (i + 1) * step))
-                fill_columns(x[n, part], by_channel[part], geo, 0, height)
-
-            parallel(copy, pieces)
-        target = out[n].reshape(geo.ocg, points)
-
-        def multiply(i: int, n: int = n, columns: Array = columns, target: Array = target) -> None:
-            rows = slice(edges[i], edges[i + 1])
-            np.matmul(matrix[0, rows], columns, out=target[rows])
-            if finish is not None:
-                finish_rows(target[rows], finish, n, rows.start)
-
-        parallel(multiply, parts)
-
-
-def im2col(x: Array, geo: Geometry, first: int, last: int) -> Array:
-    """The input of output rows ``first:last`` as matrices (groups, icg * taps, positions).
-
-    Args:
-        x: (groups, icg, H, W), contiguous.
-    """
-    groups = x.shape[0]
-    if geo.pointwise:
-        width = geo.out[1]
-        return x.reshape(groups, geo.icg, -1)[:, :, first * width : last * width]
-    columns = scratch("columns", (groups * geo.icg, geo.taps, last - first, geo.out[1]), x.dtype)
-    fill_columns(x.reshape(-1, *geo.size), columns, geo, first, last)
-    return columns.reshape(groups, geo.icg * geo.taps, -1)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 
@@ -11,15 +13,21 @@ from ...dtypes import Array, DType
 from ...params import NonlineMode
 from ..numeric.chunks import filled, short_buffers
 from ..numeric.intmul import largest
+from ..numeric.parallel import parallel, splits
 from ..numeric.quant import Quantizer
 from ..registry import Finish, Shape
 
-__all__ = ["PIECE", "Finish", "Real", "Requantize", "activate", "finish_rows"]
+__all__ = ["PIECE", "Finish", "Real", "Requantize", "Run", "activate", "finisher", "run_parts"]
+
+Run = Callable[[Array, Array, Array, "Finish | None"], None]
+"""Convolves data by filters into an output, all contiguous, and applies what follows."""
 
 PIECE = 1 << 16
 """Elements that are finished in one go, so that the passes over them stay in the second-level cache."""
 _LONG = 512
 """Elements of a channel from which on numpy does better without its buffers."""
+_FEW = 1 << 20
+"""Elements that one thread finishes sooner than others wake up for it."""
 _as_it_is = nullcontext()
 
 
@@ -177,17 +185,47 @@ class Requantize:
         last.settle(real)
 
 
-def finish_rows(block: Array, finish: Finish, sample: int, channel: int) -> None:
-    """Apply what follows a convolution to whole channels of a sample, piece by piece.
+def finisher(shape: Shape, channel: int = 0, sample: int = 0) -> Callable[[Array, Finish], None]:
+    """What applies a `Finish` to whole channels of a contiguous array of that shape, piece by piece.
 
     Args:
-        block: (channels, positions), contiguous.
-        channel: the first channel's number.
+        channel: what the first channel is of the whole output.
+        sample: what the first sample is of it.
     """
-    points = block.shape[1]
+    batch, channels, points = shape[0], shape[1], prod(shape[2:])
     per = max(1, PIECE // points)
-    with short_buffers() if points >= _LONG else _as_it_is:
-        for c in range(0, block.shape[0], per):
-            for start in range(0, points, PIECE):
-                span = slice(start, min(points, start + PIECE))
-                finish(block[c : c + per, span], sample, channel + c, span)
+    pieces = [
+        (n, slice(c, min(channels, c + per)), slice(start, min(points, start + PIECE)))
+        for n in range(batch)
+        for c in range(0, channels, per)
+        for start in range(0, points, PIECE)
+    ]
+    flat = (batch, channels, points)
+    few = batch * channels * points < _FEW
+
+    def end(out: Array, finish: Finish) -> None:
+        whole = out.reshape(flat)
+
+        def piece(i: int) -> None:
+            n, rows, span = pieces[i]
+            with short_buffers() if points >= _LONG else _as_it_is:
+                finish(whole[n, rows, span], n + sample, rows.start + channel, span)
+
+        parts = 1 if few else splits()
+        if parts > 1:
+            parallel(piece, len(pieces))
+            return
+        with short_buffers() if points >= _LONG else _as_it_is:
+            for n, rows, span in pieces:
+                finish(whole[n, rows, span], n + sample, rows.start + channel, span)
+
+    return end
+
+
+def run_parts(func: Callable[[int], None], count: int, parts: int) -> None:
+    """Call a function with ``0 ... count - 1``, on the thread pool for more than one part."""
+    if parts > 1:
+        parallel(func, count)
+    else:
+        for i in range(count):
+            func(i)

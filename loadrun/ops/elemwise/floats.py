@@ -244,9 +244,11 @@ def fuse_add_relu(out: Array, x: Array, y: Array) -> None:
         np.add(x, y, out=out)
         np.fmax(out, filled(0.0, out), out=out)
         return
-    # Same value as max(x + y, 0) for finite numbers; infinities and NaN come out as in MegEngine's vector kernel.
-    t = np.fmax(x, np.negative(y))
-    np.add(t, y, out=out)
+    # max(x, -y) + y as in MegEngine's vector kernel: max(x + y, 0) but where y is infinite or NaN.
+    if x.size < y.size:
+        np.subtract(y, np.fmin(np.negative(x), y), out=out)
+    else:
+        np.add(np.fmax(x, np.negative(y)), y, out=out)
 
 
 def fuse_add_sigmoid(out: Array, x: Array, y: Array) -> None:

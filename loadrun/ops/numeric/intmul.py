@@ -48,23 +48,19 @@ def int_matmul(a: Array, b: Array, dtype: Any = np.int32, bounds: tuple[int, int
     if step and inner <= step * _MOST_CUTS:
         fa, fb = a.astype(np.float32, copy=False), b.astype(np.float32, copy=False)
         if inner <= step:
-            return _whole(_product(fa, fb), dtype)
+            return _whole(matmul(fa, fb), dtype)
         total = None
         for k in range(0, inner, step):
-            part = _product(fa[..., k : k + step], fb[..., k : k + step, :]).astype(np.int64)
+            part = matmul(fa[..., k : k + step], fb[..., k : k + step, :]).astype(np.int64)
             total = part if total is None else np.add(total, part, out=total)
         assert total is not None
         return total.astype(dtype)
     step = max(1, (2**53 - 1) // term)
     wide = a.astype(np.float64), b.astype(np.float64)
-    out = _whole(_product(wide[0][..., :step], wide[1][..., :step, :]), np.int64)
+    out = _whole(matmul(wide[0][..., :step], wide[1][..., :step, :]), np.int64)
     for k in range(step, inner, step):
-        out += _whole(_product(wide[0][..., k : k + step], wide[1][..., k : k + step, :]), np.int64)
+        out += _whole(matmul(wide[0][..., k : k + step], wide[1][..., k : k + step, :]), np.int64)
     return out.astype(dtype)
-
-
-def _product(a: Array, b: Array) -> Array:
-    return matmul(a, b) if a.ndim == b.ndim == 2 else np.matmul(a, b)
 
 
 def _whole(x: Array, dtype: Any) -> Array:

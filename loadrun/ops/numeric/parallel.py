@@ -2,7 +2,9 @@
 
 `parallel(func, n)` runs ``func(0) ... func(n - 1)``; the caller works too, and takes what no worker has
 taken. Inside `blas_serial` the BLAS library that numpy brings along uses one thread, because its own workers
-spin for milliseconds after each product and would take the processors away from the pool.
+spin for milliseconds after each product and would take the processors away from the pool. Long products get
+them all the same (`blas_team`): because they spin, they begin at once, where a thread of the pool takes some 50
+microseconds to wake up.
 """
 
 from __future__ import annotations
@@ -22,13 +24,27 @@ import numpy as np
 from ...dtypes import Array
 from ...locks import after_fork
 
-__all__ = ["blas_serial", "blas_threads", "matmul", "parallel", "quota", "scratch", "set_threads", "threads"]
+__all__ = [
+    "blas_serial",
+    "blas_team",
+    "blas_threads",
+    "matmul",
+    "parallel",
+    "quota",
+    "scratch",
+    "set_threads",
+    "splits",
+    "threads",
+]
 
 _KEEP = 64 << 20
 """A thread keeps a scratch buffer of at most this many bytes."""
 
 WORTH = 20_000_000
-"""Multiply-adds from which several threads pay."""
+"""Multiply-adds from which several threads of the pool pay."""
+
+TEAM_WORTH = 2_000_000
+"""Multiply-adds of a product from which those of BLAS pay."""
 
 _NAMES = ("scipy_openblas_{}64_", "scipy_openblas_{}", "openblas_{}64_", "openblas_{}")
 
@@ -287,35 +303,48 @@ def blas_serial() -> AbstractContextManager[None]:
 
 
 def splits(work: int = WORTH) -> int:
-    """Into how many parts a product of that many multiply-adds is best cut.
+    """Into how many parts work of that many multiply-adds is best cut for the pool.
 
     1 where BLAS itself has several threads, and for little work, which ends before another thread has begun.
     """
     return threads() if _serial.held and work >= WORTH else 1
 
 
+class _Team:
+    """While a thread is inside, its products have all threads of BLAS: one thread at a time, and not in a chunk."""
+
+    lock = threading.RLock()
+
+    def __enter__(self) -> None:
+        self.inside = not _pool.busy.locked() and self.lock.acquire(blocking=False)
+        if self.inside:
+            _set_blas(threads())
+
+    def __exit__(self, *_: object) -> None:
+        if self.inside:
+            _set_blas(1)
+            self.lock.release()
+
+
+# A child forked in the middle of a product would wait for OpenBLAS's lock around it for ever.
+after_fork(_Team.lock.release, before=lambda: _Team.lock.acquire(), in_parent=_Team.lock.release)
+
+
+def blas_team(work: int) -> AbstractContextManager[None]:
+    """Give BLAS its threads for a product of that many multiply-adds, where `blas_serial` took them and it pays.
+
+    >>> with blas_serial(), blas_team(10_000_000):
+    ...     blas_threads() in (threads(), None)
+    True
+    """
+    return _Team() if work >= TEAM_WORTH and _serial.held else _as_it_is
+
+
 def matmul(a: Array, b: Array, out: Array | None = None) -> Array:
-    """``a @ b`` of two matrices, cut into row or column blocks for the pool inside `blas_serial`.
+    """``a @ b`` of matrices or stacks of them, on all threads where a single product is long enough.
 
     >>> matmul(np.eye(2, dtype="f4"), np.ones((2, 3), "f4")).sum()
     np.float32(6.0)
     """
-    m, n = a.shape[0], b.shape[1]
-    if out is None:
-        out = np.empty((m, n), np.result_type(a, b))
-    parts = splits(m * n * a.shape[1])
-    if parts == 1:
+    with blas_team(a.shape[-2] * a.shape[-1] * b.shape[-1]):
         return np.matmul(a, b, out=out)
-    by_rows = m >= n
-    edges = [(m if by_rows else n) * i // parts // 16 * 16 for i in range(parts)] + [m if by_rows else n]
-    result = out
-
-    def part(i: int) -> None:
-        s = slice(edges[i], edges[i + 1])
-        if by_rows:
-            np.matmul(a[s], b, out=result[s])
-        else:
-            np.matmul(a, b[:, s], out=result[:, s])
-
-    parallel(part, parts)
-    return out
