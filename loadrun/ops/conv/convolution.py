@@ -278,8 +278,10 @@ def _addends(c: Call, fmt: Format, plan: Plan, rest: tuple[Array, ...]) -> tuple
 def _conv_bias(c: Call, p: Any, plan: Plan, x: Array, filters: Array, rest: tuple[Array, ...]) -> Array:
     """Convolution, bias, residual and nonlinearity as a plain array of the output dtype."""
     dtype, target = c.inputs[0], c.outputs[0]
-    fmt, mode = Format(int(p.format)), p.nonlineMode
-    bias, z = _addends(c, fmt, plan, rest)
+    held = c.memo.get("requantize")
+    if held is not None:
+        return conv_fast(x, filters, plan.geo, held).astype(target.np)
+    bias, z = _addends(c, Format(int(p.format)), plan, rest)
     if dtype.is_float:
         return _float_bias(c, p, plan, x, filters, bias, z)
     if dtype.name == "Int8":
@@ -287,24 +289,39 @@ def _conv_bias(c: Call, p: Any, plan: Plan, x: Array, filters: Array, rest: tupl
         for value in (bias, z):
             if value is not None:
                 sums += value.astype(target.np)
-        if mode not in (NonlineMode.IDENTITY, NonlineMode.RELU):
-            raise ValueError(f"{mode.name} needs real numbers, the result is {target}")
-        return np.maximum(sums, 0, out=sums) if mode == NonlineMode.RELU else sums
-    if mode == NonlineMode.SIGMOID and target.is_quantized:
-        raise ValueError("SIGMOID needs real numbers, a quantized convolution has IDENTITY, RELU and H_SWISH")
-    if bias is not None:
-        if c.inputs[2].name == "Float32":
-            z, bias = bias if z is None else z + bias, None
-        else:
-            _check_bias(c)
-            bias = bias.astype(np.float64 if filters.dtype == np.float64 else np.int32)
-    finish = _quantized_finish(c, fmt, plan, mode, bias, z)
+        if p.nonlineMode not in (NonlineMode.IDENTITY, NonlineMode.RELU):
+            raise ValueError(f"{p.nonlineMode.name} needs real numbers, the result is {target}")
+        return np.maximum(sums, 0, out=sums) if p.nonlineMode == NonlineMode.RELU else sums
+    bias, finish = _integer_finish(c, p, plan, filters.dtype == np.float64, bias, z)
     if isinstance(finish, Real) and target.name != "Float32":
         # The bias may lie outside what float32 holds exactly.
         sums = _whole(conv_fast(x, filters, plan.geo), target.np)
         return sums if bias is None else sums + bias.astype(target.np)
     result = conv_fast(x, filters, plan.geo, finish)
     return _whole(result, target.np) if finish is None else result.astype(target.np)
+
+
+def _integer_finish(
+    c: Call, p: Any, plan: Plan, wide: bool, bias: Array | None, z: Array | None
+) -> tuple[Array | None, Real | Requantize | None]:
+    """The bias as integers and what follows exact sums; kept where it is the same in every run and for every size.
+
+    Args:
+        wide: whether the sums are float64.
+    """
+    if p.nonlineMode == NonlineMode.SIGMOID and c.outputs[0].is_quantized:
+        raise ValueError("SIGMOID needs real numbers, a quantized convolution has IDENTITY, RELU and H_SWISH")
+    if bias is not None:
+        if c.inputs[2].name == "Float32":
+            z, bias = bias if z is None else z + bias, None
+        else:
+            _check_bias(c)
+            bias = bias.astype(np.float64 if wide else np.int32)
+    finish = _quantized_finish(c, Format(int(p.format)), plan, p.nonlineMode, bias, z)
+    single = bias is None or bias.size == plan.geo.channels
+    if isinstance(finish, Requantize) and z is None and single and c.const and all(c.const[1:]):
+        c.memo["requantize"] = finish
+    return bias, finish
 
 
 def _check_bias(c: Call) -> None:
