@@ -42,7 +42,7 @@ def run(
     output: DType | None = None,
     **call: Any,
 ) -> Array:
-    """The kernel's result, after a check that the dtype and shape rules foretell it."""
+    """The kernel's result, after a check that the dtype and shape rules foretell it, and that of the bound kernel."""
     impl = implementation(name)
     ins = dtypes or (F32,) * len(arrays)
     opr = Opr(name, (param, P.ExecutionPolicy()), output_dtype=output)
@@ -52,6 +52,13 @@ def run(
     out = impl.kernel(Call(opr, ins, (out_dtype,), **call), *arrays)
     assert isinstance(out, np.ndarray)
     assert (out.shape, out.dtype) == (shape, out_dtype.np)
+    if impl.bind is not None and not call:
+        for const in ((False,) * len(arrays), (False, *(True,) * (len(arrays) - 1))):
+            known = ShapeCall(opr, ins, tuple(a.shape for a in arrays), (None,) * len(arrays))
+            bound = impl.bind(Call(opr, ins, (out_dtype,), const), known)
+            for _ in range(2 if bound is not None else 0):
+                assert bound is not None
+                np.testing.assert_array_equal(bound(None, *arrays), out)
     for a, b in zip(arrays, before, strict=True):
         np.testing.assert_array_equal(a, b)
     return out

@@ -556,3 +556,40 @@ def test_vector_exponential() -> None:
     assert got[:16].tolist() == [np.float32(2.4061436e38)] * 16
     assert got[16:].tolist() == [math.inf, math.inf]
     assert run("Elemwise", Elemwise(mode=M.SIGMOID), x)[0][3] == 0
+
+
+SUM_RELU = np.array([0, 1, -1, 2.5, np.inf, -np.inf, np.nan], "f4")
+# MegEngine 1.13.0: FUSE_ADD_RELU(x, y), a row for each of these values of x and a column for each of y.
+X_PER_CHANNEL = """
+0   1   0   2.5 inf 0   0
+1   2   0   3.5 inf 0   0
+0   0   0   1.5 inf 0   0
+2.5 3.5 1.5 5   inf 0   0
+inf inf inf inf inf nan nan
+nan nan nan nan nan nan nan
+nan nan nan nan nan nan nan"""
+X_PER_COLUMN = """
+0   1   0   2.5 inf nan nan
+1   2   0   3.5 inf nan nan
+0   0   0   1.5 inf nan nan
+2.5 3.5 1.5 5   inf nan nan
+inf inf inf inf inf nan nan
+0   0   0   0   nan nan nan
+0   0   0   0   nan nan nan"""
+
+
+@pytest.mark.parametrize("long", [8, 1 << 13])
+def test_sum_with_relu_of_values_that_are_not_finite(long: int) -> None:
+    """One number per channel, on whichever side, is what shows infinities and NaN; else it is the second operand."""
+    n, mode = len(SUM_RELU), Elemwise(mode=M.FUSE_ADD_RELU)
+    values = {text: np.array(text.split(), "f4").reshape(n, n) for text in (X_PER_CHANNEL, X_PER_COLUMN)}
+    full = np.repeat(SUM_RELU, long)
+    channel = np.repeat(values[X_PER_CHANNEL], long, 1).reshape(1, n, 1, -1)
+    for x, y in ((0, 1), (1, 0)):
+        given = [SUM_RELU.reshape(1, n, 1, 1), np.tile(full, (n, 1)).reshape(channel.shape)]
+        (found,) = run("Elemwise", mode, given[x], given[y])
+        np.testing.assert_array_equal(found, channel)
+    rows = np.repeat(SUM_RELU, long)[:, None].repeat(n, 1)
+    column = np.repeat(values[X_PER_COLUMN].T, long, 0)
+    (found,) = run("Elemwise", mode, SUM_RELU, rows)
+    np.testing.assert_array_equal(found, column)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -88,6 +89,63 @@ def test_blas_threads_are_restored(count: int) -> None:
             pass
         assert pool.blas_threads() in (1, None)
     assert pool.blas_threads() == before
+
+
+def test_long_products_have_all_threads_of_blas(count: int) -> None:
+    """Inside `blas_serial`, one thread at a time, and not within a chunk of the pool."""
+    if pool.blas_threads() is None:
+        pytest.skip("numpy's BLAS does not tell how many threads it uses")
+    long = pool.TEAM_WORTH
+    seen: list[int | None] = []
+
+    def look(i: int = 0) -> None:
+        with pool.blas_team(long):
+            seen.append(pool.blas_threads())
+
+    with pool.blas_serial():
+        look()
+        with pool.blas_team(long - 1):
+            seen.append(pool.blas_threads())
+        with pool.blas_team(long):
+            other = threading.Thread(target=look)
+            other.start()
+            other.join()
+            look()
+        seen.append(pool.blas_threads())
+        if count > 1:
+            pool.parallel(look, 2)
+    # The other thread finds the team's own number; who is inside already has it, and gives it back in the end.
+    assert seen == [count, 1, count, count, 1] + [1, 1] * (count > 1)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_fork_waits_for_a_long_product() -> None:
+    """A child that is forked while another thread multiplies can multiply itself."""
+    before = pool.threads()
+    pool.set_threads(2)
+    a = np.ones((1200, 1200), "f4")
+    stop = threading.Event()
+
+    def multiply() -> None:
+        with pool.blas_serial():
+            while not stop.is_set():
+                pool.matmul(a, a)
+
+    other = threading.Thread(target=multiply)
+    other.start()
+    try:
+        for _ in range(5):
+            child = os.fork()
+            if not child:
+                signal.alarm(20)
+                with pool.blas_serial():
+                    os._exit(0 if pool.matmul(a, a)[0, 0] == 1200 else 1)
+            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    finally:
+        stop.set()
+        other.join()
+        pool.set_threads(before)
 
 
 def test_scratch() -> None:

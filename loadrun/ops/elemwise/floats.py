@@ -240,15 +240,14 @@ def log_sum_exp(out: Array, x: Array, y: Array) -> None:
 
 
 def fuse_add_relu(out: Array, x: Array, y: Array) -> None:
+    # MegEngine computes max(x, -y) + y, and takes a number or one number per row as y: max(x + y, 0) for finite y.
+    if x.size < y.size and x.shape[-1:] == (1,):
+        x, y = y, x
     if y.size < x.size and np.isfinite(y).all():
         np.add(x, y, out=out)
         np.fmax(out, filled(0.0, out), out=out)
         return
-    # max(x, -y) + y as in MegEngine's vector kernel: max(x + y, 0) but where y is infinite or NaN.
-    if x.size < y.size:
-        np.subtract(y, np.fmin(np.negative(x), y), out=out)
-    else:
-        np.add(np.fmax(x, np.negative(y)), y, out=out)
+    np.add(np.fmax(x, np.negative(y)), y, out=out)
 
 
 def fuse_add_sigmoid(out: Array, x: Array, y: Array) -> None:
