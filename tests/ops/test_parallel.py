@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-import signal
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from loadrun.ops.numeric import parallel as pool
 from loadrun.ops.numeric.chunks import short_buffers
@@ -91,61 +92,14 @@ def test_blas_threads_are_restored(count: int) -> None:
     assert pool.blas_threads() == before
 
 
-def test_long_products_have_all_threads_of_blas(count: int) -> None:
-    """Inside `blas_serial`, one thread at a time, and not within a chunk of the pool."""
-    if pool.blas_threads() is None:
-        pytest.skip("numpy's BLAS does not tell how many threads it uses")
-    long = pool.TEAM_WORTH
-    seen: list[int | None] = []
-
-    def look(i: int = 0) -> None:
-        with pool.blas_team(long):
-            seen.append(pool.blas_threads())
-
-    with pool.blas_serial():
-        look()
-        with pool.blas_team(long - 1):
-            seen.append(pool.blas_threads())
-        with pool.blas_team(long):
-            other = threading.Thread(target=look)
-            other.start()
-            other.join()
-            look()
-        seen.append(pool.blas_threads())
-        if count > 1:
-            pool.parallel(look, 2)
-    # The other thread finds the team's own number; who is inside already has it, and gives it back in the end.
-    assert seen == [count, 1, count, count, 1] + [1, 1] * (count > 1)
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_a_fork_waits_for_a_long_product() -> None:
-    """A child that is forked while another thread multiplies can multiply itself."""
-    before = pool.threads()
-    pool.set_threads(2)
-    a = np.ones((1200, 1200), "f4")
-    stop = threading.Event()
-
-    def multiply() -> None:
-        with pool.blas_serial():
-            while not stop.is_set():
-                pool.matmul(a, a)
-
-    other = threading.Thread(target=multiply)
-    other.start()
-    try:
-        for _ in range(5):
-            child = os.fork()
-            if not child:
-                signal.alarm(20)
-                with pool.blas_serial():
-                    os._exit(0 if pool.matmul(a, a)[0, 0] == 1200 else 1)
-            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    finally:
-        stop.set()
-        other.join()
-        pool.set_threads(before)
+@settings(max_examples=200, deadline=None)
+@given(st.integers(1, 5000), st.integers(1, 16), st.integers(1, 10**12))
+def test_shares_cover_everything_once(size: int, parts: int, work: int) -> None:
+    """In order, as many as there are parts, and none but the last ends between two multiples of 16."""
+    cut = pool.shares(size, parts, work)
+    assert len(cut) == parts
+    assert [i for s in cut for i in range(s.start, s.stop)] == list(range(size))
+    assert all(s.stop % 16 == 0 for s in cut[:-1])
 
 
 def test_scratch() -> None:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from ...dtypes import Array
-from ..numeric.parallel import scratch, splits
+from ..numeric.parallel import scratch
 from .columns import filler, phases, same_width
 from .finish import Finish, Run, finisher, run_parts
 from .geometry import Geometry
@@ -22,22 +22,14 @@ _SAME = 1 << 19
 """The same where products go where they belong."""
 
 
-def depthwise(batch: int, geo: Geometry) -> Run:
+def depthwise(batch: int, geo: Geometry, parts: int) -> Run:
     """What convolves every channel with its own filters (one input channel per group), for data of known sizes.
 
     Args:
         geo: of filters (groups, ocg, 1, KH, KW) on data (batch, groups, H, W).
+        parts: into how many parts the work is best cut for the pool.
     """
-    work = 2 * batch * geo.channels * geo.points * geo.taps
-    make = _same if same_width(geo) else _padded
-    # Moving the taps costs about twice what the products do.
-    alone = make(batch, geo, 1)
-
-    def run(x: Array, w: Array, out: Array, finish: Finish | None) -> None:
-        parts = splits(work)
-        (alone if parts == 1 else make(batch, geo, parts))(x, w, out, finish)
-
-    return run
+    return (_same if same_width(geo) else _padded)(batch, geo, parts)
 
 
 def _padded(batch: int, geo: Geometry, parts: int) -> Run:
@@ -99,7 +91,7 @@ def _same(batch: int, geo: Geometry, parts: int) -> Run:
             part = slice(start, min(groups, start + per))
             channels = slice(part.start * ocg, part.stop * ocg)
             count = part.stop - part.start
-            ends = finisher((1, count * ocg, oh, ow), channels.start, n)
+            ends = finisher((1, count * ocg, oh, ow), channels.start)
             blocks.append((n, part, count, channels, ends))
 
     def run(x: Array, w: Array, out: Array, finish: Finish | None) -> None:
@@ -114,7 +106,7 @@ def _same(batch: int, geo: Geometry, parts: int) -> Run:
                 fill(data, columns)
                 np.matmul(filters, columns.reshape(count, geo.taps, -1), out=sums[:, :, span])
             if finish is not None:
-                ends(out[n, channels], finish)
+                ends(out[n, channels], finish, n)
 
         run_parts(block, len(blocks), parts)
 

@@ -1,18 +1,18 @@
 """Fast convolution on plain NCHW arrays: matrix products over im2col blocks, or shifted sums.
 
 The output is computed in blocks whose columns stay in the cache; then bias and activation are applied to pieces of it
-that do. Both run on the thread pool.
+that do. Both run on the thread pool; how they are cut depends on sizes and the number of threads alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
 
 from ...dtypes import Array
-from ..numeric.parallel import matmul, scratch, splits
+from ..numeric.parallel import scratch, shares, splits
 from .columns import filler
 from .depthwise import depthwise
 from .finish import Finish, Run, finisher, run_parts
@@ -30,7 +30,12 @@ _LARGE = 1 << 20
 _COLUMNS = (384, 768)
 """Positions that a block has at least, since every block reads the whole filter: of any filter, and within `_LARGE`."""
 
-Multiply = Callable[[Array, Array, Array], None]
+_SMALL = 256
+"""Fewer positions are not cut for several threads."""
+_MANY = 256
+"""Channels from which on they are cut instead of positions, where no columns are copied."""
+_COPIED = 1 << 14
+"""Elements of columns that one thread copies sooner than another one wakes up."""
 
 
 def conv_fast(x: Array, w: Array, geo: Geometry, finish: Finish | None = None) -> Array:
@@ -53,16 +58,22 @@ Convolve = Callable[[Array, Array, "Finish | None"], Array]
 
 @lru_cache(maxsize=_PLANS)
 def planned(batch: int, geo: Geometry) -> Convolve:
-    """`conv_fast` for data of known sizes, which nothing but its kernels' calls is left of."""
+    """`conv_fast` for data of known sizes, with everything decided that follows from them and the number of threads."""
     shape = (batch, geo.channels, *geo.out)
     if 0 in shape:
         return _nothing(shape)
+    work = batch * geo.channels * geo.points * geo.icg * geo.taps
+    make = _dense if geo.groups == 1 else _grouped
     if geo.icg == 1 and geo.groups > 1:
-        run = depthwise(batch, geo)
-    else:
-        run = _finished(_grouped(batch, geo) if geo.groups > 1 else _dense(batch, geo), shape)
+        # Moving the taps costs about twice what the products do.
+        make, work = depthwise, 2 * work
+    by_parts = {1: make(batch, geo, 1)}
 
     def convolve(x: Array, w: Array, finish: Finish | None = None) -> Array:
+        parts = splits(work)
+        run = by_parts.get(parts)
+        if run is None:
+            run = by_parts[parts] = make(batch, geo, parts)
         out = np.empty(shape, x.dtype)
         run(x if x.flags.c_contiguous else np.ascontiguousarray(x), w, out, finish)
         return out
@@ -77,63 +88,114 @@ def _nothing(shape: tuple[int, ...]) -> Convolve:
     return convolve
 
 
-def _finished(multiply: Multiply, shape: tuple[int, ...]) -> Run:
-    """The products, and then what follows: on whole channels, since numpy copies parts of rows into its buffers."""
-    ends = finisher(shape)
+def _dense(batch: int, geo: Geometry, parts: int) -> Run:
+    """The products of a single group."""
+    if parts == 1 and geo.pointwise:
+        return _pointwise(batch, geo)
+    # The passes over few positions, or of many channels, are shared as well where channels are.
+    if parts > 1 and (geo.points < _SMALL or (geo.pointwise and geo.ocg >= _MANY)):
+        return _by_channels(batch, geo, parts)
+    return _by_positions(batch, geo, parts)
+
+
+def _pointwise(batch: int, geo: Geometry) -> Run:
+    """All of a sample at once, whose data is the matrix itself."""
+    ocg, icg, points = geo.ocg, geo.icg, geo.points
+    ends = finisher((batch, ocg, *geo.out))
 
     def run(x: Array, w: Array, out: Array, finish: Finish | None) -> None:
-        multiply(x, w, out)
+        matrix, sums = w.reshape(ocg, icg), out.reshape(batch, ocg, points)
+        for n, columns in enumerate(x.reshape(batch, icg, points)):
+            np.matmul(matrix, columns, sums[n])
         if finish is not None:
             ends(out, finish)
 
     return run
 
 
-def _dense(batch: int, geo: Geometry) -> Multiply:
-    """The products of a single group: blocks of whole output rows and all channels."""
+def _by_positions(batch: int, geo: Geometry, parts: int) -> Run:
+    """Blocks of whole output rows and all channels; then what follows.
+
+    That is done for whole channels, since numpy is slow on parts of rows: it copies them into buffers of its own.
+    """
     ocg, icg, points, depth = geo.ocg, geo.icg, geo.points, geo.icg * geo.taps
-    if geo.pointwise:
-
-        def pointwise(x: Array, w: Array, out: Array) -> None:
-            matrix, sums = w.reshape(ocg, icg), out.reshape(batch, ocg, points)
-            for n, columns in enumerate(x.reshape(batch, icg, points)):
-                matmul(matrix, columns, sums[n])
-
-        return pointwise
     height, width = geo.out
-    # Blocks of equal size are products of equal length.
-    blocks = -(-height // min(height, _block_rows(depth, width)))
+    rows = height if geo.pointwise else min(height, _block_rows(depth, width))
+    # Blocks of equal size keep the threads in step.
+    blocks = max(-(-height // rows), min(parts, height))
     rows = -(-height // blocks)
-    spans = [(first, min(height, first + rows)) for first in range(0, height, rows)]
-    fills = [
-        (filler(geo, first, last), (icg, geo.taps, last - first, width), slice(first * width, last * width))
-        for first, last in spans
-    ]
+    pieces = []
+    for first in range(0, height, rows):
+        last = min(height, first + rows)
+        fill = None if geo.pointwise else filler(geo, first, last)
+        pieces.append((fill, (icg, geo.taps, last - first, width), slice(first * width, last * width)))
+    ends = finisher((batch, ocg, *geo.out))
 
-    def gathered(x: Array, w: Array, out: Array) -> None:
-        matrix, sums = w.reshape(ocg, depth), out.reshape(batch, ocg, points)
+    def run(x: Array, w: Array, out: Array, finish: Finish | None) -> None:
+        matrix, sums, flat = w.reshape(ocg, depth), out.reshape(batch, ocg, points), x.reshape(batch, icg, -1)
+
+        def block(i: int) -> None:
+            n, b = divmod(i, len(pieces))
+            fill, shape, span = pieces[b]
+            if fill is None:
+                np.matmul(matrix, flat[n, :, span], sums[n, :, span])
+                return
+            columns = scratch("columns", shape, x.dtype)
+            fill(x[n], columns)
+            np.matmul(matrix, columns.reshape(depth, -1), sums[n, :, span])
+
+        run_parts(block, batch * len(pieces), parts)
+        if finish is not None:
+            ends(out, finish)
+
+    return run
+
+
+def _by_channels(batch: int, geo: Geometry, parts: int) -> Run:
+    """All positions at once, blocks of output channels with what follows."""
+    ocg, icg, points, depth = geo.ocg, geo.icg, geo.points, geo.icg * geo.taps
+    cuts = [s for s in shares(ocg, parts, ocg * points * depth) if s.stop > s.start]
+    ends = [finisher((1, s.stop - s.start, *geo.out), s.start) for s in cuts]
+    copies = parts if depth * points > _COPIED else 1
+    step = -(-icg // copies)
+    fill = None if geo.pointwise else filler(geo, 0, geo.out[0])
+
+    def run(x: Array, w: Array, out: Array, finish: Finish | None) -> None:
+        matrix, flat = w.reshape(ocg, depth), x.reshape(batch, icg, -1)
+        columns = None if fill is None else scratch("columns", (icg, geo.taps, *geo.out), x.dtype)
+
+        def copy(n: int, i: int) -> None:
+            part = slice(i * step, (i + 1) * step)
+            if fill is not None and columns is not None:
+                fill(x[n, part], columns[part])
+
+        def multiply(n: int, i: int) -> None:
+            part = out[n, cuts[i]]
+            data = flat[n] if columns is None else columns.reshape(depth, points)
+            np.matmul(matrix[cuts[i]], data, part.reshape(-1, points))
+            if finish is not None:
+                ends[i](part, finish, n)
+
         for n in range(batch):
-            for fill, shape, span in fills:
-                columns = scratch("columns", shape, x.dtype)
-                fill(x[n], columns)
-                matmul(matrix, columns.reshape(depth, -1), sums[n, :, span])
+            if fill is not None:
+                run_parts(partial(copy, n), -(-icg // step), copies)
+            run_parts(partial(multiply, n), len(cuts), parts)
 
-    return gathered
+    return run
 
 
-def _grouped(batch: int, geo: Geometry) -> Multiply:
-    """The products of many groups, which are short: blocks of whole output rows and of groups, for the pool."""
+def _grouped(batch: int, geo: Geometry, parts: int) -> Run:
+    """The products of several groups: blocks of whole output rows and of groups."""
     groups, ocg, icg, points, depth = geo.groups, geo.ocg, geo.icg, geo.points, geo.icg * geo.taps
     height, width = geo.out
-    work = batch * geo.channels * points * depth
+    rows = height if geo.pointwise else min(height, _block_rows(depth, width))
+    blocks = max(-(-height // rows), min(parts, height))
+    rows = -(-height // blocks)
+    per = max(1, min(_BLOCK // (depth * rows * width), groups // parts))
+    group_blocks = -(-groups // per)
+    ends = finisher((batch, geo.channels, *geo.out))
 
-    def multiply(x: Array, w: Array, out: Array) -> None:
-        parts = splits(work)
-        rows = height if geo.pointwise else min(height, _block_rows(depth, width))
-        blocks = max(-(-height // rows), min(parts, height))
-        rows = -(-height // blocks)
-        per = max(1, min(_BLOCK // (depth * rows * width), groups // parts))
-        group_blocks = -(-groups // per)
+    def run(x: Array, w: Array, out: Array, finish: Finish | None) -> None:
         matrix, sums = w.reshape(groups, ocg, depth), out.reshape(batch, groups, ocg, points)
         grouped = x.reshape(batch, groups, icg, *geo.size)
 
@@ -146,8 +208,10 @@ def _grouped(batch: int, geo: Geometry) -> Multiply:
                 np.matmul(matrix[part], columns, sums[n, part, :, first * width : last * width])
 
         run_parts(block, batch * group_blocks * blocks, parts)
+        if finish is not None:
+            ends(out, finish)
 
-    return multiply
+    return run
 
 
 def _im2col(x: Array, geo: Geometry, first: int, last: int) -> Array:

@@ -185,12 +185,14 @@ class Requantize:
         last.settle(real)
 
 
-def finisher(shape: Shape, channel: int = 0, sample: int = 0) -> Callable[[Array, Finish], None]:
-    """What applies a `Finish` to whole channels of a contiguous array of that shape, piece by piece.
+def finisher(shape: Shape, channel: int = 0) -> Callable[..., None]:
+    """What applies a `Finish` to a contiguous array of that shape, in pieces of whole channels.
 
     Args:
-        channel: what the first channel is of the whole output.
-        sample: what the first sample is of it.
+        channel: the number of the first channel in the whole output.
+
+    Returns:
+        a function of the array, the `Finish` and the number of the first sample.
     """
     batch, channels, points = shape[0], shape[1], prod(shape[2:])
     per = max(1, PIECE // points)
@@ -203,7 +205,7 @@ def finisher(shape: Shape, channel: int = 0, sample: int = 0) -> Callable[[Array
     flat = (batch, channels, points)
     few = batch * channels * points < _FEW
 
-    def end(out: Array, finish: Finish) -> None:
+    def end(out: Array, finish: Finish, sample: int = 0) -> None:
         whole = out.reshape(flat)
 
         def piece(i: int) -> None:

@@ -2,9 +2,8 @@
 
 `parallel(func, n)` runs ``func(0) ... func(n - 1)``; the caller works too, and takes what no worker has
 taken. Inside `blas_serial` the BLAS library that numpy brings along uses one thread, because its own workers
-spin for milliseconds after each product and would take the processors away from the pool. Long products get
-them all the same (`blas_team`): because they spin, they begin at once, where a thread of the pool takes some 50
-microseconds to wake up.
+spin for milliseconds after each product and would take the processors away from the pool, and from other programs;
+its results also depend on how many threads it has, where those of the pool depend on how the work is cut alone.
 """
 
 from __future__ import annotations
@@ -26,13 +25,13 @@ from ...locks import after_fork
 
 __all__ = [
     "blas_serial",
-    "blas_team",
     "blas_threads",
     "matmul",
     "parallel",
     "quota",
     "scratch",
     "set_threads",
+    "shares",
     "splits",
     "threads",
 ]
@@ -42,9 +41,8 @@ _KEEP = 64 << 20
 
 WORTH = 20_000_000
 """Multiply-adds from which several threads of the pool pay."""
-
-TEAM_WORTH = 2_000_000
-"""Multiply-adds of a product from which those of BLAS pay."""
+_WAKING = 2_500_000
+"""Multiply-adds that a thread does while another one wakes up."""
 
 _NAMES = ("scipy_openblas_{}64_", "scipy_openblas_{}", "openblas_{}64_", "openblas_{}")
 
@@ -310,41 +308,41 @@ def splits(work: int = WORTH) -> int:
     return threads() if _serial.held and work >= WORTH else 1
 
 
-class _Team:
-    """While a thread is inside, its products have all threads of BLAS: one thread at a time, and not in a chunk."""
+def shares(size: int, parts: int, work: int) -> list[slice]:
+    """A product's rows or columns in parts that end together, though the others begin later than the first.
 
-    lock = threading.RLock()
+    Args:
+        size: how many rows or columns there are.
+        work: multiply-adds of the whole product.
 
-    def __enter__(self) -> None:
-        self.inside = not _pool.busy.locked() and self.lock.acquire(blocking=False)
-        if self.inside:
-            _set_blas(threads())
-
-    def __exit__(self, *_: object) -> None:
-        if self.inside:
-            _set_blas(1)
-            self.lock.release()
-
-
-# A child forked in the middle of a product would wait for OpenBLAS's lock around it for ever.
-after_fork(_Team.lock.release, before=lambda: _Team.lock.acquire(), in_parent=_Team.lock.release)
-
-
-def blas_team(work: int) -> AbstractContextManager[None]:
-    """Give BLAS its threads for a product of that many multiply-adds, where `blas_serial` took them and it pays.
-
-    >>> with blas_serial(), blas_team(10_000_000):
-    ...     blas_threads() in (threads(), None)
-    True
+    >>> [(s.start, s.stop) for s in shares(1000, 2, 50_000_000)]
+    [(0, 528), (528, 1000)]
     """
-    return _Team() if work >= TEAM_WORTH and _serial.held else _as_it_is
+    each = (work - min(_WAKING, work // 2)) / parts
+    places = (size * (1 - each * (parts - i) / work) for i in range(1, parts))
+    ends = [min(round(at / 16) * 16, size // 16 * 16) for at in places]
+    return [slice(a, b) for a, b in zip([0, *ends], [*ends, size], strict=True)]
 
 
 def matmul(a: Array, b: Array, out: Array | None = None) -> Array:
-    """``a @ b`` of matrices or stacks of them, on all threads where a single product is long enough.
+    """``a @ b`` of matrices, cut into row or column blocks for the pool inside `blas_serial`, or of stacks of them.
 
     >>> matmul(np.eye(2, dtype="f4"), np.ones((2, 3), "f4")).sum()
     np.float32(6.0)
     """
-    with blas_team(a.shape[-2] * a.shape[-1] * b.shape[-1]):
+    m, k, n = a.shape[-2], a.shape[-1], b.shape[-1]
+    parts = splits(m * k * n) if a.ndim == b.ndim == 2 else 1
+    if parts == 1:
         return np.matmul(a, b, out=out)
+    result = np.empty((m, n), np.result_type(a, b)) if out is None else out
+    by_rows = m >= n
+    cut = shares(max(m, n), parts, m * k * n)
+
+    def part(i: int) -> None:
+        if by_rows:
+            np.matmul(a[cut[i]], b, out=result[cut[i]])
+        else:
+            np.matmul(a, b[:, cut[i]], out=result[:, cut[i]])
+
+    parallel(part, parts)
+    return result
