@@ -58,7 +58,7 @@ class OperatorLowering:
 
     Attributes:
         function: takes the `FxCall` and the operator's arguments, with tensors in place of torch's.
-        family: the file that it stands in, or "yours" for one that a user registered.
+        family: the file or the folder that it stands in, or "yours" for one that a user registered.
     """
 
     function: Callable[..., Any]
@@ -90,8 +90,8 @@ def aten(*targets: str, complex: bool = False) -> Callable[[F], F]:
     """
 
     def register(func: F) -> F:
-        room, _, family = func.__module__.rpartition(".")
-        family = family if room == f"{__package__}.lower" else "yours"
+        module, rooms = func.__module__, f"{__package__}.lower."
+        family = module.removeprefix(rooms).partition(".")[0] if module.startswith(rooms) else "yours"
         for target in targets:
             (_COMPLEX if complex else _TABLE)[target] = OperatorLowering(func, family)
         return func

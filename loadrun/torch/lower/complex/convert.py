@@ -1,0 +1,90 @@
+"""Between real and complex numbers: parts, dtypes, conjugates."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ....imperative import emit as e
+from ...call import FxCall
+from ...complex import Complex, is_complex, pair
+from ...registry import aten
+from ...values import arr, ten
+from ..elementwise import CASTS
+from .formulas import truth
+
+__all__: list[str] = []
+
+
+@aten("aten.complex.default", complex=True)
+def complex_(call: FxCall, real: Any, imaginary: Any) -> Any:
+    """The complex numbers of two parts."""
+    real, imaginary = ten(real, call.dtype), ten(imaginary, call.dtype)
+    shape = e.broadcast_shape([real, imaginary])
+    return Complex(*(e.broadcast(v, shape) if shape else v for v in (real, imaginary)))
+
+
+@aten("aten.polar.default", complex=True)
+def polar(call: FxCall, size: Any, angle: Any) -> Any:
+    """The complex numbers of sizes and angles."""
+    size, angle = arr(size, call.dtype), arr(angle, call.dtype)
+    return Complex(size * np.cos(angle), size * np.sin(angle))
+
+
+@aten("aten.view_as_complex.default", "aten.view_as_complex_copy.default", complex=True)
+def view_as_complex(call: FxCall, x: Any) -> Any:
+    """The last axis as real and imaginary part."""
+    return Complex(arr(x)[..., 0], arr(x)[..., 1])
+
+
+@aten("aten.view_as_real.default", "aten.view_as_real_copy.default", complex=True)
+def view_as_real(call: FxCall, x: Any) -> Any:
+    """Real and imaginary part along a new last axis."""
+    x = pair(x)
+    return np.stack([arr(x.real), arr(x.imag)], axis=-1)
+
+
+@aten("aten.real.default", complex=True)
+def real(call: FxCall, x: Any) -> Any:
+    """The real part."""
+    return pair(x).real
+
+
+@aten("aten.imag.default", complex=True)
+def imag(call: FxCall, x: Any) -> Any:
+    """The imaginary part."""
+    return pair(x).imag
+
+
+@aten(*CASTS, complex=True)
+def to_copy(call: FxCall, x: Any, *_: Any, **options: Any) -> Any:
+    """The values in another dtype; a real one has the real parts."""
+    if is_complex(call.fake):
+        return pair(x, call.dtype)
+    return truth(pair(x)) if call.dtype == np.bool_ else ten(pair(x).real, call.dtype)
+
+
+@aten(
+    "aten._conj.default",
+    "aten.conj.default",
+    "aten.conj_physical.default",
+    "aten._conj_physical.default",
+    complex=True,
+)
+def conj(call: FxCall, x: Any) -> Any:
+    """The conjugate."""
+    return pair(x).conj
+
+
+@aten("aten.resolve_conj.default", complex=True)
+def same(call: FxCall, x: Any) -> Any:
+    """The value itself."""
+    return x
+
+
+@aten("aten.adjoint.default", "aten.mH.default", "aten.matrix_H.default", complex=True)
+def adjoint(call: FxCall, x: Any) -> Any:
+    """The conjugate of a transposed matrix."""
+    x = pair(x)
+    return Complex(*(None if v is None else np.swapaxes(v, -1, -2) for v in (x.real, x.imaginary))).conj

@@ -1,0 +1,216 @@
+"""Arithmetic and functions of complex numbers, on pairs of real and imaginary parts.
+
+Products and quotients of a complex and a real number leave out the products with zero that torch computes, so that an
+infinite number stays one where torch has NaN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ....imperative import emit as e
+from ...complex import Complex, pair
+from ...values import arr, ten
+
+__all__ = [
+    "FUNCTIONS",
+    "added",
+    "argument",
+    "divided",
+    "exponential",
+    "finite",
+    "has_nan",
+    "logarithm",
+    "modulus",
+    "multilinear",
+    "negative",
+    "root",
+    "times",
+    "truth",
+    "whole_power",
+]
+
+
+def modulus(x: Complex) -> Any:
+    """The distance from zero."""
+    return np.absolute(x.real) if x.imaginary is None else np.hypot(x.real, x.imaginary)
+
+
+def argument(x: Complex) -> Any:
+    """The angle from the positive real numbers."""
+    return np.arctan2(x.imag, x.real)
+
+
+def added(a: Complex, b: Complex) -> Complex:
+    """The sum."""
+    total = a.real + b.real
+    if a.imaginary is None or b.imaginary is None:
+        rest = b.imaginary if a.imaginary is None else a.imaginary
+        return Complex(total, None if rest is None else e.broadcast(ten(rest), ten(total).shape))
+    return Complex(total, a.imaginary + b.imaginary)
+
+
+def negative(x: Complex) -> Complex:
+    """The number with the other sign."""
+    return Complex(-x.real, None if x.imaginary is None else -x.imaginary)
+
+
+def times(a: Complex, b: Complex) -> Complex:
+    """The product."""
+    if b.imaginary is None:
+        return Complex(a.real * b.real, None if a.imaginary is None else a.imaginary * b.real)
+    if a.imaginary is None:
+        return Complex(a.real * b.real, a.real * b.imaginary)
+    real = a.real * b.real - a.imaginary * b.imaginary
+    return Complex(real, a.real * b.imaginary + a.imaginary * b.real)
+
+
+def divided(a: Complex, b: Complex) -> Complex:
+    """The quotient."""
+    if b.imaginary is None:
+        return Complex(a.real / b.real, None if a.imaginary is None else a.imaginary / b.real)
+    # The divisor is scaled, so that its square neither overflows nor vanishes.
+    scale = np.maximum(np.absolute(b.real), np.absolute(b.imaginary))
+    unit = Complex(b.real / scale, b.imaginary / scale)
+    size = (unit.real * unit.real + unit.imag * unit.imag) * scale
+    product = times(a, unit.conj)
+    return Complex(product.real / size, product.imag / size)
+
+
+def whole_power(x: Complex, n: int) -> Complex:
+    """A power that is not negative, by multiplication."""
+    if n == 0:
+        return Complex(np.ones_like(x.real))
+    half = whole_power(x, n // 2) if n > 1 else None
+    result = x if half is None else times(half, half)
+    return times(result, x) if n > 1 and n % 2 else result
+
+
+def exponential(x: Complex) -> Complex:
+    """e to the power of the number."""
+    size = np.exp(x.real)
+    return Complex(size) if x.imaginary is None else Complex(size * np.cos(x.imag), size * np.sin(x.imag))
+
+
+def logarithm(x: Complex) -> Complex:
+    """The natural logarithm."""
+    return Complex(np.log(modulus(x)), argument(x))
+
+
+def root(x: Complex) -> Complex:
+    """The square root with a real part that is not negative."""
+    # Both terms of the sum have one sign, so that nothing cancels.
+    half = np.sqrt((modulus(x) + np.absolute(x.real)) * 0.5)
+    other = np.where(half == 0, 0.0, x.imag / np.where(half == 0, 1.0, 2 * half))
+    right = x.real >= 0
+    sign = np.where(x.imag < 0, -1.0, 1.0)
+    return Complex(np.where(right, half, np.absolute(other)), np.where(right, other, sign * half))
+
+
+def _turned(x: Complex) -> Complex:
+    """The number times i."""
+    return Complex(-x.imag, x.real)
+
+
+def _hyperbolic(even: bool, x: Complex) -> Complex:
+    """The hyperbolic cosine or sine."""
+    cosh, sinh, cos, sin = np.cosh(x.real), np.sinh(x.real), np.cos(x.imag), np.sin(x.imag)
+    return Complex(cosh * cos, sinh * sin) if even else Complex(sinh * cos, cosh * sin)
+
+
+def _hyperbolic_tangent(x: Complex) -> Complex:
+    """The hyperbolic tangent; large numbers are cut where it is ±1 already, so that nothing overflows."""
+    a = np.clip(x.real, -20, 20)
+    below = np.square(np.sinh(a)) + np.square(np.cos(x.imag))
+    return Complex(np.sinh(a) * np.cosh(a) / below, np.sin(x.imag) * np.cos(x.imag) / below)
+
+
+def _logistic(x: Complex) -> Complex:
+    y = _hyperbolic_tangent(times(x, pair(0.5, np.float32)))
+    return Complex((y.real + 1) * 0.5, y.imag * 0.5)
+
+
+def _exponential_less_one(x: Complex) -> Complex:
+    """exp(x) - 1, exact near 0."""
+    half = np.sin(x.imag * 0.5)
+    real = np.expm1(x.real) * np.cos(x.imag) - 2 * half * half
+    return Complex(real, np.exp(x.real) * np.sin(x.imag))
+
+
+def _logarithm_one_more(x: Complex) -> Complex:
+    """log(1 + x), exact near 0."""
+    more = added(x, pair(1, np.float32))
+    near = np.log1p(x.real * (x.real + 2) + x.imag * x.imag) * 0.5
+    return Complex(np.where(modulus(x) < 0.5, near, np.log(modulus(more))), argument(more))
+
+
+def _of_turned(function: Callable[[Complex], Complex]) -> Callable[[Complex], Complex]:
+    """A function f of i x, divided by i."""
+
+    def apply(x: Complex) -> Complex:
+        y = function(_turned(x))
+        return Complex(y.imag, -y.real)
+
+    return apply
+
+
+FUNCTIONS: dict[str, Callable[[Complex], Complex]] = {
+    "exp": exponential,
+    "exp2": lambda x: exponential(times(x, pair(float(np.log(2)), np.float32))),
+    "expm1": _exponential_less_one,
+    "log": logarithm,
+    "log2": lambda x: times(logarithm(x), pair(float(1 / np.log(2)), np.float32)),
+    "log10": lambda x: times(logarithm(x), pair(float(1 / np.log(10)), np.float32)),
+    "log1p": _logarithm_one_more,
+    "sqrt": root,
+    "rsqrt": lambda x: divided(pair(1, np.float32), root(x)),
+    "cosh": lambda x: _hyperbolic(True, x),
+    "sinh": lambda x: _hyperbolic(False, x),
+    "tanh": _hyperbolic_tangent,
+    "cos": lambda x: _hyperbolic(True, _turned(x)),
+    "sin": _of_turned(lambda x: _hyperbolic(False, x)),
+    "tan": _of_turned(_hyperbolic_tangent),
+    "sigmoid": _logistic,
+    "silu": lambda x: times(x, _logistic(x)),
+}
+
+
+def truth(x: Complex) -> Any:
+    """Whether a part is not zero."""
+    found = arr(x.real, "bool")
+    return found if x.imaginary is None else found | arr(x.imaginary, "bool")
+
+
+def finite(x: Complex) -> Any:
+    """Whether both parts are finite."""
+    return np.isfinite(x.real) & np.isfinite(x.imag)
+
+
+def has_nan(x: Complex) -> Any:
+    """Whether one part is NaN."""
+    return np.isnan(x.real) | np.isnan(x.imag)
+
+
+def multilinear(factors: list[Complex], product: Callable[..., Any]) -> Complex:
+    """What a product is of the parts of its factors."""
+    real: list[Any] = []
+    imaginary: list[Any] = []
+    for chosen in range(1 << len(factors)):
+        turns = [chosen >> i & 1 for i in range(len(factors))]
+        given = [f.imaginary if t else f.real for f, t in zip(factors, turns, strict=True)]
+        if any(v is None for v in given):
+            continue
+        result = arr(product(*given))
+        count = sum(turns)
+        (imaginary if count % 2 else real).append((count % 4 >= 2, result))
+    return Complex(_sum(real), _sum(imaginary) if imaginary else None)
+
+
+def _sum(terms: list[tuple[bool, Any]]) -> Any:
+    total = terms[0][1]
+    for subtracted, term in terms[1:]:
+        total = total - term if subtracted else total + term
+    return total
