@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...dtypes import Array
-from ..values import UnsupportedNodeError
+from ....dtypes import Array
+from ...values import UnsupportedNodeError
 
-__all__ = ["LEAF", "MODES", "Forest", "Nodes", "forest"]
+__all__ = ["LEAF", "MEMBER", "MODES", "Forest", "Nodes", "forest"]
 
 LEAF, MEMBER = -1, 6
 MODES = {
