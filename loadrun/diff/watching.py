@@ -61,7 +61,7 @@ def watch(
     >>> x = b.input("x", 2)
     >>> graph = b.done(b.elemwise("MAX", b.elemwise("LOG", x, name="log"), b.const(0.0)))
     >>> [(f.var.name, f.what, f.origin) for f in watch(graph, {"x": np.array([1, -1], "f4")})]
-    [('log', 'NaN', True)]
+    [('log', 'NaN', True), ('out0', 'NaN', False)]
     """
     engine = ReferenceEngine(graph, seed=seed)
     bad: dict[int, Finding] = {}

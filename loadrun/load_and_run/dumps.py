@@ -41,7 +41,7 @@ def binary(text: str, array: Array, dtype: DType) -> bytes:
 
     >>> import numpy as np
     >>> binary("var=x", np.ones((2, 3), "f4"), DType("Float32"))[:20].hex()
-    '05000000000000000700000002000000 03000000'.replace(" ", "")
+    '0500000000000000070000000200000003000000'
     """
     data = text.encode("utf-8", "replace")
     shape = [*array.shape, *[0] * (_AXES - array.ndim)]

@@ -70,7 +70,7 @@ def model_table(plan: ExecutionPlan) -> str:
 
     >>> import loadrun
     >>> print(model_table(ExecutionPlan(loadrun.load("fixtures/nets/mlp.mge").graph)).splitlines()[0])
-    +Runtime Model Info--------------+---------+---------+
+    +Runtime Model Info-----------------------+--------+---------+
     """
     rows = [("type", "name", "shape", "dtype")]
     inputs = sorted(plan.graph.inputs, key=lambda v: v.name or "")
