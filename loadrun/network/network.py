@@ -15,7 +15,7 @@ from ..dump.options import DumpOptions, DumpResult
 from ..errors import UsageError
 from ..graph import Graph, Metadata
 from ..information import information, metadata_of
-from ..jit.dumping import dump_graph
+from ..jit.writing import dump_graph
 from ..logger import get_logger
 from ..optimize import optimize_for_inference
 from .compiling import graph_of, nodes_of, outputs_of, refreshed, replace_inputs, take_over

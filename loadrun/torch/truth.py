@@ -13,7 +13,7 @@ from torch.utils import _pytree as pytree
 from ..dtypes import Array
 from ..errors import EngineError
 from ..jit.checking import error_between
-from ..jit.dumping import _input_names
+from ..jit.naming import input_names
 from ..pack.capture import Recorder
 from ..testcase import EXPECT, Bundle, Testcase
 from .complex import parts
@@ -70,7 +70,7 @@ class TorchRecorder(Recorder):
         self.traced = traced
         self.provenance["engine"] = "torch"
         self.provenance["torch"] = str(torch.__version__)
-        self.names = _input_names(traced.recording, traced._names)
+        self.names = input_names(traced.recording, traced._names)
 
     def capture(self, inputs: Mapping[str, Array]) -> Testcase:
         """Run the module, and the model beside it."""

@@ -42,7 +42,7 @@ def other(graph: Graph, **_: object) -> tuple[Graph, int]:
 
 def test_what_does_not_hold_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     t = traced(lambda x: {"y": x * 3})
-    monkeypatch.setattr("loadrun.jit.dumping.optimize_for_inference", other)
+    monkeypatch.setattr("loadrun.jit.writing.optimize_for_inference", other)
     for target in (io.BytesIO(), tmp_path / "a.mge"):
         with pytest.warns(UserWarning, match="the file does not hold: y of testcase 0"):
             t.dump(target, input_data=["#rand(1,2)"])
