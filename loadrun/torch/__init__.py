@@ -62,7 +62,7 @@ def trace(
 
 
 def _as_torch(value: Any) -> Any:
-    from .traced import _as_torch as convert  # for start-up
+    from .modules import as_torch as convert  # for start-up
 
     return convert(value)
 

@@ -14,7 +14,8 @@ from ..jit.checking import error_between
 from ..jit.modules import TracedModule, _call_form
 from .complex import parts
 from .exporting import name_of_target, place_of
-from .traced import Traced, _as_torch, as_module, owner_of
+from .modules import as_module, as_torch, owner_of
+from .traced import Traced
 from .values import ndarray
 
 __all__ = ["traced_method", "traced_methods"]
@@ -114,7 +115,7 @@ def traced_methods(
 
 def _arguments(name: str, example: Any, by_keyword: bool) -> tuple[tuple[Any, ...], dict[str, Any]]:
     args, kwargs = _call_form(name, example, by_keyword)
-    converted: tuple[tuple[Any, ...], dict[str, Any]] = pytree.tree_map(_as_torch, (args, kwargs))
+    converted: tuple[tuple[Any, ...], dict[str, Any]] = pytree.tree_map(as_torch, (args, kwargs))
     return converted
 
 
@@ -127,7 +128,7 @@ def _check(
         TraceError: they differ; the text says how much, where it began and why that is likely so.
     """
     try:
-        flat = method._flat(args, kwargs)
+        flat = method.signature.leaves(args, kwargs)
         method.check(flat)
         found = method._run(flat)
     except InputError as error:

@@ -5,18 +5,17 @@ from __future__ import annotations
 import inspect
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import torch
 from torch.utils import _pytree as pytree
 
 from ..dtypes import Array
 from ..errors import InputError, TraceError, TraceWarning
 from ..graph import Graph
-from ..imperative import Tensor, TracedNumber
+from ..imperative import Tensor
 from ..jit.checking import error_between
 from ..jit.dumping import Dumps
 from ..jit.evaluate import Evaluator
@@ -24,11 +23,12 @@ from ..jit.options import TraceOptions
 from ..jit.traced import Traced as Recording
 from ..pack.capture import Recorder
 from ..testcase import Bundle
-from .complex import Complex, of_parts, parts
+from .complex import of_parts
 from .exporting import export, name_of_target, quiet, refusal, submodules, unsupported
 from .interpret import Interpreter
+from .modules import as_module, as_torch, owner_of
 from .registry import DATA_SIZED, UnsupportedCallError
-from .values import ndarray, of_numpy, ten
+from .signature import Signature
 
 __all__ = ["Traced"]
 
@@ -44,6 +44,7 @@ class Traced(Dumps):
     Attributes:
         module: what is traced.
         program: torch's exported program, once it is traced.
+        signature: its arguments and results.
         notes: what is not as in torch: narrowed dtypes, buffers that the module changes.
         differences: the largest error between torch's outputs and the reference engine's, by output name; of the
             traced example, and of all testcases of the latest `dump`.
@@ -53,6 +54,7 @@ class Traced(Dumps):
         self.module = module
         self.original = owner_of(module)
         self.program: Any = None
+        self.signature: Any = None
         self.notes: list[str] = []
         self.differences: dict[str, float] = {}
         self._dynamic = dynamic_shapes
@@ -129,13 +131,13 @@ class Traced(Dumps):
             InputError: the arguments are not those of the traced call: another structure, dtype or fixed size.
             TraceError, UnsupportedError: the module cannot be traced.
         """
-        args, kwargs = pytree.tree_map(_as_torch, (args, kwargs))
+        args, kwargs = pytree.tree_map(as_torch, (args, kwargs))
         with self._lock:
             if self.program is None:
                 return self.record(args, kwargs)
-            flat = self._flat(args, kwargs)
+            flat = self.signature.leaves(args, kwargs)
             self.check(flat)
-            return self._rebuilt(self._run(flat))
+            return self.signature.rebuilt(self._run(flat))
 
     def record(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Export and record the module on an example, and compare what the reference engine gives with torch's.
@@ -151,16 +153,17 @@ class Traced(Dumps):
         if problems:
             raise refusal(module, problems)
         self.program = program
+        self.signature = Signature(program)
         try:
             outputs = self._recorded(module, args, kwargs)
         except BaseException:
             self.program = self._inner = None
             raise
         self._note(args, kwargs)
-        self._example = self._flat(args, kwargs)
+        self._example = self.signature.leaves(args, kwargs)
         truth = self.truth(self._example)
         self.compare(outputs, truth)
-        return self._rebuilt(outputs)
+        return self.signature.rebuilt(outputs)
 
     def check(self, flat: Sequence[Any]) -> None:
         """Refuse what the exported program does not hold for.
@@ -168,9 +171,7 @@ class Traced(Dumps):
         Raises:
             InputError: sizes that torch took for fixed, or for related to one another, when it exported the module.
         """
-        for key, value, fake in self._inputs(flat):
-            if isinstance(value, torch.Tensor) and isinstance(fake, torch.Tensor):
-                _check_tensor(key, value, fake)
+        self.signature.check(flat)
         if not self._symbolic:
             return
         if self._guards is None:
@@ -185,13 +186,13 @@ class Traced(Dumps):
             ) from error
 
     def _run(self, flat: Sequence[Any]) -> list[Array]:
-        found = self._inner(*self._feeds(flat))
+        found = self._inner(*self.signature.feeds(flat))
         return [x.numpy() for x in (found.values() if self._by_key else found)]
 
     def values_of(self, flat: Sequence[Any]) -> dict[str, Array]:
         """The recorded values of the exported graph's nodes for the leaves of a call's arguments, by name."""
         evaluator = Evaluator()
-        for key, tensor in zip(self.recording.args, self._feeds(flat), strict=True):
+        for key, tensor in zip(self.recording.args, self.signature.feeds(flat), strict=True):
             evaluator.values[self.recording.args[key].id] = tensor._stored()
         for capture in self.recording.captures:
             evaluator.values[capture.var.id] = capture.value
@@ -202,149 +203,22 @@ class Traced(Dumps):
 
     def _recorded(self, module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         interpreter = self._interpreter = Interpreter(self.program, module)
-        self._keys = self._output_keys()
+        self._keys = self.signature.output_names()
 
-        self._by_key = isinstance(self._nested(range(len(self._user_outputs()))), dict)
+        self._by_key = isinstance(self.signature.nested(range(len(self.signature.user_outputs()))), dict)
 
         def function(*inputs: Tensor) -> Any:
             waiting = iter(inputs)
-            given = {name: of_parts(fake, waiting) for name, fake in self._graph_inputs()}
-            found = self._kept(interpreter.run({**self._numbers(), **given}))
+            given = {name: of_parts(fake, waiting) for name, fake in self.signature.graph_inputs()}
+            found = self.signature.kept(interpreter.run({**self.signature.numbers(), **given}))
             return dict(zip(self._keys, found, strict=True)) if self._by_key else tuple(found)
 
         self._symbolic = any(_is_dynamic(n) for m in submodules(self.program) for n in m.graph.nodes)
         self._inner = Recording(function, replace(self.options, symbolic_shape=self._symbolic))
         try:
-            return self._run(self._flat(args, kwargs))
+            return self._run(self.signature.leaves(args, kwargs))
         except UnsupportedCallError as error:
             raise TraceError(str(error)) from error
-
-    # Arguments
-
-    def _user_inputs(self) -> list[Any]:
-        """Specifications of what the caller passes, in order."""
-        kinds = torch.export.graph_signature.InputKind
-        return [s for s in self.program.graph_signature.input_specs if s.kind == kinds.USER_INPUT]
-
-    def _flat(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
-        """The leaves of a call's arguments, in the order of the program's inputs.
-
-        Raises:
-            InputError: another structure than that of the traced call.
-        """
-        spec = self.program.call_spec.in_spec
-        names = spec.child(1).context if hasattr(spec, "child") else spec.children_specs[1].context
-        ordered = {k: kwargs[k] for k in names if k in kwargs}
-        extra = [k for k in kwargs if k not in ordered]
-        found, given = pytree.tree_flatten((tuple(args), ordered))
-        if extra or given != spec:
-            raise InputError(
-                f"the traced call had arguments of another structure: {spec}, found {given}"
-                + (f" and {', '.join(extra)}" if extra else "")
-            )
-        return found
-
-    def _numbers(self) -> dict[str, Any]:
-        """Arguments that are not tensors: what they were when the module was traced."""
-        constant = torch.export.graph_signature.ConstantArgument
-        return {s.arg.name: s.arg.value for s in self._user_inputs() if isinstance(s.arg, constant)}
-
-    def _inputs(self, flat: Sequence[Any]) -> Iterator[tuple[str, Any, Any]]:
-        """Name, value and what torch knows of every leaf of a call's arguments."""
-        fakes = self._fakes()
-        for spec, value in zip(self._user_inputs(), flat, strict=True):
-            yield spec.arg.name, value, fakes.get(spec.arg.name)
-
-    def _graph_inputs(self) -> list[tuple[str, Any]]:
-        """Name of every argument that is a value of the graph, and what torch knows of it."""
-        fakes = self._fakes()
-        return [(s.arg.name, fakes.get(s.arg.name)) for s in self._user_inputs() if not _is_constant(s)]
-
-    def _fakes(self) -> dict[str, Any]:
-        return {n.name: n.meta.get("val") for n in self.program.graph.nodes if n.op == "placeholder"}
-
-    def _input_keys(self) -> list[str]:
-        """Names of the graph's inputs: those of the arguments, two for a complex one."""
-        return [key for name, fake in self._graph_inputs() for key, _ in parts(name, fake)]
-
-    def _feeds(self, flat: Sequence[Any]) -> list[Tensor]:
-        """Tensors that have the names of the program's inputs.
-
-        Raises:
-            InputError: an argument that the traced program cannot take.
-        """
-        found: list[Tensor] = []
-        specs = {s.arg.name: s for s in self._user_inputs()}
-        for name, value, fake in self._inputs(flat):
-            spec = specs[name]
-            if isinstance(value, torch.Tensor) and isinstance(fake, torch.Tensor):
-                _check_tensor(name, value, fake)
-                try:
-                    found += [Tensor(ndarray(part), name=key) for key, part in parts(name, value)]
-                except UnsupportedCallError as error:
-                    raise InputError(f"argument {name!r}: {error}") from error
-            elif isinstance(fake, torch.SymInt):
-                found.append(Tensor(np.asarray(int(value), np.int32), name=name))
-            elif hasattr(spec.arg, "value") and value != spec.arg.value:
-                raise InputError(
-                    f"argument {name!r} is {value!r}, but it was {spec.arg.value!r} when the module was traced, and "
-                    "what is not a tensor is a constant of the graph; trace anew"
-                )
-        return found
-
-    # Results
-
-    def _user_outputs(self) -> list[Any]:
-        kinds = torch.export.graph_signature.OutputKind
-        return [s for s in self.program.graph_signature.output_specs if s.kind == kinds.USER_OUTPUT]
-
-    def _output_keys(self) -> list[str]:
-        """Names of the results that are values of the graph: their path in what the module returns."""
-        leaves = self._user_outputs()
-        marks = self._nested(range(len(leaves)))
-        paths = {i: path for path, i in pytree.tree_flatten_with_path(marks)[0]}
-        kept = [i for i, s in enumerate(leaves) if not _is_constant(s)]
-        names = [_label(paths[i]) for i in kept]
-        names = names if len(kept) != 1 or names[0] != "" else ["output"]
-        fakes = self._output_fakes()
-        return [key for i, name in zip(kept, names, strict=True) for key, _ in parts(name, fakes[i])]
-
-    def _output_fakes(self) -> list[Any]:
-        """What torch knows of each result."""
-        by_name = {n.name: n.meta.get("val") for n in self.program.graph.nodes}
-        return [by_name.get(getattr(s.arg, "name", None)) for s in self._user_outputs()]
-
-    def _nested(self, leaves: Sequence[Any]) -> Any:
-        """Leaves in the structure of what the module returns."""
-        return pytree.tree_unflatten(list(leaves), self.program.call_spec.out_spec)
-
-    def _kept(self, found: Sequence[Any]) -> list[Any]:
-        """The user's results among what the output node lists, as tensors."""
-        specs = self.program.graph_signature.output_specs
-        kinds = torch.export.graph_signature.OutputKind
-        kept = []
-        for spec, value in zip(specs, found, strict=True):
-            if spec.kind != kinds.USER_OUTPUT or _is_constant(spec):
-                continue
-            if isinstance(value, Complex):
-                kept += [value.real, ten(value.imag)]
-            else:
-                kept.append(value if isinstance(value, (Tensor, TracedNumber)) else Tensor(np.asarray(value)))
-        return kept
-
-    def _rebuilt(self, outputs: Sequence[Array]) -> Any:
-        """Results in the structure and dtypes that the module itself gives."""
-        values = iter(outputs)
-        leaves = []
-        for spec, fake in zip(self._user_outputs(), self._output_fakes(), strict=True):
-            if _is_constant(spec):
-                leaves.append(getattr(spec.arg, "value", None))
-                continue
-            value = of_parts(fake, values)
-            if isinstance(value, Complex):
-                value = value.real + 1j * value.imag
-            leaves.append(of_numpy(value, fake.dtype) if isinstance(fake, torch.Tensor) else value.item())
-        return self._nested(leaves)
 
     # What torch computes
 
@@ -364,7 +238,7 @@ class Traced(Dumps):
         """Say what is not as in torch."""
         wide: dict[torch.dtype, list[str]] = {}
         specs = self.program.graph_signature.input_specs
-        fakes = self._fakes()
+        fakes = self.signature.fakes()
         for spec in specs:
             fake = fakes.get(spec.arg.name)
             if isinstance(fake, torch.Tensor) and fake.dtype in _NARROWED:
@@ -403,52 +277,6 @@ _NARROWED = {
 }
 
 
-class _Function(torch.nn.Module):  # type: ignore[misc]
-    """A function, or a method of a module, as a module that torch can export."""
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        super().__init__()
-        owner = owner_of(function)
-        self._loadrun_name = f"the function {getattr(function, '__qualname__', function)}"
-        if isinstance(owner, torch.nn.Module):
-            # Its parameters are found under their own names.
-            self.__dict__.update({k: owner.__dict__[k] for k in ("_parameters", "_buffers", "_modules")})
-
-        def forward(*args: Any, **kwargs: Any) -> Any:
-            return function(*args, **kwargs)
-
-        # Torch pairs dynamic sizes with the names of the parameters.
-        forward.__signature__ = _signature(function)  # type: ignore[attr-defined]
-        self.forward = forward
-
-
-def _signature(function: Callable[..., Any]) -> inspect.Signature:
-    try:
-        return inspect.signature(function)
-    except ValueError:
-        return inspect.Signature([inspect.Parameter("args", inspect.Parameter.VAR_POSITIONAL)])
-
-
-def owner_of(function: Any) -> Any:
-    """The module of a method, or the value itself."""
-    return getattr(function, "__self__", function)
-
-
-def as_module(function: Any) -> Any:
-    """A module, or a method or function as one."""
-    if isinstance(function, torch.nn.Module):
-        return function
-    if getattr(function, "__name__", "") == "forward" and isinstance(owner_of(function), torch.nn.Module):
-        return owner_of(function)
-    return _Function(function)
-
-
-def _as_torch(value: Any) -> Any:
-    if isinstance(value, (np.ndarray, np.generic)):
-        return torch.from_numpy(np.array(value))
-    return torch.from_numpy(np.array(value.numpy())) if isinstance(value, Tensor) else value
-
-
 def _every_size(module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     """Dynamic shapes that let torch find out which sizes may differ, in the structure of what `forward` is bound to."""
 
@@ -475,32 +303,3 @@ def _is_dynamic(node: Any) -> bool:
 
     known = node.op != "call_function" or name_of_target(node.target) not in DATA_SIZED
     return not known or any(symbolic(leaf) for leaf in pytree.tree_leaves(node.meta.get("val")))
-
-
-def _is_constant(spec: Any) -> bool:
-    return isinstance(spec.arg, torch.export.graph_signature.ConstantArgument)
-
-
-def _label(path: Sequence[Any]) -> str:
-    """A path in nested results as a name: ``z``, ``k.0``; positions alone are ``output_0``."""
-    parts = [str(getattr(p, "key", getattr(p, "idx", getattr(p, "name", p)))) for p in path]
-    if not parts:
-        return ""
-    found = ".".join(parts)
-    return f"output_{found}" if found[0].isdigit() else found
-
-
-def _check_tensor(name: str, value: torch.Tensor, fake: torch.Tensor) -> None:
-    if value.dtype != fake.dtype:
-        raise InputError(
-            f"argument {name!r} is {value.dtype}, but it was {fake.dtype} when the module was traced"
-        )
-    fits = value.ndim == fake.ndim and all(
-        not isinstance(n, int) or n == m for n, m in zip(fake.shape, value.shape, strict=True)
-    )
-    if not fits:
-        raise InputError(
-            f"argument {name!r} has the shape {[*value.shape]}, but the module was traced for "
-            f"[{', '.join(map(str, fake.shape))}]; "
-            "name the sizes that may differ in dynamic_shapes"
-        )

@@ -46,12 +46,12 @@ def outputs_of(traced: Traced, flat: Sequence[Any]) -> list[Array]:
     except Exception as error:
         raise EngineError(f"torch: {type(error).__name__}: {str(error).strip()[:300]}") from error
     leaves, spec = pytree.tree_flatten(outputs)
-    if len(leaves) != len(traced._user_outputs()):
+    if len(leaves) != len(traced.signature.user_outputs()):
         raise EngineError(
             f"torch returned {spec}, but {traced.program.call_spec.out_spec} when it was traced"
         )
     found = []
-    for leaf, held in zip(leaves, traced._user_outputs(), strict=True):
+    for leaf, held in zip(leaves, traced.signature.user_outputs(), strict=True):
         if hasattr(held.arg, "value"):
             continue
         try:
@@ -95,9 +95,9 @@ class TorchRecorder(Recorder):
 
     def _arguments(self, inputs: Mapping[str, Array]) -> list[Any]:
         """The leaves of the module's arguments for a testcase; inputs that nothing reads are the example's."""
-        places = {key: f"arg_{i}" for i, key in enumerate(self.traced._input_keys())}
+        places = {key: f"arg_{i}" for i, key in enumerate(self.traced.signature.input_names())}
         flat = []
-        for name, example, fake in self.traced._inputs(self.traced._example):
+        for name, example, fake in self.traced.signature.inputs(self.traced._example):
             keys = parts(name, example)
             given = [inputs.get(self.names.get(places.get(key, ""), "")) for key, _ in keys]
             found = [v if g is None else _like(g, v) for g, (_, v) in zip(given, keys, strict=True)]

@@ -1,0 +1,197 @@
+"""The signature of an exported program: a call as its caller has it, and as the lists of tensors of its graph."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils import _pytree as pytree
+
+from ..dtypes import Array
+from ..errors import InputError
+from ..imperative import Tensor, TracedNumber
+from .complex import Complex, of_parts, parts
+from .registry import UnsupportedCallError
+from .values import ndarray, of_numpy, ten
+
+__all__ = ["Signature"]
+
+
+class Signature:
+    """Between nested arguments and results, as callers have them, and the graph's lists of tensors.
+
+    A leaf is a tensor or a number in nested arguments. Leaves that are not tensors are constants of the program; a
+    complex one is two tensors of the graph.
+
+    Args:
+        program: what torch exported.
+    """
+
+    def __init__(self, program: Any) -> None:
+        self.program = program
+
+    def user_inputs(self) -> list[Any]:
+        """Specifications of what the caller passes, in order."""
+        kinds = torch.export.graph_signature.InputKind
+        return [s for s in self.program.graph_signature.input_specs if s.kind == kinds.USER_INPUT]
+
+    def leaves(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
+        """The leaves of a call's arguments, in the order of the program's inputs.
+
+        Raises:
+            InputError: another structure than that of the traced call.
+        """
+        spec = self.program.call_spec.in_spec
+        names = spec.child(1).context if hasattr(spec, "child") else spec.children_specs[1].context
+        ordered = {k: kwargs[k] for k in names if k in kwargs}
+        extra = [k for k in kwargs if k not in ordered]
+        found, given = pytree.tree_flatten((tuple(args), ordered))
+        if extra or given != spec:
+            raise InputError(
+                f"the traced call had arguments of another structure: {spec}, found {given}"
+                + (f" and {', '.join(extra)}" if extra else "")
+            )
+        return found
+
+    def numbers(self) -> dict[str, Any]:
+        """Arguments that are not tensors: what they were when the module was traced."""
+        constant = torch.export.graph_signature.ConstantArgument
+        return {s.arg.name: s.arg.value for s in self.user_inputs() if isinstance(s.arg, constant)}
+
+    def inputs(self, flat: Sequence[Any]) -> Iterator[tuple[str, Any, Any]]:
+        """Name, value and what torch knows of every leaf of a call's arguments."""
+        fakes = self.fakes()
+        for spec, value in zip(self.user_inputs(), flat, strict=True):
+            yield spec.arg.name, value, fakes.get(spec.arg.name)
+
+    def graph_inputs(self) -> list[tuple[str, Any]]:
+        """Name of every argument that is a value of the graph, and what torch knows of it."""
+        fakes = self.fakes()
+        return [(s.arg.name, fakes.get(s.arg.name)) for s in self.user_inputs() if not _is_constant(s)]
+
+    def fakes(self) -> dict[str, Any]:
+        """What torch knows of every input of the program, by name."""
+        return {n.name: n.meta.get("val") for n in self.program.graph.nodes if n.op == "placeholder"}
+
+    def input_names(self) -> list[str]:
+        """Names of the graph's inputs: those of the arguments, two for a complex one."""
+        return [key for name, fake in self.graph_inputs() for key, _ in parts(name, fake)]
+
+    def feeds(self, flat: Sequence[Any]) -> list[Tensor]:
+        """Tensors that have the names of the program's inputs.
+
+        Raises:
+            InputError: an argument that the traced program cannot take.
+        """
+        found: list[Tensor] = []
+        specs = {s.arg.name: s for s in self.user_inputs()}
+        for name, value, fake in self.inputs(flat):
+            spec = specs[name]
+            if isinstance(value, torch.Tensor) and isinstance(fake, torch.Tensor):
+                _check_tensor(name, value, fake)
+                try:
+                    found += [Tensor(ndarray(part), name=key) for key, part in parts(name, value)]
+                except UnsupportedCallError as error:
+                    raise InputError(f"argument {name!r}: {error}") from error
+            elif isinstance(fake, torch.SymInt):
+                found.append(Tensor(np.asarray(int(value), np.int32), name=name))
+            elif hasattr(spec.arg, "value") and value != spec.arg.value:
+                raise InputError(
+                    f"argument {name!r} is {value!r}, but it was {spec.arg.value!r} when the module was traced, and "
+                    "what is not a tensor is a constant of the graph; trace anew"
+                )
+        return found
+
+    def user_outputs(self) -> list[Any]:
+        """Specifications of what the caller gets, in order."""
+        kinds = torch.export.graph_signature.OutputKind
+        return [s for s in self.program.graph_signature.output_specs if s.kind == kinds.USER_OUTPUT]
+
+    def output_names(self) -> list[str]:
+        """Names of the results that are values of the graph: their path in what the module returns."""
+        leaves = self.user_outputs()
+        marks = self.nested(range(len(leaves)))
+        paths = {i: path for path, i in pytree.tree_flatten_with_path(marks)[0]}
+        kept = [i for i, s in enumerate(leaves) if not _is_constant(s)]
+        names = [_label(paths[i]) for i in kept]
+        names = names if len(kept) != 1 or names[0] != "" else ["output"]
+        fakes = self.output_fakes()
+        return [key for i, name in zip(kept, names, strict=True) for key, _ in parts(name, fakes[i])]
+
+    def output_fakes(self) -> list[Any]:
+        """What torch knows of each result."""
+        by_name = {n.name: n.meta.get("val") for n in self.program.graph.nodes}
+        return [by_name.get(getattr(s.arg, "name", None)) for s in self.user_outputs()]
+
+    def nested(self, leaves: Sequence[Any]) -> Any:
+        """Leaves in the structure of what the module returns."""
+        return pytree.tree_unflatten(list(leaves), self.program.call_spec.out_spec)
+
+    def kept(self, found: Sequence[Any]) -> list[Any]:
+        """The user's results among what the output node lists, as tensors."""
+        specs = self.program.graph_signature.output_specs
+        kinds = torch.export.graph_signature.OutputKind
+        kept = []
+        for spec, value in zip(specs, found, strict=True):
+            if spec.kind != kinds.USER_OUTPUT or _is_constant(spec):
+                continue
+            if isinstance(value, Complex):
+                kept += [value.real, ten(value.imag)]
+            else:
+                kept.append(value if isinstance(value, (Tensor, TracedNumber)) else Tensor(np.asarray(value)))
+        return kept
+
+    def rebuilt(self, outputs: Sequence[Array]) -> Any:
+        """Results in the structure and dtypes that the module itself gives."""
+        values = iter(outputs)
+        leaves = []
+        for spec, fake in zip(self.user_outputs(), self.output_fakes(), strict=True):
+            if _is_constant(spec):
+                leaves.append(getattr(spec.arg, "value", None))
+                continue
+            value = of_parts(fake, values)
+            if isinstance(value, Complex):
+                value = value.real + 1j * value.imag
+            leaves.append(of_numpy(value, fake.dtype) if isinstance(fake, torch.Tensor) else value.item())
+        return self.nested(leaves)
+
+    def check(self, flat: Sequence[Any]) -> None:
+        """Refuse leaves that are not what the program was exported for.
+
+        Raises:
+            InputError: another dtype, or another size where it is fixed.
+        """
+        for key, value, fake in self.inputs(flat):
+            if isinstance(value, torch.Tensor) and isinstance(fake, torch.Tensor):
+                _check_tensor(key, value, fake)
+
+
+def _is_constant(spec: Any) -> bool:
+    return isinstance(spec.arg, torch.export.graph_signature.ConstantArgument)
+
+
+def _label(path: Sequence[Any]) -> str:
+    """A path in nested results as a name: ``z``, ``k.0``; positions alone are ``output_0``."""
+    parts = [str(getattr(p, "key", getattr(p, "idx", getattr(p, "name", p)))) for p in path]
+    if not parts:
+        return ""
+    found = ".".join(parts)
+    return f"output_{found}" if found[0].isdigit() else found
+
+
+def _check_tensor(name: str, value: torch.Tensor, fake: torch.Tensor) -> None:
+    if value.dtype != fake.dtype:
+        raise InputError(
+            f"argument {name!r} is {value.dtype}, but it was {fake.dtype} when the module was traced"
+        )
+    fits = value.ndim == fake.ndim and all(
+        not isinstance(n, int) or n == m for n, m in zip(fake.shape, value.shape, strict=True)
+    )
+    if not fits:
+        raise InputError(
+            f"argument {name!r} has the shape {[*value.shape]}, but the module was traced for "
+            f"[{', '.join(map(str, fake.shape))}]; "
+            "name the sizes that may differ in dynamic_shapes"
+        )
