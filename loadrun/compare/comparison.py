@@ -1,0 +1,217 @@
+"""`compare`: everything that is known about the difference of two arrays, as a `Comparison`."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from sys import intern
+from typing import Any
+
+import numpy as np
+
+from ..dtypes import Array
+from .chunks import as_numbers, chunks
+from .metrics import Totals, top1_share
+
+__all__ = ["Comparison", "Number", "compare"]
+
+Number = bool | int | float | complex
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Everything that is known about the difference of an expected and a computed array.
+
+    Elements where either value is NaN or infinite count in `mismatches`, in `max_error` and in the counts of
+    non-finite values; all other metrics look at the remaining elements only. Metrics that do not apply are None.
+
+    Attributes:
+        expected_shape: shape of the expected array.
+        got_shape: shape of the computed array; when it differs, nothing else was compared.
+        expected_dtype: its numpy dtype's name.
+        got_dtype: its numpy dtype's name.
+        size: number of elements compared, 0 when the shapes differ.
+        mismatches: how many elements are not equal (NaN is equal to nothing).
+        max_error: MegEngine's error (`assert_equal_error`) computed in float64; NaN when the shapes differ.
+        worst_index: position of `max_error` (the first NaN, if there is one), None when no element differs.
+        expected: expected value there.
+        got: computed value there.
+        max_abs: largest ``|expected - got|``.
+        max_rel: largest ``|expected - got| / |expected|`` over elements whose expected value is not 0.
+        mean_abs: mean of ``|expected - got|``.
+        ulp: largest distance in units of the last place, for two float16 or two float32 arrays.
+        cosine: cosine of the angle between the arrays as vectors; 1 for two zero vectors, 0 for one.
+        snr_db: signal to noise ratio ``10 log10(sum expected^2 / sum (expected - got)^2)``; inf without noise.
+        top1: share of rows (along the last axis, of 2 or more real elements) whose largest element stands at the
+            same place.
+        off_by: largest difference of integer (or bool) arrays, exact.
+        expected_nan: number of NaN among the expected values.
+        got_nan: number of NaN among the computed values.
+        expected_inf: number of infinities among the expected values.
+        got_inf: number of infinities among the computed values.
+        nonfinite_agree: whether NaN and infinities stand at the same places, infinities with the same sign.
+    """
+
+    expected_shape: tuple[int, ...]
+    got_shape: tuple[int, ...]
+    expected_dtype: str
+    got_dtype: str
+    size: int = 0
+    mismatches: int = 0
+    max_error: float = math.nan
+    worst_index: tuple[int, ...] | None = None
+    expected: Number | None = None
+    got: Number | None = None
+    max_abs: float | None = None
+    max_rel: float | None = None
+    mean_abs: float | None = None
+    ulp: int | None = None
+    cosine: float | None = None
+    snr_db: float | None = None
+    top1: float | None = None
+    off_by: int | None = None
+    expected_nan: int = 0
+    got_nan: int = 0
+    expected_inf: int = 0
+    got_inf: int = 0
+    nonfinite_agree: bool = True
+
+    @property
+    def same_shape(self) -> bool:
+        """Whether the arrays could be compared at all."""
+        return self.expected_shape == self.got_shape
+
+    @property
+    def equal(self) -> bool:
+        """Whether the arrays have one shape and equal elements, with NaN and infinities at the same places."""
+        return self.same_shape and self.nonfinite_agree and self.mismatches == self.expected_nan
+
+    def explain(self) -> str:
+        """The comparison in a few lines of text.
+
+        >>> import numpy as np
+        >>> print(compare(np.array([1.0, 2, 3], "f4"), np.array([1.0, 2, 3.5], "f4")).explain())
+        1 of 3 values differs; error 0.166667 at [2]: expected 3.0, got 3.5
+        max abs 0.5, max rel 0.166667, mean abs 0.166667, 2097152 ULP
+        cosine 0.997409, SNR 17.4819 dB, top-1 agrees in 100 %
+        """
+        if not self.same_shape:
+            return f"the shapes differ: expected {list(self.expected_shape)}, got {list(self.got_shape)}"
+        lines = [self._first_line()]
+        if self.expected_dtype != self.got_dtype:
+            lines.append(f"expected values are {self.expected_dtype}, computed ones {self.got_dtype}")
+        if self.mismatches:
+            metrics = [
+                _formatted("max abs {}", self.max_abs),
+                _formatted("max rel {}", self.max_rel),
+                _formatted("mean abs {}", self.mean_abs),
+                _formatted("{} ULP", self.ulp),
+                _formatted("off by {}", self.off_by),
+            ]
+            lines.append(", ".join(m for m in metrics if m))
+            top1 = None if self.top1 is None else 100 * self.top1
+            metrics = [
+                _formatted("cosine {}", self.cosine),
+                _formatted("SNR {} dB", self.snr_db),
+                _formatted("top-1 agrees in {} %", top1),
+            ]
+            lines.append(", ".join(m for m in metrics if m))
+        if self.expected_nan or self.got_nan or self.expected_inf or self.got_inf:
+            lines.append(
+                f"NaN: expected {self.expected_nan}, got {self.got_nan}; "
+                f"infinite: expected {self.expected_inf}, got {self.got_inf}; "
+                + ("at the same places" if self.nonfinite_agree else "at different places or of other sign")
+            )
+        return "\n".join(line for line in lines if line)
+
+    def _first_line(self) -> str:
+        if not self.mismatches:
+            return f"all {self.size} values are equal" if self.size else "no values to compare"
+        verb = "differs" if self.mismatches == 1 else "differ"
+        text = f"{self.mismatches} of {self.size} values {verb}; error {self.max_error:.6g}"
+        if self.worst_index is not None:
+            text += f" at {list(self.worst_index)}: expected {self.expected}, got {self.got}"
+        return text
+
+
+def compare(expect: Array, get: Array) -> Comparison:
+    """Compare a computed with an expected array of any numeric dtype.
+
+    Args:
+        expect: expected values.
+        get: computed values; another shape gives a `Comparison` that says so and nothing more.
+
+    Returns:
+        all metrics, gathered in float64 (integer ones exactly).
+
+    Raises:
+        TypeError: a dtype that does not hold numbers.
+
+    >>> import numpy as np
+    >>> found = compare(np.array([250, 3], "u1"), np.array([3, 3], "u1"))
+    >>> found.off_by, found.mismatches, found.worst_index
+    (247, 1, (0,))
+    """
+    expect, get = as_numbers(expect, "c"), as_numbers(get, "c")
+    # Results are kept for a while, so they share names and shapes, which numpy makes anew each time.
+    e_name, g_name = intern(expect.dtype.name), intern(get.dtype.name)
+    shape = _shared(expect.shape)
+    if get.shape != shape:
+        most = max(expect.size, get.size)
+        return Comparison(shape, get.shape, e_name, g_name, mismatches=most, nonfinite_agree=False)
+    whole = expect, get
+    paired = "c" in expect.dtype.kind + get.dtype.kind
+    if paired:
+        kind = np.result_type(expect, get)
+        expect, get = (_pairs(x, kind) for x in whole)
+    t = Totals(expect, get)
+    with np.errstate(all="ignore"):
+        for e, g in chunks(expect, get):
+            t.add(e, g)
+        top1 = None if paired else top1_share(expect, get, t.mismatches == 0)
+    at = None if t.at is None else tuple(int(i) for i in np.unravel_index(t.at, expect.shape))
+    if at is not None:
+        at = at[: whole[0].ndim]
+    pairs = t.finite
+    return Comparison(
+        shape,
+        shape,
+        e_name,
+        g_name,
+        size=whole[0].size,
+        mismatches=t.mismatches,
+        max_error=t.error,
+        worst_index=at,
+        expected=None if at is None else whole[0][at].item(),
+        got=None if at is None else whole[1][at].item(),
+        max_abs=t.max_abs if pairs else None,
+        max_rel=t.max_rel if pairs else None,
+        mean_abs=t.sum_abs / pairs if pairs else None,
+        ulp=t.ulp if pairs else None,
+        cosine=t.cosine() if pairs else None,
+        snr_db=t.snr() if pairs else None,
+        top1=top1,
+        off_by=t.off_by if pairs else None,
+        expected_nan=t.nan[0],
+        got_nan=t.nan[1],
+        expected_inf=t.inf[0],
+        got_inf=t.inf[1],
+        nonfinite_agree=t.agree,
+    )
+
+
+@lru_cache(maxsize=64)
+def _shared(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return shape
+
+
+def _formatted(form: str, value: float | None) -> str:
+    """The filled-in form, empty without a value."""
+    return "" if value is None else form.format(value if isinstance(value, int) else f"{value:.6g}")
+
+
+def _pairs(x: Array, kind: np.dtype[Any]) -> Array:
+    """A complex array as real and imaginary parts along a new last axis."""
+    whole = np.ascontiguousarray(x, kind)
+    return whole.view(whole.real.dtype).reshape(*x.shape, 2)
