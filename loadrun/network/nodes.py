@@ -11,23 +11,22 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from enum import IntEnum
 from typing import Any, ClassVar
-
-import numpy as np
 
 from ..dtypes import Array, DType
 from ..errors import UnsupportedError, UsageError
 from ..graph import Opr, Var
-from ..imperative.apply import Session, apply, apply1
+from ..imperative.apply import Session, apply1
 from ..imperative.device import Device
-from ..imperative.dtypes import graph_dtype, numpy_dtype
+from ..imperative.dtypes import graph_dtype
 from ..imperative.switches import set_symbolic_shape, symbolic_shape
 from ..imperative.value import Tensor
 from ..jit.recording import plain_title
 from ..ops.catalog import CATALOG
 from ..ops.infer import Inference, follow, infer_dtypes
-from ..params import AxisAddRemove, AxisDesc, CondTake, IndexDescMaskDump, IndexItem, OptionalAxisV1, Record
+from ..params import AxisDesc, OptionalAxisV1, Record
+from .indexing import part_of_unknown
+from .parameters import in_field_type, readable
 
 __all__ = ["NetworkNode", "NodeVar", "OpNode", "VarNode", "fresh_id", "infer", "set_symbolic_shape"]
 
@@ -240,65 +239,6 @@ class VarNode(NetworkNode, Tensor):
         raise UsageError("a node of a graph is not saved by itself; Network.dump writes the graph")
 
 
-def part_of_unknown(x: VarNode, index: Any) -> Tensor:
-    """Return what an index selects of a variable whose shape only data tells.
-
-    Args:
-        x: the variable.
-        index: numbers, slices, None, masks of one axis and arrays of numbers; or one mask as large as the variable.
-
-    Raises:
-        IndexError: an ellipsis, which says nothing where the number of axes is not known.
-    """
-    entries = list(index) if isinstance(index, tuple) else [index]
-    if any(e is Ellipsis for e in entries):
-        raise IndexError(
-            f"does not support Ellipsis when tensor's ndim is unknown: only data tells the shape of {x.name}; "
-            "write one slice for each axis"
-        )
-    if len(entries) == 1 and _is_mask(entries[0]):
-        return apply("CondTake", CondTake(val=1.0), inputs=[x, _index(entries[0])], n=2, scalar=False)[0]
-    source: Tensor = x._frozen()
-    added = tuple(AxisDesc(0, axis) for axis, entry in enumerate(entries) if entry is None)
-    if added:
-        source = apply1("AxisAddRemove", AxisAddRemove(desc=added), inputs=[source], scalar=False)
-    items: list[IndexItem] = []
-    given: list[Tensor] = []
-    vectors = False
-    for axis, entry in enumerate(entries):
-        if isinstance(entry, slice):
-            bounds = (entry.start, entry.stop, entry.step)
-            flags = [b is not None for b in bounds]
-            if any(flags):
-                items.append(IndexItem(axis, *flags))
-            given += [_index(b) for b in bounds if b is not None]
-        elif entry is not None:
-            chosen = _index(entry)
-            if _is_mask(entry):
-                chosen = apply("CondTake", CondTake(val=1.0), inputs=[chosen, chosen], n=2, scalar=False)[1]
-            vectors = vectors or not chosen._scalar
-            items.append(IndexItem(axis, idx=True))
-            given.append(chosen)
-    if not items:
-        return source
-    kind = "IndexingMultiAxisVec" if vectors else "Subtensor"
-    return apply1(kind, IndexDescMaskDump(items=tuple(items)), inputs=[source, *given], scalar=False)
-
-
-def _is_mask(entry: Any) -> bool:
-    return getattr(entry, "dtype", None) == np.bool_
-
-
-def _index(entry: Any) -> Tensor:
-    """Return an index as the tensor that operators take."""
-    if isinstance(entry, Tensor):
-        return entry
-    array = np.asarray(entry)
-    if array.dtype.kind not in "iub":
-        raise ValueError(f"an index must be an integer, slice, mask or array, found {entry!r:.60}")
-    return Tensor(array if array.dtype == np.bool_ else array.astype(np.int32))
-
-
 class OpNode(NetworkNode):
     """An operator of an edited graph.
 
@@ -396,7 +336,7 @@ class OpNode(NetworkNode):
         made = []
         for record in self.opr.params:
             own = {f.name for f in record.fields()}
-            values = {k: _typed(record, k, changed.pop(k)) for k in list(changed) if k in own}
+            values = {k: in_field_type(record, k, changed.pop(k)) for k in list(changed) if k in own}
             made.append(record.replace(**values) if values else record)
         if changed:
             known = ", ".join(n for r in self.opr.params for n, _ in r.pairs()) or "none"
@@ -447,49 +387,3 @@ def infer(opr: Opr, inputs: Sequence[VarNode], outputs: Sequence[VarNode]) -> No
         node._known = known.values.get(var.id)
         assert var.dtype is not None
         node._dtype = var.dtype
-
-
-def readable(opr: Opr) -> dict[str, Any]:
-    """Return an operator's parameters as MegEngine's nodes show them.
-
-    >>> from loadrun.params import Elemwise, ElemwiseMode
-    >>> readable(Opr("Elemwise", (Elemwise(mode=ElemwiseMode.ADD),)))
-    {'mode': 'ADD'}
-    """
-    found: dict[str, Any] = {}
-    for record in opr.params:
-        for name, value in record.pairs():
-            if name == "items":
-                value = [[i.axis, *map(bool, i[1:])] for i in value]
-            elif isinstance(value, IntEnum):
-                value = value.name
-            elif isinstance(value, DType):
-                value = numpy_dtype(value)
-            found.setdefault(name, value)
-    if opr.output_dtype is not None:
-        found["dtype"] = numpy_dtype(opr.output_dtype)
-    if opr.tensors:
-        return {}
-    if opr.type == "Dimshuffle":
-        found["pattern"] = list(found["pattern"])
-        found.pop("ndim", None)
-    if opr.type == "AxisAddRemove":
-        found = {"axis": [d.axis for d in found["desc"]]}
-    return found
-
-
-def _typed(record: Record, name: str, value: Any) -> Any:
-    """Return a parameter's value in the type of its field."""
-    field = next(f for f in record.fields() if f.name == name)
-    if field.enum is not None and isinstance(value, str):
-        try:
-            return field.enum[value]
-        except KeyError:
-            raise UsageError(
-                f"{name} is one of {', '.join(field.enum.__members__)}, found {value!r}"
-            ) from None
-    if isinstance(field.default, DType):
-        return graph_dtype(value)
-    if name == "items":
-        return tuple(IndexItem(int(i[0]), *map(bool, i[1:])) for i in value)
-    return tuple(value) if isinstance(value, list) else value
