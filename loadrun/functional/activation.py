@@ -6,7 +6,7 @@ All take tensors, arrays and numbers. `relu`, `relu6` and the parametric ones ke
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
 from .. import params as P
 from ..errors import EngineError
@@ -153,7 +153,7 @@ def logsigmoid(inp: TensorLike) -> Tensor:
     return elemwise(_M.LOGSIGMOID, _operand(inp))
 
 
-def softmax(inp: TensorLike, axis: Any = None) -> Tensor:
+def softmax(inp: TensorLike, axis: int | Sequence[int] | None = None) -> Tensor:
     """Compute ``exp(inp) / sum(exp(inp))`` along an axis.
 
     Args:
@@ -166,13 +166,13 @@ def softmax(inp: TensorLike, axis: Any = None) -> Tensor:
     inp = as_tensor(inp)
     if axis is None:
         axis = 0 if inp.ndim in (0, 1, 3) else 1
-    if isinstance(axis, (list, tuple)):
+    if isinstance(axis, Sequence):
         e = exp(inp - max(inp, axis, keepdims=True))
         return e / sum(e, axis, keepdims=True)
     return apply1("Softmax", P.Softmax(axis=int(axis)), inputs=[inp], scalar=False)
 
 
-def logsumexp(inp: TensorLike, axis: Any, keepdims: bool = False) -> Tensor:
+def logsumexp(inp: TensorLike, axis: int | Sequence[int], keepdims: bool = False) -> Tensor:
     """Return the logarithm of the sum of exponentials over axes, without overflow.
 
     Args:
@@ -188,13 +188,13 @@ def logsumexp(inp: TensorLike, axis: Any, keepdims: bool = False) -> Tensor:
     """
     require(axis is not None, "axis must be one axis or several, found None")
     inp = as_tensor(inp)
-    axes = list(axis) if isinstance(axis, (list, tuple)) else [axis]
+    axes = list(axis) if isinstance(axis, Sequence) else [axis]
     top = max(inp, axes, keepdims=True)
     total = log(sum(exp(inp - top), axes, keepdims))
     return (top if keepdims else squeeze(top, axes)) + total
 
 
-def logsoftmax(inp: TensorLike, axis: Any) -> Tensor:
+def logsoftmax(inp: TensorLike, axis: int | Sequence[int]) -> Tensor:
     """Compute ``log(softmax(inp))`` over one axis or several, without overflow.
 
     >>> logsoftmax([0.0, 0.0], 0).numpy().round(4).tolist()

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TypeAlias, cast
 
 import numpy as np
 
 from .. import params as P
+from ..dtypes import Array
 from ..errors import EngineError
 from ..imperative import (
+    ShapeLike,
     Tensor,
     TensorLike,
     TracedNumber,
@@ -42,13 +44,15 @@ __all__ = [
     "zeros_like",
 ]
 
+Number: TypeAlias = "float | np.generic | Array | Tensor"
+"""A number, or a scalar array or tensor."""
 _M = P.ElemwiseMode
 
 
 def arange(
-    start: Any = 0,
-    stop: Any = None,
-    step: Any = 1,
+    start: Number = 0,
+    stop: Number | None = None,
+    step: Number = 1,
     *,
     dtype: DTypeLike = "float32",
     device: str | None = None,
@@ -81,7 +85,12 @@ def arange(
 
 
 def linspace(
-    start: Any, stop: Any, num: Any, *, dtype: DTypeLike = "float32", device: str | None = None
+    start: TensorLike,
+    stop: TensorLike,
+    num: TensorLike,
+    *,
+    dtype: DTypeLike = "float32",
+    device: str | None = None,
 ) -> Tensor:
     """Return `num` evenly spaced numbers from `start` to `stop`, both included; computed in double precision.
 
@@ -108,7 +117,9 @@ def linspace(
     return apply1("Linspace", param, inputs=inputs, scalar=False, place=place).astype(dtype)
 
 
-def eye(N: Any, M: Any = None, *, dtype: DTypeLike = "float32", device: str | None = None) -> Tensor:
+def eye(
+    N: ShapeLike, M: int | Tensor | None = None, *, dtype: DTypeLike = "float32", device: str | None = None
+) -> Tensor:
     """Return a matrix with ones on its diagonal and zeros elsewhere.
 
     Args:
@@ -120,7 +131,7 @@ def eye(N: Any, M: Any = None, *, dtype: DTypeLike = "float32", device: str | No
     >>> eye(2, 3, dtype="int32").tolist()
     [[1, 0, 0], [0, 1, 0]]
     """
-    shape = shape_tensor(N if M is None else (N, M))
+    shape = shape_tensor(N if M is None else (cast("int | Tensor", N), M))
     want = graph_dtype(dtype)
     # MegEngine's kernel leaves uint16 zero.
     kind = P.DTypeEnum["Int32" if want.name == "Uint16" else want.name]
@@ -146,7 +157,7 @@ def diag(inp: TensorLike, k: int = 0) -> Tensor:
 
 
 def full(
-    shape: Any, value: TensorLike, *, dtype: DTypeLike | None = None, device: str | None = None
+    shape: ShapeLike, value: TensorLike, *, dtype: DTypeLike | None = None, device: str | None = None
 ) -> Tensor:
     """Return a tensor of one value.
 
@@ -162,7 +173,7 @@ def full(
     return _broadcast_filling(shape, as_tensor(value, dtype), "Broadcast", device)
 
 
-def _broadcast_filling(shape: Any, filling: Tensor, name: str, device: str | None = None) -> Tensor:
+def _broadcast_filling(shape: ShapeLike, filling: Tensor, name: str, device: str | None = None) -> Tensor:
     place = placed(device) or filling._place
     if isinstance(shape, Tensor):
         place = place or default_device()
@@ -176,7 +187,7 @@ def _broadcast_filling(shape: Any, filling: Tensor, name: str, device: str | Non
         return apply1("Broadcast", P.Empty(), inputs=[filling, sizes], scalar=False, place=place)
 
 
-def ones(shape: Any, *, dtype: DTypeLike = "float32", device: str | None = None) -> Tensor:
+def ones(shape: ShapeLike, *, dtype: DTypeLike = "float32", device: str | None = None) -> Tensor:
     """Return a tensor of ones; the arguments are those of `full`.
 
     >>> ones((2, 2)).tolist()
@@ -185,7 +196,7 @@ def ones(shape: Any, *, dtype: DTypeLike = "float32", device: str | None = None)
     return _broadcast_filling(shape, as_tensor(1, dtype), "Fill", device)
 
 
-def zeros(shape: Any, *, dtype: DTypeLike = "float32", device: str | None = None) -> Tensor:
+def zeros(shape: ShapeLike, *, dtype: DTypeLike = "float32", device: str | None = None) -> Tensor:
     """Return a tensor of zeros; the arguments are those of `full`.
 
     >>> zeros(3, dtype="int32").tolist()
@@ -224,7 +235,7 @@ def zeros_like(inp: TensorLike) -> Tensor:
     return full_like(inp, 0)
 
 
-def meshgrid(*inputs: Any, indexing: str = "xy") -> tuple[Tensor, ...]:
+def meshgrid(*inputs: TensorLike, indexing: str = "xy") -> tuple[Tensor, ...]:
     """Coordinate grids of vectors: output i has the values of input i along its axis and repeats them along others.
 
     Args:
@@ -257,7 +268,7 @@ def meshgrid(*inputs: Any, indexing: str = "xy") -> tuple[Tensor, ...]:
     return tuple(grids)
 
 
-def _parts(*values: Any) -> list[Tensor]:
+def _parts(*values: TensorLike) -> list[Tensor]:
     """Return float32 tensors of the shape to which tensors broadcast."""
     parts = [as_tensor(v, None if isinstance(v, Tensor) else "float32").astype("float32") for v in values]
     shape = np.broadcast_shapes(*(x._tuple_shape for x in parts))
@@ -288,7 +299,7 @@ def polar(abs: TensorLike, angle: TensorLike) -> Tensor:
     return complex(elemwise(_M.MUL, abs, cos(angle)), elemwise(_M.MUL, abs, sin(angle)))
 
 
-def real(complex: Any) -> Tensor:
+def real(complex: TensorLike) -> Tensor:
     """Return the real parts of complex numbers; of real ones the numbers themselves.
 
     >>> real(Tensor([1 + 2j])).tolist()
@@ -298,7 +309,7 @@ def real(complex: Any) -> Tensor:
     return as_pair(z)[0] if z._dtype == COMPLEX else z
 
 
-def imag(complex: Any) -> Tensor:
+def imag(complex: TensorLike) -> Tensor:
     """Return the imaginary parts of complex numbers; of real ones zeros.
 
     >>> imag(Tensor([1 + 2j])).tolist()

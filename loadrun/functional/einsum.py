@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from ..imperative import Tensor, as_tensor
+from ..imperative import Tensor, TensorLike, as_tensor
 from ..imperative.contraction import contracted
 from .geometry import require
 
 __all__ = ["einsum"]
 
 
-def einsum(equation: str, *args: Any) -> Tensor:
+def einsum(equation: str, *args: TensorLike) -> Tensor:
     """Return products of tensors, summed over the axes whose letters the result does not have; numpy's notation.
 
     A letter that a tensor has twice stands for a diagonal, ``...`` for all axes that have no letter. Without ``->`` the

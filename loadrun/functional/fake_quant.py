@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from .. import params as P
@@ -77,7 +75,7 @@ def fake_quant_tensor(inp: TensorLike, qparams: QParams) -> Tensor:
     return apply1("FakeQuant", param, inputs=[as_tensor(inp), _vector(qparams.scale), zero])
 
 
-def fake_quant_bias(bias: TensorLike | None, inp: Tensor, w_qat: Tensor) -> Any:
+def fake_quant_bias(bias: TensorLike | None, inp: Tensor, w_qat: Tensor) -> TensorLike | None:
     """Return a bias rounded to steps of the product of the input's and the weight's scales.
 
     Args:

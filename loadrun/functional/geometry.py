@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import IntEnum
-from typing import Any, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 
@@ -29,7 +29,7 @@ def require(fits: object, text: str) -> None:
         raise AssertionError(text)
 
 
-def sizes(value: Any, count: int, what: str) -> tuple[int, ...]:
+def sizes(value: Sizes, count: int, what: str) -> tuple[int, ...]:
     """Return one number per axis, given as one for all or as a sequence.
 
     Raises:
@@ -40,7 +40,7 @@ def sizes(value: Any, count: int, what: str) -> tuple[int, ...]:
     >>> sizes(2, 2, "stride"), sizes([1, 3], 2, "stride")
     ((2, 2), (1, 3))
     """
-    if isinstance(value, (Sequence, np.ndarray)) and not isinstance(value, str):
+    if isinstance(value, (Sequence, np.ndarray)):
         if len(value) != count:
             raise ValueError(f"{what} must be one number or {count}, found {len(value)}: {[*value]}")
         numbers = tuple(int(v) for v in value)
@@ -51,7 +51,7 @@ def sizes(value: Any, count: int, what: str) -> tuple[int, ...]:
     return numbers
 
 
-def pair(value: Any, what: str) -> tuple[int, int]:
+def pair(value: Sizes, what: str) -> tuple[int, int]:
     """`sizes` for height and width.
 
     >>> pair(2, "stride")
@@ -61,7 +61,7 @@ def pair(value: Any, what: str) -> tuple[int, int]:
     return h, w
 
 
-def triple(value: Any, what: str) -> tuple[int, int, int]:
+def triple(value: Sizes, what: str) -> tuple[int, int, int]:
     """`sizes` for depth, height and width.
 
     >>> triple((1, 2, 3), "stride")
@@ -71,7 +71,7 @@ def triple(value: Any, what: str) -> tuple[int, int, int]:
     return d, h, w
 
 
-def member(kind: type[E], value: Any, what: str) -> E:
+def member(kind: type[E], value: Mode, what: str) -> E:
     """Return the member of an enum that is given by name (in any case) or as a member.
 
     Raises:

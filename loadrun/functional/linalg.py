@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from .. import params as P
 from ..imperative import Tensor, TensorLike, apply, apply1, as_tensor, elemwise
 from ..imperative.products import dot, matmul
-from ..imperative.reducing import max, min, sum
+from ..imperative.reducing import Axes, max, min, sum
 from ..imperative.shaping import stack
 
 __all__ = ["cross", "dot", "matinv", "matmul", "norm", "normalize", "svd"]
@@ -80,7 +79,7 @@ def _elements(x: Tensor, axis: int) -> list[Tensor]:
     return parts if n == 3 else [*parts, parts[0] - parts[0]]
 
 
-def norm(inp: TensorLike, ord: float | None = None, axis: Any = None, keepdims: bool = False) -> Tensor:
+def norm(inp: TensorLike, ord: float | None = None, axis: Axes = None, keepdims: bool = False) -> Tensor:
     """Return the norm of vectors along an axis: ``sum(abs(x) ** ord) ** (1 / ord)``.
 
     Args:
@@ -110,7 +109,7 @@ def norm(inp: TensorLike, ord: float | None = None, axis: Any = None, keepdims: 
     return elemwise(_M.POW, sum(elemwise(_M.POW, size, order), axis, keepdims), 1.0 / order)
 
 
-def normalize(inp: TensorLike, ord: float | None = None, axis: Any = None, eps: float = 1e-12) -> Tensor:
+def normalize(inp: TensorLike, ord: float | None = None, axis: Axes = None, eps: float = 1e-12) -> Tensor:
     """Return the input divided by its norm along an axis, or by `eps` where the norm is less.
 
     Arguments and errors are those of `norm`.

@@ -97,7 +97,7 @@ def cross_entropy(
             f"target ndim must be one less than input ndim; input_ndim={scores.ndim} target_ndim={target.ndim}"
         )
     chosen = indexing_one_hot(scores, target, axis)
-    total: Any = logsumexp(scores, axis) if with_logits else 0
+    total: Tensor | int = logsumexp(scores, axis) if with_logits else 0
     primary = chosen if with_logits else log(chosen)
     if label_smooth is None or (isinstance(label_smooth, (int, float)) and label_smooth == 0):
         return total - primary

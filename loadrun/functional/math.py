@@ -5,8 +5,6 @@ Products and the like are in `loadrun.functional.linalg` and offered here too.
 
 from __future__ import annotations
 
-from typing import Any
-
 from .. import params as P
 from ..imperative import Tensor, TensorLike, apply, apply1, as_tensor, const, elemwise
 from ..imperative.reducing import (
@@ -114,7 +112,7 @@ _UNSEARCHED = {"Bool", "Uint16"}
 """What MegEngine's Argmax and Argmin take, and then write nothing."""
 
 
-def _search(type: str, inp: TensorLike, axis: Any, keepdims: bool) -> Tensor:
+def _search(type: str, inp: TensorLike, axis: Axes, keepdims: bool) -> Tensor:
     x = as_tensor(inp)
     if axis is None:
         if keepdims:
@@ -205,7 +203,7 @@ def sort(inp: TensorLike, descending: bool = False, dim: int = -1) -> tuple[Tens
 
 
 def topk(
-    inp: TensorLike, k: Any, descending: bool = True, kth_only: bool = False, no_sort: bool = False
+    inp: TensorLike, k: int | Tensor, descending: bool = True, kth_only: bool = False, no_sort: bool = False
 ) -> tuple[Tensor, Tensor]:
     """Return the `k` largest elements of a vector or of every row of a matrix, and their positions (int32).
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from .. import params as P
-from ..imperative import Tensor, apply1, as_tensor
+from ..imperative import Tensor, TensorLike, apply1, as_tensor
 from ..imperative import elemwise as _promoted
 from ..imperative.dtypes import DTypeLike, graph_dtype
 from .geometry import Mode, member
@@ -13,7 +11,7 @@ from .geometry import Mode, member
 __all__ = ["elemwise_multi_type", "elwise"]
 
 
-def elwise(*args: Any, mode: Mode) -> Tensor:
+def elwise(*args: TensorLike, mode: Mode) -> Tensor:
     """Return an elementwise mode of promoted operands.
 
     Args:
@@ -29,7 +27,7 @@ def elwise(*args: Any, mode: Mode) -> Tensor:
     return _promoted(member(P.ElemwiseMode, mode, "mode"), *args)
 
 
-def elemwise_multi_type(*args: Any, mode: Mode, dtype: DTypeLike | None = None) -> Tensor:
+def elemwise_multi_type(*args: TensorLike, mode: Mode, dtype: DTypeLike | None = None) -> Tensor:
     """Return an elementwise mode of operands as they are, with the result in a given dtype.
 
     Args:

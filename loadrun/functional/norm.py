@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -99,7 +99,7 @@ def group_norm(
 
 def layer_norm(
     inp: TensorLike,
-    normalized_shape: Any,
+    normalized_shape: int | Iterable[int],
     affine: bool,
     weight: TensorLike | None = None,
     bias: TensorLike | None = None,
@@ -133,7 +133,7 @@ def layer_norm(
 
 def general_norm(
     inp: TensorLike,
-    normalized_axis: Any,
+    normalized_axis: int | Sequence[int],
     affine: bool = True,
     weight: TensorLike | None = None,
     bias: TensorLike | None = None,
@@ -276,10 +276,10 @@ def sync_batch_norm(
     weight: TensorLike | None = None,
     bias: TensorLike | None = None,
     training: bool = False,
-    momentum: Any = 0.9,
+    momentum: float = 0.9,
     eps: float = 1e-5,
     eps_mode: str = "additive",
-    group: Any = None,
+    group: object = None,
 ) -> Tensor:
     """`batch_norm` on one device, with a choice of how `eps` counts.
 

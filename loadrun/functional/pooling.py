@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from .. import params as P
 from ..imperative import Tensor, TensorLike, apply, apply1, as_tensor, shape_tensor
-from .geometry import Sizes, member, pair
+from .geometry import Mode, Sizes, member, pair
 
 __all__ = [
     "adaptive_avg_pool2d",
@@ -20,7 +18,7 @@ __all__ = [
 
 
 def _pooled(
-    inp: TensorLike, kernel_size: Sizes, stride: Sizes, padding: Sizes, mode: P.PoolingMode
+    inp: TensorLike, kernel_size: Sizes, stride: Sizes | None, padding: Sizes, mode: P.PoolingMode
 ) -> Tensor:
     (h, w), (ph, pw) = pair(kernel_size, "kernel_size"), pair(padding, "padding")
     sh, sw = (h, w) if stride is None else pair(stride, "stride")
@@ -28,7 +26,9 @@ def _pooled(
     return apply1("PoolingV1", param, inputs=[as_tensor(inp)])
 
 
-def max_pool2d(inp: TensorLike, kernel_size: Any, stride: Any = None, padding: Any = 0) -> Tensor:
+def max_pool2d(
+    inp: TensorLike, kernel_size: Sizes, stride: Sizes | None = None, padding: Sizes = 0
+) -> Tensor:
     """Return the largest value of every window.
 
     Args:
@@ -49,10 +49,10 @@ def max_pool2d(inp: TensorLike, kernel_size: Any, stride: Any = None, padding: A
 
 def avg_pool2d(
     inp: TensorLike,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    mode: Any = "average_count_exclude_padding",
+    kernel_size: Sizes,
+    stride: Sizes | None = None,
+    padding: Sizes = 0,
+    mode: Mode = "average_count_exclude_padding",
 ) -> Tensor:
     """Return the mean of every window.
 

@@ -6,8 +6,6 @@ the result quantized to the output dtype (MegEngine's dnn conv_bias kernels).
 
 from __future__ import annotations
 
-from typing import Any
-
 from .. import params as P
 from ..imperative import Tensor, TensorLike, apply1, as_tensor
 from ..imperative.dtypes import DTypeLike, graph_dtype
@@ -20,11 +18,11 @@ __all__ = ["batch_conv_bias_activation", "conv_bias_activation", "conv_transpose
 def _convolved(
     type: str,
     record: type[P.ConvBias | P.BatchConvBias],
-    inputs: tuple[Any, ...],
+    inputs: tuple[TensorLike, ...],
     dtype: DTypeLike | None,
-    geometry: tuple[Any, Any, Any],
+    geometry: tuple[Sizes, Sizes, Sizes],
     groups: int,
-    modes: tuple[Any, Any, Any],
+    modes: tuple[Mode, Mode, Mode],
 ) -> Tensor:
     """Return a convolution with an activation.
 
@@ -48,7 +46,7 @@ def _convolved(
 def conv_bias_activation(
     inp: TensorLike,
     weight: TensorLike,
-    bias: TensorLike | None,
+    bias: TensorLike,
     dtype: DTypeLike | None = None,
     stride: Sizes = 1,
     padding: Sizes = 0,
@@ -90,7 +88,7 @@ def conv_bias_activation(
 def batch_conv_bias_activation(
     inp: TensorLike,
     weight: TensorLike,
-    bias: TensorLike | None,
+    bias: TensorLike,
     dtype: DTypeLike | None = None,
     stride: Sizes = 1,
     padding: Sizes = 0,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Literal, overload
 
 import numpy as np
 
@@ -70,7 +70,7 @@ def gather(inp: TensorLike, axis: int, index: TensorLike) -> Tensor:
     return reshape(x[flat], at.shape)
 
 
-def scatter(inp: Tensor, axis: int, index: TensorLike, source: Any) -> Tensor:
+def scatter(inp: Tensor, axis: int, index: TensorLike, source: TensorLike) -> Tensor:
     """Return elements written along an axis: for axis 0 of a matrix ``inp[index[i, j], j] = source[i, j]``.
 
     As in MegEngine the given tensor is changed, and returned. Of several elements for one place the last one stays.
@@ -104,7 +104,11 @@ def scatter(inp: Tensor, axis: int, index: TensorLike, source: Any) -> Tensor:
     return x
 
 
-def where(mask: Tensor, x: Tensor | None = None, y: Tensor | None = None) -> Any:
+@overload
+def where(mask: Tensor) -> tuple[Tensor, ...]: ...
+@overload
+def where(mask: Tensor, x: Tensor, y: Tensor) -> Tensor: ...
+def where(mask: Tensor, x: Tensor | None = None, y: Tensor | None = None) -> Tensor | tuple[Tensor, ...]:
     """Return elements of `x` where the mask is true, else of `y`; without them the positions where it is true.
 
     Args:
@@ -164,7 +168,11 @@ def cond_take(mask: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
     return taken, at
 
 
-def non_zero(condition: Tensor, as_tuple: bool = False) -> Any:
+@overload
+def non_zero(condition: Tensor, as_tuple: Literal[False] = False) -> Tensor: ...
+@overload
+def non_zero(condition: Tensor, as_tuple: Literal[True]) -> tuple[Tensor, ...]: ...
+def non_zero(condition: Tensor, as_tuple: bool = False) -> Tensor | tuple[Tensor, ...]:
     """Return the positions of the elements that are not zero, in the order of the flattened tensor.
 
     Args:

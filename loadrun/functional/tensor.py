@@ -6,13 +6,14 @@ Functions that make tensors are in `loadrun.functional.creation`, those that pic
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import cast
 
 import numpy as np
 
 from .. import params as P
+from ..dtypes import Array
 from ..imperative import Tensor, TensorLike, apply, apply1, as_tensor
 from ..imperative.shaping import (
     axes_within,
@@ -86,7 +87,9 @@ __all__ = [
 ]
 
 
-def split(inp: TensorLike, nsplits_or_sections: Any, axis: int = 0) -> tuple[Tensor, ...]:
+def split(
+    inp: TensorLike, nsplits_or_sections: int | Tensor | Array | Sequence[int | Tensor], axis: int = 0
+) -> tuple[Tensor, ...]:
     """Return a tensor cut into parts along an axis.
 
     Args:
@@ -106,7 +109,7 @@ def split(inp: TensorLike, nsplits_or_sections: Any, axis: int = 0) -> tuple[Ten
         raise ValueError(f"Invalid axis {axis}: the tensor has {x.ndim} dimensions")
     total = x.shape[axis]
     sections = entries_of(nsplits_or_sections) if not _is_number(nsplits_or_sections) else None
-    sizes: list[Any] = []
+    sizes: list[int | Tensor] = []
     if sections is not None:
         places = [0, *sections, total]
         for before, after in pairwise(places):
@@ -115,7 +118,7 @@ def split(inp: TensorLike, nsplits_or_sections: Any, axis: int = 0) -> tuple[Ten
                 raise ValueError(f"Invalid nsplits_or_secions: {nsplits_or_sections}")
             sizes.append(size)
     else:
-        parts = int(nsplits_or_sections)
+        parts = int(cast("int | Tensor", nsplits_or_sections))
         if parts <= 0:
             raise ValueError(f"the number of parts must be positive, found {parts}")
         if parts > total:
@@ -132,14 +135,14 @@ def _is_number(value: TensorLike) -> bool:
     )
 
 
-def _product_of_sizes(sizes: Iterable[Any]) -> Any:
-    total: Any = None
+def _product_of_sizes(sizes: Iterable[int]) -> int:
+    total: int | None = None
     for n in sizes:
         total = n if total is None else total * n
     return 1 if total is None else total
 
 
-def repeat(inp: TensorLike, repeats: Any, axis: int | None = None) -> Tensor:
+def repeat(inp: TensorLike, repeats: int | Tensor, axis: int | None = None) -> Tensor:
     """Return each element repeated.
 
     Args:
@@ -167,7 +170,7 @@ def repeat(inp: TensorLike, repeats: Any, axis: int | None = None) -> Tensor:
     return reshape(wide, (*shape[:axis], shape[axis] * repeats, *shape[axis + 1 :]))
 
 
-def tile(inp: TensorLike, reps: Any) -> Tensor:
+def tile(inp: TensorLike, reps: int | Tensor | Array | Sequence[int | Tensor]) -> Tensor:
     """Return the whole tensor repeated along its axes.
 
     Args:
@@ -183,6 +186,7 @@ def tile(inp: TensorLike, reps: Any) -> Tensor:
     x = as_tensor(inp)
     times = entries_of(reps)
     if times is None:
+        assert isinstance(reps, Tensor)
         times = [reps[i] for i in range(len(reps))]
     extra = len(times) - x.ndim
     if extra < 0:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -82,7 +81,11 @@ def rotate(
 
 
 def resize(
-    inp: TensorLike, size: Any, format: str = "NCHW", imode: str = "bilinear", max_size: int | None = None
+    inp: TensorLike,
+    size: Sequence[int] | Tensor,
+    format: str = "NCHW",
+    imode: str = "bilinear",
+    max_size: int | None = None,
 ) -> Tensor:
     """Return pictures of another size, half-pixel centres.
 
@@ -97,7 +100,7 @@ def resize(
     [[[[2.5, 4.5], [10.5, 12.5]]]]
     """
     if max_size is not None:
-        edges: Iterable[Any] = size.tolist() if isinstance(size, Tensor) else size
+        edges: Iterable[int] = size.tolist() if isinstance(size, Tensor) else size
         size = [max_size if n > max_size else n for n in edges]
     kind = imode[2:] if imode in ("bilinear", "bicubic") else imode
     param = P.Resize(

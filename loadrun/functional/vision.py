@@ -5,11 +5,9 @@ Pictures are NCHW unless said otherwise. The operators are those that MegEngine 
 
 from __future__ import annotations
 
-from typing import Any
-
 from .. import params as P
 from ..imperative import Tensor, TensorLike, apply, apply1, as_tensor, shape_tensor
-from .geometry import member, pair, require
+from .geometry import Sizes, member, pair, require
 from .math import argsort
 from .turning import flip, resize, rot90, rotate
 from .warping import interpolate, remap, warp_affine, warp_perspective
@@ -52,7 +50,7 @@ def cvt_color(inp: TensorLike, mode: str = "") -> Tensor:
 
 
 def roi_pooling(
-    inp: TensorLike, rois: TensorLike, output_shape: Any, mode: str = "max", scale: float = 1.0
+    inp: TensorLike, rois: TensorLike, output_shape: Sizes, mode: str = "max", scale: float = 1.0
 ) -> Tensor:
     """Pool regions, each to the same size (Faster R-CNN).
 
@@ -124,10 +122,10 @@ def correlation(
 def roi_align(
     inp: TensorLike,
     rois: TensorLike,
-    output_shape: Any,
+    output_shape: Sizes,
     mode: str = "average",
     spatial_scale: float = 1.0,
-    sample_points: TensorLike = 2,
+    sample_points: Sizes = 2,
     aligned: bool = True,
 ) -> Tensor:
     """Sample regions bilinearly and give the average or maximum in every bin (Mask R-CNN).

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
 from .. import params as P
-from ..imperative import Tensor, TensorLike, apply1, as_tensor, shape_tensor
+from ..dtypes import Array
+from ..imperative import ShapeLike, Tensor, TensorLike, apply1, as_tensor, shape_tensor
 from ..imperative.shaping import broadcast_to, concat, expand_dims, reshape
 from .elemwise import floor
 from .geometry import member, require
@@ -51,7 +52,7 @@ def remap(
     return apply1("RemapV1", param, inputs=[as_tensor(inp), as_tensor(map_xy)])
 
 
-def _out_shape(value: Any, what: str) -> Tensor:
+def _out_shape(value: ShapeLike, what: str) -> Tensor:
     """Return an output size as the int32 tensor that the operators take."""
     if isinstance(value, (int, float)):
         raise TypeError(f"{what} must be a sequence or an int32 tensor, found {value!r}")
@@ -61,7 +62,7 @@ def _out_shape(value: Any, what: str) -> Tensor:
 def warp_affine(
     inp: TensorLike,
     mat: TensorLike,
-    out_shape: Any,
+    out_shape: ShapeLike,
     border_mode: str = "replicate",
     border_val: float = 0.0,
     format: str = "NHWC",
@@ -98,10 +99,10 @@ def warp_affine(
 
 
 def warp_perspective(
-    inp: Any,
-    mat: Any,
-    out_shape: Any,
-    mat_idx: Any = None,
+    inp: TensorLike,
+    mat: TensorLike,
+    out_shape: ShapeLike,
+    mat_idx: ShapeLike | None = None,
     border_mode: str = "replicate",
     border_val: float = 0.0,
     format: str = "NCHW",
@@ -143,8 +144,8 @@ def warp_perspective(
 
 def interpolate(
     inp: TensorLike,
-    size: Any = None,
-    scale_factor: Any = None,
+    size: ShapeLike | None = None,
+    scale_factor: float | Sequence[float] | None = None,
     mode: str = "bilinear",
     align_corners: bool | None = None,
 ) -> Tensor:
@@ -196,7 +197,9 @@ def _single(x: Tensor) -> Tensor:
     return x.astype("float32") if x.dtype == np.float16 else x
 
 
-def _target_size(inp: Tensor, size: Any, scale_factor: Any, mode: str) -> Any:
+def _target_size(
+    inp: Tensor, size: ShapeLike | None, scale_factor: float | Sequence[float] | None, mode: str
+) -> Tensor | Array | Sequence[int | Tensor]:
     """Return the new size that the arguments of `interpolate` mean."""
     if size is None:
         if scale_factor is None:
@@ -211,7 +214,7 @@ def _target_size(inp: Tensor, size: Any, scale_factor: Any, mode: str) -> Any:
     return size
 
 
-def _scaled(inp: Tensor, scale_factor: Any, mode: str) -> list[Any]:
+def _scaled(inp: Tensor, scale_factor: float | Sequence[float], mode: str) -> list[int | Tensor]:
     """Return the sizes of the last axes times the factors, rounded down."""
     count = 3 if mode == "trilinear" else 2
     if isinstance(scale_factor, (int, float)):
@@ -227,7 +230,7 @@ def _scaled(inp: Tensor, scale_factor: Any, mode: str) -> list[Any]:
     return [_times(n, float(f)) for n, f in zip(inp.shape[2:], factors, strict=True)]
 
 
-def _times(size: int, factor: float) -> Any:
+def _times(size: int, factor: float) -> int | Tensor:
     """Return a size times a factor, rounded down as float32; a traced size stays one."""
     if factor.is_integer():
         return size * int(factor)
@@ -236,12 +239,12 @@ def _times(size: int, factor: float) -> Any:
     return floor(as_tensor(size).astype("float32") * factor).astype("int32")
 
 
-def _corners(inp: Tensor, target: Any, mode: str) -> Tensor:
+def _corners(inp: Tensor, target: Tensor | Array | Sequence[int | Tensor], mode: str) -> Tensor:
     """Resize bilinearly and keep the corners: a warp, as MegEngine records it."""
     n, _, ih, iw = inp.shape
     oh, ow = target[0], target[1]
 
-    def number(value: Any) -> Tensor:
+    def number(value: TensorLike) -> Tensor:
         return as_tensor(value).astype("float32")._vector()
 
     rows = (number(ih) - 1.0) / (number(oh) - 1.0)

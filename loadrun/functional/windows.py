@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
 from .. import params as P
+from ..dtypes import Array
 from ..errors import EngineError
 from ..imperative import Tensor, TensorLike, apply, apply1, as_tensor, const, shape_tensor
 from ..imperative.products import matmul
@@ -27,7 +28,9 @@ __all__ = [
 ]
 
 
-def linear(inp: Any, weight: Any, bias: Any = None, compute_mode: Any = "default") -> Tensor:
+def linear(
+    inp: TensorLike, weight: TensorLike, bias: TensorLike | None = None, compute_mode: str = "default"
+) -> Tensor:
     """Compute ``inp @ weight.T + bias``.
 
     Args:
@@ -136,7 +139,7 @@ def embedding(
     return weight[inp.reshape(-1)].reshape(shape)
 
 
-def indexing_one_hot(src: Any, index: Any, axis: int = 1, keepdims: bool = False) -> Tensor:
+def indexing_one_hot(src: Tensor, index: TensorLike, axis: int = 1, keepdims: bool = False) -> Tensor:
     """Return one element along an axis, picked by number at every position of the other axes.
 
     Args:
@@ -223,7 +226,9 @@ def sliding_window_transpose(
     return apply1("SlidingWindowTranspose", param, inputs=[inp])
 
 
-def pad(src: TensorLike, pad_width: Any, mode: str = "constant", constant_value: float = 0.0) -> Tensor:
+def pad(
+    src: TensorLike, pad_width: Sequence[Sizes] | Array, mode: str = "constant", constant_value: float = 0.0
+) -> Tensor:
     """Return elements added at the ends of axes.
 
     Args:

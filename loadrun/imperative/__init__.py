@@ -7,12 +7,13 @@ from .apply import active, apply, apply1, suspended, type_cvt
 from .convert import TensorLike, as_tensor, const
 from .followed import TracedBool, TracedFloat, TracedInt, TracedNumber, largest, least, place_of, plain_number
 from .promotion import convert, elemwise
-from .sizes import Shape, shape_tensor
+from .sizes import Shape, ShapeLike, shape_tensor
 from .value import Parameter, Tensor, tensor
 
 __all__ = [
     "Parameter",
     "Shape",
+    "ShapeLike",
     "Tensor",
     "TensorLike",
     "TracedBool",

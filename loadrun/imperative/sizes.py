@@ -9,9 +9,9 @@ MegEngine's shape operators, and the dump runs at other sizes. Where Python itse
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import reduce
-from typing import TYPE_CHECKING, Any, SupportsIndex, overload
+from typing import TYPE_CHECKING, Any, SupportsIndex, TypeAlias, overload
 
 import numpy as np
 
@@ -23,8 +23,10 @@ from .followed import TracedInt, once, place_of, scalar_of, size_of, vector
 if TYPE_CHECKING:
     from .value import Tensor
 
-__all__ = ["Shape", "TracedInt", "product_of", "shape_of", "shape_tensor"]
+__all__ = ["Shape", "ShapeLike", "TracedInt", "product_of", "shape_of", "shape_tensor"]
 
+ShapeLike: TypeAlias = "Tensor | Array | int | Sequence[int | Tensor]"
+"""A shape: a tensor or an array of sizes, one size, or several."""
 _INT = plain("Int32")
 
 
@@ -101,7 +103,7 @@ def shape_of(x: Tensor, sizes: tuple[int, ...], session: Session | None) -> tupl
     return Shape(size_of(n, fixed, axis, session) for axis, n in enumerate(sizes))
 
 
-def shape_tensor(shape: Tensor | Array | int | Iterable[Any]) -> Tensor:
+def shape_tensor(shape: ShapeLike | Iterable[int | Tensor]) -> Tensor:
     """Return the 1-d int32 tensor of a shape, as Reshape, Broadcast and their kin take it.
 
     Args:
