@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -23,11 +24,11 @@ class Softmax(Module):
     [0.5, 0.5]
     """
 
-    def __init__(self, axis: Any = None, **kwargs: Any) -> None:
+    def __init__(self, axis: int | Sequence[int] | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.axis = axis
 
-    def forward(self, inputs: Any) -> Tensor:
+    def forward(self, inputs: TensorLike) -> Tensor:
         """Take any float tensor."""
         return F.softmax(inputs, self.axis)
 
@@ -38,7 +39,7 @@ class Softmax(Module):
 class Sigmoid(Module):
     """``1 / (1 + exp(-x))``."""
 
-    def forward(self, inputs: Any) -> Tensor:
+    def forward(self, inputs: TensorLike) -> Tensor:
         """Take any float tensor."""
         return F.sigmoid(inputs)
 
@@ -46,7 +47,7 @@ class Sigmoid(Module):
 class SiLU(Module):
     """``x * sigmoid(x)``."""
 
-    def forward(self, inputs: Any) -> Tensor:
+    def forward(self, inputs: TensorLike) -> Tensor:
         """Take any float tensor."""
         return F.silu(inputs)
 
@@ -54,7 +55,7 @@ class SiLU(Module):
 class GELU(Module):
     """``x * P(X <= x)`` for a standard normal X."""
 
-    def forward(self, inputs: Any) -> Tensor:
+    def forward(self, inputs: TensorLike) -> Tensor:
         """Take any float tensor."""
         return F.gelu(inputs)
 
@@ -87,7 +88,7 @@ class PReLU(Module):
         shape = (1, num_parameters, 1, 1) if num_parameters > 1 else (1,)
         self.weight = Parameter(np.full(shape, init, np.float32))
 
-    def forward(self, inputs: Any) -> Tensor:
+    def forward(self, inputs: TensorLike) -> Tensor:
         """Take (N, C, H, W) where there is a weight per channel, else any shape."""
         return F.prelu(inputs, self.weight)
 
@@ -106,6 +107,6 @@ class LeakyReLU(Module):
         super().__init__(**kwargs)
         self.negative_slope = negative_slope
 
-    def forward(self, inputs: Any) -> Tensor:
+    def forward(self, inputs: TensorLike) -> Tensor:
         """Take any float tensor."""
         return F.leaky_relu(inputs, self.negative_slope)

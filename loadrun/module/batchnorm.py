@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from .. import functional as F
-from ..imperative import Parameter, Tensor, TensorLike
+from ..imperative import Parameter, Tensor
 from . import init
 from .module import Module
 
@@ -75,12 +75,12 @@ class _BatchNorm(Module):
 
     _dims: tuple[int, ...] = ()
 
-    def _check_input_ndim(self, inp: Any) -> None:
+    def _check_input_ndim(self, inp: Tensor) -> None:
         if inp.ndim not in self._dims:
             expected = " or ".join(f"{n}D" for n in self._dims)
             raise ValueError(f"expected {expected} input (got {inp.ndim}D input)")
 
-    def _frozen(self, inp: TensorLike) -> Any:
+    def _frozen(self, inp: Tensor) -> Tensor:
         scale = (self.running_var + self.eps) ** -0.5
         if self.weight is not None:
             scale = scale * self.weight
@@ -93,7 +93,7 @@ class _BatchNorm(Module):
     def _uses_batch(self) -> bool:
         return self.training or (self.running_mean is None and self.running_var is None)
 
-    def forward(self, inp: TensorLike) -> Any:
+    def forward(self, inp: Tensor) -> Tensor:
         """Take (N, num_features) with none, one or two more axes, as the class says."""
         self._check_input_ndim(inp)
         if self.track_running_stats and not self._track_running_stats_saved:
@@ -156,13 +156,13 @@ class SyncBatchNorm(_BatchNorm):
         affine: bool = True,
         track_running_stats: bool = True,
         freeze: bool = False,
-        group: Any = None,
+        group: object = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(num_features, eps, momentum, affine, track_running_stats, freeze, **kwargs)
         self.group = group
 
-    def forward(self, inp: Any) -> Tensor:
+    def forward(self, inp: Tensor) -> Tensor:
         """Take (N, C), (N, C, L) or (N, C, H, W)."""
         self._check_input_ndim(inp)
         shape = inp.shape

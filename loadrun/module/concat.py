@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from .. import functional as F
-from ..imperative import Tensor
+from ..imperative import Tensor, TensorLike
 from .module import Module
 
 __all__ = ["Concat"]
@@ -19,6 +18,6 @@ class Concat(Module):
     [1.0, 2.0]
     """
 
-    def forward(self, inps: Iterable[Any], axis: int = 0) -> Tensor:
+    def forward(self, inps: Iterable[TensorLike], axis: int = 0) -> Tensor:
         """Take tensors of one shape but along `axis`."""
         return F.concat(list(inps), axis)

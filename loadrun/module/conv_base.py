@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from .. import functional as F
-from ..imperative import Parameter, TensorLike
+from ..functional.geometry import Sizes
+from ..imperative import Parameter, Tensor, TensorLike, as_tensor
 from .sizes import pair, pair_nonzero, triple, triple_nonzero
 from .weighted import Weighted
 
@@ -29,7 +30,7 @@ class ConvSettings:
     padding: Any = 0
     dilation: Any = 1
     groups: int = 1
-    output_padding: Any = 0
+    output_padding: Sizes = 0
 
     def over(self, axes: int) -> ConvSettings:
         """Return the same with a number for each of two or three axes.
@@ -106,9 +107,10 @@ class _ConvNd(Weighted):
         padding = self.padding if isinstance(self.padding, tuple) else (self.padding,)
         return ((0, 0), (0, 0), *((n, n) for n in padding))
 
-    def _padded(self, inp: TensorLike, mode: str) -> tuple[Any, Any]:
+    def _padded(self, inp: TensorLike, mode: str) -> tuple[Tensor, Any]:
         """Return the input with what a padding mode puts around it, and the zeros that are still to be added."""
         _check_padding_mode(mode)
+        inp = as_tensor(inp)
         if mode == "zeros":
             return inp, self.padding
         return F.nn.pad(inp, self.get_pad_witdth(), mode), 0

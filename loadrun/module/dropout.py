@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .. import functional as F
+from ..imperative import TensorLike
 from .module import Module
 
 __all__ = ["Dropout"]
@@ -26,7 +27,7 @@ class Dropout(Module):
         super().__init__(**kwargs)
         self.drop_prob = drop_prob
 
-    def forward(self, inputs: Any) -> Any:
+    def forward(self, inputs: TensorLike) -> TensorLike:
         """Take any float tensor."""
         return F.dropout(inputs, self.drop_prob, training=True) if self.training else inputs
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..functional.modes import elwise
-from ..imperative import Tensor
+from ..imperative import Tensor, TensorLike
 from .module import Module
 
 __all__ = ["Elemwise"]
@@ -25,6 +25,6 @@ class Elemwise(Module):
         super().__init__(**kwargs)
         self.method = method
 
-    def forward(self, *inps: Any) -> Tensor:
+    def forward(self, *inps: TensorLike) -> Tensor:
         """Take as many operands as the mode has."""
         return elwise(*inps, mode=self.method)

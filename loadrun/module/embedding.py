@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from .. import functional as F
-from ..imperative import Parameter, Tensor
+from ..imperative import Parameter, Tensor, TensorLike
 from . import init
 from .module import Module
 
@@ -41,7 +41,7 @@ class Embedding(Module):
         padding_idx: int | None = None,
         max_norm: float | None = None,
         norm_type: float | None = None,
-        initial_weight: Any = None,
+        initial_weight: Tensor | None = None,
         freeze: bool = False,
         **kwargs: Any,
     ) -> None:
@@ -72,14 +72,14 @@ class Embedding(Module):
         """Draw the table anew."""
         init.normal_(self.weight)
 
-    def forward(self, inputs: Any) -> Tensor:
+    def forward(self, inputs: TensorLike) -> Tensor:
         """Take int32 of any shape; give that shape and ``embedding_dim``."""
         return F.embedding(inputs, self.weight)
 
     @classmethod
     def from_pretrained(
         cls,
-        embeddings: Any,
+        embeddings: Tensor,
         freeze: bool | None = True,
         padding_idx: int | None = None,
         max_norm: float | None = None,

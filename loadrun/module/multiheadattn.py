@@ -88,7 +88,7 @@ class MultiHeadAttention(Module):
         self,
         query: TensorLike,
         key: TensorLike,
-        value: Any,
+        value: TensorLike,
         key_padding_mask: TensorLike | None = None,
         attn_mask: TensorLike | None = None,
         need_weights: bool = False,

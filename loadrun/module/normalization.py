@@ -18,7 +18,7 @@ __all__ = ["GeneralNorm", "GroupNorm", "InstanceNorm", "LayerNorm"]
 class _Norm(Module):
     """What the normalizations share: an optional scale and offset."""
 
-    def __init__(self, eps: float, affine: bool, shape: Any, **kwargs: Any) -> None:
+    def __init__(self, eps: float, affine: bool, shape: int | Sequence[int], **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.eps = eps
         self.affine = affine
@@ -99,7 +99,9 @@ class LayerNorm(_Norm):
 
     _flat_state = True
 
-    def __init__(self, normalized_shape: Any, eps: float = 1e-5, affine: bool = True, **kwargs: Any) -> None:
+    def __init__(
+        self, normalized_shape: int | Sequence[int], eps: float = 1e-5, affine: bool = True, **kwargs: Any
+    ) -> None:
         shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
         super().__init__(eps, affine, shape, **kwargs)
         self.normalized_shape = shape
@@ -127,45 +129,44 @@ class GeneralNorm(_Norm):
 
     def __init__(
         self,
-        normalized_shape: Any = None,
-        normalized_axis: Any = 0,
+        normalized_shape: int | Sequence[int] | None = None,
+        normalized_axis: int | Sequence[int] = 0,
         eps: float = 1e-5,
         affine: bool = True,
         **kwargs: Any,
     ) -> None:
+        shape: int | Sequence[int] = ()
         if affine:
             for name, value in (("shape", normalized_shape), ("axis", normalized_axis)):
                 if value is None:
                     raise AssertionError(f"normalized_{name} must be specified when affine is true")
-            if not isinstance(normalized_axis, Sequence):
-                normalized_axis = [normalized_axis]
-            if not isinstance(normalized_shape, Sequence):
-                normalized_shape = [normalized_shape]
-            if len(normalized_axis) != len(normalized_shape) or len({*normalized_axis}) != len(
-                normalized_axis
-            ):
+            assert normalized_shape is not None
+            normalized_axis, shape = _listed(normalized_axis), _listed(normalized_shape)
+            normalized_shape = shape
+            if len(normalized_axis) != len(shape) or len({*normalized_axis}) != len(normalized_axis):
                 raise AssertionError(
                     f"normalized_axis {normalized_axis} must name one axis for each of normalized_shape "
-                    f"{normalized_shape}, none of them twice"
+                    f"{shape}, none of them twice"
                 )
-        super().__init__(eps, affine, normalized_shape if affine else (), **kwargs)
+        super().__init__(eps, affine, shape, **kwargs)
         self.normalized_shape = normalized_shape
         self.normalized_axis = normalized_axis
 
-    def forward(self, x: Any) -> Tensor:
+    def forward(self, x: Tensor) -> Tensor:
         """Take a tensor that has those axes."""
-        given = self.normalized_axis if isinstance(self.normalized_axis, Sequence) else [self.normalized_axis]
-        axes = [n + x.ndim if n < 0 else n for n in given]
+        axes = [n + x.ndim if n < 0 else n for n in _listed(self.normalized_axis)]
         if axes != sorted(axes):
             raise AssertionError(f"normalized_axis {axes} must be in rising order, {sorted(axes)}")
         if self.normalized_shape is not None:
-            found = [int(x.shape[n]) for n in axes]
-            if found != list(self.normalized_shape):
-                raise AssertionError(
-                    f"the axes {axes} of the input {[*map(int, x.shape)]} must be {list(self.normalized_shape)}"
-                )
+            found, wanted = [int(x.shape[n]) for n in axes], list(_listed(self.normalized_shape))
+            if found != wanted:
+                raise AssertionError(f"the axes {axes} of the input {[*map(int, x.shape)]} must be {wanted}")
         return F.nn.general_norm(x, axes, self.affine, self.weight, self.bias, self.eps)
 
     def _module_info_string(self) -> str:
         over = f"normalized_shape={self.normalized_shape}, normalized_axis={self.normalized_axis}"
         return f"{over}, eps={self.eps}, affine={self.affine}"
+
+
+def _listed(value: int | Sequence[int]) -> Sequence[int]:
+    return value if isinstance(value, Sequence) else [value]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ..imperative import TensorLike
 from .module import Module
 
@@ -13,7 +11,7 @@ __all__ = ["DequantStub", "QuantStub"]
 class QuantStub(Module):
     """Where quantized inference begins; does nothing before `quantization.quantize`."""
 
-    def forward(self, inp: TensorLike) -> Any:
+    def forward(self, inp: TensorLike) -> TensorLike:
         """Take any tensor."""
         return inp
 
@@ -21,6 +19,6 @@ class QuantStub(Module):
 class DequantStub(Module):
     """Where quantized inference ends; does nothing before `quantization.quantize`."""
 
-    def forward(self, inp: TensorLike) -> Any:
+    def forward(self, inp: TensorLike) -> TensorLike:
         """Take any tensor."""
         return inp

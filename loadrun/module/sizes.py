@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import partial
-from typing import Any
 
 __all__ = [
     "get_ndtuple",
@@ -18,7 +17,7 @@ __all__ = [
 ]
 
 
-def sizes(value: Any, *, count: int, least: int) -> tuple[int, ...]:
+def sizes(value: int | Iterable[int], *, count: int, least: int) -> tuple[int, ...]:
     """Return one number per axis.
 
     Raises:
@@ -32,7 +31,7 @@ def sizes(value: Any, *, count: int, least: int) -> tuple[int, ...]:
     return numbers
 
 
-def get_ndtuple(value: Any, *, n: int, allow_zero: bool = True) -> tuple[int, ...]:
+def get_ndtuple(value: int | Iterable[int], *, n: int, allow_zero: bool = True) -> tuple[int, ...]:
     """Return one number for each of `n` axes.
 
     Raises:

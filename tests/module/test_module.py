@@ -361,3 +361,10 @@ def test_initial_values() -> None:
     M.init.xavier_uniform_(first.weight)
     assert abs(np.abs(first.weight.numpy()).max() / np.sqrt(6 / 700) - 1) < 0.01
     assert (np.abs(M.LSTM(3, 4)._flatten_weights.numpy()) <= 0.5).all()
+
+
+@pytest.mark.parametrize("affine", [False, True])
+def test_general_norm_of_one_axis_given_as_a_number(affine: bool) -> None:
+    layer = M.GeneralNorm(2, 1, eps=0.0, affine=affine)
+    y = layer(Tensor(np.array([[1, 5], [4, 2]], np.float32)))
+    assert y.numpy().tolist() == [[-1, 1], [1, -1]]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
+from ...imperative import Tensor, TensorLike
 from .. import concat as Float
 from .module import QATModule
 
@@ -14,11 +14,11 @@ __all__ = ["Concat"]
 class Concat(Float.Concat, QATModule):
     """`Concat` with fake quantization of the result."""
 
-    def forward(self, inps: Iterable[Any], axis: int = 0) -> Any:
+    def forward(self, inps: Iterable[TensorLike], axis: int = 0) -> Tensor:
         """Take tensors of one shape but along `axis`."""
         return self.apply_quant_activation(super().forward(inps, axis))
 
     @classmethod
-    def from_float_module(cls, float_module: Any) -> Any:
+    def from_float_module(cls, float_module: Float.Concat) -> Concat:
         """Convert a float module."""
         return cls(name=float_module.name)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from ...imperative import Tensor, TensorLike
 from .. import elemwise as Float
 from .module import QATModule
 
@@ -15,11 +14,11 @@ class Elemwise(Float.Elemwise, QATModule):
 
     with_weight = False
 
-    def forward(self, *inps: Any) -> Any:
+    def forward(self, *inps: TensorLike) -> Tensor:
         """Take as many operands as the mode has."""
         return self.apply_quant_activation(super().forward(*inps))
 
     @classmethod
-    def from_float_module(cls, float_module: Any) -> Any:
+    def from_float_module(cls, float_module: Float.Elemwise) -> Elemwise:
         """Convert a float module."""
         return cls(float_module.method, name=float_module.name)

@@ -6,20 +6,20 @@ from abc import abstractmethod
 from typing import Any
 
 from ... import functional as F
-from ...imperative import TensorLike
+from ...imperative import Tensor, TensorLike, as_tensor
 from .module import QATModule
 
 __all__ = ["Folded", "Folding", "filled"]
 
 
-def filled(value: Any, count: int, default: float) -> Any:
+def filled(value: TensorLike | None, count: int, default: float) -> Tensor:
     """Return a statistic or parameter of each channel, (1, count, 1, 1), or one number in its place.
 
     >>> filled(None, 2, 1.0).tolist()
     [[[[1.0]], [[1.0]]]]
     """
     shape = (1, count, 1, 1)
-    return F.full(shape, default, dtype="float32") if value is None else value.reshape(shape)
+    return F.full(shape, default, dtype="float32") if value is None else as_tensor(value).reshape(shape)
 
 
 class Folding:
@@ -39,7 +39,13 @@ class Folding:
     """
 
     def __init__(
-        self, count: int, gamma: TensorLike, beta: TensorLike, mean: TensorLike, var: TensorLike, eps: float
+        self,
+        count: int,
+        gamma: TensorLike | None,
+        beta: TensorLike | None,
+        mean: TensorLike | None,
+        var: TensorLike | None,
+        eps: float,
     ) -> None:
         self.count = count
         self.gamma = filled(gamma, count, 1.0)
@@ -53,7 +59,7 @@ class Folding:
         """Make that of a batch normalization with other statistics."""
         return cls(bn.num_features, bn.weight, bn.bias, mean, var, bn.eps)
 
-    def bias(self, bias: TensorLike | None) -> Any:
+    def bias(self, bias: TensorLike | None) -> Tensor:
         """Return the bias after the normalization, (1, channels, 1, 1)."""
         return self.beta + self.gamma * (filled(bias, self.count, 0.0) - self.mean) * self.istd
 
@@ -74,33 +80,34 @@ class Folded(QATModule):
         """Return the shape in which the scale of every channel multiplies the layer's weight."""
 
     @abstractmethod
-    def _calc(self, inp: TensorLike, weight: TensorLike, bias: TensorLike | None) -> Any:
+    def _calc(self, inp: TensorLike, weight: TensorLike, bias: TensorLike | None) -> Tensor:
         """Return the layer with other parameters."""
 
-    def _as_bias(self, value: Any) -> Any:
+    def _as_bias(self, value: Tensor) -> Tensor:
         """Return a value of every channel in the shape of the layer's bias."""
         return value
 
-    def _as_output(self, value: Any) -> Any:
+    def _as_output(self, value: Tensor) -> Tensor:
         """Return a value of every channel in a shape that goes with the layer's output."""
         return value
 
-    def _weight(self, fold: Folding) -> Any:
+    def _weight(self, fold: Folding) -> Tensor:
         return self.apply_quant_weight(self._layer.weight * fold.scale.reshape(self._scale_shape()))
 
-    def _bias(self, fold: Folding) -> Any:
+    def _bias(self, fold: Folding) -> Tensor:
         return self._as_bias(fold.bias(self._layer.bias))
 
-    def fold_weight_bias(self, bn_mean: TensorLike, bn_var: TensorLike) -> tuple[Any, Any]:
+    def fold_weight_bias(self, bn_mean: TensorLike, bn_var: TensorLike) -> tuple[Tensor, Tensor]:
         """Return the weight, rounded, and the bias of the layer that does both."""
         fold = Folding.of(self.bn, bn_mean, bn_var)
         return self._weight(fold), self._bias(fold)
 
-    def _calc_bn_qat(self, inp: TensorLike, approx: bool) -> Any:
+    def _calc_bn_qat(self, inp: TensorLike, approx: bool) -> Tensor:
         """Return the layer with the running statistics in its rounded weight.
 
         While training, if `approx`, the scale is taken out of the result again and the batch's statistics are used.
         """
+        inp = as_tensor(inp)
         fold = Folding.of(self.bn, self.bn.running_mean, self.bn.running_var)
         weight = self._weight(fold)
         if not (self.training and approx):

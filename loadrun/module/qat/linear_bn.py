@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ... import functional as F
-from ...imperative import TensorLike
+from ...imperative import Tensor, TensorLike
 from .. import linear_bn as Float
 from .folding import Folded
 
@@ -18,21 +16,21 @@ class _LinearBnActivation1d(Float._LinearBnActivation1d, Folded):
     def _scale_shape(self) -> tuple[int, ...]:
         return (-1, 1)
 
-    def _as_bias(self, value: Any) -> Any:
+    def _as_bias(self, value: Tensor) -> Tensor:
         return value.reshape((-1,))
 
-    def _as_output(self, value: Any) -> Any:
+    def _as_output(self, value: Tensor) -> Tensor:
         return value.reshape((1, -1))
 
-    def _calc(self, inp: TensorLike, weight: TensorLike, bias: TensorLike | None) -> Any:
+    def _calc(self, inp: TensorLike, weight: TensorLike, bias: TensorLike | None) -> Tensor:
         return self.linear.calc_linear(inp, weight, bias)
 
-    def calc_linear_bn_qat(self, inp: TensorLike, approx: bool = True) -> Any:
+    def calc_linear_bn_qat(self, inp: TensorLike, approx: bool = True) -> Tensor:
         """Return the layer with the normalization in its rounded weight; `approx` counts while training."""
         return self._calc_bn_qat(inp, approx)
 
     @classmethod
-    def from_float_module(cls, float_module: Any) -> Any:
+    def from_float_module(cls, float_module: Float._LinearBnActivation1d) -> _LinearBnActivation1d:
         """Convert a float module."""
         f, bn = float_module.linear, float_module.bn
         settings = {n: getattr(bn, n) for n in ("eps", "momentum", "affine", "track_running_stats")}
@@ -42,7 +40,7 @@ class _LinearBnActivation1d(Float._LinearBnActivation1d, Folded):
 class LinearBn1d(_LinearBnActivation1d):
     """`LinearBn1d` with fake quantization."""
 
-    def forward(self, inp: TensorLike) -> Any:
+    def forward(self, inp: TensorLike) -> Tensor:
         """Take (N, in_features)."""
         return self.apply_quant_activation(self.calc_linear_bn_qat(inp))
 
@@ -50,6 +48,6 @@ class LinearBn1d(_LinearBnActivation1d):
 class LinearBnRelu1d(_LinearBnActivation1d):
     """`LinearBnRelu1d` with fake quantization."""
 
-    def forward(self, inp: TensorLike) -> Any:
+    def forward(self, inp: TensorLike) -> Tensor:
         """Take (N, in_features)."""
         return self.apply_quant_activation(F.relu(self.calc_linear_bn_qat(inp)))

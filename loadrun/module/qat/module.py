@@ -6,7 +6,7 @@ from abc import abstractmethod
 from typing import Any, Protocol
 
 from ...functional.fake_quant import fake_quant_bias
-from ...imperative import TensorLike
+from ...imperative import Tensor, TensorLike
 from ..module import Module
 
 __all__ = ["QATModule"]
@@ -89,15 +89,15 @@ class QATModule(Module):
             target.qparams.update(qparams)
         return target
 
-    def apply_quant_weight(self, target: TensorLike) -> Any:
+    def apply_quant_weight(self, target: TensorLike) -> Tensor:
         """Watch and round a weight."""
         return self._apply_fakequant_with_observer(target, self.weight_fake_quant, self.weight_observer)
 
-    def apply_quant_activation(self, target: TensorLike) -> Any:
+    def apply_quant_activation(self, target: TensorLike) -> Tensor:
         """Watch and round an output."""
         return self._apply_fakequant_with_observer(target, self.act_fake_quant, self.act_observer)
 
-    def apply_quant_bias(self, target: Any, inp: Any, w_qat: Any) -> Any:
+    def apply_quant_bias(self, target: TensorLike | None, inp: Tensor, w_qat: Tensor) -> TensorLike | None:
         """Round a bias by the scales of input and weight if both fake quantizations are enabled."""
         fakes = (self.act_fake_quant, self.weight_fake_quant)
         if any(f is None or not f.enabled for f in fakes):

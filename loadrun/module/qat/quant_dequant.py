@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from ...imperative import TensorLike
+from ...imperative import Tensor, TensorLike
 from .. import quant_dequant as Float
 from .module import QATModule
 
@@ -16,12 +14,12 @@ class QuantStub(Float.QuantStub, QATModule):
 
     with_weight = False
 
-    def forward(self, inp: TensorLike) -> Any:
+    def forward(self, inp: TensorLike) -> Tensor:
         """Take any float32 tensor."""
         return self.apply_quant_activation(inp)
 
     @classmethod
-    def from_float_module(cls, float_module: Any) -> Any:
+    def from_float_module(cls, float_module: Float.QuantStub) -> QuantStub:
         """Convert a float module."""
         return cls(name=float_module.name)
 
@@ -33,6 +31,6 @@ class DequantStub(Float.DequantStub, QATModule):
     with_act = False
 
     @classmethod
-    def from_float_module(cls, float_module: Any) -> Any:
+    def from_float_module(cls, float_module: Float.DequantStub) -> DequantStub:
         """Convert a float module."""
         return cls(name=float_module.name)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ... import functional as F
 from ...functional.quantized import batch_conv_bias_activation
-from ...imperative import Parameter, TensorLike
+from ...imperative import Parameter, Tensor, TensorLike, as_tensor
+from ...imperative.dtypes import DTypeLike
 from .. import batch_matmul_activation as Float
 from .module import QuantizedModule, quantized_bias, stored
+
+if TYPE_CHECKING:
+    from ..qat import batch_matmul_activation as QAT
 
 __all__ = ["BatchMatMulActivation"]
 
@@ -30,15 +34,16 @@ class BatchMatMulActivation(Float.BatchMatMulActivation, QuantizedModule):
         out_features: int,
         bias: bool = True,
         nonlinear_mode: str = "identity",
-        dtype: Any = None,
+        dtype: DTypeLike | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(batch, in_features, out_features, bias, nonlinear_mode, **kwargs)
         self.output_dtype = dtype
 
-    def calc_bmm_quantized(self, inp: Any) -> Any:
+    def calc_bmm_quantized(self, inp: Any) -> Tensor:
         """Return the products."""
         bias = quantized_bias(self.bias, inp, self.weight)
+        assert bias is not None, "the convolution of quantized tensors takes a bias, found bias=False"
         result = batch_conv_bias_activation(
             F.expand_dims(inp, -1),
             self.weight,
@@ -49,7 +54,7 @@ class BatchMatMulActivation(Float.BatchMatMulActivation, QuantizedModule):
         return F.squeeze(result, -1)
 
     @classmethod
-    def from_qat_module(cls, qat_module: Any) -> Any:
+    def from_qat_module(cls, qat_module: QAT.BatchMatMulActivation) -> BatchMatMulActivation:
         """Convert a module with fake quantization."""
         q = qat_module
         made = cls(
@@ -70,6 +75,6 @@ class BatchMatMulActivation(Float.BatchMatMulActivation, QuantizedModule):
             made.bias = stored(q.bias.reshape(shape), name=q.bias.name)
         return made
 
-    def forward(self, inp: TensorLike) -> Any:
+    def forward(self, inp: TensorLike) -> Tensor:
         """Take (batch, in_features, columns), quantized."""
-        return self.calc_bmm_quantized(inp)
+        return self.calc_bmm_quantized(as_tensor(inp))

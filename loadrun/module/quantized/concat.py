@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ... import functional as F
+from ...imperative import Tensor, TensorLike, as_tensor
+from ...imperative.dtypes import DTypeLike
 from .module import QuantizedModule
+
+if TYPE_CHECKING:
+    from ..qat import concat as QAT
 
 __all__ = ["Concat"]
 
@@ -14,15 +19,15 @@ __all__ = ["Concat"]
 class Concat(QuantizedModule):
     """`Concat` of tensors that are first converted to one quantized dtype."""
 
-    def __init__(self, dtype: Any = None, **kwargs: Any) -> None:
+    def __init__(self, dtype: DTypeLike, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.output_dtype = dtype
 
-    def forward(self, inps: Iterable[Any], axis: int = 0) -> Any:
+    def forward(self, inps: Iterable[TensorLike], axis: int = 0) -> Tensor:
         """Take quantized tensors of one shape but along `axis`."""
-        return F.concat([x.astype(self.output_dtype) for x in inps], axis)
+        return F.concat([as_tensor(x).astype(self.output_dtype) for x in inps], axis)
 
     @classmethod
-    def from_qat_module(cls, qat_module: Any) -> Any:
+    def from_qat_module(cls, qat_module: QAT.Concat) -> Concat:
         """Convert a module with fake quantization."""
         return cls(qat_module.get_activation_dtype(), name=qat_module.name)

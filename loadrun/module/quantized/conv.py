@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ...functional.geometry import Sizes
 from ...functional.quantized import conv_bias_activation, conv_transpose2d
-from ...imperative import Parameter, TensorLike
+from ...imperative import Parameter, Tensor, TensorLike, as_tensor
+from ...imperative.dtypes import DTypeLike
 from .. import conv as Float
 from .module import QuantizedModule, quantized_bias, stored
+
+if TYPE_CHECKING:
+    pass
 
 __all__ = ["Conv2d", "ConvRelu2d", "ConvTranspose2d", "ConvTransposeRelu2d"]
 
@@ -47,7 +51,7 @@ class Conv2d(Float.Conv2d, QuantizedModule):
         groups: int = 1,
         conv_mode: str = "cross_correlation",
         compute_mode: str = "default",
-        dtype: Any = None,
+        dtype: DTypeLike | None = None,
         padding_mode: str = "zeros",
         **kwargs: Any,
     ) -> None:
@@ -56,9 +60,10 @@ class Conv2d(Float.Conv2d, QuantizedModule):
         super().__init__(in_channels, out_channels, *sizes, *modes, **kwargs)
         self.output_dtype = dtype
 
-    def calc_conv_quantized(self, inp: Any, nonlinear_mode: str = "identity") -> Any:
+    def calc_conv_quantized(self, inp: Tensor, nonlinear_mode: str = "identity") -> Tensor:
         """Return the convolution with an activation."""
         bias = quantized_bias(self.bias, inp, self.weight)
+        assert bias is not None
         inp, padding = self._padded(inp, self.padding_mode)
         return conv_bias_activation(
             inp,
@@ -75,7 +80,7 @@ class Conv2d(Float.Conv2d, QuantizedModule):
         )
 
     @classmethod
-    def _like(cls, conv: Any, dtype: Any, name: Any) -> Any:
+    def _like(cls, conv: Float.Conv2d, dtype: DTypeLike | None, name: str | None) -> Conv2d:
         """Return a module with the settings of a float or qat one."""
         # There always is a bias, and MegEngine does not take the modes along.
         left = ("bias", "conv_mode", "compute_mode")
@@ -83,7 +88,7 @@ class Conv2d(Float.Conv2d, QuantizedModule):
         return cls(**settings, dtype=dtype, name=name)
 
     @classmethod
-    def from_qat_module(cls, qat_module: Any) -> Any:
+    def from_qat_module(cls, qat_module: Any) -> Conv2d:
         """Convert a module with fake quantization."""
         q = qat_module
         made = cls._like(q, q.get_activation_dtype(), q.name)
@@ -94,17 +99,17 @@ class Conv2d(Float.Conv2d, QuantizedModule):
             made.bias = stored(q.bias, name=q.bias.name)
         return made
 
-    def forward(self, inp: TensorLike) -> Any:
+    def forward(self, inp: TensorLike) -> Tensor:
         """Take (N, in_channels, H, W), quantized."""
-        return self.calc_conv_quantized(inp)
+        return self.calc_conv_quantized(as_tensor(inp))
 
 
 class ConvRelu2d(Conv2d):
     """`ConvRelu2d` of quantized tensors."""
 
-    def forward(self, inp: TensorLike) -> Any:
+    def forward(self, inp: TensorLike) -> Tensor:
         """Take (N, in_channels, H, W), quantized."""
-        return self.calc_conv_quantized(inp, nonlinear_mode="relu")
+        return self.calc_conv_quantized(as_tensor(inp), nonlinear_mode="relu")
 
 
 class ConvTranspose2d(Float.ConvTranspose2d, QuantizedModule):
@@ -138,14 +143,14 @@ class ConvTranspose2d(Float.ConvTranspose2d, QuantizedModule):
         bias: bool = True,
         conv_mode: str = "cross_correlation",
         compute_mode: str = "default",
-        dtype: Any = None,
+        dtype: DTypeLike | None = None,
         **kwargs: Any,
     ) -> None:
         sizes = (kernel_size, stride, padding, output_padding, dilation, groups)
         super().__init__(in_channels, out_channels, *sizes, bias, conv_mode, compute_mode, **kwargs)
         self.output_dtype = dtype
 
-    def calc_conv_transpose2d_quantized(self, inp: Any, nonlinear_mode: str) -> Any:
+    def calc_conv_transpose2d_quantized(self, inp: Tensor, nonlinear_mode: str) -> Tensor:
         """Return the convolution; there is no activation but "identity", as in MegEngine."""
         if nonlinear_mode != "identity":
             raise AssertionError(f"nonlinear_mode must be identity, found {nonlinear_mode!r}")
@@ -164,12 +169,12 @@ class ConvTranspose2d(Float.ConvTranspose2d, QuantizedModule):
         )
 
     @classmethod
-    def _like(cls, conv: Any, dtype: Any, name: Any) -> Any:
+    def _like(cls, conv: Float.ConvTranspose2d, dtype: DTypeLike | None, name: str | None) -> ConvTranspose2d:
         """Return a module with the settings of a float or qat one."""
         return cls(**conv._settings(), dtype=dtype, name=name)
 
     @classmethod
-    def from_qat_module(cls, qat_module: Any) -> Any:
+    def from_qat_module(cls, qat_module: Any) -> ConvTranspose2d:
         """Convert a module with fake quantization."""
         q = qat_module
         made = cls._like(q, q.get_activation_dtype(), q.name)
@@ -177,14 +182,14 @@ class ConvTranspose2d(Float.ConvTranspose2d, QuantizedModule):
         made.bias = None if q.bias is None else stored(q.bias, name=q.bias.name)
         return made
 
-    def forward(self, inp: TensorLike) -> Any:
+    def forward(self, inp: TensorLike) -> Tensor:
         """Take (N, in_channels, H, W), quantized."""
-        return self.calc_conv_transpose2d_quantized(inp, nonlinear_mode="identity")
+        return self.calc_conv_transpose2d_quantized(as_tensor(inp), nonlinear_mode="identity")
 
 
 class ConvTransposeRelu2d(ConvTranspose2d):
     """`ConvTransposeRelu2d` of quantized tensors; its call is refused, as in MegEngine."""
 
-    def forward(self, inp: TensorLike) -> Any:
+    def forward(self, inp: TensorLike) -> Tensor:
         """Take (N, in_channels, H, W), quantized."""
-        return self.calc_conv_transpose2d_quantized(inp, nonlinear_mode="relu")
+        return self.calc_conv_transpose2d_quantized(as_tensor(inp), nonlinear_mode="relu")

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ...imperative import TensorLike
+from ...imperative import Tensor, TensorLike, as_tensor
 from .conv import Conv2d
 from .module import filled
+
+if TYPE_CHECKING:
+    pass
 
 __all__ = ["ConvBn2d", "ConvBnRelu2d"]
 
 
 class _ConvBnActivation2d(Conv2d):
     @classmethod
-    def from_qat_module(cls, qat_module: Any) -> Any:
+    def from_qat_module(cls, qat_module: Any) -> _ConvBnActivation2d:
         """Convert a module with fake quantization."""
         q = qat_module
         return filled(cls._like(q.conv, q.get_activation_dtype(), q.name), q, q.conv)
@@ -26,6 +29,6 @@ class ConvBn2d(_ConvBnActivation2d):
 class ConvBnRelu2d(_ConvBnActivation2d):
     """`ConvBnRelu2d` of quantized tensors."""
 
-    def forward(self, inp: TensorLike) -> Any:
+    def forward(self, inp: TensorLike) -> Tensor:
         """Take (N, in_channels, H, W), quantized."""
-        return self.calc_conv_quantized(inp, nonlinear_mode="relu")
+        return self.calc_conv_quantized(as_tensor(inp), nonlinear_mode="relu")

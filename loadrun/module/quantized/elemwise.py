@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...functional.modes import elemwise_multi_type
+from ...imperative import Tensor, TensorLike
+from ...imperative.dtypes import DTypeLike
 from .module import QuantizedModule
+
+if TYPE_CHECKING:
+    from ..qat import elemwise as QAT
 
 __all__ = ["Elemwise"]
 
@@ -18,16 +23,16 @@ class Elemwise(QuantizedModule):
         dtype: the quantized dtype of the result.
     """
 
-    def __init__(self, method: str, dtype: Any = None, **kwargs: Any) -> None:
+    def __init__(self, method: str, dtype: DTypeLike | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.method = f"q{method}"
         self.output_dtype = dtype
 
-    def forward(self, *inps: Any) -> Any:
+    def forward(self, *inps: TensorLike) -> Tensor:
         """Take as many quantized tensors as the mode has operands."""
         return elemwise_multi_type(*inps, mode=self.method, dtype=self.output_dtype)
 
     @classmethod
-    def from_qat_module(cls, qat_module: Any) -> Any:
+    def from_qat_module(cls, qat_module: QAT.Elemwise) -> Elemwise:
         """Convert a module with fake quantization."""
         return cls(qat_module.method, qat_module.get_activation_dtype(), name=qat_module.name)

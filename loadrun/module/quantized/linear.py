@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ... import functional as F
-from ...imperative import TensorLike
+from ...imperative import Tensor, TensorLike, as_tensor
+from ...imperative.dtypes import DTypeLike
 from .module import QuantizedModule, quantized_bias, stored
+
+if TYPE_CHECKING:
+    pass
 
 __all__ = ["Linear", "LinearRelu"]
 
@@ -22,13 +26,13 @@ class Linear(QuantizedModule):
         bias: (out_features,), float32, or None.
     """
 
-    def __init__(self, dtype: Any = None, **kwargs: Any) -> None:
+    def __init__(self, dtype: DTypeLike | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.weight: Any = None
         self.bias: Any = None
         self.output_dtype = dtype
 
-    def calc_linear_quantized(self, inp: Any, nonlinear_mode: str = "identity") -> Any:
+    def calc_linear_quantized(self, inp: Tensor, nonlinear_mode: str = "identity") -> Tensor:
         """Return the product, rounded, then relu if `nonlinear_mode` is "relu"."""
         if nonlinear_mode not in ("identity", "relu"):
             raise AssertionError(f"nonlinear_mode must be identity or relu, found {nonlinear_mode!r}")
@@ -36,12 +40,12 @@ class Linear(QuantizedModule):
         y = y if self.output_dtype is None else y.astype(self.output_dtype)
         return F.relu(y) if nonlinear_mode == "relu" else y
 
-    def forward(self, inp: TensorLike) -> Any:
+    def forward(self, inp: TensorLike) -> Tensor:
         """Take (..., in_features), quantized."""
-        return self.calc_linear_quantized(inp)
+        return self.calc_linear_quantized(as_tensor(inp))
 
     @classmethod
-    def from_qat_module(cls, qat_module: Any) -> Any:
+    def from_qat_module(cls, qat_module: Any) -> Linear:
         """Convert a module with fake quantization."""
         q = qat_module
         made = cls(dtype=q.get_activation_dtype(), name=q.name)
@@ -54,6 +58,6 @@ class Linear(QuantizedModule):
 class LinearRelu(Linear):
     """`LinearRelu` of quantized tensors."""
 
-    def forward(self, inp: TensorLike) -> Any:
+    def forward(self, inp: TensorLike) -> Tensor:
         """Take (..., in_features), quantized."""
-        return self.calc_linear_quantized(inp, nonlinear_mode="relu")
+        return self.calc_linear_quantized(as_tensor(inp), nonlinear_mode="relu")

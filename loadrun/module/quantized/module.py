@@ -6,6 +6,7 @@ from abc import abstractmethod
 from typing import Any
 
 from ...imperative import Parameter, Tensor
+from ...imperative.dtypes import DTypeLike
 from ...imperative.quantized_dtypes import get_scale, qint32
 from ..module import Module
 
@@ -34,7 +35,7 @@ class QuantizedModule(Module):
         """Convert a module with fake quantization."""
 
 
-def stored(value: Tensor, dtype: Any = None, name: str = "") -> Parameter:
+def stored(value: Tensor, dtype: DTypeLike | None = None, name: str = "") -> Parameter:
     """Return a value as a parameter, quantized if a dtype is given."""
     return Parameter(value if dtype is None else value.astype(dtype), name=name)
 
@@ -53,7 +54,7 @@ def filled(made: Any, q: Any, layer: Any) -> Any:
     return made
 
 
-def quantized_bias(bias: Any, inp: Tensor, weight: Tensor) -> Any:
+def quantized_bias(bias: Tensor | None, inp: Tensor, weight: Tensor) -> Tensor | None:
     """Return a bias as the integers to which products of input and weight are added."""
     if bias is None:
         return None
