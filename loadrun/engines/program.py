@@ -180,7 +180,11 @@ def bind(steps: Iterable[Step], known: Inference) -> None:
         if s.writes[0] not in known.shapes:
             continue
         values = tuple(known.values.get(v) for v in s.reads)
-        s.bound = make(call, ShapeCall(call.opr, call.inputs, shapes, values))
+        try:
+            s.bound = make(call, ShapeCall(call.opr, call.inputs, shapes, values))
+        except ValueError:
+            # Values that it cannot take, which the kernel says in its turn, with the operator's name.
+            continue
         if s.writes_into:
             out = known.shapes[s.writes[0]]
             fitting = zip(s.reads, shapes, call.inputs, strict=True)

@@ -73,6 +73,7 @@ class Importer:
         self.inputs: dict[str, DeclaredInput] = {}
         self.outputs: dict[str, Value] = {}
         self.session = TraceRecorder("lazy", fixed=True, symbolic_shape=True)
+        self.open_sizes = False
         self.functions = {(f.domain, f.name, f.overload): f for f in model.functions}
         self._unheld: dict[str, str] = {}
         self._count = 0
@@ -160,6 +161,7 @@ class Importer:
         example = self.examples.get(info.name)
         shape = self.input_shapes.get(info.name)
         declared = DeclaredInput(info, example.shape if example is not None and shape is None else shape)
+        self.open_sizes |= declared.open_sizes
         dtype = graph_type(declared.kind)
         if example is None or example.shape != declared.shape:
             try:

@@ -49,6 +49,7 @@ class DeclaredInput:
         kind: ONNX's element type.
         shape: the shape that the graph is made with.
         symbolic: whether the file leaves a size open.
+        open_sizes: whether the file leaves another size open than that of the first axis.
         assumed: whether such a size was taken as 1.
     """
 
@@ -61,6 +62,8 @@ class DeclaredInput:
         graph_type(self.kind)
         dims = tensor.shape.dims if tensor.shape is not None else None
         self.symbolic = dims is None or any(d.value is None or d.value < 1 or d.param for d in dims)
+        # What convolutions move over: the batch alone is open in most files.
+        self.open_sizes = dims is None or any(d.value is None or d.value < 1 for d in dims[1:])
         self.assumed = shape is None and self.symbolic
         if shape is not None:
             if dims is not None and len(dims) != len(shape):

@@ -14,7 +14,7 @@ from ...imperative.emit import summed
 from ...imperative.exact_products import product
 from ..call import NodeCall, lower
 from ..values import UnsupportedNodeError, Value
-from .parts import M, cast, const_like, transposed
+from .parts import M, cast, const_like, of_length, transposed
 from .reductions import softmax
 
 __all__ = ["attended", "guarded_softmax", "heads", "merged", "rotated"]
@@ -266,7 +266,7 @@ def _linear(c: NodeCall) -> tuple[Tensor, Tensor]:
     """The recurrent update of (B, H, dk, dv) states, unrolled over time."""
     kind = c.t(0)._dtype
     n_q, n_kv = c.number("q_num_heads"), c.number("kv_num_heads")
-    q, k, v = (cast(c.t(i), "float32") for i in range(3))
+    q, k, v = (of_length(cast(c.t(i), "float32"), 1) for i in range(3))
     dk = q._tuple_shape[2] // n_q
     dv = v._tuple_shape[2] // n_kv
     steps = q._tuple_shape[1]

@@ -185,6 +185,7 @@ def _scan_batches(c: NodeCall, body: GraphProto, values: list[Value], scanned: i
     """Version 8: axis 0 is a batch, each entry of which is scanned along its own first axis."""
     if c.has(0):
         raise UnsupportedNodeError("sequence lengths differ within a batch")
+    values = [_of_length(v, 0) for v in values]
     batch = values[0].numbers[0]
     turned = c.ints("directions") or [0] * scanned
     n = len(values) - scanned

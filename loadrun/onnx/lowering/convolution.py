@@ -9,12 +9,13 @@ import numpy as np
 from ...functional.conv import conv1d, conv2d, conv3d, conv_transpose2d, conv_transpose3d, deformable_conv2d
 from ...imperative import Tensor, const
 from ...imperative import emit as e
+from ...imperative.followed import largest
 from ..call import CONTRIB, NodeCall, lower
 from ..values import INT32, UnsupportedNodeError, Value
 from .functions import activation
 from .linalg import minus_zero
 from .padding import pad_with
-from .parts import M, cast, const_like, flags, folded, transposed
+from .parts import M, cast, const_like, flags, folded, is_open, of_length, transposed
 
 __all__ = ["WindowGeometry", "convolved", "padding_of", "window_of"]
 
@@ -54,7 +55,10 @@ def padding_of(c: NodeCall, window: WindowGeometry, sizes: Sequence[int]) -> lis
     if auto.startswith("SAME"):
         result = []
         for size, s, reach in zip(sizes, window.strides, window.reach, strict=True):
-            total = max((-(-int(size) // s) - 1) * s + reach - int(size), 0)
+            if s == 1 or not c.importer.open_sizes:
+                total = max((-(-int(size) // s) - 1) * s + reach - int(size), 0)
+            else:
+                total = largest(((size + s - 1) // s - 1) * s + reach - size, 0)
             less = total // 2
             result.append((less, total - less) if auto == "SAME_UPPER" else (total - less, less))
         return result
@@ -84,7 +88,7 @@ def convolved(x: Tensor, w: Tensor, window: WindowGeometry, groups: int) -> Tens
             f"{x._tuple_shape[1]} channels, but the weight takes {w._tuple_shape[1]} for each of {groups} groups"
         )
     pads = window.pads
-    if any(a != b for a, b in pads) or any(a < 0 for a, _ in pads):
+    if any(a != b or a < 0 or is_open(a, b) for a, b in pads):
         x = pad_with(x, [(0, 0), (0, 0), *pads], "constant")
         pads = [(0, 0)] * n
     before = [a for a, _ in pads]
@@ -184,6 +188,9 @@ def _conv_transpose(c: NodeCall) -> Tensor:
     groups = c.number("group", 1)
     window = window_of(c, w._tuple_shape[2:])
     extra = flags(c.ints("output_padding"), n, 0)
+    if c.ints("output_shape") is not None:
+        for axis in range(2, x.ndim):
+            x = of_length(x, axis)
     full = [
         s * (int(i) - 1) + r for i, s, r in zip(x._tuple_shape[2:], window.strides, window.reach, strict=True)
     ]
@@ -206,13 +213,13 @@ def _transposed_pads(
     wanted = c.ints("output_shape")
     n = len(full)
     auto = c.text("auto_pad", "NOTSET")
-    if wanted is None and auto.startswith("SAME"):
-        wanted = [int(i) * s for i, s in zip(x._tuple_shape[2:], window.strides, strict=True)]
-    if wanted is None:
+    if wanted is None and not auto.startswith("SAME"):
         return padding_of(c, window, full) if auto != "VALID" else [(0, 0)] * n
     result = []
-    for size, want, o in zip(full, wanted[-n:], extra, strict=True):
-        total = size + o - want
+    for i, (size, o) in enumerate(zip(full, extra, strict=True)):
+        # As many times the size as the stride, whatever the size is; or what is wanted.
+        same = window.reach[i] - window.strides[i] + o
+        total = same if wanted is None else size + o - wanted[i - n]
         half = total // 2
         result.append((half, total - half) if auto == "SAME_UPPER" else (total - half, half))
     return result
@@ -244,7 +251,7 @@ def _deform_conv(c: NodeCall) -> Tensor:
     window = window_of(c, w._tuple_shape[2:])
     pads = padding_of(c, window, x.shape[2:])
     groups = c.number("group", 1)
-    if any(a != b for a, b in pads):
+    if any(a != b or is_open(a, b) for a, b in pads):
         # Padding in front moves positions along; what lies outside counts as zero in both.
         x = pad_with(x, [(0, 0), (0, 0), *pads], "constant")
         pads = [(0, 0)] * 2

@@ -10,11 +10,12 @@ from ...imperative import emit as e
 from ..call import NodeCall, lower
 from ..values import INT64, UnsupportedNodeError, Value
 from .indexing import ordered
-from .parts import M, cast, const_like
+from .parts import M, cast, const_like, of_length
 
 __all__: list[str] = []
 
 _MOST = 512
+_KEPT = 1 << 14
 
 
 @lower("NonMaxSuppression", foldable=False)
@@ -23,11 +24,15 @@ def _non_max_suppression(c: NodeCall) -> Value:
     boxes, scores = cast(c.t(0), "float32"), cast(c.t(1), "float32")
     most = int(c.constant(2, "number of boxes").reshape(-1)[0]) if c.has(2) else 0
     overlap = float(c.constant(3, "IoU threshold").reshape(-1)[0]) if c.has(3) else 0.0
+    boxes, scores = of_length(boxes, 0), of_length(of_length(scores, 0), 1)
     batch, classes, count = scores._tuple_shape
     if batch * classes > _MOST:
         raise UnsupportedNodeError(f"{batch} pictures of {classes} classes; {_MOST} at most are unrolled")
     if most <= 0 or not count:
         return Value(INT64, array=np.zeros((0, 3), np.int64))
+    if most > count:
+        # Of more boxes more may be kept, as long as the table of those that are stays small.
+        most = min(most, max(count, _KEPT))
     boxes = _corners(boxes, bool(c.number("center_point_box")))
     bound = e.reshape(cast(c.t(4), "float32"), (1,)) if c.has(4) else None
     rows = []
@@ -35,7 +40,7 @@ def _non_max_suppression(c: NodeCall) -> Value:
         own = e.subtensor(boxes, [(0, None, None, None, b)])
         for k in range(classes):
             score = e.subtensor(scores, [(0, None, None, None, b), (1, None, None, None, k)])
-            kept = _suppressed(own, score, overlap, min(most, count))
+            kept = _suppressed(own, score, overlap, most)
             if bound is not None:
                 good = e.compare(P.ElemwiseMultiTypeMode.LT, bound, e.gather(score, [(0, kept)]))
                 kept = e.gather(kept, [(0, e.cond_take(good, good)[1])])

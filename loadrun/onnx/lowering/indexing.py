@@ -13,7 +13,7 @@ from ...lowering.selection import along
 from ..call import NodeCall, lower
 from ..values import INT64, UnsupportedNodeError, Value
 from .elementwise import _extreme
-from .parts import M, cast, const_like, transposed
+from .parts import M, cast, const_like, is_open, of_length, transposed
 from .shapes import product, sliced
 
 __all__ = ["from_front", "linear", "ordered", "put"]
@@ -122,6 +122,7 @@ def put(rows: Tensor, at: Tensor, updates: Tensor, how: str) -> Tensor:
     }.get(how)
     if combine is None:
         raise UnsupportedNodeError(f"its reduction {how!r} cannot be expressed for {rows._dtype}")
+    at = of_length(at, 0)
     for chosen in _rounds(at):
         part, where = e.gather(updates, [(0, chosen)]), e.gather(at, [(0, chosen)])
         rows = e.scatter(rows, combine(e.gather(rows, [(0, where)]), part), [(0, where)])
@@ -326,6 +327,8 @@ def _unique(c: NodeCall) -> tuple[Tensor | Value, ...]:
         axis = c.axis("axis", 0, x.ndim)
         order = [axis, *[i for i in range(x.ndim) if i != axis]]
         rows = transposed(x, order)
+        for i in range(1, rows.ndim):
+            rows = of_length(rows, i)
         keys = e.reshape(rows, (rows.shape[0], -1))
     else:
         rows, order = e.flat(x), [0]
@@ -343,7 +346,7 @@ def uniques(rows: Tensor, keys: Tensor, back: list[int], *, by_value: bool) -> t
         back: the order of axes in which the result is wanted.
         by_value: whether they are sorted, or stay in the order in which each comes first.
     """
-    n = keys._tuple_shape[0]
+    n = keys.shape[0]
     if keys._tuple_shape[1] > 256:
         raise UnsupportedNodeError(
             f"rows of {keys._tuple_shape[1]} elements; 256 at most can be sorted one key after another"
@@ -356,7 +359,7 @@ def uniques(rows: Tensor, keys: Tensor, back: list[int], *, by_value: bool) -> t
         place = e.gather(place, [(0, ordered(now, 0, False))])
     lined = e.gather(keys, [(0, place)])
     fresh = const(np.ones(1, np.int32))
-    if n > 1:
+    if n > 1 or (n == 1 and is_open(n)):
         late, early = sliced(lined, 0, 1, None), sliced(lined, 0, 0, -1)
         differ = cast(e.logical_not(e.compare(_EQ, late, early)), "int32")
         fresh = e.concat([fresh, e.reduce(differ, P.ReduceMode.MAX, [1])], 0)

@@ -9,10 +9,11 @@ import numpy as np
 from ... import params as P
 from ...imperative import Tensor, const
 from ...imperative import emit as e
+from ...imperative.followed import least
 from ...lowering.joining import padded
 from ..call import NodeCall, front, lower
 from ..values import UnsupportedNodeError
-from .parts import const_like
+from .parts import M, const_like, is_open, of_length
 from .shapes import cut, joined, sliced
 
 __all__ = ["pad_with"]
@@ -26,7 +27,7 @@ def _pad(c: NodeCall) -> Tensor:
         pads = c.ints("pads") or c.ints("paddings") or []
         value = c.real("value")
     else:
-        pads = c.integers(1, "pads")
+        pads = c.sizes(1, "pads")
         value = float(c.constant(2, "value").item()) if c.has(2) else 0.0
     axes = list(range(x.ndim))
     if c.opset >= 18 and c.has(3):
@@ -38,61 +39,73 @@ def _pad(c: NodeCall) -> Tensor:
 
 
 def pad_with(x: Tensor, widths: Sequence[tuple[int, int]], mode: str, value: float = 0.0) -> Tensor:
-    """Elements added at the ends of axes, or taken away where a width is negative."""
+    """Elements added at the ends of axes, or taken away where a width is negative.
+
+    A width that follows from sizes stays what it is computed from; its sign is that of the sizes that are known.
+    """
     for axis, (before, after) in enumerate(widths):
         if before < 0 or after < 0:
-            x = cut(x, axis, max(-before, 0), 2**40 if after >= 0 else after, 1)
-    widths = [(max(b, 0), max(a, 0)) for b, a in widths]
-    if not any(b or a for b, a in widths):
-        return x
-    if mode == "wrap":
-        for axis, (before, after) in enumerate(widths):
-            x = _wrapped(x, axis, before, after)
+            x = cut(x, axis, -before if before < 0 else 0, 2**40 if after >= 0 else x.shape[axis] + after, 1)
+    widths = [(0 if b < 0 else b, 0 if a < 0 else a) for b, a in widths]
+    if not any(b or a or is_open(b, a) for b, a in widths):
         return x
     modes = {
         "constant": P.PaddingMode.CONSTANT,
         "edge": P.PaddingMode.REPLICATE,
         "reflect": P.PaddingMode.REFLECT,
     }
-    if mode not in modes:
+    if mode not in (*modes, "wrap"):
         raise UnsupportedNodeError(f"its mode {mode!r} is unknown")
-    if mode != "constant" or (x._dtype.np.itemsize == 4 and not x._dtype.is_float and abs(value) > 1 << 24):
-        return _by_parts(x, widths, mode, value)
-    if 0 in x._tuple_shape:
+    if mode == "constant" and 0 in x._tuple_shape:
         return e.full(const_like(value, x), [b + n + a for n, (b, a) in zip(x.shape, widths, strict=True)])
-    return padded(x, widths, modes[mode], value)
-
-
-def _wrapped(x: Tensor, axis: int, before: int, after: int) -> Tensor:
-    n = x._tuple_shape[axis]
-    if not before and not after:
-        return x
-    places = np.arange(-before, n + after) % n
-    return e.gather(x, [(axis, const(places.astype(np.int32)))])
-
-
-def _by_parts(x: Tensor, widths: Sequence[tuple[int, int]], mode: str, value: float) -> Tensor:
-    """Padding by indexing each axis, or by joining it with a constant."""
+    # MegEngine's reflection takes less than the axis has.
+    far = mode != "edge" and any(
+        max(pair) >= n for n, pair in zip(x._tuple_shape, widths, strict=True) if any(pair)
+    )
+    large = x._dtype.np.itemsize == 4 and not x._dtype.is_float and abs(value) > 1 << 24
+    followed = is_open(*(w for pair in widths for w in pair))
+    if mode != "wrap" and not followed and not (far if mode == "reflect" else large):
+        return padded(x, widths, modes[mode], value)
     for axis, (before, after) in enumerate(widths):
+        if before or after or is_open(before, after):
+            x = _axis_padded(x, axis, before, after, mode, value, far=far)
+    return x
+
+
+def _axis_padded(
+    x: Tensor, axis: int, before: int, after: int, mode: str, value: float, *, far: bool
+) -> Tensor:
+    """Padding by indexing one axis, or by joining it with a constant."""
+    if mode == "constant":
+        shape = list(x.shape)
+        ends = [e.full(const_like(value, x), [*shape[:axis], w, *shape[axis + 1 :]]) for w in (before, after)]
+        return joined([ends[0], x, ends[1]], axis)
+    if not x._tuple_shape[axis]:
+        raise UnsupportedNodeError(f"its mode {mode!r} has nothing to repeat on axis {axis}, which is empty")
+    if far:
+        x = of_length(x, axis)
         n = x._tuple_shape[axis]
-        if not before and not after:
-            continue
-        if mode == "constant":
-            shape = list(x.shape)
-            ends = [
-                e.full(const_like(value, x), [*shape[:axis], w, *shape[axis + 1 :]]) for w in (before, after)
-            ]
-            x = joined([ends[0], x, ends[1]], axis)
-            continue
-        at = np.arange(-before, n + after)
-        if mode == "edge":
-            at = np.clip(at, 0, n - 1)
+        places = np.arange(-int(before), n + int(after))
+        if mode == "wrap":
+            places = places % n
         else:
             period = max(2 * (n - 1), 1)
-            at = at % period
-            at = np.where(at >= n, period - at, at)
-        x = e.gather(x, [(axis, const(at.astype(np.int32)))])
-    return x
+            places = places % period
+            places = np.where(places >= n, period - places, places)
+        return e.gather(x, [(axis, const(places.astype(np.int32)))])
+    size = x.shape[axis]
+    at = e.arange(before + size + after)
+    at = e.elem(M.SUB, at, e.like(before, at))
+    last = e.like(size - 1, at)
+    if mode == "wrap":
+        width = e.like(size, at)
+        at = e.elem(M.MOD, e.elem(M.ADD, at, width), width)
+    elif mode == "edge":
+        at = e.elem(M.MIN, e.elem(M.MAX, at, const_like(0, at)), last)
+    else:
+        beyond = e.elem(M.ABS, e.elem(M.SUB, last, e.elem(M.ABS, at)))
+        at = e.elem(M.SUB, last, beyond)
+    return e.gather(x, [(axis, at)])
 
 
 @lower("CenterCropPad")
@@ -102,13 +115,15 @@ def _center_crop_pad(c: NodeCall) -> Tensor:
     axes = c.ints("axes")
     for axis, want in zip(axes if axes is not None else range(x.ndim), target, strict=True):
         axis = front(axis, x.ndim)
-        n = x._tuple_shape[axis]
-        if want < n:
-            start = (n - want) // 2
-            x = sliced(x, axis, start, start + want)
-        elif want > n:
-            before = (want - n) // 2
+        n = x.shape[axis]
+        # At other sizes there may be more than is wanted, or less: what is there is cut, then what is missing is added.
+        kept = least(n, want) if is_open(n) else min(n, want)
+        start = (n - kept) // 2
+        if is_open(n) or want < n:
+            x = sliced(x, axis, start, start + kept)
+        if is_open(n) or want > n:
+            before = (want - kept) // 2
             widths = [(0, 0)] * x.ndim
-            widths[axis] = (before, want - n - before)
+            widths[axis] = (before, want - kept - before)
             x = pad_with(x, widths, "constant")
     return x

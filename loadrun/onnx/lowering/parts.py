@@ -24,6 +24,7 @@ __all__ = [
     "folded",
     "half_safe",
     "in_float",
+    "is_open",
     "limits",
     "of_length",
     "transposed",
@@ -78,11 +79,22 @@ def of_length(x: Tensor, axis: int) -> Tensor:
     """The tensor itself, and an error where its axis has another size than while the graph was made.
 
     What is unrolled over an axis reads as many entries as there were then: of a longer one it would leave out the rest.
+    The operator that fails is named after what to do.
     """
     if not isinstance(x.shape[axis], TracedInt):
         return x
     sizes = [int(n) if i == axis else n for i, n in enumerate(x.shape)]
-    return apply1("ReshapeV1", P.OptionalAxisV1(axis=7), inputs=[x, shape_tensor(sizes)], scalar=False)
+    made = apply1("ReshapeV1", P.OptionalAxisV1(axis=7), inputs=[x, shape_tensor(sizes)], scalar=False)
+    if made._var is not None:
+        made._var.owner.name = (
+            f"axis {axis} has size {sizes[axis]} as the model was loaded, input_shapes gives another"
+        )
+    return made
+
+
+def is_open(*sizes: int) -> bool:
+    """Whether one of some sizes may differ in another run."""
+    return any(isinstance(n, TracedInt) for n in sizes)
 
 
 def folded(func: Callable[..., Tensor], *xs: Tensor) -> Tensor:

@@ -8,13 +8,14 @@ from itertools import product as combinations
 import numpy as np
 
 from ... import params as P
-from ...imperative import Tensor, apply1, const
+from ...imperative import Tensor, apply1
 from ...imperative import emit as e
+from ...imperative.followed import largest, least
 from ..call import NodeCall, lower
 from ..values import INT64, UnsupportedNodeError, Value
 from .convolution import WindowGeometry, padding_of, window_of
 from .padding import pad_with
-from .parts import M, cast, const_like
+from .parts import M, cast, const_like, is_open, transposed
 from .reductions import extreme, mean
 from .shapes import product
 
@@ -28,23 +29,40 @@ def pooling_window(c: NodeCall, x: Tensor) -> tuple[WindowGeometry, list[tuple[i
         raise UnsupportedNodeError(f"kernel_shape must name {x.ndim - 2} axes, found {kernel}")
     window = window_of(c, kernel)
     window.pads = padding_of(c, window, x.shape[2:])
-    beyond = []
+    beyond: list[tuple[int, int]] = []
     for size, (a, b), reach, s in zip(
         x._tuple_shape[2:], window.pads, window.reach, window.strides, strict=True
     ):
-        room = size + a + b - reach
+        room = size + int(a) + int(b) - reach
         if room < 0:
             raise UnsupportedNodeError(
-                f"a window of {reach} is larger than what it moves over ({size + a + b})"
+                f"a window of {reach} is larger than what it moves over ({room + reach})"
             )
-        steps = room // s
-        if c.number("ceil_mode"):
-            steps = -(-room // s)
-            # A window that would begin behind the data and the pads in front is left out.
-            if steps * s >= size + a:
-                steps -= 1
-        beyond.append((0, max(steps * s + reach - (size + a + b), 0)))
+        more = 0
+        if c.number("ceil_mode") and s > 1:
+            more = _beyond(x.shape[2 + len(beyond)] if c.importer.open_sizes else size, a, b, reach, s)
+        beyond.append((0, more))
     return window, beyond
+
+
+def _beyond(size: int, a: int, b: int, reach: int, s: int) -> int:
+    """What the last window needs behind the data and the pads, of any size.
+
+    A window that would begin behind the data and the pads in front is left out.
+    """
+    room = size + a + b - reach
+    steps = (room + s - 1) // s
+    begun = (size + a - 1) // s
+    steps = least(steps, begun) if is_open(steps, begun) else min(steps, begun)
+    more = steps * s + reach - (size + a + b)
+    return largest(more, 0) if is_open(more) else max(more, 0)
+
+
+def _even(window: WindowGeometry, beyond: Sequence[tuple[int, int]]) -> bool:
+    """Whether there is as much padding before as behind, at any size."""
+    if is_open(*(w for pair in (*window.pads, *beyond) for w in pair)):
+        return False
+    return all(a == b for a, b in window.pads) and not any(b for _, b in beyond)
 
 
 def _lowest(x: Tensor) -> float:
@@ -66,7 +84,7 @@ def _max_pool(c: NodeCall) -> Tensor | tuple[Tensor, Value]:
 
 def max_pooled(x: Tensor, window: WindowGeometry, beyond: Sequence[tuple[int, int]]) -> Tensor:
     """The largest of every window; what is padded counts as nothing."""
-    plain = all(a == b for a, b in window.pads) and not any(b for _, b in beyond)
+    plain = _even(window, beyond)
     small = all(a < k for (a, _), k in zip(window.pads, window.kernel, strict=True))
     if x.ndim == 4 and plain and small and window.dilations == [1, 1] and _pools(x):
         return _pooled(x, window, [a for a, _ in window.pads], P.PoolingMode.MAX)
@@ -106,14 +124,17 @@ def _max_with_places(
     """The largest of every window, and where it stands in the whole tensor."""
     n = x.ndim - 2
     widths = _widths(window.pads, beyond)
-    sizes = x._tuple_shape[2:]
-    cells = np.arange(int(np.prod(sizes)), dtype=np.int32)
-    grid = cells.reshape(sizes, order="F") if c.number("storage_order") else cells.reshape(sizes)
-    grid = np.pad(grid, widths[2:], constant_values=-1)
+    sizes = list(x.shape[2:])
+    cells = e.arange(product(sizes))
+    if c.number("storage_order"):
+        grid = transposed(e.reshape(cells, sizes[::-1]), range(n - 1, -1, -1))
+    else:
+        grid = e.reshape(cells, sizes)
+    grid = pad_with(grid, widths[2:], "constant", -1.0)
     padded = pad_with(x, widths, "constant", _lowest(x))
     values, places = [], []
     for taps in combinations(*(range(k) for k in window.kernel)):
-        part, at = padded, const(grid[(None, None)])
+        part, at = padded, e.add_axes(grid, [0, 1])
         for i in range(n):
             part, at = _step(part, 2 + i, taps[i], window, i), _step(at, 2 + i, taps[i], window, i)
         values.append(e.add_axes(part, [0]))
@@ -146,7 +167,7 @@ def averaged(
     """The mean of every window over the cells that count: the data, and the declared pads if `include`."""
     kind = x._dtype
     wide = cast(x, "float32")
-    even = all(a == b for a, b in window.pads) and not any(b for _, b in beyond)
+    even = _even(window, beyond)
     modes = P.PoolingMode
     mode = modes.AVERAGE if include else modes.AVERAGE_COUNT_EXCLUDE_PADDING
     small = all(a < k for (a, _), k in zip(window.pads, window.kernel, strict=True))
@@ -237,12 +258,12 @@ def _max_unpool(c: NodeCall) -> Tensor:
     window = window_of(c, kernel)
     pads = padding_of(c, window, x.shape[2:])
     inferred = [
-        (int(i) - 1) * s - a - b + k
-        for i, s, (a, b), k in zip(x._tuple_shape[2:], window.strides, pads, kernel, strict=True)
+        (i - 1) * s - a - b + k
+        for i, s, (a, b), k in zip(x.shape[2:], window.strides, pads, kernel, strict=True)
     ]
     target = c.integers(2, "output_shape")[-n:] if c.has(2) else inferred
-    shape = x._tuple_shape[:2]
-    empty = const(np.zeros(int(np.prod(shape)) * int(np.prod(inferred)), x._dtype.np))
+    shape = x.shape[:2]
+    empty = e.full(const_like(0, x), (product((*shape, *inferred)),))
     flat = e.scatter(empty, e.flat(x), [(0, e.flat(at))])
     y = e.reshape(flat, (*shape, *inferred))
     widths = [(0, 0), (0, 0), *((0, t - i) for t, i in zip(target, inferred, strict=True))]

@@ -11,7 +11,7 @@ from ...imperative.emit import kept, summed
 from ...lowering.reductions import element_count, scanned
 from ..call import NodeCall, front, lower
 from ..values import INT64, Value
-from .parts import M, cast, const_like
+from .parts import M, cast, const_like, of_length
 
 __all__ = ["axes_of", "flat_to_2d", "log_softmax", "mean", "softmax"]
 
@@ -258,5 +258,6 @@ def _cumulated(c: NodeCall) -> Tensor:
     if exclusive:
         one = e.full(const_like(1, x), [1 if i == axis else n for i, n in enumerate(x.shape)])
         x = e.concat([one, e.subtensor(x, [(axis, None, -1, None, None)])], axis)
+    x = of_length(x, axis)
     y = scanned(x, axis, lambda p, q: e.elem(M.MUL, p, q))
     return e.subtensor(y, flip) if reverse else y

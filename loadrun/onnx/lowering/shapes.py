@@ -10,15 +10,19 @@ import numpy as np
 from ... import params as P
 from ...imperative import Tensor, TracedInt, apply1, const
 from ...imperative import emit as e
+from ...imperative.followed import largest, least
 from ...imperative.sizes import shape_tensor
 from ...lowering.selection import _below
 from ..call import NodeCall, front, lower
 from ..messages import TensorProto
 from ..tensors import HELD, dense
 from ..values import FLOAT, INT64, UnsupportedNodeError, Value, objects
-from .parts import M, cast, const_like, transposed
+from .parts import M, cast, const_like, is_open, transposed
 
 __all__ = ["cut", "joined", "product", "sliced"]
+
+_FAR = 2**30
+"""From here on a bound means the end, of any size; exporters write the largest integers."""
 
 
 def product(sizes: Sequence[Any]) -> Any:
@@ -178,7 +182,8 @@ def _split(c: NodeCall) -> tuple[Tensor, ...]:
     if parts is None:
         count = c.number("num_outputs", len(c.wanted)) if c.opset >= 18 else len(c.wanted)
         n = x.shape[axis]
-        each = -(-int(n) // count) if int(n) % count else n // count
+        # Where the parts need not be equal, the last one is smaller.
+        each = (n + count - 1) // count if c.opset >= 18 or int(n) % count else n // count
         parts = [each] * (count - 1) + [n - each * (count - 1)]
     result, at = [], 0
     for i, n in enumerate(parts):
@@ -238,38 +243,41 @@ def cut(x: Tensor, axis: int, start: Any, end: Any, step: int) -> Tensor:
     begin = _placed(start, size, n, step)
     stop = _placed(end, size, n, step)
     if step > 0:
-        if int(begin) >= n and not isinstance(begin, TracedInt) and not isinstance(size, TracedInt):
-            begin = stop = n
         first = None if not isinstance(begin, TracedInt) and begin == 0 else begin
-        last = None if not isinstance(stop, TracedInt) and int(stop) >= n and _open(end, n) else stop
+        last = None if not isinstance(stop, TracedInt) and int(stop) >= n else stop
         if first is None and last is None and step == 1:
             return x
-        if int(n if last is None else last) <= int(first or 0):
-            return e.subtensor(x, [(axis, 0, 0, None, None)])
+        if last is not None and int(last) <= int(first or 0):
+            # Empty here; there may be something at other sizes.
+            last = largest(last, first or 0) if is_open(last, first or 0) else first or 0
         return e.subtensor(x, [(axis, first, last, None if step == 1 else step, None)])
-    first = None if int(begin) >= n - 1 and _open(start, n - 1) else begin
+    first = None if int(begin) >= n - 1 and not is_open(begin) else begin
     last = None if int(stop) < 0 else stop
     if (n - 1 if first is None else int(first)) <= (-1 if last is None else int(last)):
         return e.subtensor(x, [(axis, 0, 0, None, None)])
     return e.subtensor(x, [(axis, first, last, step, None)])
 
 
-def _open(bound: Any, n: int) -> bool:
-    """Whether a bound means the end at any size."""
-    return not isinstance(bound, TracedInt) and (int(bound) >= n)
-
-
 def _placed(bound: Any, size: int, n: int, step: int) -> Any:
+    """A bound counted from the front and not beyond the ends, at any size; a large number where it is the end."""
     if isinstance(bound, TracedInt):
         return bound
     at = int(bound)
     if step > 0:
+        if at >= _FAR:
+            return _FAR
         if at < 0:
-            return size + at if at >= -n else 0
-        return min(at, n) if not isinstance(size, TracedInt) else min(at, 2**31 - 1)
+            if at == -1 and n:
+                return size - 1
+            return largest(size + at, 0) if is_open(size) and at > -_FAR else max(n + at, 0)
+        if at < n:
+            return at
+        return least(size, at) if is_open(size) else n
     if at < 0:
         return size + at if at >= -n else -1
-    return min(at, n - 1)
+    if at < n - 1 or at >= _FAR:
+        return at
+    return least(size - 1, at) if is_open(size) else at
 
 
 def _within(bound: Any, size: int) -> Any:

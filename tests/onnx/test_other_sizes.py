@@ -1,0 +1,230 @@
+"""Models that are loaded at one size and run at others: what numpy gives there, or an error that says what to do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import loadrun
+from loadrun.errors import EngineError
+
+onnx = pytest.importorskip("onnx", reason="models are built with the package onnx")
+parser = pytest.importorskip("onnx.parser")
+
+F = np.float32
+Array = np.ndarray[Any, Any]
+
+
+def loaded(body: str, shapes: dict[str, tuple[int, ...]], opset: int = 19, **stored: Any) -> loadrun.Runner:
+    """A model of float inputs whose sizes are all open, loaded at some."""
+    inputs = ", ".join(f"float[{','.join(f'{n}{i}' for i in range(len(s)))}] {n}" for n, s in shapes.items())
+    model = parser.parse_model(
+        f'<ir_version: 9, opset_import: ["" : {opset}]>\ng ({inputs}) => (float y) {{ {body} }}'
+    )
+    model.graph.output[0].type.tensor_type.ClearField("shape")
+    model.graph.output[0].type.tensor_type.elem_type = 0
+    for name, value in stored.items():
+        model.graph.initializer.append(onnx.numpy_helper.from_array(np.asarray(value), name))
+    return loadrun.Runner(loadrun.load(model.SerializeToString(), input_shapes=shapes))
+
+
+def run(runner: loadrun.Runner, **feeds: Array) -> Array:
+    value = runner.run(feeds).outputs[0].value
+    assert value is not None
+    return value
+
+
+def numbers(*shape: int) -> Array:
+    return np.random.default_rng(7).permutation(int(np.prod(shape))).reshape(shape).astype(F)
+
+
+def windows(x: Array, axis: int, kernel: int, stride: int, least: float, pads: tuple[int, int]) -> Array:
+    """The maximum of windows along one axis."""
+    widths = [pads if i == axis else (0, 0) for i in range(x.ndim)]
+    wide = np.pad(x, widths, constant_values=least)
+    view = np.lib.stride_tricks.sliding_window_view(wide, kernel, axis)
+    return np.asarray(view[(slice(None),) * axis + (slice(None, None, stride),)].max(-1))
+
+
+def same(n: int, kernel: int, stride: int, *, upper: bool) -> tuple[int, int]:
+    total = max((-(-n // stride) - 1) * stride + kernel - n, 0)
+    return (total // 2, total - total // 2) if upper else (total - total // 2, total // 2)
+
+
+@pytest.mark.parametrize("pad", ["SAME_UPPER", "SAME_LOWER"])
+def test_padding_that_keeps_the_size(pad: str) -> None:
+    for stride in (1, 2, 3):
+        runner = loaded(
+            f'y = MaxPool<kernel_shape=[3,4],strides=[{stride},{stride}],auto_pad="{pad}">(x)',
+            {"x": (1, 2, 6, 6)},
+        )
+        for h, w in ((6, 6), (5, 6), (6, 5), (7, 8), (9, 4)):
+            x = numbers(1, 2, h, w)
+            upper = pad == "SAME_UPPER"
+            want = windows(x, 2, 3, stride, -np.inf, same(h, 3, stride, upper=upper))
+            want = windows(want, 3, 4, stride, -np.inf, same(w, 4, stride, upper=upper))
+            np.testing.assert_array_equal(run(runner, x=x), want)
+
+
+def test_a_convolution_that_keeps_the_size() -> None:
+    weight = numbers(1, 1, 3, 3)
+    runner = loaded('y = Conv<strides=[2,2],auto_pad="SAME_UPPER">(x, w)', {"x": (1, 1, 8, 8)}, w=weight)
+    for h, w in ((8, 8), (7, 8), (9, 5)):
+        x = numbers(1, 1, h, w)
+        wide = np.pad(x, [(0, 0), (0, 0), same(h, 3, 2, upper=True), same(w, 3, 2, upper=True)])
+        view = np.lib.stride_tricks.sliding_window_view(wide, (3, 3), (2, 3))[:, :, ::2, ::2]
+        np.testing.assert_array_equal(run(runner, x=x), np.einsum("nchwij,ocij->nohw", view, weight))
+
+
+@pytest.mark.parametrize("operator", ["MaxPool", "AveragePool"])
+def test_windows_that_begin_inside_are_counted(operator: str) -> None:
+    runner = loaded(
+        f"y = {operator}<kernel_shape=[3],strides=[2],pads=[1,1],ceil_mode=1>(x)", {"x": (1, 1, 7)}
+    )
+    for n in (7, 8, 6, 11, 4):
+        x = numbers(1, 1, n)
+        rows = []
+        for begin in range(-1, n + 2, 2):
+            # The last window is the first that reaches the end of the data and the pads.
+            rows.append(x[0, 0, max(begin, 0) : begin + 3])
+            if begin + 3 >= n + 1:
+                break
+        rows = [r for r in rows if r.size]
+        want = [float(r.max() if operator == "MaxPool" else r.mean()) for r in rows]
+        np.testing.assert_allclose(run(runner, x=x)[0, 0], want, rtol=1e-6)
+
+
+def test_where_the_largest_stands() -> None:
+    runner = loaded("v, y = MaxPool<kernel_shape=[2,2],strides=[1,1]>(x)", {"x": (1, 2, 4, 5)})
+    for shape in ((1, 2, 4, 5), (3, 1, 3, 7)):
+        x = numbers(*shape)
+        at = run(runner, x=x)
+        view = np.lib.stride_tricks.sliding_window_view(x, (2, 2), (2, 3))
+        np.testing.assert_array_equal(x.reshape(-1)[at], view.max((-1, -2)))
+
+
+def test_values_put_back_where_they_were() -> None:
+    body = "v, i = MaxPool<kernel_shape=[2,2],strides=[2,2]>(x)\n y = MaxUnpool<kernel_shape=[2,2],strides=[2,2]>(v, i)"
+    runner = loaded(body, {"x": (1, 1, 4, 4)})
+    for shape in ((1, 1, 4, 4), (2, 3, 6, 2)):
+        x = numbers(*shape) + 1
+        n, c, h, w = shape
+        best = x.reshape(n, c, h // 2, 2, w // 2, 2).max((3, 5)).repeat(2, 2).repeat(2, 3)
+        np.testing.assert_array_equal(run(runner, x=x), np.where(x == best, x, 0))
+
+
+FAR = 2**63 - 1
+SLICES = [(s, e, t) for s in (0, 2, 5, 9, -1, -3, -7) for e in (0, 3, 6, 20, -1, -4, FAR) for t in (1, 2)]
+BACK = [(s, e, t) for s in (-1, 4, 7, FAR) for e in (-FAR, 0, 2) for t in (-1, -2)]
+
+
+@pytest.mark.parametrize("at", [6, 4])
+def test_slices(at: int) -> None:
+    for start, end, step in SLICES + BACK:
+        given = {"s": np.array([start]), "e": np.array([end]), "a": np.array([0]), "t": np.array([step])}
+        runner = loaded("y = Slice(x, s, e, a, t)", {"x": (at, 2)}, **given)
+        for n in (at, 3, 5, 8, 12):
+            index = slice(start, None if end == -FAR else end, step)
+            x = numbers(n, 2)
+            try:
+                got = run(runner, x=x)
+            except EngineError:
+                # A static bound beyond an axis that is smaller than it was.
+                assert n < at, (start, end, step, n)
+                continue
+            np.testing.assert_array_equal(got, x[index], err_msg=f"{start}:{end}:{step} of {n}")
+
+
+@pytest.mark.parametrize("mode", ["edge", "reflect", "wrap"])
+def test_borders(mode: str) -> None:
+    runner = loaded(f'y = Pad<mode="{mode}">(x, p)', {"x": (4, 3)}, p=np.array([2, 1, 1, 2]))
+    for shape in ((4, 3), (6, 5), (3, 8)):
+        x = numbers(*shape)
+        want = np.pad(x, ((2, 1), (1, 2)), mode)  # type: ignore[call-overload]
+        np.testing.assert_array_equal(run(runner, x=x), want)
+
+
+@pytest.mark.parametrize("mode", ["constant", "edge", "reflect", "wrap"])
+def test_pads_that_follow_from_sizes(mode: str) -> None:
+    """To the next multiple of 4, as models with windows do it."""
+    body = (
+        "s = Shape<start=0,end=1>(x)\n m = Mod(s, four)\n d = Sub(four, m)\n r = Mod(d, four)\n"
+        f'p = Concat<axis=0>(zero, zero, r, zero)\n y = Pad<mode="{mode}">(x, p)'
+    )
+    runner = loaded(body, {"x": (6, 2)}, four=np.array([4]), zero=np.array([0]))
+    for n in (6, 5, 8, 7, 13):
+        x = numbers(n, 2)
+        want = np.pad(x, ((0, -n % 4), (0, 0)), mode)  # type: ignore[call-overload]
+        np.testing.assert_array_equal(run(runner, x=x), want)
+
+
+def test_the_middle_of_any_size() -> None:
+    runner = loaded("y = CenterCropPad<axes=[0]>(x, s)", {"x": (7, 2)}, s=np.array([5]))
+    for n in (7, 5, 4, 2, 10):
+        x = numbers(n, 2)
+        cut = (n - 5) // 2
+        want = x[cut : cut + 5] if n > 5 else np.pad(x, (((5 - n) // 2, 5 - n - (5 - n) // 2), (0, 0)))
+        np.testing.assert_array_equal(run(runner, x=x), want)
+
+
+def test_parts_of_uneven_sizes() -> None:
+    for at in (6, 7):
+        runner = loaded("a, y, b = Split<axis=0,num_outputs=3>(x)", {"x": (at,)})
+        for n in (6, 7, 8, 11):
+            each = -(-n // 3)
+            np.testing.assert_array_equal(run(runner, x=numbers(n)), numbers(n)[each : 2 * each])
+
+
+def test_different_values() -> None:
+    runner = loaded("y = Unique(x)", {"x": (6,)})
+    for n in (6, 1, 4, 15):
+        x = numbers(n) // 2
+        np.testing.assert_array_equal(run(runner, x=x), np.unique(x))
+
+
+def test_more_boxes_than_there_were() -> None:
+    given = {"most": np.array([50]), "iou": np.array([0.5], F)}
+    runner = loaded("y = NonMaxSuppression(b, s, most, iou)", {"b": (1, 2, 4), "s": (1, 1, 2)}, **given)
+    for n in (2, 30):
+        corners = np.arange(n, dtype=F)[:, None]
+        boxes = np.concatenate([corners, corners, corners + 1, corners + 1], 1)[None]
+        found = run(runner, b=boxes, s=numbers(1, 1, n))
+        np.testing.assert_array_equal(np.sort(found[:, 2]), np.arange(n))
+
+
+Case = tuple[str, dict[str, tuple[int, ...]], dict[str, tuple[int, ...]], dict[str, Any]]
+UNROLLED: dict[str, Case] = {
+    "boxes of another batch": (
+        "y = NonMaxSuppression(b, s, most)",
+        {"b": (1, 4, 4), "s": (1, 1, 4)},
+        {"b": (2, 4, 4), "s": (2, 1, 4)},
+        {"most": np.array([2])},
+    ),
+    "a running product": ("y = CumProd(x, a)", {"x": (4,)}, {"x": (9,)}, {"a": np.array(0)}),
+    "rows of other lengths": ("y = Unique<axis=0>(x)", {"x": (4, 2)}, {"x": (4, 3)}, {}),
+}
+
+
+@pytest.mark.parametrize("name", UNROLLED)
+def test_what_is_unrolled_says_so(name: str) -> None:
+    body, shapes, others, stored = UNROLLED[name]
+    runner = loaded(body, shapes, opset=26 if "CumProd" in body else 19, **stored)
+    run(runner, **{n: numbers(*s) for n, s in shapes.items()})
+    with pytest.raises(
+        EngineError, match=r"axis \d has size \d as the model was loaded, input_shapes gives another"
+    ):
+        run(runner, **{n: numbers(*s) for n, s in others.items()})
+
+
+def test_an_index_that_another_input_decides() -> None:
+    """A value that only the feed tells is refused with the operator's name, not by a bare error."""
+    runner = loaded(
+        "i = Cast<to=7>(s)\n y = Slice(x, i, e, a)",
+        {"x": (4, 4), "s": (2,)},
+        e=np.array([9, 9]),
+        a=np.array([0, 1]),
+    )
+    with pytest.raises(EngineError, match="out of bounds for axis 0 of size 1"):
+        run(runner, x=numbers(4, 4), s=numbers(1))
