@@ -175,7 +175,7 @@ def attempt(case: Case) -> Outcome:
                     return Outcome("wrong", f"{got.name}: {fault}", frozenset(operators))
     except UnsupportedError as e:
         reasons = str(e).split("\n")[1:] or [str(e)]
-        if any("do not fit (" in r for r in reasons):
+        if any(" do not fit (" in r for r in reasons):
             return Outcome("fault", reasons[0].strip())
         return Outcome("refused", reasons[0].strip())
     except LoadRunError as e:

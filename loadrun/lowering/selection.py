@@ -236,7 +236,8 @@ def _below(x: Tensor, k: int) -> Tensor:
     """Tell where a matrix's column is at most its row plus `k`."""
     rows, columns = x.shape[-2:]
     i, j = e.arange(rows), e.arange(columns)
-    i = elem(M.ADD, i, e.number(k, i)) if k else i
+    traced = isinstance(k, TracedInt)
+    i = elem(M.ADD, i, e.like(k, i) if traced else e.number(k, i)) if k or traced else i
     return e.compare(P.ElemwiseMultiTypeMode.LEQ, j, e.add_axes(i, [1]))
 
 

@@ -30,7 +30,7 @@ from .messages import (
 )
 from .nodes import attributes_of, nodes_needed, title_of
 from .scope import Bound, DeclaredInput, Scope
-from .tensors import HELD, STRING, ExternalData, UnsupportedTensorTypeError, array, dense
+from .tensors import HELD, STRING, ExternalData, UnsupportedTensorTypeError, array, dense, kind_name
 from .values import INT64, Items, Unheld, UnsupportedNodeError, Value, checked, graph_type, kind_of
 
 __all__ = ["Importer"]
@@ -336,8 +336,10 @@ class Importer:
             self._refuse(node, str(e))
         except RecursionError:
             raise FormatError("the graph is nested too deeply") from None
+        except MemoryError as e:
+            self._refuse(node, f"its inputs {_shown(inputs)} ask for more memory than there is ({e})")
         except Exception as e:
-            self._refuse(node, f"its inputs do not fit ({type(e).__name__}: {e})")
+            self._refuse(node, f"its inputs {_shown(inputs)} do not fit ({type(e).__name__}: {e})")
         return None
 
     def _name(self, name: str, value: Bound) -> None:
@@ -467,6 +469,17 @@ class Importer:
         finally:
             self._depth -= 1
         return [self._out(inner, o.name) for o in graph.outputs]  # type: ignore[misc]
+
+
+def _shown(inputs: Sequence[Bound]) -> str:
+    """Types and shapes of a node's inputs, for an error."""
+
+    def one(value: Bound) -> str:
+        if isinstance(value, Value):
+            return f"{kind_name(value.kind)} {list(value.numbers)}"
+        return "none" if value is None else f"a sequence of {len(value)}"
+
+    return ", ".join(map(one, inputs)) or "(none)"
 
 
 def _constant_input(info: ValueInfoProto, value: Array) -> Value:

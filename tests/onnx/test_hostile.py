@@ -5,13 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from random import Random
 
+import numpy as np
 import pytest
 
 import loadrun
 from loadrun.errors import FormatError, LoadRunError, UnsupportedError
 from loadrun.onnx.messages import looks_like
 from loadrun.onnx.wire import packed_varints
-from tests.onnx.wire_models import field, graph, model, node, number, value
+from tests.onnx.wire_models import attribute, field, graph, model, node, number, tensor, value
 
 MODELS = Path(__file__).parent.parent.parent / "fixtures" / "onnx"
 
@@ -142,6 +143,20 @@ def test_integers_beyond_32_bits_are_refused_by_name() -> None:
     ]
     with pytest.raises(UnsupportedError, match="big holds 1099511627776"):
         loadrun.loads(model(*parts))
+
+
+@pytest.mark.parametrize("size", [(1 << 31), (1 << 62)])
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+def test_pictures_of_sizes_that_no_memory_holds(size: int, mode: str) -> None:
+    sizes = field(5, tensor(np.array([1, 1, size, 2]), "s"))
+    resize = node("Resize", ["x", "", "", "s"], ["y"], attribute("mode", mode))
+    with pytest.raises(UnsupportedError, match=rf"axis 2 gets the size {size}, \d+ at most"):
+        loadrun.loads(graph(resize, sizes, shape=(1, 1, 2, 2)))
+
+
+def test_inputs_that_an_operator_cannot_take_are_shown() -> None:
+    with pytest.raises(UnsupportedError, match=r"'y' \(EyeLike\): its inputs float \[2\] do not fit"):
+        loadrun.loads(graph(node("EyeLike", ["x"], ["y"])))
 
 
 @pytest.mark.parametrize("name", ["control", "quantized", "dynamic"])

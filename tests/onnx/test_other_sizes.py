@@ -137,6 +137,33 @@ def test_slices(at: int) -> None:
             np.testing.assert_array_equal(got, x[index], err_msg=f"{start}:{end}:{step} of {n}")
 
 
+def test_a_bound_that_is_a_size_counted_from_the_end() -> None:
+    body = "s = Shape<start=1,end=2>(x)\n e = Neg(s)\n y = Slice(x, zero, e, zero)"
+    runner = loaded(body, {"x": (7, 2)}, zero=np.array([0]))
+    for shape in ((7, 2), (5, 3), (3, 3), (9, 1)):
+        x = numbers(*shape)
+        np.testing.assert_array_equal(run(runner, x=x), x[: -shape[1]])
+
+
+def test_a_triangle_beside_a_diagonal_that_is_a_size() -> None:
+    body = "s = Shape<start=1,end=2>(p)\n k = Squeeze(s)\n y = Trilu<upper=0>(x, k)"
+    runner = loaded(body, {"x": (2, 6), "p": (1, 3)})
+    for rows, columns, past in ((2, 6, 3), (3, 5, 1), (4, 4, 0)):
+        x = numbers(rows, columns) + 1
+        got = run(runner, x=x, p=np.zeros((1, past), F))
+        np.testing.assert_array_equal(got, np.tril(x, past))
+
+
+def test_frames_of_a_longer_signal() -> None:
+    given = {"step": np.array(4), "length": np.array(8)}
+    runner = loaded("y = STFT(x, step, , length)", {"x": (1, 24, 1)}, **given)
+    for n in (24, 40, 9):
+        x = numbers(1, n, 1)
+        frames = [np.fft.rfft(x[0, i : i + 8, 0]) for i in range(0, n - 7, 4)]
+        want = np.stack([np.real(frames), np.imag(frames)], -1)[None]
+        np.testing.assert_allclose(run(runner, x=x), want, atol=1e-4)
+
+
 @pytest.mark.parametrize("mode", ["edge", "reflect", "wrap"])
 def test_borders(mode: str) -> None:
     runner = loaded(f'y = Pad<mode="{mode}">(x, p)', {"x": (4, 3)}, p=np.array([2, 1, 1, 2]))
@@ -203,6 +230,24 @@ UNROLLED: dict[str, Case] = {
         {"most": np.array([2])},
     ),
     "a running product": ("y = CumProd(x, a)", {"x": (4,)}, {"x": (9,)}, {"a": np.array(0)}),
+    "pairs of indices": (
+        "i = Cast<to=7>(x)\n y = GatherND(w, i)",
+        {"x": (2, 1)},
+        {"x": (2, 2)},
+        {"w": np.eye(4, dtype=F)},
+    ),
+    "the largest of nothing": (
+        "y = ReduceMax<keepdims=0>(x, a)",
+        {"x": (0, 2)},
+        {"x": (1, 2)},
+        {"a": np.array([0])},
+    ),
+    "real numbers, then complex ones": (
+        "y = DFT(x)",
+        {"x": (1, 4, 1)},
+        {"x": (1, 4, 2)},
+        {},
+    ),
     "rows of other lengths": ("y = Unique<axis=0>(x)", {"x": (4, 2)}, {"x": (4, 3)}, {}),
 }
 

@@ -80,6 +80,7 @@ def _batch_ids(shape: Sequence[int], batch: int, rank: int) -> list[Tensor]:
 def _gather_nd(c: NodeCall) -> Tensor:
     x, at = c.t(0), cast(c.t(1), "int32")
     batch = c.number("batch_dims")
+    at = of_length(at, at.ndim - 1)
     depth = at._tuple_shape[-1]
     rank = at.ndim - 1
     ids = _batch_ids(x.shape, batch, rank)

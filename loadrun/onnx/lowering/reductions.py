@@ -88,6 +88,8 @@ def extreme(x: Tensor, largest: bool, axes: list[int]) -> Tensor:
         # Of nothing the largest is False, the smallest True.
         return cast(extreme(cast(x, "uint8"), largest, axes), "bool")
     if any(x._tuple_shape[a] == 0 for a in axes):
+        for a in axes:
+            x = of_length(x, a)
         shape = [n for i, n in enumerate(x.shape) if i not in axes]
         return e.full(const_like(_worst(x, largest), x), shape)
     return e.reduce(x, _R.MAX if largest else _R.MIN, axes)

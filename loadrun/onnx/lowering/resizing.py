@@ -21,6 +21,9 @@ from .resizing_open import OPEN_MODES, is_open, resized, scaled, stays
 
 __all__: list[str] = []
 
+_LARGEST = 1 << 26
+"""What an axis may become."""
+
 
 class _Axis:
     """How one axis is resized.
@@ -228,6 +231,8 @@ def _resize(c: NodeCall) -> Tensor:
     for i, (a, out, s) in enumerate(zip(axes, outs, scales, strict=True)):
         if out < 1:
             raise UnsupportedNodeError(f"axis {a} gets the size {out}")
+        if out > _LARGEST:
+            raise UnsupportedNodeError(f"axis {a} gets the size {out}, {_LARGEST} at most")
         plan.append((a, _Axis(int(x.shape[a]), out, s, (roi[i], roi[len(axes) + i]))))
     plan = [
         (a, p) for a, p in plan if p.size != p.out or p.scale != 1.0 or coordinates == "tf_crop_and_resize"

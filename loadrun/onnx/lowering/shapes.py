@@ -261,7 +261,8 @@ def cut(x: Tensor, axis: int, start: Any, end: Any, step: int) -> Tensor:
 def _placed(bound: Any, size: int, n: int, step: int) -> Any:
     """A bound counted from the front and not beyond the ends, at any size; a large number where it is the end."""
     if isinstance(bound, TracedInt):
-        return bound
+        # Its sign is that of the sizes that are known.
+        return largest(bound + size, 0 if step > 0 else -1) if int(bound) < 0 else bound
     at = int(bound)
     if step > 0:
         if at >= _FAR:
@@ -385,12 +386,15 @@ def _range(c: NodeCall) -> Value:
 @lower("Trilu")
 def _trilu(c: NodeCall) -> Tensor:
     x = c.t(0)
-    return triangle(x, int(c.constant(1, "k").item()) if c.has(1) else 0, bool(c.number("upper", 1)))
+    k = 0
+    if c.has(1):
+        (k,) = c.sizes(1, "k") or [0]
+    return triangle(x, k, bool(c.number("upper", 1)))
 
 
 def triangle(x: Tensor, k: int, upper: bool) -> Tensor:
     """The upper or lower triangle of matrices, else zeros."""
-    k = max(min(k, 2**30), -(2**30))
+    k = k if is_open(k) else max(min(k, 2**30), -(2**30))
     mask = _below(x, k - 1 if upper else k)
     zero = const_like(0, x)
     return e.where(mask, zero, x) if upper else e.where(mask, x, zero)

@@ -11,7 +11,7 @@ from ..call import NodeCall, front, lower
 from ..tensors import HELD
 from ..values import FLOAT, UnsupportedNodeError, Value
 from .padding import pad_with
-from .parts import M, cast, transposed
+from .parts import M, cast, of_length, transposed
 from .shapes import sliced
 
 __all__ = ["spectrum"]
@@ -20,6 +20,7 @@ __all__ = ["spectrum"]
 def _pair(x: Tensor) -> Pair:
     """The last axis, of size 1 or 2, as real and imaginary part."""
     last = x.ndim - 1
+    x = of_length(x, last)
     parts = [e.subtensor(x, [(last, None, None, None, i)]) for i in range(x._tuple_shape[-1])]
     return Pair(*parts)
 
@@ -82,9 +83,10 @@ def _stft(c: NodeCall) -> Tensor:
         length = window._tuple_shape[0]
     else:
         raise UnsupportedNodeError("neither a window nor a frame length is given")
-    frames = (x._tuple_shape[1] - length) // step + 1
-    at = np.arange(frames)[:, None] * step + np.arange(length)
-    cut = e.gather(x, [(1, const(at.astype(np.int32)))])
+    frames = (x.shape[1] - length) // step + 1
+    begin = e.elem(M.MUL, e.arange(frames), const(np.int32(step)))
+    at = e.elem(M.ADD, e.add_axes(begin, [1]), const(np.arange(length, dtype=np.int32)))
+    cut = e.gather(x, [(1, at)])
     if window is not None:
         cut = e.elem(M.MUL, cut, e.reshape(window, (-1, 1)))
     bins = length // 2 + 1 if c.number("onesided", 1) else length
