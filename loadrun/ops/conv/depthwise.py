@@ -86,20 +86,19 @@ def _same(batch: int, geo: Geometry, parts: int) -> Run:
     spans = [(first, min(oh, first + rows)) for first in range(0, oh, rows)]
     fills = [(filler(geo, first, last), last - first, slice(first * ow, last * ow)) for first, last in spans]
     blocks = []
-    for n in range(batch):
-        for start in range(0, groups, per):
-            part = slice(start, min(groups, start + per))
-            channels = slice(part.start * ocg, part.stop * ocg)
-            count = part.stop - part.start
-            ends = finisher((1, count * ocg, oh, ow), channels.start)
-            blocks.append((n, part, count, channels, ends))
+    for start in range(0, groups, per):
+        part = slice(start, min(groups, start + per))
+        channels = slice(part.start * ocg, part.stop * ocg)
+        count = part.stop - part.start
+        blocks.append((part, count, channels, finisher((1, count * ocg, oh, ow), channels.start)))
 
     def run(x: Array, w: Array, out: Array, finish: Finish | None) -> None:
         taps = w.reshape(groups, ocg, geo.taps)
         result = out.reshape(batch, groups, ocg, geo.points)
 
         def block(i: int) -> None:
-            n, part, count, channels, ends = blocks[i]
+            n, i = divmod(i, len(blocks))
+            part, count, channels, ends = blocks[i]
             data, filters, sums = x[n, part], taps[part], result[n, part]
             for fill, height, span in fills:
                 columns = scratch("columns", (count, geo.taps, height, ow), x.dtype)
@@ -108,7 +107,7 @@ def _same(batch: int, geo: Geometry, parts: int) -> Run:
             if finish is not None:
                 ends(out[n, channels], finish, n)
 
-        run_parts(block, len(blocks), parts)
+        run_parts(block, batch * len(blocks), parts)
 
     return run
 

@@ -20,7 +20,7 @@ from .geometry import Geometry
 
 __all__ = ["Convolve", "conv_fast", "planned"]
 
-_PLANS = 4096
+_PLANS = 1024
 """Sizes of convolutions that are remembered."""
 
 _BLOCK = 1 << 18

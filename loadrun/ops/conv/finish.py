@@ -197,8 +197,7 @@ def finisher(shape: Shape, channel: int = 0) -> Callable[..., None]:
     batch, channels, points = shape[0], shape[1], prod(shape[2:])
     per = max(1, PIECE // points)
     pieces = [
-        (n, slice(c, min(channels, c + per)), slice(start, min(points, start + PIECE)))
-        for n in range(batch)
+        (slice(c, min(channels, c + per)), slice(start, min(points, start + PIECE)), channel + c)
         for c in range(0, channels, per)
         for start in range(0, points, PIECE)
     ]
@@ -208,18 +207,20 @@ def finisher(shape: Shape, channel: int = 0) -> Callable[..., None]:
     def end(out: Array, finish: Finish, sample: int = 0) -> None:
         whole = out.reshape(flat)
 
-        def piece(i: int) -> None:
-            n, rows, span = pieces[i]
+        def some(i: int) -> None:
+            n, i = divmod(i, len(pieces))
+            rows, span, first = pieces[i]
             with short_buffers() if points >= _LONG else _as_it_is:
-                finish(whole[n, rows, span], n + sample, rows.start + channel, span)
+                finish(whole[n, rows, span], sample + n, first, span)
 
         parts = 1 if few else splits()
         if parts > 1:
-            parallel(piece, len(pieces))
+            parallel(some, batch * len(pieces))
             return
         with short_buffers() if points >= _LONG else _as_it_is:
-            for n, rows, span in pieces:
-                finish(whole[n, rows, span], n + sample, rows.start + channel, span)
+            for n, part in enumerate(whole, sample):
+                for rows, span, first in pieces:
+                    finish(part[rows, span], n, first, span)
 
     return end
 
