@@ -32,7 +32,7 @@ _COLUMNS = (384, 768)
 
 _SMALL = 256
 """Fewer positions are not cut for several threads."""
-_MANY = 256
+_MANY = 64
 """Channels from which on they are cut instead of positions, where no columns are copied."""
 _COPIED = 1 << 14
 """Elements of columns that one thread copies sooner than another one wakes up."""
