@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
+
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from loadrun.dtypes import DType
 from loadrun.engines.reference import ReferenceEngine
 from loadrun.graph import Graph, StoredTensor, Var
+from loadrun.ops.numeric.parallel import set_threads, threads
 from loadrun.params import Convolution, Elemwise, ElemwiseMode, Host2DeviceCopy, Sparse
 
 F32 = DType("Float32")
@@ -139,3 +144,70 @@ def test_limits_make_of_nan_what_they_make_of_it_alone(size: tuple[int, ...]) ->
     (separate,) = limits(size).run({"x": x}, observe=lambda opr, outs: None)
     np.testing.assert_array_equal(found, want)
     np.testing.assert_array_equal(separate, want)
+
+
+M = ElemwiseMode
+ONE = [M.RELU, M.ABS, M.H_SWISH, M.NEGATE]
+TWO = [M.ADD, M.SUB, M.MUL, M.FUSE_ADD_RELU, M.MAX, M.MIN, M.SWITCH_GT0]
+
+
+@st.composite
+def chains(draw: st.DrawFn) -> tuple[Graph, dict[str, np.ndarray]]:
+    """A convolution and up to five operators behind it, with numbers, channels and whole arrays beside it."""
+    sizes = st.integers(1, 40) if draw(st.booleans()) else st.sampled_from([1, 7])
+    groups = draw(st.sampled_from([1, 1, 2, 5]))
+    n, icg, ocg = (draw(st.integers(1, 4)) for _ in range(3))
+    kernel = draw(st.sampled_from([1, 3]))
+    shape = (n, groups * icg, draw(sizes), draw(sizes))
+    rng = np.random.default_rng(draw(st.integers(0, 99)))
+    g = Graph()
+    feeds = {"x": rng.normal(size=shape).astype("f4")}
+    (x,) = g.add("Host2DeviceCopy", Host2DeviceCopy(), tensors=[StoredTensor(F32, shape, "x")], names=["x"])
+    param = Convolution(
+        pad_h=kernel // 2, pad_w=kernel // 2, sparse=Sparse.GROUP if groups > 1 else Sparse.DENSE
+    )
+    lead = (groups,) if groups > 1 else ()
+    (current,) = g.add(
+        "ConvolutionV2", param, inputs=[x, constant(g, rng.normal(size=(*lead, ocg, icg, kernel, kernel)))]
+    )
+    out = (n, groups * ocg, *shape[2:])
+    for i in range(draw(st.integers(1, 5))):
+        mode = draw(st.sampled_from([*ONE, *TWO]))
+        inputs = [current]
+        if mode in TWO:
+            kinds = [(1,), (1, 1, 1, 1), (1, out[1], 1, 1), (out[1], 1, 1), out]
+            size = draw(st.sampled_from(kinds))
+            value = rng.normal(size=size)
+            if draw(st.booleans()):
+                data = StoredTensor(F32, size, f"o{i}")
+                inputs += g.add("Host2DeviceCopy", Host2DeviceCopy(), tensors=[data], names=[f"o{i}"])
+                feeds[f"o{i}"] = value.astype("f4")
+            else:
+                inputs.append(constant(g, value))
+            inputs = inputs[:: draw(st.sampled_from([1, -1]))]
+        (current,) = g.add("Elemwise", Elemwise(mode=mode), inputs=inputs)
+    g.outputs = [current]
+    if draw(st.booleans()):
+        for value in feeds.values():
+            value.reshape(-1)[rng.integers(value.size)] = rng.choice([np.nan, np.inf, -np.inf])
+    return g, feeds
+
+
+@settings(max_examples=int(os.environ.get("LOADRUN_EXPLORE", 1)) * 150, deadline=None)
+@given(chains(), st.integers(1, 3))
+def test_chains_give_the_bits_of_their_operators(
+    drawn: tuple[Graph, dict[str, np.ndarray]], count: int
+) -> None:
+    """With constants and data, NaN and infinities among them, in a second run as in the first."""
+    g, feeds = drawn
+    (separate,) = ReferenceEngine(g).run(feeds, observe=lambda opr, outs: None)
+    engine, before = ReferenceEngine(g), threads()
+    set_threads(count)
+    try:
+        for _ in range(2):
+            (fused,) = engine.run(feeds)
+            nan = np.isnan(separate)
+            np.testing.assert_array_equal(np.isnan(fused), nan)
+            np.testing.assert_array_equal(fused[~nan].view("u4"), separate[~nan].view("u4"))
+    finally:
+        set_threads(before)
