@@ -8,7 +8,7 @@ from math import prod
 import numpy as np
 
 from ..dtypes import DType
-from ..graph import Graph, Opr, StoredTensor, Var
+from ..graph import Graph, Metadata, Opr, StoredTensor, Var
 from ..ops.catalog import Op
 from ..params import Host2DeviceCopy
 from .flat import Table
@@ -52,6 +52,14 @@ class GraphAssembler:
             opr.outputs.append(var)
             self.vars.append(var)
         self.graph.oprs.append(opr)
+
+    def set_metadata(self, t: Table | None, *, options: int, user_info: int) -> None:
+        """Read the metadata table, if there is one; the versions number two of its fields differently."""
+        if t is not None:
+            valid, modified = bool(t.scalar(0, "bool")), bool(t.scalar(1, "bool"))
+            self.graph.metadata = Metadata(
+                valid, modified, t.integer(options, "ulong"), t.raw_string(user_info)
+            )
 
     def set_outputs(self, t: Table, pairs: Sequence[tuple[int, ...]]) -> None:
         """Resolve the output list: pairs of variable number and number in the dumping graph."""

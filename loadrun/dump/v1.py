@@ -8,7 +8,7 @@ import numpy as np
 
 from ..dtypes import Array, nbytes
 from ..errors import FormatError
-from ..graph import Graph, Metadata, Opr, StoredTensor, TensorFormat
+from ..graph import Graph, Opr, StoredTensor, TensorFormat
 from .build import GraphAssembler, check_shape, comp_node, constant_or_input, describe, take_blobs
 from .flat import Buffer, Table
 from .records import check_params, find_op, read_dtype, read_params
@@ -69,14 +69,7 @@ def read(data: memoryview, base: int) -> Graph:
         seen.add(t.pos)
         reader.operator(t)
     reader.builder.set_outputs(root, root.structs(4, _OUTPUT))
-    meta = root.table(5)
-    if meta is not None:
-        graph.metadata = Metadata(
-            bool(meta.scalar(0, "bool")),
-            bool(meta.scalar(1, "bool")),
-            meta.integer(3, "ulong"),
-            meta.raw_string(2),
-        )
+    reader.builder.set_metadata(root.table(5), options=3, user_info=2)
     return graph
 
 

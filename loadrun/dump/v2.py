@@ -6,7 +6,7 @@ from struct import unpack_from
 
 from ..dtypes import nbytes
 from ..errors import FormatError
-from ..graph import Graph, Metadata, Opr, StoredTensor, TensorFormat, Var
+from ..graph import Graph, Opr, StoredTensor, TensorFormat, Var
 from .build import GraphAssembler, check_shape, comp_node, constant_or_input, describe, take_blobs
 from .flat import Buffer, Table
 from .records import check_params, find_op, read_dtype, read_params
@@ -46,14 +46,7 @@ def read(data: memoryview, base: int) -> Graph:
     graph.has_middle_tensors = _middle_tensors(model, builder.vars)
     graph.output_alias = [(a.integer(0, "uint"), a.text(1) or "") for a in model.tables(5)]
     _apply_alias(model, graph)
-    meta = model.table(7)
-    if meta is not None:
-        graph.metadata = Metadata(
-            bool(meta.scalar(0, "bool")),
-            bool(meta.scalar(1, "bool")),
-            meta.integer(2, "ulong"),
-            meta.raw_string(3),
-        )
+    builder.set_metadata(model.table(7), options=2, user_info=3)
     return graph
 
 

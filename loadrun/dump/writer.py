@@ -178,13 +178,22 @@ class _Common:
             tags = e.bytes_vector(bytes(r.code for r in records[1:]))
         return records[0].code, first, tags, members
 
-    def user_info(self, e: FlatBufferEmitter) -> tuple[Metadata, int | None] | None:
+    def metadata(self, e: FlatBufferEmitter, *, options: int, user_info: int) -> int | None:
+        """Write the metadata table, if there is one; the versions number two of its fields differently."""
         meta = self.graph.metadata
         if meta is None:
             return None
         # Python's loader unpickles the text of every valid metadata table, so it must not be missing there.
         info = _EMPTY_USER_INFO if meta.user_info is None and meta.is_valid else meta.user_info
-        return meta, e.string(info)
+        return e.table(
+            4,
+            [
+                (options, "ulong", meta.optimize_options, 0),
+                (user_info, "offset", e.string(info), 0),
+                (0, "bool", meta.is_valid, False),
+                (1, "bool", meta.graph_modified, False),
+            ],
+        )
 
     @staticmethod
     def check_size(data: bytes) -> bytes:
@@ -215,19 +224,7 @@ class _V2(_Common):
                 for n, s in [(n, e.string(text)) for n, text in graph.output_alias]
             ]
         )
-        found = self.user_info(e)
-        meta = None
-        if found is not None:
-            m, info = found
-            meta = e.table(
-                4,
-                [
-                    (2, "ulong", m.optimize_options, 0),
-                    (3, "offset", info, 0),
-                    (0, "bool", m.is_valid, False),
-                    (1, "bool", m.graph_modified, False),
-                ],
-            )
+        meta = self.metadata(e, options=2, user_info=3)
         fields: Fields = [
             (0, "uint", graph.mge_version, 0),
             (1, "uint", max(graph.model_version, 2), 0),
@@ -330,19 +327,7 @@ class _V1(_Common):
         pairs = zip(graph.outputs, _original_ids(graph, self.numbers), strict=True)
         outs = e.structs(_OUTPUT, [(self.numbers[id(v)], o) for v, o in pairs], 4)
         self.hash = self.hash or self.content_hash()
-        found = self.user_info(e)
-        meta = None
-        if found is not None:
-            m, info = found
-            meta = e.table(
-                4,
-                [
-                    (3, "ulong", m.optimize_options, 0),
-                    (2, "offset", info, 0),
-                    (0, "bool", m.is_valid, False),
-                    (1, "bool", m.graph_modified, False),
-                ],
-            )
+        meta = self.metadata(e, options=3, user_info=2)
         fields: Fields = [
             (1, "ulong", self.hash, 0),
             (0, "uint", graph.mge_version, 0),

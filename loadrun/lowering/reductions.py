@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from .. import params as P
+from ..dtypes import DType
 from ..imperative import Tensor, TracedInt, apply1
 from ..imperative import emit as e
 from ..imperative.emit import M, elem, half_sums, is_bool, is_float, kept, number, summed
@@ -212,6 +213,13 @@ def variance(x: Tensor, axes: Sequence[int], ddof: Any, keepdims: Any, mean: Any
     return elem(M.TRUE_DIV, summed(squares, axes, keepdims), divisor)
 
 
+def _variance(a: Any, axis: Any, dtype: Any, ddof: Any, keepdims: Any, mean: Any) -> tuple[Tensor, DType]:
+    """Return the variance in float32, and the dtype that numpy gives it."""
+    x = _as_floating(operand(a), dtype)
+    axes = axes_of(axis, len(e.sizes(x)))
+    return variance(e.cast(x, "float32"), axes, ddof, keepdims, mean), x._dtype
+
+
 @lowers("var")
 def var(
     a: Any,
@@ -225,11 +233,8 @@ def var(
     correction: Any = None,
 ) -> Tensor:
     """Return the variance, floating-point."""
-    x = _as_floating(operand(a), dtype)
-    wide = e.cast(x, "float32")
-    axes = axes_of(axis, len(e.sizes(x)))
-    result = variance(wide, axes, ddof if correction is None else correction, keepdims, mean)
-    return e.cast(result, x._dtype)
+    result, kind = _variance(a, axis, dtype, ddof if correction is None else correction, keepdims, mean)
+    return e.cast(result, kind)
 
 
 @lowers("std")
@@ -245,11 +250,8 @@ def std(
     correction: Any = None,
 ) -> Tensor:
     """Return the standard deviation, floating-point."""
-    x = _as_floating(operand(a), dtype)
-    wide = e.cast(x, "float32")
-    axes = axes_of(axis, len(e.sizes(x)))
-    result = variance(wide, axes, ddof if correction is None else correction, keepdims, mean)
-    return e.cast(elem(M.SQRT, result), x._dtype)
+    result, kind = _variance(a, axis, dtype, ddof if correction is None else correction, keepdims, mean)
+    return e.cast(elem(M.SQRT, result), kind)
 
 
 @lowers("average")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from copy import copy
 from dataclasses import replace
 
 import numpy as np
@@ -47,19 +46,7 @@ def nodes_of(graph: Graph, *, numbered: bool = False, within: object = None) -> 
     given = _numbers(graph) if numbered else None
     for opr in graph.oprs:
         inputs = [known[v.id] for v in (given.inputs(opr) if given else opr.inputs)]
-        made = Opr(
-            opr.type,
-            opr.params,
-            [v.variable for v in inputs],
-            name=opr.name,
-            tensors=[copy(t) for t in opr.tensors],
-            output_dtype=opr.output_dtype,
-            comp_node=list(opr.comp_node),
-            priority=opr.priority,
-            blobs=list(opr.blobs),
-            version=opr.version,
-            id=opr.id,
-        )
+        made = opr.copied([v.variable for v in inputs], opr.id)
         node = node_of(made)
         node.inputs = inputs
         if given:
@@ -123,23 +110,11 @@ def graph_of(outputs: Sequence[VarNode], like: Graph | None = None, *, names: bo
     for node in get_oprs_seq(outputs, False, False):
         node.refresh()
         opr = node.opr
-        fresh = Opr(
-            opr.type,
-            opr.params,
-            [known[id(v.variable)] for v in node.inputs],
-            name=node._own_name,
-            tensors=[copy(t) for t in opr.tensors],
-            output_dtype=opr.output_dtype,
-            comp_node=list(opr.comp_node),
-            priority=opr.priority,
-            blobs=list(opr.blobs),
-            version=opr.version,
-            id=len(made.oprs),
-        )
+        fresh = opr.copied([known[id(v.variable)] for v in node.inputs], len(made.oprs))
+        fresh.name = node._own_name
         for out in node.outputs:
             old = out.variable
-            var = Var(number, fresh, old.index, old.name, old.dtype, old.shape, old.format, old.comp_node)
-            var.described = old.described
+            var = old.copied(number, fresh)
             number += 1
             fresh.outputs.append(var)
             known[id(old)] = var

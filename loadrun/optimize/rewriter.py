@@ -35,26 +35,6 @@ _SHORT = 64
 """Constants of at most this many bytes are compared with each other."""
 
 
-def _var_copy(var: Var, id: int, owner: Opr) -> Var:
-    """A variable as an output of another operator; passes copy them by the ten thousand."""
-    return Var(
-        id,
-        owner,
-        var.index,
-        var.name,
-        var.dtype,
-        var.shape,
-        var.format,
-        var.comp_node,
-        var.described,
-    )
-
-
-def _tensor_copy(t: StoredTensor) -> StoredTensor:
-    """A copy of a stored tensor, over the same bytes."""
-    return StoredTensor(t.dtype, t.shape, t.name, t.data, t.comp_node, t.format)
-
-
 class _Grows(Exception):
     """A visit adds to a graph that stands as it is so far."""
 
@@ -284,23 +264,13 @@ class Rewriter:
         if self._stands:
             raise _Grows
         given = [self.var(v) for v in opr.inputs] if inputs is None else list(inputs)
-        fresh = Opr(
-            opr.type,
-            params or opr.params,
-            given,
-            name=opr.name,
-            tensors=[*map(_tensor_copy, opr.tensors)],
-            output_dtype=opr.output_dtype,
-            comp_node=list(opr.comp_node),
-            priority=opr.priority,
-            blobs=list(opr.blobs),
-            version=opr.version,
-        )
+        fresh = opr.copied(given)
+        fresh.params = params or opr.params
         key = self._key(fresh) if self._dedupe else None
         found = self._same.get(key) if key is not None else None
         if found is None:
             for i, var in enumerate(opr.outputs):
-                fresh.outputs.append(_var_copy(var, self._next + i, fresh))
+                fresh.outputs.append(var.copied(self._next + i, fresh))
             same = not params and given == [self._at.get(v.id) for v in opr.inputs]
             self._insert(fresh, self.frozen(opr), opr if same else None)
             if key is not None:

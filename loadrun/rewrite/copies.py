@@ -50,22 +50,9 @@ def subgraph(
             known[opr.outputs[0].id] = other
             continue
         number = made.n_vars
-        fresh = Opr(
-            opr.type,
-            opr.params,
-            inputs,
-            name=opr.name,
-            tensors=[copy(t) for t in opr.tensors],
-            output_dtype=opr.output_dtype,
-            comp_node=list(opr.comp_node),
-            priority=opr.priority,
-            blobs=list(opr.blobs),
-            version=opr.version,
-            id=len(made.oprs),
-        )
+        fresh = opr.copied(inputs, len(made.oprs))
         for var in opr.outputs:
-            new = copy(var)
-            new.id, new.owner = number, fresh
+            new = var.copied(number, fresh)
             fresh.outputs.append(new)
             known[var.id] = new
             number += 1

@@ -45,6 +45,14 @@ def _checked(dropout: float, train: bool) -> None:
         raise UnsupportedCallError("dropout between layers in training; call .eval() first")
 
 
+def _laid_out(call: FxCall, batch_first: bool, x: Any, *states: Any) -> tuple[Any, ...]:
+    """Whether there is no batch, then the input (steps, N, features) and the states (layers, N, hidden)."""
+    x, *found = map(ten, (x, *states))
+    if len(call.given(0)) == 2:
+        return True, *(e.add_axes(v, [1]) for v in (x, *found))
+    return False, _time_and_batch_swapped(x) if batch_first else x, *found
+
+
 @aten("aten.lstm.input")
 def lstm(
     call: FxCall,
@@ -60,13 +68,7 @@ def lstm(
 ) -> Any:
     """MegEngine's LSTM."""
     _checked(dropout, train)
-    x = ten(x)
-    single = len(call.given(0)) == 2
-    h, c = (ten(s) for s in states)
-    if single:
-        x, h, c = (e.add_axes(v, [1]) for v in (x, h, c))
-    elif batch_first:
-        x = _time_and_batch_swapped(x)
+    single, x, h, c = _laid_out(call, batch_first, x, *states)
     cells = _cells(params, biased, layers, both)
     hidden = int(cells[0][1]._tuple_shape[1])
     param = P.LSTM(
@@ -103,12 +105,7 @@ def rnn(
 ) -> Any:
     """MegEngine's RNN."""
     _checked(dropout, train)
-    x, h = ten(x), ten(state)
-    single = len(call.given(0)) == 2
-    if single:
-        x, h = e.add_axes(x, [1]), e.add_axes(h, [1])
-    elif batch_first:
-        x = _time_and_batch_swapped(x)
+    single, x, h = _laid_out(call, batch_first, x, state)
     cells = _cells(params, biased, layers, both)
     kind = P.RNNCellNonlineMode.TANH if "tanh" in str(call.node.target) else P.RNNCellNonlineMode.RELU
     param = P.RNN(
@@ -139,12 +136,7 @@ def gru(
 ) -> Any:
     """A gated recurrent unit: MegEngine has none, so that its steps stand one by one in the graph."""
     _checked(dropout, train)
-    x, h = ten(x), ten(state)
-    single = len(call.given(0)) == 2
-    if single:
-        x, h = e.add_axes(x, [1]), e.add_axes(h, [1])
-    elif batch_first:
-        x = _time_and_batch_swapped(x)
+    single, x, h = _laid_out(call, batch_first, x, state)
     shape = call.given(0)
     places = shape[1:2] if batch_first and not single else shape[:1]
     length = call.static(places, "the number of steps of a GRU")[0]
