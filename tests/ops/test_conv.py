@@ -161,6 +161,8 @@ def test_same_padding_against_loops(
         monkeypatch.setattr(module, name, block)
     if block < 1 << 10:
         monkeypatch.setattr(conv_fast, "_COLUMNS", (1, 2))
+        monkeypatch.setattr(conv_fast, "_KEPT", 2)
+        monkeypatch.setattr(conv_depthwise, "_KEPT", 2)
         monkeypatch.setattr(conv_finish, "PIECE", 5)
     pad = [(k - 1) * d // 2 for k, d in zip(kernel, dilate, strict=True)]
     x = RNG.standard_normal((n, *size, g * i)).astype(kind).transpose(0, 3, 1, 2)

@@ -13,7 +13,7 @@ import numpy as np
 
 from ...dtypes import Array
 from ..numeric.parallel import scratch, shares, splits
-from .columns import filler
+from .columns import Fill, filler
 from .depthwise import depthwise
 from .finish import Finish, Run, finisher, run_parts
 from .geometry import Geometry
@@ -34,6 +34,8 @@ _SMALL = 256
 """Fewer positions are not cut for several threads."""
 _MANY = 64
 """Channels from which on they are cut instead of positions, where no columns are copied."""
+_KEPT = 64
+"""Blocks whose copies are worked out beforehand; those of large images take far longer than that."""
 _COPIED = 1 << 14
 """Elements of columns that one thread copies sooner than another one wakes up."""
 
@@ -124,19 +126,23 @@ def _by_positions(batch: int, geo: Geometry, parts: int) -> Run:
     # Blocks of equal size keep the threads in step.
     blocks = max(-(-height // rows), min(parts, height))
     rows = -(-height // blocks)
-    pieces = []
-    for first in range(0, height, rows):
-        last = min(height, first + rows)
+    blocks = -(-height // rows)
+
+    def piece(b: int) -> tuple[Fill | None, tuple[int, ...], slice]:
+        """What copies the columns of a block, their shape, and the block's positions."""
+        first, last = b * rows, min(height, (b + 1) * rows)
         fill = None if geo.pointwise else filler(geo, first, last)
-        pieces.append((fill, (icg, geo.taps, last - first, width), slice(first * width, last * width)))
+        return fill, (icg, geo.taps, last - first, width), slice(first * width, last * width)
+
+    pieces = [piece(b) for b in range(blocks if blocks <= _KEPT else 0)]
     ends = finisher((batch, ocg, *geo.out))
 
     def run(x: Array, w: Array, out: Array, finish: Finish | None) -> None:
         matrix, sums, flat = w.reshape(ocg, depth), out.reshape(batch, ocg, points), x.reshape(batch, icg, -1)
 
         def block(i: int) -> None:
-            n, b = divmod(i, len(pieces))
-            fill, shape, span = pieces[b]
+            n, b = divmod(i, blocks)
+            fill, shape, span = pieces[b] if pieces else piece(b)
             if fill is None:
                 np.matmul(matrix, flat[n, :, span], sums[n, :, span])
                 return
@@ -144,7 +150,7 @@ def _by_positions(batch: int, geo: Geometry, parts: int) -> Run:
             fill(x[n], columns)
             np.matmul(matrix, columns.reshape(depth, -1), sums[n, :, span])
 
-        run_parts(block, batch * len(pieces), parts)
+        run_parts(block, batch * blocks, parts)
         if finish is not None:
             ends(out, finish)
 

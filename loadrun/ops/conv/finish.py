@@ -196,31 +196,31 @@ def finisher(shape: Shape, channel: int = 0) -> Callable[..., None]:
     """
     batch, channels, points = shape[0], shape[1], prod(shape[2:])
     per = max(1, PIECE // points)
-    pieces = [
-        (slice(c, min(channels, c + per)), slice(start, min(points, start + PIECE)), channel + c)
-        for c in range(0, channels, per)
-        for start in range(0, points, PIECE)
-    ]
+    spans = max(1, -(-points // PIECE))
+    blocks = -(-channels // per) * spans
     flat = (batch, channels, points)
     few = batch * channels * points < _FEW
 
     def end(out: Array, finish: Finish, sample: int = 0) -> None:
         whole = out.reshape(flat)
 
-        def some(i: int) -> None:
-            n, i = divmod(i, len(pieces))
-            rows, span, first = pieces[i]
+        def piece(i: int) -> None:
+            n, i = divmod(i, blocks)
+            c, start = i // spans * per, i % spans * PIECE
+            span = slice(start, min(points, start + PIECE))
+            finish(whole[n, c : c + per, span], sample + n, channel + c, span)
+
+        def alone(i: int) -> None:
             with short_buffers() if points >= _LONG else _as_it_is:
-                finish(whole[n, rows, span], sample + n, first, span)
+                piece(i)
 
         parts = 1 if few else splits()
         if parts > 1:
-            parallel(some, batch * len(pieces))
+            parallel(alone, batch * blocks)
             return
         with short_buffers() if points >= _LONG else _as_it_is:
-            for n, part in enumerate(whole, sample):
-                for rows, span, first in pieces:
-                    finish(part[rows, span], n, first, span)
+            for i in range(batch * blocks):
+                piece(i)
 
     return end
 
