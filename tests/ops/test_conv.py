@@ -188,6 +188,16 @@ def test_pointwise_against_einsum(stride: tuple[int, int]) -> None:
     close(convolved(x.reshape(3, 10, 9, 8), w, geo), want.reshape(3, 8, *want.shape[3:]))
 
 
+@pytest.mark.parametrize("groups", [1, 2, 4])
+@pytest.mark.parametrize("size", [(0, 5), (5, 0), (0, 0)])
+def test_images_without_elements_are_their_padding(groups: int, size: tuple[int, int]) -> None:
+    x, w = np.empty((2, 4, *size), "f4"), np.ones((groups, 3, 4 // groups, 3, 3), "f4")
+    geo = geometry(x.shape, groups, 4 // groups, 3, (3, 3), (2, 2), (1, 1), (1, 1))
+    found = convolved(x, w, geo)
+    assert found.shape == (2, 3 * groups, size[0] + 2, size[1] + 2)
+    assert not found.any()
+
+
 @st.composite
 def convolutions(draw: st.DrawFn, axes: int = 2) -> Any:
     number = st.integers(1, 4)

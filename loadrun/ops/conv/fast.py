@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache, partial
+from math import prod
 
 import numpy as np
 
@@ -135,10 +136,11 @@ def _by_positions(batch: int, geo: Geometry, parts: int) -> Run:
         return fill, (icg, geo.taps, last - first, width), slice(first * width, last * width)
 
     pieces = [piece(b) for b in range(blocks if blocks <= _KEPT else 0)]
+    lines = (batch, icg, prod(geo.size))
     ends = finisher((batch, ocg, *geo.out))
 
     def run(x: Array, w: Array, out: Array, finish: Finish | None) -> None:
-        matrix, sums, flat = w.reshape(ocg, depth), out.reshape(batch, ocg, points), x.reshape(batch, icg, -1)
+        matrix, sums, flat = w.reshape(ocg, depth), out.reshape(batch, ocg, points), x.reshape(lines)
 
         def block(i: int) -> None:
             n, b = divmod(i, blocks)
@@ -165,9 +167,10 @@ def _by_channels(batch: int, geo: Geometry, parts: int) -> Run:
     copies = parts if depth * points > _COPIED else 1
     step = -(-icg // copies)
     fill = None if geo.pointwise else filler(geo, 0, geo.out[0])
+    lines = (batch, icg, prod(geo.size))
 
     def run(x: Array, w: Array, out: Array, finish: Finish | None) -> None:
-        matrix, flat = w.reshape(ocg, depth), x.reshape(batch, icg, -1)
+        matrix, flat = w.reshape(ocg, depth), x.reshape(lines)
         columns = None if fill is None else scratch("columns", (icg, geo.taps, *geo.out), x.dtype)
 
         def copy(n: int, i: int) -> None:
@@ -230,7 +233,7 @@ def _im2col(x: Array, geo: Geometry, first: int, last: int) -> Array:
     if geo.pointwise:
         return x.reshape(groups, geo.icg, -1)[:, :, first * width : last * width]
     columns = scratch("columns", (groups * geo.icg, geo.taps, last - first, width), x.dtype)
-    filler(geo, first, last)(x.reshape(-1, *geo.size), columns)
+    filler(geo, first, last)(x.reshape(groups * geo.icg, *geo.size), columns)
     return columns.reshape(groups, geo.icg * geo.taps, -1)
 
 
