@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from loadrun.cli import main
 from loadrun.cli.completion import options, parsers
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -40,6 +41,20 @@ def test_readme_python(
     out = capsys.readouterr().out
     assert "pass" in out
     assert "'out'" in out
+
+
+def without_measurements(table: str) -> list[list[str]]:
+    """The words of every line; errors and times, which differ from machine to machine, stand as ``#``."""
+    number = re.compile(r"\d\.\d+e-\d\d|\d+\.\d\d")
+    return [
+        ["#" if number.fullmatch(w) else w.strip("-") for w in line.split()] for line in table.splitlines()
+    ]
+
+
+def test_readme_shows_what_its_first_command_prints(capsys: pytest.CaptureFixture[str]) -> None:
+    command, shown = re.findall(r"```(?:sh)?\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)[:2]
+    assert main(command.split("bin/loadrun ")[1].split()) == 0
+    assert without_measurements(capsys.readouterr().out) == without_measurements(shown)
 
 
 def anchors(text: str) -> set[str]:
