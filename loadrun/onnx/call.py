@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from ..dtypes import Array
 from ..imperative import Tensor
 from ..imperative.apply import active
@@ -263,8 +261,3 @@ def front(axis: int, rank: int) -> int:
     if not 0 <= found < max(rank, 1):
         raise UnsupportedNodeError(f"axis {axis} does not exist in {rank} axes")
     return found
-
-
-def array_of(numbers: Sequence[int]) -> Array:
-    """Numbers as int32."""
-    return np.array(list(numbers), np.int32)

@@ -11,18 +11,14 @@ from ... import params as P
 from ...imperative import Tensor, apply1, const, suspended
 from ...imperative import emit as e
 from ...imperative.sizes import TracedInt, shape_tensor
-from ...lowering.arithmetic import maximum
 
 __all__ = [
     "M",
-    "as_rank",
     "cast",
     "const_like",
-    "eps_guard",
     "flags",
     "floats",
     "folded",
-    "half_safe",
     "in_float",
     "is_open",
     "limits",
@@ -49,16 +45,6 @@ def in_float(x: Tensor) -> Tensor:
     return cast(x, "float32")
 
 
-def half_safe(x: Tensor, y: Tensor) -> Tensor:
-    """`y` in the type of `x`."""
-    return cast(y, x._dtype)
-
-
-def as_rank(x: Tensor, rank: int) -> Tensor:
-    """The tensor with axes of size 1 in front up to a rank."""
-    return e.add_axes(x, range(rank - x.ndim)) if x.ndim < rank else x
-
-
 def transposed(x: Tensor, axes: Sequence[int]) -> Tensor:
     """The axes in another order; a scalar as it is."""
     return x if list(axes) == list(range(x.ndim)) else e.permute(x, axes)
@@ -68,11 +54,6 @@ def limits(kind: int) -> tuple[int, int]:
     """Smallest and largest number of an ONNX integer type."""
     small = {21: (0, 15), 22: (-8, 7), 25: (0, 3), 26: (-2, 1), 2: (0, 255), 3: (-128, 127), 4: (0, 65535)}
     return small.get(kind) or {5: (-32768, 32767)}.get(kind, (-(2**31), 2**31 - 1))
-
-
-def eps_guard(x: Tensor, least: float) -> Tensor:
-    """At least a small number, so that it can divide."""
-    return maximum(x, const_like(least, x))
 
 
 def of_length(x: Tensor, axis: int) -> Tensor:

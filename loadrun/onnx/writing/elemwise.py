@@ -11,7 +11,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ...dtypes import DType
-from ...graph import Opr, Var
+from ...graph import Opr
 from ...ops.catalog import TypeParam
 from ...params import Elemwise, PowC
 from ...params import ElemwiseMode as M
@@ -318,8 +318,3 @@ def _power(w: OnnxWriter, x: str, exponent: float) -> str:
     base = w.op("Div", w.f32(1), x) if third and exponent < 0 else x
     out = w.op("Pow", w.op("Abs", base), w.f32(abs(exponent) if third else exponent))
     return w.op("Mul", w.op("Sign", base), out) if third else out
-
-
-def same_dtype(w: OnnxWriter, variables: list[Var], dtype: DType) -> list[str]:
-    """Values converted to one dtype."""
-    return [convert(w, w.name(v), w.dtype(v), dtype) for v in variables]
