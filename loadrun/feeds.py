@@ -27,6 +27,10 @@ def random_inputs(bundle: Bundle, seed: int = 0) -> dict[str, Array]:
 
     Raises:
         InputError: the file does not say what shape an input has, or asks for more than 2**27 elements.
+
+    >>> import loadrun
+    >>> {k: v.shape for k, v in random_inputs(loadrun.load("fixtures/nets/mlp.mge")).items()}
+    {'data': (1, 20)}
     """
     bits = np.random.PCG64(seed)
     feeds: dict[str, Array] = {}

@@ -30,6 +30,11 @@ class Testcase:
         provenance: where captured values come from (engine, seed, versions, time); a testcase that was read has
             it in its bundle's record.
         intermediates: statistics of the intermediate values, for the record (`loadrun.pack.intermediates`).
+
+    >>> import numpy as np
+    >>> case = Testcase({"x": np.ones(2, "f4"), "y:expect": np.zeros(2, "f4")})
+    >>> [*case.inputs], [*case.expects]
+    (['x'], ['y'])
     """
 
     __test__ = False

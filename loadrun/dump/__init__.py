@@ -23,7 +23,15 @@ def save(
     testcases: Iterable[Testcase] | None = None,
     inspect: Callable[[str], None] | None = None,
 ) -> DumpResult:
-    """Write a graph or bundle as a .mge file; see `loadrun.dump.store.save`."""
+    """Write a graph or bundle as a .mge file; see `loadrun.dump.store.save`.
+
+    >>> import io, loadrun
+    >>> file = io.BytesIO()
+    >>> save(loadrun.load("fixtures/nets/mlp.mge"), file, format="FBS").outputs
+    ['out']
+    >>> len(loadrun.loads(file.getvalue()).testcases)
+    3
+    """
     from .store import save as write  # for start-up
 
     if not isinstance(source, (Graph, Bundle)):

@@ -67,12 +67,23 @@ def load(
         UnsupportedError: an ONNX model holds nodes that cannot be expressed; the text lists all of them.
         UsageError: one of the last three arguments is given for a dump, or names what the model lacks.
         OSError: the file cannot be opened or read.
+
+    >>> import loadrun
+    >>> bundle = loadrun.load("fixtures/nets/mlp.mge")
+    >>> [v.name for v in bundle.inputs], [*bundle.outputs], len(bundle.testcases)
+    (['data'], ['out'], 3)
     """
     return load_all(source, copy=copy, input_shapes=input_shapes, constants=constants, test_data=test_data)[0]
 
 
 def loads(data: bytes) -> Bundle:
-    """Read the first dump in some bytes."""
+    """Read the first dump in some bytes.
+
+    >>> import loadrun
+    >>> from pathlib import Path
+    >>> len(loadrun.loads(Path("fixtures/nets/mlp.mge").read_bytes()).testcases)
+    3
+    """
     return load_all(data)[0]
 
 
@@ -84,7 +95,12 @@ def load_all(
     constants: Mapping[str, Any] | None = None,
     test_data: str | os.PathLike[str] | None = None,
 ) -> list[Bundle]:
-    """Read all dumps of a file: `trace.dump(append=True)` writes them one behind the other; see `load`."""
+    """Read all dumps of a file: `trace.dump(append=True)` writes them one behind the other; see `load`.
+
+    >>> import loadrun
+    >>> len(loadrun.load_all("fixtures/nets/mlp.mge"))
+    1
+    """
     data, path, watch = mapped(source, copy)
     if _is_onnx(data, path):
         bundle = _load_onnx(data, path, input_shapes=input_shapes, constants=constants, test_data=test_data)

@@ -66,7 +66,11 @@ def register_engine(name: str, factory: Factory) -> None:
 
 
 def engine_names() -> list[str]:
-    """The names of all engines, those of other packages and of programs behind loadrun's own."""
+    """The names of all engines, those of other packages and of programs behind loadrun's own.
+
+    >>> "reference" in engine_names(), "onnxruntime" in engine_names()
+    (True, True)
+    """
     others = {*_registered, *(e.name for e in _entry_points())} - set(NAMES)
     return [*NAMES, *sorted(others)]
 
@@ -125,6 +129,14 @@ def make_engine(engine: str | Choice, graph: Graph, targets: Sequence[Var], *, s
     Raises:
         UsageError: no engine has that name, or its runtime is not installed.
         UnsupportedError: the engine cannot execute an operator of the graph.
+
+    >>> import numpy as np
+    >>> from loadrun.testing import GraphBuilder
+    >>> b = GraphBuilder()
+    >>> graph = b.done(b.elemwise("EXP", b.input("x", 2), name="y"))
+    >>> engine = make_engine("reference", graph, graph.outputs)
+    >>> [v.tolist() for v in engine.run({"x": np.zeros(2, "f4")})]
+    [[1.0, 1.0]]
     """
     chosen = check_engine(engine)
     name, _, argument = chosen.spec.partition(":")

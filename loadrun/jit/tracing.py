@@ -20,7 +20,18 @@ __all__ = ["exclude_from_trace", "is_tracing", "set_symbolic_shape", "trace"]
 
 
 def is_tracing() -> bool:
-    """Tell whether the code that runs is being recorded or compared with a recording."""
+    """Tell whether the code that runs is being recorded or compared with a recording.
+
+    >>> from loadrun import tensor, trace
+    >>> from loadrun.jit import is_tracing
+    >>> @trace(symbolic=True)
+    ... def asked(x):
+    ...     asked.told = is_tracing()
+    ...     return x + 1
+    >>> _ = asked(tensor([1.0]))
+    >>> asked.told, is_tracing()
+    (True, False)
+    """
     return active() is not None
 
 
@@ -29,6 +40,19 @@ def exclude_from_trace() -> Iterator[None]:
     """Leave a region of a traced function out of the graph; it is executed at once in every call.
 
     What the function made before becomes values from outside for what comes after.
+
+    >>> from loadrun import tensor, trace
+    >>> from loadrun.jit import exclude_from_trace
+    >>> @trace(symbolic=True)
+    ... def half_recorded(x):
+    ...     y = x * 2
+    ...     with exclude_from_trace():
+    ...         print(y.tolist())
+    ...     return y + 1
+    >>> half_recorded(tensor([1.0])).tolist(), half_recorded(tensor([2.0])).tolist()
+    [2.0]
+    [4.0]
+    ([3.0], [5.0])
     """
     session = active()
     if session is None:
