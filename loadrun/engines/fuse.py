@@ -16,7 +16,6 @@ import numpy as np
 
 from ..dtypes import Array
 from ..graph import Opr
-from ..ops.conv.convolution import bind_float
 from ..ops.elemwise.modes import float_step
 from ..ops.elemwise.table import ModeTrait, modes
 from ..ops.infer import Inference
@@ -77,6 +76,8 @@ class FusedKernel:
 
     def bind(self, c: Call, s: ShapeCall) -> Bound | None:
         """The same for known shapes."""
+        from ..ops.conv.convolution import bind_float  # for start-up: a model without convolutions needs none
+
         n = self.n_inputs
         own = replace(c, inputs=c.inputs[:n], const=c.const[:n])
         convolve = bind_float(own, ShapeCall(s.opr, own.inputs, s.shapes[:n], s.values[:n]))
