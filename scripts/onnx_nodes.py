@@ -28,7 +28,7 @@ BEGIN, END = "<!-- reading: begin -->", "<!-- reading: end -->"
 RTOL, ATOL, BRAIN_RTOL = 1e-3, 1e-7, 2.0**-6
 
 _EXISTING = frozenset((1, 2, 3, 4, 5, 6, 9, 10, 16))
-_NARROWED = frozenset((7, 11, 12, 13, 21, 22, 25, 26))
+_NARROWED = frozenset((7, 11, 12, 13, 21, 22, 25, 26, *range(17, 21), 23, 24))
 _UNROLLED = frozenset(
     (
         "Scan",
@@ -63,7 +63,15 @@ _ROUNDING = {
 }
 """Tests whose own data are rounded more coarsely than their tolerance, each looked at one by one."""
 _NARROW = {"int64": "int32", "float64": "float32", "uint32": "int32", "uint64": "int32"}
-_HELD = {"bfloat16": "float32", "int4": "int8", "int2": "int8", "uint4": "uint8", "uint2": "uint8"}
+_SMALL = ("e4m3fn", "e4m3fnuz", "e5m2", "e5m2fnuz", "e8m0fnu")
+_HELD = {f"float8_{n}": "float32" for n in _SMALL} | {
+    "float4_e2m1fn": "float32",
+    "bfloat16": "float32",
+    "int4": "int8",
+    "int2": "int8",
+    "uint4": "uint8",
+    "uint2": "uint8",
+}
 GROUPS = ("existing types", "narrowed types", "unrolled", "not expressible")
 
 

@@ -1,7 +1,7 @@
 """The values of stored tensors as numpy arrays, views of the file where its bytes are numpy's.
 
-Types that numpy lacks are held in ones that it has: bfloat16 in float32, 4-bit and 2-bit integers in 8-bit ones. The
-8-bit and smaller floating-point types and strings are of no use to a graph of MegEngine's operators and are refused.
+Types that numpy lacks are held in ones that it has: bfloat16 and floats of 8 and 4 bits in float32, 4-bit and 2-bit
+integers in 8-bit ones. Strings are of no use to a graph of MegEngine's operators and are refused.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from ..dtypes import Array
 from ..errors import FormatError
 from ..files import opened
 from .messages import SparseTensorProto, TensorProto
+from .small_floats import E8M0, SMALL_FLOATS, decoded
 
 __all__ = [
     "HELD",
@@ -78,10 +79,12 @@ HELD: dict[int, Any] = {
     22: np.int8,
     25: np.uint8,
     26: np.int8,
+    **dict.fromkeys((*SMALL_FLOATS, E8M0), np.float32),
 }
-_BITS = {21: 4, 22: 4, 25: 2, 26: 2}
+_BITS = {21: 4, 22: 4, 23: 4, 25: 2, 26: 2}
+_CODES = frozenset((*SMALL_FLOATS, E8M0))
 _SIGNED = (22, 26)
-_INT32S = frozenset((2, 3, 4, 5, 6, 9, 10, 16, 21, 22, 25, 26))
+_INT32S = frozenset((2, 3, 4, 5, 6, 9, 10, 16, 21, 22, 25, 26)) | _CODES
 
 
 class UnsupportedTensorTypeError(Exception):
@@ -166,7 +169,7 @@ def array(tensor: TensorProto, external: ExternalData | None = None) -> Array:
 
     Raises:
         FormatError: the bytes do not fit its type and shape.
-        UnsupportedTensorTypeError: it holds strings, complex numbers or floats of 8 bits and less.
+        UnsupportedTensorTypeError: it holds strings or complex numbers.
     """
     kind = tensor.data_type
     if kind not in HELD:
@@ -202,8 +205,11 @@ def _listed(tensor: TensorProto, kind: int) -> list[Array]:
 
 def _from_raw(raw: memoryview, kind: int, count: int, name: str) -> Array:
     if kind in _BITS:
-        return _spread(np.frombuffer(raw, np.uint8), kind, count)
+        found = _spread(np.frombuffer(raw, np.uint8), kind, count)
+        return decoded(found, kind) if kind in _CODES else found
     stored = np.dtype("<u2") if kind == 16 else np.dtype(HELD[kind]).newbyteorder("<")
+    if kind in _CODES:
+        stored = np.dtype(np.uint8)
     if len(raw) != count * stored.itemsize:
         raise FormatError(
             f"tensor {name!r} takes {count * stored.itemsize} bytes for its shape, found {len(raw)}"
@@ -211,6 +217,8 @@ def _from_raw(raw: memoryview, kind: int, count: int, name: str) -> Array:
     if kind == 9:
         return np.frombuffer(raw, np.uint8) != 0
     found = np.frombuffer(raw, stored)
+    if kind in _CODES:
+        return decoded(found, kind)
     return _brain(found) if kind == 16 else found
 
 
@@ -218,8 +226,10 @@ def _from_list(rows: list[Array], kind: int, count: int) -> Array:
     found = np.concatenate(rows) if rows else np.zeros(0, HELD[kind])
     if kind in (1, 11):
         return found
-    if kind in _BITS:
-        return _spread(found.astype(np.uint8), kind, count)
+    if kind in _BITS or kind in _CODES:
+        codes = found.astype(np.uint8)
+        codes = _spread(codes, kind, count) if kind in _BITS else codes
+        return decoded(codes, kind) if kind in _CODES else codes
     if kind in (10, 16):
         bits = found.astype(np.uint16)
         return bits.view(np.float16) if kind == 10 else _brain(bits)

@@ -18,6 +18,7 @@ from ..imperative import Tensor
 from ..imperative.apply import active, type_cvt
 from ..imperative.sizes import TracedInt, shape_tensor
 from ..jit.recorder import TraceRecorder
+from .small_floats import E8M0, SMALL_FLOATS
 from .tensors import HELD, kind_name
 
 __all__ = [
@@ -60,6 +61,7 @@ _GRAPH = {
     22: "Int8",
     25: "Uint8",
     26: "Int8",
+    **dict.fromkeys((*SMALL_FLOATS, E8M0), "Float32"),
 }
 _COMPUTED = {"BFloat16": "Float32", "Uint16": "Int32"}
 _KINDS = {

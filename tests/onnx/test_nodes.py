@@ -48,9 +48,7 @@ def test_none_is_wrong_and_enough_pass(part: int) -> None:
 
 
 def test_refusals_say_why() -> None:
-    for case in nodes().cases(
-        "test_image_decoder_decode_bmp|test_string_concat$|test_dequantizelinear_e4m3fn$"
-    ):
+    for case in nodes().cases("test_image_decoder_decode_bmp|test_string_concat$|test_bitcast_float64"):
         outcome = nodes().attempt(case)
         assert outcome.kind == "refused"
         assert "cannot be expressed" in outcome.reason or "is not a type that MegEngine has" in outcome.reason

@@ -17,6 +17,7 @@ from ..call import NodeCall, front, lower
 from ..tensors import HELD, kind_name
 from ..values import BF16, BOOL, UnsupportedNodeError, Value, graph_type
 from .parts import M, cast, const_like, in_float, limits
+from .small_floats import is_small_float, rounded_for
 
 __all__ = ["pair", "truncated", "widened"]
 
@@ -269,12 +270,19 @@ def _clip(c: NodeCall) -> Tensor:
 
 @lower("Cast")
 def _cast(c: NodeCall) -> Value:
-    return converted(c.value(0), c.number("to"))
+    to = c.number("to")
+    return small_float(c, c.value(0), to) if is_small_float(to) else converted(c.value(0), to)
 
 
 @lower("CastLike", foldable=False)
 def _cast_like(c: NodeCall) -> Value:
-    return converted(c.value(0), c.kind(1))
+    to = c.kind(1)
+    return small_float(c, c.value(0), to) if is_small_float(to) else converted(c.value(0), to)
+
+
+def small_float(c: NodeCall, value: Value, to: int) -> Value:
+    """A value rounded to a floating-point type of 8 or 4 bits."""
+    return value if value.kind == to else Value(to, rounded_for(c, value.tensor, to))
 
 
 def converted(value: Value, to: int) -> Value:

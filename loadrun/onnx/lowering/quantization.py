@@ -12,6 +12,7 @@ from .convolution import exact_convolution
 from .linalg import exact_product
 from .parts import M, cast, const_like, folded, limits
 from .reductions import extreme
+from .small_floats import is_small_float, rounded_for
 
 __all__ = ["dequantized", "dynamic", "factor_of", "quantized", "requantized", "saturated", "single"]
 
@@ -61,6 +62,8 @@ def saturated(whole: Tensor, zero: Tensor | None, to: int) -> Tensor:
 
 def dequantized(x: Tensor, scale: Tensor, zero: Tensor | None) -> Tensor:
     """(x - zero point) * scale in float32."""
+    if x._dtype.is_float:
+        return e.elem(M.MUL, x, cast(scale, "float32"))
     wide = cast(x, "int32")
     if zero is not None:
         wide = e.elem(M.SUB, wide, cast(zero, "int32"))
@@ -76,7 +79,10 @@ def _quantize(c: NodeCall) -> Value:
     axis, block = _axis(c, x), c.number("block_size")
     scale = _spread(cast(c.t(1), "float32"), x, axis, block)
     zero = None if not c.has(2) else _spread(c.t(2), x, axis, block)
-    return Value(kind, quantized(cast(x, "float32"), scale, zero, kind))
+    wide = cast(x, "float32")
+    if is_small_float(kind):
+        return Value(kind, rounded_for(c, e.elem(M.TRUE_DIV, wide, scale), kind))
+    return Value(kind, quantized(wide, scale, zero, kind))
 
 
 @lower("DequantizeLinear")

@@ -21,7 +21,7 @@ from .resizing_open import OPEN_MODES, is_open, resized, scaled, stays
 
 __all__: list[str] = []
 
-_LARGEST = 1 << 26
+_LARGEST = 1 << 24
 """What an axis may become."""
 
 

@@ -1,0 +1,100 @@
+"""Rounding to floating-point numbers of 8 and 4 bits, which are held in float32."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ... import params as P
+from ...imperative import Tensor
+from ...imperative import emit as e
+from ..call import NodeCall
+from ..small_floats import E8M0, FLOAT4, SMALL_FLOATS
+from ..values import UnsupportedNodeError
+from .parts import M, const_like, in_float
+
+__all__ = ["is_small_float", "rounded_for", "to_small_float"]
+
+_LT, _LEQ, _EQ = P.ElemwiseMultiTypeMode.LT, P.ElemwiseMultiTypeMode.LEQ, P.ElemwiseMultiTypeMode.EQ
+
+
+def is_small_float(kind: int) -> bool:
+    """Whether a type is one of those of 8 and 4 bits."""
+    return kind == E8M0 or kind in SMALL_FLOATS
+
+
+def rounded_for(c: NodeCall, x: Tensor, kind: int) -> Tensor:
+    """What Cast, CastLike and QuantizeLinear make of floats."""
+    return to_small_float(x, kind, bool(c.number("saturate", 1)), c.text("round_mode", "up"))
+
+
+def _power_above(x: Tensor) -> Tensor:
+    """The least power of two that is no less, of numbers from 0 to 2^100 (S. M. Rump)."""
+    q = e.elem(M.MUL, x, const_like(2.0**24, x))
+    power = e.elem(M.SUB, e.elem(M.ADD, q, x), q)
+    return e.where(e.compare(_EQ, power, const_like(0, x)), x, power)
+
+
+def to_small_float(x: Tensor, kind: int, saturate: bool, mode: str) -> Tensor:
+    """Numbers rounded to those that a type has, halves to even.
+
+    Args:
+        x: the numbers.
+        kind: ONNX's number of the type.
+        saturate: whether what is too large becomes the largest number.
+        mode: how float8e8m0 rounds.
+    """
+    x = in_float(x)
+    if kind == E8M0:
+        return _power(x, saturate, mode)
+    layout = SMALL_FLOATS[kind]
+    size = e.elem(M.ABS, x)
+    # Beyond all types, where the sums below are still exact.
+    near = e.elem(M.MIN, size, const_like(2.0**20, x))
+    step = e.elem(M.MUL, _power_above(near), const_like(2.0 ** (-1 - layout.mantissa), x))
+    step = e.elem(M.MAX, step, const_like(layout.least, x))
+    # Where numbers are a step apart, float32 itself rounds to them.
+    there = e.elem(M.MUL, step, const_like(1.5 * 2.0**23, x))
+    y = e.elem(M.SUB, e.elem(M.ADD, near, there), there)
+    most = const_like(layout.largest, x)
+    beyond = most if saturate or kind == FLOAT4 else const_like(np.inf if layout.infinite else np.nan, x)
+    y = e.where(e.compare(_LT, most, y), beyond, y)
+    zero = const_like(0, x)
+    # The type of 4 bits has no NaN.
+    y = e.where(e.is_nan(x), zero, y) if kind == FLOAT4 else e.with_nan_of(y, x)
+    negative = e.compare(_LT, x, zero)
+    if not layout.signed_zero:
+        return e.where(negative, e.elem(M.NEGATE, y), y)
+    # Of a product, so that the zero that a negative number becomes has its sign.
+    return e.elem(M.MUL, y, e.where(negative, const_like(-1, x), const_like(1, x)))
+
+
+def _power(x: Tensor, saturate: bool, mode: str) -> Tensor:
+    """Powers of two from 2^-127 to 2^127, whatever the sign; NaN of what is not finite."""
+    if mode not in ("up", "down", "nearest"):
+        raise UnsupportedNodeError(f"its round_mode {mode!r} is unknown, expected up, down or nearest")
+    one = const_like(1, x)
+    size = e.elem(M.ABS, x)
+    large = e.compare(_LEQ, one, size)
+    scaled = e.where(large, e.elem(M.MUL, size, const_like(2.0**-30, x)), size)
+    back = e.where(large, const_like(2.0**30, x), one)
+    above = _power_above(scaled)
+    half = const_like(0.5, x)
+    below = e.where(e.compare(_LT, scaled, above), e.elem(M.MUL, above, half), above)
+    up = above
+    if mode == "down":
+        up = below
+    elif mode == "nearest":
+        middle = e.elem(M.MUL, below, const_like(1.5, x))
+        up = e.where(e.compare(_LT, scaled, middle), below, above)
+    # The smallest numbers have a code of their own, up to 2^-126; it stands for 2^-127.
+    normal = const_like(2.0**-126, x)
+    least = const_like(2.0**-127, x)
+    fraction = e.compare(_LT, const_like(0, x), size)
+    if mode == "nearest":
+        fraction = e.compare(_LT, least, size)
+    tiny = least if mode == "down" else e.where(fraction, normal, least)
+    y = e.where(e.compare(_LT, size, normal), tiny, e.elem(M.MUL, up, back))
+    most = const_like(2.0**127, x)
+    y = e.where(e.compare(_LT, most, y), most if saturate else const_like(np.nan, x), y)
+    finite = e.compare(_LT, size, const_like(np.inf, x))
+    return e.where(finite, y, const_like(np.nan, x))
