@@ -26,12 +26,25 @@ from .messages import (
     ModelProto,
     NodeProto,
     TensorProto,
+    TensorTypeProto,
+    TypeProto,
     ValueInfoProto,
 )
 from .nodes import attributes_of, nodes_needed, title_of
-from .scope import Bound, DeclaredInput, Scope
-from .tensors import HELD, STRING, ExternalData, UnsupportedTensorTypeError, array, dense, kind_name
-from .values import INT64, Items, Unheld, UnsupportedNodeError, Value, checked, graph_type, kind_of
+from .scope import Bound, DeclaredInput, Given, Scope
+from .tensors import HELD, STRING, ExternalData, UnsupportedTensorTypeError, array, dense, kind_name, texts
+from .values import (
+    ABSENT,
+    INT64,
+    Absent,
+    Items,
+    Unheld,
+    UnsupportedNodeError,
+    Value,
+    checked,
+    graph_type,
+    kind_of,
+)
 
 __all__ = ["Importer"]
 
@@ -39,6 +52,12 @@ _MOST_NODES = 100_000
 _DEPTH = 16
 _BLOCKED = ("com.microsoft.nchwc", "com.ms.internal.nhwc")
 """Domains of layouts that ONNX Runtime chooses for one processor."""
+_WHY = {
+    ("", "ImageDecoder"): "unpacks pictures, which no operator of MegEngine's does; it takes them as arrays",
+    ("", "RegexFullMatch"): "runs a pattern of the file over text, which is not done; MegEngine has no text",
+    ("ai.onnx.preview.training", "Gradient"): "trains, which dumps do not",
+}
+"""Why operators of the standard are refused that have a reason of their own."""
 
 
 class Importer:
@@ -143,7 +162,7 @@ class Importer:
             if not info.name or info.name in self.inputs:
                 raise FormatError(f"the graph has an input named {info.name!r} twice or without a name")
             if info.name in self.constants:
-                scope.names[info.name] = _constant_input(info, np.asarray(self.constants[info.name]))
+                scope.names[info.name] = _constant_input(info.name, info.type, self.constants[info.name])
                 continue
             if info.name in scope.names or info.name in scope.missing:
                 continue
@@ -189,6 +208,8 @@ class Importer:
 
     def stored(self, tensor: TensorProto) -> Value:
         """A stored tensor as a constant."""
+        if tensor.data_type == STRING:
+            return Value(STRING, array=texts(tensor), name=tensor.name)
         return Value(tensor.data_type, array=array(tensor, self.external), name=tensor.name)
 
     def _left_out(self, proto: GraphProto) -> set[str]:
@@ -209,18 +230,34 @@ class Importer:
             if not known:
                 raise FormatError(f"nothing makes the graph's output {info.name!r}")
             if isinstance(value, list):
-                self.problems.setdefault(f"output {info.name!r} is a sequence, of which MegEngine has none")
+                found += self._items_out(info.name, value)
+            elif isinstance(value, Absent):
+                self.problems.setdefault(f"output {info.name!r} is an optional value without an element")
             elif value is not None:
-                try:
-                    value.stored  # noqa: B018
-                except LoadRunError as e:
-                    self.problems.setdefault(f"output {info.name!r}: {e}")
-                found.append((info.name, value))
+                found.append((info.name, self._held(info.name, value)))
             elif not self.problems:
                 self.problems.setdefault(f"output {info.name!r} {self._unheld.get(info.name, 'is missing')}")
         if not proto.outputs:
             raise FormatError("the graph has no outputs")
         return found
+
+    def _held(self, name: str, value: Value) -> Value:
+        """An output, of which MegEngine must have the type."""
+        try:
+            value.stored  # noqa: B018
+        except LoadRunError as e:
+            self.problems.setdefault(f"output {name!r}: {e}")
+        return value
+
+    def _items_out(self, name: str, items: Items) -> list[tuple[str, Value]]:
+        """The values of a sequence as outputs of their own."""
+        if not items:
+            self.problems.setdefault(f"output {name!r} is an empty sequence, of which MegEngine has none")
+        else:
+            self.note(
+                f"output {name!r} is a sequence; its values are the outputs {name}.0 to {name}.{len(items) - 1}"
+            )
+        return [(f"{name}.{i}", self._held(f"{name}.{i}", v)) for i, v in enumerate(items)]
 
     def _finish(self, found: list[tuple[str, Value]]) -> Graph:
         whole = self.session.recording.graph
@@ -305,9 +342,9 @@ class Importer:
                 self._refuse(node, f"gives no output {name!r}")
                 scope.missing.add(name)
 
-    def _inputs(self, node: NodeProto, scope: Scope) -> list[Bound] | None:
+    def _inputs(self, node: NodeProto, scope: Scope) -> list[Given] | None:
         """The values that a node reads, None where one of them could not be lowered."""
-        inputs: list[Bound] = []
+        inputs: list[Given] = []
         for name in node.inputs:
             known, value = scope.find(name) if name else (True, None)
             if not known:
@@ -316,13 +353,13 @@ class Importer:
                 if name in self._unheld:
                     self._refuse(node, f"reads {name!r}, which {self._unheld[name]}")
                 return None
-            inputs.append(value)
+            inputs.append(None if isinstance(value, Absent) else value)
         return inputs
 
     def _lowered(
         self,
         node: NodeProto,
-        inputs: list[Bound],
+        inputs: list[Given],
         scope: Scope,
         opsets: Mapping[str, int],
         given: Mapping[str, AttributeProto],
@@ -354,7 +391,7 @@ class Importer:
     def _results(
         self,
         node: NodeProto,
-        inputs: list[Bound],
+        inputs: list[Given],
         scope: Scope,
         opsets: Mapping[str, int],
         given: Mapping[str, AttributeProto],
@@ -368,7 +405,8 @@ class Importer:
         if found is None:
             where = f" of the domain {domain}" if domain else ""
             hint = "; save the model with ORT_ENABLE_EXTENDED instead" if domain in _BLOCKED else ""
-            raise UnsupportedNodeError(f"the operator {node.op}{where} cannot be expressed{hint}")
+            why = _WHY.get((domain, node.op), "cannot be expressed")
+            raise UnsupportedNodeError(f"the operator {node.op}{where} {why}{hint}")
         wanted = [bool(n) for n in node.outputs]
         opset = opsets.get(domain, self._opsets.get(domain, 1))
         call = NodeCall(node.op, opset, inputs, attributes, wanted, self, scope)
@@ -390,7 +428,7 @@ class Importer:
         like = call.inputs[found.like] if found.like < len(call.inputs) else None
         settled: list[Bound | Unheld] = []
         for r in listed:
-            if r is None or isinstance(r, (list, Unheld)):
+            if r is None or isinstance(r, (list, Unheld, Absent)):
                 settled.append(r)
                 continue
             value = r if isinstance(r, Value) else Value(_elem_type_of(r, like), r)
@@ -406,14 +444,14 @@ class Importer:
     # What lies in other things
 
     def _inline(
-        self, function: FunctionProto, inputs: list[Bound], attributes: Mapping[str, AttributeProto]
+        self, function: FunctionProto, inputs: list[Given], attributes: Mapping[str, AttributeProto]
     ) -> list[Bound]:
         if len(inputs) > len(function.inputs):
             raise FormatError(f"the function {function.name} takes {len(function.inputs)} inputs")
         inner = Scope()
         for i, name in enumerate(function.inputs):
             value = inputs[i] if i < len(inputs) else None
-            inner.names[name] = value
+            inner.names[name] = ABSENT if value is None else value
         given = {a.name: a for a in function.defaults}
         given.update(attributes)
         self._enter(function.name)
@@ -448,8 +486,10 @@ class Importer:
         """Lower a branch that data choose; everything from outside is marked as belonging to it."""
         found = []
         for value in self._run(graph, [], Scope(call.scope, mark), call):
-            if isinstance(value, list):
-                raise UnsupportedNodeError("a branch gives a sequence and data choose it")
+            if not isinstance(value, Value):
+                raise UnsupportedNodeError(
+                    "a branch gives a sequence or an optional value and data choose it"
+                )
             found.append(mark(value) if value.constant() is not None else value)
         return found
 
@@ -462,7 +502,7 @@ class Importer:
                 f"a subgraph of {call.op} takes {len(graph.inputs)} inputs, given {len(inputs)}"
             )
         for info, value in zip(graph.inputs, inputs, strict=False):
-            inner.names[info.name] = value
+            inner.names[info.name] = ABSENT if value is None else value
         self._enter(f"a subgraph of {call.op}")
         try:
             self._nodes(graph.nodes, inner, nodes_needed(graph), call.opsets, call.given)
@@ -471,32 +511,50 @@ class Importer:
         return [self._out(inner, o.name) for o in graph.outputs]  # type: ignore[misc]
 
 
-def _shown(inputs: Sequence[Bound]) -> str:
+def _shown(inputs: Sequence[Given]) -> str:
     """Types and shapes of a node's inputs, for an error."""
 
-    def one(value: Bound) -> str:
+    def one(value: Given) -> str:
         if isinstance(value, Value):
             return f"{kind_name(value.kind)} {list(value.numbers)}"
-        return "none" if value is None else f"a sequence of {len(value)}"
+        return f"a sequence of {len(value)}" if isinstance(value, list) else "none"
 
     return ", ".join(map(one, inputs)) or "(none)"
 
 
-def _constant_input(info: ValueInfoProto, value: Array) -> Value:
-    """An input that is to be a constant; one number takes the rank that the file declares.
+def _constant_input(name: str, kind: TypeProto | None, value: Any) -> Bound:
+    """A constant for an input: an array, a list for a sequence, None for an optional value without an element.
 
     Raises:
         UsageError: it does not fit what the file declares.
     """
-    tensor = info.type.tensor if info.type else None
+    if kind is not None and kind.optional is not None:
+        return ABSENT if value is None else _constant_input(name, kind.optional.of, value)
+    if kind is not None and kind.sequence is not None:
+        if not isinstance(value, (list, tuple)):
+            raise UsageError(
+                f"input {name!r} is a sequence, the constant for it {type(value).__name__}, expected a list"
+            )
+        items = [_constant_input(f"{name}[{i}]", kind.sequence.of, v) for i, v in enumerate(value)]
+        return [v for v in items if isinstance(v, Value)]
+    if kind is not None and kind.map is not None:
+        raise UsageError(f"input {name!r} is a map, which cannot be a constant")
+    return _constant_tensor(name, kind.tensor if kind is not None else None, value)
+
+
+def _constant_tensor(name: str, tensor: TensorTypeProto | None, given: Any) -> Value:
+    """An input that is to be a constant; one number takes the rank that the file declares."""
+    value = np.asarray(given)
     elem = tensor.elem if tensor is not None else INT64
     rank = len(tensor.shape.dims) if tensor is not None and tensor.shape is not None else value.ndim
+    if elem == STRING and value.dtype.kind in "UO":
+        return Value(STRING, array=value.astype(object))
     if value.dtype.kind not in "biuf":
-        raise UsageError(f"the constant for input {info.name!r} holds {value.dtype}, expected numbers")
+        raise UsageError(f"the constant for input {name!r} holds {value.dtype}, expected numbers")
     if value.size == 1 and min(rank, value.ndim) == 0:
         value = value.reshape((1,) * rank)
     if value.ndim != rank:
-        raise UsageError(f"input {info.name!r} has {rank} axes, the constant for it {value.ndim}")
+        raise UsageError(f"input {name!r} has {rank} axes, the constant for it {value.ndim}")
     return Value(elem, array=value.astype(HELD.get(elem, value.dtype)))
 
 

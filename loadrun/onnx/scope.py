@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from .messages import ValueInfoProto
-from .values import Items, UnsupportedNodeError, Value, graph_type
+from .tensors import STRING
+from .values import Absent, Items, UnsupportedNodeError, Value, graph_type
 
-__all__ = ["Bound", "DeclaredInput", "Scope"]
+__all__ = ["Bound", "DeclaredInput", "Given", "Scope"]
 
-Bound = Value | Items | None
-"""What a name stands for: None for an optional input that is left out."""
+Bound = Value | Items | Absent | None
+"""What a name stands for: None for an input that is left out, `Absent` for an optional value without an element."""
+
+Given = Value | Items | None
+"""What a node reads: None for what is left out or has no element."""
 
 
 class Scope:
@@ -41,6 +45,16 @@ class Scope:
         return known, value
 
 
+def _container(info: ValueInfoProto) -> str:
+    """What an input is that is no tensor."""
+    kind = info.type
+    if kind is not None and kind.sequence is not None:
+        return "a sequence (a list)"
+    if kind is not None and kind.optional is not None:
+        return "an optional value (None, or what it holds)"
+    return "a map" if kind is not None and kind.map is not None else "no tensor"
+
+
 class DeclaredInput:
     """An input of the model as it is fed.
 
@@ -55,8 +69,11 @@ class DeclaredInput:
 
     def __init__(self, info: ValueInfoProto, shape: Sequence[int] | None) -> None:
         tensor = info.type.tensor if info.type else None
+        hint = f"give its value as constants={{{info.name!r}: ...}}"
+        if tensor is not None and tensor.elem == STRING:
+            raise UnsupportedNodeError(f"is text, of which MegEngine has none; {hint}")
         if tensor is None:
-            raise UnsupportedNodeError("is a sequence, map or optional value, of which MegEngine has none")
+            raise UnsupportedNodeError(f"is {_container(info)}, of which MegEngine has none; {hint}")
         self.name = info.name
         self.kind = tensor.elem
         graph_type(self.kind)

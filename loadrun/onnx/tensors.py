@@ -30,6 +30,7 @@ __all__ = [
     "array",
     "dense",
     "kind_name",
+    "texts",
 ]
 
 STRING = 8
@@ -189,6 +190,20 @@ def array(tensor: TensorProto, external: ExternalData | None = None) -> Array:
     if found.size != count:
         raise FormatError(
             f"tensor {tensor.name!r} of shape {tensor.dims} takes {count} elements, found {found.size}"
+        )
+    return found.reshape(tensor.dims)
+
+
+def texts(tensor: TensorProto) -> Array:
+    """The text of a stored tensor, as Python's.
+
+    Raises:
+        FormatError: there is more or less of it than its shape says.
+    """
+    found = np.array([bytes(s).decode("utf-8", "replace") for s in tensor.strings], object)
+    if any(d < 0 for d in tensor.dims) or len(tensor.dims) > 64 or found.size != prod(tensor.dims):
+        raise FormatError(
+            f"tensor {tensor.name!r} of shape {tensor.dims} takes {prod(tensor.dims)} elements, found {found.size}"
         )
     return found.reshape(tensor.dims)
 

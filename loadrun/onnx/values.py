@@ -22,6 +22,7 @@ from .small_floats import E8M0, SMALL_FLOATS
 from .tensors import HELD, kind_name
 
 __all__ = [
+    "ABSENT",
     "BF16",
     "BOOL",
     "DOUBLE",
@@ -32,6 +33,7 @@ __all__ = [
     "INT64",
     "UINT8",
     "UINT16",
+    "Absent",
     "Items",
     "Unheld",
     "UnsupportedNodeError",
@@ -82,6 +84,13 @@ _LOWEST, _HIGHEST = -(2**31), 2**31 - 1
 
 class UnsupportedNodeError(EngineError):
     """A node cannot be expressed; the text says why."""
+
+
+class Absent:
+    """What an optional value without an element is bound to."""
+
+
+ABSENT = Absent()
 
 
 class Unheld:

@@ -26,6 +26,7 @@ from . import (  # noqa: F401
     shapes,
     signal,
     svm,
+    text,
     traditional,
     training,
     transformers,

@@ -15,9 +15,11 @@ from ...lowering import arithmetic as a
 from ...lowering import logic
 from ..call import NodeCall, front, lower
 from ..tensors import HELD, kind_name
-from ..values import BF16, BOOL, UnsupportedNodeError, Value, graph_type
+from ..values import BF16, BOOL, FLOAT, INT32, UINT32, UnsupportedNodeError, Value, graph_type
+from .bits import bits_of, float_of
 from .parts import M, cast, const_like, in_float, limits
 from .small_floats import is_small_float, rounded_for
+from .text import equal_texts, is_text
 
 __all__ = ["pair", "truncated", "widened"]
 
@@ -189,7 +191,14 @@ def _compared(mode: P.ElemwiseMultiTypeMode, *, turned: bool = False) -> Callabl
     return run
 
 
-lower("Equal")(_compared(_EQ))
+_equal_numbers = _compared(_EQ)
+
+
+@lower("Equal")
+def _equal(c: NodeCall) -> Tensor | Value:
+    return equal_texts(c) if is_text(c, 0) else _equal_numbers(c)
+
+
 lower("Less")(_compared(_LT))
 lower("LessOrEqual")(_compared(_LEQ))
 lower("Greater")(_compared(_LT, turned=True))
@@ -331,11 +340,17 @@ _WIDTHS = {"Int8": 8, "Uint8": 8, "Int16": 16, "Uint16": 16}
 
 @lower("BitCast")
 def _bit_cast(c: NodeCall) -> Value:
-    """The same bits as another type: small integers, which differ in what their highest bit counts for."""
+    """The same bits as another type: integers, which differ in what their highest bit counts for, and float32."""
     value, to = c.value(0), c.number("to")
     want = graph_type(to)
     if value.kind == to:
         return value
+    if {value.kind, to} == {INT32, UINT32}:
+        return Value(to, value.stored)
+    if value.kind == FLOAT and to in (INT32, UINT32):
+        return Value(to, bits_of(value.tensor))
+    if value.kind in (INT32, UINT32) and to == FLOAT:
+        return Value(to, float_of(value.tensor))
     own = graph_type(value.kind)
     width = _WIDTHS.get(own.name)
     packed = {value.kind, to} & {21, 22, 25, 26}
@@ -343,8 +358,8 @@ def _bit_cast(c: NodeCall) -> Value:
         if own.name == "Bool" and want.name in ("Int8", "Uint8") and not packed:
             return Value(to, type_cvt(value.stored, want))
         raise UnsupportedNodeError(
-            f"the bits of {kind_name(value.kind)} as {kind_name(to)} cannot be expressed; those of booleans and of "
-            "integers of 8 and 16 bits as integers can"
+            f"the bits of {kind_name(value.kind)} as {kind_name(to)} cannot be expressed; those of float and of "
+            "integers of 8, 16 and 32 bits can, and booleans as integers of 8"
         )
     x = cast(value.tensor, "int32")
     span = const_like(1 << width, x)

@@ -127,6 +127,14 @@ class _OpenAxis:
         self.scale = scale
 
 
+def _check_size(axis: int, out: int) -> None:
+    """Refuse sizes that cannot be, and those for which positions alone would take gigabytes."""
+    if out < 1:
+        raise UnsupportedNodeError(f"axis {axis} gets the size {out}")
+    if out > _LARGEST:
+        raise UnsupportedNodeError(f"axis {axis} gets the size {out}, {_LARGEST} at most")
+
+
 def _open_axes(c: NodeCall, x: Tensor, axes: list[int], coordinates: str) -> list[_OpenAxis] | None:
     """How axes are resized where some sizes are open; None where they are not, or the way is one for known sizes."""
     if coordinates not in OPEN_MODES or c.number("antialias") or c.number("exclude_outside"):
@@ -149,6 +157,8 @@ def _open_axes(c: NodeCall, x: Tensor, axes: list[int], coordinates: str) -> lis
                 return None
             outs.append(out)
     for a, out, scale in zip(axes, outs, scales, strict=True):
+        if out > _LARGEST:
+            _check_size(a, int(out))
         if not stays(x.shape[a], out) or (scale is not None and scale != 1.0):
             result.append(_OpenAxis(a, out, scale))
     return result if any(is_open(x.shape[f.axis], f.out) for f in result) else None
@@ -229,10 +239,7 @@ def _resize(c: NodeCall) -> Tensor:
         roi = [float(v) for v in c.constant(1, "roi").reshape(-1)]
     plan = []
     for i, (a, out, s) in enumerate(zip(axes, outs, scales, strict=True)):
-        if out < 1:
-            raise UnsupportedNodeError(f"axis {a} gets the size {out}")
-        if out > _LARGEST:
-            raise UnsupportedNodeError(f"axis {a} gets the size {out}, {_LARGEST} at most")
+        _check_size(a, out)
         plan.append((a, _Axis(int(x.shape[a]), out, s, (roi[i], roi[len(axes) + i]))))
     plan = [
         (a, p) for a, p in plan if p.size != p.out or p.scale != 1.0 or coordinates == "tf_crop_and_resize"

@@ -8,7 +8,7 @@ import numpy as np
 
 from ...imperative import emit as e
 from ..call import NodeCall, front, lower
-from ..values import BOOL, INT64, Items, UnsupportedNodeError, Value
+from ..values import ABSENT, BOOL, INT64, Items, UnsupportedNodeError, Value
 from .control import _stacked, index_value
 from .shapes import joined, sliced
 
@@ -67,6 +67,8 @@ def _split(c: NodeCall) -> Items:
         parts = [index_value(value, axis, i) for i in range(n)]
         if not c.number("keepdims", 1):
             return parts
+        if value.constant() is not None:
+            return [Value(p.kind, array=np.expand_dims(p.array, axis)) for p in parts if p.array is not None]
         return [Value(value.kind, e.add_axes(p.tensor, [axis])) for p in parts]
     given = c.constant(1, "sizes of the parts")
     sizes = [int(v) for v in given.reshape(-1)]
@@ -107,9 +109,7 @@ def _map(c: NodeCall) -> tuple[Any, ...]:
 
 @lower("Optional", foldable=False)
 def _optional(c: NodeCall) -> Any:
-    if not c.has(0):
-        raise UnsupportedNodeError("an optional value without an element cannot be expressed")
-    return c.inputs[0]
+    return c.inputs[0] if c.has(0) else ABSENT
 
 
 @lower("OptionalHasElement", foldable=False)
@@ -120,5 +120,5 @@ def _has_element(c: NodeCall) -> Value:
 @lower("OptionalGetElement", foldable=False)
 def _get_element(c: NodeCall) -> Any:
     if not c.has(0):
-        raise UnsupportedNodeError("its input is missing")
+        raise UnsupportedNodeError("the optional value has no element")
     return c.inputs[0]

@@ -15,7 +15,7 @@ from ...imperative.sizes import shape_tensor
 from ...lowering.selection import _below
 from ..call import NodeCall, front, lower
 from ..messages import TensorProto
-from ..tensors import HELD, dense
+from ..tensors import HELD, STRING, dense
 from ..values import FLOAT, INT64, UnsupportedNodeError, Value, objects
 from .parts import M, cast, const_like, is_open, transposed
 
@@ -51,7 +51,11 @@ def _constant(c: NodeCall) -> Value:
         return Value(FLOAT, array=np.array(c.floats("value_floats"), np.float32))
     if "value_ints" in c.attributes:
         return Value(INT64, array=np.array(c.ints("value_ints"), np.int64))
-    raise UnsupportedNodeError("its value is text, of which MegEngine has none")
+    for name in ("value_string", "value_strings"):
+        if name in c.attributes:
+            held = c.text(name) if name == "value_string" else c.texts(name)
+            return Value(STRING, array=np.array(held, object))
+    raise UnsupportedNodeError("it has no value")
 
 
 @lower("Shape", foldable=False)

@@ -12,7 +12,7 @@ from ..small_floats import E8M0, FLOAT4, SMALL_FLOATS
 from ..values import UnsupportedNodeError
 from .parts import M, const_like, in_float
 
-__all__ = ["is_small_float", "rounded_for", "to_small_float"]
+__all__ = ["is_small_float", "power_above", "rounded_for", "to_small_float"]
 
 _LT, _LEQ, _EQ = P.ElemwiseMultiTypeMode.LT, P.ElemwiseMultiTypeMode.LEQ, P.ElemwiseMultiTypeMode.EQ
 
@@ -27,7 +27,7 @@ def rounded_for(c: NodeCall, x: Tensor, kind: int) -> Tensor:
     return to_small_float(x, kind, bool(c.number("saturate", 1)), c.text("round_mode", "up"))
 
 
-def _power_above(x: Tensor) -> Tensor:
+def power_above(x: Tensor) -> Tensor:
     """The least power of two that is no less, of numbers from 0 to 2^100 (S. M. Rump)."""
     q = e.elem(M.MUL, x, const_like(2.0**24, x))
     power = e.elem(M.SUB, e.elem(M.ADD, q, x), q)
@@ -50,7 +50,7 @@ def to_small_float(x: Tensor, kind: int, saturate: bool, mode: str) -> Tensor:
     size = e.elem(M.ABS, x)
     # Beyond all types, where the sums below are still exact.
     near = e.elem(M.MIN, size, const_like(2.0**20, x))
-    step = e.elem(M.MUL, _power_above(near), const_like(2.0 ** (-1 - layout.mantissa), x))
+    step = e.elem(M.MUL, power_above(near), const_like(2.0 ** (-1 - layout.mantissa), x))
     step = e.elem(M.MAX, step, const_like(layout.least, x))
     # Where numbers are a step apart, float32 itself rounds to them.
     there = e.elem(M.MUL, step, const_like(1.5 * 2.0**23, x))
@@ -77,7 +77,7 @@ def _power(x: Tensor, saturate: bool, mode: str) -> Tensor:
     large = e.compare(_LEQ, one, size)
     scaled = e.where(large, e.elem(M.MUL, size, const_like(2.0**-30, x)), size)
     back = e.where(large, const_like(2.0**30, x), one)
-    above = _power_above(scaled)
+    above = power_above(scaled)
     half = const_like(0.5, x)
     below = e.where(e.compare(_LT, scaled, above), e.elem(M.MUL, above, half), above)
     up = above

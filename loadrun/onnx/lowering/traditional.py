@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from ... import params as P
@@ -9,6 +11,7 @@ from ...dtypes import Array
 from ...imperative import Tensor, const
 from ...imperative import emit as e
 from ..call import NodeCall, lower
+from ..tensors import STRING
 from ..values import FLOAT, INT64, Unheld, UnsupportedNodeError, Value, checked, graph_type
 from .linalg import gemm
 from .parts import M, cast, const_like
@@ -23,6 +26,7 @@ from .scores import (
     probit,
     transformed,
 )
+from .text import is_text, text_of
 
 __all__: list[str] = []
 
@@ -149,6 +153,8 @@ def _one_hot(c: NodeCall) -> Value:
 @lower("LabelEncoder", domain=_ML)
 def _encode(c: NodeCall) -> Value:
     """Numbers replaced by numbers: each is looked for in the sorted keys, by halves."""
+    if is_text(c, 0):
+        return _encoded_text(c)
     x = c.t(0)
     keys, values, default, kind = _tables(c)
     if len(keys) != len(values):
@@ -180,6 +186,50 @@ def _encode(c: NodeCall) -> Value:
     return Value(kind, result)
 
 
+def _encoded_text(c: NodeCall) -> Value:
+    """Text that is known when the model is loaded, replaced by numbers."""
+    x = text_of(c, 0)
+    if c.texts("keys_strings") is not None:
+        keys = list(c.texts("keys_strings") or [])
+    else:
+        held = _table(c, "keys_tensor").array
+        keys = [] if held is None else list(held.reshape(-1))
+    default: Any
+    names = ("values_strings", "values_int64s", "values_floats")
+    if c.texts("values_strings") is not None:
+        values, default, kind = (
+            np.array(c.texts("values_strings"), object),
+            c.text("default_string", "_Unused"),
+            STRING,
+        )
+    elif c.ints("values_int64s") is not None:
+        values, default, kind = (
+            np.array(c.ints("values_int64s"), np.int64),
+            c.number("default_int64", -1),
+            INT64,
+        )
+    elif c.floats("values_floats") is not None:
+        values, default, kind = (
+            np.array(c.floats("values_floats"), np.float32),
+            c.real("default_float", -0.0),
+            FLOAT,
+        )
+    else:
+        table, stored = _table(c, "values_tensor"), c.tensor("default_tensor")
+        assert table.array is not None
+        given = c.importer.stored(stored).array if stored is not None else None
+        unused: Any = "_Unused" if table.kind == STRING else -1
+        values, kind = table.array.reshape(-1), table.kind
+        default = given.reshape(-1)[0] if given is not None and given.size else unused
+    if len(keys) != len(values):
+        raise UnsupportedNodeError(f"it has {len(keys)} keys and {len(values)} values ({', '.join(names)})")
+    found: dict[str, Any] = {}
+    for key, value in zip(keys, values, strict=True):
+        found.setdefault(key, value)
+    rows = [found.get(v, default) for v in x.flat]
+    return Value(kind, array=np.array(rows, values.dtype).reshape(x.shape))
+
+
 def _tables(c: NodeCall) -> tuple[Array, Array, float, int]:
     """Keys, values, what stands for other numbers, and ONNX's type of the values."""
     if any(n in c.attributes for n in ("keys_strings", "values_strings", "classes_strings")):
@@ -189,6 +239,8 @@ def _tables(c: NodeCall) -> tuple[Array, Array, float, int]:
         stored = c.tensor("default_tensor")
         default = c.importer.stored(stored).array if stored is not None else None
         first = default.reshape(-1)[0] if default is not None and default.size else -1
+        if STRING in (keys.kind, values.kind):
+            raise UnsupportedNodeError("its table holds text, of which MegEngine has none")
         assert keys.array is not None
         assert values.array is not None
         return keys.array.reshape(-1), values.array.reshape(-1), first, values.kind
