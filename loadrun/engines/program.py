@@ -17,7 +17,7 @@ from ..errors import EngineError, LoadRunError
 from ..graph import Opr, Var
 from ..ops.catalog import types
 from ..ops.control import Branches
-from ..ops.infer import Inference, describe
+from ..ops.infer import Inference, describe, misfit
 from ..ops.op import Trait
 from ..ops.registry import Binder, Bound, Call, Kernel, ShapeCall, implementation
 
@@ -170,6 +170,9 @@ def bind(steps: Iterable[Step], known: Inference) -> None:
     """Give the steps of a program the kernels for its shapes, and tell them whose memory these may write into.
 
     To be called when it is known which variables die where (`mark_dying`).
+
+    Raises:
+        EngineError: shapes that an operator cannot take.
     """
     for s in steps:
         call, shapes = s.call, tuple(known.shapes.get(v) for v in s.reads)
@@ -182,9 +185,13 @@ def bind(steps: Iterable[Step], known: Inference) -> None:
         values = tuple(known.values.get(v) for v in s.reads)
         try:
             s.bound = make(call, ShapeCall(call.opr, call.inputs, shapes, values))
-        except ValueError:
-            # Values that it cannot take, which the kernel says in its turn, with the operator's name.
-            continue
+        except Exception as e:
+            if s.guard is not None:
+                # A branch need not fit shapes with which it is not taken; where it is taken, its kernel says the same.
+                continue
+            if isinstance(e, LoadRunError):
+                raise
+            raise misfit(call.opr, shapes, e) from e
         if s.writes_into:
             out = known.shapes[s.writes[0]]
             fitting = zip(s.reads, shapes, call.inputs, strict=True)

@@ -127,6 +127,8 @@ def _subtensor_shape(s: ShapeCall) -> Sequence[Shape | None]:
     for part in parts:
         if part.idx is None:
             shape[part.axis] = _slice_size(part, shape[part.axis])
+        elif (at := s.values[part.idx]) is not None:
+            _scalar_index(part._replace(idx=at), shape[part.axis])
     removed = {p.axis for p in parts if p.idx is not None}
     return (tuple(n for i, n in enumerate(shape) if i not in removed) or (1,),)
 

@@ -16,7 +16,7 @@ from .control import find_branches
 from .op import Trait
 from .registry import Call, Shape, ShapeCall, UnknownShape, implementation
 
-__all__ = ["Inference", "describe", "follow", "infer_dtypes", "infer_shapes"]
+__all__ = ["Inference", "describe", "follow", "infer_dtypes", "infer_shapes", "misfit"]
 
 _SMALL = 1024
 """Values of at most this many elements are followed, as MegEngine's static inference does for shapes."""
@@ -108,31 +108,42 @@ def follow(opr: Opr, known: Inference, inputs: Mapping[str, Shape], sometimes: b
     ins = tuple(_dtype(v) for v in opr.inputs)
     shapes = tuple(known.shapes.get(v.id) for v in opr.inputs)
     values = tuple(known.values.get(v.id) for v in opr.inputs)
-    if opr.type == "Host2DeviceCopy":
-        given = inputs.get(opr.outputs[0].name or "", opr.tensors[0].shape)
-        found: tuple[Shape | None, ...] = (given,)
-    else:
-        try:
-            found = tuple(impl.shape(ShapeCall(opr, ins, shapes, values)))
-        except UnknownShape:
-            found = (None,) * len(opr.outputs)
-        except LoadRunError:
-            raise
-        except Exception as e:
-            if sometimes:
-                # A branch need not fit shapes with which it is not taken.
-                return
-            raise EngineError(
-                f"{describe(opr)} cannot take shapes {', '.join(map(_text, shapes))}: {e}"
-            ) from e
+    full = [s for s in shapes if s is not None]
+    flops: int | None = None
+    try:
+        found = _found(opr, ShapeCall(opr, ins, shapes, values), inputs)
+        outs = [s for s in found if s is not None]
+        if len(full) == len(shapes) and len(outs) == len(found):
+            # Some rules see only here that shapes do not go together.
+            flops = int(impl.flops(opr, full, outs))
+    except LoadRunError:
+        raise
+    except Exception as e:
+        if sometimes:
+            # A branch need not fit shapes with which it is not taken.
+            return
+        raise misfit(opr, shapes, e) from e
     for var, shape in zip(opr.outputs, found, strict=True):
         if shape is not None:
             known.shapes[var.id] = tuple(int(n) for n in shape)
-    full = [s for s in shapes if s is not None]
-    outs = [s for s in found if s is not None]
-    if len(full) == len(shapes) and len(outs) == len(found):
-        known.flops[opr.id] = int(impl.flops(opr, full, outs))
+    if flops is not None:
+        known.flops[opr.id] = flops
         _value(opr, known, ins, full, values)
+
+
+def _found(opr: Opr, call: ShapeCall, inputs: Mapping[str, Shape]) -> tuple[Shape | None, ...]:
+    """The shapes of the outputs, None where they are not known beforehand."""
+    if opr.type == "Host2DeviceCopy":
+        return (inputs.get(opr.outputs[0].name or "", opr.tensors[0].shape),)
+    try:
+        return tuple(implementation(opr.type).shape(call))
+    except UnknownShape:
+        return (None,) * len(opr.outputs)
+
+
+def misfit(opr: Opr, shapes: Iterable[Shape | None], e: Exception) -> EngineError:
+    """What to raise for an operator whose inputs have shapes that do not go together."""
+    return EngineError(f"{describe(opr)} cannot take shapes {', '.join(map(_text, shapes))}: {e}")
 
 
 def _value(

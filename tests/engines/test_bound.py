@@ -8,7 +8,11 @@ import numpy as np
 import pytest
 
 from loadrun import jit
-from loadrun.dtypes import Array
+from loadrun import params as P
+from loadrun.dtypes import Array, DType
+from loadrun.engines.reference import ReferenceEngine
+from loadrun.errors import EngineError
+from loadrun.graph import Graph, StoredTensor, Var
 
 ROW = np.array([123.7, 116.3, 103.5], np.float32)
 PIXELS = np.random.default_rng(0).integers(0, 256, (2, 16, 24, 3), np.uint8)
@@ -68,3 +72,72 @@ def test_other_shapes_get_kernels_of_their_own() -> None:
     for n in (64, 1, 7, 64):
         x = np.arange(n * 3, dtype=np.float32).reshape(n, 3)
         np.testing.assert_array_equal(traced(x), (x - ROW) * 2)
+
+
+class Model:
+    """A graph in the making: inputs x0, x1, ..., and the sizes that they are first fed with."""
+
+    def __init__(self) -> None:
+        self.graph = Graph()
+        self.shapes: dict[str, tuple[int, ...]] = {}
+
+    def feed(self, *shape: int) -> Var:
+        """An input."""
+        name = f"x{len(self.shapes)}"
+        self.shapes[name] = shape
+        tensor = StoredTensor(DType("Float32"), shape, name)
+        return self.graph.add("Host2DeviceCopy", P.Host2DeviceCopy(), names=[name], tensors=[tensor])[0]
+
+    def sizes(self, *values: int) -> Var:
+        """A constant of int32."""
+        data = np.frombuffer(np.array(values, "<i4").tobytes(), np.uint8)
+        tensor = StoredTensor(DType("Int32"), (len(values),), data=data)
+        return self.graph.add("ImmutableTensor", tensors=[tensor])[0]
+
+
+def row(m: Model) -> Var:
+    item = P.IndexDescMaskDump(items=(P.IndexItem(0, idx=True),))
+    return m.graph.add("Subtensor", item, inputs=[m.feed(5, 4), m.sizes(4)], names=["y"])[0]
+
+
+def reshaped(m: Model) -> Var:
+    return m.graph.add("ReshapeV1", P.OptionalAxisV1(), inputs=[m.feed(4, 3), m.sizes(2, 6)], names=["y"])[0]
+
+
+def joined(m: Model) -> Var:
+    return m.graph.add("Concat", P.Axis(axis=0), inputs=[m.feed(2, 3), m.feed(1, 3)], names=["y"])[0]
+
+
+def convolved(m: Model) -> Var:
+    inputs = [m.feed(1, 3, 8, 8), m.feed(4, 3, 3, 3)]
+    return m.graph.add("ConvolutionV2", P.Convolution(), inputs=inputs, names=["y"])[0]
+
+
+def filter_gradient(m: Model) -> Var:
+    inputs = [m.feed(1, 3, 8, 8), m.feed(1, 4, 6, 6), m.feed(4, 3, 3, 3)]
+    return m.graph.add("ConvolutionBackwardFilterV2", P.Convolution(), inputs=inputs, names=["y"])[0]
+
+
+@pytest.mark.parametrize(
+    ("make", "shape", "found", "expected"),
+    [
+        (row, (3, 4), r"\[3, 4\]", "index 4 is out of bounds for axis 0 of size 3"),
+        (reshaped, (4, 4), r"\[4, 4\]", r"\[2, 6\]"),
+        (joined, (2, 4), r"\[2, 4\], \[1, 3\]", ""),
+        (convolved, (1, 2, 8, 8), r"\[1, 2, 8, 8\], \[4, 3, 3, 3\]", "2 channels.* 3 "),
+        (filter_gradient, (1, 2, 8, 8), r"\[1, 2, 8, 8\]", "2 channels.* 3 "),
+    ],
+)
+def test_shapes_that_do_not_go_together_are_refused_by_the_operators_name(
+    make: Callable[[Model], Var], shape: tuple[int, ...], found: str, expected: str
+) -> None:
+    model = Model()
+    model.graph.outputs = [make(model)]
+    engine = ReferenceEngine(model.graph, model.graph.outputs)
+    feeds = {n: np.ones(s, np.float32) for n, s in model.shapes.items()}
+    engine.run(feeds)
+    feeds["x0"] = np.ones(shape, np.float32)
+    message = f"'y' \\(operator \\d+\\) cannot take shapes {found}.*: .*{expected}"
+    for ask in (engine.run, engine.prepare, engine.run):
+        with pytest.raises(EngineError, match=message):
+            ask(feeds)

@@ -105,6 +105,21 @@ def test_several_branches() -> None:
         b.run(*out)
 
 
+def test_an_index_that_no_shape_allows_in_a_branch_that_is_not_taken() -> None:
+    for value, want in ((1, [3, 4, 5]), (0, None)):
+        b = Builder()
+        x, y = b.feed(X), b.feed(Y)
+        first, second = b.predicate(b.feed(np.array([value], "f4")), [0, 1])
+        item = P.IndexDescMaskDump(items=(P.IndexItem(0, idx=True),))
+        fifth = b.op("Subtensor", item, inputs=[*b.mark(first, x), b.const(ints(5))])[0]
+        out = b.merge(MERGE.EXACT_ONE, [fifth, *b.mark(second, y)])[0]
+        if want is None:
+            with pytest.raises(EngineError, match="index 5 is out of bounds for axis 0 of size 2"):
+                b.run(out)
+        else:
+            assert b.run(out) == [want]
+
+
 def test_a_branch_that_is_not_taken_is_not_executed() -> None:
     """Its shapes may even be impossible."""
     for value, want in ((1, [3, 4, 5]), (0, None)):
