@@ -1,11 +1,14 @@
 """The plugin for pytest: `pytest models/` checks every output of every testcase of .mge files and ONNX models.
 
 It is active wherever loadrun is installed and costs nothing until a model is collected. A model is a ``.mge`` file, or
-an ``.onnx`` file beside folders ``test_data_set_N``. Tests are called ``model.mge::1::logits``: file, testcase, output;
+an ``.onnx`` file beside folders ``test_data_set_N``. Models are collected where the command line names them, or a folder
+with them; `pytest` alone takes those that the configuration lists, since models may lie in a project as data. Tests are
+called ``model.mge::1::logits``: file, testcase, output;
 further dumps of one file have testcases ``dump2-0``. An output without a check is skipped, a check that compares
 nothing fails.
 
-Options of pytest's configuration: ``loadrun_engine`` (or ``--loadrun-engine``), ``loadrun_seed``, and the lists
+Options of pytest's configuration: ``loadrun_engine`` (or ``--loadrun-engine``), ``loadrun_seed``, the list
+``loadrun_models`` of patterns for the files that are collected, whatever the command line says, and the lists
 ``loadrun_skip`` and ``loadrun_xfail`` of patterns for names of tests, each with a reason behind ``#``.
 """
 
@@ -25,6 +28,10 @@ if TYPE_CHECKING:
 __all__ = ["CheckFailed", "ModelFile"]
 
 
+_NAMED = "loadrun_named"
+"""What a worker is told: whether the command line names files or folders."""
+
+
 class CheckFailed(AssertionError):
     """An output is not what its check expects."""
 
@@ -35,6 +42,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--loadrun-engine", metavar="NAME", help="what executes models (default: reference)")
     parser.addini("loadrun_engine", "what executes models", default="reference")
     parser.addini("loadrun_seed", "seed of random operators", default="0")
+    parser.addini(
+        "loadrun_models", "patterns of the models that are tests, with and without arguments", "linelist"
+    )
     for name, what in (("skip", "are not run"), ("xfail", "are expected to fail")):
         parser.addini(
             f"loadrun_{name}",
@@ -46,10 +56,41 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
     """Take files that are models."""
     suffix = file_path.suffix
-    if suffix == ".mge" or (suffix == ".onnx" and any(file_path.parent.glob("test_data_set_*"))):
+    if suffix not in (".mge", ".onnx") or not _wanted(file_path, parent):
+        return None
+    if suffix == ".mge" or any(file_path.parent.glob("test_data_set_*")):
         found: pytest.Collector = ModelFile.from_parent(parent, path=file_path)
         return found
     return None
+
+
+def _wanted(path: Path, parent: pytest.Collector) -> bool:
+    """Tell whether a model is to be tested: named itself, listed, or, without a list, in a folder that is named."""
+    patterns = [
+        p for p in (line.partition("#")[0].strip() for line in parent.config.getini("loadrun_models")) if p
+    ]
+    if parent.session.isinitpath(path):
+        return True
+    if not patterns:
+        return _has_arguments(parent.config)
+    root = parent.config.rootpath
+    name = path.relative_to(root).as_posix() if path.is_relative_to(root) else path.as_posix()
+    return any(_matches(name, p) for p in patterns)
+
+
+def _has_arguments(config: pytest.Config) -> bool:
+    """Tell whether the command line names files or folders; pytest before 7.2 does not say, and counts as if it did."""
+    given = getattr(config, "workerinput", {}).get(_NAMED)
+    if given is not None:
+        return bool(given)
+    source = getattr(config, "args_source", None)
+    return source is None or source is config.ArgsSource.ARGS
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Tell a worker of pytest-xdist, which is always started with paths, whether the command line has some."""
+    node.workerinput[_NAMED] = _has_arguments(node.config)
 
 
 class _OpenModel:

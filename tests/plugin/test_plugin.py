@@ -68,7 +68,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_everything(folder: Path) -> None:
-    code, out = run(folder, "-rA", "-n", "2")
+    code, out = run(folder, ".", "-rA", "-n", "2")
     assert code == 1
     found = {
         (kind, name)
@@ -87,6 +87,28 @@ def test_everything(folder: Path) -> None:
     assert re.search(r"3 failed, 9 passed, 4 skipped, 2 xfailed", out), out[-500:]
 
 
+@pytest.mark.parametrize("workers", [(), ("-n", "1")])
+def test_pytest_alone_takes_the_models_that_are_listed(tmp_path: Path, workers: tuple[str, ...]) -> None:
+    for place in ("data", "models"):
+        (tmp_path / place).mkdir()
+        shutil.copy(NETS / "mlp.mge", tmp_path / place)
+    (tmp_path / "test_it.py").write_text("def test_it():\n    pass\n")
+
+    def passed(*args: str) -> tuple[str, ...]:
+        code, out = run(tmp_path, *args, *workers, "-rA")
+        assert code == 0, out
+        found = re.findall(r"^PASSED (\S+)", out, re.M)
+        return tuple(sorted({name.partition("::")[0] for name in found}))
+
+    data, model, code = "data/mlp.mge", "models/mlp.mge", "test_it.py"
+    assert passed() == (code,)
+    assert passed(".") == (data, model, code)
+    assert passed("models") == (model,)
+    (tmp_path / "pytest.ini").write_text("[pytest]\nloadrun_models =\n    models/*  # the released ones\n")
+    assert passed() == passed(".") == (model, code)
+    assert passed(data) == (data,)
+
+
 def test_a_failure_prints_the_comparison(folder: Path) -> None:
     code, out = run(folder, "nets/unet.mge::1::gate", "absurd.mge")
     assert code == 1
@@ -100,7 +122,7 @@ def test_a_failure_prints_the_comparison(folder: Path) -> None:
 
 def test_a_broken_file_is_an_error_of_the_collection(tmp_path: Path) -> None:
     (tmp_path / "bad.mge").write_bytes(b"nothing")
-    code, out = run(tmp_path)
+    code, out = run(tmp_path, ".")
     assert code == 2
     assert "expected a MegEngine dump" in out
 
