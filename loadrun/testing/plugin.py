@@ -1,11 +1,10 @@
 """The plugin for pytest: `pytest models/` checks every output of every testcase of .mge files and ONNX models.
 
 It is active wherever loadrun is installed and costs nothing until a model is collected. A model is a ``.mge`` file, or
-an ``.onnx`` file beside folders ``test_data_set_N``. Models are collected where the command line names them, or a folder
-with them; `pytest` alone takes those that the configuration lists, since models may lie in a project as data. Tests are
-called ``model.mge::1::logits``: file, testcase, output;
-further dumps of one file have testcases ``dump2-0``. An output without a check is skipped, a check that compares
-nothing fails.
+an ``.onnx`` file beside folders ``test_data_set_N``. Models are collected where the command line names them, or a
+folder with them; `pytest` alone takes those that the configuration lists, since models may lie in a project as data.
+Tests are called ``model.mge::1::logits``: file, testcase, output; further dumps of one file have testcases
+``dump2-0``. An output without a check is skipped, a check that compares nothing fails.
 
 Options of pytest's configuration: ``loadrun_engine`` (or ``--loadrun-engine``), ``loadrun_seed``, the list
 ``loadrun_models`` of patterns for the files that are collected, whatever the command line says, and the lists
