@@ -9,10 +9,10 @@ import numpy as np
 
 from ..dtypes import Array
 
-__all__ = ["E8M0", "FLOAT4", "SMALL_FLOATS", "Layout", "decoded"]
+__all__ = ["E8M0", "FLOAT4", "SMALL_FLOATS", "FloatFormat", "decoded"]
 
 
-class Layout(NamedTuple):
+class FloatFormat(NamedTuple):
     """How the bits of a type are laid out.
 
     Attributes:
@@ -38,12 +38,12 @@ class Layout(NamedTuple):
 
 
 FLOAT4, E8M0 = 23, 24
-SMALL_FLOATS: dict[int, Layout] = {
-    17: Layout(4, 3, 7, False, True, 448.0),
-    18: Layout(4, 3, 8, False, False, 240.0),
-    19: Layout(5, 2, 15, True, True, 57344.0),
-    20: Layout(5, 2, 16, False, False, 57344.0),
-    FLOAT4: Layout(2, 1, 1, False, True, 6.0),
+SMALL_FLOATS: dict[int, FloatFormat] = {
+    17: FloatFormat(4, 3, 7, False, True, 448.0),
+    18: FloatFormat(4, 3, 8, False, False, 240.0),
+    19: FloatFormat(5, 2, 15, True, True, 57344.0),
+    20: FloatFormat(5, 2, 16, False, False, 57344.0),
+    FLOAT4: FloatFormat(2, 1, 1, False, True, 6.0),
 }
 """By ONNX's number of the type: float8e4m3fn, float8e4m3fnuz, float8e5m2, float8e5m2fnuz, float4e2m1."""
 
