@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .. import params as P
-from ..errors import EngineError, TraceError
+from ..errors import EngineError, TraceError, UsageError
 from .apply import apply1, tensor_class
 from .convert import as_tensor
 from .device import placed
@@ -94,12 +94,12 @@ def _free_axis(sizes: Sequence[Any]) -> int | None:
 
 
 def _size_value(size: Any) -> Any:
-    """Return a size, or the value of a tensor of one or more sizes; 1 where a trace does not know it."""
+    """Return a size, or the value of a tensor of one or more sizes; 1 where a trace or a graph does not know it."""
     if not isinstance(size, tensor_class()):
         return size
     try:
         return size.numpy()
-    except TraceError:
+    except (TraceError, UsageError):
         return np.ones(size._tuple_shape, np.int32)
 
 
@@ -139,7 +139,10 @@ def flatten(inp: Any, start_axis: int = 0, end_axis: int = -1) -> Tensor:
     (2, 12)
     """
     x = as_tensor(inp)
-    shape = x.shape
+    if start_axis == 0 and end_axis == -1:
+        # So can values be whose shape only data tells.
+        return reshape(x, (-1,))
+    shape = x._shape_entries()
     start = start_axis + len(shape) if start_axis < 0 else start_axis
     behind = () if end_axis == -1 else shape[end_axis + 1 :]
     return reshape(x, (*shape[:start], -1, *behind))

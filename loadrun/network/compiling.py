@@ -9,14 +9,14 @@ import numpy as np
 
 from ..dtypes import Array
 from ..engines.reference import ReferenceEngine
-from ..errors import LoadRunError, UsageError
+from ..errors import LoadRunError
 from ..graph import Graph, Opr, Var
 from ..ops.infer import infer_dtypes
 from ..ops.numbering import Numbering, loaded
 from ..testcase import Bundle
 from .classes import class_of, node_of
 from .editing import SESSION
-from .nodes import NodeVar, OpNode, VarNode
+from .nodes import NodeVar, OpNode, UnknownValueError, VarNode
 from .providers import Host2DeviceCopy, constant_node
 from .traversal import get_dep_vars, get_oprs_seq, operators
 
@@ -174,10 +174,6 @@ def rank_of(node: VarNode) -> int:
     raise UnknownValueError(
         f"how many axes {node.name} has depends on the inputs of the graph: {refused}"
     ) from refused
-
-
-class UnknownValueError(UsageError, RuntimeError):
-    """A value that only data would tell."""
 
 
 SESSION.constant = constant_node

@@ -28,7 +28,16 @@ from ..params import AxisDesc, OptionalAxisV1, Record
 from .indexing import part_of_unknown
 from .parameters import in_field_type, readable
 
-__all__ = ["NetworkNode", "NodeVar", "OpNode", "VarNode", "fresh_id", "infer", "set_symbolic_shape"]
+__all__ = [
+    "NetworkNode",
+    "NodeVar",
+    "OpNode",
+    "UnknownValueError",
+    "VarNode",
+    "fresh_id",
+    "infer",
+    "set_symbolic_shape",
+]
 
 _ids = itertools.count(1 << 20)
 
@@ -36,6 +45,10 @@ _ids = itertools.count(1 << 20)
 def fresh_id() -> int:
     """Return a number that no other node has; those of loaded graphs are smaller."""
     return next(_ids)
+
+
+class UnknownValueError(UsageError, RuntimeError):
+    """A value that only data would tell."""
 
 
 class NodeVar(Var):
@@ -144,6 +157,32 @@ class VarNode(NetworkNode, Tensor):
         if symbolic_shape():
             return self._shape_node()
         return self.variable.shape
+
+    @property
+    def size(self) -> int:
+        """How many elements the value has.
+
+        Raises:
+            UsageError: the shape depends on the inputs of the graph.
+        """
+        self._need_shape("size")
+        return super().size
+
+    def __len__(self) -> int:
+        self._need_shape("length")
+        return super().__len__()
+
+    def _need_shape(self, what: str) -> None:
+        if self.shape is None:
+            raise UnknownValueError(
+                f"the {what} of {self.name} is not known: its shape depends on the values of the graph's inputs; "
+                "shapeof(axis) gives the node that computes a size"
+            )
+
+    def _shape_entries(self) -> tuple[Any, ...]:
+        if self.shape is None:
+            return tuple(self.shapeof(axis) for axis in range(self.ndim))
+        return super()._shape_entries()
 
     @property
     def partial_shape(self) -> tuple[int, ...]:

@@ -21,9 +21,9 @@ from ..module.costs import (
 )
 from ..module.stats import get_activation_stats, get_param_stats, stats_details, summed, total_stats
 from .classes import CLASSES
-from .compiling import UnknownValueError, compute
+from .compiling import compute
 from .network import Network
-from .nodes import OpNode, VarNode
+from .nodes import OpNode, UnknownValueError, VarNode
 from .providers import ConstOpBase
 
 __all__ = ["visualize"]

@@ -441,6 +441,37 @@ def test_the_number_of_axes_is_known_without_data() -> None:
     assert [v.tolist() for v in found.values()] == [[10, 26], [[5, 6, 7, 8]]]
 
 
+def test_a_value_whose_shape_only_data_tells_is_flattened() -> None:
+    net, x = selected()
+    net.add_output(
+        F.flatten(x), x.flatten(), F.flatten(F.expand_dims(x, 0), 1), F.flatten(F.stack([x, x]), 0, 1)
+    )
+    found = rewritten(net, optimize_for_inference=False).run(ROWS)
+    flat = [1, 2, 3, 4, 5, 6, 7, 8]
+    assert [v.tolist() for v in found.values()] == [flat, flat, [flat], [flat[:4], flat[4:]] * 2]
+
+
+def test_reshape_takes_sizes_that_only_data_tells() -> None:
+    net, x = selected()
+    net.add_output(F.reshape(x, (-1, 2, x.shapeof(0))))
+    (found,) = rewritten(net, optimize_for_inference=False).run(ROWS).values()
+    np.testing.assert_array_equal(found, np.arange(1, 9).reshape(2, 2, 2))
+
+
+def test_a_size_that_only_data_tells_is_refused_by_name() -> None:
+    net, x = selected()
+    total = x * 2
+    total.name = "doubled"
+    for ask, what in (
+        (lambda: total.size, "size"),
+        (lambda: len(total), "length"),
+        (lambda: list(total), "length"),
+    ):
+        with pytest.raises(loadrun.errors.UsageError, match=f"the {what} of doubled is not known: .*shapeof"):
+            ask()
+    assert (net.make_const(ROWS).size, len(net.make_const(ROWS))) == (ROWS.size, len(ROWS))
+
+
 def test_what_stands_for_the_same_variable(net: Network) -> None:
     (out,) = net.output_vars
     (a, _) = net.input_vars
