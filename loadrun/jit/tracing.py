@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 from ..engines.recompute_config import DTRConfig, SublinearMemoryConfig
@@ -103,14 +103,14 @@ def trace(
         symbolic_shape: sizes are values of the graph, so that it runs at other sizes.
         without_host: later calls do not run the Python code at all.
         imperative: accepted for MegEngine's sake; there is one executor.
-        examples: example inputs, for a torch module.
+        examples: example inputs, for a torch module; else options without names, in the order above.
         of_torch: the options that ``torch.jit.trace`` has besides, for a torch module.
 
     Returns:
         a `loadrun.jit.Traced`; with options alone the decorator that makes one.
 
     Raises:
-        TypeError: `function` cannot be called.
+        TypeError: `function` cannot be called, or an option is given twice.
         ValueError: there is no such `opt_level`.
         TraceError: in a later call that takes another path than the first; the text shows both source lines.
 
@@ -141,9 +141,13 @@ def trace(
     if is_torch_call((function, *examples)):
         as_torch: Any = traced_torch
         return as_torch(function, *examples, **given, **of_torch)
-    if examples or of_torch:
+    if of_torch or (examples and not isinstance(examples[0], bool)) or len(examples) > len(given):
         unknown = ", ".join(of_torch) or f"{len(examples)} more positional arguments"
         raise TypeError(
             f"trace takes a function and options, found {unknown}; example inputs are for torch modules"
         )
-    return Traced(function, options)
+    unnamed = dict(zip(given, examples, strict=False))
+    twice = [name for name in unnamed if given[name] != getattr(TraceOptions(), name)]
+    if twice:
+        raise TypeError(f"trace got {', '.join(twice)} both by place and by name")
+    return Traced(function, replace(options, **unnamed))

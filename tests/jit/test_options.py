@@ -32,6 +32,32 @@ def peak(f: trace, x: Tensor) -> int:
     return meter.peak
 
 
+def test_options_may_stand_in_megengines_order_without_names() -> None:
+    """MegEngine 1.13.0: symbolic, capture_as_const, record_only, two memory configurations, profiling, opt_level."""
+    x = tensor([1.0, 2.0])
+    made = trace(lambda x: x + 1, True, True)
+    assert made(x).tolist() == [2, 3]
+    assert (made.options.symbolic, made.options.capture_as_const, made.options.record_only) == (
+        True,
+        True,
+        False,
+    )
+    longer = trace(
+        lambda x: x + 1, False, True, False, SublinearMemoryConfig(), None, True, 3, without_host=True
+    )
+    assert (longer.options.profiling, longer.options.opt_level, longer.options.without_host) == (
+        True,
+        3,
+        True,
+    )
+    with pytest.raises(TypeError, match="symbolic both by place and by name"):
+        trace(lambda x: x + 1, False, symbolic=True)
+    with pytest.raises(TypeError, match="found 1 more positional arguments; example inputs are for torch"):
+        trace(lambda x: x + 1, x)
+    with pytest.raises(TypeError, match="found 13 more"):
+        trace(lambda x: x + 1, *[True] * 13)
+
+
 def test_memory_configs_lower_the_peak_and_change_no_bit() -> None:
     x = tensor(np.random.default_rng(0).random(SHAPE, np.float32))
     plain = trace(long_lived, symbolic=True)
