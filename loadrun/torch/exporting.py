@@ -135,7 +135,8 @@ def _decomposed(program: Any) -> Any:
     """The program with those operators decomposed that have no lowering but that torch can express by others."""
     missing = {n.target for n in _nodes(program) if _is_missing(n)}
     table = {t: f for t, f in _decompositions().items() if not any(_lowered(t))}
-    found = program.run_decompositions(table) if missing & set(table) else program
+    # Views that torch composes of others are in no table: any run takes them apart.
+    found = program.run_decompositions(table) if missing else program
     found = _complex_decomposed(found)
     for module in submodules(found):
         _name_parts(module)
@@ -224,7 +225,7 @@ def _is_missing(node: Any) -> bool:
     from .interpret import is_control  # for start-up
     from .sizes import is_size_operator  # for start-up
 
-    if is_control(node.target):
+    if is_control(node):
         return False
     if is_size_operator(node.target):
         return False

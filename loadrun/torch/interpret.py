@@ -35,11 +35,18 @@ _WRAPPERS = {
 """Higher-order operators that only call a graph, whose arguments stand last."""
 
 
-def is_control(target: Any) -> bool:
-    """Whether a higher-order operator is one that is followed here."""
-    return isinstance(target, torch._ops.HigherOrderOperator) and (
-        target.name() == "cond" or target.name() in _WRAPPERS
-    )
+_CHECKS = {"aten._linalg_check_errors.default", "aten._assert_async.msg", "aten._assert_scalar.default"}
+"""Operators with effects that only raise errors."""
+
+
+def is_control(node: Any) -> bool:
+    """Whether a node calls a higher-order operator that is followed here."""
+    target = node.target
+    if not isinstance(target, torch._ops.HigherOrderOperator):
+        return False
+    if target.name() == "with_effects":
+        return name_of_target(node.args[1]) in _CHECKS
+    return target.name() == "cond" or target.name() in _WRAPPERS
 
 
 class Interpreter:
@@ -76,7 +83,8 @@ class Interpreter:
         self.problems = []
         given = {**{n: t for n, t in self.constants.items() if n not in inputs}, **inputs}
         graph = self.program.graph_module.graph
-        feeds = [given[n.name] for n in graph.nodes if n.op == "placeholder"]
+        # Tokens, which order effects, hold nothing.
+        feeds = [given.get(n.name) for n in graph.nodes if n.op == "placeholder"]
         found = self._graph(self.program.graph_module, feeds, top=True)
         if self.problems:
             raise refusal(self.module, self.problems)
@@ -133,6 +141,8 @@ class Interpreter:
         short = name.removeprefix("higher_order.")
         if short == "cond":
             return self._cond(*args, **kwargs)
+        if short == "with_effects":
+            return None, None
         if short in _WRAPPERS:
             inside = [a for a in args if not isinstance(a, torch.fx.GraphModule)]
             graph = next(a for a in args if isinstance(a, torch.fx.GraphModule))

@@ -37,6 +37,8 @@ FAMILIES = (
     "create",
     "resample",
     "linalg",
+    "factor",
+    "special",
     "quantized",
     "random",
     "complex",

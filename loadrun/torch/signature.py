@@ -153,7 +153,10 @@ class Signature:
                 continue
             value = of_parts(fake, values)
             if isinstance(value, Complex):
-                value = value.real + 1j * value.imag
+                # Not a sum, in which an infinite part makes NaN of the other one.
+                both = [of_numpy(v, torch.float32) for v in (value.real, value.imag)]
+                leaves.append(torch.complex(*both).to(fake.dtype))
+                continue
             leaves.append(of_numpy(value, fake.dtype) if isinstance(fake, torch.Tensor) else value.item())
         return self.nested(leaves)
 

@@ -186,7 +186,21 @@ def power(call: FxCall, x: Any, y: Any) -> Any:
             return 1 / base
         if y == 3:
             return base * base * base
+    if call.dtype.kind in "iu" and len(call.fakes) == 2:
+        return _whole_power(arr(x, "int32"), arr(y, "int32")).astype(call.dtype)
     return np.power(arr(x, call.dtype), arr(y, call.dtype))
+
+
+def _whole_power(x: Any, y: Any) -> Any:
+    """An integer to the power of another one, bit by bit; of a negative one only ±1 has an integer."""
+    unit = np.absolute(x) == 1
+    rest = np.where(y < 0, np.where(unit, -y, np.ones_like(y)), y)
+    result, base = np.ones_like(x + rest), x
+    for _ in range(31):
+        half = rest >> 1
+        result = np.where(rest - half * 2 == 1, result * base, result)
+        base, rest = base * base, half
+    return np.where((y < 0) & ~unit, np.zeros_like(result), result)
 
 
 @aten("aten.rsqrt.default")

@@ -145,6 +145,24 @@ def nonzero(call: FxCall, x: Any) -> Any:
     return arr(np.argwhere(arr(x, "bool")), "int32")
 
 
+@aten("aten.nonzero_static.default")
+def nonzero_static(call: FxCall, x: Any, *, size: int, fill_value: int = -1) -> Any:
+    """The same for so many elements: the first ones, or those that there are and one value behind them."""
+    shape = ten(x).shape
+    if not shape or not size:
+        return e.full(ten(fill_value, "int32"), (size, len(shape)))
+    running = np.cumsum(arr(arr(x, "bool").reshape((-1,)), "int32"), axis=0)
+    # Before the element of a number stand those up to which fewer are true.
+    number = np.arange(size, dtype=np.int32)
+    place = np.sum(arr(running <= number[:, None], "int32"), axis=1)
+    there = number < running[-1]
+    columns = []
+    for n in reversed(shape):
+        columns.append(np.where(there, place % n, np.int32(fill_value)))
+        place = place // n
+    return np.stack(columns[::-1], axis=1)
+
+
 @aten("aten.nonzero_numpy.default")
 def nonzero_numpy(call: FxCall, x: Any) -> Any:
     """The same, one vector an axis."""
@@ -170,7 +188,8 @@ def im2col(call: FxCall, x: Any, kernel: Any, dilation: Any, padding: Any, strid
     n, c, *_ = found.shape
     columns = e.permute(windows, (0, 1, 4, 5, 2, 3))
     size = kernel[0] * kernel[1]
-    y = e.reshape(columns, (n, c * size, -1))
+    height, width = columns.shape[-2:]
+    y = e.reshape(columns, (n, c * size, height * width))
     return e.drop_axes(y, [0]) if single else y
 
 

@@ -13,6 +13,7 @@ from ..call import FxCall
 from ..registry import UnsupportedCallError, aten
 from ..sizes import as_size
 from ..values import arr, ten
+from .factor import lu_factored, lu_signed_logarithm
 
 __all__: list[str] = []
 
@@ -36,6 +37,8 @@ def matmul(call: FxCall, a: Any, b: Any) -> Any:
 @aten("aten.vdot.default", "aten.inner.default")
 def inner(call: FxCall, a: Any, b: Any) -> Any:
     """Inner product over the last axes."""
+    if call.given(0) == (0,):
+        return ten(0, call.dtype)
     return np.inner(arr(a, call.dtype), arr(b, call.dtype))
 
 
@@ -160,7 +163,10 @@ def det(call: FxCall, x: Any) -> Any:
     """Determinant; 1 of a matrix without elements."""
     if call.given(0)[-1] == 0:
         return e.full(ten(1, call.dtype), ten(x).shape[:-2])
-    return np.linalg.det(arr(x))
+    if call.static(call.given(0)[-1:], "a determinant")[0] <= 16:
+        return np.linalg.det(arr(x))
+    sign, size = lu_signed_logarithm(*lu_factored(call, x)[:2])
+    return sign * np.exp(size)
 
 
 @aten("aten.linalg_matrix_power.default", "aten.matrix_power.default")
@@ -187,6 +193,20 @@ def cross(call: FxCall, a: Any, b: Any, dim: Any = -1) -> Any:
 def trace(call: FxCall, x: Any) -> Any:
     """Sum of the diagonal."""
     return np.trace(arr(x, call.dtype))
+
+
+@aten("aten.pdist.default", "aten._pdist_forward.default")
+def pdist(call: FxCall, x: Any, p: float = 2.0) -> Any:
+    """Distances of all pairs of different rows."""
+    rows = call.static(call.given(0)[:1], "the number of rows")[0]
+    one, two = np.triu_indices(rows, 1)
+    x = arr(x, call.dtype)
+    return cdist(
+        call,
+        np.take(x, one.astype(np.int32), axis=0)[:, None],
+        np.take(x, two.astype(np.int32), axis=0)[:, None],
+        p,
+    )[:, 0, 0]
 
 
 @aten("aten.cdist.default", "aten._cdist_forward.default", "aten._euclidean_dist.default")

@@ -6,9 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from ...imperative import emit as e
 from ..call import FxCall, axis_of
 from ..registry import UnsupportedCallError, aten
-from ..values import arr
+from ..sizes import as_size
+from ..values import arr, ten
 
 __all__: list[str] = []
 
@@ -146,10 +148,81 @@ def searchsorted_scalar(
     return arr(np.sum(arr(counted, "int32")), call.dtype)
 
 
+@aten("aten.nanmedian.dim")
+def nanmedian_dim(call: FxCall, x: Any, dim: int, keepdim: bool = False) -> Any:
+    """The lower middle values of what is a number, and their places."""
+    if np.dtype(arr(x).dtype).kind != "f" or not call.given(0):
+        return median_dim(call, x, dim, keepdim)
+    axis = axis_of(dim, len(call.given(0)))
+    values, order = _sorted(call, x, axis, False)
+    kept = np.sum(arr(~np.isnan(arr(x)), "int32"), axis=axis, keepdims=True)
+    place = np.maximum((kept - 1) // 2, 0)
+    result = tuple(np.take_along_axis(v, place, axis=axis) for v in (values, order))
+    return result if keepdim else tuple(np.squeeze(v, axis=axis) for v in result)
+
+
+@aten("aten.mode.default")
+def mode(call: FxCall, x: Any, dim: int = -1, keepdim: bool = False) -> Any:
+    """The most frequent values, of several the smallest, and their last places."""
+    x = arr(x)
+    if not call.given(0):
+        return x, np.zeros_like(arr(x, "int32"))
+    axis = axis_of(dim, len(call.given(0)))
+    kind = x.dtype
+    x = np.moveaxis(arr(x, "int32") if kind == np.bool_ else x, axis, -1)
+    count = np.sum(arr(x[..., :, None] == x[..., None, :], "int32"), axis=-1)
+    frequent = count == np.max(count, axis=-1, keepdims=True)
+    highest = np.inf if np.dtype(x.dtype).kind == "f" else np.iinfo(x.dtype).max
+    value = np.min(np.where(frequent, x, arr(highest, x.dtype)), axis=-1, keepdims=True)
+    number = arr(e.arange(ten(x).shape[-1]))
+    place = np.max(np.where(x == value, number, np.int32(0)), axis=-1, keepdims=True)
+    result = tuple(np.moveaxis(v, -1, axis) for v in (arr(value, kind), arr(place, "int32")))
+    return result if keepdim else tuple(np.squeeze(v, axis=axis) for v in result)
+
+
 @aten("aten.bincount.default")
 def bincount(call: FxCall, x: Any, weights: Any = None, minlength: int = 0) -> Any:
-    """How often each number occurs; needs a length that is known."""
-    raise UnsupportedCallError("the length of its result depends on the data; use one_hot(x, classes).sum(0)")
+    """How often each number occurs; the length follows the data."""
+    flat = arr(x, "int32")
+    if call.given(0) == (0,):
+        return e.full(ten(0, call.dtype), (minlength,))
+    size = as_size(ten(np.maximum(np.max(flat) + 1, np.int32(minlength))))
+    hit = arr(flat[:, None] == arr(e.arange(size)), call.dtype)
+    if weights is not None:
+        hit = hit * arr(weights, call.dtype)[:, None]
+    return np.sum(hit, axis=0)
+
+
+@aten("aten._unique2.default")
+def unique(
+    call: FxCall, x: Any, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False
+) -> Any:
+    """The values that occur, sorted, where each element is among them, and how often they occur."""
+    flat = arr(x).reshape((-1,))
+    order = arr(_sorting_places(flat, 0, False), "int32")
+    values, group, counts = _groups(np.take_along_axis(flat, order, axis=0))
+    back = arr(np.argsort(order, axis=0), "int32")
+    return values, np.take(group, back).reshape(ten(x).shape), counts
+
+
+@aten("aten.unique_consecutive.default")
+def unique_consecutive(
+    call: FxCall, x: Any, return_inverse: bool = False, return_counts: bool = False, dim: Any = None
+) -> Any:
+    """The values without repetitions of the one before."""
+    if dim is not None and len(call.given(0)) != 1:
+        raise UnsupportedCallError("repetitions of slices; use a vector")
+    values, group, counts = _groups(arr(x).reshape((-1,)))
+    return values, group.reshape(ten(x).shape), counts
+
+
+def _groups(x: Any) -> tuple[Any, Any, Any]:
+    """Of a vector the first of each run of equal elements, the number of each element's run, and the runs' lengths."""
+    found = arr(x, "int32") if x.dtype == np.bool_ else x
+    first = np.concatenate([np.ones_like(arr(found[:1], "bool")), found[1:] != found[:-1]])
+    starts = arr(np.argwhere(first), "int32")[:, 0]
+    ends = arr(e.concat([ten(starts[1:]), e.full(ten(1), (1,)) * ten(x).shape[0]], 0))
+    return x[first], arr(np.cumsum(arr(first, "int32"), axis=0) - 1, "int32"), ends - starts
 
 
 @aten("aten.histc.default")

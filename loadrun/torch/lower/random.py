@@ -7,23 +7,65 @@ from typing import Any
 import numpy as np
 
 from ... import random as R
+from ...imperative import emit as e
 from ..call import FxCall
 from ..registry import aten
+from ..sizes import as_size
 from ..values import arr, ten
 
 __all__: list[str] = []
 
 
+def _drawn(shape: Any, normal: bool = False) -> Any:
+    """Numbers between 0 and 1, or of the standard normal distribution; of no axes one number."""
+    sizes = tuple(shape) if isinstance(shape, (list, tuple)) else tuple(ten(shape).shape)
+    sizes = tuple(map(as_size, sizes))
+    drawn = (R.normal if normal else R.uniform)(0, 1, sizes or (1,))
+    return arr(drawn) if sizes else arr(e.reshape(ten(drawn), ()))
+
+
 @aten("aten.rand.default", "aten.rand_like.default")
 def rand(call: FxCall, shape: Any, *_: Any, **__: Any) -> Any:
     """Evenly between 0 and 1."""
-    return ten(R.uniform(0, 1, _shape(shape)), call.dtype)
+    return ten(_drawn(shape), call.dtype)
 
 
 @aten("aten.randn.default", "aten.randn_like.default")
 def randn(call: FxCall, shape: Any, *_: Any, **__: Any) -> Any:
     """From the normal distribution."""
-    return ten(R.normal(0, 1, _shape(shape)), call.dtype)
+    return ten(_drawn(shape, True), call.dtype)
+
+
+@aten("aten.uniform.default")
+def uniform(call: FxCall, x: Any, low: float = 0.0, high: float = 1.0, **_: Any) -> Any:
+    """Evenly between two bounds, in a tensor's shape."""
+    return ten(_drawn(x) * np.float32(high - low) + np.float32(low), call.dtype)
+
+
+@aten("aten.normal.float_float")
+def normal_of_shape(call: FxCall, mean: float, std: float, shape: Any, **_: Any) -> Any:
+    """From a normal distribution."""
+    return normal(call, shape, mean, std)
+
+
+@aten("aten.normal_functional.default")
+def normal(call: FxCall, x: Any, mean: float = 0.0, std: float = 1.0, **_: Any) -> Any:
+    """From a normal distribution, in a tensor's shape."""
+    return ten(_drawn(x, True) * np.float32(std) + np.float32(mean), call.dtype)
+
+
+@aten("aten.normal.Tensor_float", "aten.normal.float_Tensor", "aten.normal.Tensor_Tensor")
+def normal_of_tensors(call: FxCall, mean: Any, std: Any = 1.0, **_: Any) -> Any:
+    """From a normal distribution of its own for every element."""
+    mean, std = arr(mean, call.dtype), arr(std, call.dtype)
+    shape = e.broadcast_shape([ten(mean), ten(std)])
+    return ten(_drawn(shape, True) * std + mean, call.dtype)
+
+
+@aten("aten.exponential.default")
+def exponential(call: FxCall, x: Any, rate: float = 1.0, **_: Any) -> Any:
+    """From the exponential distribution, in a tensor's shape."""
+    return ten(-np.log(1 - _drawn(x)) / np.float32(rate), call.dtype)
 
 
 @aten("aten.randint.low", "aten.randint.default", "aten.randint_like.default", "aten.randint_like.low_dtype")
@@ -33,17 +75,36 @@ def randint(call: FxCall, *args: Any, **__: Any) -> Any:
     shape = args[0] if like else args[-1]
     limits = args[1:] if like else args[:-1]
     low, high = (0, limits[0]) if len(limits) == 1 else limits[:2]
-    return ten(
-        np.floor(arr(R.uniform(0, 1, _shape(shape))) * np.float32(high - low)) + np.float32(low), call.dtype
-    )
+    return ten(np.floor(_drawn(shape) * np.float32(high - low)) + np.float32(low), call.dtype)
 
 
 @aten("aten.bernoulli.default", "aten.bernoulli.p")
 def bernoulli(call: FxCall, x: Any, p: Any = None, **_: Any) -> Any:
     """1 with a probability."""
-    drawn = arr(R.uniform(0, 1, ten(x).shape))
-    return arr(drawn < (arr(x) if p is None else np.float32(p)), call.dtype)
+    return arr(_drawn(x) < (arr(x) if p is None else np.float32(p)), call.dtype)
 
 
-def _shape(value: Any) -> Any:
-    return tuple(value) if isinstance(value, (list, tuple)) else ten(value).shape
+@aten("aten.multinomial.default")
+def multinomial(call: FxCall, x: Any, count: int, replacement: bool = False, **_: Any) -> Any:
+    """Numbers of classes, drawn by their weights, each at most once unless they are put back."""
+    weights = arr(x, np.float32)
+    *lead, classes = ten(weights).shape
+    if replacement or count == 1:
+        running = np.cumsum(weights, axis=-1)
+        drawn = _drawn([*lead, count]) * running[..., -1:]
+        # Strictly below, so that a class of weight zero is never drawn.
+        found = np.sum(arr(drawn[..., None] >= running[..., None, :], "int32"), axis=-1)
+        return arr(np.minimum(found, arr(classes - 1, "int32")), call.dtype)
+    # The first to arrive of exponential waiting times, whose rates are the weights.
+    wait = -np.log(1 - _drawn([*lead, classes]))
+    late = np.where(weights > 0, wait / np.where(weights > 0, weights, np.float32(1)), np.float32(np.inf))
+    return arr(np.argsort(late, axis=-1)[..., :count], call.dtype)
+
+
+@aten("aten.randperm.default")
+def randperm(call: FxCall, n: Any, **_: Any) -> Any:
+    """The first whole numbers in random order."""
+    size = as_size(n)
+    if type(size) is int and size == 0:
+        return ten(np.zeros(0), call.dtype)
+    return arr(np.argsort(_drawn([size]), axis=0), call.dtype)

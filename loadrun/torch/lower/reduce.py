@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..call import FxCall, axes_of, axis_of
-from ..registry import UnsupportedCallError, aten
+from ..registry import aten
 from ..values import arr, ten
 
 __all__ = ["moments"]
@@ -277,9 +277,9 @@ def cumulative_extreme(call: FxCall, x: Any, dim: int) -> Any:
     largest = "cummax" in str(call.node.target)
     count = call.static(shape[axis : axis + 1], "the axis of a running extreme")[0]
     if x.dtype == np.bool_:
-        raise UnsupportedCallError("running extremes of booleans; convert to int32 first")
+        x = arr(x, "int32")
     if not count:
-        return x, arr(x, "int32")
+        return ten(x, call.dtype), arr(x, "int32")
     before = (slice(None),) * axis
     values, places = (
         [x[before + (slice(0, 1),)]],
@@ -292,4 +292,4 @@ def cumulative_extreme(call: FxCall, x: Any, dim: int) -> Any:
             better = better | np.isnan(now)
         values.append(np.where(better, now, values[-1]))
         places.append(np.where(better, np.full_like(places[-1], i), places[-1]))
-    return np.concatenate(values, axis=axis), ten(np.concatenate(places, axis=axis), "int32")
+    return ten(np.concatenate(values, axis=axis), call.dtype), ten(np.concatenate(places, axis=axis), "int32")

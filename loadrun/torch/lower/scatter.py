@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -84,8 +85,9 @@ def scatter(call: FxCall, x: Any, dim: int, index: Any, source: Any, *, reduce: 
     """Elements replaced, or added to, at indices along an axis."""
     shape = call.given(0)
     add = "scatter_add" in str(call.node.target) or reduce == "add"
-    if reduce not in (None, "add"):
-        raise UnsupportedCallError("scatter with multiply; use index_put or masks")
+    if reduce == "multiply":
+        values = e.broadcast(ten(source, call.dtype), ten(index).shape) if _is_number(source) else source
+        return _reduced_into(call, x, dim, index, values, "prod", True)
     if not shape:
         value = (
             arr(source, call.dtype).reshape((-1,))[:1].reshape(())
@@ -109,6 +111,145 @@ def scatter(call: FxCall, x: Any, dim: int, index: Any, source: Any, *, reduce: 
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float))
+
+
+_LARGEST = 1 << 26
+"""Elements of the largest comparison of all indices with all places."""
+
+
+@aten("aten.scatter_reduce.two")
+def scatter_reduce(
+    call: FxCall, x: Any, dim: int, index: Any, source: Any, reduce: str, *, include_self: bool = True
+) -> Any:
+    """Elements that share a place, with what stood there or without: added, multiplied, averaged, compared."""
+    return _reduced_into(call, x, dim, index, source, reduce, include_self)
+
+
+@aten("aten.index_reduce.default")
+def index_reduce(
+    call: FxCall, x: Any, dim: int, index: Any, source: Any, reduce: str, *, include_self: bool = True
+) -> Any:
+    """The same with slices of an axis."""
+    if not call.given(0):
+        return _reduced_into(call, x, 0, arr(index).reshape(()), source, reduce, include_self)
+    axis = axis_of(dim, len(call.given(0)))
+    column = arr(index, "int32").reshape([-1 if i == axis else 1 for i in range(len(call.given(0)))])
+    where = e.broadcast(ten(column), ten(source).shape)
+    return _reduced_into(call, x, dim, where, source, reduce, include_self)
+
+
+def _reduced_into(call: FxCall, x: Any, dim: int, index: Any, source: Any, kind: str, include: bool) -> Any:
+    """What elements with the same index along an axis are together; other places stay."""
+    scalar = not call.given(0)
+    dtype = np.dtype("int32") if call.dtype == np.bool_ else call.dtype
+    x, index, values = _copied(x, dtype), arr(index, "int32"), arr(source, dtype)
+    if scalar:
+        x, index, values = (v.reshape((-1,)) for v in (x, index, values))
+    axis = axis_of(dim, max(len(call.given(0)), 1))
+    if not scalar and len(ten(index).shape) == 0:
+        index, values = index.reshape((1,)), values.reshape((1,))
+    sizes = ten(index).shape
+    values = values[tuple(slice(0, n) for n in sizes)]
+    region = tuple(slice(None) if i == axis else slice(0, n) for i, n in enumerate(sizes))
+    if any(isinstance(n, int) and n == 0 for n in map(_fixed, sizes)):
+        result = x
+    elif kind in ("sum", "mean"):
+        result = _totals(call, x, axis, index, values, kind, include)
+    else:
+        held = x[region]
+        x[region] = _extremes(held, axis, index, values, kind, include)
+        result = x
+    return arr(result.reshape(()) if scalar else result, call.dtype)
+
+
+def _fixed(n: Any) -> Any:
+    return n if type(n) is int else None
+
+
+def _totals(call: FxCall, x: Any, axis: int, index: Any, values: Any, kind: str, include: bool) -> Any:
+    where = places(call, tuple(ten(x).shape), axis, index)
+    total, count = np.zeros_like(x), np.zeros_like(arr(x, "int32"))
+    np.add.at(total, where, values)
+    np.add.at(count, where, np.ones_like(index))
+    hit = count > 0
+    kept = x if include else np.where(hit, np.zeros_like(x), x)
+    total = kept + total
+    if kind == "sum":
+        return total
+    count = arr(count + 1 if include else np.maximum(count, 1), x.dtype)
+    return total / count if np.dtype(x.dtype).kind == "f" else total // count
+
+
+def _extremes(x: Any, axis: int, index: Any, values: Any, kind: str, include: bool) -> Any:
+    """By a comparison of every index with every place, because no operator writes but the last value or the sum."""
+    rest = [_fixed(n) for n in (*ten(index).shape, ten(x).shape[axis])]
+    if None not in rest and math.prod(rest) > _LARGEST:
+        raise UnsupportedCallError(
+            f"{kind} of so many elements: {math.prod(rest)} comparisons, at most {_LARGEST}; use sum or mean"
+        )
+    last = len(ten(x).shape) - 1
+    held, index, values = (np.moveaxis(v, axis, last) for v in (x, index, values))
+    member = index[..., None] == arr(e.arange(ten(held).shape[-1]))
+    floating = np.dtype(x.dtype).kind == "f"
+    lowest, highest = (-np.inf, np.inf) if floating else (np.iinfo(x.dtype).min, np.iinfo(x.dtype).max)
+    function: Any
+    both: Any
+    function, both, neutral = {
+        "prod": (np.prod, np.multiply, 1),
+        "amax": (np.max, np.maximum, lowest),
+        "amin": (np.min, np.minimum, highest),
+    }[kind]
+    spread = np.where(member, values[..., None], arr(neutral, x.dtype))
+    found = function(spread, axis=-2)
+    result = both(found, held) if include else np.where(np.any(member, axis=-2), found, held)
+    return np.moveaxis(result, last, axis)
+
+
+@aten("aten.segment_reduce.default")
+def segment_reduce(
+    call: FxCall,
+    x: Any,
+    reduce: str,
+    *,
+    lengths: Any = None,
+    indices: Any = None,
+    offsets: Any = None,
+    axis: int = 0,
+    unsafe: bool = False,
+    initial: Any = None,
+) -> Any:
+    """Parts of the first axis that follow one another: added, multiplied, averaged, compared."""
+    limits = lengths if offsets is None else offsets
+    fake = call.named.get("lengths") if offsets is None else call.named.get("offsets")
+    if limits is None or axis != 0 or fake is None or fake.ndim != 1:
+        raise UnsupportedCallError("segments of another axis than the first; move the axis to the front")
+    limits = arr(limits, "int32")
+    if offsets is None:
+        ends = np.cumsum(limits, axis=0)
+        starts, size = ends - limits, limits
+    else:
+        starts, ends = limits[:-1], limits[1:]
+        size = ends - starts
+    shape = ten(x).shape
+    rows = arr(x, call.dtype).reshape((shape[0], -1)) if len(shape) > 1 else arr(x, call.dtype)[:, None]
+    number = arr(e.arange(shape[0]))
+    member = ((number >= starts[:, None]) & (number < ends[:, None]))[..., None]
+    function: Any
+    both: Any
+    function, both, neutral = {
+        "sum": (np.sum, np.add, 0),
+        "mean": (np.sum, np.add, 0),
+        "prod": (np.prod, np.multiply, 1),
+        "max": (np.max, np.maximum, -np.inf),
+        "min": (np.min, np.minimum, np.inf),
+    }[reduce]
+    found = function(np.where(member, rows[None], np.float32(neutral)), axis=1)
+    found = found if initial is None else both(found, np.float32(initial))
+    if reduce == "mean":
+        empty = np.float32(np.nan if initial is None else initial)
+        none = (size == 0)[:, None]
+        found = np.where(none, empty, found / arr(np.maximum(size, 1), call.dtype)[:, None])
+    return found.reshape((ten(size).shape[0], *shape[1:]))
 
 
 @aten("aten.index_add.default")

@@ -310,9 +310,17 @@ def _widened(x: Any, axis: int, before: Any, after: Any, value: Any) -> Any:
 def _bordered(call: FxCall, x: Any, pad: Any, mode: str) -> Any:
     widths = call.static(pad, "the width of a border")
     pairs = list(zip(widths[-2::-2], widths[::-2], strict=True))
-    if any(n < 0 for pair in pairs for n in pair):
-        raise UnsupportedCallError("a border of negative width; cut with a slice")
-    return np.pad(arr(x), [(0, 0)] * (len(call.given(0)) - len(pairs)) + pairs, mode=mode)  # type: ignore[call-overload]
+    pairs = [(0, 0)] * (len(call.given(0)) - len(pairs)) + pairs
+    grown = [(max(a, 0), max(b, 0)) for a, b in pairs]
+    cut = tuple(slice(-min(a, 0) or None, min(b, 0) or None) for a, b in pairs)
+    shortened = any(s != slice(None) for s in cut)
+    result = arr(x)
+    # What a negative width cuts off counts where the other side is mirrored, but not where it goes round.
+    if shortened and mode == "wrap":
+        result = result[cut]
+    if any(map(any, grown)):
+        result = np.pad(result, grown, mode=mode)  # type: ignore[call-overload]
+    return result[cut] if shortened and mode != "wrap" else result
 
 
 @aten("aten.reflection_pad1d.default", "aten.reflection_pad2d.default", "aten.reflection_pad3d.default")
@@ -369,16 +377,47 @@ def as_strided(call: FxCall, x: Any, size: Any, stride: Any, offset: Any = None)
     """Elements picked from the memory of a contiguous tensor."""
     shape = call.static(size, "a strided view")
     steps = call.static(stride, "a strided view")
-    fake = call.fakes[0]
-    held = fake.untyped_storage().nbytes() // fake.element_size()
-    if not fake.is_contiguous() or fake.storage_offset() or held != fake.numel():
-        raise UnsupportedCallError(
-            "a strided view of what is a part of a larger tensor already; use indexing"
-        )
+    order = _memory_order(call)
+    return np.take(np.transpose(arr(x), order).reshape((-1,)), _strided_places(shape, steps, offset))
+
+
+def _strided_places(shape: list[int], steps: list[int], offset: Any) -> Any:
+    """Places in memory of the elements of a strided view."""
     places = np.array(int(offset or 0))
     for n, step in zip(shape, steps, strict=True):
         places = places[..., None] + np.arange(n) * step
-    return np.take(arr(x).reshape((-1,)), places.astype(np.int32))
+    return places.astype(np.int32)
+
+
+def _memory_order(call: FxCall) -> tuple[int, ...]:
+    """The order of axes in which the elements of a tensor lie in memory.
+
+    Raises:
+        UnsupportedCallError: they lie among others.
+    """
+    fake = call.fakes[0]
+    call.static(fake.shape, "a strided view")
+    order = tuple(sorted(range(fake.ndim), key=lambda i: (-fake.stride(i), i)))
+    held = fake.untyped_storage().nbytes() // fake.element_size()
+    if not fake.permute(order).is_contiguous() or fake.storage_offset() or held != fake.numel():
+        raise UnsupportedCallError(
+            "a strided view of what is a part of a larger tensor already; use indexing"
+        )
+    return order
+
+
+@aten("aten.as_strided_scatter.default")
+def as_strided_scatter(call: FxCall, x: Any, source: Any, size: Any, stride: Any, offset: Any = None) -> Any:
+    """Elements of a strided view replaced."""
+    shape = call.static(size, "a strided view")
+    order = _memory_order(call)
+    places = _strided_places(shape, call.static(stride, "a strided view"), offset).reshape(-1)
+    if len(set(places.tolist())) != len(places):
+        raise UnsupportedCallError("a strided view that shows one element several times")
+    turned = np.transpose(arr(ten(x, call.dtype)._frozen()), order)
+    flat = turned.reshape((-1,))
+    flat[places] = arr(source, call.dtype).reshape((-1,))
+    return np.transpose(flat.reshape(ten(turned).shape), np.argsort(order).tolist())
 
 
 @aten("aten.sym_size.int", "aten.size.int")

@@ -12,6 +12,7 @@ from ...complex import Complex, is_complex, pair
 from ...registry import aten
 from ...values import arr, ten
 from ..elementwise import CASTS
+from .calls import on_real
 from .formulas import truth
 
 __all__: list[str] = []
@@ -23,6 +24,29 @@ def complex_(call: FxCall, real: Any, imaginary: Any) -> Any:
     real, imaginary = ten(real, call.dtype), ten(imaginary, call.dtype)
     shape = e.broadcast_shape([real, imaginary])
     return Complex(*(e.broadcast(v, shape) if shape else v for v in (real, imaginary)))
+
+
+@aten("aten.linspace.default", complex=True)
+def linspace(call: FxCall, start: Any, end: Any, steps: int, **_: Any) -> Any:
+    """So many numbers between two ends."""
+    steps = call.static([steps], "the number of steps")[0]
+    found = np.linspace(complex(start), complex(end), steps)
+    return Complex(*(ten(v.astype(call.dtype), call.dtype) for v in (found.real, found.imag)))
+
+
+@aten(
+    "aten.randn.default",
+    "aten.randn_like.default",
+    "aten.rand.default",
+    "aten.rand_like.default",
+    complex=True,
+)
+def random(call: FxCall, shape: Any, *_: Any, **__: Any) -> Any:
+    """Both parts drawn; normal ones so that the variance of the whole is 1."""
+    shape = pair(shape).real if isinstance(shape, Complex) else shape
+    real, imaginary = (arr(on_real(call, shape)) for _ in range(2))
+    scale = np.float32(0.5**0.5 if "randn" in str(call.node.target) else 1)
+    return Complex(real * scale, imaginary * scale)
 
 
 @aten("aten.polar.default", complex=True)

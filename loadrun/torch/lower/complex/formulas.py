@@ -106,7 +106,8 @@ def root(x: Complex) -> Complex:
     half = np.sqrt((modulus(x) + np.absolute(x.real)) * 0.5)
     other = np.where(half == 0, 0.0, x.imag / np.where(half == 0, 1.0, 2 * half))
     right = x.real >= 0
-    sign = np.where(x.imag < 0, -1.0, 1.0)
+    # On the negative real numbers the sign of zero tells from which side it comes.
+    sign = np.where(np.signbit(x.imag), -1.0, 1.0)
     return Complex(np.where(right, half, np.absolute(other)), np.where(right, other, sign * half))
 
 
@@ -157,6 +158,41 @@ def _of_turned(function: Callable[[Complex], Complex]) -> Callable[[Complex], Co
     return apply
 
 
+# Inverse functions, as Kahan has them (Branch Cuts for Complex Elementary Functions): the signs of zeros are kept.
+
+
+def _roots(x: Complex) -> tuple[Complex, Complex]:
+    """The square roots of 1 - x and of 1 + x."""
+    whole = Complex(x.real, x.imag)
+    return root(Complex(1 - whole.real, -whole.imag)), root(Complex(1 + whole.real, whole.imag))
+
+
+def _arc_cosine(x: Complex) -> Complex:
+    less, more = _roots(x)
+    turned = times(more.conj, less)
+    return Complex(2 * np.arctan2(less.real, more.real), np.arcsinh(turned.imag))
+
+
+def _arc_sine(x: Complex) -> Complex:
+    less, more = _roots(x)
+    straight, turned = less.real * more.real - less.imag * more.imag, times(less.conj, more)
+    return Complex(np.arctan2(x.real, straight), np.arcsinh(turned.imag))
+
+
+def _area_cosine(x: Complex) -> Complex:
+    whole = Complex(x.real, x.imag)
+    less = root(Complex(whole.real - 1, whole.imag))
+    more = root(Complex(whole.real + 1, whole.imag))
+    return Complex(np.arcsinh(times(less.conj, more).real), 2 * np.arctan2(less.imag, more.real))
+
+
+def _area_tangent(x: Complex) -> Complex:
+    size, square = np.absolute(x.real), np.square(x.imag)
+    real = np.log1p(4 * size / (np.square(1 - size) + square)) * 0.25
+    angle = np.arctan2(2 * x.imag, (1 - size) * (1 + size) - square) * 0.5
+    return Complex(np.copysign(real, x.real), angle)
+
+
 FUNCTIONS: dict[str, Callable[[Complex], Complex]] = {
     "exp": exponential,
     "exp2": lambda x: exponential(times(x, pair(float(np.log(2)), np.float32))),
@@ -173,6 +209,12 @@ FUNCTIONS: dict[str, Callable[[Complex], Complex]] = {
     "cos": lambda x: _hyperbolic(True, _turned(x)),
     "sin": _of_turned(lambda x: _hyperbolic(False, x)),
     "tan": _of_turned(_hyperbolic_tangent),
+    "acos": _arc_cosine,
+    "asin": _arc_sine,
+    "atan": _of_turned(_area_tangent),
+    "acosh": _area_cosine,
+    "asinh": _of_turned(_arc_sine),
+    "atanh": _area_tangent,
     "sigmoid": _logistic,
     "silu": lambda x: times(x, _logistic(x)),
 }

@@ -9,7 +9,7 @@ import numpy as np
 from ....imperative import emit as e
 from ...call import FxCall
 from ...complex import Complex, pair
-from ...registry import aten
+from ...registry import UnsupportedCallError, aten
 from ...values import arr, ten
 from .calls import on_real, pairs
 from .formulas import added, multilinear, times
@@ -121,15 +121,39 @@ def cross(call: FxCall, a: Any, b: Any, dim: Any = -1) -> Any:
     return multilinear(pairs(call, a, b), lambda x, y: on_real(call, x, y, dim))
 
 
+@aten(
+    "aten.linalg_solve.default", "aten.linalg_solve_ex.default", "aten._linalg_solve_ex.default", complex=True
+)
+def solve(call: FxCall, a: Any, b: Any, *, left: bool = True, check_errors: bool = False) -> Any:
+    """The inverse of matrices times right-hand sides."""
+    name = str(call.node.target)
+    if "aten._linalg" in name and any(u.args[1:] != (0,) for u in call.node.users):
+        raise UnsupportedCallError("the factored matrix of complex numbers; use what solve alone gives")
+    shapes = call.given(0), call.given(1)
+    vector = len(shapes[1]) == 1 or (len(shapes[1]) == len(shapes[0]) - 1 and shapes[1] == shapes[0][:-1])
+    a, b = _inverse(call, pair(a, call.dtype)), pair(b, call.dtype)
+    if left and vector:
+        b = Complex(*(None if v is None else v[..., None] for v in (b.real, b.imaginary)))
+    y = multilinear([a, b] if left else [b, a], np.matmul)
+    if left and vector:
+        y = Complex(y.real[..., 0], y.imag[..., 0])
+    if "_ex" not in name:
+        return y
+    info = e.full(ten(0), ten(a.real).shape[:-2])
+    return (y, y, info, info) if "aten._linalg" in name else (y, info)
+
+
 @aten("aten.inverse.default", "aten.linalg_inv.default", "aten.linalg_inv_ex.default", complex=True)
 def inverse(call: FxCall, x: Any, check_errors: bool = False) -> Any:
     """Inverse of matrices: the left half of that of real ones of twice the size."""
-    x = pair(x)
-    size = call.given(0)[-1]
-    n = call.static([size], "the size of the matrices")[0]
-    rows = [np.concatenate([x.real, -x.imag], axis=-1), np.concatenate([x.imag, x.real], axis=-1)]
-    y = np.linalg.inv(np.concatenate(rows, axis=-2))
-    result = Complex(y[..., :n, :n], y[..., n:, :n])
+    result = _inverse(call, pair(x))
     if "_ex" not in str(call.node.target):
         return result
-    return result, e.full(ten(0), ten(x.real).shape[:-2])
+    return result, e.full(ten(0), ten(pair(x).real).shape[:-2])
+
+
+def _inverse(call: FxCall, x: Complex) -> Complex:
+    n = call.static(call.given(0)[-1:], "the size of the matrices")[0]
+    rows = [np.concatenate([x.real, -x.imag], axis=-1), np.concatenate([x.imag, x.real], axis=-1)]
+    y = np.linalg.inv(np.concatenate(rows, axis=-2))
+    return Complex(y[..., :n, :n], y[..., n:, :n])

@@ -59,6 +59,26 @@ def prod(call: FxCall, x: Any, dim: Any = None, keepdim: bool = False, dtype: An
     return Complex(*(None if v is None else np.squeeze(v, axis=axis) for v in kept))
 
 
+@aten("aten.cumprod.default", complex=True)
+def cumprod(call: FxCall, x: Any, dim: int, dtype: Any = None) -> Any:
+    """Running products, of a fixed number of elements."""
+    x, shape = pair(x, call.dtype), call.given(0)
+    if not shape:
+        return x
+    axis = axes_of(dim, len(shape))[0]
+    count = call.static(shape[axis : axis + 1], "the number of factors")[0]
+    before = (slice(None),) * axis
+    found: list[Complex] = []
+    for i in range(count):
+        now = Complex(*(v[before + (slice(i, i + 1),)] for v in (x.real, x.imag)))
+        found.append(times(found[-1], now) if found else now)
+    if not found:
+        return x
+    return Complex(
+        *(np.concatenate([getattr(v, part) for v in found], axis=axis) for part in ("real", "imag"))
+    )
+
+
 @aten(
     "aten.var.correction",
     "aten.std.correction",

@@ -1,0 +1,273 @@
+"""Functions of statistics and physics without an operator in MegEngine, by series as exact as float32."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ... import params as P
+from ...imperative import emit as e
+from ..call import FxCall
+from ..registry import UnsupportedCallError, aten
+from ..values import arr, ten
+
+__all__: list[str] = []
+
+_M = P.ElemwiseMode
+_SHIFT = 8
+"""So far arguments are moved by recurrence, to where asymptotic series hold."""
+
+
+def _polynomial(x: Any, coefficients: Sequence[float]) -> Any:
+    """The value of a polynomial, whose constant is the first coefficient."""
+    result: Any = np.float32(coefficients[-1])
+    for c in coefficients[-2::-1]:
+        result = result * x + np.float32(c)
+    return result
+
+
+def _float(call: FxCall, x: Any) -> Any:
+    return arr(x, np.float32)
+
+
+def _log_gamma(x: Any) -> Any:
+    """Stirling's series, moved up by recurrence; the reflection formula below 1/2."""
+    low = x < 0.5
+    y = np.where(low, 1 - x, x)
+    product = y
+    for i in range(1, _SHIFT):
+        product = product * (y + np.float32(i))
+    z = y + np.float32(_SHIFT)
+    over = 1 / z
+    tail = over * _polynomial(over * over, (1 / 12, -1 / 360, 1 / 1260))
+    # Beyond 10000 the product overflows at last; the series is exact there without.
+    large = y > 10000
+    w = np.where(large, y, z)
+    moved = np.where(large, np.float32(0), np.log(np.where(large, np.ones_like(y), product)))
+    series = (w - 0.5) * np.log(w) - w + np.float32(0.5 * math.log(2 * math.pi)) + tail - moved
+    series = np.where(np.isinf(x), np.absolute(x), series)
+    turned = np.absolute(_sine_of_turns(x))
+    reflected = np.float32(math.log(math.pi)) - np.log(turned) - series
+    return np.where(low & ~np.isinf(x), reflected, series)
+
+
+def _sine_of_turns(x: Any) -> Any:
+    """``sin(pi * x)``; the whole part is taken away first, because pi has no exact value."""
+    whole = np.rint(x)
+    sign = 1 - 2 * np.absolute(np.fmod(whole, np.float32(2)))
+    return sign * np.sin((x - whole) * np.float32(math.pi))
+
+
+@aten("aten.lgamma.default", "aten.special_gammaln.default")
+def lgamma(call: FxCall, x: Any) -> Any:
+    """Logarithm of the absolute value of the gamma function."""
+    return arr(_log_gamma(_float(call, x)), call.dtype)
+
+
+@aten("aten.mvlgamma.default", "aten.special_multigammaln.default")
+def mvlgamma(call: FxCall, x: Any, p: int) -> Any:
+    """Logarithm of the gamma function of several variables."""
+    x = _float(call, x)
+    result: Any = np.float32(p * (p - 1) / 4 * math.log(math.pi))
+    for i in range(p):
+        result = result + _log_gamma(x - np.float32(i / 2))
+    return arr(result, call.dtype)
+
+
+@aten("aten.digamma.default", "aten.special_digamma.default", "aten.special_psi.default")
+def digamma(call: FxCall, x: Any) -> Any:
+    """Derivative of the logarithm of the gamma function."""
+    x = _float(call, x)
+    low = x < 0.5
+    y = np.where(low, 1 - x, x)
+    sums: Any = 1 / y
+    for i in range(1, _SHIFT):
+        sums = sums + 1 / (y + np.float32(i))
+    z = y + np.float32(_SHIFT)
+    over = 1 / (z * z)
+    series = np.log(z) - 0.5 / z - over * _polynomial(over, (1 / 12, -1 / 120, 1 / 252)) - sums
+    rest = x - np.rint(x)
+    cotangent = np.float32(math.pi) / np.tan(rest * np.float32(math.pi))
+    reflected = np.where((rest == 0) & (x < 0), np.float32(np.nan), series - cotangent)
+    reflected = np.where(x == 0, np.copysign(np.full_like(x, np.inf), -x), reflected)
+    return arr(np.where(low, reflected, series), call.dtype)
+
+
+def _trigamma(x: Any) -> Any:
+    low = x < 0.5
+    y = np.where(low, 1 - x, x)
+    sums: Any = 1 / (y * y)
+    for i in range(1, _SHIFT):
+        sums = sums + 1 / np.square(y + np.float32(i))
+    z = y + np.float32(_SHIFT)
+    over = 1 / z
+    tail = _polynomial(over * over, (1 / 6, -1 / 30, 1 / 42))
+    series = over + over * over * 0.5 + over * over * over * tail + sums
+    sine = _sine_of_turns(x)
+    return np.where(low, np.float32(math.pi**2) / (sine * sine) - series, series)
+
+
+@aten("aten.polygamma.default", "aten.special_polygamma.default")
+def polygamma(call: FxCall, n: int, x: Any) -> Any:
+    """The first derivatives of digamma."""
+    if isinstance(x, int):
+        n, x = x, n
+    if n == 0:
+        return digamma(call, x)
+    if n > 1:
+        raise UnsupportedCallError(f"polygamma of order {n}; orders 0 and 1 are lowered")
+    return arr(_trigamma(_float(call, x)), call.dtype)
+
+
+# Abramowitz and Stegun 9.8.1 to 9.8.4: near zero by the square of x / 3.75, else by 3.75 / |x|.
+_BORDER = 3.75
+_BESSEL = {
+    0: (
+        (1, 3.5156229, 3.0899424, 1.2067492, 0.2659732, 0.0360768, 0.0045813),
+        (
+            *(0.39894228, 0.01328592, 0.00225319, -0.00157565, 0.00916281),
+            *(-0.02057706, 0.02635537, -0.01647633, 0.00392377),
+        ),
+    ),
+    1: (
+        (0.5, 0.87890594, 0.51498869, 0.15084934, 0.02658733, 0.00301532, 0.00032411),
+        (
+            *(0.39894228, -0.03988024, -0.00362018, 0.00163801, -0.01031555),
+            *(0.02282967, -0.02895312, 0.01787654, -0.00420059),
+        ),
+    ),
+}
+
+
+def _bessel(call: FxCall, x: Any, order: int, scaled: bool) -> Any:
+    x = _float(call, x)
+    size = np.absolute(x)
+    near, far = _BESSEL[order]
+    small = np.minimum(size, np.float32(_BORDER))
+    low = _polynomial(np.square(small / np.float32(_BORDER)), near)
+    large = np.maximum(size, np.float32(_BORDER))
+    high = _polynomial(np.float32(_BORDER) / large, far) / np.sqrt(large)
+    if scaled:
+        low = low * np.exp(-small)
+    else:
+        # The exponential in two steps, which stays finite as long as the product does.
+        half = np.exp(large * 0.5)
+        high = high * half * half
+    low = low * small if order else low
+    result = np.where(size < np.float32(_BORDER), low, high)
+    result = result * np.sign(x) if order else result
+    # Torch has no number for infinity unless the exponential is divided out.
+    beyond = np.isnan(x) if scaled else np.isnan(x) | np.isinf(x)
+    return arr(np.where(beyond, np.float32(np.nan), result), call.dtype)
+
+
+@aten("aten.i0.default", "aten.special_i0.default", "aten.special_modified_bessel_i0.default")
+def i0(call: FxCall, x: Any) -> Any:
+    """The modified Bessel function of order 0."""
+    return _bessel(call, x, 0, False)
+
+
+@aten("aten.special_i0e.default")
+def i0e(call: FxCall, x: Any) -> Any:
+    """The same, times ``exp(-|x|)``."""
+    return _bessel(call, x, 0, True)
+
+
+@aten("aten.special_i1.default", "aten.special_modified_bessel_i1.default")
+def i1(call: FxCall, x: Any) -> Any:
+    """The modified Bessel function of order 1."""
+    return _bessel(call, x, 1, False)
+
+
+@aten("aten.special_i1e.default")
+def i1e(call: FxCall, x: Any) -> Any:
+    """The same, times ``exp(-|x|)``."""
+    return _bessel(call, x, 1, True)
+
+
+# Press et al., Numerical Recipes, erfcc.
+_ERFC = (
+    *(-1.26551223, 1.00002368, 0.37409196, 0.09678418, -0.18628806),
+    *(0.27886807, -1.13520398, 1.48851587, -0.82215223, 0.17087277),
+)
+
+
+def _scaled_erfc(x: Any) -> Any:
+    """``exp(x * x) * erfc(x)``."""
+    size = np.absolute(x)
+    t = 1 / (1 + size * 0.5)
+    right = t * np.exp(_polynomial(t, _ERFC))
+    square = np.exp(np.square(np.minimum(x, np.float32(0))))
+    return np.where(x < 0, 2 * square - right, right)
+
+
+@aten("aten.special_erfcx.default")
+def erfcx(call: FxCall, x: Any) -> Any:
+    """The complementary error function, times ``exp(x * x)``."""
+    return arr(_scaled_erfc(_float(call, x)), call.dtype)
+
+
+@aten("aten.special_log_ndtr.default")
+def log_ndtr(call: FxCall, x: Any) -> Any:
+    """Logarithm of the normal distribution function, without underflow."""
+    x = _float(call, x)
+    t = x * np.float32(0.5**0.5)
+    low = np.log(_scaled_erfc(np.maximum(-t, 0)) * 0.5) - t * t
+    high = np.log1p(arr(e.elem(_M.ERFC, ten(np.maximum(t, np.float32(-1))))) * np.float32(-0.5))
+    return arr(np.where(x < -1, low, high), call.dtype)
+
+
+@aten("aten.special_ndtri.default")
+def ndtri(call: FxCall, x: Any) -> Any:
+    """The inverse of the normal distribution function."""
+    x = _float(call, x)
+    # By the complement, because near 0 the distance from 1 has no digits left.
+    return arr(arr(e.elem(_M.ERFCINV, ten(x * 2))) * np.float32(-(2**0.5)), call.dtype)
+
+
+_STEPS = 46
+"""Euclid's algorithm on two numbers of 31 bits takes no more, as two Fibonacci numbers show."""
+
+
+def _divisor(x: Any, y: Any) -> Any:
+    a, b = np.absolute(x), np.absolute(y)
+    for _ in range(_STEPS):
+        done = b == 0
+        rest = a % np.where(done, np.ones_like(b), b)
+        a, b = np.where(done, a, b), np.where(done, b, rest)
+    return a
+
+
+@aten("aten.gcd.default")
+def gcd(call: FxCall, x: Any, y: Any) -> Any:
+    """The greatest common divisor."""
+    return arr(_divisor(arr(x, "int32"), arr(y, "int32")), call.dtype)
+
+
+@aten("aten.lcm.default")
+def lcm(call: FxCall, x: Any, y: Any) -> Any:
+    """The least common multiple."""
+    x, y = arr(x, "int32"), arr(y, "int32")
+    divisor = _divisor(x, y)
+    return arr(np.absolute(x // np.where(divisor == 0, np.ones_like(divisor), divisor) * y), call.dtype)
+
+
+@aten("aten.frexp.Tensor")
+def frexp(call: FxCall, x: Any) -> Any:
+    """Numbers between 1/2 and 1, and the powers of two that they are multiplied by."""
+    x = _float(call, x)
+    size = np.absolute(x)
+    plain = (size > 0) & np.isfinite(x)
+    safe = np.where(plain, size, np.float32(1))
+    power = np.floor(np.log2(safe)) + 1
+    # In two steps, because 2 ** 128 and 2 ** -149 are no factors; then what the logarithm rounded away.
+    half = np.trunc(power * 0.5)
+    part = safe * np.exp2(-half) * np.exp2(half - power)
+    over, under = part >= 1, part < 0.5
+    part = np.where(over, part * 0.5, np.where(under, part * 2, part))
+    power = power + arr(over, "float32") - arr(under, "float32")
+    result = np.where(plain, np.where(x < 0, -part, part), x)
+    return arr(result, call.dtype), arr(np.where(plain, power, np.float32(0)), "int32")

@@ -1,0 +1,390 @@
+"""Operators that torch has and MegEngine has not: what is made of MegEngine's gives what torch gives."""
+
+import io
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+
+import loadrun  # noqa: E402
+import loadrun.torch  # noqa: E402
+from loadrun.errors import UnsupportedError  # noqa: E402
+
+linalg, special = torch.linalg, torch.special
+functional = torch.nn.functional
+pytree = torch.utils._pytree
+INF, NAN = float("inf"), float("nan")
+
+
+def same(function, *args, tolerance=1e-5, dynamic=None):
+    """Trace, compare with torch, and let the dumped file compare itself with torch's results."""
+    traced = loadrun.torch.trace(function, args, dynamic_shapes=dynamic)
+    with torch.no_grad():
+        wants, gots = (pytree.tree_leaves(f(*args)) for f in (function, traced))
+    assert len(wants) == len(gots)
+    for want, got in zip(wants, gots, strict=True):
+        assert (want.dtype, want.shape) == (got.dtype, got.shape)
+        x, y = (torch.view_as_real(v.resolve_conj()) if v.is_complex() else v for v in (want, got))
+        np.testing.assert_allclose(y.double().numpy(), x.double().numpy(), tolerance, tolerance)
+    return traced
+
+
+def random(*shape):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(len(shape)))
+
+
+def positive(*shape):
+    x = random(*shape)
+    return x @ x.mT + torch.eye(shape[-1])
+
+
+# Views that torch composes of others
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        torch.atleast_1d,
+        torch.atleast_2d,
+        torch.atleast_3d,
+        lambda x: torch.atleast_3d([x, x[0]]),
+        torch.ravel,
+        lambda x: torch.hsplit(x, 2),
+        lambda x: torch.vsplit(x, [1, 2]),
+        lambda x: torch.cartesian_prod(x[0], x[1]),
+        lambda x: torch.column_stack([x, x]),
+    ],
+)
+def test_composed(function):
+    same(function, random(3, 4), tolerance=0)
+
+
+# Factorizations
+
+SQUARE = [(1, 1), (3, 3), (2, 5, 5)]
+ANY = [(1, 1), (4, 4), (5, 3), (3, 5), (2, 4, 3), (2, 3, 4), (1, 3), (3, 1)]
+
+
+@pytest.mark.parametrize("shape", SQUARE)
+def test_cholesky(shape):
+    x, b = positive(*shape), random(*shape)[..., :2]
+    same(linalg.cholesky, x)
+    same(lambda x: linalg.cholesky(x, upper=True), x)
+    same(linalg.cholesky_ex, x)
+    same(lambda x: torch.cholesky_inverse(linalg.cholesky(x)), x, tolerance=1e-4)
+    for upper in (False, True):
+        same(
+            lambda x, b, u=upper: torch.cholesky_solve(b, linalg.cholesky(x, upper=u), upper=u),
+            *(x, b),
+            tolerance=1e-4,
+        )
+
+
+def test_cholesky_says_which_pivot_is_not_positive():
+    x = torch.stack([torch.eye(3), torch.diag(torch.tensor([1.0, -1.0, 2.0])), -torch.eye(3)])
+    same(lambda x: linalg.cholesky_ex(x).info, x, tolerance=0)
+    assert linalg.cholesky_ex(x).info.tolist() == [0, 2, 1]
+
+
+@pytest.mark.parametrize("upper", [False, True])
+@pytest.mark.parametrize("left", [False, True])
+@pytest.mark.parametrize("unit", [False, True])
+def test_triangles(upper, left, unit):
+    a, b = random(4, 4) + 4 * torch.eye(4), random(4, 4)
+    same(
+        lambda a, b: linalg.solve_triangular(a, b, upper=upper, left=left, unitriangular=unit),
+        *(a, b),
+        tolerance=1e-4,
+    )
+    same(lambda b, a: torch.triangular_solve(b, a, upper, left, unit), b, a, tolerance=1e-4)
+
+
+@pytest.mark.parametrize("shape", ANY)
+def test_lu(shape):
+    x = random(*shape)
+    same(linalg.lu, x)
+    same(linalg.lu_factor_ex, x)
+    same(lambda x: torch.lu_unpack(*linalg.lu_factor(x)), x)
+
+
+@pytest.mark.parametrize("shape", [*SQUARE, (20, 20)])
+def test_solutions_by_lu(shape):
+    a, b = random(*shape) + 5 * torch.eye(shape[-1]), random(*shape)
+    for options in ({}, {"adjoint": True}, {"left": False}):
+        same(lambda a, b, o=options: linalg.lu_solve(*linalg.lu_factor(a), b, **o), a, b, tolerance=1e-4)
+    same(linalg.slogdet, random(*shape), tolerance=1e-4)
+    same(torch.logdet, a, tolerance=1e-4)
+    same(lambda a: linalg.det(a * 0.2), a, tolerance=1e-4)
+
+
+@pytest.mark.parametrize("shape", ANY)
+def test_qr(shape):
+    x = random(*shape)
+    for mode in ("reduced", "complete", "r"):
+        same(lambda x, m=mode: linalg.qr(x, mode=m), x)
+    same(torch.geqrf, x)
+    if shape[-2] >= shape[-1]:
+        same(lambda x: linalg.householder_product(*torch.geqrf(x)), x)
+    for left in (False, True):
+        other = random(*shape[:-1], 2) if left else random(*shape[:-2], 2, shape[-2])
+        for transpose in (False, True):
+            same(
+                lambda x, y, on=left, t=transpose: torch.ormqr(*torch.geqrf(x), y, left=on, transpose=t),
+                *(x, other),
+            )
+
+
+@pytest.mark.parametrize("shape", ANY)
+def test_singular_values(shape):
+    x = random(*shape)
+    same(linalg.svdvals, x)
+    same(linalg.pinv, x, tolerance=1e-4)
+    same(linalg.matrix_rank, x, tolerance=0)
+    same(linalg.cond, x, tolerance=1e-3)
+    # The signs of the vectors are nobody's choice; what they make together is one matrix.
+    same(
+        lambda x: (lambda u, s, v: (s, (u * s.unsqueeze(-2)) @ v))(*linalg.svd(x, full_matrices=False)),
+        *(x,),
+    )
+
+
+@pytest.mark.parametrize("shape", SQUARE)
+def test_eigenvalues(shape):
+    x = positive(*shape)
+    same(lambda x: (lambda v, q: (v, (q * v.unsqueeze(-2)) @ q.mT))(*linalg.eigh(x)), x, tolerance=1e-4)
+    same(linalg.eigvalsh, x - 3, tolerance=1e-4)
+    same(lambda x: linalg.eigvalsh(x, UPLO="U"), random(*shape), tolerance=1e-4)
+    same(torch.matrix_exp, random(*shape), tolerance=1e-4)
+
+
+def test_large_factorizations_are_refused():
+    with pytest.raises(UnsupportedError, match="unrolled up to 64 rows, found 65 by 65"):
+        loadrun.torch.trace(linalg.cholesky, (positive(65, 65),))
+
+
+# Functions
+
+LINE = torch.cat(
+    [
+        torch.linspace(-20, 20, 401) + 0.013,
+        torch.tensor([0.0, -0.0, 1, 2, 3, -1, -2, 1e-5, -1e-5, 50, 1e3, 1e5, INF, -INF, NAN]),
+    ]
+)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        torch.lgamma,
+        torch.digamma,
+        torch.i0,
+        special.i0e,
+        special.i1,
+        special.i1e,
+        special.erfcx,
+        special.log_ndtr,
+        torch.frexp,
+    ],
+)
+def test_functions(function):
+    with np.errstate(all="ignore"):
+        same(function, LINE, tolerance=2e-5)
+
+
+def test_functions_of_a_part_of_the_numbers():
+    same(special.ndtri, torch.cat([torch.linspace(0, 1, 41), torch.logspace(-30, -1, 20)]))
+    same(lambda x: torch.mvlgamma(x, 3), LINE[(LINE > 2) & (LINE < 1e4)])
+    # At 0 and below, where it is infinite, torch has what is left of rounding.
+    x = torch.cat([torch.linspace(-3.4, 3.4, 30), torch.tensor([50.0, 1e3, INF])])
+    same(lambda x: torch.polygamma(1, x), x, tolerance=1e-4)
+    same(lambda x: torch.polygamma(0, x), x)
+    with pytest.raises(UnsupportedError, match="polygamma of order 2"):
+        loadrun.torch.trace(lambda x: torch.polygamma(2, x), (x,))
+
+
+def test_divisors():
+    x, y = torch.tensor([12, -18, 0, 0, 7, 1836311903]), torch.tensor([18, 12, 5, 0, 7, 1134903170])
+    same(torch.gcd, x, y, tolerance=0)
+    same(torch.lcm, x[:5], y[:5], tolerance=0)
+
+
+def test_powers_of_integers():
+    x, y = torch.tensor([2, -3, 1, -1, 0, -1, 7, 1]), torch.tensor([5, 3, -3, -3, 2, -4, 0, 100000])
+    same(torch.pow, x, y, tolerance=0)
+    same(lambda y: 3**y, torch.arange(6), tolerance=0)
+
+
+# Numbers on every side of the branch cuts, on which the sign of zero decides.
+PARTS = [-30.0, -2, -1, -0.5, -1e-4, -0.0, 0.0, 0.3, 1, 2, 100.0]
+PLANE = torch.complex(*(v.reshape(-1) for v in torch.meshgrid([torch.tensor(PARTS)] * 2, indexing="ij")))
+
+
+@pytest.mark.parametrize("name", ["acos", "asin", "atan", "acosh", "asinh", "atanh", "sqrt"])
+def test_inverse_functions_of_complex_numbers(name):
+    with np.errstate(all="ignore"):
+        same(getattr(torch, name), PLANE)
+
+
+def test_complex_numbers():
+    x = torch.complex(random(2, 3, 3), random(2, 3, 3).flip(0))
+    same(lambda x: torch.cumprod(x, 1), x)
+    same(lambda x: x * torch.linspace(1 + 2j, 3, 3), x)
+    same(linalg.solve, x, x[..., :2].flip(1), tolerance=1e-4)
+    same(linalg.solve, x[0], x[1, :, 0], tolerance=1e-4)
+    same(linalg.tensorsolve, x[0], x[1, :, 0], tolerance=1e-4)
+
+
+# Writing
+
+
+@pytest.mark.parametrize("include", [False, True])
+@pytest.mark.parametrize("kind", ["sum", "prod", "mean", "amax", "amin"])
+def test_scatter_reduce(kind, include):
+    x, source = random(4, 6), random(4, 9)
+    index = torch.from_numpy(np.random.default_rng(0).integers(0, 4, (4, 9)))
+    options = {"reduce": kind, "include_self": include}
+    same(lambda x, i, s: x.scatter_reduce(1, i, s, **options), x, index, source)
+    same(lambda x, i, s: x.scatter_reduce(0, i, s, **options), x, index[:3, :5], source)
+    same(
+        lambda x, i, s: x.scatter_reduce(1, i, s, **options),
+        *((x * 9).long(), index, (source * 9).long()),
+        tolerance=0,
+    )
+    same(
+        lambda x, i, s: x.scatter_reduce(0, i, s, **options),
+        *(torch.tensor(2.0), torch.tensor([0, 0]), torch.tensor([3.0, 5.0])),
+    )
+    if kind != "sum":
+        same(lambda x, s: x.index_reduce(0, torch.tensor([0, 2, 2]), s, **options), x, random(3, 6))
+
+
+def test_scatter_with_multiply():
+    index = torch.tensor([[0, 1, 1], [2, 2, 2]])
+    same(lambda x, i: x.scatter(1, i, 2.0, reduce="multiply"), random(2, 3), index)
+
+
+@pytest.mark.parametrize("kind", ["sum", "mean", "max", "min", "prod"])
+def test_segments(kind):
+    lengths, offsets = torch.tensor([2, 0, 3]), torch.tensor([0, 2, 2, 5])
+    same(lambda x, n: torch.segment_reduce(x, kind, lengths=n), random(5, 3), lengths)
+    same(lambda x, n: torch.segment_reduce(x, kind, offsets=n, initial=1.0), random(5), offsets)
+
+
+def test_strided_views():
+    x = random(4, 4)
+    same(lambda x: torch.as_strided(x.t(), (2, 3), (4, 1), 1), x, tolerance=0)
+    same(lambda x, s: torch.as_strided_scatter(x, s, (2, 3), (4, 1), 1), x, x[:2, :3], tolerance=0)
+    same(lambda x, s: torch.as_strided_scatter(x.t(), s, (2, 3), (1, 4), 1), x, x[:2, :3], tolerance=0)
+    with pytest.raises(UnsupportedError, match="one element several times"):
+        loadrun.torch.trace(lambda x: torch.as_strided_scatter(x, x[:2, :2], (2, 2), (1, 1)), (x,))
+
+
+# Counting and ranking
+
+
+def test_counts():
+    x = torch.tensor([1, 5, 3, 3, 0, 9])
+    same(torch.bincount, x, tolerance=0)
+    same(lambda x, w: torch.bincount(x, w, 12), x, random(6), tolerance=1e-6)
+
+
+@pytest.mark.parametrize("kind", [torch.int64, torch.float32, torch.bool])
+def test_different_values(kind):
+    x = torch.from_numpy(np.random.default_rng(0).integers(0, 5, (4, 5))).to(kind)
+    traced = loadrun.torch.trace(lambda x: torch.unique(x, return_inverse=True, return_counts=True), (x,))
+    for given in (x, x.flip(0), torch.zeros_like(x)):
+        wants = torch.unique(given, return_inverse=True, return_counts=True)
+        for want, got in zip(wants, traced(given), strict=True):
+            assert torch.equal(want, got)
+    same(lambda x: torch.unique_consecutive(x, return_inverse=True, return_counts=True), x, tolerance=0)
+
+
+def test_places_of_a_fixed_number():
+    x = torch.tensor([[0, 3, 0], [2, 0, 1]])
+    same(lambda x: torch.nonzero_static(x, size=2), x, tolerance=0)
+    same(lambda x: torch.nonzero_static(x, size=5, fill_value=7), x, tolerance=0)
+
+
+def test_frequent_and_middle_values():
+    x = torch.tensor([[3, 1, 1, 3, 2], [4, 4, 0, 4, 0]])
+    same(lambda x: torch.mode(x, -1), x, tolerance=0)
+    same(lambda x: torch.mode(x, 0, True).values, x, tolerance=0)
+    y = torch.tensor([[3.0, NAN, 1, 2, NAN], [5, 4, NAN, 2, 1], [NAN] * 5])
+    same(lambda y: torch.nanmedian(y, 1).values, y, tolerance=0)
+    same(lambda x: torch.cummax(x, 1), x > 2, tolerance=0)
+    same(lambda x: torch.cummin(x, 0), x > 2, tolerance=0)
+
+
+# Borders, distances
+
+
+@pytest.mark.parametrize("mode", ["reflect", "replicate", "circular"])
+@pytest.mark.parametrize("widths", [(-1, 2), (2, -1), (-1, -2)])
+def test_negative_borders(mode, widths):
+    same(lambda x: functional.pad(x, widths, mode=mode), random(2, 3, 7), tolerance=0)
+
+
+def test_distances_of_rows():
+    for p in (0.0, 1.0, 2.0, 3.0, INF):
+        same(lambda x, p=p: torch.pdist(x, p), random(5, 3))
+
+
+def test_windows_of_no_images():
+    same(lambda x: functional.unfold(x, 2), torch.rand(0, 3, 4, 4))
+
+
+# Random numbers
+
+
+def drawn(function, *args):
+    traced = loadrun.torch.trace(function, args)
+    want, got = function(*args), traced(*args)
+    assert (want.dtype, want.shape) == (got.dtype, got.shape)
+    return got
+
+
+def test_random_numbers_without_axes():
+    one = torch.tensor(1.0)
+    assert drawn(torch.bernoulli, one) == 1
+    assert drawn(torch.bernoulli, one * 0) == 0
+    assert 0 <= drawn(torch.rand_like, one) < 1
+    assert drawn(lambda x: torch.randint(3, 4, ()) * x, one) == 3
+    assert drawn(lambda x: torch.randn(()) * x, one).isfinite()
+
+
+def test_random_numbers_of_distributions():
+    x = torch.zeros(4000)
+    assert abs(drawn(lambda x: torch.empty_like(x).uniform_(2, 4), x).mean() - 3) < 0.1
+    assert abs(drawn(lambda x: torch.empty_like(x).normal_(3, 0.5), x).std() - 0.5) < 0.05
+    assert abs(drawn(lambda x: torch.empty_like(x).exponential_(2.0), x).mean() - 0.5) < 0.05
+    assert abs(drawn(lambda x: torch.normal(x + 2, 0.1), x).mean() - 2) < 0.02
+    assert sorted(drawn(lambda x: torch.randperm(7) + x[:7].long(), x).tolist()) == [*range(7)]
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_drawn_classes_have_their_weights(again):
+    weights = torch.tensor([[0.2, 0.0, 0.6, 0.2]] * 2000)
+    found = drawn(lambda x: torch.multinomial(x, 2, again), weights)
+    assert not (found == 1).any()
+    assert ((found[:, 0] == found[:, 1]).any() == again).all()
+    assert abs((found[:, 0] == 2).float().mean() - 0.6) < 0.05
+
+
+# Files
+
+
+@pytest.mark.filterwarnings("ignore:weight .const:UserWarning")
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: linalg.solve_triangular(linalg.cholesky(x @ x.mT + torch.eye(4)), x, upper=False),
+        lambda x: linalg.qr(x),
+        lambda x: x.scatter_reduce(1, torch.tensor([[0, 0, 1, 2]] * 4), x, "amax"),
+        lambda x: torch.lgamma(x) + torch.atleast_3d(x)[..., 0],
+    ],
+)
+def test_files_hold_torchs_results(function):
+    file = io.BytesIO()
+    loadrun.torch.trace(function, (random(4, 4),)).dump(file, input_data="#rand(-1,1)")
+    assert [r.verdict.value for r in loadrun.run(loadrun.loads(file.getvalue()))] == ["pass"]
