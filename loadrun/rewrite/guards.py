@@ -208,11 +208,18 @@ def _is_loose(var: Var) -> bool:
 
 
 def _terms(var: Var, reader: Opr) -> list[Var]:
-    """The terms that MegEngine may bring together with others when it reorders a chain."""
+    """The terms that MegEngine may bring together with others when it reorders a chain.
+
+    A term that occurs more often is listed twice: of a square of a square and so on each step would double the list.
+    """
     family = next((f for f in _FAMILIES if _mode(reader) in f), frozenset())
     found, stack = [], [var]
+    times: dict[int, int] = {}
     while stack:
         at = stack.pop()
+        times[at.id] = times.get(at.id, 0) + 1
+        if times[at.id] > 2:
+            continue
         found.append(at)
         if _mode(at.owner) in family:
             stack.extend(at.owner.inputs)

@@ -149,6 +149,13 @@ def test_singular_values(shape):
     )
 
 
+def test_all_singular_vectors():
+    x = random(3, 3)
+    same(lambda x: (lambda u, s, v: (u * s) @ v)(*linalg.svd(x)), x)
+    with pytest.raises(UnsupportedError, match="give full_matrices=False"):
+        loadrun.torch.trace(linalg.svd, (random(3, 4),))
+
+
 @pytest.mark.parametrize("shape", SQUARE)
 def test_eigenvalues(shape):
     x = positive(*shape)
@@ -382,9 +389,122 @@ def test_drawn_classes_have_their_weights(again):
         lambda x: linalg.qr(x),
         lambda x: x.scatter_reduce(1, torch.tensor([[0, 0, 1, 2]] * 4), x, "amax"),
         lambda x: torch.lgamma(x) + torch.atleast_3d(x)[..., 0],
+        lambda x: (x * 5).long() ** (x * 3).long().abs(),
     ],
 )
 def test_files_hold_torchs_results(function):
     file = io.BytesIO()
     loadrun.torch.trace(function, (random(4, 4),)).dump(file, input_data="#rand(-1,1)")
     assert [r.verdict.value for r in loadrun.run(loadrun.loads(file.getvalue()))] == ["pass"]
+
+
+# Sizes that follow the input
+
+
+def following(function, *args, others, tolerance=1e-5):
+    """The first argument's sizes behind batch and channels are dynamic: compare at others than the example's, too."""
+    x, *rest = args
+    dims = dict.fromkeys(range(2, x.ndim), torch.export.Dim.DYNAMIC)
+    traced = loadrun.torch.trace(function, args, dynamic_shapes=(dims, *(None for _ in rest)))
+    for size in (tuple(x.shape[2:]), *others):
+        given = torch.rand(*x.shape[:2], *size, generator=torch.Generator().manual_seed(0))
+        want, got = function(given, *rest), traced(given, *rest)
+        assert want.shape == got.shape
+        np.testing.assert_allclose(got.numpy(), want.numpy(), tolerance, tolerance)
+
+
+LINES, IMAGES, VOLUMES = [(11,), (5,)], [(10, 7), (6, 13)], [(4, 7, 8)]
+
+
+@pytest.mark.parametrize("mode", ["nearest", "nearest-exact", "linear"])
+def test_resized_lines(mode):
+    x = torch.rand(2, 3, 7)
+    following(lambda x: functional.interpolate(x, scale_factor=1.5, mode=mode), x, others=LINES)
+    following(lambda x: functional.interpolate(x, size=x.shape[2] * 3 - 1, mode=mode), x, others=LINES)
+
+
+@pytest.mark.parametrize("mode", ["nearest", "nearest-exact", "bilinear", "bicubic"])
+def test_resized_images(mode):
+    x = torch.rand(2, 3, 7, 9)
+    for factor in (2, 1.5, (2, 0.75), 0.3):
+        given = [(10, 7), (8, 13)] if factor == 0.3 else IMAGES
+        first = torch.rand(2, 3, 9, 9) if factor == 0.3 else x
+        following(
+            lambda x, f=factor: functional.interpolate(x, scale_factor=f, mode=mode), first, others=given
+        )
+    following(
+        lambda x: functional.interpolate(x, size=(x.shape[2] + 3, x.shape[3] * 2 - 1), mode=mode),
+        x,
+        others=IMAGES,
+    )
+    following(lambda x: functional.interpolate(x, size=(8, 4), mode=mode), x, others=IMAGES)
+    if mode.startswith("bi"):
+        following(
+            lambda x: functional.interpolate(x, scale_factor=1.5, mode=mode, align_corners=True),
+            x,
+            others=IMAGES,
+        )
+
+
+def test_resized_to_another_images_size():
+    """As detectors do it with masks of another scale."""
+    x, like = torch.rand(1, 2, 4, 6), torch.rand(1, 3, 9, 7)
+    dims = {2: torch.export.Dim.DYNAMIC, 3: torch.export.Dim.DYNAMIC}
+    function = lambda x, y: functional.interpolate(x, size=y.shape[-2:])  # noqa: E731
+    traced = loadrun.torch.trace(function, (x, like), dynamic_shapes=(dims, dims))
+    for a, b in [(x, like), (torch.rand(1, 2, 3, 9), torch.rand(1, 3, 5, 12))]:
+        assert torch.equal(function(a, b), traced(a, b))
+
+
+def test_resized_volumes():
+    for mode in ("nearest", "trilinear"):
+        following(
+            lambda x, m=mode: functional.interpolate(x, scale_factor=1.5, mode=m),
+            torch.rand(1, 2, 5, 6, 7),
+            others=VOLUMES,
+        )
+
+
+@pytest.mark.parametrize("size", [3, (2, 5), (6, 1)])
+def test_adaptive_pooling(size):
+    x = torch.rand(2, 3, 7, 9)
+    following(lambda x: functional.adaptive_avg_pool2d(x, size), x, others=IMAGES)
+    following(lambda x: functional.adaptive_max_pool2d(x, size), x, others=IMAGES)
+
+
+def test_adaptive_pooling_of_one_axis():
+    following(lambda x: functional.adaptive_avg_pool2d(x, (None, 2)), torch.rand(2, 3, 7, 9), others=IMAGES)
+    following(lambda x: functional.adaptive_avg_pool1d(x, 4), torch.rand(2, 3, 7), others=LINES)
+
+
+@pytest.mark.parametrize("border", [0, 1])
+def test_pooling_with_windows_over_the_edge(border):
+    x = torch.rand(2, 3, 7, 9)
+    following(lambda x: functional.max_pool2d(x, 3, 2, border, ceil_mode=True), x, others=IMAGES)
+    following(lambda x: functional.max_pool2d(x, 3, 2, border, 2), torch.rand(2, 3, 9, 9), others=[(10, 7)])
+    for counted in (False, True):
+        following(
+            lambda x, c=counted: functional.avg_pool2d(x, 3, 2, border, True, c),
+            x,
+            others=IMAGES,
+        )
+    following(lambda x: functional.avg_pool3d(x, 3, 2, border), torch.rand(1, 2, 5, 6, 7), others=[(8, 7, 5)])
+
+
+@pytest.mark.parametrize("mode", ["bilinear", "nearest", "bicubic"])
+@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
+def test_sampled_grids(mode, padding):
+    grid = torch.rand(2, 4, 5, 2, generator=torch.Generator().manual_seed(3)) * 3 - 1.5
+    for corners in (False, True):
+        following(
+            lambda x, g, c=corners: functional.grid_sample(x, g, mode, padding, c),
+            *(torch.rand(2, 3, 7, 9), grid),
+            others=IMAGES,
+            tolerance=1e-4,
+        )
+
+
+def test_average_pooling_of_integers():
+    x = torch.arange(-49, 49).reshape(1, 2, 7, 7)
+    same(lambda x: functional.avg_pool2d(x, 2), x, tolerance=0)
+    same(lambda x: functional.avg_pool2d(x, 3, 2, 1, count_include_pad=False), x, tolerance=0)

@@ -397,7 +397,12 @@ def svd(
     if not compute_uv:
         none = ten(np.zeros(0), call.dtype)
         return none, np.linalg.svd(x, compute_uv=False), none
-    return np.linalg.svd(x, full_matrices)
+    if full_matrices and str(call.given(0)[-2]) != str(call.given(0)[-1]):
+        raise UnsupportedCallError(
+            "all singular vectors of matrices that are not square; give full_matrices=False"
+        )
+    # MegEngine's CPU has no other form.
+    return np.linalg.svd(x, False)
 
 
 @aten("aten.linalg_svdvals.default")
@@ -421,7 +426,7 @@ def eigh(call: FxCall, x: Any, half: str = "L", compute_v: bool = True) -> Any:
     if not compute_v:
         values = np.linalg.svd(shifted, compute_uv=False)
         return np.flip(values - size[..., 0], (-1,)), ten(np.zeros(0), call.dtype)
-    vectors, values, _ = np.linalg.svd(shifted)
+    vectors, values, _ = np.linalg.svd(shifted, False)
     return np.flip(values - size[..., 0], (-1,)), np.flip(vectors, (-1,))
 
 

@@ -9,8 +9,9 @@ import numpy as np
 
 from ... import functional as F
 from ...imperative import emit as e
+from ...imperative import least
 from ..call import FxCall
-from ..registry import UnsupportedCallError, aten
+from ..registry import aten
 from ..values import arr, ten
 
 __all__: list[str] = []
@@ -40,8 +41,13 @@ class _Window:
         self.back = list(self.front)
         self.outer = len(call.given(0)) - n
         out = call.shape[self.outer :]
-        if ceil:
-            sizes = call.static(call.given(0)[self.outer :], "pooling with ceil_mode=True")
+        self.ceil = ceil
+        self.fixed = all(isinstance(n, int) for n in (*call.given(0)[self.outer :], *out))
+        if ceil and not self.fixed:
+            # Wide enough for one more window, whatever the size.
+            self.back = [n + s - 1 for n, s in zip(self.front, self.stride, strict=True)]
+        elif ceil:
+            sizes = call.given(0)[self.outer :]
             for i, (size, want) in enumerate(zip(sizes, out, strict=True)):
                 reach = (want - 1) * self.stride[i] + self.dilation[i] * (self.kernel[i] - 1) + 1
                 self.back[i] = max(reach - size - self.front[i], self.front[i])
@@ -60,14 +66,25 @@ class _Window:
 
     def taps(self, x: Any, call: FxCall) -> list[Any]:
         """For every place in a window the elements that lie there, all windows beside one another."""
-        out = call.shape[self.outer :]
+        out = call.shape[self.outer :] if self.fixed else self.counts(x)
         result = [x]
         for axis, (k, s, d, n) in enumerate(zip(self.kernel, self.stride, self.dilation, out, strict=True)):
             before = (slice(None),) * (self.outer + axis)
-            reach = call.static([n], "pooling with dilation, indices or ceil_mode")[0]
-            cuts = [slice(i * d, i * d + (reach - 1) * s + 1, s) for i in range(k)]
+            cuts = [slice(i * d, i * d + (n - 1) * s + 1, s) for i in range(k)]
             result = [part[before + (cut,)] for part in result for cut in cuts]
         return result
+
+    def counts(self, padded: Any) -> list[Any]:
+        """How many windows lie along each axis of a padded input whose size follows that of the graph."""
+        found = []
+        for i, n in enumerate(ten(padded).shape[self.outer :]):
+            count = (n - self.dilation[i] * (self.kernel[i] - 1) - 1) // self.stride[i] + 1
+            if self.ceil:
+                # The last window begins in the input or in the padding before it.
+                most = (n - self.back[i] - 1) // self.stride[i] + 1
+                count = least(count, most)
+            found.append(count)
+        return found
 
 
 def _as_images(x: Any, n: int, outer: int) -> tuple[Any, Any]:
@@ -123,6 +140,11 @@ def max_pool(
     return _max_pooled(call, x, _Window(call, n, kernel, stride, padding, dilation, ceil))
 
 
+def _places_are_read(call: FxCall) -> bool:
+    """Whether something reads the second result of a pooling."""
+    return any(u.args[1:] == (1,) and u.users for u in call.node.users)
+
+
 def _dimensions(call: FxCall) -> int:
     name = str(call.node.target)
     return next(n for n in (1, 2, 3) if f"{n}d" in name)
@@ -145,8 +167,7 @@ def max_pool_with_indices(
     """Largest values of windows, and their places in the flattened image."""
     n = _dimensions(call)
     window = _Window(call, n, kernel, stride, padding, dilation, ceil)
-    users = call.node.users
-    if not any(u.args[1:] == (1,) for u in users):
+    if not _places_are_read(call):
         return _max_pooled(call, x, window), ten(np.int32(0))
     sizes = call.static(call.given(0)[window.outer :], "pooling with indices")
     numbers = np.arange(int(np.prod(sizes)), dtype=np.int32).reshape(sizes)
@@ -189,11 +210,10 @@ def avg_pool(
     divisor: Any = None,
 ) -> Any:
     """Means of windows."""
-    if call.dtype.kind != "f":
-        raise UnsupportedCallError("average pooling of integers; convert to float32 first")
     n = _dimensions(call)
     window = _Window(call, n, kernel, stride, padding, 1, ceil)
-    if n < 3 and window.plain and divisor is None:
+    whole = call.dtype.kind != "f"
+    if n < 3 and window.plain and divisor is None and not whole:
         found, _ = _as_images(x, n, window.outer)
         mode = "average" if count_include_pad else "average_count_exclude_padding"
         y = F.avg_pool2d(
@@ -204,9 +224,17 @@ def avg_pool(
     total = taps[0]
     for tap in taps[1:]:
         total = total + tap
+    if whole:
+        # Rounded towards zero; sums of integers are exact.
+        sizes = call.static(call.given(0)[window.outer :], "average pooling of integers")
+        counts = _counts(window, sizes, call.shape[window.outer :], count_include_pad)
+        by = arr(counts if divisor is None else divisor, call.dtype)
+        return np.sign(total) * (np.absolute(total) // by)
     if divisor is not None:
         return total / np.float32(divisor)
-    sizes = call.static(call.given(0)[window.outer :], "average pooling over a border")
+    if not window.fixed:
+        return total / _following_counts(call, window, x, count_include_pad)
+    sizes = call.given(0)[window.outer :]
     return total / arr(_counts(window, sizes, call.shape[window.outer :], count_include_pad), call.dtype)
 
 
@@ -219,6 +247,21 @@ def _counts(window: _Window, sizes: Sequence[int], out: Sequence[int], padded: b
         if not padded:
             starts, ends = np.maximum(starts, 0), np.minimum(ends, size)
         result = result[..., None] * (ends - starts).astype(np.float32)
+    return result
+
+
+def _following_counts(call: FxCall, window: _Window, x: Any, padded: bool) -> Any:
+    """The same where sizes follow the input, by adding ones up."""
+    result: Any = np.float32(1)
+    sizes = ten(x).shape[window.outer :]
+    spread = ten(window.padded(arr(x), 0))
+    for i, (n, count) in enumerate(zip(sizes, window.counts(spread), strict=True)):
+        starts = arr(e.arange(count)) * window.stride[i] - window.front[i]
+        ends = np.minimum(starts + window.kernel[i], arr(n, "int32") + window.front[i])
+        if not padded:
+            starts, ends = np.maximum(starts, 0), np.minimum(ends, arr(n, "int32"))
+        column = [-1 if j == i else 1 for j in range(window.n)]
+        result = arr(ends - starts, call.dtype).reshape(column) * result
     return result
 
 
@@ -244,10 +287,15 @@ def adaptive_avg_pool(call: FxCall, x: Any, out: Any) -> Any:
     if all(isinstance(w, int) and w == 1 for w in wanted):
         return np.mean(values, axis=tuple(range(outer, len(shape))), keepdims=True)
     for axis, (size, want) in enumerate(zip(shape[outer:], wanted, strict=True), outer):
-        if size is want or (isinstance(size, int) and size == want):
+        if str(size) == str(want):
             continue
         if isinstance(want, int) and want == 1:
             values = np.mean(values, axis=axis, keepdims=True)
+            continue
+        if not isinstance(size, int):
+            share = _following_shares(call, values.shape[axis], want)
+            last = len(shape) - 1
+            values = np.moveaxis(np.matmul(np.moveaxis(values, axis, last), share), last, axis)
             continue
         fixed, count = call.static([size, want], "adaptive pooling to more than one element")
         weights = np.zeros((fixed, count), np.float32)
@@ -256,6 +304,22 @@ def adaptive_avg_pool(call: FxCall, x: Any, out: Any) -> Any:
         last = len(shape) - 1
         values = np.moveaxis(np.matmul(np.moveaxis(values, axis, last), arr(weights, call.dtype)), last, axis)
     return values
+
+
+def _following_windows(size: Any, count: int) -> tuple[Any, Any, Any]:
+    """Which elements of an axis whose size follows the input lie in each window, and where these begin and end."""
+    n, number = arr(size, "int32"), np.arange(count, dtype=np.int32)
+    starts = number * n // count
+    ends = ((number + 1) * n + (count - 1)) // count
+    place = arr(e.arange(size))[:, None]
+    return (place >= starts) & (place < ends), starts, ends
+
+
+def _following_shares(call: FxCall, size: Any, want: Any) -> Any:
+    """The share that every element has in each window."""
+    count = call.static([want], "the number of windows of adaptive pooling")[0]
+    member, starts, ends = _following_windows(size, count)
+    return arr(member, call.dtype) / arr(ends - starts, call.dtype)
 
 
 @aten(
@@ -267,10 +331,19 @@ def adaptive_max_pool(call: FxCall, x: Any, out: Any) -> Any:
     shape = call.given(0)
     outer = len(shape) - n
     values = arr(x)
-    indexed = any(u.args[1:] == (1,) for u in call.node.users)
+    indexed = _places_are_read(call)
     sizes = call.shape[outer:]
     if not indexed and all(isinstance(s, int) and s == 1 for s in sizes):
         return np.max(values, axis=tuple(range(outer, len(shape))), keepdims=True), ten(np.int32(0))
+    if not indexed and not all(isinstance(n, int) for n in shape[outer:]):
+        floor = -np.inf if call.dtype.kind == "f" else np.iinfo(call.dtype).min
+        for axis, want in enumerate(sizes, outer):
+            count = call.static([want], "the number of windows of adaptive pooling")[0]
+            member, _, _ = _following_windows(values.shape[axis], count)
+            spread = np.moveaxis(values, axis, -1)[..., None]
+            best = np.max(np.where(member, spread, arr(floor, call.dtype)), axis=-2)
+            values = np.moveaxis(best, -1, axis)
+        return values, ten(np.int32(0))
     lengths = call.static(shape[outer:], "adaptive pooling to more than one element")
     rank = len(shape) - outer
     if not indexed:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from ...functional import vision
 from ...imperative import emit as e
 from ..call import FxCall
 from ..registry import UnsupportedCallError, aten
+from ..sizes import as_size
 from ..values import arr, ten
 
 __all__: list[str] = []
@@ -140,7 +142,7 @@ def _resize(kind: str, corners_given: bool) -> Any:
         corners = bool(rest[0]) if corners_given and rest else False
         n = len(call.given(0)) - 2
         scales = _factors(call, rest[1:] if corners_given else rest, n)
-        if any(not isinstance(v, int) for v in call.shape[2:]):
+        if any(not isinstance(v, int) for v in (*call.given(0)[2:], *call.shape[2:])):
             return _following(call, x, size, kind, corners, scales)
         return _resized(call, x, kind, corners, scales)
 
@@ -151,25 +153,73 @@ def _following(
     call: FxCall, x: Any, size: Any, kind: str, corners: bool, scales: Sequence[float | None]
 ) -> Any:
     """Resizing of an image whose size follows the input."""
-    if len(call.given(0)) != 4 or kind not in ("linear", "nearest"):
+    if "aa" in kind:
         raise UnsupportedCallError("resizing of this kind needs fixed sizes; make height and width static")
-    if size is None:
-        if any(s is None or not float(s).is_integer() for s in scales):
-            raise UnsupportedCallError(
-                "a fractional scale factor needs fixed sizes; give whole factors or a size"
-            )
-        shape = ten(x).shape
-        size = [n * int(s) for n, s in zip(shape[2:], (s for s in scales if s), strict=True)]
-        if kind == "nearest":
-            result = arr(x)
-            for axis, s in enumerate(scales, 2):
-                result = np.repeat(result, int(s or 1), axis=axis)
-            return result
-    if kind == "nearest":
+    whole = [s is not None and float(s).is_integer() for s in scales]
+    if size is None and kind == "nearest" and all(whole):
+        result = arr(x)
+        for axis, s in enumerate(scales, 2):
+            result = np.repeat(result, int(s or 1), axis=axis)
+        return result
+    sizes = ten(x).shape[2:]
+    wanted = [as_size(n) for n in size] if size is not None else list(map(_scaled, sizes, scales))
+    ratios_agree = all(w or s is None for w, s in zip(whole, scales, strict=True))
+    if kind == "linear" and len(sizes) == 2 and ratios_agree and call.dtype == np.float32:
+        return vision.interpolate(ten(x), wanted, mode="bilinear", align_corners=corners)
+    result = arr(x, call.dtype)
+    for axis, (old, new, scale) in enumerate(zip(sizes, wanted, scales, strict=True), 2):
+        result = _resized_axis(result, axis, old, new, kind, corners, scale)
+    return result
+
+
+_LONGEST = 8192
+"""Up to this size a fraction is tried in place of a scale factor."""
+
+
+def _scaled(size: Any, scale: float | None) -> Any:
+    """A size times a scale factor, rounded down as torch does it in double precision.
+
+    Raises:
+        UnsupportedCallError: no fraction of whole numbers gives the same sizes.
+    """
+    if scale is None:
+        return size
+    part = Fraction(scale).limit_denominator(1 << 12)
+    up, down = part.numerator, part.denominator
+    if any(int(n * scale) != n * up // down for n in range(_LONGEST)):
         raise UnsupportedCallError(
-            "nearest resizing to a size that follows the input; give a whole scale factor"
+            f"the scale factor {scale} of a size that follows the input is no simple fraction; give a size"
         )
-    return vision.interpolate(ten(x), list(size), mode="bilinear", align_corners=corners)
+    return size * up if down == 1 else size * up // down
+
+
+def _resized_axis(
+    x: Any, axis: int, old: Any, new: Any, kind: str, corners: bool, scale: float | None
+) -> Any:
+    """An axis whose size follows the input resized, by the places of the new elements among the old ones."""
+    number = arr(e.arange(new), "float32")
+    before, after = arr(old, "float32"), arr(new, "float32")
+    last = arr(old, "int32") - 1
+    ratio = np.float32(1 / scale) if scale else before / after
+    if kind.startswith("nearest"):
+        place = np.floor((number + 0.5) * ratio if "exact" in kind else number * ratio)
+        return np.take(x, np.minimum(arr(place, "int32"), last), axis=axis)
+    if corners:
+        place = number * ((before - 1) / np.maximum(after - 1, 1))
+    else:
+        place = (number + 0.5) * ratio - 0.5
+    place = place if kind == "cubic" else np.maximum(place, 0)
+    low = np.floor(place)
+    share = place - low
+    first = arr(low, "int32")
+    weights = _cubic_taps(share, -0.75) if kind == "cubic" else [1 - share, share]
+    column = [-1 if i == axis else 1 for i in range(len(x.shape))]
+    total: Any = None
+    for i, weight in enumerate(weights):
+        tap = np.minimum(np.maximum(first + (i - 1 if kind == "cubic" else i), 0), last)
+        part = np.take(x, tap, axis=axis) * arr(weight, x.dtype).reshape(column)
+        total = part if total is None else total + part
+    return total
 
 
 for _name, _kind, _corners in (
@@ -209,7 +259,7 @@ def grid_sampler(call: FxCall, x: Any, grid: Any, mode: int, padding: int, corne
     n = len(call.given(0)) - 2
     if n == 3 and mode == 2:
         raise UnsupportedCallError("cubic sampling of volumes")
-    sizes = call.static(call.given(0)[2:], "the image that a grid samples")
+    sizes = [_number(s, n) for s, n in zip(call.given(0)[2:], ten(x).shape[2:], strict=True)]
     values, grid = arr(x, call.dtype), arr(grid, call.dtype)
     places = [_unnormalized(grid[..., n - 1 - i], sizes[i], corners) for i in range(n)]
     if mode != 2:
@@ -228,7 +278,7 @@ def grid_sampler(call: FxCall, x: Any, grid: Any, mode: int, padding: int, corne
                 index = _inside(index, sizes[axis], padding, corners)
             within = (index >= 0) & (index <= sizes[axis] - 1)
             inside = within if inside is None else inside & within
-            where.append(arr(np.clip(index, 0, sizes[axis] - 1), "int32"))
+            where.append(arr(np.minimum(np.maximum(index, 0), sizes[axis] - 1), "int32"))
             weight = share if weight is None or share is None else weight * share
         part = moved[tuple([numbers] + where)]
         part = np.where(inside[..., None], part, np.float32(0))
@@ -252,23 +302,29 @@ def _tap(place: Any, tap: int, mode: int) -> tuple[Any, Any]:
     return low + (tap - 1), _cubic_taps(share, -0.75)[tap]
 
 
-def _unnormalized(place: Any, size: int, corners: bool) -> Any:
+def _number(fixed: Any, size: Any) -> Any:
+    """A size as a number in single precision, or as an array of the graph where it follows the input."""
+    return np.float32(fixed) if isinstance(fixed, int) else arr(size, "float32")
+
+
+def _unnormalized(place: Any, size: Any, corners: bool) -> Any:
     if corners:
-        return (place + 1) * np.float32((size - 1) / 2)
-    return ((place + 1) * np.float32(size) - 1) * np.float32(0.5)
+        return (place + 1) * ((size - 1) * np.float32(0.5))
+    return ((place + 1) * size - 1) * np.float32(0.5)
 
 
-def _inside(place: Any, size: int, padding: int, corners: bool) -> Any:
+def _inside(place: Any, size: Any, padding: int, corners: bool) -> Any:
     """Places beyond the border: as they are, at the border, or mirrored."""
     if padding == 0:
         return place
     if padding == 2:
-        low, span = (0.0, size - 1.0) if corners else (-0.5, float(size))
-        if span == 0:
+        low, span = (np.float32(0), size - 1) if corners else (np.float32(-0.5), size)
+        if isinstance(span, np.float32) and span == 0:
             return np.zeros_like(place)
-        away = np.absolute(place - np.float32(low))
-        rest = np.fmod(away, np.float32(span))
-        turns = np.floor(away / np.float32(span))
+        span = np.maximum(span, np.float32(1))
+        away = np.absolute(place - low)
+        rest = np.fmod(away, span)
+        turns = np.floor(away / span)
         even = np.fmod(turns, np.float32(2)) == 0
-        place = np.where(even, rest + np.float32(low), np.float32(span + low) - rest)
-    return np.clip(place, np.float32(0), np.float32(size - 1))
+        place = np.where(even, rest + low, (span + low) - rest)
+    return np.minimum(np.maximum(place, np.float32(0)), size - 1)
