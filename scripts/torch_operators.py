@@ -61,6 +61,26 @@ def judged(want: Any, got: Any) -> str:
     return ""
 
 
+def nearer(function: Any, args: Any, named: Any, want: Any, got: Any) -> bool:
+    """Whether results lie nearer to what torch computes in double precision than what it computes in single."""
+    import torch
+    from torch.utils import _pytree as pytree
+
+    def wide(x: Any) -> Any:
+        return x.double() if isinstance(x, torch.Tensor) and x.dtype is torch.float32 else x
+
+    try:
+        with torch.no_grad():
+            exact = function(*pytree.tree_map(wide, args), **pytree.tree_map(wide, named))
+    except Exception:
+        return False
+    leaves = [pytree.tree_leaves(v) for v in (exact, want, got)]
+    if any(not isinstance(v, torch.Tensor) or v.dtype is not torch.float32 for v in leaves[1]):
+        return False
+    triples = [[plain(v) for v in row] for row in zip(*leaves, strict=True)]
+    return all(np.abs(c - a).max() <= np.abs(b - a).max() for a, b, c in triples if a.size)
+
+
 def plain(x: Any) -> Any:
     """A tensor as an array in float64; of a complex one both parts."""
     import torch
@@ -120,6 +140,8 @@ def outcome(op: Any, sample: Any) -> tuple[str, str]:
     if op.name in TIES and isinstance(want, tuple):
         want, got = want[0], got[0]
     problem = judged(want, got)
+    if problem and nearer(function, args, fixed, want, got):
+        problem = ""
     return ("wrong", problem) if problem else ("agrees", "")
 
 

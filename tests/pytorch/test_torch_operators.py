@@ -456,6 +456,31 @@ def test_resized_to_another_images_size():
         assert torch.equal(function(a, b), traced(a, b))
 
 
+def test_borders_of_either_sign():
+    """As U-Nets bring two sizes together: what was a border in the example is a cut at another size."""
+
+    def function(x, y):
+        high, wide = x.shape[2] - y.shape[2], x.shape[3] - y.shape[3]
+        return functional.pad(y, [wide // 2, wide - wide // 2, high // 2, high - high // 2])
+
+    def image(height, width):
+        return torch.rand(1, 2, height, width)
+
+    dims = {2: torch.export.Dim.DYNAMIC, 3: torch.export.Dim.DYNAMIC}
+    traced = loadrun.torch.trace(function, (image(9, 8), image(6, 8)), dynamic_shapes=(dims, dims))
+    for x, y in [(image(9, 8), image(6, 8)), (image(5, 9), image(8, 6)), (image(5, 4), image(5, 7))]:
+        assert torch.equal(function(x, y), traced(x, y))
+
+
+def test_counting_in_floats_to_a_size():
+    """As relative positions are counted, downwards and in floats."""
+    dims = ({0: torch.export.Dim.DYNAMIC},)
+    function = lambda x: torch.arange(x.shape[0] - 1, -x.shape[0], -1.0) * x[0]  # noqa: E731
+    traced = loadrun.torch.trace(function, (torch.rand(4),), dynamic_shapes=dims)
+    x = torch.rand(7)
+    assert torch.equal(function(x), traced(x))
+
+
 def test_resized_volumes():
     for mode in ("nearest", "trilinear"):
         following(

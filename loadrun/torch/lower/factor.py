@@ -453,7 +453,7 @@ def pinv(call: FxCall, x: Any, *, atol: Any = None, rtol: Any = None, hermitian:
     return np.matmul(transposed(vh) * inverse[..., None, :], transposed(u))
 
 
-_TERMS = 8
+_TERMS = 18
 _HALVINGS = 16
 
 
@@ -466,7 +466,7 @@ def matrix_exp(call: FxCall, x: Any) -> Any:
         return x
     size = np.max(np.sum(np.absolute(x), axis=-1, keepdims=True), axis=-2, keepdims=True)
     # Beyond 2 ** 16 its exponential is no number of float32 or 0 in nearly every case.
-    halvings = np.clip(np.ceil(np.log2(np.maximum(size, np.float32(1e-30)))) + 1, 0, _HALVINGS)
+    halvings = np.clip(np.ceil(np.log2(np.maximum(size, np.float32(1e-30)))) - 1, 0, _HALVINGS)
     small = x / np.exp2(halvings)
     one = _identity(call, x, rows, rows)
     result = one

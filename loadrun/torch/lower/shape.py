@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ...imperative import TracedInt
+from ...imperative import TracedInt, largest, least
 from ...imperative import emit as e
 from ..call import FxCall, axes_of, axis_of
 from ..registry import UnsupportedCallError, aten
@@ -294,14 +294,17 @@ def constant_pad_nd(call: FxCall, x: Any, pad: Any, value: Any = 0) -> Any:
 
 
 def _widened(x: Any, axis: int, before: Any, after: Any, value: Any) -> Any:
-    """An axis with borders whose widths follow sizes; what is negative in the example is taken for a cut."""
+    """An axis with borders whose widths follow sizes, and what is cut off where they turn out negative."""
     for width, first in ((before, True), (after, False)):
-        shape = list(x.shape)
-        if int(width) < 0:
-            kept = slice(-width, None) if first else slice(0, shape[axis] + width)
+        followed = isinstance(width, TracedInt)
+        if followed or width < 0:
+            size = x.shape[axis]
+            less = least(width, 0) if followed else width
+            kept = slice(-less, None) if first else slice(0, size + less)
             x = ten(arr(x)[(slice(None),) * axis + (kept,)])
-        elif isinstance(width, TracedInt) or width:
-            shape[axis] = width
+        if followed or width > 0:
+            shape = list(x.shape)
+            shape[axis] = largest(width, 0) if followed else width
             border = e.full(ten(value, x._dtype.np), shape)
             x = e.concat([border, x] if first else [x, border], axis)
     return x
