@@ -149,6 +149,13 @@ def test_singular_values(shape):
     )
 
 
+@pytest.mark.parametrize("shape", [(0, 0), (2, 0, 0), (0, 3, 3)])
+def test_factorizations_of_nothing(shape):
+    x = torch.zeros(shape)
+    for function in (linalg.eigh, linalg.eigvalsh, linalg.svdvals, linalg.cholesky, linalg.slogdet):
+        same(function, x)
+
+
 def test_all_singular_vectors():
     x = random(3, 3)
     same(lambda x: (lambda u, s, v: (u * s) @ v)(*linalg.svd(x)), x)

@@ -388,11 +388,21 @@ def ormqr(call: FxCall, x: Any, factors: Any, other: Any, left: bool = True, tra
 # Singular values
 
 
+def _nothing(call: FxCall) -> tuple[Any, ...] | None:
+    """The results where none of them has elements."""
+    fakes = call.fake if isinstance(call.fake, (tuple, list)) else (call.fake,)
+    if any(all(n != 0 for n in f.shape) for f in fakes):
+        return None
+    return tuple(e.full(ten(0, call.dtype), call.static(f.shape, "a factorization")) for f in fakes)
+
+
 @aten("aten._linalg_svd.default")
 def svd(
     call: FxCall, x: Any, full_matrices: bool = False, compute_uv: bool = True, *, driver: Any = None
 ) -> Any:
     """Singular vectors and values; the signs of the vectors are MegEngine's."""
+    if (empty := _nothing(call)) is not None:
+        return empty
     x = arr(x, call.dtype)
     if not compute_uv:
         none = ten(np.zeros(0), call.dtype)
@@ -408,6 +418,8 @@ def svd(
 @aten("aten.linalg_svdvals.default")
 def svdvals(call: FxCall, x: Any, *, driver: Any = None) -> Any:
     """Singular values."""
+    if (empty := _nothing(call)) is not None:
+        return empty[0]
     return np.linalg.svd(arr(x, call.dtype), compute_uv=False)
 
 
@@ -417,6 +429,8 @@ def eigh(call: FxCall, x: Any, half: str = "L", compute_v: bool = True) -> Any:
 
     They are the singular values of the matrix with so much added to its diagonal that none is negative.
     """
+    if (empty := _nothing(call)) is not None:
+        return empty
     x = arr(x, call.dtype)
     triangle, strict = (np.tril(x), np.tril(x, -1)) if half.upper() == "L" else (np.triu(x), np.triu(x, 1))
     x = triangle + transposed(strict)
