@@ -540,3 +540,22 @@ def test_average_pooling_of_integers():
     x = torch.arange(-49, 49).reshape(1, 2, 7, 7)
     same(lambda x: functional.avg_pool2d(x, 2), x, tolerance=0)
     same(lambda x: functional.avg_pool2d(x, 3, 2, 1, count_include_pad=False), x, tolerance=0)
+
+
+def test_small_triangles_are_written_as_onnx():
+    """A Kalman filter's gain: ONNX has no inverse of a matrix, but what a substitution takes."""
+    onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+    import loadrun.onnx
+
+    def gain(p, h):
+        factor = linalg.cholesky(h @ p @ h.mT + torch.eye(2))
+        return torch.cholesky_solve(h @ p, factor).mT
+
+    args = {"p": positive(3, 4, 4), "h": random(2, 4)}
+    dims = ({0: torch.export.Dim.DYNAMIC}, None)
+    file = io.BytesIO()
+    loadrun.torch.trace(gain, (*args.values(),), dynamic_shapes=dims).dump(file, arg_names=[*args])
+    made = loadrun.onnx.export(loadrun.loads(file.getvalue()))
+    session = onnxruntime.InferenceSession(made.data, providers=["CPUExecutionProvider"])
+    (got,) = session.run(None, {k: v.numpy() for k, v in args.items()})
+    np.testing.assert_allclose(got, gain(**args).numpy(), 1e-5, 1e-5)

@@ -94,7 +94,7 @@ def cholesky_ex(call: FxCall, x: Any, *, upper: bool = False, check_errors: bool
 @aten("aten.cholesky_solve.default")
 def cholesky_solve(call: FxCall, b: Any, factor: Any, upper: bool = False) -> Any:
     """The inverse of the matrix of a Cholesky factor times right-hand sides."""
-    z = triangular_inverse(arr(factor, call.dtype), upper)
+    z = triangular_inverse(arr(factor, call.dtype), call.given(1)[-1], upper)
     z = transposed(z) if upper else z
     return np.matmul(transposed(z), np.matmul(z, arr(b, call.dtype)))
 
@@ -102,13 +102,18 @@ def cholesky_solve(call: FxCall, b: Any, factor: Any, upper: bool = False) -> An
 @aten("aten.cholesky_inverse.default")
 def cholesky_inverse(call: FxCall, factor: Any, upper: bool = False) -> Any:
     """The inverse of the matrix of a Cholesky factor."""
-    z = triangular_inverse(arr(factor, call.dtype), upper)
+    z = triangular_inverse(arr(factor, call.dtype), call.given(0)[-1], upper)
     z = transposed(z) if upper else z
     return np.matmul(transposed(z), z)
 
 
-def triangular_inverse(x: Any, upper: bool, unit: bool = False) -> Any:
-    """The inverse of a triangle, whose diagonal is 1 if that is said."""
+def triangular_inverse(x: Any, size: Any, upper: bool, unit: bool = False) -> Any:
+    """The inverse of a triangle, whose diagonal is 1 if that is said.
+
+    A small one of a fixed size is substituted row by row, with operators that ONNX has as well.
+    """
+    if isinstance(size, int) and 0 < size <= _SUBSTITUTED:
+        return _substituted(x, size, upper, unit)
     x = np.triu(x) if upper else np.tril(x)
     if unit:
         rows = e.arange(ten(x).shape[-1])
@@ -116,12 +121,27 @@ def triangular_inverse(x: Any, upper: bool, unit: bool = False) -> Any:
     return np.linalg.inv(x)
 
 
+_SUBSTITUTED = 16
+
+
+def _substituted(x: Any, size: int, upper: bool, unit: bool) -> Any:
+    one = np.eye(size, dtype=np.float32)
+    found: list[Any] = []
+    for i in reversed(range(size)) if upper else range(size):
+        row = np.zeros_like(x[..., i : i + 1, :]) + arr(one[i : i + 1], x.dtype)
+        if found:
+            known = np.concatenate(found[::-1] if upper else found, axis=-2)
+            row = row - np.matmul(x[..., i : i + 1, i + 1 :] if upper else x[..., i : i + 1, :i], known)
+        found.append(row if unit else row / x[..., i : i + 1, i : i + 1])
+    return np.concatenate(found[::-1] if upper else found, axis=-2)
+
+
 @aten("aten.linalg_solve_triangular.default")
 def solve_triangular(
     call: FxCall, a: Any, b: Any, *, upper: bool, left: bool = True, unitriangular: bool = False
 ) -> Any:
     """The inverse of a triangle times right-hand sides, or these times the inverse."""
-    inverse = triangular_inverse(arr(a, call.dtype), upper, unitriangular)
+    inverse = triangular_inverse(arr(a, call.dtype), call.given(0)[-1], upper, unitriangular)
     b = arr(b, call.dtype)
     return np.matmul(inverse, b) if left else np.matmul(b, inverse)
 
@@ -131,7 +151,7 @@ def triangular_solve(
     call: FxCall, b: Any, a: Any, upper: bool = True, transpose: bool = False, unitriangular: bool = False
 ) -> Any:
     """The same in its older form, which gives the triangle, too."""
-    inverse = triangular_inverse(arr(a, call.dtype), upper, unitriangular)
+    inverse = triangular_inverse(arr(a, call.dtype), call.given(1)[-1], upper, unitriangular)
     x = np.matmul(transposed(inverse) if transpose else inverse, arr(b, call.dtype))
     shape = e.broadcast_shape([ten(x), ten(x)])
     return x, e.broadcast(ten(a, call.dtype), (*shape[:-2], *ten(a).shape[-2:]))
@@ -237,7 +257,8 @@ def lu_solve(
     """The inverse of a factored matrix times right-hand sides."""
     rows, _ = _sizes(call)
     data = arr(data, call.dtype)
-    lower, upper = triangular_inverse(data, False, True), triangular_inverse(data, True)
+    lower = triangular_inverse(data, rows, False, True)
+    upper = triangular_inverse(data, rows, True)
     turned = transposed(_permutation(call, _order(pivots, rows, rows), rows))
     inverse = np.matmul(upper, np.matmul(lower, turned))
     inverse = transposed(inverse) if adjoint else inverse

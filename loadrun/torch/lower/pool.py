@@ -234,7 +234,7 @@ def avg_pool(
         return total / np.float32(divisor)
     if not window.fixed:
         return total / _following_counts(call, window, x, count_include_pad)
-    sizes = call.given(0)[window.outer :]
+    sizes = [int(n) for n in call.given(0)[window.outer :]]
     return total / arr(_counts(window, sizes, call.shape[window.outer :], count_include_pad), call.dtype)
 
 
