@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import warnings
 from collections import Counter
@@ -9,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -245,6 +247,10 @@ def unsupported(program: Any) -> list[LoweringProblem]:
     return list(found.values())
 
 
+_PACKAGES = tuple(str(folder) + os.sep for folder in (Path(torch.__file__).parent, Path(__file__).parents[1]))
+"""Where torch and loadrun lie; a model may lie in a folder of the same name."""
+
+
 def place_of(node: Any) -> str:
     """Where in the model a node comes from: module path, and the innermost source line that is not torch's own."""
     stack = node.meta.get("nn_module_stack") or {}
@@ -256,11 +262,7 @@ def place_of(node: Any) -> str:
     lines = re.findall(
         r'File "([^"]+)", line (\d+), in [^\n]*\n\s*([^\n]*)', node.meta.get("stack_trace") or ""
     )
-    own = [
-        f
-        for f in lines
-        if "/torch/" not in f[0] and "/loadrun/" not in f[0] and not f[0].startswith(("torch/", "<"))
-    ]
+    own = [f for f in lines if not f[0].startswith((*_PACKAGES, "torch/", "<"))]
     if not own:
         return where
     file, line, text = own[-1]
