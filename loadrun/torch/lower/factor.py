@@ -11,7 +11,7 @@ from ..call import FxCall
 from ..registry import UnsupportedCallError, aten
 from ..values import arr, ten
 
-__all__ = ["LARGEST", "lu_factored", "lu_signed_logarithm", "transposed", "triangular_inverse"]
+__all__ = ["LARGEST", "first_zero", "lu_factored", "lu_signed_logarithm", "transposed", "triangular_inverse"]
 
 LARGEST = 64
 """So many rows are factored step by step."""
@@ -212,7 +212,7 @@ def _order(pivots: Any, rows: int, count: int) -> Any:
     return order
 
 
-def _first_zero(call: FxCall, lu: Any) -> Any:
+def first_zero(call: FxCall, lu: Any) -> Any:
     """The number of the first pivot that is 0, counted from 1; 0 without one."""
     zero = arr(np.diagonal(lu, 0, -2, -1) == 0, "int32")
     return arr(np.where(np.max(zero, axis=-1) > 0, arr(np.argmax(zero, axis=-1), "int32") + 1, 0), "int32")
@@ -222,7 +222,7 @@ def _first_zero(call: FxCall, lu: Any) -> Any:
 def lu_factor_ex(call: FxCall, x: Any, *, pivot: bool = True, check_errors: bool = False) -> Any:
     """Both triangles in one matrix, the exchanges of rows, and which pivot is 0."""
     lu, chosen, _ = lu_factored(call, x, pivot)
-    info = _first_zero(call, lu) if 0 not in call.given(0)[-2:] else e.full(ten(0), ten(lu).shape[:-2])
+    info = first_zero(call, lu) if 0 not in call.given(0)[-2:] else e.full(ten(0), ten(lu).shape[:-2])
     return lu, chosen, info
 
 
@@ -297,21 +297,6 @@ def logdet(call: FxCall, x: Any) -> Any:
     """Logarithm of the determinant; NaN of a negative one."""
     sign, size = slogdet(call, x)[:2]
     return np.where(arr(sign) < 0, np.float32(np.nan), size)
-
-
-@aten("aten._linalg_solve_ex.default", "aten.linalg_solve_ex.default")
-def solve_ex(call: FxCall, a: Any, b: Any, *, left: bool = True, check_errors: bool = False) -> Any:
-    """The inverse of matrices times right-hand sides; of `_linalg_solve_ex` the factored matrix as well."""
-    from .linalg import solve  # for the order of the files
-
-    result = solve(call, a, b, left=left)
-    if "aten._linalg" not in str(call.node.target):
-        return result, e.full(ten(0), ten(a).shape[:-2])
-    if not any(u.args[1:] != (0,) for u in call.node.users):
-        zero = ten(np.int32(0))
-        return result, zero, zero, zero
-    lu, chosen, _ = lu_factored(call, a)
-    return result, lu, chosen, _first_zero(call, lu)
 
 
 # QR

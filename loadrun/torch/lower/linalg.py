@@ -13,7 +13,7 @@ from ..call import FxCall
 from ..registry import UnsupportedCallError, aten
 from ..sizes import as_size
 from ..values import arr, ten
-from .factor import lu_factored, lu_signed_logarithm
+from .factor import first_zero, lu_factored, lu_signed_logarithm
 
 __all__: list[str] = []
 
@@ -156,6 +156,19 @@ def solve(call: FxCall, a: Any, b: Any, *, left: bool = True) -> Any:
     )
     result = np.matmul(np.linalg.inv(a), b[..., None] if vector else b)
     return result[..., 0] if vector else result
+
+
+@aten("aten._linalg_solve_ex.default", "aten.linalg_solve_ex.default")
+def solve_ex(call: FxCall, a: Any, b: Any, *, left: bool = True, check_errors: bool = False) -> Any:
+    """The inverse of matrices times right-hand sides; of `_linalg_solve_ex` the factored matrix as well."""
+    result = solve(call, a, b, left=left)
+    if "aten._linalg" not in str(call.node.target):
+        return result, e.full(ten(0), ten(a).shape[:-2])
+    if not any(u.args[1:] != (0,) for u in call.node.users):
+        zero = ten(np.int32(0))
+        return result, zero, zero, zero
+    lu, chosen, _ = lu_factored(call, a)
+    return result, lu, chosen, first_zero(call, lu)
 
 
 @aten("aten.det.default", "aten.linalg_det.default")
