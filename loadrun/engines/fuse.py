@@ -55,7 +55,6 @@ class FusedKernel:
         self, kernel: Kernel, n_inputs: int, items: Sequence[_FusedStep], oprs: Sequence[Opr], shape: Shape
     ) -> None:
         self.kernel = kernel
-        self.shape = shape
         self.sizes = shape[1], prod(shape[2:]), prod(shape)
         self.oprs = tuple(oprs)
         self.n_inputs = n_inputs

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from loadrun import params as P
 from loadrun.dtypes import Array, DType
 from loadrun.graph import Graph, Opr
+from loadrun.ops.conv import columns as conv_columns
 from loadrun.ops.conv import depthwise as conv_depthwise
 from loadrun.ops.conv import fast as conv_fast
 from loadrun.ops.conv import finish as conv_finish
@@ -161,8 +162,7 @@ def test_same_padding_against_loops(
         monkeypatch.setattr(module, name, block)
     if block < 1 << 10:
         monkeypatch.setattr(conv_fast, "_COLUMNS", (1, 2))
-        monkeypatch.setattr(conv_fast, "_KEPT", 2)
-        monkeypatch.setattr(conv_depthwise, "_KEPT", 2)
+        monkeypatch.setattr(conv_columns, "_KEPT", 2)
         monkeypatch.setattr(conv_finish, "PIECE", 5)
     pad = [(k - 1) * d // 2 for k, d in zip(kernel, dilate, strict=True)]
     x = RNG.standard_normal((n, *size, g * i)).astype(kind).transpose(0, 3, 1, 2)

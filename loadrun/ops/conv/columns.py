@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import gcd
+from typing import NamedTuple
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
@@ -15,10 +16,46 @@ from ...dtypes import Array
 from ..numeric.parallel import scratch
 from .geometry import Geometry
 
-__all__ = ["Fill", "filler", "phases", "same_width"]
+__all__ = ["Block", "Fill", "filler", "phases", "row_blocks", "same_width"]
 
 Fill = Callable[[Array, Array], None]
 """Copies what the taps read in (channels, H, W), contiguous, into (channels, taps, rows, width), contiguous."""
+
+_KEPT = 64
+"""Blocks whose copies are worked out beforehand; those of large images take far longer than that."""
+
+
+class Block(NamedTuple):
+    """Whole output rows that a convolution computes at a time.
+
+    Attributes:
+        fill: copies their columns; None where the input itself is the matrix.
+        rows: how many there are.
+        span: their positions.
+    """
+
+    fill: Fill | None
+    rows: int
+    span: slice
+
+
+def row_blocks(geo: Geometry, rows: int) -> tuple[int, Callable[[int], Block]]:
+    """How many blocks of so many output rows there are, and what gives one of them by its number.
+
+    >>> geo = Geometry((3, 3), (1, 1), (1, 1), (1, 1), (5, 4), (5, 4), 1, 1, 1)
+    >>> count, block = row_blocks(geo, 2)
+    >>> count, block(2).rows, block(2).span
+    (3, 1, slice(16, 20, None))
+    """
+    height, width = geo.out
+
+    def block(number: int) -> Block:
+        first, last = number * rows, min(height, (number + 1) * rows)
+        fill = None if geo.pointwise else filler(geo, first, last)
+        return Block(fill, last - first, slice(first * width, last * width))
+
+    count = -(-height // rows)
+    return count, block if count > _KEPT else [block(b) for b in range(count)].__getitem__
 
 
 def phases(x: Array, planes: Array, top: int, left: int) -> None:

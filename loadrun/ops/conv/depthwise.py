@@ -10,7 +10,7 @@ from numpy.lib.stride_tricks import as_strided
 
 from ...dtypes import Array
 from ..numeric.parallel import scratch
-from .columns import Fill, filler, phases, same_width
+from .columns import phases, row_blocks, same_width
 from .finish import Finish, Run, finisher, run_parts
 from .geometry import Geometry
 
@@ -20,8 +20,6 @@ _BLOCK = 1 << 20
 """Elements of the tap matrices of one block."""
 _SAME = 1 << 19
 """The same where products go where they belong."""
-_KEPT = 64
-"""Blocks of rows whose copies are worked out beforehand."""
 
 
 def depthwise(batch: int, geo: Geometry, parts: int) -> Run:
@@ -85,14 +83,7 @@ def _same(batch: int, geo: Geometry, parts: int) -> Run:
     limit = min(_BLOCK, _SAME)
     rows = max(1, min(oh, limit // (geo.taps * ow)))
     per = max(1, min(-(-groups // parts), limit // (geo.taps * rows * ow)))
-    spans = -(-oh // rows)
-
-    def span(b: int) -> tuple[Fill, int, slice]:
-        """What copies the columns of some rows, how many these are, and their positions."""
-        first, last = b * rows, min(oh, (b + 1) * rows)
-        return filler(geo, first, last), last - first, slice(first * ow, last * ow)
-
-    fills = [span(b) for b in range(spans if spans <= _KEPT else 0)]
+    spans, span_of = row_blocks(geo, rows)
     blocks = []
     for start in range(0, groups, per):
         part = slice(start, min(groups, start + per))
@@ -108,9 +99,12 @@ def _same(batch: int, geo: Geometry, parts: int) -> Run:
             n, i = divmod(i, len(blocks))
             part, count, channels, ends = blocks[i]
             data, filters, sums = x[n, part], taps[part], result[n, part]
-            for fill, height, places in fills or map(span, range(spans)):
-                columns = scratch("columns", (count, geo.taps, height, ow), x.dtype)
-                fill(data, columns)
+            for fill, height, places in map(span_of, range(spans)):
+                if fill is None:
+                    columns = data.reshape(count, 1, -1)[:, :, places]
+                else:
+                    columns = scratch("columns", (count, geo.taps, height, ow), x.dtype)
+                    fill(data, columns)
                 np.matmul(filters, columns.reshape(count, geo.taps, -1), out=sums[:, :, places])
             if finish is not None:
                 ends(out[n, channels], finish, n)

@@ -14,7 +14,7 @@ import numpy as np
 
 from ...dtypes import Array
 from ..numeric.parallel import scratch, shares, splits
-from .columns import Fill, filler
+from .columns import filler, row_blocks
 from .depthwise import depthwise
 from .finish import Finish, Run, finisher, run_parts
 from .geometry import Geometry
@@ -35,8 +35,6 @@ _SMALL = 256
 """Fewer positions are not cut for several threads."""
 _MANY = 64
 """Channels from which on they are cut instead of positions, where no columns are copied."""
-_KEPT = 64
-"""Blocks whose copies are worked out beforehand; those of large images take far longer than that."""
 _COPIED = 1 << 14
 """Elements of columns that one thread copies sooner than another one wakes up."""
 
@@ -127,15 +125,7 @@ def _by_positions(batch: int, geo: Geometry, parts: int) -> Run:
     # Blocks of equal size keep the threads in step.
     blocks = max(-(-height // rows), min(parts, height))
     rows = -(-height // blocks)
-    blocks = -(-height // rows)
-
-    def piece(b: int) -> tuple[Fill | None, tuple[int, ...], slice]:
-        """What copies the columns of a block, their shape, and the block's positions."""
-        first, last = b * rows, min(height, (b + 1) * rows)
-        fill = None if geo.pointwise else filler(geo, first, last)
-        return fill, (icg, geo.taps, last - first, width), slice(first * width, last * width)
-
-    pieces = [piece(b) for b in range(blocks if blocks <= _KEPT else 0)]
+    blocks, block_of = row_blocks(geo, rows)
     lines = (batch, icg, prod(geo.size))
     ends = finisher((batch, ocg, *geo.out))
 
@@ -144,11 +134,11 @@ def _by_positions(batch: int, geo: Geometry, parts: int) -> Run:
 
         def block(i: int) -> None:
             n, b = divmod(i, blocks)
-            fill, shape, span = pieces[b] if pieces else piece(b)
+            fill, height, span = block_of(b)
             if fill is None:
                 np.matmul(matrix, flat[n, :, span], sums[n, :, span])
                 return
-            columns = scratch("columns", shape, x.dtype)
+            columns = scratch("columns", (icg, geo.taps, height, width), x.dtype)
             fill(x[n], columns)
             np.matmul(matrix, columns.reshape(depth, -1), sums[n, :, span])
 
@@ -200,41 +190,37 @@ def _grouped(batch: int, geo: Geometry, parts: int) -> Run:
     rows = height if geo.pointwise else min(height, _block_rows(depth, width))
     blocks = max(-(-height // rows), min(parts, height))
     rows = -(-height // blocks)
+    blocks, block_of = row_blocks(geo, rows)
     per = max(1, min(_BLOCK // (depth * rows * width), groups // parts))
     group_blocks = -(-groups // per)
     ends = finisher((batch, geo.channels, *geo.out))
 
     def run(x: Array, w: Array, out: Array, finish: Finish | None) -> None:
         matrix, sums = w.reshape(groups, ocg, depth), out.reshape(batch, groups, ocg, points)
-        grouped = x.reshape(batch, groups, icg, *geo.size)
+        grouped, flat = (
+            x.reshape(batch, groups, icg, *geo.size),
+            x.reshape(batch, groups, icg, prod(geo.size)),
+        )
 
         def block(i: int) -> None:
             i, b = divmod(i, blocks)
             n, g = divmod(i, group_blocks)
-            part, first, last = slice(g * per, (g + 1) * per), b * rows, min(height, (b + 1) * rows)
-            if first < last:
-                columns = _im2col(grouped[n, part], geo, first, last)
-                np.matmul(matrix[part], columns, sums[n, part, :, first * width : last * width])
+            part = slice(g * per, min(groups, (g + 1) * per))
+            fill, height, span = block_of(b)
+            target = sums[n, part, :, span]
+            if fill is None:
+                np.matmul(matrix[part], flat[n, part, :, span], target)
+                return
+            count = part.stop - part.start
+            columns = scratch("columns", (count * icg, geo.taps, height, width), x.dtype)
+            fill(grouped[n, part].reshape(count * icg, *geo.size), columns)
+            np.matmul(matrix[part], columns.reshape(count, depth, -1), target)
 
         run_parts(block, batch * group_blocks * blocks, parts)
         if finish is not None:
             ends(out, finish)
 
     return run
-
-
-def _im2col(x: Array, geo: Geometry, first: int, last: int) -> Array:
-    """The input of output rows ``first:last`` as matrices (groups, icg * taps, positions).
-
-    Args:
-        x: (groups, icg, H, W), contiguous.
-    """
-    groups, width = x.shape[0], geo.out[1]
-    if geo.pointwise:
-        return x.reshape(groups, geo.icg, -1)[:, :, first * width : last * width]
-    columns = scratch("columns", (groups * geo.icg, geo.taps, last - first, width), x.dtype)
-    filler(geo, first, last)(x.reshape(groups * geo.icg, *geo.size), columns)
-    return columns.reshape(groups, geo.icg * geo.taps, -1)
 
 
 def _block_rows(depth: int, width: int) -> int:
