@@ -55,7 +55,7 @@ def step(what: str, path: str, count: int) -> None:
     """One measurement, printed as JSON."""
     import loadrun
     from loadrun.cli import main as command
-    from loadrun.pack.packing import Packer
+    from loadrun.verify.pack.packing import Packer
 
     peak = Peak()
     start = time.process_time()

@@ -17,13 +17,13 @@ from typing import Any
 import numpy as np
 from tabulate import tabulate
 
-from loadrun import params as P
-from loadrun.dtypes import DType
 from loadrun.engines.dtr import DTRProgram
 from loadrun.engines.memory import MemoryMeter
 from loadrun.engines.recompute_config import DTRConfig, SublinearMemoryConfig
 from loadrun.engines.reference import ReferenceEngine
 from loadrun.graph import Graph, StoredTensor, Var
+from loadrun.graph import params as P
+from loadrun.graph.dtypes import DType
 
 F32 = DType("Float32")
 ROUNDS = 5

@@ -16,8 +16,8 @@ from onnx import TensorProto, helper, numpy_helper
 from timing import timed
 
 import loadrun
-from loadrun import params as P
 from loadrun.graph import Opr, Var
+from loadrun.graph import params as P
 from loadrun.ops.infer import Inference, infer_dtypes, infer_shapes
 
 BINARY = {"ADD": "Add", "MUL": "Mul", "SUB": "Sub", "MAX": "Max", "MIN": "Min", "TRUE_DIV": "Div"}

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 import loadrun
-from loadrun.pack.packing import Packer
+from loadrun.verify.pack.packing import Packer
 
 ROOT = Path(__file__).resolve().parent.parent
 NET = ROOT / "fixtures" / "nets" / "resnet_basic.mge"

@@ -15,9 +15,9 @@ from pathlib import Path
 import numpy as np
 
 import loadrun
-import loadrun.functional as F
-import loadrun.module as M
-from loadrun import jit
+import loadrun.megengine.functional as F
+import loadrun.megengine.module as M
+from loadrun import tracing as jit
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 

@@ -10,9 +10,9 @@ import argparse
 import numpy as np
 
 import loadrun
-import loadrun.functional as F
-import loadrun.module as M
-from loadrun import jit
+import loadrun.megengine.functional as F
+import loadrun.megengine.module as M
+from loadrun import tracing as jit
 
 
 class AutoEncoder(M.Module):

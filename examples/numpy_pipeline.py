@@ -12,7 +12,7 @@ import argparse
 import numpy as np
 
 import loadrun
-from loadrun import jit
+from loadrun import tracing as jit
 
 _RNG = np.random.default_rng(0)
 MEAN = np.array([123.7, 116.3, 103.5], np.float32)

@@ -1,4 +1,4 @@
-"""ResNet-50 in `loadrun.module`: traced, packed with a picture, replayed.
+"""ResNet-50 in `loadrun.megengine.module`: traced, packed with a picture, replayed.
 
     python examples/resnet50.py --output resnet50.mge
     python examples/resnet50.py --weights checkpoint.pkl --picture cat.jpg --output resnet50.mge
@@ -17,9 +17,9 @@ import cv2
 import numpy as np
 
 import loadrun
-import loadrun.functional as F
-import loadrun.module as M
-from loadrun import jit
+import loadrun.megengine.functional as F
+import loadrun.megengine.module as M
+from loadrun import tracing as jit
 
 
 class Bottleneck(M.Module):

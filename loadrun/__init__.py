@@ -1,21 +1,20 @@
-"""loadrun: replay, verify, benchmark and explain MegEngine dumps with embedded testcases."""
+"""loadrun: replay, verify, benchmark and explain models with embedded testcases."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from .version import __version__
+from .base.version import __version__
 
 if TYPE_CHECKING:
-    from .checkpoint import load_checkpoint, save_checkpoint
+    from .base.errors import EngineError, FormatError, InputError, LoadRunError, SpecError, UnsupportedError
     from .dump import load, load_all, loads, save
     from .engines import register_engine
-    from .errors import EngineError, FormatError, InputError, LoadRunError, SpecError, UnsupportedError
     from .graph import Graph
-    from .imperative import Parameter, Tensor, tensor
-    from .jit import trace, trace_module
-    from .review.against import check
     from .runner import Result, Runner, Verdict, random_inputs, run
+    from .tensors import Parameter, Tensor, tensor
     from .testcase import Bundle, Testcase
+    from .tracing import trace, trace_module
+    from .verify.against import check
 
 __all__ = [
     "Bundle",
@@ -36,13 +35,11 @@ __all__ = [
     "check",
     "load",
     "load_all",
-    "load_checkpoint",
     "loads",
     "random_inputs",
     "register_engine",
     "run",
     "save",
-    "save_checkpoint",
     "tensor",
     "trace",
     "trace_module",
@@ -52,17 +49,20 @@ __all__ = [
 # worker processes pay for what they use alone.
 _LATER = {
     "Bundle": "testcase",
-    "EngineError": "errors",
-    "FormatError": "errors",
+    "EngineError": "base.errors",
+    "FormatError": "base.errors",
     "Graph": "graph",
-    "InputError": "errors",
-    "LoadRunError": "errors",
+    "InputError": "base.errors",
+    "LoadRunError": "base.errors",
+    "Parameter": "tensors",
     "Result": "runner",
     "Runner": "runner",
-    "SpecError": "errors",
+    "SpecError": "base.errors",
+    "Tensor": "tensors",
     "Testcase": "testcase",
-    "UnsupportedError": "errors",
+    "UnsupportedError": "base.errors",
     "Verdict": "runner",
+    "check": "verify.against",
     "load": "dump",
     "load_all": "dump",
     "loads": "dump",
@@ -70,57 +70,41 @@ _LATER = {
     "register_engine": "engines",
     "run": "runner",
     "save": "dump",
-    "Parameter": "imperative",
-    "Tensor": "imperative",
-    "check": "review.against",
-    "coalesce_free_memory": "device",
-    "enable_debug_log": "logger",
-    "get_allocated_memory": "device",
-    "get_cuda_compute_capability": "device",
-    "get_cuda_device_property": "device",
-    "get_cuda_driver_version": "device",
-    "get_cuda_version": "device",
-    "get_cudnn_version": "device",
-    "get_default_device": "device",
-    "get_device_count": "device",
-    "get_logger": "logger",
-    "get_max_allocated_memory": "device",
-    "get_max_reserved_memory": "device",
-    "get_mem_status_bytes": "device",
-    "get_reserved_memory": "device",
-    "get_tensorrt_version": "device",
-    "is_atlas_available": "device",
-    "is_cambricon_available": "device",
-    "is_cuda_available": "device",
-    "is_rocm_available": "device",
-    "load_checkpoint": "checkpoint",
-    "reset_max_memory_stats": "device",
-    "save_checkpoint": "checkpoint",
-    "set_default_device": "device",
-    "set_log_file": "logger",
-    "set_log_level": "logger",
-    "set_prealloc_config": "device",
-    "tensor": "imperative",
-    "trace": "jit",
-    "trace_module": "jit",
+    "tensor": "tensors",
+    "trace": "tracing",
+    "trace_module": "tracing",
 }
-_ROOM_NAMES = (
-    "dtypes dump engines errors graph ops params runner testcase verdicts "
-    "amp autodiff checkpoint config core data device distributed dtr functional hub jit logger "
-    "module onnx optimizer quantization random serialization tools torch utils"
+_PACKAGES = frozenset(
+    [
+        "arrays",
+        "base",
+        "build",
+        "compare",
+        "dump",
+        "engines",
+        "graph",
+        "inputs",
+        "inputspec",
+        "megengine",
+        "onnx",
+        "ops",
+        "passes",
+        "replay",
+        "report",
+        "runner",
+        "runtimes",
+        "tensors",
+        "testcase",
+        "testing",
+        "torch",
+        "tracing",
+        "verify",
+    ]
 )
-_ROOMS = frozenset(_ROOM_NAMES.split())
-
-
-def _sync() -> None:
-    """Do nothing: what is asked for is computed at once."""
-
-
-_full_sync = _sync
 
 
 def __getattr__(name: str) -> Any:
-    if name in _ROOMS:
+    if name in _PACKAGES:
         return import_module(f".{name}", __name__)
     if name in _LATER:
         return getattr(import_module(f".{_LATER[name]}", __name__), name)
@@ -128,5 +112,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """The names that are there, those included that are loaded when they are first asked for."""
-    return sorted({*globals(), *_ROOMS, *_LATER} - {"import_module", "Any", "TYPE_CHECKING"})
+    """List the names that are there, those included that are loaded when they are first asked for."""
+    return sorted({*globals(), *_PACKAGES, *_LATER} - {"import_module", "Any", "TYPE_CHECKING"})

@@ -26,7 +26,7 @@ import re
 import unicodedata
 from dataclasses import dataclass, field
 
-from .errors import SpecError
+from .base.errors import SpecError
 
 __all__ = [
     "Generated",
@@ -174,7 +174,7 @@ def parse(text: str) -> InputSpec:
     Generated(kind='rand', args=(0.0, 255.0), shape=(1, 3), rest=True, seed=None, braces=False)
     >>> parse("data:#rand(0)")
     Traceback (most recent call last):
-    loadrun.errors.SpecError: #rand takes 2 numbers before the shape, found 1
+    loadrun.base.errors.SpecError: #rand takes 2 numbers before the shape, found 1
       data:#rand(0)
            ^
     """

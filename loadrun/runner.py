@@ -8,19 +8,19 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from .dtypes import Array, DType, dtype_of
+from .base.errors import EngineError, InputError, LoadRunError, UsageError
+from .compare.judging import Criteria, blind, judge, policy_for
+from .compare.policy import Policy
+from .compare.results import FileResult, OutputResult, Result, Verdict
 from .dump import load
 from .dump.record import packed_policies
 from .engines import About, Choice, Engine, check_engine, make_engine, make_ready
-from .errors import EngineError, InputError, LoadRunError, UsageError
-from .feeds import fit_inputs, random_inputs
 from .graph import Graph, Var
+from .graph.dtypes import Array, DType, dtype_of
+from .inputs.feeds import fit_inputs, random_inputs
 from .ops.infer import infer_dtypes
-from .rewrite.checks import GET, Cone, Formula, Origins, compared, cone, formula, two_sided
+from .passes.checks import GET, Cone, Formula, Origins, compared, cone, formula, two_sided
 from .testcase import EXPECT, Bundle, Check, Testcase
-from .verdicts.judging import Criteria, blind, judge, policy_for
-from .verdicts.policy import Policy
-from .verdicts.results import FileResult, OutputResult, Result, Verdict
 
 __all__ = ["FileResult", "OutputResult", "Result", "Runner", "Verdict", "fit_inputs", "random_inputs", "run"]
 

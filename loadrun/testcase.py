@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import overload
 
-from .dtypes import Array, DType
-from .errors import FormatError
-from .files import FileWatch
+from .base.errors import FormatError
+from .base.files import FileWatch
 from .graph import Graph, Opr, Var
-from .params import AssertEqual
+from .graph.dtypes import Array, DType
+from .graph.params import AssertEqual
 
 __all__ = ["EXPECT", "FORWARDING", "Bundle", "Check", "LazyTestcases", "Testcase", "checks_of"]
 
@@ -29,7 +29,7 @@ class Testcase:
         dtypes: the data type stored with each value.
         provenance: where captured values come from (engine, seed, versions, time); a testcase that was read has
             it in its bundle's record.
-        intermediates: statistics of the intermediate values, for the record (`loadrun.pack.intermediates`).
+        intermediates: statistics of the intermediate values, for the record (`loadrun.verify.pack.intermediates`).
 
     >>> import numpy as np
     >>> case = Testcase({"x": np.ones(2, "f4"), "y:expect": np.zeros(2, "f4")})

@@ -12,11 +12,11 @@ from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
 
+from loadrun.base.errors import LoadRunError
+from loadrun.compare.vacuity import ImpostorWatch
 from loadrun.dump import load_all
-from loadrun.errors import LoadRunError
-from loadrun.review.audit import audit
 from loadrun.runner import Runner, own_errors
-from loadrun.verdicts.vacuity import ImpostorWatch
+from loadrun.verify.audit import audit
 
 ROOT = Path(__file__).resolve().parent.parent
 FIXTURES = ROOT / "fixtures"

@@ -49,7 +49,7 @@ WHY: tuple[tuple[str, str], ...] = (
     (r"jit\.partial_tracing", TRAINING),
     (r"jit\.trace\.", "inner workings; `dump` and `get_profile` are methods of what `trace` returns"),
     (r"module\.Module\.replace_param", TRAINING),
-    (r"utils\.http_download|utils\.persistent_cache", "asks the network; `loadrun.hub` alone does"),
+    (r"utils\.http_download|utils\.persistent_cache", "asks the network; `loadrun.megengine.hub` alone does"),
     (r"utils\.network\.NodeFilter", "`NodeFilter` is one class here, its methods are the filters"),
     (r"utils\.dlpack", "tensors have ``__dlpack__``, numpy's `from_dlpack` takes them"),
 )
@@ -78,7 +78,7 @@ def resolve(path: str) -> Any:
     return None
 
 
-PLACES = {"megengine.jit.trace": "loadrun.jit.traced.Traced", "megengine.jit.tracing": "loadrun.jit"}
+PLACES = {"megengine.jit.trace": "loadrun.tracing.traced.Traced", "megengine.jit.tracing": "loadrun.tracing"}
 """Where names stand here that MegEngine has elsewhere."""
 
 
@@ -142,7 +142,7 @@ def page() -> str:
         f"{offered} names work, {refused} can be imported and refuse when they are called, {absent} are not there. "
         "Names that a package gathers from its modules are listed with the package alone, from which they are to be "
         "imported. `megengine.load` and `megengine.save` are `loadrun.load_checkpoint` and `save_checkpoint` "
-        "(`loadrun.serialization` has them under the old names), as `loadrun.load` reads dumps.",
+        "(`loadrun.megengine.serialization` has them under the old names), as `loadrun.load` reads dumps.",
         "",
         "## Works",
         "",

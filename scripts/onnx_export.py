@@ -21,9 +21,9 @@ from typing import Any
 import numpy as np
 
 import loadrun
+from loadrun.base.errors import UnsupportedError
 from loadrun.compare import assert_equal_error
-from loadrun.dtypes import Array
-from loadrun.errors import UnsupportedError
+from loadrun.graph.dtypes import Array
 from loadrun.onnx import Exported, export
 from loadrun.onnx.check import check_model, is_quantized, new_session, run_session
 from loadrun.onnx.writing import TRANSLATIONS, load_families, reason

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 import loadrun
-from loadrun.errors import LoadRunError, UnsupportedError
+from loadrun.base.errors import LoadRunError, UnsupportedError
 from loadrun.onnx.messages import GraphProto, ModelProto, read_model
 
 DOCUMENT = Path(__file__).parent.parent / "docs" / "onnx.md"

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 import loadrun
-from loadrun.errors import LoadRunError
+from loadrun.base.errors import LoadRunError
 
 DOCUMENT = Path(__file__).parent.parent / "docs" / "onnx.md"
 BEGIN, END = "<!-- estimators: begin -->", "<!-- estimators: end -->"

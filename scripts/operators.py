@@ -8,8 +8,8 @@ from collections import defaultdict
 from enum import Flag
 from pathlib import Path
 
+from loadrun.base.errors import UnsupportedError
 from loadrun.dump import load
-from loadrun.errors import UnsupportedError
 from loadrun.ops.catalog import CATALOG, Op
 from loadrun.ops.elemwise.table import ROWS, ModeTrait, Row
 from loadrun.ops.op import Trait

@@ -14,7 +14,7 @@ from html import escape
 from pathlib import Path
 
 import loadrun
-from loadrun.dtypes import encode
+from loadrun.graph.dtypes import encode
 
 ROOT = Path(__file__).resolve().parent.parent
 WIDTH = 118

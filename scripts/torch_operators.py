@@ -107,7 +107,7 @@ def outcome(op: Any, sample: Any) -> tuple[str, str]:
     import torch
 
     import loadrun.torch
-    from loadrun.errors import LoadRunError, UnsupportedError
+    from loadrun.base.errors import LoadRunError, UnsupportedError
     from loadrun.ops.registry import implementation
 
     function = op.get_op()

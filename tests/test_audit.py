@@ -11,11 +11,11 @@ import pytest
 import loadrun
 from loadrun import Bundle
 from loadrun.cli import main
-from loadrun.dtypes import DType
 from loadrun.graph import Graph, StoredTensor
-from loadrun.pack.capture import capture, embed
-from loadrun.params import Elemwise, ElemwiseMode, Host2DeviceCopy
-from loadrun.review.audit import audit
+from loadrun.graph.dtypes import DType
+from loadrun.graph.params import Elemwise, ElemwiseMode, Host2DeviceCopy
+from loadrun.verify.audit import audit
+from loadrun.verify.pack.capture import capture, embed
 
 F32 = DType("Float32")
 

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 import loadrun
-from loadrun.dtypes import DType
-from loadrun.pack.capture import Recorder, capture, embed
-from loadrun.params import Elemwise, ElemwiseMode
-from loadrun.rewrite.checks import Formula, formula
-from loadrun.rewrite.copies import bare, subgraph
+from loadrun.graph.dtypes import DType
+from loadrun.graph.params import Elemwise, ElemwiseMode
+from loadrun.passes.checks import Formula, formula
+from loadrun.passes.copies import bare, subgraph
 from loadrun.runner import Verdict
+from loadrun.verify.pack.capture import Recorder, capture, embed
 from tests.support.small_models import F32, X, unary
 
 MLP = "fixtures/nets/mlp.mge"

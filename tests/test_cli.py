@@ -14,9 +14,9 @@ import pytest
 
 import loadrun
 from loadrun.cli import main
-from loadrun.dtypes import DType, encode
 from loadrun.graph import Graph, StoredTensor
-from loadrun.params import Elemwise, ElemwiseMode, Host2DeviceCopy
+from loadrun.graph.dtypes import DType, encode
+from loadrun.graph.params import Elemwise, ElemwiseMode, Host2DeviceCopy
 
 MLP = "fixtures/nets/mlp.mge"
 

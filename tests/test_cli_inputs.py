@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from loadrun.cli import main
-from loadrun.dtypes import DType
 from loadrun.dump import save
 from loadrun.graph import Graph, StoredTensor
-from loadrun.params import Elemwise, Host2DeviceCopy
-from loadrun.params.enums import ElemwiseMode
+from loadrun.graph.dtypes import DType
+from loadrun.graph.params import Elemwise, Host2DeviceCopy
+from loadrun.graph.params.enums import ElemwiseMode
 from loadrun.testcase import Bundle
 from loadrun.testing import GraphBuilder
 

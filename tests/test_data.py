@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-import loadrun.data as D
-import loadrun.data.transform as T
+import loadrun.megengine.data as D
+import loadrun.megengine.data.transform as T
 from loadrun import LoadRunError, Tensor
-from loadrun.data.dataset import MNIST, ArrayDataset, ConcatDataset, Dataset, StreamDataset
-from loadrun.data.transform.vision import functional as F
+from loadrun.megengine.data.dataset import MNIST, ArrayDataset, ConcatDataset, Dataset, StreamDataset
+from loadrun.megengine.data.transform.vision import functional as F
 from tests.support.transforms import ORDER, applied, sample
 
 RECORDED = Path(__file__).parent / "data" / "transforms.npz"

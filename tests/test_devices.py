@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 
 import loadrun
-import loadrun.functional as F
-import loadrun.module as M
+import loadrun.megengine.functional as F
+import loadrun.megengine.module as M
 from loadrun import Tensor
-from loadrun.jit import trace
-from loadrun.quantization.utils import LSQParams, QuantMode, create_qparams
-from loadrun.random import RNG
-from loadrun.serialization import load, save
+from loadrun.build.random import RNG
+from loadrun.megengine.quantization.utils import LSQParams, QuantMode, create_qparams
+from loadrun.megengine.serialization import load, save
+from loadrun.tracing import trace
 
 
 @pytest.fixture
@@ -137,7 +137,7 @@ def test_the_default_device(on_cpu0: None) -> None:
     loadrun.set_default_device("xpux")
     before = Tensor(1.0)
     loadrun.set_default_device("cpu0")
-    made = [Tensor(1.0), F.zeros(2), loadrun.random.uniform(size=(1,)), RNG(1).normal(size=(2,))]
+    made = [Tensor(1.0), F.zeros(2), loadrun.build.random.uniform(size=(1,)), RNG(1).normal(size=(2,))]
     assert [str(x.device) for x in made] == ["cpu0:0"] * 4
     assert [str(x.device) for x in (before, before + 1, Tensor(1, device="xpux"))] == ["xpux:0"] * 3
 
@@ -155,7 +155,7 @@ def test_random_numbers() -> None:
         second.poisson(at("cpu0"))
     # Without a seed the device is not heeded.
     assert RNG(device="cpu1").uniform(size=(1,)).device == "xpux"
-    assert loadrun.random.beta(at("cpu1"), at("cpu1")).device == "cpu1"
+    assert loadrun.build.random.beta(at("cpu1"), at("cpu1")).device == "cpu1"
 
 
 @pytest.mark.parametrize("symbolic", [True, False])

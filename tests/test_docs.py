@@ -126,7 +126,7 @@ def resolves(name: str) -> bool:
 
 
 def test_names_of_the_package_exist() -> None:
-    """What pages and docstrings call `loadrun.module.name`."""
+    """What pages and docstrings call `loadrun.megengine.module.name`."""
     files = [ROOT / p for p in PAGES if p != "CHANGELOG.md"] + sorted((ROOT / "loadrun").rglob("*.py"))
     wrong = [
         f"{path.relative_to(ROOT)}: {name}"
@@ -135,4 +135,4 @@ def test_names_of_the_package_exist() -> None:
         if not resolves(name)
     ]
     assert wrong == []
-    assert not resolves("loadrun.jit.trace.dump")
+    assert not resolves("loadrun.tracing.trace.dump")

@@ -13,7 +13,7 @@ import pytest
 import loadrun
 from loadrun import FormatError, InputError, Verdict
 from loadrun.cli import main
-from loadrun.review.saved import judge_saved, read_saved
+from loadrun.verify.saved import judge_saved, read_saved
 
 MLP = "fixtures/nets/mlp.mge"
 MANY = "fixtures/nets/many_inputs_outputs.mge"

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from loadrun.base.files import files_of, one_file
 from loadrun.cli import main
-from loadrun.files import files_of, one_file
 
 MLP = Path("fixtures/nets/mlp.mge")
 

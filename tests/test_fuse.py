@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loadrun.dtypes import DType
 from loadrun.engines.reference import ReferenceEngine
 from loadrun.graph import Graph, StoredTensor, Var
+from loadrun.graph.dtypes import DType
+from loadrun.graph.params import Convolution, Elemwise, ElemwiseMode, Host2DeviceCopy, Sparse
 from loadrun.ops.numeric.parallel import set_threads, threads
-from loadrun.params import Convolution, Elemwise, ElemwiseMode, Host2DeviceCopy, Sparse
 
 F32 = DType("Float32")
 

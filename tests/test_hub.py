@@ -10,17 +10,18 @@ from typing import Any
 
 import pytest
 
-from loadrun import LoadRunError, hub
-from loadrun.hub import fetcher
-from loadrun.hub.exceptions import (
+from loadrun import LoadRunError
+from loadrun.megengine import hub
+from loadrun.megengine.hub import fetcher
+from loadrun.megengine.hub.exceptions import (
     GitPullError,
     HTTPDownloadError,
     InvalidGitHost,
     InvalidProtocol,
     InvalidRepo,
 )
-from loadrun.hub.fetcher import GitHTTPSFetcher, GitSSHFetcher, RepoFetcherBase
-from loadrun.hub.tools import load_module
+from loadrun.megengine.hub.fetcher import GitHTTPSFetcher, GitSSHFetcher, RepoFetcherBase
+from loadrun.megengine.hub.tools import load_module
 
 CONF = '''
 import helper

@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from loadrun.dtypes import DType
-from loadrun.errors import InputError, LoadRunError, SpecError, UsageError
+from loadrun.base.errors import InputError, LoadRunError, SpecError, UsageError
+from loadrun.graph.dtypes import DType
 from loadrun.inputs.generation import fill_values, normal_quantile, stream
 from loadrun.inputs.lists import count_cases, expand
 from loadrun.inputs.loading import cast, load_cases, load_spec

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from loadrun.errors import InputError
+from loadrun.base.errors import InputError
 from loadrun.inputs.files import members, read_json, read_npy
 from loadrun.inputs.loading import load_cases, load_spec
 from loadrun.inputspec import parse

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loadrun.errors import LoadRunError, SpecError
+from loadrun.base.errors import LoadRunError, SpecError
 from loadrun.inputs.loading import load_cases
 from loadrun.inputspec import (
     FILLS,

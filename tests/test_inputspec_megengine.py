@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from loadrun.errors import LoadRunError
+from loadrun.base.errors import LoadRunError
 from loadrun.inputs.loading import load_cases
 from tests.support.input_files import make_files
 from tests.support.input_models import model

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loadrun.errors import InputError, LoadRunError, SpecError
+from loadrun.base.errors import InputError, LoadRunError, SpecError
 from loadrun.inputs.transform import TransformExpression
 from loadrun.inputs.transform_sizes import FUNCTIONS, METHODS
 

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 import loadrun
+from loadrun.base.errors import UsageError
 from loadrun.cli import main
-from loadrun.diff import parted
-from loadrun.dtypes import DType, encode
 from loadrun.dump.record import intermediates_at
-from loadrun.errors import UsageError
-from loadrun.pack.intermediates import figures
-from loadrun.rewrite.copies import bare
+from loadrun.graph.dtypes import DType, encode
+from loadrun.passes.copies import bare
+from loadrun.verify.diff import parted
+from loadrun.verify.pack.intermediates import figures
 
 
 def packed(path: Path, model: str = "fixtures/nets/resnet_basic.mge", count: int = 2) -> Path:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import pytest
 
-from loadrun.imperative import Tensor, TracedInt
+from loadrun.tensors import Tensor, TracedInt
 
 PACKAGE = "loadrun"
 REASON = re.compile(r"#.*\b(start-up|optional)\b")
@@ -225,20 +225,20 @@ from .graph import Graph
 def f():
     from .cli import main
     from .jit import trace  # for start-up
-    import_module("loadrun.lowering.protocol")
+    import_module("loadrun.arrays.protocol")
 if TYPE_CHECKING:
     from . import runner
 """
 
 
 def test_imports_are_found() -> None:
-    modules = frozenset(("loadrun", "loadrun.graph", "loadrun.cli", "loadrun.jit", "loadrun.runner"))
-    found = [*imports(PLANTED, "loadrun/dtypes.py", "loadrun.dtypes", modules)]
+    modules = frozenset(("loadrun", "loadrun.graph", "loadrun.cli", "loadrun.tracing", "loadrun.runner"))
+    found = [*imports(PLANTED, "loadrun/graph/dtypes.py", "loadrun.graph.dtypes", modules)]
     assert [*private_names("self._a; x._b; x.c; x.__class__; cls._d")] == [(1, "_b")]
     assert [(i.target, i.inside, i.typing) for i in found] == [
         ("loadrun.graph", False, False),
         ("loadrun.cli", True, False),
-        ("loadrun.jit", True, False),
-        ("loadrun.lowering.protocol", True, False),
+        ("loadrun.tracing", True, False),
+        ("loadrun.arrays.protocol", True, False),
         ("loadrun.runner", False, True),
     ]

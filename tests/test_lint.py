@@ -40,19 +40,19 @@ CALLS = {
     *("onnx.load", "yaml.load", "builtins.eval", "builtins.exec", "importlib.__import__"),
 }
 CODE = {
-    "loadrun/hub/tools.py": {"exec_module"},
-    "loadrun/hub/fetcher.py": {"urlopen"},
+    "loadrun/megengine/hub/tools.py": {"exec_module"},
+    "loadrun/megengine/hub/fetcher.py": {"urlopen"},
 }
 """Where code is run, and where the network is asked, because a call says so."""
 IMPORTS = {
     "loadrun/__init__.py": "a room listed there",
-    "loadrun/backends/torch_kernels/__init__.py": "a file listed there",
-    "loadrun/backends/__init__.py": "an engine listed in loadrun/engines/registry.py",
+    "loadrun/runtimes/torch_kernels/__init__.py": "a file listed there",
+    "loadrun/runtimes/__init__.py": "an engine listed in loadrun/engines/registry.py",
     "loadrun/cli/__init__.py": "a command listed there",
     "loadrun/cli/completion.py": "a command listed there",
-    "loadrun/hub/hub.py": "the hub's own function of that name: code that a call names",
-    "loadrun/lowering/registry.py": "a family listed there",
-    "loadrun/module/__init__.py": "one of two rooms",
+    "loadrun/megengine/hub/hub.py": "the hub's own function of that name: code that a call names",
+    "loadrun/arrays/registry.py": "a family listed there",
+    "loadrun/megengine/module/__init__.py": "one of two rooms",
     "loadrun/onnx/__init__.py": "one of its rooms",
     "loadrun/onnx/writing/__init__.py": "a family listed there",
     "loadrun/torch/registry.py": "a family listed there",
@@ -60,34 +60,34 @@ IMPORTS = {
     "loadrun/testing/__init__.py": "a room listed there",
 }
 """Where a module is imported by a name that is computed, and where the name comes from."""
-STARTS = {"loadrun/backends/process.py": "MegEngine and load_and_run, as the command line names them"}
+STARTS = {"loadrun/runtimes/process.py": "MegEngine and load_and_run, as the command line names them"}
 """Where processes are started, and which."""
 OPENS = {
-    "loadrun/backends/megengine_worker.py": "the dump that loadrun wrote for it",
-    "loadrun/files.py": "the functions that all others use",
+    "loadrun/runtimes/megengine_worker.py": "the dump that loadrun wrote for it",
+    "loadrun/base/files.py": "the functions that all others use",
     "loadrun/cli/__init__.py": "the null device",
     "loadrun/inputs/lists.py": "a list from a pipe, given in the command line",
-    "loadrun/logger.py": "the log file that a call names",
+    "loadrun/base/logger.py": "the log file that a call names",
     "loadrun/ops/numeric/parallel.py": "what the system says of itself",
-    "loadrun/hub/fetcher.py": "the archive of a repository that a call names, while it is unpacked",
+    "loadrun/megengine/hub/fetcher.py": "the archive of a repository that a call names, while it is unpacked",
 }
-"""Where files are opened otherwise than by `loadrun.files`."""
+"""Where files are opened otherwise than by `loadrun.base.files`."""
 WORKERS = {
-    "loadrun/cluster/processes.py": {"subprocess"},
-    "loadrun/cluster/wire.py": {"pickle.loads"},
-    "loadrun/cluster/worker.py": {"os.fdopen"},
+    "loadrun/replay/processes.py": {"subprocess"},
+    "loadrun/replay/wire.py": {"pickle.loads"},
+    "loadrun/replay/worker.py": {"os.fdopen"},
 }
 """What starts workers and hears them: through pipes that no other process holds, and no file's bytes are a message."""
 OPENING = {"open", "os.open", "os.fdopen", "io.open", "io.FileIO", "codecs.open"}
 OPENING |= {"tempfile.mkstemp", "tempfile.mkdtemp", "tempfile.NamedTemporaryFile"}
 METHODS = {"read_bytes", "read_text", "write_bytes", "write_text", "open"}
 PATHS = {
-    "loadrun/files.py": "the functions that all others use",
+    "loadrun/base/files.py": "the functions that all others use",
     "loadrun/report/environment.py": "what the system says of itself",
-    "loadrun/pack/unpacking.py": "a folder that is only just made",
+    "loadrun/verify/pack/unpacking.py": "a folder that is only just made",
     "loadrun/inputs/files.py": "a member of an open archive",
-    "loadrun/checkpoint/archive.py": "a member of an open archive",
-    "loadrun/review/saved.py": "a member of an open archive",
+    "loadrun/dump/checkpoint/archive.py": "a member of an open archive",
+    "loadrun/verify/saved.py": "a member of an open archive",
 }
 """Where methods of paths and archives open something."""
 

@@ -15,8 +15,8 @@ import pytest
 
 import loadrun
 from loadrun.dump.options import DumpOptions
-from loadrun.pack.packing import Packer
 from loadrun.testcase import Bundle
+from loadrun.verify.pack.packing import Packer
 from tests.support.small_models import unary
 
 NETS = Path(__file__).resolve().parents[1] / "fixtures" / "nets"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import loadrun
-from loadrun.logger import MegEngineLogFormatter, enable_debug_log, replace_mgb_log_level
+from loadrun.base.logger import MegEngineLogFormatter, enable_debug_log, replace_mgb_log_level
 
 
 @pytest.fixture

@@ -11,12 +11,13 @@ import numpy as np
 import pytest
 
 import loadrun
-import loadrun.distributed as dist
-import loadrun.functional.distributed as exchange
-import loadrun.module as M
-from loadrun import LoadRunError, Tensor, amp, config, core, device, dtr, functional, optimizer
-from loadrun.autodiff import Function, GradManager
-from loadrun.data import transform
+import loadrun.megengine.distributed as dist
+import loadrun.megengine.functional.distributed as exchange
+import loadrun.megengine.module as M
+from loadrun import LoadRunError, Tensor
+from loadrun.megengine import amp, config, core, device, dtr, functional, optimizer
+from loadrun.megengine.autodiff import Function, GradManager
+from loadrun.megengine.data import transform
 
 
 @pytest.mark.parametrize(
@@ -168,7 +169,7 @@ def test_saved_tensors_come_back_as_tensors(capsys: pytest.CaptureFixture[str]) 
 
 def test_saving_a_module_says_what_it_does(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = io.StringIO()
-    logger = loadrun.get_logger("loadrun.checkpoint.emit")
+    logger = loadrun.get_logger("loadrun.dump.checkpoint.emit")
     monkeypatch.setattr(logger.handlers[0], "stream", stream)
     file = io.BytesIO()
     loadrun.save_checkpoint(M.Linear(2, 3), file)
@@ -191,8 +192,8 @@ def test_mixed_precision_under_its_inner_name() -> None:
 
 
 def test_levels_of_the_compiled_part() -> None:
-    from loadrun.core._imperative_rt import Logger
-    from loadrun.logger import set_mgb_log_level
+    from loadrun.base.logger import set_mgb_log_level
+    from loadrun.megengine.core._imperative_rt import Logger
 
     before = Logger().set_log_level(Logger.LogLevel.Error)
     try:
@@ -204,7 +205,7 @@ def test_levels_of_the_compiled_part() -> None:
 
 
 def test_the_seed_of_all_random_numbers() -> None:
-    from loadrun.core._imperative_rt.ops import set_global_rng_seed
+    from loadrun.megengine.core._imperative_rt.ops import set_global_rng_seed
 
     drawn = []
     for seed in (111, 111, 222):
@@ -214,15 +215,15 @@ def test_the_seed_of_all_random_numbers() -> None:
 
 
 def test_nothing_waits() -> None:
-    from loadrun.core._imperative_rt.core2 import full_sync, sync
+    from loadrun.megengine.core._imperative_rt.core2 import full_sync, sync
 
     for wait in (loadrun._sync, loadrun._full_sync, full_sync, sync):
         assert wait() is None  # type: ignore[func-returns-value]
 
 
 def test_symbolic_shapes_by_the_tracer_s_name() -> None:
-    from loadrun.core._trace_option import use_symbolic_shape
-    from loadrun.jit.tracing import set_symbolic_shape
+    from loadrun.megengine.core._trace_option import use_symbolic_shape
+    from loadrun.tracing.tracing import set_symbolic_shape
 
     assert set_symbolic_shape(True) is False
     assert use_symbolic_shape()

@@ -8,17 +8,17 @@ import numpy as np
 import pytest
 
 import loadrun
+from loadrun.base.errors import UsageError
 from loadrun.cli import main
 from loadrun.dump.options import DumpOptions
 from loadrun.dump.record import header
-from loadrun.errors import UsageError
 from loadrun.graph import Graph
-from loadrun.pack.packing import Packer
-from loadrun.pack.unpacking import mismatches
-from loadrun.params import Elemwise, ElemwiseMode
-from loadrun.rewrite.older import for_older, newer
+from loadrun.graph.params import Elemwise, ElemwiseMode
+from loadrun.passes.older import for_older, newer
 from loadrun.runner import Verdict
 from loadrun.testcase import Bundle
+from loadrun.verify.pack.packing import Packer
+from loadrun.verify.pack.unpacking import mismatches
 from tests.support.small_models import unary
 
 ROOT = Path(__file__).resolve().parents[1] / "fixtures"

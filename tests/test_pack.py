@@ -16,21 +16,21 @@ import numpy as np
 import pytest
 
 import loadrun
+from loadrun.base.errors import UsageError
 from loadrun.cli import main
 from loadrun.cli.pack import tolerance
-from loadrun.dtypes import Array, encode
 from loadrun.dump.options import DumpOptions, strip_info
 from loadrun.dump.record import header, record_at
 from loadrun.dump.writer import dump_bytes
-from loadrun.errors import UsageError
 from loadrun.graph import Graph, StoredTensor
+from loadrun.graph.dtypes import Array, encode
+from loadrun.graph.params import Elemwise, ElemwiseMode, Host2DeviceCopy
 from loadrun.inputs import lists
 from loadrun.inputs.lists import TextSource
-from loadrun.pack.noise import suggest
-from loadrun.pack.packing import Packer
-from loadrun.params import Elemwise, ElemwiseMode, Host2DeviceCopy
 from loadrun.runner import Verdict
 from loadrun.testcase import Bundle
+from loadrun.verify.pack.noise import suggest
+from loadrun.verify.pack.packing import Packer
 from tests.support.small_models import F32, X, unary
 
 MLP = "fixtures/nets/mlp.mge"
@@ -421,7 +421,7 @@ def test_noise_that_float64_alone_shows() -> None:
 
 def test_strip_info(tmp_path: Path) -> None:
     """What MegEngine 1.13 itself said of the bare model of this file."""
-    from loadrun.rewrite.copies import bare
+    from loadrun.passes.copies import bare
 
     graph = bare(loadrun.load("fixtures/nets/quant_resnet_quint8.mge"))
     types = "Concat ConvBiasForward Elemwise ElemwiseMultiType GetVarShape Host2DeviceCopy ImmutableTensor MatrixMul"

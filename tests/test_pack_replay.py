@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import loadrun
+from loadrun.base.errors import EngineError
 from loadrun.cli import main
-from loadrun.errors import EngineError
 from loadrun.graph import Graph, StoredTensor
 from loadrun.inputs.files import read_array
 
@@ -67,7 +67,7 @@ def test_outputs_that_do_not_hold_are_told(tmp_path: Path, capsys: pytest.Captur
 def test_a_model_without_inputs_is_packed(tmp_path: Path) -> None:
     graph = Graph()
     held = np.array([1.0, 4.0], np.float32)
-    stored = StoredTensor(loadrun.dtypes.DType("Float32"), (2,), None, held.view(np.uint8))
+    stored = StoredTensor(loadrun.graph.dtypes.DType("Float32"), (2,), None, held.view(np.uint8))
     graph.outputs = graph.add("SharedDeviceTensor", tensors=[stored], names=["w"])
     loadrun.save(graph, tmp_path / "m.mge")
     assert pack(tmp_path / "m.mge", "-o", tmp_path / "o.mge") == 0

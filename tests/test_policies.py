@@ -9,17 +9,17 @@ import pytest
 
 import loadrun
 from loadrun import Bundle, Testcase, Verdict
+from loadrun.base.errors import UsageError
 from loadrun.cli import main
 from loadrun.compare import compare
-from loadrun.dtypes import DType
-from loadrun.errors import UsageError
+from loadrun.compare.judging import Criteria, judge
+from loadrun.compare.policy import parse, parse_all
+from loadrun.compare.vacuity import ImpostorWatch
 from loadrun.graph import Graph, StoredTensor
-from loadrun.pack.capture import capture, embed
-from loadrun.params import Elemwise, ElemwiseMode, Host2DeviceCopy
+from loadrun.graph.dtypes import DType
+from loadrun.graph.params import Elemwise, ElemwiseMode, Host2DeviceCopy
 from loadrun.runner import own_errors
-from loadrun.verdicts.judging import Criteria, judge
-from loadrun.verdicts.policy import parse, parse_all
-from loadrun.verdicts.vacuity import ImpostorWatch
+from loadrun.verify.pack.capture import capture, embed
 
 F32, I32 = DType("Float32"), DType("Int32")
 

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 import loadrun
-import loadrun.distributed as dist
-import loadrun.functional as F
-import loadrun.module as M
-from loadrun import autodiff, hub, tensor
-from loadrun.errors import UnsupportedError
-from loadrun.utils.tuple_function import _pair, _quadruple, _single, get_ndtuple
+import loadrun.megengine.distributed as dist
+import loadrun.megengine.functional as F
+import loadrun.megengine.module as M
+from loadrun.base.errors import UnsupportedError
+from loadrun.megengine import autodiff, hub, tensor
+from loadrun.megengine.utils.tuple_function import _pair, _quadruple, _single, get_ndtuple
 
 URL = "https://data.megengine.org.cn/models/weights/resnet50_fbaug_76254_4e14b7d1.pkl"
 
@@ -43,9 +43,9 @@ def test_pretrained_weights_come_from_the_file_that_megengine_would_have_cached(
 
 
 def test_one_process() -> None:
-    from loadrun.device import get_device_count, is_cuda_available
+    from loadrun.megengine.device import get_device_count, is_cuda_available
 
-    assert loadrun.device.get_device_count is get_device_count
+    assert loadrun.megengine.device.get_device_count is get_device_count
     assert (get_device_count("gpu"), is_cuda_available()) == (0, False)
     assert (dist.get_rank(), dist.get_world_size(), dist.is_distributed()) == (0, 1, False)
     dist.group_barrier()
@@ -62,7 +62,7 @@ def test_a_function_with_its_own_gradient_is_computed() -> None:
         def backward(self, dy: Any) -> Any:
             return dy
 
-    traced = loadrun.jit.trace(symbolic=True)(lambda x: Rounded()(x) + 1)
+    traced = loadrun.tracing.trace(symbolic=True)(lambda x: Rounded()(x) + 1)
     for function in (traced, traced, lambda x: Rounded()(x) + 1):
         assert function(tensor([0.4, 1.6])).tolist() == [1.0, 3.0]
     with pytest.raises(TypeError, match="op Rounded expect type Tensor as inputs, found float"):

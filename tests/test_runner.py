@@ -9,9 +9,9 @@ import pytest
 
 import loadrun
 from loadrun import Bundle, InputError, Testcase, Verdict
-from loadrun.dtypes import DType
 from loadrun.graph import Graph, StoredTensor, Var
-from loadrun.params import AssertEqual, Elemwise, ElemwiseMode, Host2DeviceCopy, Reduce, ReduceMode
+from loadrun.graph.dtypes import DType
+from loadrun.graph.params import AssertEqual, Elemwise, ElemwiseMode, Host2DeviceCopy, Reduce, ReduceMode
 
 F32 = DType("Float32")
 

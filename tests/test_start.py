@@ -15,14 +15,15 @@ ASKED_FOR = """
 asyncio bz2 concurrent csv decimal email hashlib html http importlib.metadata json lzma multiprocessing
 pathlib random shutil socket ssl statistics tempfile traceback unittest urllib.parse urllib.request zipfile zlib
 numpy.random
-numpy.testing flatbuffers tabulate cv2 onnx onnxruntime openvino torch megengine dask loadrun.amp
-loadrun.autodiff loadrun.backends loadrun.bench loadrun.checkpoint loadrun.diff loadrun.distributed
+numpy.testing flatbuffers tabulate cv2 onnx onnxruntime openvino torch megengine dask loadrun.megengine
+loadrun.runtimes loadrun.verify.bench loadrun.dump.checkpoint loadrun.verify.diff
 loadrun.dump.store loadrun.dump.writer loadrun.engines.divided loadrun.engines.dtr loadrun.engines.profile
 loadrun.engines.recompute_config
-loadrun.engines.sublinear loadrun.engines.wide loadrun.functional loadrun.imperative loadrun.inputs
-loadrun.inputspec loadrun.jit loadrun.lowering loadrun.module loadrun.onnx loadrun.ops.conv
-loadrun.ops.image loadrun.ops.rnn loadrun.optimize loadrun.pack loadrun.quantization loadrun.report.json
-loadrun.review loadrun.testing loadrun.torch
+loadrun.engines.sublinear loadrun.engines.wide loadrun.tensors loadrun.inputs.loading
+loadrun.inputspec loadrun.tracing loadrun.arrays loadrun.onnx loadrun.ops.conv
+loadrun.ops.image loadrun.ops.rnn loadrun.passes.inference loadrun.passes.simplify
+loadrun.verify.pack loadrun.report.json
+loadrun.testing loadrun.torch
 """
 """Nothing of it is needed to replay a file of products and activations."""
 PROBE = """

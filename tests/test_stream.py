@@ -15,12 +15,12 @@ import numpy as np
 import pytest
 
 import loadrun
+from loadrun.base.files import replacing
 from loadrun.cli import groups, main, stream
-from loadrun.files import replacing
-from loadrun.pack.packing import Packer
 from loadrun.report import json as json_report
 from loadrun.runner import FileResult, Result, Verdict
 from loadrun.testcase import Bundle
+from loadrun.verify.pack.packing import Packer
 from tests.support.small_models import unary
 
 MLP = "fixtures/nets/mlp.mge"
@@ -145,7 +145,7 @@ def test_counts() -> None:
 
 
 def test_warnings_have_an_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from loadrun.params import ElemwiseMode
+    from loadrun.graph.params import ElemwiseMode
 
     loadrun.save(unary(ElemwiseMode.LOG), tmp_path / "m.mge")
     argv = ["pack", str(tmp_path / "m.mge"), "-o", str(tmp_path / "o.mge"), "-q"]

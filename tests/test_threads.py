@@ -14,7 +14,7 @@ import pytest
 
 import loadrun
 from loadrun import Verdict
-from loadrun.locks import ForkLock
+from loadrun.base.locks import ForkLock
 from loadrun.ops.numeric.parallel import blas_serial, parallel, set_threads, threads
 
 # What stands there in both format versions is the same graph.

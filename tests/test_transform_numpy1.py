@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from loadrun.errors import LoadRunError
+from loadrun.base.errors import LoadRunError
 from loadrun.inputs.transform import TransformExpression
 
 FOUND = json.loads((Path(__file__).parent / "data" / "numpy1_transforms.json").read_text())

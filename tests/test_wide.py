@@ -9,10 +9,10 @@ import pytest
 
 import loadrun
 from loadrun.compare import assert_equal_error
-from loadrun.dtypes import DType
 from loadrun.engines.wide import WideEngine
 from loadrun.graph import Graph, StoredTensor
-from loadrun.params import CondTake, Elemwise, ElemwiseMode, Host2DeviceCopy, MatrixMul
+from loadrun.graph.dtypes import DType
+from loadrun.graph.params import CondTake, Elemwise, ElemwiseMode, Host2DeviceCopy, MatrixMul
 
 ROOT = Path(__file__).resolve().parents[1] / "fixtures"
 F32 = DType("Float32")

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 
-from ..failures import EXIT_ERROR, failure
-from ..shown import clean, indented
-from ..version import __version__
+from ..base.failures import EXIT_ERROR, failure
+from ..base.text import clean, indented
+from ..base.version import __version__
 
 __all__ = ["main"]
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import sys
 
+from ..base.files import files_of
+from ..base.text import clean
 from ..dump import load_all
-from ..files import files_of
 from ..report.text import error, table
-from ..review.audit import Score, audit
-from ..shown import clean
+from ..verify.audit import Score, audit
 from .engines import add_engine_options, chosen
 from .groups import EXIT_FAIL, EXIT_NOT_COMPARED, EXIT_PASS, Parser, failure, seed
 from .models import add_model_options, model_options

@@ -10,19 +10,19 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from ..bench.running import Subject, peak_memory, run_subjects
-from ..dtypes import Array
+from ..base.errors import InputError
+from ..base.files import contents, files_of, replacing
+from ..base.text import clean
 from ..dump import load
 from ..engines import split_engines
 from ..engines.reference import ReferenceEngine
-from ..errors import InputError
-from ..feeds import random_inputs
-from ..files import contents, files_of, replacing
+from ..graph.dtypes import Array
+from ..inputs.feeds import random_inputs
 from ..report.benchmark import benchmark_json, benchmark_table, comparisons, regressions
 from ..report.profile import cost_table, memory_table, trace_events
 from ..runner import Verdict
-from ..shown import clean
 from ..testcase import Bundle
+from ..verify.bench.running import Subject, peak_memory, run_subjects
 from .groups import EXIT_FAIL, EXIT_PASS, Parser, seed, whole
 from .models import add_model_options, model_options
 from .observe import add_profile_options

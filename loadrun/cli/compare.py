@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ..errors import FormatError
-from ..files import contents
+from ..base.errors import FormatError
+from ..base.files import contents
+from ..base.text import clean
 from ..report.changes import changes, same_checks
 from ..report.reading import read_report
 from ..report.text import table
-from ..shown import clean
 from .groups import EXIT_FAIL, EXIT_NOT_COMPARED, EXIT_PASS, Parser
 
 __all__ = ["main"]

@@ -6,7 +6,7 @@ import argparse
 import re
 from importlib import import_module
 
-from ..version import __version__
+from ..base.version import __version__
 from .groups import EXIT_PASS, Parser
 
 __all__ = ["help_text", "main", "metavar", "options", "parser", "parsers"]

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
+from ..base.errors import UsageError
+from ..base.files import one_file
+from ..base.text import clean
 from ..dump import save
-from ..errors import UsageError
-from ..files import one_file
 from ..report.text import table
-from ..shown import clean
 from ..testcase import Bundle
 from .groups import EXIT_PASS, Parser, target
 from .inputs import add_dump_option, load_dump

@@ -11,21 +11,21 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..diff import StoredValues, between, bisect, extract, read_values, watch
-from ..diff.finding import TOLERANCE
-from ..diff.measuring import real
-from ..dtypes import Array, DType
+from ..base.errors import InputError, LoadRunError, UsageError
+from ..base.files import one_file, replacing
+from ..base.text import clean
 from ..dump import load, save
 from ..engines import engine_names
-from ..errors import InputError, LoadRunError, UsageError
-from ..files import one_file, replacing
 from ..graph import Graph
+from ..graph.dtypes import Array, DType
+from ..passes.copies import bare
 from ..report import differences as report
-from ..review.saved import SavedFile, read_saved
-from ..rewrite.copies import bare
 from ..runner import fit_inputs, random_inputs
-from ..shown import clean
 from ..testcase import Bundle
+from ..verify.diff import StoredValues, between, bisect, extract, read_values, watch
+from ..verify.diff.finding import TOLERANCE
+from ..verify.diff.measuring import real
+from ..verify.saved import SavedFile, read_saved
 from .groups import EXIT_FAIL, EXIT_PASS, Parser, failure, seed, target, whole
 from .inputs import add_dump_option, add_input_options, cases_of, check_input_options, load_dump
 from .models import add_model_options, model_options

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
+from ..base.errors import UsageError
 from ..engines import Choice, check_engine, split_engines
 from ..engines.registry import NAMES
-from ..errors import UsageError
 
 if TYPE_CHECKING:
     from pathlib import Path

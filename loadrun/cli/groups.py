@@ -9,9 +9,9 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import Any, NoReturn, TypeVar
 
-from ..failures import EXIT_ERROR, EXIT_FAULT, Failure, Warnings, failure
+from ..base.failures import EXIT_ERROR, EXIT_FAULT, Failure, Warnings, failure
+from ..base.text import clean
 from ..runner import Verdict
-from ..shown import clean
 
 __all__ = [
     "EXIT_CRASH",

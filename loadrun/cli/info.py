@@ -6,16 +6,16 @@ import argparse
 import sys
 from dataclasses import replace
 
-from ..describe import Description, describe
+from ..base.files import files_of
+from ..base.text import clean, indented
 from ..dump import load_all
 from ..engines import About
-from ..files import files_of
-from ..pack.witness import testimony
 from ..report import json as json_report
 from ..report.engines import islands
 from ..report.text import shape_text, table
 from ..runner import Runner
-from ..shown import clean, indented
+from ..verify.describe import Description, describe
+from ..verify.pack.witness import testimony
 from .engines import add_engine_options, chosen
 from .groups import EXIT_PASS, Parser, failure
 from .models import add_model_options, model_options

@@ -6,10 +6,10 @@ import argparse
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from ..dtypes import Array
+from ..base.errors import UsageError
+from ..base.files import one_file
 from ..dump import load_all
-from ..errors import UsageError
-from ..files import one_file
+from ..graph.dtypes import Array
 from ..testcase import Bundle
 from .groups import whole
 

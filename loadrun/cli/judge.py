@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import sys
 
+from ..compare.policy import parse_all
+from ..compare.results import FileResult
 from ..report import text
-from ..review.saved import judge_saved, read_saved
-from ..verdicts.policy import parse_all
-from ..verdicts.results import FileResult
+from ..verify.saved import judge_saved, read_saved
 from .groups import Parser, exit_code
 from .limits import add_policy_option, tolerance
 from .stream import json_file, show

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import argparse
 
-from ..errors import UsageError
+from ..base.errors import UsageError
 
 __all__ = ["add_policy_option", "tolerance"]
 
 
 def add_policy_option(p: argparse._ActionsContainer, what: str) -> None:
-    """Add ``--check``, whose texts `loadrun.verdicts.policy.parse_all` takes (``args.check``)."""
+    """Add ``--check``, whose texts `loadrun.compare.policy.parse_all` takes (``args.check``)."""
     p.add_argument(
         "--check",
         metavar="[NAME:]TERMS",

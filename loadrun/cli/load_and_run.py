@@ -6,13 +6,13 @@ import os
 import sys
 from collections.abc import Sequence
 
-from ..errors import UsageError
+from ..base.errors import UsageError
+from ..base.text import clean
+from ..base.version import __version__
 from ..load_and_run.flags import FLAGS, GROUPS, Flag, ParsedFlags, parse
 from ..load_and_run.saying import Log
 from ..load_and_run.session import LoadAndRunSession
 from ..runner import Verdict
-from ..shown import clean
-from ..version import __version__
 from . import main as loadrun
 from .groups import EXIT_ERROR, EXIT_FAIL, EXIT_NOT_COMPARED, EXIT_PASS, Parser
 

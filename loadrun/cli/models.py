@@ -9,9 +9,9 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from ..dtypes import Array
-from ..errors import InputError, SpecError, UsageError
-from ..shown import clean
+from ..base.errors import InputError, SpecError, UsageError
+from ..base.text import clean
+from ..graph.dtypes import Array
 
 __all__ = ["add_model_options", "model_options"]
 

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from ..errors import UsageError
+from ..base.errors import UsageError
 from ..load_and_run.flags import LAYOUTS, OPTIMIZE, by_name
 from ..ops.numeric.parallel import set_threads, threads
 from .groups import Parser, whole
@@ -57,7 +57,7 @@ def _add(group: argparse._ArgumentGroup, name: str, **how: object) -> None:
 
 
 def flags_of(args: argparse.Namespace) -> tuple[str, ...]:
-    """The optimizations that were asked for, as `loadrun.work.prepared` takes them."""
+    """The optimizations that were asked for, as `loadrun.replay.prepared` takes them."""
     return tuple("enable_" + n if n == "fuse_grain" else n for n in _SWITCHES if getattr(args, n))
 
 

@@ -8,20 +8,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from typing import TextIO
 
-from ..diff import watch
-from ..dtypes import Array
+from ..base.files import replacing
+from ..base.text import clean
 from ..dump import load
-from ..feeds import random_inputs
-from ..files import replacing
+from ..graph.dtypes import Array
+from ..inputs.feeds import random_inputs
 from ..load_and_run.dumps import BinaryDump, OutputDump, TextDump
 from ..load_and_run.observing import ObservedRunner
 from ..load_and_run.plan import ExecutionPlan
 from ..load_and_run.saying import model_table
+from ..passes.copies import bare
+from ..replay.prepared import prepared
 from ..report.differences import findings
-from ..rewrite.copies import bare
-from ..shown import clean
 from ..testcase import Bundle, Testcase
-from ..work.prepared import prepared
+from ..verify.diff import watch
 from .bench import look
 from .models import model_options
 from .observe import LOOKS, flags_of

@@ -12,24 +12,24 @@ from typing import Any
 
 import numpy as np
 
-from ..dtypes import Array, DType
+from ..base.errors import UsageError
+from ..base.text import clean
+from ..compare.policy import parse_all
 from ..dump.options import DumpOptions
-from ..errors import UsageError
 from ..graph import Graph
+from ..graph.dtypes import Array, DType
 from ..inputs.lists import TextSource, count_cases
-from ..optimize import optimize_for_inference
-from ..optimize.options import FLAGS, InferenceOptions
-from ..pack.expected import expected_cases
-from ..pack.noise import suggest
-from ..pack.packing import Packer
-from ..pack.replaying import TrialReplay
-from ..pack.unpacking import Unpacked, read_unpacked
-from ..pack.witness import Witness
+from ..passes.copies import bare
+from ..passes.inference import optimize_for_inference
+from ..passes.options import FLAGS, InferenceOptions
 from ..report.text import shape_text, table
-from ..rewrite.copies import bare
-from ..shown import clean
 from ..testcase import EXPECT, Testcase
-from ..verdicts.policy import parse_all
+from ..verify.pack.expected import expected_cases
+from ..verify.pack.noise import suggest
+from ..verify.pack.packing import Packer
+from ..verify.pack.replaying import TrialReplay
+from ..verify.pack.unpacking import Unpacked, read_unpacked
+from ..verify.pack.witness import Witness
 from .engines import add_engine_options, chosen
 from .groups import EXIT_FAIL, EXIT_PASS, Parser, Warnings, progress, seed, target
 from .inputs import add_dump_option, add_input_options, cases_of, check_input_options, load_dump

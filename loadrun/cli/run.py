@@ -9,17 +9,17 @@ from contextlib import AbstractContextManager, closing
 from itertools import groupby
 from typing import TYPE_CHECKING, TextIO
 
-from ..dtypes import Array
+from ..base.failures import Warnings
+from ..base.files import files_of
+from ..base.text import clean
+from ..compare.policy import parse_all
 from ..engines import Choice, held_against
-from ..failures import Warnings
-from ..files import files_of
+from ..graph.dtypes import Array
+from ..replay.events import Closed, Event, Explained, Opened, Replayed, Task, Warned
+from ..replay.serial import serial
 from ..report import text
 from ..report.style import Style, style_for
 from ..runner import FileResult, Result, Verdict
-from ..shown import clean
-from ..verdicts.policy import parse_all
-from ..work.events import Closed, Event, Explained, Opened, Replayed, Task, Warned
-from ..work.serial import serial
 from .engines import add_engine_options, all_chosen
 from .groups import EXIT_ERROR, EXIT_FAIL, Parser, add_copy_option, exit_code, seed, target, whole
 from .inputs import add_input_options, check_input_options
@@ -30,7 +30,7 @@ from .sinks import Sinks, add_report_options, annotate, sinks
 from .stream import FileProgress, clear_progress, show, show_line
 
 if TYPE_CHECKING:
-    from ..bench import Timing
+    from ..verify.bench import Timing
 
 __all__ = ["main"]
 
@@ -233,12 +233,12 @@ Events = Iterator[tuple[Task, Event]]
 def _source(args: argparse.Namespace, tasks: list[Task]) -> AbstractContextManager[Events]:
     """What replays the tasks."""
     if args.dask is not None:
-        from ..cluster.dask import Cluster  # for start-up
+        from ..replay.dask import Cluster  # for start-up
 
         return Cluster(args.dask, args.timeout, args.dask_files).replaying(tasks)
     if (args.jobs or 1) == 1 and args.timeout is None:
         return closing(serial(tasks))  # type: ignore[type-var]
-    from ..cluster.processes import Pool  # for start-up
+    from ..replay.processes import Pool  # for start-up
 
     return Pool(args.jobs or 1, args.timeout, len(tasks)).replaying(tasks)
 

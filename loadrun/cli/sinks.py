@@ -12,21 +12,21 @@ from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 import numpy as np
 
-from ..files import FileNames, growing, replacing
+from ..base.files import FileNames, growing, replacing
+from ..base.version import __version__
+from ..replay.events import Replayed
 from ..runner import FileResult, Result
-from ..version import __version__
-from ..work.events import Replayed
 from .groups import target
 from .stream import results_file, text_file
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ..bench import Timing
     from ..report.html import HtmlWriter
     from ..report.json import LineWriter
-    from ..review.pictures import Picture
-    from ..review.saved import ResultWriter
+    from ..verify.bench import Timing
+    from ..verify.pictures import Picture
+    from ..verify.saved import ResultWriter
 
 __all__ = ["Sinks", "add_report_options", "annotate", "sinks"]
 

@@ -10,17 +10,17 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, TextIO
 
-from ..files import replacing
+from ..base.files import replacing
+from ..base.text import clean
+from ..base.version import __version__
 from ..report import text
 from ..report.style import PLAIN, Style
 from ..runner import FileResult, Result, Verdict
-from ..shown import clean
-from ..version import __version__
 from .groups import failure
 
 if TYPE_CHECKING:
     from ..report.json import JsonWriter
-    from ..review.saved import ResultWriter
+    from ..verify.saved import ResultWriter
 
 __all__ = ["FileProgress", "clear_progress", "json_file", "results_file", "show", "show_line", "text_file"]
 
@@ -239,7 +239,7 @@ def results_file(target: str | None) -> Iterator[ResultWriter | None]:
     if target is None:
         yield None
         return
-    from ..review.saved import ResultWriter  # for start-up
+    from ..verify.saved import ResultWriter  # for start-up
 
     with replacing(target) as raw:
         writer = ResultWriter(raw)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from ..base.files import one_file
+from ..base.text import clean
 from ..dump import load_all
-from ..files import one_file
-from ..pack.unpacking import unpack, unpack_all
-from ..shown import clean
+from ..verify.pack.unpacking import unpack, unpack_all
 from .groups import EXIT_PASS, Parser, target
 from .inputs import add_dump_option, load_dump
 from .models import add_model_options, model_options

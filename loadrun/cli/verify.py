@@ -5,16 +5,16 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 
+from ..base.files import files_of
+from ..base.text import clean
 from ..dump import load_all
 from ..dump.record import header
 from ..engines import Choice
-from ..files import files_of
-from ..pack.unpacking import mismatches
-from ..pack.witness import testimony
 from ..report.text import summary
 from ..runner import FileResult, Result, Runner, Verdict
-from ..shown import clean
 from ..testcase import Bundle
+from ..verify.pack.unpacking import mismatches
+from ..verify.pack.witness import testimony
 from .engines import add_engine_options, chosen
 from .groups import (
     EXIT_FAIL,

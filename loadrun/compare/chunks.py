@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ..dtypes import Array
+from ..graph.dtypes import Array
 
 __all__ = ["CHUNK", "as_numbers", "chunks"]
 

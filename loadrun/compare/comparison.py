@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..dtypes import Array
+from ..graph.dtypes import Array
 from .chunks import as_numbers, chunks
 from .metrics import Totals, top1_share
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..dtypes import Array
+from ..graph.dtypes import Array
 from .chunks import as_numbers, chunks
 
 __all__ = ["assert_equal_error", "errors", "passes"]

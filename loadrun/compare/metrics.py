@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from ..dtypes import Array
+from ..graph.dtypes import Array
 from .chunks import CHUNK
 from .measure import errors
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 
-from ..errors import LoadRunError
+from ..base.errors import LoadRunError
 from .container import load_all, mapped
 from .record import numbered, record_at
 

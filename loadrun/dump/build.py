@@ -7,10 +7,10 @@ from math import prod
 
 import numpy as np
 
-from ..dtypes import DType
 from ..graph import Graph, Metadata, Opr, StoredTensor, Var
+from ..graph.dtypes import DType
+from ..graph.params import Host2DeviceCopy
 from ..ops.catalog import Op
-from ..params import Host2DeviceCopy
 from .flat import Table
 
 __all__ = ["GraphAssembler", "check_shape", "comp_node", "constant_or_input", "describe", "take_blobs"]

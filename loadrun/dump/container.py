@@ -11,8 +11,8 @@ from importlib import import_module
 from struct import unpack_from
 from typing import Any, BinaryIO
 
-from ..errors import FormatError, UsageError
-from ..files import FileWatch, opened
+from ..base.errors import FormatError, UsageError
+from ..base.files import FileWatch, opened
 from ..graph import Graph, StoredTensor
 from ..testcase import Bundle, LazyTestcases, Testcase
 from . import v1, v2

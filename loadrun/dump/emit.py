@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from ..dtypes import Array, DType
+from ..graph.dtypes import Array, DType
+from ..graph.params import AxisDesc, DTypeScalar, IndexItem, Record, RecordField
 from ..ops.catalog import TypeParam
-from ..params import AxisDesc, DTypeScalar, IndexItem, Record, RecordField
 from . import history
 from .flat_builder import Builder, Fields
 

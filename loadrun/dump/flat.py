@@ -13,8 +13,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..dtypes import Array
-from ..errors import FormatError
+from ..base.errors import FormatError
+from ..graph.dtypes import Array
 
 __all__ = ["MAX_DEPTH", "MAX_SIZE", "MAX_TABLES", "Buffer", "Table"]
 

@@ -10,7 +10,16 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Any
 
-from ..params import ConvBias, ExecutionPolicy, Format, FormatV0, Images2Neibs, Record, RecordField, Strategy
+from ..graph.params import (
+    ConvBias,
+    ExecutionPolicy,
+    Format,
+    FormatV0,
+    Images2Neibs,
+    Record,
+    RecordField,
+    Strategy,
+)
 
 __all__ = ["fields", "member", "number", "release", "retired_names", "upgrade"]
 

@@ -9,15 +9,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple, TextIO
 
-from ..errors import LoadRunError, UsageError
-from ..files import contents, replacing
+from ..base.errors import LoadRunError, UsageError
+from ..base.files import contents, replacing
 from ..graph import Graph, Metadata, Opr, Var
+from ..graph.params import Elemwise
 from ..ops.catalog import CATALOG, types
 from ..ops.infer import infer_dtypes
 from ..ops.op import Trait
-from ..params import Elemwise
-from ..rewrite.copies import subgraph
-from ..rewrite.older import for_older
+from ..passes.copies import subgraph
+from ..passes.older import for_older
 from ..testcase import Bundle
 
 __all__ = ["DumpOptions", "DumpResult", "strip_info", "update_strip_info"]
@@ -36,7 +36,7 @@ class DumpOptions:
         dump_format: "FBS_V2" or "FBS" (version 1).
         model_version: version number of FBS_V2 files, at least 2.
         no_change_graph: whether operators stay as they are; so they do unless this is False, which rewrites newer ones
-            for older runtimes, see `loadrun.rewrite.older.for_older`. MegEngine's default is False, and its rewriting
+            for older runtimes, see `loadrun.passes.older.for_older`. MegEngine's default is False, and its rewriting
             of CLIP, SIGN, ISINF and affine GroupNorm is wrong in 1.13.0.
         compat_older_version: "8.14" writes version 1 files with the header and operator ids of that release, and
             rewrites newer operators.
@@ -155,7 +155,7 @@ class DumpOptions:
 
 def _pickled(value: object) -> bytes:
     # Here for start-up: it knows the modules, which few dumps speak of.
-    from ..information import information
+    from .information import information
 
     return information(value)
 

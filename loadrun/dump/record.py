@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from ..dtypes import Array, DType, dtype_of, encode
-from ..errors import FormatError, LoadRunError
+from ..base.errors import FormatError, LoadRunError
+from ..compare.policy import Policy, parse
 from ..graph import Graph
-from ..params import AxisDesc, Record
+from ..graph.dtypes import Array, DType, dtype_of, encode
+from ..graph.params import AxisDesc, Record
 from ..testcase import Testcase
-from ..verdicts.policy import Policy, parse
 
 __all__ = [
     "MAGIC",

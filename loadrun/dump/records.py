@@ -7,10 +7,10 @@ from math import isfinite
 from struct import Struct
 from typing import Any, Final, cast
 
-from ..dtypes import DType, plain
+from ..graph.dtypes import DType, plain
+from ..graph.params import AxisDesc, DTypeEnum, DTypeScalar, IndexItem, Record, RecordField
 from ..ops.catalog import CATALOG, Op, TypeParam
 from ..ops.typeid import unversioned_id
-from ..params import AxisDesc, DTypeEnum, DTypeScalar, IndexItem, Record, RecordField
 from . import history
 from .flat import SCALARS, Table
 

@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..dtypes import Array, DType
-from ..errors import FormatError
+from ..base.errors import FormatError
 from ..graph import StoredTensor
+from ..graph.dtypes import Array, DType
 
 __all__ = ["Reader", "RepeatedWriter"]
 

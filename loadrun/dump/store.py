@@ -9,8 +9,8 @@ from functools import partial
 from struct import pack
 from typing import Any, BinaryIO
 
-from ..errors import FormatError, UsageError
-from ..files import replacing, temporary
+from ..base.errors import FormatError, UsageError
+from ..base.files import replacing, temporary
 from ..graph import Graph, StoredTensor
 from ..testcase import Bundle, Testcase
 from .appending import ExistingFile

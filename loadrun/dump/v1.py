@@ -6,9 +6,9 @@ from struct import Struct, unpack_from
 
 import numpy as np
 
-from ..dtypes import Array, nbytes
-from ..errors import FormatError
+from ..base.errors import FormatError
 from ..graph import Graph, Opr, StoredTensor, TensorFormat
+from ..graph.dtypes import Array, nbytes
 from .build import GraphAssembler, check_shape, comp_node, constant_or_input, describe, take_blobs
 from .flat import Buffer, Table
 from .records import check_params, find_op, read_dtype, read_params

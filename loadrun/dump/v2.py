@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from struct import unpack_from
 
-from ..dtypes import nbytes
-from ..errors import FormatError
+from ..base.errors import FormatError
 from ..graph import Graph, Opr, StoredTensor, TensorFormat, Var
+from ..graph.dtypes import nbytes
 from .build import GraphAssembler, check_shape, comp_node, constant_or_input, describe, take_blobs
 from .flat import Buffer, Table
 from .records import check_params, find_op, read_dtype, read_params

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping
 from struct import Struct, error, pack
 from typing import Any
 
-from ..dtypes import Array, dtype_of, encode, nbytes
-from ..errors import FormatError
+from ..base.errors import FormatError
 from ..graph import Graph, Metadata, Opr, StoredTensor, TensorFormat, Var
+from ..graph.dtypes import Array, dtype_of, encode, nbytes
+from ..graph.params import Record
 from ..ops.catalog import CATALOG, Op
-from ..params import Record
 from ..testcase import Testcase
 from .emit import Fields, FlatBufferEmitter
 
@@ -26,10 +26,10 @@ _EMPTY_USER_INFO = b"\x80\x04N."
 def dump_bytes(graph: Graph, *, format: str | None = None) -> bytes:
     """One graph as the bytes of a plain dump.
 
-    >>> from loadrun.dtypes import DType
+    >>> from loadrun.graph.dtypes import DType
     >>> from loadrun.dump import loads
     >>> from loadrun.graph import Graph, StoredTensor
-    >>> from loadrun.params import Host2DeviceCopy
+    >>> from loadrun.graph.params import Host2DeviceCopy
     >>> g = Graph()
     >>> g.outputs = g.add("Host2DeviceCopy", Host2DeviceCopy(), tensors=[StoredTensor(DType("Float32"), (2,), "x")])
     >>> loads(dump_bytes(g)).graph.inputs[0].name

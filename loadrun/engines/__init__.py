@@ -1,6 +1,6 @@
 """Engines: ways to execute a graph, behind one protocol and found by name.
 
-`reference` is numpy; runtimes that are extras are in `loadrun.backends`, imported only when used.
+`reference` is numpy; runtimes that are extras are in `loadrun.runtimes`, imported only when used.
 """
 
 from .protocol import About, Choice, Engine, Factory, Island, Setup

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..dtypes import Array
 from ..graph import Opr
+from ..graph.dtypes import Array
 from .memory import MemoryMeter
 from .program import root
 

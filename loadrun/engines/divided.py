@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from ..dtypes import Array
 from ..graph import Graph, Var
-from ..rewrite.excerpts import excerpt
+from ..graph.dtypes import Array
+from ..passes.excerpts import excerpt
 from .protocol import About, Engine
 from .reference import ReferenceEngine
 from .registry import make_ready

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ..dtypes import Array
+from ..graph.dtypes import Array
 from ..ops.infer import Inference
 from ..ops.registry import implementation
 from .liveness import foretell

@@ -14,14 +14,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..dtypes import Array
 from ..graph import Opr
+from ..graph.dtypes import Array
+from ..graph.params import ConvBias, Convolution, Elemwise, ElemwiseMode, Format
 from ..ops.elemwise.modes import float_step
 from ..ops.elemwise.table import ModeTrait, modes
 from ..ops.infer import Inference
 from ..ops.numeric.chunks import filled
 from ..ops.registry import Bound, Call, Finish, Kernel, Shape, ShapeCall
-from ..params import ConvBias, Convolution, Elemwise, ElemwiseMode, Format
 from .program import Step
 
 __all__ = ["fuse"]

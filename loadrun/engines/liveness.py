@@ -10,10 +10,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
+from ..graph.params import Axis, Reduce, ReduceMode
 from ..ops.catalog import types
 from ..ops.op import Trait
 from ..ops.registry import Shape
-from ..params import Axis, Reduce, ReduceMode
 from .program import Step
 
 __all__ = ["Share", "foretell", "peak_bytes", "stored_bytes"]

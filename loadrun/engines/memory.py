@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from ..dtypes import Array
 from ..graph import Opr
+from ..graph.dtypes import Array
 from .program import root
 
 __all__ = ["MemoryMeter", "keep_heap", "memory_limit"]

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
-from ..dtypes import Array
-from ..errors import UsageError
+from ..base.errors import UsageError
 from ..graph import Graph, Opr, Var
+from ..graph.dtypes import Array
 from ..ops.infer import Inference
 from ..ops.registry import Call, Kernel, Shape
 from .fuse import FusedKernel

@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..dtypes import Array, DType, round_bfloat16
-from ..errors import EngineError, LoadRunError
+from ..base.errors import EngineError, LoadRunError
 from ..graph import Opr, Var
+from ..graph.dtypes import Array, DType, round_bfloat16
 from ..ops.catalog import types
 from ..ops.control import Branches
 from ..ops.infer import Inference, describe, misfit

@@ -19,8 +19,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from ..dtypes import Array
 from ..graph import Graph, Var
+from ..graph.dtypes import Array
 
 if TYPE_CHECKING:
     from pathlib import Path

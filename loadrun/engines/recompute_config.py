@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ..errors import UsageError
+from ..base.errors import UsageError
 
 __all__ = ["ConfigError", "DTRConfig", "SublinearMemoryConfig", "parse_bytes", "sublinear_from_environment"]
 

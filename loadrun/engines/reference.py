@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..dtypes import Array, nbytes
-from ..errors import EngineError, InputError, UsageError
+from ..base.errors import EngineError, InputError, UsageError
+from ..base.locks import ForkLock
+from ..base.version import __version__
 from ..graph import Graph, Opr, Var
-from ..locks import ForkLock
+from ..graph.dtypes import Array, nbytes
 from ..ops.control import find_branches
 from ..ops.infer import Inference, describe, infer_dtypes, infer_shapes
 from ..ops.numeric.parallel import blas_serial
 from ..ops.registry import Shape, implementation
-from ..version import __version__
 from .fuse import fuse
 from .memory import MemoryMeter, keep_heap, memory_limit
 from .program import Observer, Program, Step, bind, execute, make_step, mark_dying, specialize, typed, walk

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from ..dtypes import Array
-from ..errors import UsageError
+from ..base.errors import UsageError
 from ..graph import Graph, Var
+from ..graph.dtypes import Array
 from .protocol import Choice, Engine, Factory, Setup
 
 if TYPE_CHECKING:
@@ -156,7 +156,7 @@ def _factory(name: str) -> Factory:
     if name == "float64":
         return _float64
     if name in NAMES:
-        found: Factory = import_module("loadrun.backends").factory(name)  # the door upward, for start-up
+        found: Factory = import_module("loadrun.runtimes").factory(name)  # the door upward, for start-up
         return found
     if name not in _registered:
         entry = next(e for e in _entry_points() if e.name == name)

@@ -15,14 +15,14 @@ from typing import Any
 
 import numpy as np
 
-from ..dtypes import Array, DType
-from ..errors import EngineError, InputError, LoadRunError
+from ..base.errors import EngineError, InputError, LoadRunError
+from ..base.version import __version__
 from ..graph import Graph, Opr, Var
+from ..graph.dtypes import Array, DType
 from ..ops.control import find_branches
 from ..ops.infer import describe, infer_dtypes
 from ..ops.numeric.parallel import blas_serial
 from ..ops.registry import Call
-from ..version import __version__
 from .program import ABSENT, Step, make_step, mark_dying
 from .protocol import About
 from .wide_ops import MOVING, WIDE

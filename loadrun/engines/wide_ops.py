@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from .. import params as P
-from ..dtypes import Array
+from ..graph import params as P
+from ..graph.dtypes import Array
+from ..graph.params import NonlineMode, PoolingMode, ReduceDataType, ReduceMode
 from ..ops.catalog import CATALOG, types
 from ..ops.conv.fast import conv_fast
 from ..ops.conv.layout import from_plain, to_plain
@@ -24,7 +25,6 @@ from ..ops.op import Trait
 from ..ops.pooling import pool_windows
 from ..ops.reduce import target_axes
 from ..ops.registry import Call
-from ..params import NonlineMode, PoolingMode, ReduceDataType, ReduceMode
 
 __all__ = ["MOVING", "WIDE"]
 

@@ -20,9 +20,9 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from ..dtypes import Array
-from ..errors import InputError
-from ..files import opened
+from ..base.errors import InputError
+from ..base.files import opened
+from ..graph.dtypes import Array
 from .generation import MAX_BYTES
 from .image_sizes import MAX_PIXELS, check_image, image_kind, tiff_fields
 from .json_arrays import json_arrays

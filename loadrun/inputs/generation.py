@@ -12,9 +12,9 @@ from math import prod
 
 import numpy as np
 
-from ..dtypes import Array
-from ..errors import SpecError
+from ..base.errors import SpecError
 from ..graph import StoredTensor
+from ..graph.dtypes import Array
 from ..inputspec import Generated
 
 __all__ = ["MAX_BYTES", "fill_shape", "fill_values", "normal_quantile", "stream"]

@@ -10,8 +10,8 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from ..dtypes import Array
-from ..errors import InputError
+from ..base.errors import InputError
+from ..graph.dtypes import Array
 
 __all__ = ["json_arrays"]
 

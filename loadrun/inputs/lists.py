@@ -12,8 +12,8 @@ from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
 
-from ..errors import SpecError
-from ..files import files_of, opened
+from ..base.errors import SpecError
+from ..base.files import files_of, opened
 from ..inputspec import FILLS, InputSpec, ListFile, PathSource, parse, point
 
 __all__ = ["LocatedSpec", "TextSource", "count_cases", "expand", "located", "read_pipes"]

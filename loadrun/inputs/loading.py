@@ -19,9 +19,9 @@ from typing import NoReturn
 
 import numpy as np
 
-from ..dtypes import Array, DType, odd, round_bfloat16
-from ..errors import InputError, SpecError, UsageError
+from ..base.errors import InputError, SpecError, UsageError
 from ..graph import StoredTensor, Var
+from ..graph.dtypes import Array, DType, odd, round_bfloat16
 from ..inputspec import MAX_SEED, Generated, InputPart, InputSpec, PathSource, Source, Values, point
 from .files import image_array, image_loss, members, read_array
 from .generation import MAX_BYTES, fill_shape, fill_values, stream

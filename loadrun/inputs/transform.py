@@ -17,8 +17,8 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from ..dtypes import Array
-from ..errors import InputError, SpecError
+from ..base.errors import InputError, SpecError
+from ..graph.dtypes import Array
 from ..inputspec import point
 from .numpy1 import as_numpy_1
 from .transform_sizes import FUNCTIONS, MAX_ELEMENTS, METHODS, NUMBERS, Budget, bound, index_bound, total
@@ -131,7 +131,7 @@ class TransformExpression:
     [-0.5, 0.5]
     >>> TransformExpression("np.load('x.npy')")
     Traceback (most recent call last):
-    loadrun.errors.SpecError: input_transform: np.load is not among the numpy functions allowed here
+    loadrun.base.errors.SpecError: input_transform: np.load is not among the numpy functions allowed here
       np.load('x.npy')
          ^
     """

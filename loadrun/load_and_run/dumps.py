@@ -1,6 +1,6 @@
 """Values of variables in load_and_run's files: ``--bin_io_dump``, ``--bin_out_dump``, ``--io_dump``.
 
-A binary file holds one variable; `loadrun.diff.stored` reads it and says what its bytes mean. A folder of
+A binary file holds one variable; `loadrun.verify.diff.stored` reads it and says what its bytes mean. A folder of
 ``--bin_io_dump`` has a file for each variable that is executed, called by its number in hexadecimal, a folder of
 ``--bin_out_dump`` has ``runR-varN`` for each output of each run.
 """
@@ -16,11 +16,11 @@ from typing import TextIO
 
 import numpy as np
 
-from ..diff.stored import TYPE_NUMBERS
-from ..dtypes import Array, DType, encode
-from ..errors import UsageError
-from ..files import growing
+from ..base.errors import UsageError
+from ..base.files import growing
 from ..graph import Opr, Var
+from ..graph.dtypes import Array, DType, encode
+from ..verify.diff.stored import TYPE_NUMBERS
 from .naming import host_inputs
 from .plan import ExecutionPlan
 

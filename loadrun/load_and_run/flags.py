@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ..errors import UsageError
-from ..files import contents
+from ..base.errors import UsageError
+from ..base.files import contents
 
 __all__ = ["FLAGS", "GROUPS", "LAYOUTS", "OPTIMIZE", "Flag", "ParsedFlags", "by_name", "parse"]
 

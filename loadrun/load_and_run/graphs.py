@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..dtypes import nbytes
-from ..errors import UsageError
-from ..files import replacing
+from ..base.errors import UsageError
+from ..base.files import replacing
 from ..graph import Opr, Var
+from ..graph.dtypes import nbytes
 from ..ops.catalog import CATALOG
 from ..ops.op import Trait
 from .plan import NONE, RUNTIME, STATIC_NAMES, ExecutionPlan, packed

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ..dtypes import Array
 from ..engines import About, Engine
 from ..engines.reference import ReferenceEngine
 from ..graph import Graph, Var
+from ..graph.dtypes import Array
 from ..runner import Runner
 from ..testcase import Bundle
 from .plan import ExecutionPlan

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ..dtypes import Array
 from ..graph import Graph, Opr, Var
+from ..graph.dtypes import Array
+from ..graph.params import OptionalAxisV1
 from ..ops.catalog import CATALOG
 from ..ops.infer import Inference, infer_dtypes, infer_shapes
 from ..ops.numbering import Numbering, loaded
 from ..ops.op import Trait
 from ..ops.registry import Shape
-from ..params import OptionalAxisV1
 from .naming import compiled, executed, host_inputs, sequence
 
 __all__ = [

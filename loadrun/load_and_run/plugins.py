@@ -7,10 +7,10 @@ from typing import Protocol
 
 import numpy as np
 
+from ..base.errors import EngineError, UsageError
 from ..compare import errors
-from ..dtypes import Array
-from ..errors import EngineError, UsageError
 from ..graph import Opr, Var
+from ..graph.dtypes import Array
 from .dumps import number
 from .plan import ExecutionPlan, shape_text
 

@@ -17,13 +17,13 @@ from typing import TextIO
 
 import numpy as np
 
-from ..dtypes import Array
+from ..base.errors import UsageError
+from ..base.files import replacing
 from ..dump import load, save
-from ..errors import UsageError
-from ..files import replacing
+from ..graph.dtypes import Array
 from ..inputs.loading import load_cases
 from ..ops.numeric.parallel import set_threads, threads
-from ..optimize import optimize_for_inference
+from ..passes.inference import optimize_for_inference
 from ..runner import Result, Verdict
 from ..testcase import EXPECT, Bundle, Testcase
 from .dumps import BinaryDump, OutputDump, TextDump

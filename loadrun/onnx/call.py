@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..dtypes import Array
-from ..imperative import Tensor
-from ..imperative.apply import active
-from ..imperative.emit import subtensor
-from ..imperative.sizes import TracedInt
+from ..build.emit import subtensor
+from ..graph.dtypes import Array
+from ..tensors import Tensor
+from ..tensors.apply import active
+from ..tensors.sizes import TracedInt
 from .messages import AttributeProto, GraphProto, TensorProto
 from .values import Items, UnsupportedNodeError, Value
 

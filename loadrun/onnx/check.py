@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
+from ..base.errors import EngineError, UsageError
 from ..compare import assert_equal_error
-from ..dtypes import Array
 from ..engines.reference import ReferenceEngine
-from ..errors import EngineError, UsageError
 from ..graph import Var
+from ..graph.dtypes import Array
 from ..ops.registry import implementation
 from .encode import ElemType
 from .model import WrittenModel

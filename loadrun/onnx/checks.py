@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from .. import params as P
-from ..imperative import Tensor, apply1, const
-from ..imperative import emit as e
+from ..build import emit as e
+from ..graph import params as P
+from ..tensors import Tensor, apply1, const
 from .values import BF16
 
 __all__ = ["ATOL", "RTOL", "check"]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from ..dtypes import Array
+from ..base.files import replacing
 from ..engines.reference import ReferenceEngine
-from ..files import replacing
+from ..graph.dtypes import Array
 from .encode import TensorMessage, encode_tensor
 from .model import WrittenModel
 from .source import ExportSource

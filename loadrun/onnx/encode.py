@@ -17,7 +17,7 @@ from typing import Any, Union
 
 import numpy as np
 
-from ..dtypes import Array
+from ..graph.dtypes import Array
 
 __all__ = [
     "Attribute",

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from ..dtypes import Array
-from ..imperative.sizes import TracedInt
+from ..graph.dtypes import Array
+from ..tensors.sizes import TracedInt
 from .call import NodeCall, front
 from .values import BOOL, INT32, INT64, Value, objects
 

@@ -11,8 +11,8 @@ from typing import Any, BinaryIO
 
 from tabulate import tabulate
 
-from ..errors import UsageError
-from ..files import replacing
+from ..base.errors import UsageError
+from ..base.files import replacing
 from .check import Verification, verify
 from .datasets import write_data_sets
 from .encode import TensorMessage, encode, raw_bytes
@@ -316,7 +316,7 @@ def _names(kind: str, found: Sequence[str], given: Sequence[str] | None) -> dict
 
 def _fold(source: ExportSource) -> None:
     """Compute what follows from constants alone."""
-    from ..optimize.cleanup.fold import fold_constants  # for start-up
+    from ..passes.cleanup.fold import fold_constants  # for start-up
 
     wanted = list(source.outputs)
     whole = source.graph

@@ -7,15 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from ..dtypes import Array
-from ..errors import FormatError, LoadRunError, UnsupportedError, UsageError
+from ..base.errors import FormatError, LoadRunError, UnsupportedError, UsageError
 from ..graph import Graph, Var
-from ..imperative import Tensor
-from ..imperative.apply import suspended, type_cvt, use
-from ..jit.recorder import TraceRecorder
-from ..optimize import make_loadable, stabilize
-from ..rewrite.copies import subgraph
+from ..graph.dtypes import Array
+from ..passes.cleanup.loadable import make_loadable
+from ..passes.cleanup.stable import stabilize
+from ..passes.copies import subgraph
+from ..tensors import Tensor
+from ..tensors.apply import suspended, type_cvt, use
 from ..testcase import EXPECT
+from ..tracing.recorder import TraceRecorder
 from . import exact
 from .call import NodeCall, NodeLowering, find
 from .checks import check

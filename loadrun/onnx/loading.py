@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..errors import FormatError
+from ..base.errors import FormatError
 from ..testcase import EXPECT, Bundle
 from . import lowering  # noqa: F401
 from .importing import Importer

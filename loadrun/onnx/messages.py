@@ -11,8 +11,8 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 
-from ..dtypes import Array
-from ..errors import FormatError
+from ..base.errors import FormatError
+from ..graph.dtypes import Array
 from .wire import BYTES, FIXED32, FIXED64, VARINT, fields, packed_varints, signed, text
 
 __all__ = [

@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from ..dtypes import Array, DType
+from ..base.errors import LoadRunError, UnsupportedError, UsageError
+from ..base.version import __version__
 from ..engines.reference import ReferenceEngine
-from ..errors import LoadRunError, UnsupportedError, UsageError
 from ..graph import Graph, Opr, Var
+from ..graph.dtypes import Array, DType
 from ..ops.control import find_branches
 from ..ops.infer import Inference, describe, infer_dtypes, infer_shapes
 from ..ops.registry import Shape
-from ..version import __version__
 from .encode import GraphMessage, ModelMessage, TensorMessage, ValueMessage
 from .writing import TRANSLATIONS, load_families
 from .writing.emitter import UnsupportedOprError, free_names

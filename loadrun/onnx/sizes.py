@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..errors import UsageError
+from ..base.errors import UsageError
 from .source import ExportSource
 
 __all__ = ["Dim", "Dynamic", "dynamic_sizes", "sizes_of_testcases"]

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..dtypes import Array
+from ..graph.dtypes import Array
 
 __all__ = ["E8M0", "FLOAT4", "SMALL_FLOATS", "FloatFormat", "decoded"]
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from ..dtypes import Array, DType
-from ..errors import UnsupportedError, UsageError
+from ..base.errors import UnsupportedError, UsageError
 from ..graph import Graph, Var
+from ..graph.dtypes import Array, DType
 from ..testcase import Bundle, Testcase
 
 __all__ = ["ExportSource", "Input", "read_source"]
@@ -117,7 +117,7 @@ def _examples_by_name(
 
 
 def _of_bundle(bundle: Bundle, positional: tuple[Any, ...], named: Mapping[str, Any]) -> ExportSource:
-    from ..rewrite.copies import bare  # for start-up
+    from ..passes.copies import bare  # for start-up
     from ..runner import fit_inputs, random_inputs  # for start-up
 
     graph = bare(bundle)
@@ -170,8 +170,8 @@ def _unique(labels: Sequence[str]) -> list[str]:
 def _of_callable(
     model: Any, positional: tuple[Any, ...], named: dict[str, Any], eval_mode: bool
 ) -> ExportSource:
-    from ..jit import Traced  # for start-up
-    from ..jit.modules import TracedModule  # for start-up
+    from ..tracing import Traced  # for start-up
+    from ..tracing.modules import TracedModule  # for start-up
 
     if isinstance(model, TracedModule):
         if len(model.methods) != 1:
@@ -198,9 +198,9 @@ def _of_callable(
 
 
 def _traced(model: Any, positional: tuple[Any, ...], named: dict[str, Any], eval_mode: bool) -> ExportSource:
-    from ..imperative.value import Tensor  # for start-up
-    from ..jit import trace  # for start-up
-    from ..jit.structure import leaves  # for start-up
+    from ..tensors.value import Tensor  # for start-up
+    from ..tracing import trace  # for start-up
+    from ..tracing.structure import leaves  # for start-up
 
     held = {
         i: v
@@ -314,8 +314,8 @@ def _last_position(args: Mapping[str, Any]) -> int:
 
 def _example_values(positional: tuple[Any, ...], named: Mapping[str, Any]) -> list[tuple[str, Array]]:
     """Values by the names that a recording gives them."""
-    from ..imperative.value import Tensor  # for start-up
-    from ..jit.structure import leaves  # for start-up
+    from ..tensors.value import Tensor  # for start-up
+    from ..tracing.structure import leaves  # for start-up
 
     found = []
     groups = [(f"arg_{i}", v) for i, v in enumerate(positional)]

@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from ..dtypes import Array
-from ..errors import FormatError
-from ..files import opened
+from ..base.errors import FormatError
+from ..base.files import opened
+from ..graph.dtypes import Array
 from .messages import SparseTensorProto, TensorProto
 from .small_floats import E8M0, SMALL_FLOATS, decoded
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
-from ..dtypes import Array, DType
-from ..errors import FormatError, InputError, UsageError
-from ..files import contents
+from ..base.errors import FormatError, InputError, UsageError
+from ..base.files import contents
+from ..graph.dtypes import Array, DType
 from ..testcase import EXPECT, LazyTestcases, Testcase
 from .messages import TensorProto, parse
 from .tensors import ExternalData, UnsupportedTensorTypeError, array

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ..dtypes import Array
-from ..errors import EngineError
+from ..base.errors import EngineError
+from ..graph.dtypes import Array
 from .check import new_session
 
 __all__ = ["runtime", "runtime_name"]

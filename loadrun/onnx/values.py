@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from ..dtypes import Array, DType, plain
-from ..errors import EngineError
-from ..imperative import Tensor
-from ..imperative.apply import active, type_cvt
-from ..imperative.sizes import TracedInt, shape_tensor
-from ..jit.recorder import TraceRecorder
+from ..base.errors import EngineError
+from ..graph.dtypes import Array, DType, plain
+from ..tensors import Tensor
+from ..tensors.apply import active, type_cvt
+from ..tensors.sizes import TracedInt, shape_tensor
+from ..tracing.recorder import TraceRecorder
 from .small_floats import E8M0, SMALL_FLOATS
 from .tensors import HELD, kind_name
 

@@ -11,8 +11,8 @@ from struct import unpack_from
 
 import numpy as np
 
-from ..dtypes import Array
-from ..errors import FormatError
+from ..base.errors import FormatError
+from ..graph.dtypes import Array
 
 __all__ = ["BYTES", "FIXED32", "FIXED64", "VARINT", "fields", "packed_varints", "signed", "text"]
 

@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..dtypes import Array, DType, plain
 from ..graph import Opr
-from ..params import MultiHeadAttn, MultiHeadAttnAttnMaskType, MultiHeadAttnTensorCombinationType
+from ..graph.dtypes import Array, DType, plain
+from ..graph.params import MultiHeadAttn, MultiHeadAttnAttnMaskType, MultiHeadAttnTensorCombinationType
 from .norm import softmax_rows
 from .numeric.half import rounded, stored
 from .registry import Call, Shape, ShapeCall, kernel

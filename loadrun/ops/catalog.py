@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from .. import params as P
-from ..dtypes import DType
 from ..graph import Opr
+from ..graph import params as P
+from ..graph.dtypes import DType
 from .op import Op
 from .op import Trait as T
 

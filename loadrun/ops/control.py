@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from .. import params as P
-from ..dtypes import Array, DType, plain
-from ..errors import EngineError
+from ..base.errors import EngineError
 from ..graph import Opr, Var
+from ..graph import params as P
+from ..graph.dtypes import Array, DType, plain
 from .catalog import CATALOG
 from .registry import Call, Shape, ShapeCall, kernel
 from .shape import target_shape

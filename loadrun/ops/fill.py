@@ -11,9 +11,9 @@ from math import prod
 
 import numpy as np
 
-from .. import params as P
-from ..dtypes import Array, DType, plain
 from ..graph import Opr
+from ..graph import params as P
+from ..graph.dtypes import Array, DType, plain
 from .registry import Call, Shape, ShapeCall, kernel
 from .shape import MAX_NDIM, c_cast, first_input, known_value, target_shape
 

@@ -11,9 +11,9 @@ from math import prod
 
 import numpy as np
 
-from .. import params as P
-from ..dtypes import Array, DType
 from ..graph import Opr
+from ..graph import params as P
+from ..graph.dtypes import Array, DType
 from .conv.local import conv_columns, conv_geometry
 from .conv.windows import neibs_shape, window_taps
 from .pooling import pool_windows

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .. import params as P
-from ..dtypes import Array, DType
 from ..graph import Opr
+from ..graph import params as P
+from ..graph.dtypes import Array, DType
 from .registry import Bound, Call, Shape, ShapeCall, kernel
 from .shape import MAX_NDIM, axis_of, first_input, integers, known_value
 

@@ -8,9 +8,9 @@ from math import prod
 
 import numpy as np
 
-from ..dtypes import Array, DType
-from ..errors import EngineError, LoadRunError
+from ..base.errors import EngineError, LoadRunError
 from ..graph import Graph, Opr, Var
+from ..graph.dtypes import Array, DType
 from .catalog import types
 from .control import find_branches
 from .op import Trait

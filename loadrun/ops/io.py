@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..dtypes import Array, DType, plain
 from ..graph import Opr
-from ..params import DTypeEnum, DTypeScalar, MGBAddUpdate
+from ..graph.dtypes import Array, DType, plain
+from ..graph.params import DTypeEnum, DTypeScalar, MGBAddUpdate
 from .registry import Call, Shape, ShapeCall, kernel
 
 __all__: list[str] = []

@@ -12,10 +12,10 @@ from math import prod
 
 import numpy as np
 
-from ..dtypes import Array, DType, plain
 from ..graph import Opr
-from ..params import SVD, Cross, MatrixMul, MatrixMulComputeMode
-from ..params import MatrixMulFormat as Format
+from ..graph.dtypes import Array, DType, plain
+from ..graph.params import SVD, Cross, MatrixMul, MatrixMulComputeMode
+from ..graph.params import MatrixMulFormat as Format
 from .numeric.chunks import in_rows
 from .numeric.half import rounded, stored
 from .numeric.intmul import int_matmul, largest

@@ -11,9 +11,9 @@ from math import prod
 
 import numpy as np
 
-from ..dtypes import Array, DType, plain
 from ..graph import Opr
-from ..params import BN, LRN, BNFwdMode, Format, GeneralNorm, GroupNorm, LayerNorm, Softmax
+from ..graph.dtypes import Array, DType, plain
+from ..graph.params import BN, LRN, BNFwdMode, Format, GeneralNorm, GroupNorm, LayerNorm, Softmax
 from .numeric.half import rounded, stored, sum_rounded
 from .numeric.parallel import parallel, scratch
 from .registry import Call, Shape, ShapeCall, kernel, same

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from ..graph import Graph, Opr, Var
-from ..params import CondExecPredLogical, PowC, Reduce
+from ..graph.params import CondExecPredLogical, PowC, Reduce
 from .catalog import CATALOG
 from .op import Trait
 

@@ -8,7 +8,7 @@ from enum import Flag, auto
 from functools import cached_property
 
 from ..graph import Opr
-from ..params import Record
+from ..graph.params import Record
 from .typeid import type_id, unversioned_id
 
 __all__ = ["Op", "Trait"]

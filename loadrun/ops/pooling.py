@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from ..dtypes import Array, DType, round_bfloat16
 from ..graph import Opr
-from ..params import AdaptivePooling, Format, Pooling, PoolingMode
+from ..graph.dtypes import Array, DType, round_bfloat16
+from ..graph.params import AdaptivePooling, Format, Pooling, PoolingMode
 from .numeric.half import round_half
 from .numeric.taps import Taps
 from .registry import Bound, Call, Shape, ShapeCall, kernel

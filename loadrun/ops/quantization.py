@@ -11,9 +11,9 @@ from math import prod
 
 import numpy as np
 
-from ..dtypes import Array, DType
 from ..graph import Opr
-from ..params import LSQ, TQT, FakeQuant
+from ..graph.dtypes import Array, DType
+from ..graph.params import LSQ, TQT, FakeQuant
 from .numeric.quant import round_away
 from .registry import Call, Shape, ShapeCall, kernel
 

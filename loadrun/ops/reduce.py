@@ -12,11 +12,11 @@ from math import prod
 
 import numpy as np
 
-from ..dtypes import Array, DType, plain
 from ..graph import Opr
-from ..params import Cumsum, Reduce
-from ..params import ReduceDataType as Kind
-from ..params import ReduceMode as Mode
+from ..graph.dtypes import Array, DType, plain
+from ..graph.params import Cumsum, Reduce
+from ..graph.params import ReduceDataType as Kind
+from ..graph.params import ReduceMode as Mode
 from .numeric.half import rounded, stored, sum_rounded
 from .numeric.quant import round_away
 from .registry import Bound, Call, Shape, ShapeCall, kernel

@@ -5,7 +5,7 @@ A family module registers one kernel per operator::
     @kernel("PoolingV1", dtype=same, shape=pooling_shape, flops=pooling_flops)
     def pooling(c: Call, x: Array) -> Array: ...
 
-A kernel is a pure function of a `Call` and the operator's input arrays, in storage dtype (`loadrun.dtypes`).
+A kernel is a pure function of a `Call` and the operator's input arrays, in storage dtype (`loadrun.graph.dtypes`).
 It returns one array per visible output. It never writes into an input array unless `Call.reuse` hands it out.
 """
 
@@ -18,10 +18,10 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ..dtypes import Array, DType
-from ..errors import UnsupportedError
+from ..base.errors import UnsupportedError
 from ..graph import Opr
-from ..params import Record
+from ..graph.dtypes import Array, DType
+from ..graph.params import Record
 from .catalog import CATALOG
 from .op import Trait
 

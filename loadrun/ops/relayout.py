@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from .. import params as P
-from ..dtypes import Array, DType
 from ..graph import Opr
-from ..params import RelayoutMode as M
+from ..graph import params as P
+from ..graph.dtypes import Array, DType
+from ..graph.params import RelayoutMode as M
 from .registry import Call, Shape, ShapeCall, kernel
 
 __all__ = ["RelayoutPlan", "relayout_plan"]

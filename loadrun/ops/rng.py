@@ -13,9 +13,9 @@ from typing import TypeVar
 
 import numpy as np
 
-from .. import params as P
-from ..dtypes import Array, DType, plain
 from ..graph import Opr
+from ..graph import params as P
+from ..graph.dtypes import Array, DType, plain
 from .registry import Call, Shape, ShapeCall, kernel, same_shape
 from .shape import known_value, target_shape
 

@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..dtypes import Array, DType
 from ..graph import Opr
-from ..params import LSTM, RNN, RNNCell, RNNCellNonlineMode
+from ..graph.dtypes import Array, DType
+from ..graph.params import LSTM, RNN, RNNCell, RNNCellNonlineMode
 from .numeric.half import round_half
 from .registry import Call, Shape, ShapeCall, kernel
 

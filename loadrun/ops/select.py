@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from .. import params as P
-from ..dtypes import Array, DType, plain
 from ..graph import Opr
+from ..graph import params as P
+from ..graph.dtypes import Array, DType, plain
 from .registry import Call, FlopsRule, Shape, ShapeCall, kernel
 from .shape import c_cast, known_value, scalar
 

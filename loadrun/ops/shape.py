@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from .. import params as P
-from ..dtypes import Array, DType, plain
 from ..graph import Opr
+from ..graph import params as P
+from ..graph.dtypes import Array, DType, plain
 from .registry import Bound, Call, Shape, ShapeCall, UnknownShape, kernel
 
 __all__: list[str] = []

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from ..dtypes import Array, DType
 from ..graph import Opr
+from ..graph.dtypes import Array, DType
 from .catalog import TypeParam
 from .numeric.half import round_half
 from .numeric.quant import HIGHEST, LOWEST, dequantize, quantize, quantizer, reals, requantize, requantizer

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..bench.comparing import Ratio, paired_ratio, ratio
-from ..bench.running import Measurement, Subject
-from ..bench.timing import needed
-from ..errors import InputError
-from ..shown import clean
+from ..base.errors import InputError
+from ..base.text import clean
+from ..verify.bench.comparing import Ratio, paired_ratio, ratio
+from ..verify.bench.running import Measurement, Subject
+from ..verify.bench.timing import needed
 from .environment import environment
 from .profile import bytes_text
 from .text import table

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from ..bench.running import Measurement
-from ..shown import clean
+from ..base.text import clean
+from ..verify.bench.running import Measurement
 from .benchmark import columns, comparisons, rows
 from .environment import environment
 from .html import pairs
@@ -24,7 +24,7 @@ def benchmark_html(found: Sequence[Measurement], warnings: Sequence[str], more: 
         warnings: what deserves a look.
         more: lines to show besides, such as those of a baseline.
 
-    >>> from loadrun.bench.running import Subject, run_subjects
+    >>> from loadrun.verify.bench.running import Subject, run_subjects
     >>> found, warnings = run_subjects([Subject("fixtures/nets/mlp.mge")], seconds=0, passes=3)
     >>> benchmark_html(found, warnings).count("<circle")
     3

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from ..errors import FormatError
+from ..base.errors import FormatError
 
 __all__ = ["Change", "changes", "same_checks"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ..diff import Bisected, ChangedValue, Constant, Differences, Finding, SuspectVar
+from ..base.text import clean
 from ..ops.infer import describe
-from ..shown import clean
+from ..verify.diff import Bisected, ChangedValue, Constant, Differences, Finding, SuspectVar
 from .text import shape_text, table
 
 __all__ = ["as_json", "bisected", "departed", "differences", "findings"]

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import IO, Any, TextIO
 
-from ..bench import Timing
-from ..plain import plain
-from ..review.pictures import Picture
+from ..base.plain import plain
+from ..base.text import clean
 from ..runner import FileResult, OutputResult, Result, Verdict
-from ..shown import clean
+from ..verify.bench import Timing
+from ..verify.pictures import Picture
 from .engines import entrants_lines
 from .page import FOOT, HEAD
 from .plots import Series, error_map, histogram, times

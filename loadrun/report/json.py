@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any, TextIO
 
-from ..bench import Timing
+from ..base.plain import plain
 from ..compare import Comparison
+from ..compare.results import EngineResults
 from ..engines import About
-from ..plain import plain
 from ..runner import FileResult, OutputResult, Result
-from ..verdicts.results import EngineResults
+from ..verify.bench import Timing
 
 __all__ = ["VERSION", "JsonWriter", "LineWriter", "about_data", "dumps", "file_end", "result_data"]
 

@@ -9,10 +9,10 @@ from datetime import datetime, timezone
 from typing import IO, Any, TextIO
 from xml.sax.saxutils import escape, quoteattr
 
-from ..bench import Timing
-from ..plain import plain
+from ..base.plain import plain
+from ..base.text import clean
 from ..runner import FileResult, OutputResult, Result, Verdict
-from ..shown import clean
+from ..verify.bench import Timing
 from .engines import entrants_lines
 
 __all__ = ["JUnitWriter"]

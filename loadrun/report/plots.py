@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Sequence
 from html import escape
 
-from ..review.pictures import Picture
+from ..verify.pictures import Picture
 
 __all__ = ["Series", "error_map", "histogram", "times"]
 

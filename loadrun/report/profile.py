@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ..base.text import clean
 from ..engines.alive import PeakMeter
-from ..shown import clean
 from .text import shape_text, table
 
 __all__ = ["Cost", "cost_table", "costs", "memory_table", "trace_events"]

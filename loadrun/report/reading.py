@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from ..errors import FormatError
+from ..base.errors import FormatError
 
 __all__ = ["read_report"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TextIO
 
-from ..verdicts.results import Verdict
+from ..compare.results import Verdict
 
 __all__ = ["PLAIN", "Style", "style_for"]
 

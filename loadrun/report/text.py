@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ..base.text import clean, indented
 from ..runner import FileResult, OutputResult, Result, Verdict
-from ..shown import clean, indented
 from .style import PLAIN, Style
 
 if TYPE_CHECKING:
-    from ..bench import Timing
+    from ..verify.bench import Timing
 
 __all__ = [
     "Rows",

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from ..dtypes import Array, DType, encode
 from ..graph import Graph, StoredTensor, Var
-from ..params import Elemwise, ElemwiseMode, Host2DeviceCopy
+from ..graph.dtypes import Array, DType, encode
+from ..graph.params import Elemwise, ElemwiseMode, Host2DeviceCopy
 
 __all__ = ["GraphBuilder", "random_feeds"]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..dtypes import Array
+from ..graph.dtypes import Array
 
 __all__ = ["assert_close"]
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from loadrun.dtypes import DType, dtype_of, encode
 from loadrun.engines.reference import ReferenceEngine
 from loadrun.graph import Graph, StoredTensor
+from loadrun.graph.dtypes import DType, dtype_of, encode
+from loadrun.graph.params import Host2DeviceCopy, Record
 from loadrun.ops.catalog import CATALOG
 from loadrun.ops.infer import infer_dtypes, infer_shapes
-from loadrun.params import Host2DeviceCopy, Record
 
 __all__ = ["operator_graph", "run_operator"]
 
@@ -39,7 +39,7 @@ def operator_graph(
         output_dtype: the dtype that the operator is configured to give.
 
     >>> import numpy as np
-    >>> from loadrun.params import Elemwise, ElemwiseMode
+    >>> from loadrun.graph.params import Elemwise, ElemwiseMode
     >>> graph = operator_graph("Elemwise", Elemwise(mode=ElemwiseMode.EXP), [np.zeros(3, "f4")])
     >>> [o.type for o in graph.oprs]
     ['Host2DeviceCopy', 'Elemwise']
@@ -88,7 +88,7 @@ def run_operator(
         EngineError: the operator does not take these inputs.
 
     >>> import numpy as np
-    >>> from loadrun.params import Elemwise, ElemwiseMode
+    >>> from loadrun.graph.params import Elemwise, ElemwiseMode
     >>> run_operator("Elemwise", Elemwise(mode=ElemwiseMode.NEGATE), np.array([1, -2], "f4"))
     [array([-1.,  2.], dtype=float32)]
     """

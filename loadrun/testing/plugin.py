@@ -136,8 +136,8 @@ class ModelFile(pytest.File):
 
     def collect(self) -> Iterator[pytest.Collector]:
         """One collector a testcase."""
+        from ..base.errors import LoadRunError  # for start-up
         from ..dump import load_all  # for start-up
-        from ..errors import LoadRunError  # for start-up
 
         try:
             bundles = load_all(self.path)
@@ -177,7 +177,7 @@ class ModelCase(pytest.Collector):
 
     def collect(self) -> Iterator[pytest.Item]:
         """One test an output."""
-        from ..shown import clean  # for start-up
+        from ..base.text import clean  # for start-up
 
         for output in self.outputs or ("run",):
             item = ModelOutput.from_parent(self, name=clean(output, 200).replace("::", "%3A%3A"))
@@ -217,7 +217,7 @@ class ModelOutput(pytest.Item):
 
     def _said(self, out: OutputResult) -> str:
         """Why it fails, as an assertion would."""
-        from ..shown import clean  # for start-up
+        from ..base.text import clean  # for start-up
 
         assert isinstance(self.parent, ModelCase)
         if out.reason:
@@ -236,7 +236,7 @@ class ModelOutput(pytest.Item):
 
     def repr_failure(self, excinfo: Any, style: Any = None) -> Any:
         """A failing check by what was compared, anything else by its traceback."""
-        from ..errors import LoadRunError  # for start-up
+        from ..base.errors import LoadRunError  # for start-up
 
         if isinstance(excinfo.value, CheckFailed):
             head, *rest = str(excinfo.value).splitlines()

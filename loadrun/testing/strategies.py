@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from ..dtypes import DType, nbytes
 from ..graph import Graph, Metadata, StoredTensor, TensorFormat, Var
+from ..graph.dtypes import DType, nbytes
+from ..graph.params import AxisDesc, DTypeScalar, Host2DeviceCopy, IndexItem, Record, RecordField
 from ..ops.catalog import CATALOG, Op, TypeParam
-from ..params import AxisDesc, DTypeScalar, Host2DeviceCopy, IndexItem, Record, RecordField
 
 __all__ = ["dtypes", "graphs", "names", "records", "shapes", "tensors"]
 

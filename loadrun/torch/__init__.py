@@ -36,7 +36,7 @@ def trace(
         kwargs: example keyword arguments.
         dynamic_shapes: which sizes may differ later, as `torch.export.export` takes it; True lets torch find out for
             all sizes. None fixes them all.
-        opt_level: how far the graph is simplified, see `loadrun.jit.trace`.
+        opt_level: how far the graph is simplified, see `loadrun.tracing.trace`.
 
     Raises:
         UsageError: torch is not installed.
@@ -68,7 +68,7 @@ def _as_torch(value: Any) -> Any:
 
 
 def trace_module(mod: Any, inputs: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
-    """Trace several methods of a torch module; see `loadrun.jit.trace_module`, which this is."""
-    from ..jit import trace_module as traced  # for start-up
+    """Trace several methods of a torch module; see `loadrun.tracing.trace_module`, which this is."""
+    from ..tracing import trace_module as traced  # for start-up
 
     return traced(mod, inputs, *args, **kwargs)

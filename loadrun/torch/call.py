@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..imperative import TracedNumber
+from ..tensors import TracedNumber
 from .registry import UnsupportedCallError
 from .values import narrow
 

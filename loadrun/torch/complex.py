@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..imperative import Tensor
+from ..tensors import Tensor
 from .values import arr, constant, ten
 
 __all__ = ["Complex", "constants", "is_complex", "of_parts", "pair", "parts", "touches_complex"]

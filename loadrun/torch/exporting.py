@@ -16,7 +16,7 @@ from typing import Any
 import torch
 import torch.fx.experimental._config
 
-from ..errors import TraceError, UnsupportedError
+from ..base.errors import TraceError, UnsupportedError
 from .complex import is_complex, touches_complex
 from .registry import lowering_of
 

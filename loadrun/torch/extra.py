@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..errors import UsageError
+from ..base.errors import UsageError
 
 __all__ = ["need_torch"]
 

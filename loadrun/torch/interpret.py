@@ -10,11 +10,11 @@ import numpy as np
 import torch
 from torch.utils import _pytree as pytree
 
-from ..errors import LoadRunError, UnsupportedError
+from ..arrays.array import Array
+from ..base.errors import LoadRunError, UnsupportedError
 from ..graph import Var
-from ..imperative import Tensor
-from ..imperative.naming import scope
-from ..lowering.array import Array
+from ..tensors import Tensor
+from ..tensors.naming import scope
 from .call import FxCall
 from .complex import Complex, constants, touches_complex
 from .exporting import NO_COMPLEX, LoweringProblem, name_of_target, place_of, refusal

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from ..errors import InputError, TraceError, UsageError
-from ..jit.checking import error_between
-from ..jit.modules import TracedModule, _call_form
+from ..base.errors import InputError, TraceError, UsageError
+from ..tracing.checking import error_between
+from ..tracing.modules import TracedModule, _call_form
 from .complex import parts
 from .exporting import name_of_target, place_of
 from .modules import as_module, as_torch, owner_of
@@ -43,7 +43,7 @@ def traced_method(
     """One method, with the arguments of `torch.jit.trace`.
 
     Raises:
-        TypeError: an option that neither `loadrun.jit.trace` nor `torch.jit.trace` has.
+        TypeError: an option that neither `loadrun.tracing.trace` nor `torch.jit.trace` has.
     """
     unknown = set(options) - _HARMLESS - {*_CHECKING, "example_kwarg_inputs"}
     if unknown:

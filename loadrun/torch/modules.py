@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..imperative import Tensor
+from ..tensors import Tensor
 
 __all__ = ["as_module", "as_torch", "owner_of"]
 

@@ -76,7 +76,7 @@ def aten(*targets: str, complex: bool = False) -> Callable[[F], F]:
 
     The function gets a `FxCall` (what is known of the node) and then the operator's own arguments; tensors among them
     are loadrun's, sizes that follow the input are ints that remember where they come from. It computes with
-    `loadrun.functional` or numpy and returns a tensor, or a tuple where the operator returns one. A lowering of a
+    `loadrun.build` or numpy and returns a tensor, or a tuple where the operator returns one. A lowering of a
     custom operator is registered in the same way.
 
     Args:

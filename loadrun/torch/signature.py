@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch.utils import _pytree as pytree
 
-from ..dtypes import Array
-from ..errors import InputError
-from ..imperative import Tensor, TracedNumber
+from ..base.errors import InputError
+from ..graph.dtypes import Array
+from ..tensors import Tensor, TracedNumber
 from .complex import Complex, of_parts, parts
 from .registry import UnsupportedCallError
 from .values import ndarray, of_numpy, ten

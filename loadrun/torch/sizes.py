@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..imperative import Tensor, TracedInt, TracedNumber, active, largest, least
+from ..tensors import Tensor, TracedInt, TracedNumber, active, largest, least
 from .registry import UnsupportedCallError
 from .values import arr, ten
 

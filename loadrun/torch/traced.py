@@ -12,17 +12,17 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from ..dtypes import Array
-from ..errors import InputError, TraceError, TraceWarning
+from ..base.errors import InputError, TraceError, TraceWarning
 from ..graph import Graph
-from ..imperative import Tensor
-from ..jit.checking import error_between
-from ..jit.dumping import Dumps
-from ..jit.evaluate import Evaluator
-from ..jit.options import TraceOptions
-from ..jit.traced import Traced as Recording
-from ..pack.capture import Recorder
+from ..graph.dtypes import Array
+from ..tensors import Tensor
 from ..testcase import Bundle
+from ..tracing.checking import error_between
+from ..tracing.dumping import Dumps
+from ..tracing.evaluate import Evaluator
+from ..tracing.options import TraceOptions
+from ..tracing.traced import Traced as Recording
+from ..verify.pack.capture import Recorder
 from .complex import of_parts
 from .exporting import export, name_of_target, quiet, refusal, submodules, unsupported
 from .interpret import Interpreter
@@ -39,7 +39,7 @@ class Traced(Dumps):
     Args:
         module: a module, a method of one, or a function of torch tensors.
         dynamic_shapes: which sizes may differ in later calls, see `loadrun.torch.trace`.
-        opt_level: how far the graph is simplified, see `loadrun.jit.trace`.
+        opt_level: how far the graph is simplified, see `loadrun.tracing.trace`.
 
     Attributes:
         module: what is traced.
@@ -94,7 +94,7 @@ class Traced(Dumps):
         return Bundle(self.graph())
 
     def graph(self, arg_names: Any = None, output_names: Any = None) -> Graph:
-        """The recorded graph with named inputs and outputs; see `loadrun.jit.Traced.graph`."""
+        """The recorded graph with named inputs and outputs; see `loadrun.tracing.Traced.graph`."""
         self._names = arg_names
         if output_names is None and not self._by_key:
             output_names = self._keys
@@ -107,7 +107,7 @@ class Traced(Dumps):
 
         Args:
             file: a path, or an open binary file.
-            options: those of `loadrun.jit.Traced.dump`.
+            options: those of `loadrun.tracing.Traced.dump`.
 
         Returns:
             the counts that MegEngine returns.

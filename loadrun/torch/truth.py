@@ -10,12 +10,12 @@ import numpy as np
 import torch
 from torch.utils import _pytree as pytree
 
-from ..dtypes import Array
-from ..errors import EngineError
-from ..jit.checking import error_between
-from ..jit.naming import input_names
-from ..pack.capture import Recorder
+from ..base.errors import EngineError
+from ..graph.dtypes import Array
 from ..testcase import EXPECT, Bundle, Testcase
+from ..tracing.checking import error_between
+from ..tracing.naming import input_names
+from ..verify.pack.capture import Recorder
 from .complex import parts
 from .exporting import quiet
 from .registry import UnsupportedCallError

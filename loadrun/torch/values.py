@@ -7,12 +7,12 @@ from typing import Any, cast
 import numpy as np
 import torch
 
-from ..dtypes import Array as NDArray
-from ..dtypes import plain
-from ..imperative import Tensor, TracedNumber, const
-from ..imperative import emit as e
-from ..imperative.dtypes import graph_dtype
-from ..lowering.array import Array
+from ..arrays.array import Array
+from ..build import emit as e
+from ..graph.dtypes import Array as NDArray
+from ..graph.dtypes import plain
+from ..tensors import Tensor, TracedNumber, const
+from ..tensors.dtypes import graph_dtype
 from .registry import UnsupportedCallError
 
 __all__ = ["INT_MAX", "arr", "constant", "narrow", "ndarray", "of_numpy", "plain_number", "ten"]

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from loadrun.dtypes import DType, encode
 from loadrun.dump.emit import Fields, FlatBufferEmitter
 from loadrun.dump.writer import dump_bytes
 from loadrun.graph import Graph, StoredTensor
+from loadrun.graph.dtypes import DType, encode
+from loadrun.graph.params import Elemwise, ElemwiseMode, Host2DeviceCopy, Record
 from loadrun.ops.catalog import CATALOG
-from loadrun.params import Elemwise, ElemwiseMode, Host2DeviceCopy, Record
 
 F32 = DType("Float32")
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from loadrun.dump.writer import dump_bytes
 from loadrun.graph import Graph, Metadata, StoredTensor
-from loadrun.params import AssertEqual, CondExecMerge, Elemwise, Empty, Host2DeviceCopy
+from loadrun.graph.params import AssertEqual, CondExecMerge, Elemwise, Empty, Host2DeviceCopy
 from tests.attacks.attack_files import F32, V2, constant, container, good, small
 
 __all__ = ["ATTACKS", "Attack"]

@@ -22,7 +22,7 @@ class Fault(Exception):
 def run(data: bytes) -> str:
     """What becomes of the bytes in this process: ``refused``, ``error`` or a verdict."""
     import loadrun
-    from loadrun.errors import LoadRunError
+    from loadrun.base.errors import LoadRunError
 
     try:
         bundle = loadrun.loads(data)

@@ -32,15 +32,15 @@ from typing import Any
 
 import numpy as np
 
-from loadrun.checkpoint import load_checkpoint, save_checkpoint
-from loadrun.dtypes import DType
+from loadrun.base.errors import LoadRunError
 from loadrun.dump import load
-from loadrun.errors import LoadRunError
+from loadrun.dump.checkpoint import load_checkpoint, save_checkpoint
 from loadrun.graph import Graph, StoredTensor, Var
+from loadrun.graph.dtypes import DType
+from loadrun.graph.params import Host2DeviceCopy
 from loadrun.inputs.lists import count_cases
 from loadrun.inputs.loading import load_cases
 from loadrun.inputs.transform import TransformExpression
-from loadrun.params import Host2DeviceCopy
 from tests.attacks.bending import bent, bent_message, words
 from tests.attacks.execute import run
 from tests.attacks.input_attacks import chunk, png

@@ -235,10 +235,10 @@ def status(key: str) -> int:
 def main() -> None:
     """Run all attacks."""
     from loadrun.cli import main as loadrun
-    from loadrun.dtypes import DType
     from loadrun.dump import save
     from loadrun.graph import Graph, StoredTensor
-    from loadrun.params import Elemwise, ElemwiseMode, Host2DeviceCopy
+    from loadrun.graph.dtypes import DType
+    from loadrun.graph.params import Elemwise, ElemwiseMode, Host2DeviceCopy
 
     folder = Path(sys.argv[1])
     graph = Graph()

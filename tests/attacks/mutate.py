@@ -23,10 +23,10 @@ from typing import Any
 
 import numpy as np
 
+from loadrun.base.errors import FormatError
 from loadrun.dump import flat, load_all, loads
 from loadrun.dump.flat import Buffer, Table
 from loadrun.dump.writer import dump_bytes
-from loadrun.errors import FormatError
 
 EDGES = (0, 1, 2, 3, 4, 7, 8, 16, 255, 1000, 65535, 2**20, 2**31 - 1, 2**31)
 ROOT = Path(__file__).resolve().parents[2]

@@ -68,8 +68,8 @@ class Server:
 
 def attacked(name: str) -> dict[str, Any]:
     """Run one attack in this process, which it limits."""
+    from loadrun.base.errors import FormatError
     from loadrun.dump import loads
-    from loadrun.errors import FormatError
     from tests.attacks.attack_files import good
     from tests.attacks.attacks import ATTACKS
 

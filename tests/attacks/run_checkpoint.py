@@ -12,8 +12,8 @@ from tests.attacks.run import FLOOR, serve, status
 
 def attacked(name: str) -> dict[str, Any]:
     """Run one attack in this process, which it limits."""
-    from loadrun.checkpoint import load_checkpoint
-    from loadrun.errors import FormatError
+    from loadrun.base.errors import FormatError
+    from loadrun.dump.checkpoint import load_checkpoint
     from tests.attacks.checkpoint_attacks import ATTACKS, blob
 
     attack = ATTACKS[name]
@@ -59,7 +59,7 @@ def attacked(name: str) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    import loadrun.checkpoint  # noqa: F401
+    import loadrun.dump.checkpoint  # noqa: F401
     import tests.attacks.checkpoint_attacks  # noqa: F401  the children inherit both
 
     serve(attacked)

@@ -15,13 +15,13 @@ import numpy as np
 import pytest
 
 import loadrun
-from loadrun.bench import Timing
+from loadrun.base.errors import FormatError
+from loadrun.base.files import replacing
 from loadrun.cli import main
-from loadrun.dtypes import DType
-from loadrun.errors import FormatError
-from loadrun.files import replacing
 from loadrun.graph import Graph, StoredTensor
-from loadrun.params import AssertEqual, Elemwise, ElemwiseMode, Host2DeviceCopy
+from loadrun.graph.dtypes import DType
+from loadrun.graph.params import AssertEqual, Elemwise, ElemwiseMode, Host2DeviceCopy
+from loadrun.verify.bench import Timing
 from tests.support.small_models import unary
 
 MLP = "fixtures/nets/mlp.mge"
@@ -335,7 +335,7 @@ def test_what_nobody_foresaw(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It is a verdict of its file, and the next file is still run."""
-    from loadrun.work import desk
+    from loadrun.replay import desk
 
     real = desk.Runner
 

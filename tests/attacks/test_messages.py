@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
+from loadrun.base.errors import FormatError
 from loadrun.dump import loads
 from loadrun.dump.writer import dump_bytes
-from loadrun.errors import FormatError
 from loadrun.graph import Graph, StoredTensor
-from loadrun.params import AxisAddRemove, CondExecMerge, Convolution, Elemwise, Host2DeviceCopy
+from loadrun.graph.params import AxisAddRemove, CondExecMerge, Convolution, Elemwise, Host2DeviceCopy
 from tests.attacks.attack_files import F32, V1, V2, constant, container, good, small
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "format_errors.txt"

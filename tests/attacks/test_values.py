@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 import loadrun
-from loadrun.checkpoint import load_checkpoint, save_checkpoint
+from loadrun.base.errors import FormatError, InputError, UsageError
 from loadrun.cli import main
-from loadrun.dtypes import DType
-from loadrun.errors import FormatError, InputError, UsageError
+from loadrun.dump.checkpoint import load_checkpoint, save_checkpoint
 from loadrun.graph import Graph, StoredTensor
+from loadrun.graph.dtypes import DType
+from loadrun.graph.params import AssertEqual, Elemwise, ElemwiseMode, Host2DeviceCopy, MatrixMul
 from loadrun.inputs.files import read_npy
 from loadrun.inputs.transform import TransformExpression
-from loadrun.params import AssertEqual, Elemwise, ElemwiseMode, Host2DeviceCopy, MatrixMul
 from tests.attacks.attack_files import V2
 
 MLP = "fixtures/nets/mlp.mge"

@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 
 import loadrun
+from loadrun.base.errors import EngineError, UsageError
 from loadrun.cli import main
-from loadrun.dtypes import Array
+from loadrun.compare.results import EngineResults, FileResult
 from loadrun.engines import Choice, Setup, registry
 from loadrun.engines.reference import ReferenceEngine
-from loadrun.errors import EngineError, UsageError
 from loadrun.graph import Graph, Var
+from loadrun.graph.dtypes import Array
 from loadrun.report.changes import changes
-from loadrun.review.beside import EngineComparison
-from loadrun.verdicts.results import EngineResults, FileResult
+from loadrun.verify.beside import EngineComparison
 from tests.support.schema import faults, undescribed
 from tests.support.shifted import Shifted, doubled
 

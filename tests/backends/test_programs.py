@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 import loadrun
-from loadrun.backends.process import MessageProcess
-from loadrun.diff.stored import read_binary_dump
-from loadrun.dtypes import DType
+from loadrun.base.errors import EngineError, UsageError
 from loadrun.engines import make_engine
-from loadrun.errors import EngineError, UsageError
 from loadrun.graph import Graph
+from loadrun.graph.dtypes import DType
+from loadrun.runtimes.process import MessageProcess
 from loadrun.testing import GraphBuilder
+from loadrun.verify.diff.stored import read_binary_dump
 
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="the programs are scripts for a POSIX system")

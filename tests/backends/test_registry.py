@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 import loadrun
+from loadrun.base.errors import UsageError
 from loadrun.engines import About, Choice, check_engine, make_engine, register_engine, registry
-from loadrun.errors import UsageError
-from loadrun.pack.packing import Packer
 from loadrun.testcase import Bundle
 from loadrun.testing import GraphBuilder
+from loadrun.verify.pack.packing import Packer
 from tests.support.shifted import Shifted, doubled
 
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import loadrun
+from loadrun.base.errors import UsageError
 from loadrun.engines import Choice, make_engine
-from loadrun.errors import UsageError
 from loadrun.testing import GraphBuilder
 
 RUNTIMES = {"onnxruntime": "CPUExecutionProvider", "openvino": "CPU", "torch": "cpu"}
@@ -65,7 +65,7 @@ def test_values_by_hand(name: str) -> None:
 
 
 def _params(name: str) -> list[object]:
-    from loadrun import params
+    from loadrun.graph import params
 
     return [getattr(params, name)()]
 

@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 
 import loadrun
-from loadrun import params as P
-from loadrun.backends.pieces import divide
-from loadrun.backends.translated import Translated
-from loadrun.dtypes import DType
+from loadrun.base.errors import EngineError, InputError, UnsupportedError
 from loadrun.engines import Setup
 from loadrun.engines.reference import ReferenceEngine
-from loadrun.errors import EngineError, InputError, UnsupportedError
 from loadrun.graph import Graph
+from loadrun.graph import params as P
+from loadrun.graph.dtypes import DType
 from loadrun.ops.catalog import TypeParam
+from loadrun.runtimes.pieces import divide
+from loadrun.runtimes.translated import Translated
 from loadrun.testing import GraphBuilder
 from tests.support.fake_runtime import FakeRuntime
 
@@ -195,8 +195,8 @@ def test_the_cache_is_asked_before_a_model_is_written(
     def fail(*given: object) -> None:
         raise AssertionError("a model was translated again")
 
-    monkeypatch.setattr("loadrun.backends.translated.write", fail)
-    monkeypatch.setattr("loadrun.backends.translated.refusals", fail)
+    monkeypatch.setattr("loadrun.runtimes.translated.write", fail)
+    monkeypatch.setattr("loadrun.runtimes.translated.refusals", fail)
     assert translated(chain(), FakeRuntime(), cache=tmp_path).run({"x": X})[1].tolist() == Z
 
 

@@ -11,16 +11,16 @@ import numpy as np
 import pytest
 
 import loadrun
-from loadrun.bench.running import Subject, peak_memory, run_subjects
+from loadrun.base.errors import InputError, UsageError
 from loadrun.cli import main
-from loadrun.describe import describe
 from loadrun.engines.reference import ReferenceEngine
-from loadrun.errors import InputError, UsageError
-from loadrun.params import MatrixMul
+from loadrun.graph.params import MatrixMul
 from loadrun.report.benchmark import regressions
 from loadrun.report.profile import bytes_text, cost_table, costs, memory_table, trace_events
 from loadrun.testcase import Bundle
 from loadrun.testing import GraphBuilder
+from loadrun.verify.bench.running import Subject, peak_memory, run_subjects
+from loadrun.verify.describe import describe
 
 NETS = Path(__file__).resolve().parents[2] / "fixtures" / "nets"
 MLP, RESNET = str(NETS / "mlp.mge"), str(NETS / "resnet_basic.mge")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from loadrun.bench import Timing, needed
-from loadrun.bench.comparing import Ratio, paired_ratio, ratio
-from loadrun.bench.machine import MachineMonitor, drift, share
+from loadrun.verify.bench import Timing, needed
+from loadrun.verify.bench.comparing import Ratio, paired_ratio, ratio
+from loadrun.verify.bench.machine import MachineMonitor, drift, share
 
 
 def test_percentiles_need_samples() -> None:

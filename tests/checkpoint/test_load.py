@@ -18,10 +18,10 @@ import numpy as np
 import pytest
 
 from loadrun import Tensor
-from loadrun.checkpoint import load_checkpoint, save_checkpoint
-from loadrun.errors import FormatError
-from loadrun.jit import load_module
-from loadrun.quantization.utils import QuantMode, create_qparams
+from loadrun.base.errors import FormatError
+from loadrun.dump.checkpoint import load_checkpoint, save_checkpoint
+from loadrun.megengine.quantization.utils import QuantMode, create_qparams
+from loadrun.tracing import load_module
 
 FOLDER = Path(__file__).resolve().parents[2] / "fixtures/checkpoints"
 INDEX: dict[str, Any] = json.loads((FOLDER / "index.json").read_text())

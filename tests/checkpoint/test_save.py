@@ -16,8 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from loadrun.checkpoint import load_checkpoint, save_checkpoint
-from loadrun.errors import UsageError
+from loadrun.base.errors import UsageError
+from loadrun.dump.checkpoint import load_checkpoint, save_checkpoint
 
 
 def saved(value: Any) -> bytes:

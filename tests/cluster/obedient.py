@@ -7,11 +7,11 @@ import signal
 import time
 from collections.abc import Iterator
 
-from loadrun.cluster import worker
+from loadrun.compare.results import Result, Verdict
 from loadrun.ops.numeric.parallel import threads
-from loadrun.verdicts.results import Result, Verdict
-from loadrun.work.desk import Desk
-from loadrun.work.events import Closed, Event, Opened, Replayed, TaskPart
+from loadrun.replay import worker
+from loadrun.replay.desk import Desk
+from loadrun.replay.events import Closed, Event, Opened, Replayed, TaskPart
 
 
 class Obedient(Desk):

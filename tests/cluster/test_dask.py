@@ -14,24 +14,24 @@ from pathlib import Path
 
 import pytest
 
+from loadrun.base.errors import UsageError
 from loadrun.cli import main
-from loadrun.errors import UsageError
-from loadrun.verdicts.results import Verdict
-from loadrun.work.events import Closed, Event, Opened, Replayed, Task
-from loadrun.work.serial import serial
+from loadrun.compare.results import Verdict
+from loadrun.replay.events import Closed, Event, Opened, Replayed, Task
+from loadrun.replay.serial import serial
 
 distributed = pytest.importorskip("distributed", reason="Dask's package distributed is absent")
 pytestmark = pytest.mark.filterwarnings("ignore")
 
-from loadrun.cluster import dask  # noqa: E402 - only where there is Dask
-from loadrun.cluster.dask import Cluster  # noqa: E402
+from loadrun.replay import dask  # noqa: E402 - only where there is Dask
+from loadrun.replay.dask import Cluster  # noqa: E402
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 MLP = ROOT / "fixtures" / "nets" / "mlp.mge"
 FAILING = ROOT / "fixtures" / "nets" / "xfail_quant_unet_minmax.mge"
 START = (
-    "import sys; from loadrun.cluster import processes; processes._BOOT = processes._BOOT.replace("
-    "'loadrun.cluster.worker', 'tests.cluster.obedient') if sys.argv[1] == 'obedient' else processes._BOOT; "
+    "import sys; from loadrun.replay import processes; processes._BOOT = processes._BOOT.replace("
+    "'loadrun.replay.worker', 'tests.cluster.obedient') if sys.argv[1] == 'obedient' else processes._BOOT; "
     "from distributed.cli.dask_worker import main; sys.exit(main(sys.argv[2:]))"
 )
 

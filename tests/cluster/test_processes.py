@@ -14,14 +14,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from loadrun.cluster import processes
-from loadrun.cluster.processes import Pool
+from loadrun.compare.results import Verdict
 from loadrun.ops.numeric.parallel import threads
-from loadrun.pack.packing import Packer
+from loadrun.replay import processes
+from loadrun.replay.events import Closed, Event, Opened, Replayed, Task
+from loadrun.replay.processes import Pool
+from loadrun.replay.serial import serial
 from loadrun.testcase import Bundle
-from loadrun.verdicts.results import Verdict
-from loadrun.work.events import Closed, Event, Opened, Replayed, Task
-from loadrun.work.serial import serial
+from loadrun.verify.pack.packing import Packer
 from tests.support.small_models import unary
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -42,7 +42,7 @@ def timeless(event: Event) -> Event:
 def obedient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Workers that do what the names of their files say."""
     monkeypatch.setattr(
-        processes, "_BOOT", processes._BOOT.replace("loadrun.cluster.worker", "tests.cluster.obedient")
+        processes, "_BOOT", processes._BOOT.replace("loadrun.replay.worker", "tests.cluster.obedient")
     )
 
 
@@ -138,9 +138,9 @@ def test_what_a_worker_prints_is_no_message(obedient: None, capfd: pytest.Captur
 @pytest.fixture
 def command(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
     """A run of two workers in another process, which sleep."""
-    boot = processes._BOOT.replace("loadrun.cluster.worker", "tests.cluster.obedient")
+    boot = processes._BOOT.replace("loadrun.replay.worker", "tests.cluster.obedient")
     code = (
-        "import sys; from loadrun.cluster import processes; from loadrun.cli import main; "
+        "import sys; from loadrun.replay import processes; from loadrun.cli import main; "
         f"processes._BOOT = {boot!r}; sys.exit(main(sys.argv[1:]))"
     )
     reports = ["--json-lines", "r.jsonl", "--html", "r.html", "--junit", "r.xml", "--json", "r.json"]

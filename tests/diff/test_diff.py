@@ -11,16 +11,16 @@ import pytest
 
 import loadrun
 from loadrun.cli import main
-from loadrun.diff import between, extract, match, read_values, watch
-from loadrun.diff.stored import read_binary_dump
 from loadrun.dump.options import DumpOptions
 from loadrun.engines import About, Setup, register_engine
 from loadrun.engines.reference import ReferenceEngine
 from loadrun.graph import Graph
-from loadrun.optimize import optimize_for_inference
-from loadrun.params import Elemwise, ElemwiseMode
-from loadrun.rewrite.copies import bare, subgraph
+from loadrun.graph.params import Elemwise, ElemwiseMode
+from loadrun.passes.copies import bare, subgraph
+from loadrun.passes.inference import optimize_for_inference
 from loadrun.testing import GraphBuilder
+from loadrun.verify.diff import between, extract, match, read_values, watch
+from loadrun.verify.diff.stored import read_binary_dump
 from tests.support.broken_models import broken, copied, model, weight_changed
 
 SHARED = {"gpt-weight_changed-32"}

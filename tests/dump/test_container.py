@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from loadrun.dtypes import DType, encode
+from loadrun.base.errors import FormatError
 from loadrun.dump import Bundle, load, load_all, loads, save
 from loadrun.dump.writer import dump_bytes, testcase_graph
-from loadrun.errors import FormatError
 from loadrun.graph import Graph, Metadata, StoredTensor, TensorFormat
-from loadrun.params import AssertEqual, Host2DeviceCopy
+from loadrun.graph.dtypes import DType, encode
+from loadrun.graph.params import AssertEqual, Host2DeviceCopy
 from loadrun.testcase import Testcase
 from tests.support.dump_graphs import F32, model
 

@@ -10,9 +10,9 @@ import tracemalloc
 import flatbuffers
 import pytest
 
+from loadrun.base.errors import FormatError
 from loadrun.dump import flat
 from loadrun.dump.flat import Buffer, Table
-from loadrun.errors import FormatError
 
 IDENT = b"test"
 
@@ -373,7 +373,7 @@ def test_union_tags_and_tables_agree() -> None:
 
 
 def test_slots_reach_every_field() -> None:
-    from loadrun.params import Record
+    from loadrun.graph.params import Record
 
     assert max(len(kind.fields()) for kind in Record.by_code.values()) + 1 <= flat.MAX_SLOTS
 

@@ -8,15 +8,14 @@ import flatbuffers
 import numpy as np
 import pytest
 
-from loadrun.dtypes import encode
+from loadrun.base.errors import FormatError
 from loadrun.dump import loads
 from loadrun.dump.emit import FlatBufferEmitter
 from loadrun.dump.records import find_op, read_param
 from loadrun.dump.writer import dump_bytes
-from loadrun.errors import FormatError
 from loadrun.graph import Graph, StoredTensor
-from loadrun.ops.catalog import CATALOG
-from loadrun.params import (
+from loadrun.graph.dtypes import encode
+from loadrun.graph.params import (
     ComputeMode,
     ConvBias,
     Convolution,
@@ -31,6 +30,7 @@ from loadrun.params import (
     RelayoutFormat,
     Strategy,
 )
+from loadrun.ops.catalog import CATALOG
 from tests.support.dump_graphs import F32, buffer, plain
 
 V = {"0.3.1": 301, "0.4.0": 400, "0.5.0": 500, "1.0.0": 100000, "1.1.0": 100100, "1.2.0": 100200}

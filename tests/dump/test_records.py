@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loadrun.dtypes import DType
+from loadrun.base.errors import FormatError
 from loadrun.dump.emit import FlatBufferEmitter
 from loadrun.dump.flat import Table
 from loadrun.dump.records import find_op, read_dtype, read_param, read_params
-from loadrun.errors import FormatError
+from loadrun.graph.dtypes import DType
+from loadrun.graph.params import SVD, ConvBias, Convolution, Elemwise, ExecutionPolicy, Pooling, PowC, Record
 from loadrun.ops.catalog import CATALOG, TypeParam
-from loadrun.params import SVD, ConvBias, Convolution, Elemwise, ExecutionPolicy, Pooling, PowC, Record
 from loadrun.testing.strategies import dtypes, records
 from tests.support.dump_graphs import buffer
 

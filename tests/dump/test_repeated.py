@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 import loadrun
-from loadrun.dtypes import Array, DType
+from loadrun.base.errors import FormatError
 from loadrun.dump.container import stored_tensors
 from loadrun.dump.repeated import Reader, RepeatedWriter
 from loadrun.dump.writer import dump_bytes, testcase_graph
-from loadrun.errors import FormatError
 from loadrun.graph import Graph, StoredTensor
-from loadrun.params import Host2DeviceCopy
+from loadrun.graph.dtypes import Array, DType
+from loadrun.graph.params import Host2DeviceCopy
 from loadrun.testcase import Bundle, Testcase
 
 SHAPES = [(2, 3), (2, 3), (2, 3), (1, 3), (2, 3), (1, 3), (1, 3), (4,)]

@@ -16,13 +16,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from loadrun.dtypes import encode
 from loadrun.dump import Bundle, load, loads, save
 from loadrun.dump.emit import FlatBufferEmitter
 from loadrun.dump.writer import dump_bytes
 from loadrun.graph import Graph, StoredTensor
+from loadrun.graph.dtypes import encode
+from loadrun.graph.params import Convolution, Elemwise, ElemwiseMode, ExecutionPolicy, Host2DeviceCopy
 from loadrun.ops.catalog import CATALOG
-from loadrun.params import Convolution, Elemwise, ElemwiseMode, ExecutionPolicy, Host2DeviceCopy
 from loadrun.testcase import Testcase
 from tests.support.dump_graphs import F32, model
 

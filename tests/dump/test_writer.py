@@ -10,12 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from loadrun.dtypes import DType, encode
+from loadrun.base.errors import FormatError
 from loadrun.dump import Bundle, load, loads, save, writer
 from loadrun.dump.writer import dump_bytes, testcase_graph
-from loadrun.errors import FormatError
 from loadrun.graph import Graph, StoredTensor, Var
-from loadrun.params import Convolution, Elemwise, Host2DeviceCopy, Images2Neibs, Pooling
+from loadrun.graph.dtypes import DType, encode
+from loadrun.graph.params import Convolution, Elemwise, Host2DeviceCopy, Images2Neibs, Pooling
 from loadrun.testcase import Testcase
 from tests.support.dump_graphs import F32, model
 

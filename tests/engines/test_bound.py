@@ -7,12 +7,12 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from loadrun import jit
-from loadrun import params as P
-from loadrun.dtypes import Array, DType
+from loadrun import tracing as jit
+from loadrun.base.errors import EngineError
 from loadrun.engines.reference import ReferenceEngine
-from loadrun.errors import EngineError
 from loadrun.graph import Graph, StoredTensor, Var
+from loadrun.graph import params as P
+from loadrun.graph.dtypes import Array, DType
 
 ROW = np.array([123.7, 116.3, 103.5], np.float32)
 PIXELS = np.random.default_rng(0).integers(0, 256, (2, 16, 24, 3), np.uint8)

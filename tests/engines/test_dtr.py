@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import loadrun
+from loadrun.base.errors import UsageError
 from loadrun.engines.dtr import DTRCounts, DTRProgram
 from loadrun.engines.memory import MemoryMeter
 from loadrun.engines.recompute_config import DTRConfig, SublinearMemoryConfig
 from loadrun.engines.reference import ReferenceEngine
-from loadrun.errors import UsageError
 from loadrun.graph import Graph, Opr, Var
-from loadrun.params import ElemwiseMode
+from loadrun.graph.params import ElemwiseMode
 from tests.support.memory_graphs import Array, Builder, random_graph
 
 X = {"x": np.linspace(-1, 1, 24, dtype="f4").reshape(4, 6)}

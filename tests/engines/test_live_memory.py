@@ -12,8 +12,8 @@ from loadrun.engines.liveness import peak_bytes
 from loadrun.engines.memory import MemoryMeter
 from loadrun.engines.reference import ReferenceEngine
 from loadrun.graph import Graph
+from loadrun.graph.params import ElemwiseMode
 from loadrun.ops.infer import infer_shapes
-from loadrun.params import ElemwiseMode
 from tests.support.memory_graphs import Builder, random_graph
 
 X = {"x": np.linspace(-1, 1, 24, dtype="f4").reshape(4, 6)}

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from loadrun import params as P
+from loadrun.base.errors import UsageError
 from loadrun.engines.recompute_config import DTRConfig
 from loadrun.engines.reference import ReferenceEngine
-from loadrun.errors import UsageError
-from loadrun.params import ElemwiseMode
+from loadrun.graph import params as P
+from loadrun.graph.params import ElemwiseMode
 from tests.support.memory_graphs import Builder
 
 X = {"x": np.linspace(-1, 1, 24, dtype="f4").reshape(4, 6)}

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from loadrun.base.errors import UsageError
 from loadrun.engines.recompute_config import (
     ConfigError,
     DTRConfig,
@@ -13,7 +14,6 @@ from loadrun.engines.recompute_config import (
     parse_bytes,
     sublinear_from_environment,
 )
-from loadrun.errors import UsageError
 
 
 def signature(config: type) -> dict[str, Any]:

@@ -15,8 +15,8 @@ from loadrun.engines.recompute_config import SublinearMemoryConfig
 from loadrun.engines.reference import ReferenceEngine
 from loadrun.engines.sublinear import SublinearPlan, plan_sublinear
 from loadrun.graph import Graph, Opr
+from loadrun.graph.params import ElemwiseMode
 from loadrun.ops.infer import infer_shapes
-from loadrun.params import ElemwiseMode
 from tests.support.memory_graphs import Builder, random_graph
 
 E = ElemwiseMode

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from loadrun import config
-from loadrun.functional import debug_param
-from loadrun.params import Strategy
+from loadrun.graph.params import Strategy
+from loadrun.megengine import config
+from loadrun.megengine.functional import debug_param
 
 
 @pytest.fixture(autouse=True)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import loadrun
-from loadrun import functional as F
-from loadrun import tensor
+from loadrun.megengine import functional as F
+from loadrun.megengine import tensor
 
 CASES: list[tuple[str, list[tuple[int, ...]]]] = [
     ("ij->ji", [(2, 3)]),
@@ -42,7 +42,7 @@ def test_einsum(equation: str, shapes: list[tuple[int, ...]]) -> None:
     arrays = [rng.integers(0, 100, shape).astype(np.float32) for shape in shapes]
     want = np.einsum(equation, *(a.astype(np.float64) for a in arrays))
     inputs = [tensor(a) for a in arrays]
-    traced = loadrun.jit.trace(symbolic=True, capture_as_const=True)(lambda *xs: F.einsum(equation, *xs))
+    traced = loadrun.tracing.trace(symbolic=True, capture_as_const=True)(lambda *xs: F.einsum(equation, *xs))
     for function in (lambda *xs: F.einsum(equation, *xs), traced, traced):
         found = function(*inputs)
         assert tuple(found.shape) == want.shape

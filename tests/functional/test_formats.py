@@ -12,11 +12,12 @@ import numpy as np
 import pytest
 
 import loadrun
-import loadrun.functional as F
-import loadrun.module as M
-from loadrun import Parameter, Tensor, amp
+import loadrun.megengine.functional as F
+import loadrun.megengine.module as M
+from loadrun import Parameter, Tensor
 from loadrun.engines.reference import ReferenceEngine
-from loadrun.jit import trace
+from loadrun.megengine import amp
+from loadrun.tracing import trace
 
 DATA = np.arange(2 * 4 * 6 * 8, dtype=np.float32).reshape(2, 4, 6, 8) % 13
 OTHER = np.arange(384, dtype=np.float32).reshape(2, 4, 6, 8) % 7

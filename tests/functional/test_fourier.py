@@ -5,7 +5,7 @@ import pytest
 
 import loadrun
 from loadrun import Tensor
-from loadrun.imperative.fourier import Pair, real_of_half, transform
+from loadrun.build.fourier import Pair, real_of_half, transform
 
 # One product, two of them, both with a prime factor, a large prime, two large primes' product, powers.
 LENGTHS = (1, 2, 3, 7, 64, 211, 360, 400, 514, 1021, 1024, 2062, 3 * 1031, 4096)
@@ -44,7 +44,7 @@ def test_a_real_signals_mean_and_highest_frequency_are_real(n):
 
 
 def test_constants_of_long_axes_are_small():
-    @loadrun.jit.trace(symbolic=True, capture_as_const=True)
+    @loadrun.tracing.trace(symbolic=True, capture_as_const=True)
     def spectrum(x):
         y = transform(Pair(x), 1 << 14, bins=(1 << 13) + 1)
         return y.real, y.imag
@@ -59,7 +59,7 @@ def test_constants_of_long_axes_are_small():
 def test_a_followed_length():
     """A length that the graph follows: matrices are computed in it."""
 
-    @loadrun.jit.trace(symbolic=True, symbolic_shape=True)
+    @loadrun.tracing.trace(symbolic=True, symbolic_shape=True)
     def both(x):
         n = x.shape[-1]
         y = transform(Pair(x), n, bins=n // 2 + 1, power=1.0)

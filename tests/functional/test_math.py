@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 import loadrun
-import loadrun.functional as F
+import loadrun.megengine.functional as F
 from loadrun import Tensor
+from loadrun.base.errors import EngineError
 from loadrun.engines import make_engine
-from loadrun.errors import EngineError
-from loadrun.imperative import quantized_dtypes
+from loadrun.tensors import quantized_dtypes
 
 RNG = np.random.RandomState(0)
 A = RNG.uniform(-2, 2, (4, 3, 5)).astype(np.float32)
@@ -163,7 +163,7 @@ SIZES: dict[str, Callable[[Any], Any]] = {
 @pytest.mark.parametrize("name", SIZES)
 def test_recorded_graphs_run_at_other_sizes(name: str) -> None:
     function = SIZES[name]
-    traced = loadrun.jit.trace(symbolic=True, capture_as_const=True)(function)
+    traced = loadrun.tracing.trace(symbolic=True, capture_as_const=True)(function)
     traced(Tensor(A))
     graph = traced.graph(["x"])
     for batch in (1, 7):
@@ -263,7 +263,7 @@ def test_positions_of_what_megengine_does_not_search_are_those_of_integers(dtype
     x = np.array([[0, 5, 1], [1, 0, 7]]).astype(dtype)
     assert F.argmax(Tensor(x, dtype=dtype), 1).tolist() == x.argmax(1).tolist()
     assert F.argmin(Tensor(x, dtype=dtype)).item() == x.argmin()
-    traced = loadrun.jit.trace(symbolic=True, capture_as_const=True)(lambda t: F.argmax(t, 1))
+    traced = loadrun.tracing.trace(symbolic=True, capture_as_const=True)(lambda t: F.argmax(t, 1))
     traced(Tensor(x, dtype=dtype))
     (search,) = [o for o in traced.graph().oprs if o.type == "Argmax"]
     assert str(search.inputs[0].dtype) == "Int32"
@@ -284,7 +284,7 @@ def test_an_identity_matrix_of_uint16() -> None:
 
 def test_the_axis_of_a_vector_is_removed_where_it_has_one_element() -> None:
     assert F.squeeze(Tensor([3.0])).shape == F.squeeze(Tensor([3.0]), -1).shape == ()
-    traced = loadrun.jit.trace(symbolic=True)(lambda t: F.squeeze(t, 0))
+    traced = loadrun.tracing.trace(symbolic=True)(lambda t: F.squeeze(t, 0))
     assert traced(Tensor([2.0])).tolist() == traced(Tensor([3.0])).item() - 1 == 2
     for refused in (F.squeeze, traced):
         with pytest.raises(EngineError, match=r"cannot remove axis 0 of \[2\]"):

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 import loadrun
-import loadrun.functional as F
-from loadrun import Tensor, tensor
-from loadrun.core.tensor.dtype import (
+import loadrun.megengine.functional as F
+from loadrun import Tensor
+from loadrun.megengine import tensor
+from loadrun.megengine.core.tensor.dtype import (
     QuantDtypeMeta,
     convert_from_qint8,
     create_quantized_dtype,
@@ -25,8 +26,14 @@ from loadrun.core.tensor.dtype import (
     qint32,
     quint8,
 )
-from loadrun.quantization import QParams, QuantMode, create_qparams, fake_quant_bias, fake_quant_tensor
-from loadrun.quantization.utils import LSQParams
+from loadrun.megengine.quantization import (
+    QParams,
+    QuantMode,
+    create_qparams,
+    fake_quant_bias,
+    fake_quant_tensor,
+)
+from loadrun.megengine.quantization.utils import LSQParams
 
 RNG = np.random.RandomState(0)
 
@@ -156,7 +163,7 @@ def test_assert_equal() -> None:
 
 
 def test_assert_equal_is_recorded() -> None:
-    traced = loadrun.jit.trace(symbolic=True, capture_as_const=True)(
+    traced = loadrun.tracing.trace(symbolic=True, capture_as_const=True)(
         lambda x: F.utils._assert_equal(tensor([1.0, 2.0]), x * 2)
     )
     traced(tensor([0.5, 1.0]))
@@ -244,7 +251,7 @@ def test_dumps_run_at_other_batch_sizes() -> None:
         x = F.vision.interpolate(x, scale_factor=1.5, align_corners=True)
         return F.nn.adaptive_avg_pool2d(x, 2)
 
-    traced = loadrun.jit.trace(symbolic=True, capture_as_const=True)(net)
+    traced = loadrun.tracing.trace(symbolic=True, capture_as_const=True)(net)
     x = rand(3, 4, 4, 4)
     traced(tensor(x[:1]))
     file = io.BytesIO()

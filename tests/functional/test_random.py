@@ -10,7 +10,7 @@ import pytest
 
 import loadrun
 from loadrun import Tensor
-from loadrun import random as rand
+from loadrun.build import random as rand
 
 N = (100, 100)
 # Distribution, its mean and standard deviation by the textbook.
@@ -91,7 +91,9 @@ def test_multinomial() -> None:
 
 @pytest.mark.parametrize("symbolic", [False, True])
 def test_a_traced_function_draws_anew_and_repeats_for_a_seed(symbolic: bool) -> None:
-    traced = loadrun.jit.trace(symbolic=symbolic)(lambda: rand.normal(size=(5,)) + rand.uniform(size=(5,)))
+    traced = loadrun.tracing.trace(symbolic=symbolic)(
+        lambda: rand.normal(size=(5,)) + rand.uniform(size=(5,))
+    )
     runs = []
     for seed in (1, 2, 1):
         rand.seed(seed)
@@ -107,12 +109,12 @@ def test_a_traced_function_draws_anew_and_repeats_for_a_seed(symbolic: bool) -> 
 @pytest.mark.parametrize("symbolic", [False, True])
 def test_sources_of_a_traced_function(symbolic: bool) -> None:
     outside = rand.RNG(seed=8)
-    drawn = loadrun.jit.trace(symbolic=symbolic)(lambda: outside.uniform(size=(4,)))
+    drawn = loadrun.tracing.trace(symbolic=symbolic)(lambda: outside.uniform(size=(4,)))
     eager = rand.RNG(seed=8)
     for _ in range(3):
         assert np.array_equal(drawn().numpy(), eager.uniform(size=(4,)).numpy())
     function = lambda: [r.uniform(size=(4,)) for r in [rand.RNG(seed=9)] for _ in range(2)]  # noqa: E731
-    inside = loadrun.jit.trace(symbolic=symbolic)(function)
+    inside = loadrun.tracing.trace(symbolic=symbolic)(function)
     want = [x.numpy() for x in function()]
     for _ in range(3):
         assert np.array_equal([x.numpy() for x in inside()], want)

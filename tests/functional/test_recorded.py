@@ -57,7 +57,7 @@ def test_traced(some: list[Recorded], symbolic: bool) -> None:
 
 def traced(symbolic: bool, one: Recorded) -> None:
     family, case = one
-    function = loadrun.jit.trace(symbolic=symbolic)(case.make(loadrun))
+    function = loadrun.tracing.trace(symbolic=symbolic)(case.make(loadrun))
     for _ in range(2):
         check_values(family, case, run(function, case))
 

@@ -10,16 +10,17 @@ import numpy as np
 import pytest
 
 import loadrun
-from loadrun import Tensor, tensor
-from loadrun import functional as F
-from loadrun.core._imperative_rt import core2
+from loadrun import Tensor
+from loadrun.megengine import functional as F
+from loadrun.megengine import tensor
+from loadrun.megengine.core._imperative_rt import core2
 
 RNG = np.random.default_rng(5)
 
 
 def dumped(function: Callable[..., Any], *traced: np.ndarray) -> Callable[..., list[np.ndarray]]:
     """The function as a model file made at the traced sizes."""
-    fun = loadrun.jit.trace(symbolic=True, capture_as_const=True)(function)
+    fun = loadrun.tracing.trace(symbolic=True, capture_as_const=True)(function)
     fun(*[tensor(x) for x in traced])
     file = io.BytesIO()
     names = [f"a{i}" for i in range(len(traced))]
@@ -251,7 +252,7 @@ def test_complex_numbers() -> None:
     for symbolic in (False, True):
         shapes = []
 
-        @loadrun.jit.trace(symbolic=symbolic)
+        @loadrun.tracing.trace(symbolic=symbolic)
         def parts(x: Tensor, y: Tensor, into: list[Any] = shapes) -> tuple[Tensor, Tensor]:
             z = rotated(x, y)
             into.append((tuple(z.shape), z.dtype))
@@ -277,7 +278,7 @@ def test_complex_numbers_of_parts_that_broadcast() -> None:
 def test_a_graph_with_complex_numbers_holds_real_ones() -> None:
     outside = F.complex(tensor([1.0, 2.0]), tensor([3.0, 4.0]))
 
-    @loadrun.jit.trace(symbolic=True, capture_as_const=True)
+    @loadrun.tracing.trace(symbolic=True, capture_as_const=True)
     def fun(x: Tensor) -> Tensor:
         z = F.concat([F.complex(x, x) * outside, outside])
         return F.real(z)
@@ -303,13 +304,13 @@ def test_a_graph_with_complex_numbers_holds_real_ones() -> None:
 )
 def test_complex_numbers_are_not_recorded(fun: Any, said: str) -> None:
     with pytest.raises(RuntimeError, match=f"complex numbers cannot be recorded, found {said}"):
-        loadrun.jit.trace(symbolic=True)(fun)(tensor([1.0]))
+        loadrun.tracing.trace(symbolic=True)(fun)(tensor([1.0]))
 
 
 def test_complex_arguments_are_not_recorded() -> None:
     z = F.complex(tensor([1.0]), tensor([2.0]))
     with pytest.raises(RuntimeError, match="found complex numbers that are an argument"):
-        loadrun.jit.trace(symbolic=True)(lambda z: F.real(z))(z)
+        loadrun.tracing.trace(symbolic=True)(lambda z: F.real(z))(z)
 
 
 def test_what_complex_numbers_do_not_do() -> None:
@@ -340,7 +341,7 @@ def test_negative_zero_is_not_zero() -> None:
         b[mask] = -0.0
         return a, b, x * 0.0, x * -0.0
 
-    traced = loadrun.jit.trace(symbolic=True, capture_as_const=True)(filled)
+    traced = loadrun.tracing.trace(symbolic=True, capture_as_const=True)(filled)
     for function in (filled, traced, traced):
         signs = [np.signbit(y.numpy()).tolist() for y in function(x, mask)]
         assert signs == [[False] * 2, [True] * 2, [False] * 2, [True] * 2]
@@ -349,7 +350,7 @@ def test_negative_zero_is_not_zero() -> None:
 def test_the_constant_of_a_number_is_not_shared_with_its_readers() -> None:
     read = F.maximum(5.0, tensor(1.0)).numpy()
     read[...] = 7
-    held = loadrun.imperative.as_tensor(5.0)
+    held = loadrun.tensors.as_tensor(5.0)
     held += 1
     assert (held.item(), F.maximum(5.0, tensor(1.0)).item()) == (6.0, 5.0)
 

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 import loadrun
-from loadrun.imperative import Tensor, tensor
-from loadrun.information import metadata_of
-from loadrun.jit import TraceError, trace
+from loadrun.dump.information import metadata_of
+from loadrun.tensors import Tensor, tensor
+from loadrun.tracing import TraceError, trace
 
 X = np.array([[1, 2, 3], [4, 5, 6]], np.float32)
 W = tensor(np.array([1, 10, 100], np.float32))
@@ -176,7 +176,7 @@ def test_strip_info(tmp_path: Path) -> None:
     path = tmp_path / "strip.json"
     traced().dump(io.BytesIO(), strip_info_file=str(path))
     assert "MUL" in json.loads(path.read_text())["elemwise_modes"]
-    traced(loadrun.functional.exp).dump(io.BytesIO(), strip_info_file=str(path), append_json=True)
+    traced(loadrun.megengine.functional.exp).dump(io.BytesIO(), strip_info_file=str(path), append_json=True)
     assert {"MUL", "EXP"} <= set(json.loads(path.read_text())["elemwise_modes"])
 
 
@@ -205,7 +205,7 @@ def test_versions_and_older_runtimes() -> None:
     t = traced(lambda x: x * 2)
     assert dumped(t, model_version=3).graph.model_version == 3
     assert dumped(t, dump_format="FBS", compat_older_version=" 8.14 ").graph.magic == "MGBS"
-    root = traced(lambda x: loadrun.functional.sqrt(x))
+    root = traced(lambda x: loadrun.megengine.functional.sqrt(x))
     kept = dumped(root, no_change_graph=True).graph
     assert any(o.title == "SQRT" for o in kept.oprs)
     rewritten = dumped(root, no_change_graph=False).graph
@@ -217,10 +217,10 @@ def test_what_megengine_would_leave_out_while_loading_is_left_out(level: int) ->
     fixed = tensor(np.ones((2, 2), np.float32))
 
     def f(x: Tensor) -> list[Tensor]:
-        y = loadrun.functional.broadcast_to(x + 1, x.shape)
-        z = loadrun.functional.broadcast_to(y * 2, y.shape)
-        w = loadrun.functional.broadcast_to(fixed, (2, 2)) + z.reshape(z.shape)
-        return [w, z, loadrun.functional.broadcast_to(x, y.shape)]
+        y = loadrun.megengine.functional.broadcast_to(x + 1, x.shape)
+        z = loadrun.megengine.functional.broadcast_to(y * 2, y.shape)
+        w = loadrun.megengine.functional.broadcast_to(fixed, (2, 2)) + z.reshape(z.shape)
+        return [w, z, loadrun.megengine.functional.broadcast_to(x, y.shape)]
 
     t = trace(f, symbolic=True, capture_as_const=True, opt_level=level)
     x = np.zeros((2, 2), np.float32)
@@ -304,7 +304,7 @@ def test_what_cannot_be_dumped(tmp_path: Path) -> None:
 
 
 def test_training_mode_is_refused_and_randomness_warned_of(tmp_path: Path) -> None:
-    norm, dropout = loadrun.module.BatchNorm2d(3), loadrun.module.Dropout(0.5)
+    norm, dropout = loadrun.megengine.module.BatchNorm2d(3), loadrun.megengine.module.Dropout(0.5)
     x = tensor(np.ones((1, 3, 2, 2), np.float32))
     with pytest.raises(TraceError, match=r"BatchNorm in training mode, maybe you forget to do model\.eval"):
         traced(norm, x).dump(tmp_path / "f.mge")
@@ -342,7 +342,7 @@ def test_what_megengine_takes_for_its_input_is_left_out() -> None:
 
 
 def test_level_0_is_kept_in_a_dump() -> None:
-    exp, log = loadrun.functional.exp, loadrun.functional.log
+    exp, log = loadrun.megengine.functional.exp, loadrun.megengine.functional.log
     # The numbers that real MegEngine gives for these dumps. It would simplify the first, so that max(v, v)
     # stands between.
     for f, want, guard in (
@@ -361,7 +361,7 @@ def test_level_0_is_kept_in_a_dump() -> None:
 
 def test_a_shape_that_no_input_changes_is_asked_for_in_vain() -> None:
     def f(x: Tensor) -> Tensor:
-        y = loadrun.functional.broadcast_to(x.sum(), (2, 3))
+        y = loadrun.megengine.functional.broadcast_to(x.sum(), (2, 3))
         return (y * 2).reshape(2, 3) + x
 
     kinds = [o.type for o in dumped(traced(f), optimize_for_inference=False).graph.oprs]

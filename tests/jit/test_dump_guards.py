@@ -11,9 +11,9 @@ import pytest
 
 import loadrun
 from loadrun.graph import Graph, Opr, Var
-from loadrun.imperative import elemwise
-from loadrun.jit import trace
-from loadrun.params import Elemwise, ElemwiseMode, PowC
+from loadrun.graph.params import Elemwise, ElemwiseMode, PowC
+from loadrun.tensors import elemwise
+from loadrun.tracing import trace
 from tests.support.guard_cases import MODES, POWERS, ROWS, STEPS, TENSORS, X, Y
 
 M = ElemwiseMode
@@ -68,8 +68,8 @@ def test_roots_stay_apart_from_powers(name: str, mode: str) -> None:
 
 def test_the_rule_sees_what_it_is_to_see() -> None:
     plain = Graph()
-    held = loadrun.graph.StoredTensor(loadrun.dtypes.DType("Float32"), (2,), "x")
-    (x,) = plain.add("Host2DeviceCopy", loadrun.params.Host2DeviceCopy(), names=["x"], tensors=[held])
+    held = loadrun.graph.StoredTensor(loadrun.graph.dtypes.DType("Float32"), (2,), "x")
+    (x,) = plain.add("Host2DeviceCopy", loadrun.graph.params.Host2DeviceCopy(), names=["x"], tensors=[held])
     (square,) = plain.add("PowC", PowC(exp=2.0), inputs=[x])
     plain.outputs = plain.add("PowC", PowC(exp=0.5), inputs=[square])
     assert joined(plain) == ["PowC ** 0.5"]

@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 
 import loadrun
-import loadrun.functional as F
-import loadrun.module as M
+import loadrun.megengine.functional as F
+import loadrun.megengine.module as M
 from loadrun.dump.options import DumpResult
-from loadrun.imperative import Tensor, quantized_dtypes
-from loadrun.jit import trace
+from loadrun.tensors import Tensor, quantized_dtypes
+from loadrun.tracing import trace
 from tests.support.cases import check_all, in_groups
 from tests.support.output_names import agree
 

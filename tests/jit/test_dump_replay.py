@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 import loadrun
-import loadrun.functional as F
-from loadrun.errors import FormatError
+import loadrun.megengine.functional as F
+from loadrun.base.errors import FormatError
 from loadrun.graph import Graph
-from loadrun.imperative import tensor
-from loadrun.jit import Traced, trace
+from loadrun.tensors import tensor
+from loadrun.tracing import Traced, trace
 
 X = np.random.default_rng(0).uniform(-4, 4, (3, 5)).astype(np.float32)
 
@@ -42,7 +42,7 @@ def other(graph: Graph, **_: object) -> tuple[Graph, int]:
 
 def test_what_does_not_hold_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     t = traced(lambda x: {"y": x * 3})
-    monkeypatch.setattr("loadrun.jit.writing.optimize_for_inference", other)
+    monkeypatch.setattr("loadrun.tracing.writing.optimize_for_inference", other)
     for target in (io.BytesIO(), tmp_path / "a.mge"):
         with pytest.warns(UserWarning, match="the file does not hold: y of testcase 0"):
             t.dump(target, input_data=["#rand(1,2)"])
@@ -55,7 +55,7 @@ def test_what_does_not_run_is_not_written(monkeypatch: pytest.MonkeyPatch, tmp_p
     t = traced(lambda x: {"y": x * 3})
     path = tmp_path / "a.mge"
     path.write_bytes(b"old")
-    monkeypatch.setattr("loadrun.pack.replaying.Runner", _Failing)
+    monkeypatch.setattr("loadrun.verify.pack.replaying.Runner", _Failing)
     file = io.BytesIO(b"old")
     for target in (path, file):
         with pytest.raises(FormatError, match="would not run, so it is not written"):

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 import loadrun
-import loadrun.functional as F
-import loadrun.module as M
+import loadrun.megengine.functional as F
+import loadrun.megengine.module as M
 from loadrun.graph import Opr
-from loadrun.imperative import Parameter, Tensor
-from loadrun.jit import trace
+from loadrun.tensors import Parameter, Tensor
+from loadrun.tracing import trace
 
 
 def operators(function: Any, symbolic: bool, **options: Any) -> list[Opr]:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from loadrun.jit import trace
+from loadrun.tracing import trace
 from tests.support.numpy_cases import agree
 
 V = np.array([0.5, -1, 2], "f4")

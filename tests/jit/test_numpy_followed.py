@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import loadrun
-from loadrun.errors import EngineError
-from loadrun.jit import TraceError, trace
+from loadrun.base.errors import EngineError
+from loadrun.tracing import TraceError, trace
 
 
 def rows(n: int, width: int = 3) -> Any:

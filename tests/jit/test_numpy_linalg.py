@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loadrun.errors import EngineError, TraceError
-from loadrun.jit import trace
-from loadrun.lowering.array import Array
+from loadrun.arrays.array import Array
+from loadrun.base.errors import EngineError, TraceError
+from loadrun.tracing import trace
 from tests.support.numpy_cases import (
     Case,
     agree,

@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 
 import loadrun
-import loadrun.functional as F
-from loadrun.errors import TraceError, TraceWarning
-from loadrun.jit import trace
-from loadrun.lowering.array import Array
-from loadrun.lowering.promotion import narrow
-from loadrun.lowering.registry import registered
+import loadrun.megengine.functional as F
+from loadrun.arrays.array import Array
+from loadrun.arrays.promotion import narrow
+from loadrun.arrays.registry import registered
+from loadrun.base.errors import TraceError, TraceWarning
+from loadrun.tracing import trace
 from tests.support.numpy_cases import agree
 
 X = np.arange(6, dtype="f4").reshape(2, 3)

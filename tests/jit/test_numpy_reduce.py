@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loadrun.jit import trace
-from loadrun.lowering.array import Array
+from loadrun.arrays.array import Array
+from loadrun.tracing import trace
 from tests.support.numpy_cases import (
     Case,
     agree,

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from loadrun.errors import TraceError
-from loadrun.jit import trace
-from loadrun.lowering.array import Array
+from loadrun.arrays.array import Array
+from loadrun.base.errors import TraceError
+from loadrun.tracing import trace
 from tests.support.numpy_cases import (
     Case,
     agree,

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from loadrun.lowering.array import Array
+from loadrun.arrays.array import Array
 from tests.support.cases import check_all
 from tests.support.numpy_cases import (
     Case,

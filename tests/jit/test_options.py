@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-import loadrun.functional as F
+import loadrun.megengine.functional as F
 from loadrun.engines.memory import MemoryMeter
-from loadrun.imperative import Tensor, tensor
-from loadrun.jit import DTRConfig, GraphOptimizationConfig, SublinearMemoryConfig, TraceError, trace
+from loadrun.tensors import Tensor, tensor
+from loadrun.tracing import DTRConfig, GraphOptimizationConfig, SublinearMemoryConfig, TraceError, trace
 
 SHAPE = (1, 64, 64)
 BYTES = 4 * 64 * 64

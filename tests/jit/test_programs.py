@@ -18,10 +18,10 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 import loadrun
+from loadrun.base.errors import EngineError, TraceError
 from loadrun.engines.reference import ReferenceEngine
-from loadrun.errors import EngineError, TraceError
-from loadrun.imperative import tensor
-from loadrun.jit import DTRConfig, SublinearMemoryConfig, trace
+from loadrun.tensors import tensor
+from loadrun.tracing import DTRConfig, SublinearMemoryConfig, trace
 from tests.support import programs_megengine, programs_numpy
 from tests.support.programs import Program, far, leaves, structure
 

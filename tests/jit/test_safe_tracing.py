@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 import loadrun
-import loadrun.functional as F
+import loadrun.megengine.functional as F
 from loadrun import trace
-from loadrun.errors import TraceError, TraceWarning
+from loadrun.base.errors import TraceError, TraceWarning
 
 X = np.array([1.0, 2.0, 3.0], "f4")
 

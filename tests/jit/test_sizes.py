@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 import loadrun
-import loadrun.functional as F
-from loadrun.imperative import TracedBool, TracedFloat, TracedInt
-from loadrun.jit import trace
+import loadrun.megengine.functional as F
+from loadrun.tensors import TracedBool, TracedFloat, TracedInt
+from loadrun.tracing import trace
 
 BOTH = (
     lambda x: x * (x.shape[1] / 4) + 1.0 / x.shape[0],

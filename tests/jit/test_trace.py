@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 import loadrun
-from loadrun.errors import EngineError
-from loadrun.imperative import Tensor, TracedInt, tensor
-from loadrun.jit import TraceError, exclude_from_trace, is_tracing, trace
+from loadrun.base.errors import EngineError
+from loadrun.tensors import Tensor, TracedInt, tensor
+from loadrun.tracing import TraceError, exclude_from_trace, is_tracing, trace
 
 MODES = [{"symbolic": s, "capture_as_const": c} for s in (False, True) for c in (False, True)]
 
@@ -44,8 +44,8 @@ def test_a_later_call_computes_nothing_in_python(
 ) -> None:
     f = trace(lambda x: x * 2 + 1, **options)
     f(tensor([1.0]))
-    monkeypatch.setattr(import_module("loadrun.imperative.apply"), "execute", None)
-    monkeypatch.setattr("loadrun.jit.recorder.execute", None)
+    monkeypatch.setattr(import_module("loadrun.tensors.apply"), "execute", None)
+    monkeypatch.setattr("loadrun.tracing.recorder.execute", None)
     assert f(tensor([4.0])).numpy().tolist() == [9.0]
 
 
@@ -202,8 +202,8 @@ def test_record_only_executes_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path:
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("executed")
 
-    monkeypatch.setattr("loadrun.jit.recorder.execute", refuse)
-    monkeypatch.setattr("loadrun.jit.evaluate.execute", refuse)
+    monkeypatch.setattr("loadrun.tracing.recorder.execute", refuse)
+    monkeypatch.setattr("loadrun.tracing.evaluate.execute", refuse)
     f = trace(lambda x: x * 2 + 1, record_only=True)
     y = f(tensor([1.0]))
     with pytest.raises(RuntimeError, match="its value was not kept"):
@@ -480,7 +480,7 @@ def test_slices_that_begin_before_the_tensor_follow_its_size(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("options", [{}, {"symbolic": True}, {"without_host": True, "symbolic": True}])
 def test_checks_inside_a_function_are_made_in_every_call(options: dict[str, bool]) -> None:
-    check = loadrun.functional.utils._assert_equal
+    check = loadrun.megengine.functional.utils._assert_equal
     f = trace(lambda a, b: check(a * 2, b) + 1, **options)
     one, two = tensor([1.0]), tensor([2.0])
     assert f(one, two).item() == 3
@@ -497,7 +497,7 @@ def test_a_size_is_used_as_the_tensor_that_it_is_in_megengine():
     def scaled(x):
         return x * x.shape[1].astype("float32") / x.shape[1].item()
 
-    traced = loadrun.jit.trace(scaled, symbolic=True, capture_as_const=True)
+    traced = loadrun.tracing.trace(scaled, symbolic=True, capture_as_const=True)
     traced(loadrun.Tensor(np.ones((2, 4), np.float32)))
     file = io.BytesIO()
     traced.dump(file)

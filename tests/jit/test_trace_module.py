@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import loadrun
-from loadrun.errors import FormatError, InputError, UsageError
-from loadrun.imperative import Tensor, tensor
-from loadrun.jit import TraceError, load_module, trace_module
+from loadrun.base.errors import FormatError, InputError, UsageError
+from loadrun.tensors import Tensor, tensor
+from loadrun.tracing import TraceError, load_module, trace_module
 
 
 class Coder:

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-import loadrun.functional as F
-from loadrun.imperative import Tensor, tensor
-from loadrun.imperative.apply import active
-from loadrun.jit import TraceError, exclude_from_trace, trace
+import loadrun.megengine.functional as F
+from loadrun.tensors import Tensor, tensor
+from loadrun.tensors.apply import active
+from loadrun.tracing import TraceError, exclude_from_trace, trace
 
 
 @trace(symbolic=True)

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 import loadrun
+from loadrun.base.errors import UsageError
 from loadrun.cli import main
-from loadrun.dtypes import Array
-from loadrun.errors import UsageError
+from loadrun.graph.dtypes import Array
 from loadrun.load_and_run.flags import FLAGS, Flag, ParsedFlags, by_name, parse
 from loadrun.load_and_run.rules import check_together
 from loadrun.testcase import Bundle

@@ -10,12 +10,12 @@ import pytest
 
 import loadrun
 from loadrun.cli import main
-from loadrun.diff.stored import read_values
 from loadrun.load_and_run.flags import LAYOUTS
 from loadrun.ops.numeric.parallel import threads
+from loadrun.replay.prepared import prepared
 from loadrun.testcase import Bundle
 from loadrun.testing import GraphBuilder
-from loadrun.work.prepared import prepared
+from loadrun.verify.diff.stored import read_values
 
 NETS = Path(__file__).resolve().parents[2] / "fixtures" / "nets"
 MODEL, MLP = str(NETS / "resnet_basic.mge"), str(NETS / "mlp.mge")

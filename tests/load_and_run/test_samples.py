@@ -14,8 +14,8 @@ import pytest
 
 import loadrun
 from loadrun.cli import main
-from loadrun.diff.stored import read_values
 from loadrun.load_and_run.plan import STATIC_NAMES, ExecutionPlan
+from loadrun.verify.diff.stored import read_values
 
 ROOT = Path(__file__).resolve().parents[2]
 MODEL = str(ROOT / "fixtures" / "nets" / "resnet_basic.mge")

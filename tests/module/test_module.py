@@ -12,12 +12,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-import loadrun.functional as F
-import loadrun.module as M
+import loadrun.megengine.functional as F
+import loadrun.megengine.module as M
 from loadrun import Parameter, Tensor
-from loadrun.checkpoint import load_checkpoint, save_checkpoint
-from loadrun.module.structure import access
-from loadrun.utils.module_utils import get_expand_structure, set_expand_structure, set_module_mode_safe
+from loadrun.dump.checkpoint import load_checkpoint, save_checkpoint
+from loadrun.megengine.module.structure import access
+from loadrun.megengine.utils.module_utils import (
+    get_expand_structure,
+    set_expand_structure,
+    set_module_mode_safe,
+)
 
 FOLDER = Path(__file__).resolve().parents[2] / "fixtures/checkpoints"
 
@@ -340,11 +344,11 @@ def test_paths_of_parameters() -> None:
 
 
 def test_initial_values() -> None:
-    import loadrun.random
+    import loadrun.build.random
 
-    loadrun.random.seed(3)
+    loadrun.build.random.seed(3)
     first = M.Linear(400, 300)
-    loadrun.random.seed(3)
+    loadrun.build.random.seed(3)
     second = M.Linear(400, 300)
     np.testing.assert_array_equal(first.weight.numpy(), second.weight.numpy())
     weight = first.weight.numpy()

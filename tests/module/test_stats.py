@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-import loadrun.functional as F
-import loadrun.module as M
+import loadrun.megengine.functional as F
+import loadrun.megengine.module as M
 from loadrun import LoadRunError, Tensor
-from loadrun.tools.network_visualize import visualize
-from loadrun.utils import module_stats as stats
-from loadrun.utils.module_stats import module_stats
+from loadrun.megengine.tools.network_visualize import visualize
+from loadrun.megengine.utils import module_stats as stats
+from loadrun.megengine.utils.module_stats import module_stats
 
 
 class Block(M.Module):

@@ -17,10 +17,10 @@ import pytest
 
 import loadrun
 from loadrun import Tensor
-from loadrun.core._imperative_rt import OpDef, OperatorNodeConfig
-from loadrun.core._imperative_rt.core2 import apply
-from loadrun.core.ops import builtin
-from loadrun.core.ops.builtin import (
+from loadrun.megengine.core._imperative_rt import OpDef, OperatorNodeConfig
+from loadrun.megengine.core._imperative_rt.core2 import apply
+from loadrun.megengine.core.ops import builtin
+from loadrun.megengine.core.ops.builtin import (
     CondTake,
     Convolution,
     Elemwise,
@@ -120,7 +120,7 @@ def test_choices_are_their_names() -> None:
 
 
 def test_every_mode_is_found_by_its_name() -> None:
-    from loadrun.functional.elemwise import Elemwise as of_functional
+    from loadrun.build.elemwise import Elemwise as of_functional
 
     assert of_functional is Elemwise
     modes = {n: m for n, m in vars(Elemwise.Mode).items() if isinstance(m, Elemwise.Mode)}
@@ -129,12 +129,12 @@ def test_every_mode_is_found_by_its_name() -> None:
 
 
 def test_where_definitions_are_found() -> None:
-    module = "loadrun.core._imperative_rt.ops"
+    module = "loadrun.megengine.core._imperative_rt.ops"
     assert (Elemwise.__module__, Elemwise.__qualname__) == (module, "Elemwise")
     assert (Elemwise.Mode.__module__, Elemwise.Mode.__qualname__) == (module, "Elemwise.Mode")
     assert issubclass(Elemwise, OpDef)
     names: dict[str, Any] = {}
-    exec("from loadrun.core.ops.builtin import *", names)
+    exec("from loadrun.megengine.core.ops.builtin import *", names)
     assert names["Elemwise"] is Elemwise
 
 

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 import loadrun
-import loadrun.functional as F
+import loadrun.megengine.functional as F
 from loadrun import Tensor
-from loadrun.core._imperative_rt import CompNode
-from loadrun.core._wrap import Device, as_device
-from loadrun.utils.network import Network
+from loadrun.megengine.core._imperative_rt import CompNode
+from loadrun.megengine.core._wrap import Device, as_device
+from loadrun.megengine.utils.network import Network
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_equality() -> None:
     assert CompNode("xpux") != CompNode("cpu0")
     assert hash(Device("cpu0")) == hash("cpu0:0")
     assert pickle.loads(pickle.dumps(device)) == copy.deepcopy(device) == device
-    assert loadrun.device.CompNode is CompNode
+    assert loadrun.megengine.device.CompNode is CompNode
 
 
 def test_no_device() -> None:

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 import loadrun
-import loadrun.functional as F
-import loadrun.module as M
-import loadrun.utils.network_node as N
+import loadrun.megengine.functional as F
+import loadrun.megengine.module as M
+import loadrun.megengine.utils.network_node as N
 from loadrun import Tensor, trace
-from loadrun.utils.comp_graph_tools import GraphInference
-from loadrun.utils.network import Network, as_oprnode, as_varnode, set_symbolic_shape
+from loadrun.megengine.utils.comp_graph_tools import GraphInference
+from loadrun.megengine.utils.network import Network, as_oprnode, as_varnode, set_symbolic_shape
 
 
 def dumped(function: Callable[..., Any], *args: Any, **options: Any) -> io.BytesIO:
@@ -128,7 +128,7 @@ def test_make_input_node(net: Network) -> None:
 
 
 def test_outputs_come_and_go(net: Network, caplog: pytest.LogCaptureFixture) -> None:
-    logging.getLogger("loadrun.network.network").addHandler(caplog.handler)
+    logging.getLogger("loadrun.megengine.network.network").addHandler(caplog.handler)
     a, b = net.get_var_by_name("a"), net.get_var_by_name("b")
     y1, y2 = (a + b) * 3, F.sigmoid((a + b).astype("float32"))
     y1.name, y2.name = "y1", "y2"
@@ -467,7 +467,9 @@ def test_a_size_that_only_data_tells_is_refused_by_name() -> None:
         (lambda: len(total), "length"),
         (lambda: list(total), "length"),
     ):
-        with pytest.raises(loadrun.errors.UsageError, match=f"the {what} of doubled is not known: .*shapeof"):
+        with pytest.raises(
+            loadrun.base.errors.UsageError, match=f"the {what} of doubled is not known: .*shapeof"
+        ):
             ask()
     assert (net.make_const(ROWS).size, len(net.make_const(ROWS))) == (ROWS.size, len(ROWS))
 

@@ -7,8 +7,8 @@ import pytest
 
 import loadrun
 from fixtures.functional._case import Case, arrays
-from loadrun.utils.network import Network
-from loadrun.utils.network_node import VarNode
+from loadrun.megengine.utils.network import Network
+from loadrun.megengine.utils.network_node import VarNode
 from tests.support.recorded import TRACED, check_values, name_of
 
 # Constants of a graph have at least one axis, as in MegEngine.

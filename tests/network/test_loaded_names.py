@@ -7,12 +7,12 @@ import io
 import numpy as np
 import pytest
 
-import loadrun.functional as F
-from loadrun.core.tensor.megbrain_graph import load_graph
-from loadrun.imperative import Parameter, Tensor
-from loadrun.jit import trace
-from loadrun.utils.comp_graph_tools import get_oprs_seq
-from loadrun.utils.network import Network
+import loadrun.megengine.functional as F
+from loadrun.megengine.core.tensor.megbrain_graph import load_graph
+from loadrun.megengine.utils.comp_graph_tools import get_oprs_seq
+from loadrun.megengine.utils.network import Network
+from loadrun.tensors import Parameter, Tensor
+from loadrun.tracing import trace
 
 WEIGHT = Parameter(np.array([2.0, 3.0, 4.0], np.float32))
 

@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 
 import loadrun
-import loadrun.core.tensor.megbrain_graph as G
-import loadrun.functional as F
-import loadrun.module as M
-import loadrun.utils.comp_graph_tools as cgtools
+import loadrun.megengine.core.tensor.megbrain_graph as G
+import loadrun.megengine.functional as F
+import loadrun.megengine.module as M
+import loadrun.megengine.utils.comp_graph_tools as cgtools
 from loadrun import Tensor, trace
-from loadrun.core._imperative_rt.core2 import apply
-from loadrun.core.ops.builtin import Elemwise, RemoveAxis, TypeCvt
-from loadrun.core.tensor.utils import astensor1d, subgraph_fn
-from loadrun.utils.network import Network
+from loadrun.megengine.core._imperative_rt.core2 import apply
+from loadrun.megengine.core.ops.builtin import Elemwise, RemoveAxis, TypeCvt
+from loadrun.megengine.core.tensor.utils import astensor1d, subgraph_fn
+from loadrun.megengine.utils.network import Network
 
 
 def built() -> tuple[G.InputNode, G.VarNode, G.VarNode, G.VarNode]:
@@ -244,7 +244,7 @@ def test_each_run_draws_anew() -> None:
 
     @trace(symbolic=True, capture_as_const=True)
     def function() -> Tensor:
-        return loadrun.random.uniform(size=(4,))
+        return loadrun.build.random.uniform(size=(4,))
 
     function()
     file = io.BytesIO()

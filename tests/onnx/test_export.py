@@ -10,17 +10,17 @@ import numpy as np
 import pytest
 
 import loadrun
-import loadrun.functional as F
-import loadrun.module as M
+import loadrun.megengine.functional as F
+import loadrun.megengine.module as M
 import loadrun.onnx
 from loadrun import Bundle
-from loadrun.dtypes import DType
-from loadrun.errors import EngineError, UnsupportedError, UsageError
+from loadrun.base.errors import EngineError, UnsupportedError, UsageError
 from loadrun.graph import Graph, StoredTensor
+from loadrun.graph.dtypes import DType
+from loadrun.graph.params import Host2DeviceCopy
 from loadrun.onnx import Dim, Exported, OperatorExportTypes, TrainingMode, export
 from loadrun.onnx.check import available, check_model
 from loadrun.ops.catalog import TypeParam
-from loadrun.params import Host2DeviceCopy
 
 pytestmark = pytest.mark.skipif(not available(), reason="needs onnx and onnxruntime")
 

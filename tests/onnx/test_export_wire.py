@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 import loadrun
-import loadrun.functional as F
+import loadrun.megengine.functional as F
 from loadrun.onnx import export
 from loadrun.onnx.encode import (
     ElemType,

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import loadrun
-from loadrun.errors import FormatError, LoadRunError, UnsupportedError
+from loadrun.base.errors import FormatError, LoadRunError, UnsupportedError
 from loadrun.onnx.messages import looks_like
 from loadrun.onnx.wire import packed_varints
 from tests.onnx.wire_models import attribute, field, graph, model, node, number, tensor, value

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import loadrun
-from loadrun.errors import UnsupportedError
+from loadrun.base.errors import UnsupportedError
 
 onnx = pytest.importorskip("onnx", reason="onnx is not installed")
 ort = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import loadrun
-from loadrun.errors import UnsupportedError
+from loadrun.base.errors import UnsupportedError
 from tests.onnx.wire_models import attribute, field, model, node, value
 
 NAN = float("nan")

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import loadrun
+from loadrun.base.errors import UsageError
 from loadrun.cli import main
-from loadrun.errors import UsageError
 from loadrun.onnx.messages import TensorProto, parse
 from loadrun.onnx.tensors import array
 

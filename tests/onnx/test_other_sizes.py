@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import loadrun
-from loadrun.errors import EngineError
+from loadrun.base.errors import EngineError
 
 onnx = pytest.importorskip("onnx", reason="models are built with the package onnx")
 parser = pytest.importorskip("onnx.parser")

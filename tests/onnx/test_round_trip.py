@@ -11,8 +11,8 @@ import loadrun
 from loadrun.compare import assert_equal_error
 from loadrun.onnx import export
 from loadrun.onnx.check import available
-from loadrun.pack.capture import capture
 from loadrun.runner import random_inputs
+from loadrun.verify.pack.capture import capture
 
 NETS = Path(__file__).resolve().parent.parent.parent / "fixtures" / "nets"
 NAMES = sorted(

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import loadrun
-from loadrun.errors import UnsupportedError
+from loadrun.base.errors import UnsupportedError
 
 onnx = pytest.importorskip("onnx", reason="models are built with the package onnx")
 helper, T = onnx.helper, onnx.TensorProto

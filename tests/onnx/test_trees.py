@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import loadrun
-from loadrun.errors import LoadRunError, UnsupportedError
+from loadrun.base.errors import LoadRunError, UnsupportedError
 from tests.onnx.wire_models import attribute, field, graph, node
 
 INF, NAN = float("inf"), float("nan")

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import loadrun
+from loadrun.base.errors import EngineError
 from loadrun.cli import main
 from loadrun.dump.record import lines
-from loadrun.errors import EngineError
 from loadrun.onnx import truth
 from loadrun.onnx.truth import runtime_name
 
@@ -125,7 +125,7 @@ def test_onnx_runtime_agrees_with_every_model(
 
 def test_digests_agree_where_axes_are_added(tmp_path: Path) -> None:
     """Parameters that are lists of steps digest the same when they are made as when they are read."""
-    import loadrun.functional as F
+    import loadrun.megengine.functional as F
     from loadrun.dump.record import graph_digest
 
     @loadrun.trace(symbolic=True, capture_as_const=True)

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from loadrun.errors import EngineError
-from loadrun.params import MultiHeadAttn, MultiHeadAttnAttnMaskType, MultiHeadAttnTensorCombinationType
+from loadrun.base.errors import EngineError
+from loadrun.graph.params import MultiHeadAttn, MultiHeadAttnAttnMaskType, MultiHeadAttnTensorCombinationType
 from tests.support.nn_cases import load, record_of, run
 
 CASES = load("attention")

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from loadrun import params as P
-from loadrun.dtypes import Array, dtype_of, encode
+from loadrun.base.errors import EngineError
 from loadrun.engines.reference import ReferenceEngine
-from loadrun.errors import EngineError
 from loadrun.graph import Graph, StoredTensor, Var
+from loadrun.graph import params as P
+from loadrun.graph.dtypes import Array, dtype_of, encode
 from loadrun.ops.infer import infer_dtypes, infer_shapes
 from loadrun.testing import run_operator as run
 from tests.support.arrays import ints

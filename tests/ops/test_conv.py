@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loadrun import params as P
-from loadrun.dtypes import Array, DType
 from loadrun.graph import Graph, Opr
+from loadrun.graph import params as P
+from loadrun.graph.dtypes import Array, DType
+from loadrun.graph.params import Format, NonlineMode, Sparse
 from loadrun.ops.conv import columns as conv_columns
 from loadrun.ops.conv import depthwise as conv_depthwise
 from loadrun.ops.conv import fast as conv_fast
@@ -28,7 +29,6 @@ from loadrun.ops.conv.steps import rounding
 from loadrun.ops.numeric.half import round_half
 from loadrun.ops.numeric.parallel import blas_serial
 from loadrun.ops.registry import Call, ShapeCall, implementation
-from loadrun.params import Format, NonlineMode, Sparse
 from tests.support.conv_plain import conv_plain, deconv_plain
 
 F32, S8 = DType("Float32"), DType("QuantizedS8", 0.5)

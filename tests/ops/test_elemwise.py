@@ -11,15 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loadrun.dtypes import Array, DType
-from loadrun.errors import EngineError
+from loadrun.base.errors import EngineError
 from loadrun.graph import Graph, StoredTensor
+from loadrun.graph.dtypes import Array, DType
+from loadrun.graph.params import Elemwise, PowC
+from loadrun.graph.params import ElemwiseMode as M
 from loadrun.ops.elemwise.modes import promote
 from loadrun.ops.elemwise.table import ARITY, BOOL, FLOAT, INTEGER
 from loadrun.ops.numeric.chunks import broadcast, in_chunks
 from loadrun.ops.registry import Call
-from loadrun.params import Elemwise, PowC
-from loadrun.params import ElemwiseMode as M
 from loadrun.testing import operator_graph as graph_of
 from loadrun.testing import run_operator as run
 

@@ -8,13 +8,13 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from loadrun.dtypes import Array, DType
+from loadrun.base.errors import EngineError
 from loadrun.engines.reference import ReferenceEngine
-from loadrun.errors import EngineError
+from loadrun.graph.dtypes import Array, DType
+from loadrun.graph.params import LSQ, TQT, ElemwiseMode, ElemwiseMultiType, Empty, FakeQuant, Record
+from loadrun.graph.params import ElemwiseMultiTypeMode as M
 from loadrun.ops.elemwise.table import ARITY
 from loadrun.ops.infer import infer_dtypes, infer_shapes
-from loadrun.params import LSQ, TQT, ElemwiseMode, ElemwiseMultiType, Empty, FakeQuant, Record
-from loadrun.params import ElemwiseMultiTypeMode as M
 from loadrun.testing import operator_graph as graph_of
 from loadrun.testing import run_operator as run
 

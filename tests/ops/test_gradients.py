@@ -7,9 +7,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from loadrun import params as P
-from loadrun.dtypes import Array, dtype_of
 from loadrun.graph import Opr
+from loadrun.graph import params as P
+from loadrun.graph.dtypes import Array, dtype_of
 from loadrun.ops.registry import Call, ShapeCall, implementation
 
 RNG = np.random.default_rng(3)

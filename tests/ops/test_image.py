@@ -6,10 +6,10 @@ import cv2
 import numpy as np
 import pytest
 
-from loadrun.dtypes import Array, DType
+from loadrun.base.errors import EngineError
 from loadrun.engines.reference import ReferenceEngine
-from loadrun.errors import EngineError
-from loadrun.params import (
+from loadrun.graph.dtypes import Array, DType
+from loadrun.graph.params import (
     BorderMode,
     CvtColor,
     CvtColorMode,

@@ -7,13 +7,13 @@ import itertools
 import numpy as np
 import pytest
 
-from loadrun.dtypes import Array, DType
+from loadrun.base.errors import EngineError
 from loadrun.engines.reference import ReferenceEngine
-from loadrun.errors import EngineError
+from loadrun.graph.dtypes import Array, DType
+from loadrun.graph.params import SVD, Cross, Empty, MatrixMul, MatrixMulComputeMode
+from loadrun.graph.params import MatrixMulFormat as Format
 from loadrun.ops.numeric.half import round_half
 from loadrun.ops.numeric.intmul import int_matmul
-from loadrun.params import SVD, Cross, Empty, MatrixMul, MatrixMulComputeMode
-from loadrun.params import MatrixMulFormat as Format
 from loadrun.testing import operator_graph as graph_of
 from loadrun.testing import run_operator as run
 

@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from loadrun.dtypes import DType, round_bfloat16
-from loadrun.errors import EngineError
-from loadrun.ops.numeric.half import round_half, sum_rounded
-from loadrun.params import (
+from loadrun.base.errors import EngineError
+from loadrun.graph.dtypes import DType, round_bfloat16
+from loadrun.graph.params import (
     BN,
     LRN,
     BNFwdMode,
@@ -23,6 +22,7 @@ from loadrun.params import (
     Record,
     Softmax,
 )
+from loadrun.ops.numeric.half import round_half, sum_rounded
 from tests.support.nn_cases import load, record_of, run
 
 CASES = load("norm")

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loadrun.dtypes import Array, DType
 from loadrun.graph import Opr
+from loadrun.graph.dtypes import Array, DType
+from loadrun.graph.params import AdaptivePooling, Format, Pooling, PoolingMode, Record
 from loadrun.ops.numeric.half import round_half
 from loadrun.ops.pooling import Window, pool
 from loadrun.ops.registry import Call, ShapeCall, implementation
-from loadrun.params import AdaptivePooling, Format, Pooling, PoolingMode, Record
 
 MAX, AVG, EXC = PoolingMode.MAX, PoolingMode.AVERAGE, PoolingMode.AVERAGE_COUNT_EXCLUDE_PADDING
 F32 = DType("Float32")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from loadrun import params as P
-from loadrun.dtypes import Array, DType
+from loadrun.graph import params as P
+from loadrun.graph.dtypes import Array, DType
+from loadrun.graph.params import ElemwiseMultiTypeMode, Format, NonlineMode, PoolingMode, Sparse
 from loadrun.ops.catalog import TypeParam
-from loadrun.params import ElemwiseMultiTypeMode, Format, NonlineMode, PoolingMode, Sparse
 from loadrun.testing import run_operator
 
 RNG = np.random.default_rng(11)

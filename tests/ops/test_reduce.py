@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loadrun.dtypes import DType
-from loadrun.errors import EngineError
+from loadrun.base.errors import EngineError
+from loadrun.graph.dtypes import DType
+from loadrun.graph.params import Cumsum, Reduce
+from loadrun.graph.params import ReduceDataType as Kind
+from loadrun.graph.params import ReduceMode as Mode
 from loadrun.ops.reduce import target_axes
-from loadrun.params import Cumsum, Reduce
-from loadrun.params import ReduceDataType as Kind
-from loadrun.params import ReduceMode as Mode
 from loadrun.testing import run_operator as run
 from tests.support.arrays import ints
 

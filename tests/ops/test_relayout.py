@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from loadrun.dtypes import Array, DType
 from loadrun.graph import Opr
+from loadrun.graph.dtypes import Array, DType
+from loadrun.graph.params import RelayoutFormat, RelayoutMode
 from loadrun.ops.registry import Call, ShapeCall, implementation
-from loadrun.params import RelayoutFormat, RelayoutMode
 
 F32 = DType("Float32")
 

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from loadrun.dtypes import DType
-from loadrun.errors import EngineError
+from loadrun.base.errors import EngineError
 from loadrun.graph import Opr
+from loadrun.graph.dtypes import DType
+from loadrun.graph.params import LSTM, RNN, Record, RNNCell, RNNCellNonlineMode
 from loadrun.ops.registry import Call, implementation
-from loadrun.params import LSTM, RNN, Record, RNNCell, RNNCellNonlineMode
 from tests.support.nn_cases import load, record_of, run
 
 CASES = load("rnn")

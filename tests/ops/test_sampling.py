@@ -9,11 +9,10 @@ import cv2
 import numpy as np
 import pytest
 
-from loadrun.dtypes import Array, DType
+from loadrun.base.errors import EngineError
 from loadrun.engines.reference import ReferenceEngine
-from loadrun.errors import EngineError
-from loadrun.ops.image.sampling import border_index, round_half_away, store, to_integer
-from loadrun.params import (
+from loadrun.graph.dtypes import Array, DType
+from loadrun.graph.params import (
     BorderMode,
     Convolution3DFormat,
     Format,
@@ -25,6 +24,7 @@ from loadrun.params import (
     WarpAffine,
     WarpPerspective,
 )
+from loadrun.ops.image.sampling import border_index, round_half_away, store, to_integer
 from tests.support.vision_cases import F32, I8, Q4, Q8, QU8, U8, Case, floats, image, ints
 
 M = InterpolationMode

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from loadrun import params as P
-from loadrun.errors import EngineError
+from loadrun.base.errors import EngineError
+from loadrun.graph import params as P
 from loadrun.testing import run_operator as run
 from tests.support.arrays import ints
 

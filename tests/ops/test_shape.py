@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from loadrun import params as P
-from loadrun.dtypes import DType, dtype_of
+from loadrun.base.errors import EngineError
 from loadrun.engines.reference import ReferenceEngine
-from loadrun.errors import EngineError
-from loadrun.params import AxisDesc
+from loadrun.graph import params as P
+from loadrun.graph.dtypes import DType, dtype_of
+from loadrun.graph.params import AxisDesc
 from loadrun.testing import operator_graph as graph_of
 from loadrun.testing import run_operator as run
 from tests.support.arrays import ints

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loadrun.dtypes import Array, DType, encode
-from loadrun.errors import EngineError
-from loadrun.imperative import Tensor, quantized_dtypes
+from loadrun.base.errors import EngineError
+from loadrun.graph.dtypes import Array, DType, encode
 from loadrun.ops.catalog import TypeParam
 from loadrun.ops.numeric.quant import dequantize, quantize, requantize, round_away, saturate
 from loadrun.ops.typecvt import convert
+from loadrun.tensors import Tensor, quantized_dtypes
 from loadrun.testing import run_operator as run
 
 F32 = DType("Float32")

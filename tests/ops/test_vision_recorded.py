@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from loadrun.dtypes import Array
+from loadrun.base.errors import EngineError
 from loadrun.engines.reference import ReferenceEngine
-from loadrun.errors import EngineError
+from loadrun.graph.dtypes import Array
 from loadrun.ops.infer import infer_dtypes, infer_shapes
 from tests.support.cases import check_all, in_groups
 from tests.support.vision_cases import FAMILIES, Case

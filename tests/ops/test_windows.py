@@ -15,10 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import loadrun
-from loadrun import params as P
-from loadrun.dtypes import Array, dtype_of
 from loadrun.engines.reference import ReferenceEngine
 from loadrun.graph import Opr, Var
+from loadrun.graph import params as P
+from loadrun.graph.dtypes import Array, dtype_of
 from loadrun.ops.image.nms import keep
 from loadrun.ops.infer import infer_shapes
 from loadrun.ops.numeric.taps import Taps

@@ -11,14 +11,15 @@ import numpy as np
 import pytest
 
 import loadrun
-import loadrun.functional as F
-from loadrun.dtypes import Array
-from loadrun.errors import UsageError
+import loadrun.megengine.functional as F
+from loadrun.base.errors import UsageError
 from loadrun.graph import Graph
-from loadrun.jit import trace
-from loadrun.optimize import InferenceOptions, Layout, optimize_for_inference
-from loadrun.rewrite.copies import bare
+from loadrun.graph.dtypes import Array
+from loadrun.passes.copies import bare
+from loadrun.passes.inference import optimize_for_inference
+from loadrun.passes.options import InferenceOptions, Layout
 from loadrun.testing import random_feeds as feeds_of
+from loadrun.tracing import trace
 from tests.support.cases import check_all
 from tests.support.optimize_graphs import FIXTURES, error, operators, run
 

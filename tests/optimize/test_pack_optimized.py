@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 
 import loadrun
+from loadrun.base.errors import UsageError
 from loadrun.cli.pack import main
-from loadrun.errors import UsageError
-from loadrun.optimize import Layout, inference, optimize_for_inference
-from loadrun.optimize.fusion.convz import fuse_conv_bias_z
-from loadrun.rewrite.copies import bare
+from loadrun.passes import inference
+from loadrun.passes.copies import bare
+from loadrun.passes.fusion.convz import fuse_conv_bias_z
+from loadrun.passes.inference import optimize_for_inference
+from loadrun.passes.options import Layout
 from loadrun.testing import random_feeds as feeds_of
 from tests.support.optimize_graphs import FIXTURES, run
 

@@ -8,21 +8,21 @@ import numpy as np
 import pytest
 
 import loadrun
-from loadrun.dtypes import DType
 from loadrun.graph import Graph
+from loadrun.graph.dtypes import DType
+from loadrun.graph.params import Convolution, Empty, Reduce, ReduceDataType, ReduceMode, UniformRNG
 from loadrun.ops.catalog import TypeParam
-from loadrun.optimize import optimize_for_inference
-from loadrun.optimize.arithmetic.delay_broadcast import delay_broadcast
-from loadrun.optimize.arithmetic.distribute import distribute_products
-from loadrun.optimize.arithmetic.reductions import combine_conversions
-from loadrun.optimize.cleanup.fold import fold_constants
-from loadrun.optimize.cleanup.merge import merge_weights
-from loadrun.optimize.half import to_half
-from loadrun.optimize.layouts.layouts import Layouts
-from loadrun.optimize.layouts.pad_channels import pad_channels, whole_packs
-from loadrun.optimize.layouts.reformat import reformat
-from loadrun.optimize.rewriter import Rewriter
-from loadrun.params import Convolution, Empty, Reduce, ReduceDataType, ReduceMode, UniformRNG
+from loadrun.passes.arithmetic.delay_broadcast import delay_broadcast
+from loadrun.passes.arithmetic.distribute import distribute_products
+from loadrun.passes.arithmetic.reductions import combine_conversions
+from loadrun.passes.cleanup.fold import fold_constants
+from loadrun.passes.cleanup.merge import merge_weights
+from loadrun.passes.half import to_half
+from loadrun.passes.inference import optimize_for_inference
+from loadrun.passes.layouts.layouts import Layouts
+from loadrun.passes.layouts.pad_channels import pad_channels, whole_packs
+from loadrun.passes.layouts.reformat import reformat
+from loadrun.passes.rewriter import Rewriter
 from loadrun.testing import GraphBuilder as Builder
 from loadrun.testing import random_feeds as feeds_of
 from tests.support.optimize_graphs import F32, FIXTURES, error, run, titles
@@ -259,11 +259,11 @@ def test_a_graph_changed_by_hand_is_not_mistaken_for_what_a_pass_made() -> None:
 def test_what_megengine_makes_of_arithmetic() -> None:
     # As MegEngine 1.13 dumps these, at level 0 and at level 2.
     def made(function: Any, level: int) -> list[str]:
-        traced = loadrun.jit.trace(symbolic=True, capture_as_const=True, opt_level=level)(function)
+        traced = loadrun.tracing.trace(symbolic=True, capture_as_const=True, opt_level=level)(function)
         traced(loadrun.tensor([[1.0, 2.0, 3.0]]))
         return [o.title for o in traced.graph().oprs if not o.tensors]
 
-    tensor, F = loadrun.tensor, loadrun.functional
+    tensor, F = loadrun.tensor, loadrun.megengine.functional
     for function, plain, simpler in (
         (lambda x: (x + 1) + 0, ["ADD", "ADD"], ["ADD"]),
         (lambda x: 1 * (x + 1), ["ADD", "MUL"], ["ADD"]),
@@ -286,9 +286,9 @@ def test_what_megengine_makes_of_arithmetic() -> None:
 
 def test_sums_of_squares_keep_their_values() -> None:
     x = np.array([[1.5, -2.0], [3.0, 0.25]], np.float32)
-    for power in (lambda t: t**2, loadrun.functional.square):
-        traced = loadrun.jit.trace(symbolic=True, capture_as_const=True)(
-            lambda t, power=power: loadrun.functional.sum(power(t), axis=1)
+    for power in (lambda t: t**2, loadrun.megengine.functional.square):
+        traced = loadrun.tracing.trace(symbolic=True, capture_as_const=True)(
+            lambda t, power=power: loadrun.megengine.functional.sum(power(t), axis=1)
         )
         traced(loadrun.tensor(x))
         graph = traced.graph(["x"])

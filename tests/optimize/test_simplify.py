@@ -8,13 +8,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import loadrun
-from loadrun.dtypes import DType
-from loadrun.errors import UsageError
+from loadrun.base.errors import UsageError
 from loadrun.graph import Graph, Var
-from loadrun.ops.catalog import TypeParam
-from loadrun.optimize import optimize_for_inference, simplify
-from loadrun.optimize.cleanup.branches import fold_branches
-from loadrun.params import (
+from loadrun.graph.dtypes import DType
+from loadrun.graph.params import (
     AxisAddRemove,
     AxisDesc,
     Convolution,
@@ -26,6 +23,10 @@ from loadrun.params import (
     ReduceMode,
     UniformRNG,
 )
+from loadrun.ops.catalog import TypeParam
+from loadrun.passes.cleanup.branches import fold_branches
+from loadrun.passes.inference import optimize_for_inference
+from loadrun.passes.simplify import simplify
 from loadrun.testing import GraphBuilder as Builder
 from loadrun.testing import random_feeds as feeds_of
 from tests.support.optimize_graphs import F32, FIXTURES, error, run, titles

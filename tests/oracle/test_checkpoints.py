@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from loadrun.checkpoint import load_checkpoint, save_checkpoint
+from loadrun.dump.checkpoint import load_checkpoint, save_checkpoint
 from tests.support.oracle import ORACLE, ROOT
 
 pytestmark = pytest.mark.oracle

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import loadrun
-from loadrun.jit import trace
+from loadrun.tracing import trace
 from tests.support.guard_cases import MODES, POWERS, ROWS, STEPS, TENSORS, X, Y
 from tests.support.oracle import run
 

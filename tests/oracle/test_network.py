@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import loadrun
-from loadrun.utils.network import Network
+from loadrun.megengine.utils.network import Network
 from tests.support.oracle import ROOT, run
 
 pytestmark = pytest.mark.oracle

@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 
 import loadrun
-from loadrun.dtypes import DType
 from loadrun.dump.options import DumpOptions
 from loadrun.graph import Graph, StoredTensor
+from loadrun.graph.dtypes import DType
+from loadrun.graph.params import CondTake, CondTakeMode, Elemwise, ElemwiseMode, Host2DeviceCopy
 from loadrun.ops.catalog import TypeParam
-from loadrun.pack.capture import Warn
-from loadrun.pack.packing import Packer
-from loadrun.params import CondTake, CondTakeMode, Elemwise, ElemwiseMode, Host2DeviceCopy
-from loadrun.rewrite.copies import bare
-from loadrun.rewrite.older import for_older, newer
+from loadrun.passes.copies import bare
+from loadrun.passes.older import for_older, newer
+from loadrun.verify.pack.capture import Warn
+from loadrun.verify.pack.packing import Packer
 from tests.support.oracle import FOLDERS, ROOT, run
 
 pytestmark = pytest.mark.oracle

@@ -10,9 +10,9 @@ import pytest
 
 import loadrun
 from fixtures.functional._case import Case, flatten
-from loadrun.errors import LoadRunError, TraceError
-from loadrun.optimize import optimize_for_inference
-from loadrun.pack.capture import capture, embed
+from loadrun.base.errors import LoadRunError, TraceError
+from loadrun.passes.inference import optimize_for_inference
+from loadrun.verify.pack.capture import capture, embed
 from tests.support.oracle import ROOT, run
 
 pytestmark = pytest.mark.oracle
@@ -24,7 +24,7 @@ UNDUMPABLE = {"BatchNorm2d-untracked": "MegEngine refuses batch norm that comput
 def dump(case: Case, path: Path) -> bool:
     """Trace a case and write it with its inputs and what the graph computes; False where nothing can be checked."""
     function = case.make(loadrun)
-    traced = loadrun.jit.trace(symbolic=True, capture_as_const=True)(
+    traced = loadrun.tracing.trace(symbolic=True, capture_as_const=True)(
         lambda *xs: tuple(x for x in flatten(function(*xs)) if isinstance(x, loadrun.Tensor))
     )
     tensors = [loadrun.tensor(x) for x in case.inputs]

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 import loadrun
-from loadrun.pack.packing import Packer
 from loadrun.testcase import Bundle
 from loadrun.testing.plugin import _matches
+from loadrun.verify.pack.packing import Packer
 from tests.support.small_models import unary
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -131,7 +131,7 @@ def test_it_costs_nothing_without_models(tmp_path: Path) -> None:
     (tmp_path / "test_nothing.py").write_text(
         "import sys\ndef test_it():\n"
         "    found = [m for m in sys.modules if m == 'numpy' or m.startswith('loadrun.')]\n"
-        "    assert sorted(found) == ['loadrun.testing', 'loadrun.testing.plugin', 'loadrun.version']\n"
+        "    assert sorted(found) == ['loadrun.testing', 'loadrun.testing.plugin', 'loadrun.base.version']\n"
     )
     code, out = run(tmp_path)
     assert code == 0, out

@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 
 import loadrun  # noqa: E402
 import loadrun.torch  # noqa: E402
-from loadrun.errors import UnsupportedError  # noqa: E402
+from loadrun.base.errors import UnsupportedError  # noqa: E402
 
 nn = torch.nn
 pytree = torch.utils._pytree

@@ -12,8 +12,14 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 
 import loadrun  # noqa: E402
 import loadrun.torch  # noqa: E402
-from loadrun.errors import InputError, TraceError, TraceWarning, UnsupportedError, UsageError  # noqa: E402
-from loadrun.jit import trace_module  # noqa: E402
+from loadrun.base.errors import (  # noqa: E402
+    InputError,
+    TraceError,
+    TraceWarning,
+    UnsupportedError,
+    UsageError,
+)
+from loadrun.tracing import trace_module  # noqa: E402
 
 nn = torch.nn
 
@@ -288,7 +294,7 @@ def test_check_inputs_and_keywords():
 
 
 def test_importing_loadrun_imports_no_torch():
-    code = "import sys, loadrun.jit, loadrun.torch; assert 'torch' not in sys.modules"
+    code = "import sys, loadrun.tracing, loadrun.torch; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 

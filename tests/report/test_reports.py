@@ -15,14 +15,14 @@ import numpy as np
 import pytest
 
 from loadrun.cli import main
-from loadrun.dtypes import DType
+from loadrun.compare.results import FileResult, OutputResult, Result, Verdict
+from loadrun.graph.dtypes import DType
 from loadrun.report.html import HtmlWriter
 from loadrun.report.json import JsonWriter as JsonWriter
 from loadrun.report.json import LineWriter
 from loadrun.report.junit import JUnitWriter
 from loadrun.report.reading import read_report
-from loadrun.review.pictures import picture
-from loadrun.verdicts.results import FileResult, OutputResult, Result, Verdict
+from loadrun.verify.pictures import picture
 from tests.support.schema import faults, undescribed
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -64,7 +64,7 @@ def test_json_is_as_published(reports: Path) -> None:
 
 def test_the_schema_knows_every_dtype() -> None:
     known = set(SCHEMA["$defs"]["dtype"]["enum"])
-    from loadrun.dtypes import _STORAGE
+    from loadrun.graph.dtypes import _STORAGE
 
     assert {DType(name).spelling for name in _STORAGE} == known
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from loadrun.dtypes import Array
+from loadrun.graph.dtypes import Array
 
 
 def ints(*values: int) -> Array:

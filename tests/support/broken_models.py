@@ -10,12 +10,12 @@ from random import Random
 import numpy as np
 
 import loadrun
-from loadrun.dtypes import encode
 from loadrun.graph import Graph, Opr
+from loadrun.graph.dtypes import encode
+from loadrun.graph.params import Elemwise
+from loadrun.graph.params import ElemwiseMode as M
 from loadrun.ops.infer import infer_dtypes
-from loadrun.params import Elemwise
-from loadrun.params import ElemwiseMode as M
-from loadrun.rewrite.copies import bare, subgraph
+from loadrun.passes.copies import bare, subgraph
 
 ROOT = Path(__file__).resolve().parents[2] / "fixtures" / "nets"
 OTHER = {

@@ -9,7 +9,7 @@ from itertools import product
 
 import numpy as np
 
-from loadrun.dtypes import Array
+from loadrun.graph.dtypes import Array
 from loadrun.ops.conv.geometry import Geometry, tap_range
 
 __all__ = ["conv_plain", "deconv_plain"]

@@ -1,6 +1,6 @@
 """Runs the examples in the docstrings of modules; in a process of its own, since examples seed, register and set.
 
-``python -m tests.support.docstring_examples loadrun.dtypes loadrun.jit.tracing`` prints what they do not give.
+``python -m tests.support.docstring_examples loadrun.graph.dtypes loadrun.tracing`` prints what they do not give.
 """
 
 from __future__ import annotations

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from loadrun.dtypes import DType, encode
 from loadrun.dump.flat import Buffer
 from loadrun.graph import Graph, StoredTensor, Var
-from loadrun.params import Elemwise, ElemwiseMode, Host2DeviceCopy
+from loadrun.graph.dtypes import DType, encode
+from loadrun.graph.params import Elemwise, ElemwiseMode, Host2DeviceCopy
 
 F32 = DType("Float32")
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 import loadrun
-from loadrun.backends.runtime import NotTaken
-from loadrun.dtypes import Array
 from loadrun.engines.reference import ReferenceEngine
+from loadrun.graph.dtypes import Array
+from loadrun.runtimes.runtime import NotTaken
 
 __all__ = ["FakeRuntime"]
 

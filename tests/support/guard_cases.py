@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-import loadrun.functional as F
+import loadrun.megengine.functional as F
 
 X, Y = np.random.default_rng(0).normal(size=(2, 3, 4)).astype(np.float32)
 Case = tuple[Callable[..., Any], str]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from loadrun.dtypes import DType
 from loadrun.graph import Graph, StoredTensor, Var
-from loadrun.params import Host2DeviceCopy
+from loadrun.graph.dtypes import DType
+from loadrun.graph.params import Host2DeviceCopy
 
 
 def model(**inputs: tuple[str | DType, tuple[int, ...] | None]) -> list[Var]:

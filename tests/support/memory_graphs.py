@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from loadrun import params as P
-from loadrun.dtypes import DType
 from loadrun.graph import Graph, StoredTensor, Var
-from loadrun.params import Elemwise, ElemwiseMode, Host2DeviceCopy
+from loadrun.graph import params as P
+from loadrun.graph.dtypes import DType
+from loadrun.graph.params import Elemwise, ElemwiseMode, Host2DeviceCopy
 
 Array = np.ndarray[Any, Any]
 F32 = DType("Float32")

@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from loadrun import params as P
-from loadrun.dtypes import DType, dtype_of
 from loadrun.engines.reference import ReferenceEngine
 from loadrun.graph import Graph, StoredTensor
+from loadrun.graph import params as P
+from loadrun.graph.dtypes import DType, dtype_of
+from loadrun.graph.params import Host2DeviceCopy, Record
 from loadrun.ops.catalog import CATALOG
 from loadrun.ops.infer import infer_dtypes, infer_shapes
-from loadrun.params import Host2DeviceCopy, Record
 
 ROOT = Path(__file__).resolve().parents[2] / "fixtures" / "ops"
 Array = np.ndarray[Any, Any]

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 import loadrun
+from loadrun.arrays.array import Array
+from loadrun.arrays.promotion import narrow
 from loadrun.engines.reference import ReferenceEngine
-from loadrun.lowering.array import Array
-from loadrun.lowering.promotion import narrow
 from tests.support import oracle
 
 
@@ -122,7 +122,7 @@ def _other(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 def check_traced(found: Case, symbolic: bool, rtol: float = 2e-5, atol: float = 2e-5) -> None:
     """The same traced: the recorded call, and a later one that runs the compiled graph on other numbers."""
-    from loadrun.jit import trace
+    from loadrun.tracing import trace
 
     _, func, inputs = found
     traced = trace(func, symbolic=symbolic, capture_as_const=True)
@@ -135,7 +135,7 @@ def dump(found: Case, path: Path) -> list[Any]:
     """Trace a case, write its graph, and return what numpy computes for each output; nothing where none can be run."""
     _, func, inputs = found
     names = func.__code__.co_varnames[: func.__code__.co_argcount]
-    traced = loadrun.jit.trace(symbolic=True, capture_as_const=True)(
+    traced = loadrun.tracing.trace(symbolic=True, capture_as_const=True)(
         lambda *xs: [y for y in flat(func(*xs)) if isinstance(y, loadrun.Tensor)]
     )
     outs = traced(*(x.copy() for x in inputs))

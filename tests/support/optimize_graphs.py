@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from loadrun.dtypes import Array, DType
 from loadrun.engines.reference import ReferenceEngine
 from loadrun.graph import Graph, Opr
+from loadrun.graph.dtypes import Array, DType
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 F32 = DType("Float32")

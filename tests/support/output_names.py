@@ -8,7 +8,7 @@ from typing import Any
 
 import loadrun
 from fixtures.functional._case import Case, flatten
-from loadrun.jit import trace
+from loadrun.tracing import trace
 
 __all__ = ["agree", "check_names", "names_of", "runs_on"]
 

@@ -1,4 +1,4 @@
-"""Random programs of `loadrun.functional` and Tensor methods."""
+"""Random programs of `loadrun.megengine.functional` and Tensor methods."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-import loadrun.functional as F
-import loadrun.module as M
-from loadrun.imperative import Tensor, tensor
+import loadrun.megengine.functional as F
+import loadrun.megengine.module as M
+from loadrun.tensors import Tensor, tensor
 from tests.support.programs import LIMIT, Program, Writer
 
 FLOATS = ("float32", "float16")

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from loadrun.dtypes import Array
 from loadrun.engines import About, Setup
 from loadrun.engines.reference import ReferenceEngine
 from loadrun.graph import Graph, Var
+from loadrun.graph.dtypes import Array
 from loadrun.testing import GraphBuilder
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from loadrun.dtypes import DType
 from loadrun.graph import Graph, StoredTensor
+from loadrun.graph.dtypes import DType
+from loadrun.graph.params import Elemwise, ElemwiseMode, Host2DeviceCopy
 from loadrun.ops.catalog import TypeParam
-from loadrun.params import Elemwise, ElemwiseMode, Host2DeviceCopy
 
 F32 = DType("Float32")
 X = np.array([[1, -2, 3], [4, 5, -6]], "f4")

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from loadrun.dtypes import Array, DType, encode
 from loadrun.graph import Graph, StoredTensor
-from loadrun.params import (
+from loadrun.graph.dtypes import Array, DType, encode
+from loadrun.graph.params import (
     BorderMode,
     Convolution3DFormat,
     CvtColor,

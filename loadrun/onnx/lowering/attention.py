@@ -7,11 +7,11 @@ from math import sqrt
 
 import numpy as np
 
-from ... import params as P
-from ...imperative import Tensor
-from ...imperative import emit as e
-from ...imperative.emit import summed
-from ...imperative.exact_products import product
+from ...build import emit as e
+from ...build.emit import summed
+from ...build.exact_products import product
+from ...graph import params as P
+from ...tensors import Tensor
 from ..call import NodeCall, lower
 from ..values import UnsupportedNodeError, Value
 from .parts import M, cast, const_like, of_length, transposed

@@ -6,10 +6,10 @@ from math import log
 
 import numpy as np
 
-from ... import params as P
-from ...imperative import Tensor, const
-from ...imperative import emit as e
-from ...lowering.arithmetic import rint
+from ...arrays.arithmetic import rint
+from ...build import emit as e
+from ...graph import params as P
+from ...tensors import Tensor, const
 from .parts import M, cast, const_like
 from .small_floats import power_above
 

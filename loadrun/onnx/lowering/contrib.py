@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from ... import params as P
-from ...imperative import Tensor, const
-from ...imperative import emit as e
+from ...build import emit as e
+from ...graph import params as P
+from ...tensors import Tensor, const
 from ..call import CONTRIB, NodeCall, find, front, lower
 from ..values import UnsupportedNodeError, Value
 from .convolution import from_last, to_last

@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ... import params as P
-from ...imperative import Tensor, const
-from ...imperative import emit as e
-from ...lowering.arithmetic import rint
+from ...arrays.arithmetic import rint
+from ...build import emit as e
+from ...graph import params as P
+from ...tensors import Tensor, const
 from ..call import CONTRIB, NodeCall, find, front, lower
 from ..values import FLOAT, INT32, UINT8, UnsupportedNodeError, Value
 from .convolution import from_last, to_last

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from ... import params as P
-from ...imperative import Tensor, apply, const
-from ...imperative import emit as e
-from ...jit.recorder import TraceRecorder
+from ...build import emit as e
+from ...graph import params as P
+from ...tensors import Tensor, apply, const
+from ...tracing.recorder import TraceRecorder
 from ..call import NodeCall, front, lower
 from ..messages import GraphProto
 from ..values import BOOL, INT64, Items, UnsupportedNodeError, Value

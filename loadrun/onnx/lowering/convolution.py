@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ...functional.conv import conv1d, conv2d, conv3d, conv_transpose2d, conv_transpose3d, deformable_conv2d
-from ...imperative import Tensor, const
-from ...imperative import emit as e
-from ...imperative.followed import largest
+from ...build import emit as e
+from ...build.conv import conv1d, conv2d, conv3d, conv_transpose2d, conv_transpose3d, deformable_conv2d
+from ...tensors import Tensor, const
+from ...tensors.followed import largest
 from ..call import CONTRIB, NodeCall, lower
 from ..values import INT32, UnsupportedNodeError, Value
 from .functions import activation

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from ... import params as P
-from ...imperative import Tensor, apply, const
-from ...imperative import emit as e
+from ...build import emit as e
+from ...graph import params as P
+from ...tensors import Tensor, apply, const
 from ..call import NodeCall, lower
 from ..values import INT64, UnsupportedNodeError, Value
 from .indexing import ordered

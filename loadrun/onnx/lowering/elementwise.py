@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ... import params as P
-from ...dtypes import Array
-from ...imperative import Tensor
-from ...imperative import emit as e
-from ...imperative.apply import type_cvt
-from ...lowering import arithmetic as a
-from ...lowering import logic
+from ...arrays import arithmetic as a
+from ...arrays import logic
+from ...build import emit as e
+from ...graph import params as P
+from ...graph.dtypes import Array
+from ...tensors import Tensor
+from ...tensors.apply import type_cvt
 from ..call import NodeCall, front, lower
 from ..tensors import HELD, kind_name
 from ..values import BF16, BOOL, FLOAT, INT32, UINT32, UnsupportedNodeError, Value, graph_type

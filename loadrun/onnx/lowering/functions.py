@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ... import params as P
-from ...imperative import Tensor
-from ...imperative import emit as e
-from ...lowering import arithmetic as a
+from ...arrays import arithmetic as a
+from ...build import emit as e
+from ...graph import params as P
+from ...tensors import Tensor
 from ..call import NodeCall, lower
 from .parts import M, cast, const_like, floats
 

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ... import params as P
-from ...imperative import Tensor, TracedInt, apply, const
-from ...imperative import emit as e
-from ...lowering.selection import along
+from ...arrays.selection import along
+from ...build import emit as e
+from ...graph import params as P
+from ...tensors import Tensor, TracedInt, apply, const
 from ..call import NodeCall, lower
 from ..values import INT64, UnsupportedNodeError, Value
 from .elementwise import _extreme
@@ -381,6 +381,6 @@ def uniques(rows: Tensor, keys: Tensor, back: list[int], *, by_value: bool) -> t
 
 
 def _running(x: Tensor) -> Tensor:
-    from ...lowering.reductions import cumulated  # for start-up
+    from ...arrays.reductions import cumulated  # for start-up
 
     return cumulated(x, 0)

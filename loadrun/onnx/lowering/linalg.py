@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from ... import params as P
-from ...imperative import Tensor
-from ...imperative import emit as e
-from ...imperative.contraction import contracted
-from ...imperative.exact_products import product
+from ...build import emit as e
+from ...build.contraction import contracted
+from ...build.exact_products import product
+from ...graph import params as P
+from ...tensors import Tensor
 from ..call import CONTRIB, NodeCall, lower
 from ..values import INT32, UnsupportedNodeError, Value
 from .functions import activation
@@ -85,7 +85,7 @@ def gemm(
             transposeB=turn_y,
             compute_mode=mode.FLOAT32 if x._dtype.name == "Float16" else mode.DEFAULT,
         )
-        from ...imperative import apply1  # for start-up
+        from ...tensors import apply1  # for start-up
 
         result = apply1("MatrixMulV2", param, inputs=[x, y], scalar=False)
     else:
@@ -185,7 +185,7 @@ def _det(c: NodeCall) -> Tensor:
 
 def _eliminated(rows: Tensor, n: int) -> tuple[Tensor, Tensor]:
     """One row and column less, and the signed pivot: (B, n, n) gives (B, n-1, n-1) and (B,)."""
-    from ...imperative import apply1  # for start-up
+    from ...tensors import apply1  # for start-up
 
     column = e.subtensor(rows, [(2, None, None, None, 0)])
     at = e.drop_axes(apply1("Argmax", P.Axis(axis=1), inputs=[e.elem(M.ABS, column)], scalar=False), [1])
@@ -213,7 +213,7 @@ def _eliminated(rows: Tensor, n: int) -> tuple[Tensor, Tensor]:
 
 @lower("Inverse", domain=CONTRIB)
 def _inverse(c: NodeCall) -> Tensor:
-    from ...imperative import apply1  # for start-up
+    from ...tensors import apply1  # for start-up
 
     x = c.t(0)
     return cast(apply1("MatrixInverse", P.Empty(), inputs=[cast(x, "float32")], scalar=False), x._dtype)

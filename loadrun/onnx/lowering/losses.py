@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from ... import params as P
-from ...imperative import Tensor, apply
-from ...imperative import emit as e
-from ...lowering.selection import along
+from ...arrays.selection import along
+from ...build import emit as e
+from ...graph import params as P
+from ...tensors import Tensor, apply
 from ..call import NodeCall, lower
 from ..values import BOOL, UnsupportedNodeError, Value
 from .parts import M, cast, const_like

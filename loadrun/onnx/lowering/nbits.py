@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...dtypes import Array
-from ...imperative import Tensor, const
+from ...graph.dtypes import Array
+from ...tensors import Tensor, const
 from ..call import NodeCall, front
 from ..values import UINT8, UnsupportedNodeError
 

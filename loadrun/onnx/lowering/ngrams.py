@@ -6,10 +6,10 @@ from itertools import pairwise
 
 import numpy as np
 
-from ... import params as P
-from ...dtypes import Array
-from ...imperative import Tensor, const
-from ...imperative import emit as e
+from ...build import emit as e
+from ...graph import params as P
+from ...graph.dtypes import Array
+from ...tensors import Tensor, const
 from ..call import NodeCall, lower
 from ..values import FLOAT, UnsupportedNodeError, Value
 from .linalg import gemm

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ... import params as P
-from ...imperative import Tensor
-from ...imperative import emit as e
-from ...imperative.emit import summed
+from ...build import emit as e
+from ...build.emit import summed
+from ...graph import params as P
+from ...tensors import Tensor
 from ..call import CONTRIB, NodeCall, lower
 from ..values import FLOAT, UnsupportedNodeError, Value
 from .padding import pad_with

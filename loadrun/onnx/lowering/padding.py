@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ... import params as P
-from ...imperative import Tensor, const
-from ...imperative import emit as e
-from ...imperative.followed import least
-from ...lowering.joining import padded
+from ...arrays.joining import padded
+from ...build import emit as e
+from ...graph import params as P
+from ...tensors import Tensor, const
+from ...tensors.followed import least
 from ..call import NodeCall, front, lower
 from ..values import UnsupportedNodeError
 from .parts import M, const_like, is_open, of_length

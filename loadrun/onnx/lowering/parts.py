@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from ... import params as P
-from ...imperative import Tensor, apply1, const, suspended
-from ...imperative import emit as e
-from ...imperative.sizes import TracedInt, shape_tensor
+from ...build import emit as e
+from ...graph import params as P
+from ...tensors import Tensor, apply1, const, suspended
+from ...tensors.sizes import TracedInt, shape_tensor
 
 __all__ = [
     "M",

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ... import params as P
-from ...imperative import Tensor
-from ...imperative import emit as e
-from ...lowering.arithmetic import rint
+from ...arrays.arithmetic import rint
+from ...build import emit as e
+from ...graph import params as P
+from ...tensors import Tensor
 from ..call import CONTRIB, NodeCall, front, lower
 from ..values import BF16, DOUBLE, FLOAT, HALF, UINT8, Value, graph_type
 from .convolution import exact_convolution

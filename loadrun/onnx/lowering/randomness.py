@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ... import params as P
-from ...imperative import Tensor, apply1
-from ...imperative import emit as e
-from ...imperative.sizes import shape_tensor
+from ...build import emit as e
+from ...graph import params as P
+from ...tensors import Tensor, apply1
+from ...tensors.sizes import shape_tensor
 from ..call import NodeCall, lower
 from ..values import FLOAT, Value, graph_type
 from .parts import M, cast, const_like

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ... import params as P
-from ...imperative import Tensor
-from ...imperative import emit as e
-from ...imperative.sizes import TracedInt
+from ...build import emit as e
+from ...graph import params as P
+from ...tensors import Tensor
+from ...tensors.sizes import TracedInt
 from ..call import CONTRIB, NodeCall, lower
 from ..values import UnsupportedNodeError
 from .functions import activation

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from ... import params as P
-from ...dtypes import Array
-from ...imperative import Tensor, apply, const
-from ...imperative import emit as e
+from ...build import emit as e
+from ...graph import params as P
+from ...graph.dtypes import Array
+from ...tensors import Tensor, apply, const
 from ..call import NodeCall
 from .parts import cast, const_like, transposed
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from ... import params as P
-from ...imperative import Tensor, apply1
-from ...imperative import emit as e
-from ...imperative.emit import kept, summed
-from ...lowering.reductions import element_count, scanned
+from ...arrays.reductions import element_count, scanned
+from ...build import emit as e
+from ...build.emit import kept, summed
+from ...graph import params as P
+from ...tensors import Tensor, apply1
 from ..call import NodeCall, front, lower
 from ..values import INT64, Value
 from .parts import M, cast, const_like, of_length

@@ -7,12 +7,12 @@ from math import ceil, floor
 
 import numpy as np
 
-from ...dtypes import Array
-from ...functional.vision import interpolate
-from ...imperative import Tensor, const
-from ...imperative import emit as e
-from ...imperative.sizes import TracedInt
-from ...lowering.arithmetic import rint
+from ...arrays.arithmetic import rint
+from ...build import emit as e
+from ...build.vision import interpolate
+from ...graph.dtypes import Array
+from ...tensors import Tensor, const
+from ...tensors.sizes import TracedInt
 from ..call import NodeCall, front, lower
 from ..values import UnsupportedNodeError
 from .linalg import matmul

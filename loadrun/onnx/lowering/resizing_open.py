@@ -6,11 +6,11 @@ from fractions import Fraction
 
 import numpy as np
 
-from ... import params as P
-from ...imperative import Tensor
-from ...imperative import emit as e
-from ...imperative.emit import _same_size
-from ...imperative.sizes import TracedInt
+from ...build import emit as e
+from ...build.emit import _same_size
+from ...graph import params as P
+from ...tensors import Tensor
+from ...tensors.sizes import TracedInt
 from .parts import M, cast, const_like
 
 __all__ = ["OPEN_MODES", "is_open", "resized", "scaled", "stays"]

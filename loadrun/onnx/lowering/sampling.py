@@ -7,12 +7,12 @@ from itertools import product as combinations
 
 import numpy as np
 
-from ... import params as P
-from ...dtypes import Array
-from ...functional.vision import roi_pooling
-from ...imperative import Tensor, const
-from ...imperative import emit as e
-from ...lowering.arithmetic import rint
+from ...arrays.arithmetic import rint
+from ...build import emit as e
+from ...build.vision import roi_pooling
+from ...graph import params as P
+from ...graph.dtypes import Array
+from ...tensors import Tensor, const
 from ..call import NodeCall, lower
 from ..values import UnsupportedNodeError
 from .linalg import matmul

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ... import params as P
-from ...imperative import Tensor, apply1
-from ...imperative import emit as e
+from ...build import emit as e
+from ...graph import params as P
+from ...tensors import Tensor, apply1
 from ..call import NodeCall
 from ..values import INT64, Unheld, UnsupportedNodeError, Value
 from .parts import M, const_like

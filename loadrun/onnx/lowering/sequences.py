@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ...imperative import emit as e
+from ...build import emit as e
 from ..call import NodeCall, front, lower
 from ..values import ABSENT, BOOL, INT64, Items, UnsupportedNodeError, Value
 from .control import _stacked, index_value

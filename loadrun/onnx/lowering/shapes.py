@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from ... import params as P
-from ...imperative import Tensor, TracedInt, apply1, const
-from ...imperative import emit as e
-from ...imperative.followed import largest, least
-from ...imperative.sizes import shape_tensor
-from ...lowering.selection import _below
+from ...arrays.selection import _below
+from ...build import emit as e
+from ...graph import params as P
+from ...tensors import Tensor, TracedInt, apply1, const
+from ...tensors.followed import largest, least
+from ...tensors.sizes import shape_tensor
 from ..call import NodeCall, front, lower
 from ..messages import TensorProto
 from ..tensors import HELD, STRING, dense

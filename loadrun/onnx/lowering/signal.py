@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...imperative import Tensor, const
-from ...imperative import emit as e
-from ...imperative.fourier import Pair, real_of_half, transform
+from ...build import emit as e
+from ...build.fourier import Pair, real_of_half, transform
+from ...tensors import Tensor, const
 from ..call import NodeCall, front, lower
 from ..tensors import HELD
 from ..values import FLOAT, UnsupportedNodeError, Value

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from ... import params as P
-from ...imperative import Tensor
-from ...imperative import emit as e
+from ...build import emit as e
+from ...graph import params as P
+from ...tensors import Tensor
 from ..call import NodeCall
 from ..small_floats import E8M0, FLOAT4, SMALL_FLOATS
 from ..values import UnsupportedNodeError

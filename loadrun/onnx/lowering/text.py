@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ...dtypes import Array
+from ...graph.dtypes import Array
 from ..call import NodeCall, lower
 from ..tensors import STRING
 from ..values import BOOL, INT64, UnsupportedNodeError, Value, objects

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ... import params as P
-from ...imperative import Tensor
-from ...imperative import emit as e
+from ...build import emit as e
+from ...graph import params as P
+from ...tensors import Tensor
 from ..call import NodeCall, lower
 from ..values import UnsupportedNodeError, Value
 from .parts import M, cast, const_like

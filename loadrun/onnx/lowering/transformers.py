@@ -6,10 +6,10 @@ from math import sqrt
 
 import numpy as np
 
-from ... import params as P
-from ...dtypes import DType
-from ...imperative import Tensor
-from ...imperative import emit as e
+from ...build import emit as e
+from ...graph import params as P
+from ...graph.dtypes import DType
+from ...tensors import Tensor
 from ..call import CONTRIB, NodeCall, lower
 from ..values import INT32, UnsupportedNodeError, Value
 from .attention import _repeated, attended, heads, merged, rotated

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from ...graph import Opr, Var
+from ...graph.params import MultiHeadAttn, MultiHeadAttnAttnMaskType, MultiHeadAttnTensorCombinationType
 from ...ops.attention import projections
-from ...params import MultiHeadAttn, MultiHeadAttnAttnMaskType, MultiHeadAttnTensorCombinationType
 from .emitter import Dim, UnsupportedOprError
 from .writer import OnnxWriter, translation
 

@@ -7,8 +7,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from ... import params as P
 from ...graph import Opr, Var
+from ...graph import params as P
 from ..encode import ElemType, GraphMessage, NodeMessage, ValueMessage
 from .emitter import UnsupportedOprError
 from .writer import OnnxWriter, elem_of, translation

@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from ... import params as P
-from ...dtypes import Array, DType
 from ...graph import Opr, Var
+from ...graph import params as P
+from ...graph.dtypes import Array, DType
+from ...graph.params import Format, NonlineMode
 from ...ops.conv.layout import Packing, output_packing
 from ...ops.conv.layout import to_plain as array_to_plain
 from ...ops.conv.rules import Plan, backward_plan, conv_plan
-from ...params import Format, NonlineMode
 from ..encode import ElemType
 from .elemwise_float import compose, stepwise_h_swish
 from .emitter import Dim, UnsupportedOprError

@@ -10,11 +10,11 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ...dtypes import DType
 from ...graph import Opr
+from ...graph.dtypes import DType
+from ...graph.params import Elemwise, PowC
+from ...graph.params import ElemwiseMode as M
 from ...ops.catalog import TypeParam
-from ...params import Elemwise, PowC
-from ...params import ElemwiseMode as M
 from ..encode import ElemType
 from .elemwise_float import SINGLE, compose
 from .emitter import NodeEmitter, UnsupportedOprError

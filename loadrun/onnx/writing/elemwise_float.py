@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import pi, sqrt
 
-from ...params import ElemwiseMode as M
+from ...graph.params import ElemwiseMode as M
 from ..encode import ElemType
 from .emitter import NodeEmitter, UnsupportedOprError
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from ...dtypes import DType
 from ...graph import Opr
+from ...graph.dtypes import DType
+from ...graph.params import ElemwiseMode, ElemwiseMultiType
+from ...graph.params import ElemwiseMultiTypeMode as M
 from ...ops.elemwise.modes import promote
-from ...params import ElemwiseMode, ElemwiseMultiType
-from ...params import ElemwiseMultiTypeMode as M
 from ..encode import ElemType
 from .elemwise import convert, multiply_high, round_shift
 from .elemwise_float import compose, stepwise_h_swish

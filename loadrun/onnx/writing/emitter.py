@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from ...dtypes import Array
 from ...graph import Opr
+from ...graph.dtypes import Array
 from ..encode import Attribute, ElemType, GraphMessage, NodeMessage, TensorMessage, ValueMessage
 
 __all__ = ["Dim", "NodeEmitter", "UnsupportedOprError"]

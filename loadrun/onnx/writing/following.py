@@ -6,8 +6,8 @@ one by one, or None where it is no such arithmetic.
 
 from __future__ import annotations
 
-from ... import params as P
 from ...graph import Opr, Var
+from ...graph import params as P
 from ...ops.shape import NO_AXIS, axis_of
 from .emitter import Dim
 from .shape import common_shape

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from ... import params as P
-from ...dtypes import Array, DType
 from ...graph import Opr
+from ...graph import params as P
+from ...graph.dtypes import Array, DType
+from ...graph.params import CvtColorMode as M
 from ...ops.image.filters import blur_kernels, dct_basis
 from ...ops.image.sampling import border_index
-from ...params import CvtColorMode as M
 from ..encode import ElemType
 from .emitter import UnsupportedOprError
 from .resize import store

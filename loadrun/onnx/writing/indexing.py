@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ... import params as P
 from ...graph import Opr, Var
+from ...graph import params as P
 from ...ops.shape import axis_of
 from ..encode import ElemType
 from .emitter import END, Dim

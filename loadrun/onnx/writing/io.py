@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...errors import EngineError
+from ...base.errors import EngineError
 from ...graph import Opr
 from .writer import OnnxWriter, translation
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...dtypes import DType
 from ...graph import Opr, Var
+from ...graph.dtypes import DType
+from ...graph.params import Cross, MatrixMul
+from ...graph.params import MatrixMulFormat as Format
 from ...ops.shape import axis_of
-from ...params import Cross, MatrixMul
-from ...params import MatrixMulFormat as Format
 from ..encode import ElemType
 from .emitter import UnsupportedOprError
 from .writer import OnnxWriter, elem_of, translation

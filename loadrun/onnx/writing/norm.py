@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from ...graph import Opr, Var
+from ...graph.params import BN, LRN, BNFwdMode, GeneralNorm, GroupNorm, LayerNorm, Softmax
 from ...ops.shape import axis_of
-from ...params import BN, LRN, BNFwdMode, GeneralNorm, GroupNorm, LayerNorm, Softmax
 from ..encode import ElemType
 from .emitter import Dim, UnsupportedOprError
 from .writer import OnnxWriter, translation

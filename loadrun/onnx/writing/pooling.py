@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...dtypes import DType
 from ...graph import Opr
+from ...graph.dtypes import DType
+from ...graph.params import AdaptivePooling, Format, Pooling, PoolingMode
 from ...ops.conv.layout import Packing, input_packing
 from ...ops.pooling import pool_windows
-from ...params import AdaptivePooling, Format, Pooling, PoolingMode
 from ..encode import ElemType
 from .emitter import Dim, UnsupportedOprError
 from .layout import plain_dims, to_packed, to_plain

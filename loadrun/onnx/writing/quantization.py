@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...graph import Opr
-from ...params import LSQ, TQT, FakeQuant
+from ...graph.params import LSQ, TQT, FakeQuant
 from .writer import OnnxWriter, translation
 
 __all__: list[str] = []

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...dtypes import DType
 from ...graph import Opr
+from ...graph.dtypes import DType
+from ...graph.params import Cumsum, Reduce
+from ...graph.params import ReduceDataType as Kind
+from ...graph.params import ReduceMode as Mode
 from ...ops.reduce import target_axes
 from ...ops.shape import axis_of
-from ...params import Cumsum, Reduce
-from ...params import ReduceDataType as Kind
-from ...params import ReduceMode as Mode
 from ..encode import ElemType
 from .emitter import UnsupportedOprError
 from .writer import OnnxWriter, elem_of, translation

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from ... import params as P
-from ...dtypes import DType
 from ...graph import Opr
+from ...graph import params as P
+from ...graph.dtypes import DType
 from ...ops.relayout import relayout_plan
 from .elemwise import convert
 from .emitter import Dim, UnsupportedOprError

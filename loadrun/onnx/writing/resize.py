@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...dtypes import Array, DType
 from ...graph import Opr
+from ...graph.dtypes import Array, DType
+from ...graph.params import Format, InterpolationMode, Resize, Resize3D
 from ...ops.conv.layout import input_packing
 from ...ops.image.resize_cv import resize_cv
-from ...params import Format, InterpolationMode, Resize, Resize3D
 from ..encode import ElemType
 from .emitter import Dim, UnsupportedOprError
 from .layout import plain_dims, to_packed, to_plain

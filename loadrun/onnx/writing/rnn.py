@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...dtypes import Array
 from ...graph import Opr, Var
-from ...params import LSTM, RNN, RNNCell, RNNCellNonlineMode
+from ...graph.dtypes import Array
+from ...graph.params import LSTM, RNN, RNNCell, RNNCellNonlineMode
 from .emitter import UnsupportedOprError
 from .writer import OnnxWriter, translation
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ...graph import Opr
-from ...params import (
+from ...graph.params import (
     BorderMode,
     DeformablePSROIPooling,
     NMSKeep,

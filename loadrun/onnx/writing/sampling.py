@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ...params import BorderMode
+from ...graph.params import BorderMode
 from ..encode import ElemType
 from .emitter import Dim, UnsupportedOprError
 from .writer import OnnxWriter

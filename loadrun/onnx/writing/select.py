@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ... import params as P
 from ...graph import Opr, Var
+from ...graph import params as P
 from ...ops.shape import c_cast
 from ..encode import ElemType
 from .emitter import Dim

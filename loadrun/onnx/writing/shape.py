@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from ... import params as P
-from ...dtypes import DType
 from ...graph import Opr, Var
+from ...graph import params as P
+from ...graph.dtypes import DType
 from ...ops.shape import NO_AXIS, axis_of, c_cast
 from ..encode import ElemType
 from .elemwise import convert

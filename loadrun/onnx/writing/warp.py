@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...dtypes import DType
 from ...graph import Opr, Var
+from ...graph.dtypes import DType
+from ...graph.params import BorderMode, Format, InterpolationMode, Remap, WarpAffine, WarpPerspective
 from ...ops.conv.layout import Packing, input_packing, output_packing
 from ...ops.image.sampling import store as store_array
 from ...ops.image.warp_fixed import weight_tables
-from ...params import BorderMode, Format, InterpolationMode, Remap, WarpAffine, WarpPerspective
 from ..encode import ElemType
 from .emitter import Dim, UnsupportedOprError
 from .layout import plain_dims, to_packed, to_plain

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ... import params as P
-from ...dtypes import DType
 from ...graph import Opr, Var
+from ...graph import params as P
+from ...graph.dtypes import DType
+from ...graph.params import Sparse
 from ...ops.conv.correlation import correlation_plan
 from ...ops.numeric.taps import Taps
-from ...params import Sparse
 from ..encode import ElemType
 from .emitter import Dim, UnsupportedOprError
 from .writer import OnnxWriter, elem_of, translation

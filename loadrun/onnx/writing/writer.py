@@ -15,9 +15,9 @@ from typing import TypeVar
 
 import numpy as np
 
-from ...dtypes import Array, DType
-from ...errors import EngineError
+from ...base.errors import EngineError
 from ...graph import Opr, Var
+from ...graph.dtypes import Array, DType
 from ...ops.catalog import CATALOG, Op
 from ...ops.infer import Inference, describe
 from ..encode import ElemType, NodeMessage

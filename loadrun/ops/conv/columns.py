@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from ...dtypes import Array
+from ...graph.dtypes import Array
 from ..numeric.parallel import scratch
 from .geometry import Geometry
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from ... import params as P
-from ...dtypes import Array, DType
-from ...params import Format, NonlineMode
+from ...graph import params as P
+from ...graph.dtypes import Array, DType
+from ...graph.params import Format, NonlineMode
 from ..numeric.half import round_half
 from ..registry import Bound, Call, ShapeCall, kernel
 from .fast import conv_fast, planned

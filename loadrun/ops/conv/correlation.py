@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...dtypes import Array, DType, round_bfloat16
 from ...graph import Opr
-from ...params import Correlation, FormatV0
+from ...graph.dtypes import Array, DType, round_bfloat16
+from ...graph.params import Correlation, FormatV0
 from ..numeric.half import round_half
 from ..registry import Call, Shape, ShapeCall, kernel
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from ...dtypes import Array
+from ...graph.dtypes import Array
 from ..numeric.parallel import scratch
 from .columns import phases, row_blocks, same_width
 from .finish import Finish, Run, finisher, run_parts

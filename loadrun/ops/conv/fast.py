@@ -12,7 +12,7 @@ from math import prod
 
 import numpy as np
 
-from ...dtypes import Array
+from ...graph.dtypes import Array
 from ..numeric.parallel import scratch, shares, splits
 from .columns import filler, row_blocks
 from .depthwise import depthwise

@@ -9,8 +9,8 @@ from math import prod
 
 import numpy as np
 
-from ...dtypes import Array, DType
-from ...params import NonlineMode
+from ...graph.dtypes import Array, DType
+from ...graph.params import NonlineMode
 from ..numeric.chunks import filled, short_buffers
 from ..numeric.intmul import largest
 from ..numeric.parallel import parallel, splits

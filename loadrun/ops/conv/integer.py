@@ -12,7 +12,7 @@ from math import prod
 
 import numpy as np
 
-from ...dtypes import Array, DType
+from ...graph.dtypes import Array, DType
 from .finish import Requantize
 from .geometry import Geometry
 from .layout import from_plain, to_plain

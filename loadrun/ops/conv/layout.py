@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
-from ...dtypes import Array
-from ...params import Format
+from ...graph.dtypes import Array
+from ...graph.params import Format
 from ..registry import Shape
 
 __all__ = ["Packing", "filter_packing", "from_plain", "input_packing", "output_packing", "to_plain"]

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from ... import params as P
-from ...dtypes import DType
 from ...graph import Opr
-from ...params import Format
+from ...graph import params as P
+from ...graph.dtypes import DType
+from ...graph.params import Format
 from ..registry import Shape, ShapeCall
 from .geometry import Geometry, geometry
 from .layout import Packing, filter_packing, input_packing, output_packing

@@ -11,7 +11,7 @@ from itertools import product
 
 import numpy as np
 
-from ...dtypes import Array
+from ...graph.dtypes import Array
 from ..numeric.half import round_half
 from ..numeric.parallel import parallel
 from .geometry import Geometry, tap_range

@@ -6,7 +6,7 @@ from itertools import product
 
 import numpy as np
 
-from ...dtypes import Array
+from ...graph.dtypes import Array
 from ..numeric.parallel import parallel, scratch
 from .fast import conv_fast
 from .geometry import Geometry, geometry, tap_range

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...dtypes import Array
+from ...graph.dtypes import Array
 from .fast import conv_fast
 from .geometry import Geometry, tap_range
 

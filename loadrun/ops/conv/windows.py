@@ -8,9 +8,9 @@ from math import prod
 
 import numpy as np
 
-from ... import params as P
-from ...dtypes import Array, DType, round_bfloat16
 from ...graph import Opr
+from ...graph import params as P
+from ...graph.dtypes import Array, DType, round_bfloat16
 from ..numeric.half import round_half
 from ..numeric.taps import Taps
 from ..registry import Call, Shape, ShapeCall, kernel

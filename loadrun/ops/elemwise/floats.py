@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ...dtypes import Array
+from ...graph.dtypes import Array
 from ..numeric import special
 from ..numeric.chunks import filled
 from ..numeric.quant import round_away

@@ -7,7 +7,7 @@ from math import pi, sqrt
 
 import numpy as np
 
-from ...dtypes import Array
+from ...graph.dtypes import Array
 
 __all__ = ["Formula", "erf", "h_swish", "sigmoid"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...dtypes import Array
+from ...graph.dtypes import Array
 from .floats import Function
 
 __all__ = ["rmulh", "shift"]

@@ -12,10 +12,10 @@ from math import prod
 
 import numpy as np
 
-from ...dtypes import Array, DType, plain
 from ...graph import Opr
-from ...params import Elemwise, PowC
-from ...params import ElemwiseMode as M
+from ...graph.dtypes import Array, DType, plain
+from ...graph.params import Elemwise, PowC
+from ...graph.params import ElemwiseMode as M
 from ..numeric.chunks import PIECE, broadcast, in_chunks
 from ..numeric.half import round_half, rounded
 from ..registry import Bound, Call, Shape, ShapeCall, kernel

@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...dtypes import Array, DType, plain
 from ...graph import Opr
-from ...params import ElemwiseMode, ElemwiseMultiType
-from ...params import ElemwiseMultiTypeMode as M
+from ...graph.dtypes import Array, DType, plain
+from ...graph.params import ElemwiseMode, ElemwiseMultiType
+from ...graph.params import ElemwiseMultiTypeMode as M
 from ..numeric.chunks import broadcast, in_chunks
 from ..numeric.quant import dequantize, quantize, quantizer, reals
 from ..registry import Bound, Call, Shape, ShapeCall, kernel

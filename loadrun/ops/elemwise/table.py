@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ...params import ElemwiseMode as M
-from ...params import NonlineMode
+from ...graph.params import ElemwiseMode as M
+from ...graph.params import NonlineMode
 from ..numeric.special import erfcinv, erfinv
 from . import floats as f
 from . import formulas as w

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...dtypes import Array
-from ...params import CvtColorMode
+from ...graph.dtypes import Array
+from ...graph.params import CvtColorMode
 from ..registry import Shape
 
 __all__ = ["convert_color", "converted_shape"]

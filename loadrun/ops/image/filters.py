@@ -7,9 +7,18 @@ from math import prod
 
 import numpy as np
 
-from ...dtypes import Array, DType, plain
 from ...graph import Opr
-from ...params import BorderMode, CvtColor, DctChannelSelect, DctFastImpl, Flip, Format, GaussianBlur, Rotate
+from ...graph.dtypes import Array, DType, plain
+from ...graph.params import (
+    BorderMode,
+    CvtColor,
+    DctChannelSelect,
+    DctFastImpl,
+    Flip,
+    Format,
+    GaussianBlur,
+    Rotate,
+)
 from ..registry import Call, Shape, ShapeCall, kernel
 from .color import convert_color, converted_shape
 from .sampling import border_index, store

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ...dtypes import Array, DType, plain
 from ...graph import Opr
-from ...params import NMSKeep
+from ...graph.dtypes import Array, DType, plain
+from ...graph.params import NMSKeep
 from ..registry import Call, Shape, ShapeCall, kernel
 
 __all__ = ["keep"]

@@ -11,9 +11,9 @@ from math import prod
 
 import numpy as np
 
-from ...dtypes import Array, DType
 from ...graph import Opr
-from ...params import Convolution3DFormat, Format, InterpolationMode, Resize, Resize3D
+from ...graph.dtypes import Array, DType
+from ...graph.params import Convolution3DFormat, Format, InterpolationMode, Resize, Resize3D
 from ..registry import Call, Shape, ShapeCall, kernel
 from .resize_cv import resize_cv
 from .sampling import Axis, as_planes, blend, cubic_weights, from_planes, output_size, planes_shape, store

@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ...dtypes import Array
-from ...params import InterpolationMode
+from ...graph.dtypes import Array
+from ...graph.params import InterpolationMode
 from .sampling import Axis, blend, cubic_weights, lanczos_weights
 
 __all__ = ["resize_cv"]

@@ -7,9 +7,9 @@ from math import prod
 
 import numpy as np
 
-from ...dtypes import Array, DType, plain
 from ...graph import Opr
-from ...params import DeformablePSROIPooling, Format, ROIAlign, ROIAlignMode, ROIPooling, ROIPoolingMode
+from ...graph.dtypes import Array, DType, plain
+from ...graph.params import DeformablePSROIPooling, Format, ROIAlign, ROIAlignMode, ROIPooling, ROIPoolingMode
 from ..registry import Call, Shape, ShapeCall, kernel
 
 __all__: list[str] = []

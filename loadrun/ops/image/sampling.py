@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from ...dtypes import Array, DType
-from ...params import BorderMode, Format
+from ...graph.dtypes import Array, DType
+from ...graph.params import BorderMode, Format
 from ..numeric.half import round_half
 from ..registry import Shape
 

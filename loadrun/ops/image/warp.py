@@ -7,9 +7,9 @@ from math import prod
 
 import numpy as np
 
-from ...dtypes import Array, DType
 from ...graph import Opr
-from ...params import BorderMode, Format, InterpolationMode, Remap, WarpAffine, WarpPerspective
+from ...graph.dtypes import Array, DType
+from ...graph.params import BorderMode, Format, InterpolationMode, Remap, WarpAffine, WarpPerspective
 from ..registry import Call, Shape, ShapeCall, kernel
 from .sampling import as_planes, border_index, from_planes, output_size, planes_shape, store, to_integer
 from .warp_fixed import affine_positions, perspective_positions, remap_fixed

@@ -6,8 +6,8 @@ from functools import cache
 
 import numpy as np
 
-from ...dtypes import Array
-from ...params import BorderMode, InterpolationMode
+from ...graph.dtypes import Array
+from ...graph.params import BorderMode, InterpolationMode
 from .sampling import border_index, cubic_weights, lanczos_weights
 
 __all__ = ["affine_positions", "perspective_positions", "remap_fixed", "weight_tables"]

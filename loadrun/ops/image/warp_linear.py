@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...dtypes import Array
-from ...params import BorderMode
+from ...graph.dtypes import Array
+from ...graph.params import BorderMode
 from .sampling import blend, border_index, to_integer
 
 __all__ = ["bilinear_grid", "bilinear_points"]

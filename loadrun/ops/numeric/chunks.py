@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ...dtypes import Array
+from ...graph.dtypes import Array
 from .parallel import parallel, threads
 
 __all__ = ["PIECE", "broadcast", "filled", "in_chunks", "in_rows", "short_buffers"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...dtypes import Array, DType, round_bfloat16
+from ...graph.dtypes import Array, DType, round_bfloat16
 
 __all__ = ["round_half", "rounded", "stored", "sum_rounded"]
 

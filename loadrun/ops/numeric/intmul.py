@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ...dtypes import Array
+from ...graph.dtypes import Array
 from .parallel import matmul
 
 __all__ = ["int_matmul", "largest"]

@@ -20,8 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from ...dtypes import Array
-from ...locks import after_fork
+from ...base.locks import after_fork
+from ...graph.dtypes import Array
 
 __all__ = [
     "blas_serial",

@@ -13,7 +13,7 @@ from math import prod
 
 import numpy as np
 
-from ...dtypes import Array, DType
+from ...graph.dtypes import Array, DType
 from .chunks import PIECE, filled, in_chunks
 
 __all__ = [

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ...dtypes import Array
+from ...graph.dtypes import Array
 from .chunks import filled
 
 __all__ = ["erf", "erfc", "erfcinv", "erfinv", "gelu", "normal_cdf"]

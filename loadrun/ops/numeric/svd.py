@@ -11,7 +11,7 @@ from math import hypot, sqrt
 
 import numpy as np
 
-from ...dtypes import Array
+from ...graph.dtypes import Array
 
 __all__ = ["decompose"]
 

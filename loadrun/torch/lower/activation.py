@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ... import functional as F
+from ...build import nn as F
 from ..call import FxCall, axis_of
 from ..registry import UnsupportedCallError, aten
 from ..values import arr, ten

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ... import params as P
-from ...imperative import emit as e
+from ...build import emit as e
+from ...graph import params as P
 from ..call import FxCall
 from ..registry import UnsupportedCallError, aten
 from ..values import arr, ten

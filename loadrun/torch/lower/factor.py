@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ...imperative import emit as e
+from ...build import emit as e
 from ..call import FxCall
 from ..registry import UnsupportedCallError, aten
 from ..values import arr, ten

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ...imperative import fourier
+from ...build import fourier
 from ..call import FxCall, axis_of
 from ..complex import Complex, pair
 from ..registry import aten

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from ... import functional as F
-from ...imperative import emit as e
-from ...imperative import least
+from ...build import emit as e
+from ...build import nn as F
+from ...tensors import least
 from ..call import FxCall
 from ..registry import aten
 from ..values import arr, ten

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from ... import functional as F
-from ... import params as P
-from ...imperative import Tensor, apply
-from ...imperative import emit as e
+from ...build import emit as e
+from ...build import nn as F
+from ...graph import params as P
+from ...tensors import Tensor, apply
 from ..call import FxCall
 from ..registry import UnsupportedCallError, aten
 from ..values import arr, ten

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from ...functional import vision
-from ...imperative import emit as e
+from ...build import emit as e
+from ...build import vision
 from ..call import FxCall
 from ..registry import UnsupportedCallError, aten
 from ..sizes import as_size

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from ...imperative import TracedInt, largest, least
-from ...imperative import emit as e
+from ...build import emit as e
+from ...tensors import TracedInt, largest, least
 from ..call import FxCall, axes_of, axis_of
 from ..registry import UnsupportedCallError, aten
 from ..sizes import as_size

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ....dtypes import Array
+from ....graph.dtypes import Array
 from ...call import NodeCall
 from ...values import DOUBLE, UnsupportedNodeError
 from .forest import LEAF, MEMBER, MODES, Forest, Nodes, forest

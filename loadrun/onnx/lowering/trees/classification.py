@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from ....dtypes import Array
-from ....imperative import Tensor, const
-from ....imperative import emit as e
+from ....build import emit as e
+from ....graph.dtypes import Array
+from ....tensors import Tensor, const
 from ...call import NodeCall, lower
 from ...values import FLOAT, Unheld, UnsupportedNodeError, Value
 from ..parts import M, const_like

@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from .... import params as P
-from ....dtypes import Array
-from ....imperative import Tensor, const
-from ....imperative import emit as e
+from ....build import emit as e
+from ....graph import params as P
+from ....graph.dtypes import Array
+from ....tensors import Tensor, const
 from ...values import UnsupportedNodeError
 from ..parts import M, cast, const_like
 from ..scores import larger

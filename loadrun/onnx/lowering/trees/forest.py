@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ....dtypes import Array
+from ....graph.dtypes import Array
 from ...values import UnsupportedNodeError
 
 __all__ = ["LEAF", "MEMBER", "MODES", "Forest", "Nodes", "forest"]

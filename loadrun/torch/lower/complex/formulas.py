@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ....imperative import emit as e
+from ....build import emit as e
 from ...complex import Complex, pair
 from ...values import arr, ten
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ....imperative import emit as e
+from ....build import emit as e
 from ...call import FxCall
 from ...complex import Complex, pair
 from ...registry import UnsupportedCallError, aten

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ....imperative import emit as e
+from ....build import emit as e
 from ...call import FxCall
 from ...complex import Complex, is_complex, pair
 from ...registry import aten, lowering_of

@@ -1,0 +1,315 @@
+"""Lowerings of numpy's arithmetic ufuncs, as numpy defines them: NaN passes, remainders have the divisor's sign."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..build import emit as e
+from ..build.emit import M, elem, is_bool, is_float, known, number, where
+from ..graph import params as P
+from ..tensors import Tensor, apply1, const
+from ..tensors.source import refused
+from .promotion import common, dtype_of, narrow, operand
+from .registry import lowers, ufunc
+
+__all__ = ["absolute_power", "clipped", "integer_power", "maximum", "minimum", "rint"]
+
+
+@ufunc("add")
+def add(x: Tensor, y: Tensor) -> Tensor:
+    """Add; booleans are joined by or."""
+    return elem(M.OR if is_bool(x) else M.ADD, x, y)
+
+
+@ufunc("subtract")
+def subtract(x: Tensor, y: Tensor) -> Tensor:
+    """Subtract."""
+    return elem(M.SUB, x, y)
+
+
+@ufunc("multiply", uint16="int16")
+def multiply(x: Tensor, y: Tensor) -> Tensor:
+    """Multiply; booleans are joined by and."""
+    return elem(M.AND if is_bool(x) else M.MUL, x, y)
+
+
+@ufunc("true_divide")
+def true_divide(x: Tensor, y: Tensor) -> Tensor:
+    """Divide; the result is always floating-point."""
+    return elem(M.TRUE_DIV, x, y)
+
+
+def _signs_differ(x: Tensor, y: Tensor) -> Tensor:
+    """Return a negative number where the signs of non-zero `x` and `y` differ."""
+    return elem(M.MUL, elem(M.SIGN, x), elem(M.SIGN, y))
+
+
+@ufunc("remainder")
+def remainder(x: Tensor, y: Tensor) -> Tensor:
+    """Return the remainder with the divisor's sign."""
+    rest = elem(M.MOD, x, y)
+    if not is_float(x):
+        return rest
+    return elem(M.ADD, rest, elem(M.COND_LT_MOV, _signs_differ(rest, y), number(0, y), y))
+
+
+@ufunc("fmod")
+def fmod(x: Tensor, y: Tensor) -> Tensor:
+    """Return the remainder with the dividend's sign."""
+    if is_float(x):
+        return elem(M.MOD, x, y)
+    if x._dtype.name == "Uint8":
+        return elem(M.MOD, x, y)
+    return elem(M.MUL, elem(M.MOD, elem(M.ABS, x), elem(M.ABS, y)), elem(M.SIGN, x))
+
+
+@ufunc("floor_divide")
+def floor_divide(x: Tensor, y: Tensor) -> Tensor:
+    """Divide and round down; floats as Python does it, by taking the remainder off first."""
+    if not is_float(x):
+        return elem(M.FLOOR_DIV, x, y)
+    rest = elem(M.MOD, x, y)
+    whole = elem(M.TRUE_DIV, elem(M.SUB, x, rest), y)
+    down = elem(M.COND_LT_MOV, _signs_differ(rest, y), number(0, y), number(1, y))
+    result = elem(M.ROUND, elem(M.SUB, whole, down))
+    divisor = known(y)
+    if divisor is not None and divisor.all():
+        return result
+    return where(e.compare(P.ElemwiseMultiTypeMode.EQ, y, number(0, y)), elem(M.TRUE_DIV, x, y), result)
+
+
+@ufunc("divmod")
+def divmod_(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """Divide and round down; give the remainder too."""
+    return floor_divide(x, y), remainder(x, y)
+
+
+def absolute_power(x: Tensor, exponent: float) -> Tensor:
+    """Return a power by PowC, whose exponent is a parameter: roots and whole powers are exact."""
+    return apply1("PowC", P.PowC(exp=exponent), inputs=[x])
+
+
+@ufunc("power", "pow", "float_power", uint16="int16")
+def power(x: Tensor, y: Tensor) -> Tensor:
+    """Raise to a power; whole powers of integers by multiplication."""
+    exponent = known(y)
+    if not is_float(x):
+        if exponent is None:
+            raise refused(
+                "an integer array to the power of a traced integer array has no operator",
+                way_out="convert the base to float first: x.astype(np.float32) ** y",
+            )
+        return integer_power(x, y, exponent)
+    if exponent is not None and exponent.size == 1 and e.broadcast_shape([x, y]) == x.shape:
+        n = float(exponent.reshape(()))
+        simple = {1.0: lambda: x, 2.0: lambda: elem(M.SQUARE, x), 0.5: lambda: _root(x)}
+        if n in simple:
+            return simple[n]()
+        if n in (-1.0, 3.0, 4.0):
+            square = elem(M.SQUARE, x)
+            return (
+                elem(M.TRUE_DIV, number(1, x), x) if n < 0 else elem(M.MUL, square, x if n == 3 else square)
+            )
+    return elem(M.POW, x, y)
+
+
+def _root(x: Tensor) -> Tensor:
+    # The power of -0.0 is 0.0 and that of -inf is inf; the square root has -0.0 and NaN. numpy gives the power
+    # 0.5 as a square root.
+    return elem(M.SQRT, x)
+
+
+def integer_power(x: Tensor, y: Tensor, exponent: np.ndarray[Any, Any]) -> Tensor:
+    """Raise integers to a whole power by repeated squaring, wrapping as numpy does.
+
+    Raises:
+        ValueError: a negative exponent.
+    """
+    if exponent.size and exponent.min() < 0:
+        raise ValueError("Integers to negative integer powers are not allowed.")
+    one = number(1, x)
+    result, base, bits = one, x, exponent.astype(np.int64)
+    for bit in range(int(exponent.max(initial=0)).bit_length()):
+        odd = (bits >> bit) & 1
+        if bit:
+            base = elem(M.MUL, base, base)
+        if odd.all():
+            result = base if result is one else elem(M.MUL, result, base)
+        elif odd.any():
+            factor = where(const(odd.astype(bool)), base, one)
+            result = factor if result is one else elem(M.MUL, result, factor)
+    return e.broadcast(result, e.broadcast_shape([x, y]))
+
+
+@ufunc("negative")
+def negative(x: Tensor) -> Tensor:
+    """Return the negative."""
+    return elem(M.NEGATE, x)
+
+
+@ufunc("positive", "conjugate")
+def positive(x: Tensor) -> Tensor:
+    """Return the number itself."""
+    return x
+
+
+@ufunc("absolute", "fabs")
+def absolute(x: Tensor) -> Tensor:
+    """Return the absolute value."""
+    return x if is_bool(x) or x._dtype.name == "Uint8" else elem(M.ABS, x)
+
+
+@ufunc("sign")
+def sign(x: Tensor) -> Tensor:
+    """Return -1, 0 or 1; NaN stays."""
+    return e.with_nan_of(elem(M.SIGN, x), x)
+
+
+@ufunc("square", uint16="int16")
+def square(x: Tensor) -> Tensor:
+    """Return the square."""
+    return elem(M.SQUARE, x)
+
+
+@ufunc("reciprocal")
+def reciprocal(x: Tensor) -> Tensor:
+    """Return one divided by the number; of integers without fraction."""
+    if is_float(x):
+        return elem(M.TRUE_DIV, number(1, x), x)
+    ones = elem(M.EQ, x, number(1, x))
+    return ones if x._dtype.name == "Uint8" else elem(M.SUB, ones, elem(M.EQ, x, number(-1, x)))
+
+
+# Extremes
+
+
+@ufunc("maximum")
+def maximum(x: Tensor, y: Tensor) -> Tensor:
+    """Return the larger; NaN where one is NaN."""
+    if is_bool(x):
+        return elem(M.OR, x, y)
+    return e.with_nan_of(elem(M.MAX, x, y), x, y)
+
+
+@ufunc("minimum")
+def minimum(x: Tensor, y: Tensor) -> Tensor:
+    """Return the smaller; NaN where one is NaN."""
+    if is_bool(x):
+        return elem(M.AND, x, y)
+    return e.with_nan_of(elem(M.MIN, x, y), x, y)
+
+
+def _without_nan(mode: P.ElemwiseMode, x: Tensor, y: Tensor) -> Tensor:
+    if not is_float(x):
+        return elem(mode, x, y)
+    first = where(e.is_nan(x), y, x)
+    return elem(mode, first, where(e.is_nan(y), first, y))
+
+
+@ufunc("fmax")
+def fmax(x: Tensor, y: Tensor) -> Tensor:
+    """Return the larger; NaN only where both are NaN."""
+    return maximum(x, y) if is_bool(x) else _without_nan(M.MAX, x, y)
+
+
+@ufunc("fmin")
+def fmin(x: Tensor, y: Tensor) -> Tensor:
+    """Return the smaller; NaN only where both are NaN."""
+    return minimum(x, y) if is_bool(x) else _without_nan(M.MIN, x, y)
+
+
+def clipped(x: Tensor, low: Tensor | None, high: Tensor | None) -> Tensor:
+    """Limit to two bounds of the same dtype; NaN stays."""
+    y = x
+    if low is not None:
+        y = elem(M.MAX, y, low)
+    if high is not None:
+        y = elem(M.MIN, y, high)
+    return e.with_nan_of(y, x, *(b for b in (low, high) if b is not None))
+
+
+@lowers("clip")
+def clip(
+    a: Any,
+    a_min: Any = None,
+    a_max: Any = None,
+    out: Any = None,
+    *,
+    min: Any = None,
+    max: Any = None,
+    dtype: Any = None,
+    casting: Any = None,
+) -> Tensor:
+    """Limit to two bounds, either of which may be absent."""
+    low = min if a_min is None else a_min
+    high = max if a_max is None else a_max
+    bounds = [b for b in (low, high) if b is not None]
+    want = narrow(dtype or common([a, *bounds]))
+    wide = np.dtype(np.int32) if want == np.uint16 else want
+    x = operand(a, wide)
+    if type(low) is int and wide.kind in "iu" and low < np.iinfo(wide).min:
+        low = None
+    if type(high) is int and wide.kind in "iu" and high > np.iinfo(wide).max:
+        high = None
+    result = clipped(x, *(None if b is None else operand(b, wide) for b in (low, high)))
+    return e.cast(result, want)
+
+
+# Rounding to whole numbers
+
+
+@ufunc("floor")
+def floor(x: Tensor) -> Tensor:
+    """Return the next whole number below."""
+    return elem(M.FLOOR, x) if is_float(x) else x
+
+
+@ufunc("ceil")
+def ceil(x: Tensor) -> Tensor:
+    """Return the next whole number above."""
+    return elem(M.CEIL, x) if is_float(x) else x
+
+
+@ufunc("trunc")
+def trunc(x: Tensor) -> Tensor:
+    """Return the whole part."""
+    if not is_float(x):
+        return x
+    return e.with_nan_of(elem(M.MUL, elem(M.FLOOR, elem(M.ABS, x)), elem(M.SIGN, x)), x)
+
+
+@lowers("fix")
+def fix(x: Any, out: Any = None) -> Tensor:
+    """Return the whole part, floating-point."""
+    y = operand(x)
+    return trunc(y if is_float(y) else e.cast(y, narrow(np.float64)))
+
+
+@ufunc("rint")
+def rint(x: Tensor) -> Tensor:
+    """Return the nearest whole number; halves go to the even one, where MegEngine's own ROUND goes away from zero."""
+    if not is_float(x):
+        return x
+    half = number(0.5, x)
+    even = elem(M.MUL, elem(M.ROUND, elem(M.MUL, x, half)), number(2, x))
+    tie = e.compare(P.ElemwiseMultiTypeMode.EQ, elem(M.SUB, x, elem(M.FLOOR, x)), half)
+    return where(tie, even, elem(M.ROUND, x))
+
+
+@lowers("round", "around", "round_")
+def round_(a: Any, decimals: int = 0, out: Any = None) -> Tensor:
+    """Round to decimals, halves to the even digit."""
+    x = operand(a)
+    if not is_float(x):
+        if decimals >= 0 or dtype_of(a).kind == "b":
+            return x
+        unit = number(10.0**-decimals, e.cast(x, "float32"))
+        wide = e.cast(x, "float32")
+        return e.cast(elem(M.MUL, rint(elem(M.TRUE_DIV, wide, unit)), unit), x._dtype)
+    if decimals == 0:
+        return rint(x)
+    unit = number(10.0 ** abs(decimals), x)
+    first, second = (M.MUL, M.TRUE_DIV) if decimals > 0 else (M.TRUE_DIV, M.MUL)
+    return elem(second, rint(elem(first, x, unit)), unit)

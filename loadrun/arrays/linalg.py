@@ -1,0 +1,278 @@
+"""Lowerings of numpy.linalg."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..build import emit as e
+from ..build.emit import M, elem, kept, number, summed
+from ..build.exact_products import product
+from ..graph import params as P
+from ..tensors import Tensor, apply, apply1
+from ..tensors.source import refused
+from .axes import axes_of, axis_of
+from .manipulation import moved
+from .products import dot
+from .promotion import operand
+from .reductions import extreme
+from .registry import lowers
+
+__all__: list[str] = []
+
+_LT = P.ElemwiseMultiTypeMode.LT
+
+
+def _as_float(a: Any) -> Tensor:
+    x = operand(a)
+    if x._dtype.name == "Float16":
+        raise TypeError("array type float16 is unsupported in linalg")
+    return e.cast(x, "float32")
+
+
+def _square(a: Any) -> Tensor:
+    x = _as_float(a)
+    shape = e.sizes(x)
+    if len(shape) < 2 or shape[-1] != shape[-2]:
+        raise np.linalg.LinAlgError("Last 2 dimensions of the array must be square")
+    return x
+
+
+@lowers("linalg.inv")
+def inv(a: Any) -> Tensor:
+    """Return the inverse of matrices."""
+    return apply1("MatrixInverse", P.Empty(), inputs=[_square(a)], scalar=False)
+
+
+@lowers("linalg.solve")
+def solve(a: Any, b: Any) -> Tensor:
+    """Return the inverse of matrices times right-hand sides."""
+    y = _as_float(b)
+    return product(inv(a), y)
+
+
+@lowers("linalg.matrix_power")
+def matrix_power(a: Any, n: int) -> Tensor:
+    """Multiply a matrix with itself repeatedly."""
+    x = operand(a)
+    if n < 0:
+        x, n = inv(x), -n
+    if n == 0:
+        size = x.shape[-1]
+        mask = elem(M.EQ, e.add_axes(e.arange(size), [1]), e.arange(size))
+        return e.broadcast(e.cast(mask, x._dtype), x.shape)
+    result: Tensor | None = None
+    while True:
+        if n & 1:
+            result = x if result is None else product(result, x)
+        n >>= 1
+        if not n:
+            assert result is not None
+            return result
+        x = product(x, x)
+
+
+@lowers("linalg.multi_dot")
+def multi_dot(arrays: Any, *, out: Any = None) -> Tensor:
+    """Return the product of several matrices, from the left."""
+    result = operand(arrays[0])
+    for other in arrays[1:]:
+        result = dot(result, other)
+    return result
+
+
+_LARGEST = 16
+
+
+@lowers("linalg.det")
+def det(a: Any) -> Tensor:
+    """Return the determinant, by elimination that is unrolled: up to 16 rows."""
+    return _determinant(_square(a))
+
+
+@lowers("linalg.slogdet")
+def slogdet(a: Any) -> tuple[Tensor, Tensor]:
+    """Return the sign and logarithm of the absolute value of the determinant."""
+    result = det(a)
+    return elem(M.SIGN, result), elem(M.LOG, elem(M.ABS, result))
+
+
+def _entry(x: Tensor, i: int, j: int) -> Tensor:
+    ndim = len(e.sizes(x))
+    return e.subtensor(x, [(ndim - 2, None, None, None, i), (ndim - 1, None, None, None, j)])
+
+
+def _determinant(x: Tensor) -> Tensor:
+    """Return the product of the pivots; each step exchanges rows so that the pivot is the largest of its column."""
+    n = e.sizes(x)[-1]
+    if n > _LARGEST:
+        raise refused(f"np.linalg.det is traced up to {_LARGEST} rows, found {n}")
+    if n == 2:
+        return elem(
+            M.SUB,
+            elem(M.MUL, _entry(x, 0, 0), _entry(x, 1, 1)),
+            elem(M.MUL, _entry(x, 0, 1), _entry(x, 1, 0)),
+        )
+    ndim = len(e.sizes(x))
+    result: Tensor | None = None
+    one, zero = number(1, x), number(0, x)
+    for _ in range(n - 1):
+        column = e.subtensor(x, [(ndim - 1, None, 1, None, None)])
+        size = elem(M.ABS, column)
+        chosen = apply1("Argmax", P.Axis(axis=ndim - 2), inputs=[size], scalar=False)
+        rows = e.add_axes(e.arange(int(e.sizes(x)[-2])), [1])
+        mask = e.cast(elem(M.EQ, rows, chosen), "float32")
+        top = e.subtensor(x, [(ndim - 2, None, 1, None, None)])
+        best = summed(elem(M.MUL, mask, x), [ndim - 2], True)
+        pivot = e.subtensor(best, [(ndim - 2, None, None, None, 0), (ndim - 1, None, None, None, 0)])
+        swapped = e.subtensor(
+            elem(M.ADD, x, elem(M.MUL, mask, elem(M.SUB, top, best))), [(ndim - 2, 1, None, None, None)]
+        )
+        stays = e.subtensor(mask, [(ndim - 2, None, None, None, 0), (ndim - 1, None, None, None, 0)])
+        sign = elem(M.SUB, elem(M.ADD, stays, stays), one)
+        pivot_wide = e.subtensor(best, [(ndim - 1, None, 1, None, None)])
+        safe = elem(M.ADD, pivot_wide, elem(M.EQ, pivot_wide, zero))
+        factor = elem(M.TRUE_DIV, e.subtensor(swapped, [(ndim - 1, None, 1, None, None)]), safe)
+        x = e.subtensor(elem(M.SUB, swapped, elem(M.MUL, factor, best)), [(ndim - 1, 1, None, None, None)])
+        step = elem(M.MUL, sign, pivot)
+        result = step if result is None else elem(M.MUL, result, step)
+    last = _entry(x, 0, 0)
+    return last if result is None else elem(M.MUL, result, last)
+
+
+@lowers("linalg.svd")
+def svd(a: Any, full_matrices: bool = True, compute_uv: bool = True, hermitian: bool = False) -> Any:
+    """Decompose into singular values and vectors, whose signs may differ from numpy's."""
+    x = _as_float(a)
+    if len(e.sizes(x)) < 2:
+        raise np.linalg.LinAlgError(f"{len(e.sizes(x))}-dimensional array given")
+    param = P.SVD(full_matrices=full_matrices and compute_uv, compute_uv=compute_uv)
+    result = apply("SVD", param, inputs=[x], n=3 if compute_uv else 1, scalar=False)
+    return tuple(result) if compute_uv else result[0]
+
+
+@lowers("linalg.svdvals")
+def svdvals(x: Any, /) -> Tensor:
+    """Return the singular values."""
+    result = svd(x, compute_uv=False)
+    assert isinstance(result, Tensor)
+    return result
+
+
+@lowers("linalg.pinv")
+def pinv(a: Any, rcond: Any = None, hermitian: bool = False, *, rtol: Any = None) -> Tensor:
+    """Return the pseudo-inverse by the singular values that are not tiny."""
+    u, s, vt = svd(a, full_matrices=False)
+    cut = rtol if rcond is None and rtol is not None else 1e-15 if rcond is None else rcond
+    largest = extreme(s, True, [len(e.sizes(s)) - 1], True)
+    keep = e.compare(_LT, elem(M.MUL, operand(cut, np.float32), largest), s)
+    inverse = e.where(keep, elem(M.TRUE_DIV, number(1, s), e.where(keep, s, number(1, s))), number(0, s))
+    order = [*range(len(e.sizes(u)) - 2), len(e.sizes(u)) - 1, len(e.sizes(u)) - 2]
+    scaled = elem(M.MUL, e.permute(vt, order), e.add_axes(inverse, [len(e.sizes(inverse)) - 1]))
+    return product(scaled, e.permute(u, order))
+
+
+@lowers("linalg.matrix_rank")
+def matrix_rank(A: Any, tol: Any = None, hermitian: bool = False, *, rtol: Any = None) -> Tensor:
+    """Return how many singular values are not tiny."""
+    x = _as_float(A)
+    s = svdvals(x)
+    if tol is None:
+        share = max(e.sizes(x)[-2:]) * float(np.finfo(np.float32).eps) if rtol is None else rtol
+        limit = elem(M.MUL, extreme(s, True, [len(e.sizes(s)) - 1], True), operand(share, np.float32))
+    else:
+        limit = operand(tol, np.float32)
+    return summed(e.cast(e.compare(_LT, limit, s), "int32"), [len(e.sizes(s)) - 1])
+
+
+@lowers("linalg.cond")
+def cond(x: Any, p: Any = None) -> Tensor:
+    """Return the condition number, of the largest and smallest singular value or by another norm."""
+    if p not in (None, 2, -2):
+        a = _square(x)
+        return elem(M.MUL, norm(a, p, (-2, -1)), norm(inv(a), p, (-2, -1)))
+    s = svdvals(x)
+    last = [len(e.sizes(s)) - 1]
+    high, low = extreme(s, True, last), extreme(s, False, last)
+    return elem(M.TRUE_DIV, low, high) if p == -2 else elem(M.TRUE_DIV, high, low)
+
+
+# Norms
+
+
+def _vector_norm(x: Tensor, order: Any, axes: Sequence[int], keepdims: Any) -> Tensor:
+    size = elem(M.ABS, x)
+    if order in (None, 2):
+        return elem(M.SQRT, summed(elem(M.SQUARE, x), axes, keepdims))
+    if order in (np.inf, -np.inf):
+        return extreme(size, order > 0, axes, keepdims)
+    if order == 0:
+        zero = number(0, x)
+        return summed(e.cast(e.compare(_LT, zero, size), x._dtype), axes, keepdims)
+    if order == 1:
+        return summed(size, axes, keepdims)
+    if isinstance(order, str):
+        raise ValueError(f"Invalid norm order '{order}' for vectors")
+    total = summed(elem(M.POW, size, number(float(order), x)), axes, keepdims)
+    return elem(M.POW, total, number(1 / float(order), x))
+
+
+def _matrix_norm(x: Tensor, order: Any, rows: int, columns: int, keepdims: Any) -> Tensor:
+    axes = sorted((rows, columns))
+    if order in (None, "fro", "f"):
+        return elem(M.SQRT, summed(elem(M.SQUARE, x), axes, keepdims))
+    if order in (1, -1, np.inf, -np.inf):
+        added, chosen = (rows, columns) if abs(order) == 1 else (columns, rows)
+        totals = summed(elem(M.ABS, x), [added], True)
+        return kept(e.drop_axes(extreme(totals, order > 0, [chosen], True), axes), axes, keepdims)
+    if order in (2, -2, "nuc"):
+        ndim = len(e.sizes(x))
+        s = svdvals(e.permute(x, moved(ndim, [rows, columns], [ndim - 2, ndim - 1])))
+        last = [len(e.sizes(s)) - 1]
+        result = summed(s, last) if order == "nuc" else extreme(s, order > 0, last)
+        return kept(result, axes, keepdims)
+    raise ValueError("Invalid norm order for matrices.")
+
+
+@lowers("linalg.norm")
+def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: Any = False) -> Tensor:
+    """Return the norm of vectors or matrices."""
+    y = operand(x)
+    y = y if e.is_float(y) else e.cast(y, "float32")
+    ndim = len(e.sizes(y))
+    if axis is None:
+        if ord is None or (ord in ("f", "fro") and ndim == 2) or (ord == 2 and ndim == 1):
+            result = e.flat(y)
+            result = elem(M.SQRT, summed(elem(M.SQUARE, result), [0]))
+            return kept(result, [*range(ndim)], keepdims)
+        if ndim not in (1, 2):
+            raise ValueError("Improper number of dimensions to norm.")
+        axis = tuple(range(ndim))
+    given = axis if isinstance(axis, tuple) else (axis,)
+    if len(given) == 1:
+        return _vector_norm(y, ord, axes_of(given, ndim), keepdims)
+    if len(given) != 2:
+        raise ValueError("Improper number of dimensions to norm.")
+    rows, columns = (axis_of(i, ndim) for i in given)
+    if rows == columns:
+        raise ValueError("Duplicate axes given.")
+    return _matrix_norm(y, ord, rows, columns, keepdims)
+
+
+@lowers("linalg.vector_norm")
+def vector_norm(x: Any, /, *, axis: Any = None, keepdims: Any = False, ord: Any = 2) -> Tensor:
+    """Return the norm over axes as vectors."""
+    y = operand(x)
+    y = y if e.is_float(y) else e.cast(y, "float32")
+    axes = axes_of(axis, len(e.sizes(y)))
+    return _vector_norm(y, ord, axes, keepdims)
+
+
+@lowers("linalg.matrix_norm")
+def matrix_norm(x: Any, /, *, keepdims: Any = False, ord: Any = "fro") -> Tensor:
+    """Return the norm of matrices."""
+    y = _as_float(x)
+    ndim = len(e.sizes(y))
+    return _matrix_norm(y, ord, ndim - 2, ndim - 1, keepdims)

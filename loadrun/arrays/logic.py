@@ -1,0 +1,242 @@
+"""Lowerings of numpy's comparisons, logic and bit operations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..build import emit as e
+from ..build.emit import M, compare, elem, is_bool, is_float, known, logical_not, number
+from ..graph import params as P
+from ..tensors import Tensor, const
+from .promotion import common, narrow, operand
+from .registry import lowers, ufunc
+
+__all__: list[str] = []
+
+_C = P.ElemwiseMultiTypeMode
+
+
+@ufunc("equal", loop="common")
+def equal(x: Tensor, y: Tensor) -> Tensor:
+    """Tell whether two numbers are equal."""
+    return logical_not(elem(M.XOR, x, y)) if is_bool(x) else compare(_C.EQ, x, y)
+
+
+@ufunc("not_equal", loop="common")
+def not_equal(x: Tensor, y: Tensor) -> Tensor:
+    """Tell whether two numbers differ."""
+    return elem(M.XOR, x, y) if is_bool(x) else compare(_C.NEQ, x, y)
+
+
+@ufunc("less", loop="common")
+def less(x: Tensor, y: Tensor) -> Tensor:
+    """Tell whether the first number is smaller."""
+    return elem(M.AND, logical_not(x), y) if is_bool(x) else compare(_C.LT, x, y)
+
+
+@ufunc("less_equal", loop="common")
+def less_equal(x: Tensor, y: Tensor) -> Tensor:
+    """Tell whether the first number is smaller or equal."""
+    return elem(M.OR, logical_not(x), y) if is_bool(x) else compare(_C.LEQ, x, y)
+
+
+@ufunc("greater", loop="common")
+def greater(x: Tensor, y: Tensor) -> Tensor:
+    """Tell whether the first number is larger."""
+    return less(y, x)
+
+
+@ufunc("greater_equal", loop="common")
+def greater_equal(x: Tensor, y: Tensor) -> Tensor:
+    """Tell whether the first number is larger or equal."""
+    return less_equal(y, x)
+
+
+@ufunc("logical_and", loop="bool")
+def logical_and(x: Tensor, y: Tensor) -> Tensor:
+    """Tell whether both are true."""
+    return elem(M.AND, x, y)
+
+
+@ufunc("logical_or", loop="bool")
+def logical_or(x: Tensor, y: Tensor) -> Tensor:
+    """Tell whether one of both is true."""
+    return elem(M.OR, x, y)
+
+
+@ufunc("logical_xor", loop="bool")
+def logical_xor(x: Tensor, y: Tensor) -> Tensor:
+    """Tell whether exactly one of both is true."""
+    return elem(M.XOR, x, y)
+
+
+@ufunc("logical_not", loop="bool")
+def logical_not_(x: Tensor) -> Tensor:
+    """Tell whether it is false."""
+    return logical_not(x)
+
+
+# Kinds of numbers
+
+
+def _nowhere(x: Tensor) -> Tensor:
+    return e.full(const(np.bool_(False)), x.shape)
+
+
+@ufunc("isnan", loop="common")
+def isnan(x: Tensor) -> Tensor:
+    """Tell where it is not a number."""
+    return e.is_nan(x) if is_float(x) else _nowhere(x)
+
+
+@ufunc("isinf", loop="common")
+def isinf(x: Tensor) -> Tensor:
+    """Tell where it is infinite."""
+    return compare(_C.ISINF, x) if is_float(x) else _nowhere(x)
+
+
+@ufunc("isfinite", loop="common")
+def isfinite(x: Tensor) -> Tensor:
+    """Tell where it is neither infinite nor NaN."""
+    if not is_float(x):
+        return logical_not(_nowhere(x))
+    return logical_not(elem(M.OR, compare(_C.ISINF, x), e.is_nan(x)))
+
+
+@lowers("isposinf")
+def isposinf(x: Any, out: Any = None) -> Tensor:
+    """Tell where it is positive infinity."""
+    y = operand(x)
+    return compare(_C.EQ, y, number(np.inf, y)) if is_float(y) else _nowhere(y)
+
+
+@lowers("isneginf")
+def isneginf(x: Any, out: Any = None) -> Tensor:
+    """Tell where it is negative infinity."""
+    y = operand(x)
+    return compare(_C.EQ, y, number(-np.inf, y)) if is_float(y) else _nowhere(y)
+
+
+@lowers("isreal")
+def isreal(x: Any) -> Tensor:
+    """Return True everywhere: there are no complex numbers."""
+    return logical_not(_nowhere(operand(x)))
+
+
+@lowers("isclose")
+def isclose(a: Any, b: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> Tensor:
+    """Tell where two numbers are nearly equal: ``abs(a - b) <= atol + rtol * abs(b)``."""
+    kind = narrow(np.result_type(common([a, b]), np.float32))
+    x, y = operand(a, kind), operand(b, kind)
+    room = elem(M.ADD, number(atol, y), elem(M.MUL, number(rtol, y), elem(M.ABS, y)))
+    near = compare(_C.LEQ, elem(M.ABS, elem(M.SUB, x, y)), room)
+    # An infinite bound would allow every number.
+    near = elem(M.AND, near, isfinite(y))
+    result = elem(M.OR, near, compare(_C.EQ, x, y))
+    return elem(M.OR, result, elem(M.AND, e.is_nan(x), e.is_nan(y))) if equal_nan else result
+
+
+def _all(x: Tensor) -> bool:
+    if 0 in e.sizes(x):
+        return True
+    return bool(x.numpy().all())
+
+
+@lowers("allclose")
+def allclose(a: Any, b: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> bool:
+    """Tell whether all numbers are nearly equal; reads the value."""
+    return _all(isclose(a, b, rtol, atol, equal_nan))
+
+
+@lowers("array_equal")
+def array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> bool:
+    """Tell whether shapes and all numbers are equal; reads the value."""
+    kind = narrow(common([a1, a2]))
+    x, y = operand(a1, kind), operand(a2, kind)
+    if e.sizes(x) != e.sizes(y):
+        return False
+    same = equal(x, y)
+    if equal_nan and is_float(x):
+        same = elem(M.OR, same, elem(M.AND, e.is_nan(x), e.is_nan(y)))
+    return _all(same)
+
+
+# Bits
+
+
+@ufunc("invert")
+def invert(x: Tensor) -> Tensor:
+    """Return every bit inverted."""
+    if is_bool(x):
+        return logical_not(x)
+    return elem(M.SUB, number(255 if x._dtype.name == "Uint8" else -1, x), x)
+
+
+def _low_bits(x: Tensor, y: Tensor) -> Tensor | None:
+    """Compute ``x & y`` where `y` is a constant of ones below zeros: a remainder."""
+    value = known(y)
+    if value is None or value.size != 1:
+        return None
+    n = int(value.reshape(())) + 1
+    if n <= 1 or n & (n - 1) or n > np.iinfo(x._dtype.np).max:
+        return None
+    return elem(M.MOD, x, number(n, x))
+
+
+def _and(x: Tensor, y: Tensor) -> Tensor:
+    """Combine bits: each on an axis of its own, multiplied, and put together again."""
+    result = _low_bits(x, y)
+    if result is None:
+        result = _low_bits(y, x)
+    if result is not None:
+        return e.broadcast(result, e.broadcast_shape([x, y]))
+    width = 8 * x._dtype.np.itemsize
+    places = const(np.arange(width, dtype=np.int32))
+    two = const(np.int32(2))
+
+    def planes(v: Tensor) -> Tensor:
+        wide = e.cast(v, "int32")
+        return elem(M.MOD, elem(M.SHR, e.add_axes(wide, [len(e.sizes(v))]), places), two)
+
+    bits = elem(M.SHL, elem(M.MUL, planes(x), planes(y)), places)
+    result = e.reduce(bits, P.ReduceMode.SUM, [len(e.sizes(bits)) - 1])
+    return e.cast(result, x._dtype)
+
+
+@ufunc("bitwise_and")
+def bitwise_and(x: Tensor, y: Tensor) -> Tensor:
+    """Return bits that both have."""
+    return elem(M.AND, x, y) if is_bool(x) else _and(x, y)
+
+
+@ufunc("bitwise_or")
+def bitwise_or(x: Tensor, y: Tensor) -> Tensor:
+    """Return bits that one of both has."""
+    return elem(M.OR, x, y) if is_bool(x) else elem(M.SUB, elem(M.ADD, x, y), _and(x, y))
+
+
+@ufunc("bitwise_xor")
+def bitwise_xor(x: Tensor, y: Tensor) -> Tensor:
+    """Return bits that exactly one of both has."""
+    if is_bool(x):
+        return elem(M.XOR, x, y)
+    both = _and(x, y)
+    return elem(M.SUB, elem(M.ADD, x, y), elem(M.ADD, both, both))
+
+
+@ufunc("left_shift")
+def left_shift(x: Tensor, y: Tensor) -> Tensor:
+    """Return bits moved up; 0 where by 32 or more."""
+    shifted = elem(M.SHL, x, y)
+    value = known(y)
+    if value is not None and value.max(initial=0) < 32:
+        return shifted
+    return elem(M.COND_LT_MOV, y, number(32, y), shifted)
+
+
+@ufunc("right_shift")
+def right_shift(x: Tensor, y: Tensor) -> Tensor:
+    """Return bits moved down; the sign stays."""
+    return elem(M.SHR, x, elem(M.MIN, y, number(31, y)))

@@ -1,0 +1,298 @@
+"""numpy's protocols: what happens when a numpy function is called with a tensor.
+
+numpy hands over the call of every ufunc (``__array_ufunc__``) and of most functions (``__array_function__``) that
+has a tensor among its arguments. Arguments that a lowering does not have are refused. What it returns as plain tensors
+becomes an `Array`, or a MegEngine-like Tensor where no `Array` was among the arguments.
+"""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from ..base.errors import TraceError
+from ..build import emit as e
+from ..tensors import Tensor, active
+from ..tensors.protocols import NumpyProtocols, provide
+from ..tensors.source import WAY_OUT, refused
+from .array import Array
+from .loops import apply_ufunc
+from .promotion import all_tensors, operand
+from .registry import FAMILY, FUNCTIONS, GIVE_ARRAYS, METHODS, SIGNATURES, UFUNCS, load_chapters, name_of
+
+__all__ = ["lower_function", "lower_ufunc"]
+
+_HINTS = {
+    "np.unique": "the number of results depends on the data",
+    "np.fft": "MegEngine has no complex arithmetic; multiply by a constant matrix of cosines",
+    "np.vectorize": "write the function with whole-array operations",
+    "np.apply_along_axis": "write the function with whole-array operations and an axis",
+    "np.save": "return the array and save it outside",
+}
+
+
+_OF_TENSORS = frozenset(
+    getattr(np, name)
+    for name in (
+        *(
+            "all",
+            "amax",
+            "amin",
+            "any",
+            "argmax",
+            "argmin",
+            "argsort",
+            "around",
+            "clip",
+            "cumsum",
+            "max",
+            "mean",
+            "min",
+        ),
+        *(
+            "nonzero",
+            "prod",
+            "repeat",
+            "reshape",
+            "round",
+            "squeeze",
+            "sum",
+            "swapaxes",
+            "take",
+            "transpose",
+            "var",
+        ),
+        *(
+            "array_split",
+            "dsplit",
+            "flip",
+            "fliplr",
+            "flipud",
+            "hsplit",
+            "moveaxis",
+            "rollaxis",
+            "split",
+            "vsplit",
+        ),
+        *("copyto", "fill_diagonal", "place", "put", "put_along_axis", "putmask", "ndim", "shape", "size"),
+    )
+)
+"""The functions that call a method of their argument, slice it or write to it, so that a plain tensor gives tensors.
+All others give ndarrays outside of a trace, as they do for MegEngine's tensors."""
+
+
+def _unknown(name: str, all_names: Iterable[str]) -> TraceError:
+    hint = next((text for key, text in _HINTS.items() if name.startswith(key)), "")
+    near = difflib.get_close_matches(name, list(all_names), 3, 0.6)
+    why = f"{name} has no lowering to MegEngine's operators" + (f" ({hint})" if hint else "")
+    also = f"use {' or '.join(near)}, or " if near else ""
+    return refused("cannot trace this call", why, also + WAY_OUT)
+
+
+# Functions
+
+
+def _wrapped(result: Any, arrays: bool, inputs: Sequence[Tensor]) -> Any:
+    """Return results as the caller's kind of array; what is one already stays."""
+    if isinstance(result, Array):
+        return result
+    if isinstance(result, Tensor):
+        if arrays:
+            return Array._around(result, ordered=_ordered(inputs), scalar=result._scalar)
+        fresh = result._session is not None and not any(result is x for x in inputs)
+        return result if fresh else result._frozen()
+    if isinstance(result, (list, tuple)):
+        parts = [_wrapped(v, arrays, inputs) for v in result]
+        return type(result)(*parts) if hasattr(result, "_fields") else type(result)(parts)
+    return result
+
+
+def _ordered(inputs: Sequence[Tensor]) -> bool:
+    return all(x._cell.ordered for x in inputs if isinstance(x, Array))
+
+
+def store(out: Any, result: Any, where: Any = None) -> Any:
+    """Write a result into the array that the caller gave for it.
+
+    Raises:
+        TypeError: numpy would not convert the result's dtype to the array's.
+        TraceError: the array is not a traced one.
+    """
+    if not isinstance(out, Tensor):
+        raise refused(
+            f"out= and in-place operators cannot write into an {type(out).__name__} of the caller",
+            "its contents would be constants of the graph",
+            "make it inside the function from a traced array: np.zeros_like(x), np.zeros(shape, like=x), x.copy()",
+        )
+    value = e.cast(operand(result), out._dtype)
+    if not _may_be_stored(result._dtype.np, out._dtype.np):
+        raise TypeError(
+            f"Cannot cast output from {result._dtype.np!r} to {out._dtype.np!r} with casting rule 'same_kind'"
+        )
+    want = e.sizes(out)
+    if e.sizes(value) != want:
+        if e.broadcast_shape([e.sizes(value), want]) != want:
+            raise ValueError(
+                f"non-broadcastable output operand with shape {want} doesn't match the broadcast shape "
+                f"{e.sizes(value)}"
+            )
+        value = e.broadcast(value, out.shape)
+    if where is not None:
+        value = e.where(where, value, operand(out))
+    if isinstance(out, Array):
+        return out._written(value)
+    out._reset(value)
+    return out
+
+
+def _may_be_stored(found: np.dtype[Any], out: np.dtype[Any]) -> bool:
+    """Whether numpy stores results of a dtype in another; int32 may be what it has as uint32 or uint64."""
+    return np.can_cast(found, out, "same_kind") or (found == np.int32 and out.kind == "u")
+
+
+def lower_function(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Record a numpy function; what ``__array_function__`` hands over.
+
+    Raises:
+        TraceError: it has no lowering, or not for these arguments.
+    """
+    load_chapters()
+    lowering = FUNCTIONS.get(func)
+    if lowering is None:
+        raise _unknown(name_of(func), map(name_of, FAMILY))
+    given = {k: v for k, v in kwargs.items() if v is not np._NoValue}
+    out = None
+    if not _fits(func, len(args), tuple(given)):
+        try:
+            bound = SIGNATURES[func].bind(*args, **given)
+        except TypeError as error:
+            raise refused(f"cannot trace this call of {name_of(func)}", f"{error} in its lowering") from None
+        out = bound.arguments.pop("out", None)
+        args, given = bound.args, bound.kwargs
+    inputs = [*all_tensors((*args, *given.values()))]
+    result = lowering(*args, **given)
+    arrays = not inputs or any(isinstance(x, Array) for x in inputs)
+    if out is not None:
+        return store(out, result)
+    made = _wrapped(result, arrays, inputs)
+    if func in GIVE_ARRAYS and isinstance(made, Array):
+        made._cell.scalar = False
+    return made
+
+
+@lru_cache(maxsize=1024)
+def _fits(func: Any, count: int, names: tuple[str, ...]) -> bool:
+    """Whether so many positional arguments and keywords of these names, none of them `out`, go with a function."""
+    try:
+        bound = SIGNATURES[func].bind(*range(count), **dict.fromkeys(names))
+    except TypeError:
+        return False
+    return "out" not in bound.arguments
+
+
+# Ufuncs
+
+
+def lower_ufunc(target: np.ufunc, method: str, inputs: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Record a ufunc or one of its methods; what ``__array_ufunc__`` hands over.
+
+    Raises:
+        TraceError: it has no lowering, or not for these arguments.
+        TypeError: numpy has no loop for these dtypes.
+    """
+    load_chapters()
+    tensors = [*all_tensors((*inputs, *kwargs.values()))]
+    arrays = any(isinstance(x, Array) for x in tensors)
+    if method != "__call__":
+        found = METHODS.get((target, method))
+        if found is None:
+            names = (f"{name_of(u)}.{m}" for u, m in METHODS)
+            raise _unknown(f"{name_of(target)}.{method}", (*names, *map(name_of, FAMILY)))
+        return _called_method(target, method, found, inputs, kwargs, arrays, tensors)
+    if target not in UFUNCS:
+        raise _unknown(name_of(target), map(name_of, FAMILY))
+    outs = kwargs.get("out", ())
+    result = apply_ufunc(target, inputs, kwargs)
+    if any(o is not None for o in outs):
+        results = result if isinstance(result, tuple) else (result,)
+        mask = kwargs.get("where", True)
+        where = None if mask is True else operand(mask, np.bool_)
+        done = [
+            store(o, r, where) if o is not None else _wrapped(r, arrays, tensors)
+            for o, r in zip(outs, results, strict=True)
+        ]
+        return done[0] if len(done) == 1 else tuple(done)
+    return _wrapped(result, arrays, tensors)
+
+
+def _called_method(
+    target: np.ufunc,
+    method: str,
+    lowering: Callable[..., Any],
+    inputs: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    arrays: bool,
+    tensors: Sequence[Tensor],
+) -> Any:
+    given = {k: v for k, v in kwargs.items() if v is not np._NoValue}
+    out = given.pop("out", None)
+    if given.get("where") is True:
+        del given["where"]
+    try:
+        inspect.signature(lowering).bind(target, *inputs, **given)
+    except TypeError as error:
+        raise refused(f"cannot trace this call of {name_of(target)}.{method}", str(error)) from None
+    result = lowering(target, *inputs, **given)
+    if out is not None:
+        return store(out[0], result)
+    return _wrapped(result, arrays, tensors)
+
+
+# What tensors call
+
+
+def _ufunc(ufunc: np.ufunc, method: str, inputs: Sequence[Any], kwargs: Mapping[str, Any], /) -> Any:
+    try:
+        return lower_ufunc(ufunc, method, inputs, kwargs)
+    except TraceError:
+        if active() is not None:
+            raise
+    # Nothing needs to be recorded, so numpy itself can answer.
+    return getattr(ufunc, method)(*_as_ndarrays(inputs), **_as_ndarrays(kwargs))
+
+
+def _function(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], /) -> Any:
+    if active() is None and func not in _OF_TENSORS and not _holds_array(args, kwargs):
+        return func(*_as_ndarrays(args), **_as_ndarrays(kwargs))
+    try:
+        return lower_function(func, args, kwargs)
+    except TraceError:
+        if active() is not None:
+            raise
+    return func(*_as_ndarrays(args), **_as_ndarrays(kwargs))
+
+
+def _holds_array(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Whether an `Array` is among the arguments, or a tensor to write to."""
+    return isinstance(kwargs.get("out"), Tensor) or any(
+        isinstance(x, Array) for x in all_tensors((*args, *kwargs.values()))
+    )
+
+
+def _as_ndarrays(value: Any) -> Any:
+    """Put ndarrays in the place of tensors."""
+    if isinstance(value, Tensor):
+        return value.numpy()
+    if isinstance(value, dict):
+        return {k: _as_ndarrays(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)(map(_as_ndarrays, value)) if type(value) in (list, tuple) else value
+    return value
+
+
+provide(NumpyProtocols(_ufunc, _function))

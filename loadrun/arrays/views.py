@@ -1,0 +1,268 @@
+"""What numpy's views are to a trace.
+
+A graph's values never change, numpy's arrays do, and several arrays may share one memory. A `MemoryCell` is such a
+memory or a part of it: a root holds the value, a view knows how to read its part out of its parent's value and how to
+rebuild the parent's value when the part is assigned to. So a write through a view shows in its base and the other way
+round, as in numpy.
+
+Whether `reshape` and `ravel` give a view depends on the memory layout. It is followed as far as it is certain; where
+it is not, or where it is another one at other sizes, the result is a copy, and to write to one side and then read the
+other is an error.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from ..base.errors import TraceError
+from ..build import emit as e
+from ..graph.dtypes import Array as NDArray
+from ..tensors import Tensor
+from ..tensors.source import here, shown
+from .layouts import OtherSizes, UnknownLayoutError, agrees_at_other_sizes, is_view
+
+__all__ = ["MemoryCell", "ViewPart", "permuted", "reshaped", "whole"]
+
+
+_WHOLE = "whole"
+
+
+@dataclass(frozen=True, eq=False)
+class ViewPart:
+    """How a view reads and writes its parent.
+
+    Attributes:
+        get: the part's value from the parent's.
+        put: the parent's new value from its old one and the part's new one; None where numpy forbids writing.
+        shadow: the same view of an ndarray, to follow the memory layout; the second argument gives the numbers for
+            sizes and bounds.
+        ordered: whether axes stay in the order of the memory.
+        steady: whether the elements lie one behind the other where those of the parent do, whatever the sizes are.
+        shape: what the parent is reshaped to.
+        key: what two reads of the same part have in common, to know an assignment of a part to itself.
+    """
+
+    get: Callable[[Tensor], Tensor]
+    put: Callable[[Tensor, Tensor], Tensor] | None
+    shadow: Callable[[NDArray, Callable[[int], int]], NDArray]
+    ordered: bool = True
+    steady: bool = False
+    shape: Sequence[int] | None = None
+    key: Any = None
+
+
+class MemoryCell:
+    """A memory, or a view of one.
+
+    Args:
+        value: a root's value.
+        ordered: whether a root is in C order; unknown where False.
+        scalar: whether it stands for a numpy scalar, which cannot be assigned to.
+        parent: a view's parent.
+        part: how a view reads and writes it.
+    """
+
+    def __init__(
+        self,
+        value: Tensor | None,
+        *,
+        ordered: bool = True,
+        scalar: bool = False,
+        parent: MemoryCell | None = None,
+        part: ViewPart | None = None,
+    ) -> None:
+        self.value = value
+        self.scalar = scalar
+        self.parent = parent
+        self.part = part
+        # None at the root itself: a cell that holds itself would keep its values until a garbage collection.
+        self._root: MemoryCell | None = None if parent is None else parent.root
+        self.ordered: bool = ordered if parent is None or part is None else parent.ordered and part.ordered
+        self.version = 0
+        self._seen = -1
+        self._rivals: list[tuple[weakref.ref[MemoryCell], str]] = []
+        self._lost = ""
+
+    @property
+    def root(self) -> MemoryCell:
+        """The memory that the cell is a part of."""
+        return self if self._root is None else self._root
+
+    def view(self, part: ViewPart) -> MemoryCell:
+        """Return a view of this memory; it is read when it is asked for."""
+        return MemoryCell(None, parent=self, part=part)
+
+    def read(self) -> Tensor:
+        """Return the value now.
+
+        Raises:
+            TraceError: something was written that may or may not share this memory.
+        """
+        root = self._root or self
+        if root._lost:
+            raise TraceError(root._lost)
+        if self.parent is None or self.part is None:
+            assert self.value is not None
+            return self.value
+        if self.value is None or self._seen != root.version:
+            self.value = self.part.get(self.parent.read())
+            self._seen = root.version
+        return self.value
+
+    def write(self, value: Tensor) -> None:
+        """Replace the value by one of the same shape and dtype, also in what the memory is shared with.
+
+        Raises:
+            ValueError: numpy forbids writing here (broadcast arrays, diagonals).
+        """
+        self._write(value)
+        self.root.version += 1
+        if self.parent is not None:
+            self.value, self._seen = value, self.root.version
+        for other, where in self.root._rivals:
+            rival = other()
+            if rival is not None and rival is not self.root:
+                rival._lost = (
+                    f"this array was reshaped in {where}, where whether numpy copies depends on sizes or on a memory "
+                    f"layout that the trace does not know, and one of both was written to in {shown(here())}; "
+                    "reshape a .copy(), or write before reshaping"
+                )
+
+    def _write(self, value: Tensor) -> None:
+        if self.parent is None or self.part is None:
+            self.value = value
+            return
+        if self.part.put is None:
+            raise ValueError("assignment destination is read-only")
+        self.parent._write(self.part.put(self.parent.read(), value))
+
+    def is_same(self, other: MemoryCell) -> bool:
+        """Tell whether both are the same elements of one memory in the same order."""
+        a, b = _bare(self), _bare(other)
+        if a is b:
+            return True
+        if a.parent is None or a.part is None or b.parent is None or b.part is None:
+            return False
+        return a.part.key is not None and a.part.key == b.part.key and a.parent.is_same(b.parent)
+
+    def rival(self, other: MemoryCell) -> None:
+        """Note that another root may or may not share this memory."""
+        where = shown(here())
+        self.root._rivals.append((weakref.ref(other.root), where))
+        other.root._rivals.append((weakref.ref(self.root), where))
+
+    def is_dense(self) -> bool | None:
+        """Tell whether the elements lie one behind the other; None where that is not known or depends on sizes."""
+        return self._certain(lambda array, number: bool(array.flags.c_contiguous))
+
+    def shares_when_reshaped(self, shape: Sequence[int]) -> bool | None:
+        """Tell whether reshaping to this shape gives a view; None where that is not known or depends on sizes."""
+
+        def ask(array: NDArray, number: Callable[[int], int]) -> bool | None:
+            if array.flags.c_contiguous:
+                return True
+            want = _complete([number(n) for n in shape], array.size)
+            return None if want is None else is_view(array, want)
+
+        return self._certain(ask)
+
+    def _certain(self, ask: Callable[[NDArray, Callable[[int], int]], bool | None]) -> bool | None:
+        """The answer to a question about the layout; None where it is not known, or another one at other sizes."""
+        if not self.root.ordered:
+            return None
+        if self._is_steady():
+            return True
+        try:
+            here = ask(self._shadow(), int)
+        except UnknownLayoutError:
+            return None
+        value = self.root.value
+        assert value is not None
+        session = value._session
+        if here is None or session is None or not session.symbolic_shape or session.detached(value):
+            return here
+        return here if agrees_at_other_sizes(here, self._elsewhere, ask) else None
+
+    def _is_steady(self) -> bool:
+        """Tell whether the elements lie one behind the other at all sizes, as in most arrays."""
+        if self.parent is None or self.part is None:
+            return True
+        return self.part.steady and self.parent._is_steady()
+
+    def _shadow(self) -> NDArray:
+        """Return an ndarray without contents of this memory's layout."""
+        if self.parent is not None and self.part is not None:
+            return self.part.shadow(self.parent._shadow(), int)
+        assert self.value is not None
+        # The pages of an array that nobody writes to are never made.
+        return np.empty(e.sizes(self.value), np.bool_)
+
+    def _elsewhere(self, sizes: OtherSizes) -> NDArray:
+        """Return an ndarray of this memory's layout at other sizes."""
+        if self.parent is None or self.part is None:
+            assert self.value is not None
+            return sizes.root(self.value, len(e.sizes(self.value)))
+        above = self.parent._elsewhere(sizes)
+        shape = self.part.shape
+        if shape is not None and above.flags.c_contiguous:
+            return sizes.noted(self.value, sizes.reshaped(above, shape))
+        if shape is not None:
+            want = _complete([sizes.number(n) for n in shape], above.size)
+            if want is None or not is_view(above, want):
+                raise UnknownLayoutError
+        try:
+            return sizes.noted(self.value, self.part.shadow(above, sizes.number))
+        except (ValueError, IndexError):
+            raise UnknownLayoutError from None
+
+
+def _complete(shape: list[int], size: int) -> list[int] | None:
+    """A shape without -1 for so many elements, None where there is none."""
+    rest = prod(n for n in shape if n != -1)
+    if -1 in shape:
+        return [size // rest if n == -1 else n for n in shape] if rest and size % rest == 0 else None
+    return shape if rest == size else None
+
+
+def whole() -> ViewPart:
+    """Return all of the parent."""
+    return ViewPart(lambda x: x, lambda _, v: v, lambda a, _: a, steady=True, key=_WHOLE)
+
+
+def _bare(cell: MemoryCell) -> MemoryCell:
+    """Return a cell without the views of all of it."""
+    while cell.parent is not None and cell.part is not None and cell.part.key == _WHOLE:
+        cell = cell.parent
+    return cell
+
+
+def permuted(axes: Sequence[int]) -> ViewPart:
+    """Return the parent with its axes in another order."""
+    back = [int(i) for i in np.argsort(axes)]
+    return ViewPart(
+        lambda x: e.permute(x, axes),
+        lambda _, v: e.permute(v, back),
+        lambda a, _: a.transpose(axes),
+        ordered=list(axes) == list(range(len(axes))),
+        steady=list(axes) == list(range(len(axes))),
+        key=("permuted", *axes),
+    )
+
+
+def reshaped(shape: Sequence[int]) -> ViewPart:
+    """Return the parent in another shape, in the same order of elements."""
+    plain = tuple(map(int, shape))
+    return ViewPart(
+        lambda x: e.reshape(x, shape),
+        lambda x, v: e.reshape(v, x.shape),
+        lambda a, number: a.reshape([number(n) for n in shape]),
+        steady=True,
+        shape=shape,
+        key=("reshaped", *plain),
+    )

@@ -1,0 +1,1 @@
+"""What every other package may use: errors, files, locks, log messages, printable text."""

@@ -1,0 +1,167 @@
+"""Einstein summation: pairs of tensors are contracted as (batched) matrix products."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from . import emit as e
+from .emit import M, elem, summed
+from .exact_products import product
+from ..tensors.sizes import TracedInt
+from ..tensors.source import refused
+from ..tensors.value import Tensor
+
+__all__ = ["LETTERS", "contracted"]
+
+LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+"""Names of axes."""
+
+
+def _parsed(subscripts: str, xs: Sequence[Tensor]) -> tuple[list[str], str]:
+    """Return one letter an axis for every operand and the result, without ``...``."""
+    text = subscripts.replace(" ", "")
+    left, arrow, right = text.partition("->")
+    terms = left.split(",")
+    if len(terms) != len(xs):
+        raise ValueError(
+            "more operands provided to einstein sum function than specified in the subscripts string"
+        )
+    free = [c for c in LETTERS if c not in text]
+    depth = 0
+    for term, x in zip(terms, xs, strict=True):
+        if "..." in term:
+            depth = max(depth, len(e.sizes(x)) - len(term) + 3)
+    dots = "".join(free[:depth])
+    found = []
+    for term, x in zip(terms, xs, strict=True):
+        if "..." in term:
+            count = len(e.sizes(x)) - len(term) + 3
+            term = term.replace("...", dots[len(dots) - count :])
+        if len(term) != len(e.sizes(x)):
+            raise ValueError(
+                f"operand has {len(e.sizes(x))} dimensions, but its einstein sum subscripts name {len(term)}"
+            )
+        found.append(term)
+    if arrow:
+        result = right.replace("...", dots)
+    else:
+        letters = left.replace(",", "").replace(".", "")
+        result = dots + "".join(sorted(c for c in set(letters) if letters.count(c) == 1))
+    if any(c not in "".join(found) for c in result) or len(set(result)) < len(result):
+        raise ValueError(
+            "einstein sum subscripts string: an output subscript is not among the inputs, or twice"
+        )
+    return found, result
+
+
+def _without_repeats(x: Tensor, term: str) -> tuple[Tensor, str]:
+    """Return diagonals where a letter stands twice in one operand."""
+    for letter in dict.fromkeys(term):
+        while term.count(letter) > 1:
+            first = term.index(letter)
+            second = term.index(letter, first + 1)
+            order = [first, second, *(i for i in range(len(term)) if i not in (first, second))]
+            at = e.arange(x.shape[first])
+            x = e.gather(e.permute(x, order), [(0, at), (1, at)])
+            term = letter + "".join(c for i, c in enumerate(term) if i not in (first, second))
+    return x, term
+
+
+def _summed_out(x: Tensor, term: str, keep: str) -> tuple[Tensor, str]:
+    """Return the sum the axes that nothing else needs."""
+    gone = [i for i, c in enumerate(term) if c not in keep]
+    return (summed(x, gone), "".join(c for c in term if c in keep)) if gone else (x, term)
+
+
+def _aligned(x: Tensor, term: str, order: str) -> Tensor:
+    return e.permute(x, [term.index(c) for c in order if c in term])
+
+
+def _sizes_of_letters(x: Tensor, term: str, letters: str) -> list[int]:
+    return [x.shape[term.index(c)] for c in letters]
+
+
+def _total(sizes: Sequence[int]) -> int:
+    result: int = 1
+    for n in sizes:
+        result = n * result if isinstance(n, TracedInt) else result * n
+    return result
+
+
+def _pair(x: Tensor, s: str, y: Tensor, t: str, keep: str) -> tuple[Tensor, str]:
+    """Return two operands contracted; letters that `keep` has stay."""
+    x, s = _summed_out(x, s, keep + t)
+    y, t = _summed_out(y, t, keep + s)
+    both = [c for c in s if c in t]
+    # An axis of size 1 broadcasts, so that it cannot be a batch or a sum of a product.
+    wide = [c for c in both if e.sizes(x)[s.index(c)] != e.sizes(y)[t.index(c)]]
+    over = [c for c in both if c not in keep]
+    if not over or wide:
+        order = "".join(dict.fromkeys(s + t))
+        result = elem(M.AND if e.is_bool(x) else M.MUL, _spread(x, s, order), _spread(y, t, order))
+        return _summed_out(result, order, keep)
+    batch = "".join(c for c in both if c in keep)
+    gone = "".join(over)
+    left = "".join(c for c in s if c not in both)
+    right = "".join(c for c in t if c not in both)
+    sizes = _sizes_of_letters(x, s, batch + left) + _sizes_of_letters(y, t, right)
+    shared, m, n, k = (
+        _total(_sizes_of_letters(x, s, batch)),
+        _total(_sizes_of_letters(x, s, left)),
+        _total(_sizes_of_letters(y, t, right)),
+        _total(_sizes_of_letters(x, s, gone)),
+    )
+    a, b = _aligned(x, s, batch + left + gone), _aligned(y, t, batch + gone + right)
+    lead = (shared,) if batch else ()
+    result = product(e.reshape(a, (*lead, m, k)), e.reshape(b, (*lead, k, n)))
+    return e.reshape(result, tuple(sizes)), batch + left + right
+
+
+def _spread(x: Tensor, term: str, order: str) -> Tensor:
+    x = _aligned(x, term, order)
+    missing = [i for i, c in enumerate(order) if c not in term]
+    return e.add_axes(x, missing)
+
+
+def contracted(subscripts: str, xs: Sequence[Tensor]) -> Tensor:
+    """Sum products of tensors of one dtype as Einstein does.
+
+    Raises:
+        ValueError: the subscripts do not fit the tensors.
+
+    >>> contracted("ij,j->i", [Tensor([[1.0, 2.0], [3.0, 4.0]]), Tensor([1.0, 10.0])]).tolist()
+    [21.0, 43.0]
+    """
+    terms, result = _parsed(subscripts, xs)
+    parts = [_without_repeats(x, t) for x, t in zip(xs, terms, strict=True)]
+    for pair in _path(parts, result):
+        chosen = [parts[i] for i in sorted(pair)]
+        for i in sorted(pair, reverse=True):
+            del parts[i]
+        keep = result + "".join(t for _, t in parts)
+        (x, s), *others = chosen
+        for y, t in others:
+            x, s = _pair(x, s, y, t, keep if len(others) == 1 else keep + "".join(t for _, t in others))
+        parts.append((x, s))
+    x, s = _summed_out(*parts[0], result)
+    return _aligned(x, s, result)
+
+
+def _path(parts: Sequence[tuple[Tensor, str]], result: str) -> list[tuple[int, ...]]:
+    """Return which operands are contracted in which order, two at a time."""
+    if len(parts) < 3:
+        return [(0, 1)] if len(parts) == 2 else []
+    text = ",".join(t for _, t in parts) + "->" + result
+    shapes = [np.broadcast_to(np.float32(0), e.sizes(x)) for x, _ in parts]
+    find: Any = np.einsum_path
+    steps = find(text, *shapes, optimize="greedy")[0][1:]
+    found: list[tuple[int, ...]] = []
+    for step in steps:
+        if len(step) < 2:
+            raise refused(f"np.einsum found no order for {text}")
+        # A step of several operands: one after the other.
+        found.append(tuple(step))
+    return found

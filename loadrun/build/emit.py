@@ -1,0 +1,445 @@
+"""The building blocks from which numpy's functions are lowered: each applies one or two of MegEngine's operators.
+
+Everything takes and gives plain tensors of the graph; dtypes have been made equal by the caller. Sizes are taken
+from ``x.shape``, so that they follow the graph's inputs, and lists of axes from numbers known now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from ..graph import params as P
+from ..graph.dtypes import Array as NDArray
+from ..graph.dtypes import DType, plain
+from ..graph import Opr
+from ..tensors.apply import apply, apply1, elemwise_param, type_cvt
+from ..tensors.convert import const
+from ..tensors.dtypes import graph_dtype
+from ..tensors.followed import TracedInt, TracedNumber, largest, least, place_of
+from ..tensors.sizes import shape_tensor
+from ..tensors.value import Tensor
+
+__all__ = [
+    "INT_MAX",
+    "add_axes",
+    "arange",
+    "broadcast",
+    "broadcast_shape",
+    "cast",
+    "compare",
+    "concat",
+    "cond_take",
+    "drop_axes",
+    "elem",
+    "flat",
+    "fluid",
+    "full",
+    "gather",
+    "half_sums",
+    "is_bool",
+    "is_float",
+    "is_nan",
+    "kept",
+    "known",
+    "like",
+    "logical_not",
+    "number",
+    "permute",
+    "reduce",
+    "reshape",
+    "scatter",
+    "set_subtensor",
+    "sizes",
+    "subtensor",
+    "summed",
+    "where",
+    "with_nan_of",
+]
+
+M = P.ElemwiseMode
+INT_MAX = 2**31 - 1
+_BOOL, _INT = plain("Bool"), plain("Int32")
+Index = tuple[int, Any, Any, Any, Any]
+"""One indexed axis: axis, begin, end, step, index; None where absent."""
+
+
+def is_bool(x: Tensor) -> bool:
+    """Tell whether a tensor holds booleans."""
+    return x._dtype.name == "Bool"
+
+
+def is_float(x: Tensor) -> bool:
+    """Tell whether a tensor holds floating-point numbers."""
+    return x._dtype.is_float
+
+
+def known(x: Tensor) -> NDArray | None:
+    """Return the value of a tensor that is a constant of the graph, else None."""
+    return x._value if x._const else None
+
+
+def fluid(x: Tensor) -> bool:
+    """Tell whether the data may decide how large a tensor is."""
+    return x._session is not None and x._session.fluid(x)
+
+
+def sizes(x: Tensor) -> tuple[int, ...]:
+    """Return the shape as it is now, in plain numbers."""
+    return x._tuple_shape
+
+
+def elem(mode: P.ElemwiseMode, *xs: Tensor) -> Tensor:
+    """Return an elementwise mode of tensors of one dtype, which broadcast."""
+    if len(xs) == 2:
+        xs = (_dense(xs[0], xs[1]), _dense(xs[1], xs[0]))
+    return apply1("Elemwise", elemwise_param(mode), inputs=xs)
+
+
+def _dense(x: Tensor, row: Tensor) -> Tensor:
+    """Return `x` without gaps in memory where it is a slice with gaps that is combined with a row.
+
+    MegEngine 1.13.0's x86 kernels of two inputs read such a slice as if there were none.
+    """
+    if x._var is None or x._session is None or not _has_gaps(x._var.owner):
+        return x
+    now, other = sizes(x), sizes(row)
+    if len(now) < 2 or not other:
+        return x
+    # A constant of one row stays one where the batch grows.
+    grows = now[0] != 1 or (row._var is None and isinstance(x.shape[0], TracedInt))
+    is_row = other[-1] == now[-1] != 1 and (len(other) < len(now) or (other[0] == 1 and grows))
+    if not x._session.chosen(("dense", x._var.id, None if row._var is None else row._var.id), is_row):
+        return x
+    dense = apply1("ReshapeV1", P.OptionalAxisV1(), inputs=[flat(x), shape_tensor(x.shape)], scalar=False)
+    dense._format = x._format
+    return dense
+
+
+def _has_gaps(opr: Opr) -> bool:
+    while opr.type in ("AxisAddRemove", "ReshapeV1"):
+        opr = opr.inputs[0].owner
+    if opr.type != "Subtensor":
+        return False
+    return any(i.axis != 0 or i.step for i in opr.get(P.IndexDescMaskDump).items)
+
+
+def compare(mode: P.ElemwiseMultiTypeMode, *xs: Tensor) -> Tensor:
+    """Return a comparison of tensors of one dtype, as booleans."""
+    return apply1("ElemwiseMultiType", P.ElemwiseMultiType(mode=mode), inputs=xs, output_dtype=_BOOL)
+
+
+def cast(x: Tensor, dtype: Any) -> Tensor:
+    """Return the values in another dtype of the graph; unchanged where they have it."""
+    want = dtype if isinstance(dtype, DType) else graph_dtype(dtype)
+    if want == x._dtype:
+        return x
+    value = known(x)
+    if value is not None and not (x._dtype.is_float and not want.is_float) and want.name != "BFloat16":
+        return Tensor._of(value.astype(want.np), want, x._scalar, const=True)
+    return type_cvt(x, want)
+
+
+def number(value: float, x: Tensor) -> Tensor:
+    """Return a constant scalar of the dtype of `x`; one tensor for equal numbers, so that a trace has it once."""
+    # The sign of zero and NaN are not told apart by equality.
+    return _scalar_constant(value, np.signbit(value), x._dtype) if value == value else const(value, x._dtype)
+
+
+@lru_cache(maxsize=1024)
+def _scalar_constant(value: float, negative: bool, dtype: DType) -> Tensor:
+    return const(np.asarray(value), dtype)
+
+
+def like(value: Any, x: Tensor) -> Tensor:
+    """A constant array, or a size, in the dtype of `x`."""
+    if isinstance(value, TracedNumber) and (result := value._tensor()) is not None:
+        return cast(result, x._dtype)
+    return const(np.asarray(value), x._dtype)
+
+
+def logical_not(x: Tensor) -> Tensor:
+    """Return the negation of a boolean tensor."""
+    return elem(M.NOT, x)
+
+
+def where(mask: Tensor, x: Tensor, y: Tensor) -> Tensor:
+    """`x` where the mask is true, else `y`: two conditional moves and their sum, of any shapes that broadcast."""
+    if is_bool(x):
+        return elem(M.OR, elem(M.AND, mask, x), elem(M.AND, logical_not(mask), y))
+    if x._dtype.name == "Uint16":
+        return cast(where(mask, cast(x, _INT), cast(y, _INT)), x._dtype)
+    chosen, zero = cast(mask, x._dtype), number(0, x)
+    first = None if _is_zero(x) else elem(M.COND_LT_MOV, zero, chosen, x)
+    second = None if _is_zero(y) else elem(M.COND_LEQ_MOV, chosen, zero, y)
+    if first is None and second is None:
+        return elem(M.MUL, chosen, x)
+    if first is None or second is None:
+        result = first if second is None else second
+        other = x if first is None else y
+        assert result is not None
+        rest = max(len(sizes(mask)), len(sizes(y if first is None else x)))
+        return result if len(sizes(other)) <= rest else elem(M.ADD, result, other)
+    return elem(M.ADD, first, second)
+
+
+def _is_zero(x: Tensor) -> bool:
+    value = known(x)
+    return value is not None and value.size == 1 and not value.any()
+
+
+def is_nan(x: Tensor) -> Tensor:
+    """Tell where a float tensor is not a number."""
+    return compare(P.ElemwiseMultiTypeMode.ISNAN, x)
+
+
+def with_nan_of(y: Tensor, *xs: Tensor) -> Tensor:
+    """Return `y`, and NaN where one of the others is: for operators that lose NaN where numpy keeps it."""
+    for x in xs:
+        value = known(x)
+        if is_float(x) and (value is None or np.isnan(value).any()):
+            one = number(1, x)
+            y = elem(M.ADD, y, elem(M.COND_LT_MOV, elem(M.EQ, x, x), one, x))
+    return y
+
+
+# Shapes
+
+
+def broadcast_shape(xs: Iterable[Tensor | Sequence[int]]) -> tuple[int, ...]:
+    """Return the shape to which tensors (or shapes) broadcast, with sizes that the graph follows.
+
+    Raises:
+        ValueError: they do not broadcast, worded as numpy does.
+    """
+    shapes = [x.shape if isinstance(x, Tensor) else tuple(x) for x in xs]
+    ndim = max(map(len, shapes), default=0)
+    out: list[int] = [1] * ndim
+    for shape in shapes:
+        for axis, n in enumerate(shape, ndim - len(shape)):
+            other = out[axis]
+            if int(n) != int(other) and 1 not in (int(n), int(other)):
+                text = " ".join(str(tuple(map(int, s))) for s in shapes)
+                raise ValueError(f"operands could not be broadcast together with shapes {text}")
+            out[axis] = _wider(other, n)
+    return tuple(out)
+
+
+def _wider(a: int, b: int) -> int:
+    """Return the size to which two sizes broadcast, one that the graph follows where it can."""
+    n = int(b) if int(a) == 1 else int(a)
+    if n == 0:
+        return a if int(a) == 0 else b
+    if not isinstance(a, TracedInt) or not isinstance(b, TracedInt):
+        # A size of 1 that the graph follows may be the other's at another batch size.
+        chosen = b if int(a) == 1 else a
+        other = a if int(a) == 1 else b
+        return other if int(chosen) == 1 and isinstance(other, TracedInt) else chosen
+    if _same_size(a, b):
+        return a
+    # A size of 0 wins over 1.
+    return largest(a, b) * least(a * b, 1)
+
+
+def _same_size(a: TracedInt, b: TracedInt) -> bool:
+    one, other = place_of(a), place_of(b)
+    if one is None or other is None:
+        return a is b
+    return one[0]._var is other[0]._var and one[1] == other[1]
+
+
+def _own_shape(x: Tensor, shape: Sequence[int]) -> bool:
+    """Tell whether a shape is the tensor's own, also at other sizes."""
+    own = x.shape
+    return len(own) == len(shape) and all(
+        _same_size(n, m)
+        if isinstance(n, TracedInt) and isinstance(m, TracedInt)
+        else not isinstance(m, TracedInt) and int(n) == int(m)
+        for n, m in zip(own, shape, strict=True)
+    )
+
+
+def reshape(x: Tensor, shape: Sequence[int]) -> Tensor:
+    """Return the values in another shape; one entry may be -1, which then follows from the others."""
+    if not shape:
+        return x if x._scalar else reshape(x, (1,))._as_scalar()
+    x = x._vector()
+    now = x._tuple_shape
+    if len(now) == len(shape) == 1 or _own_shape(x, shape):
+        return x
+    missing = [i for i, n in enumerate(shape) if not isinstance(n, TracedInt) and int(n) == -1]
+    param = P.OptionalAxisV1(axis=missing[0] if missing else 7)
+    target = [1 if i in missing else n for i, n in enumerate(shape)]
+    return apply1("ReshapeV1", param, inputs=[x, shape_tensor(target)], scalar=False)
+
+
+def flat(x: Tensor) -> Tensor:
+    """Return the values as a vector."""
+    return x._vector() if sizes(x) == () or len(sizes(x)) == 1 else reshape(x, (-1,))
+
+
+def broadcast(x: Tensor, shape: Sequence[int]) -> Tensor:
+    """Return the values repeated up to a shape.
+
+    Raises:
+        ValueError: that is not possible, worded as numpy does.
+    """
+    now, want = sizes(x), tuple(map(int, shape))
+    if now == want and _own_shape(x, shape):
+        return x
+    if len(now) > len(want) or any(n not in (1, m) for n, m in zip(now[::-1], want[::-1], strict=False)):
+        raise ValueError(f"could not broadcast input array from shape {now} into shape {want}")
+    return apply1("Broadcast", P.Empty(), inputs=[x._vector(), shape_tensor(shape)], scalar=False)
+
+
+def permute(x: Tensor, axes: Sequence[int]) -> Tensor:
+    """Return the axes in another order."""
+    if list(axes) == list(range(len(axes))):
+        return x
+    return apply1("Dimshuffle", P.Dimshuffle(pattern=tuple(axes), ndim=len(axes)), inputs=[x])
+
+
+def add_axes(x: Tensor, axes: Iterable[int]) -> Tensor:
+    """Return new axes of size 1 at these places of the result."""
+    places = sorted(axes)
+    if x._scalar and places:
+        x, places = x._vector(), places[1:]
+    if not places:
+        return x
+    desc = tuple(P.AxisDesc(0, a) for a in places)
+    return apply1("AxisAddRemove", P.AxisAddRemove(desc=desc), inputs=[x], scalar=False)
+
+
+def drop_axes(x: Tensor, axes: Iterable[int]) -> Tensor:
+    """Drop these axes, which have size 1."""
+    places = sorted(axes, reverse=True)
+    if not places:
+        return x
+    scalar = len(places) == len(sizes(x))
+    if scalar:
+        places = places[:-1]
+    if places:
+        desc = tuple(P.AxisDesc(1, a) for a in places)
+        x = apply1("AxisAddRemove", P.AxisAddRemove(desc=desc), inputs=[x], scalar=False)
+    return x._as_scalar() if scalar else x
+
+
+def concat(xs: Sequence[Tensor], axis: int) -> Tensor:
+    """Return tensors of one dtype joined along an axis."""
+    return xs[0] if len(xs) == 1 else apply1("Concat", P.Axis(axis=axis), inputs=xs, scalar=False)
+
+
+def arange(n: int, dtype: Any = "int32") -> Tensor:
+    """Return the numbers from 0 to n-1; made in the graph where the size is one that it follows."""
+    if not isinstance(n, TracedInt) or n._tensor() is None:
+        return const(np.arange(int(n)), dtype)
+    last = cast(like(n - 1, const(0)), "float32")
+    count = shape_tensor((n,))
+    param = P.Linspace(endpoint=True)
+    return cast(apply1("Linspace", param, inputs=[const(np.float32(0)), last, count], scalar=False), dtype)
+
+
+def full(value: Tensor, shape: Sequence[int]) -> Tensor:
+    """Return a tensor of one value; a constant where all sizes are numbers."""
+    result = known(value)
+    if result is not None and not any(isinstance(n, TracedInt) for n in shape) and result.size == 1:
+        return const(np.full(tuple(map(int, shape)), result.reshape(())), value._dtype)
+    return broadcast(value, shape) if shape else reshape(value, ())
+
+
+# Reductions
+
+
+def reduce(
+    x: Tensor, mode: P.ReduceMode, axes: Sequence[int], kind: P.ReduceDataType = P.ReduceDataType.DEFAULT
+) -> Tensor:
+    """Reduce axes and drop them; all axes at once are reduced as one vector."""
+    if not axes:
+        return x
+    x = x._vector()
+    ndim = len(sizes(x))
+    if len(axes) == ndim and ndim > 1:
+        x, axes, ndim = flat(x), (0,), 1
+    axes = sorted(axes)
+    for axis in axes:
+        x = apply1("ReduceV2", P.Reduce(mode=mode, axis=axis, data_type=kind), inputs=[x], scalar=False)
+    return drop_axes(x, axes)
+
+
+def summed(x: Tensor, axes: Sequence[int], keepdims: Any = False) -> Tensor:
+    """Return the sum over axes in the tensor's own dtype; float16 is summed in float32, as numpy does."""
+    return kept(reduce(x, P.ReduceMode.SUM, axes, half_sums(x)), axes, keepdims)
+
+
+def half_sums(x: Tensor) -> P.ReduceDataType:
+    """Return what a reduction computes in: float32 for float16, else the tensor's own dtype."""
+    return P.ReduceDataType.FLOAT_O16xC32 if x._dtype.name == "Float16" else P.ReduceDataType.DEFAULT
+
+
+def kept(x: Tensor, axes: Sequence[int], keepdims: Any) -> Tensor:
+    """Return a reduced tensor with the reduced axes back, where they are to be kept."""
+    return add_axes(x, axes) if keepdims else x
+
+
+# Indexing
+
+
+def _scalar_index(value: Any) -> Tensor:
+    if isinstance(value, Tensor):
+        return cast(value, _INT)._vector()
+    if isinstance(value, TracedInt) and (result := value._tensor()) is not None:
+        return result._vector()
+    return const(np.asarray([int(value)], np.int32))
+
+
+def _items(index: Sequence[Index]) -> tuple[P.IndexDescMaskDump, list[Tensor]]:
+    items, inputs = [], []
+    for axis, *parts in index:
+        items.append(P.IndexItem(axis, *(p is not None for p in parts)))
+        inputs += [_scalar_index(p) for p in parts if p is not None]
+    return P.IndexDescMaskDump(items=tuple(items)), inputs
+
+
+def subtensor(x: Tensor, index: Sequence[Index]) -> Tensor:
+    """Read slices and single indices, one entry an axis; axes of single ones are dropped."""
+    if not index:
+        return x
+    param, inputs = _items(index)
+    gone = sum(i[4] is not None for i in index)
+    return apply1("Subtensor", param, inputs=[x, *inputs], scalar=gone == len(sizes(x)))
+
+
+def set_subtensor(x: Tensor, value: Tensor, index: Sequence[Index]) -> Tensor:
+    """Return `x` with what `subtensor` reads replaced; the value has exactly that shape."""
+    param, inputs = _items(index)
+    return apply1("SetSubtensor", param, inputs=[x, value._vector(), *inputs], scalar=False)
+
+
+def gather(x: Tensor, index: Sequence[tuple[int, Tensor]]) -> Tensor:
+    """numpy's indexing by int32 tensors on some axes, which broadcast together."""
+    param = P.IndexDescMaskDump(items=tuple(P.IndexItem(a, idx=True) for a, _ in index))
+    ids = [cast(i, _INT) for _, i in index]
+    result = apply1("IndexingMultiAxisVec", param, inputs=[x, *(i._vector() for i in ids)], scalar=False)
+    if all(i._scalar for i in ids):
+        axes = [a for a, _ in index]
+        together = axes == list(range(axes[0], axes[0] + len(axes)))
+        return drop_axes(result, [axes[0] if together else 0])
+    return result
+
+
+def scatter(x: Tensor, value: Tensor, index: Sequence[tuple[int, Tensor]], add: bool = False) -> Tensor:
+    """Return `x` with what `gather` reads replaced, or added to; the value has exactly that shape."""
+    param = P.IndexDescMaskDump(items=tuple(P.IndexItem(a, idx=True) for a, _ in index))
+    name = "IndexingIncrMultiAxisVec" if add else "IndexingSetMultiAxisVec"
+    ids = [cast(i, _INT)._vector() for _, i in index]
+    return apply1(name, param, inputs=[x, value._vector(), *ids], scalar=False)
+
+
+def cond_take(x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the elements where a boolean mask of the same shape is true, and their places in the vector of all."""
+    param = P.CondTake(mode=P.CondTakeMode.EQ, val=1.0)
+    values, places = apply("CondTake", param, inputs=[x._vector(), mask._vector()], n=2, scalar=False)
+    return values, places

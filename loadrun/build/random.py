@@ -1,0 +1,292 @@
+"""Random tensors: MegEngine's distributions, drawn with numpy's generator.
+
+Numbers repeat for a seed, here and in every run of a traced function; they are not MegEngine's numbers. Inside a
+traced function the random operators themselves are recorded, so that each call, and each run of a dump, draws anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+from weakref import WeakKeyDictionary, ref
+
+from ..graph import params as P
+from ..tensors import Tensor, active, apply, as_tensor, shape_tensor
+from ..tensors.apply import seed as _start
+from ..tensors.device import Device, get_default_device, placed
+from ..tensors.dtypes import graph_dtype
+from ..ops.rng import Stream, drawing_from
+from ..graph.params import DTypeEnum
+
+__all__ = [
+    "RNG",
+    "beta",
+    "exponential",
+    "gamma",
+    "multinomial",
+    "normal",
+    "permutation",
+    "poisson",
+    "seed",
+    "shuffle",
+    "uniform",
+]
+
+_drawn: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
+"""How many random operators each running trace holds."""
+
+
+def _place_in_trace() -> int:
+    """Return the place of a random operator in its trace: seeds of a dump differ, and are the same in every call."""
+    session = active()
+    if session is None:
+        return 0
+    _drawn[session] = place = _drawn.get(session, 0) + 1
+    return place
+
+
+def _broadcast_sizes(tensors: list[Tensor]) -> tuple[int, ...]:
+    """Return the sizes that tensors broadcast to.
+
+    Raises:
+        AssertionError: two sizes differ and neither is 1.
+    """
+    ndim = max(t.ndim for t in tensors)
+    shapes = [(1,) * (ndim - t.ndim) + tuple(t.shape) for t in tensors]
+    found = []
+    for axis, sizes in enumerate(zip(*shapes, strict=True)):
+        wide = [n for n in sizes if n != 1]
+        if any(n != wide[0] for n in wide):
+            raise AssertionError(f"sizes {', '.join(map(str, sizes))} at dim {axis} must match or be 1")
+        found.append(wide[0] if wide else sizes[0])
+    return tuple(found)
+
+
+def _parameters(name: str, size: Any, place: Device | None, **values: Any) -> list[Tensor]:
+    """Return the parameters of a distribution as float tensors of the wanted shape.
+
+    Raises:
+        AssertionError: a parameter that is not positive, or on another device than `place`, if that is given.
+    """
+    tensors = []
+    for key, value in values.items():
+        if not isinstance(value, Tensor) and not value > 0:
+            raise AssertionError(f"{name} is not defined when {key} <= 0, found {value}")
+        if isinstance(value, Tensor) and None is not value._place != place is not None:
+            raise AssertionError(
+                f"{key} must be the same device as its source, found {value._place!s} and {place!s}; "
+                f"move it, {key}.to({str(place)!r})"
+            )
+        tensors.append(value if isinstance(value, Tensor) else as_tensor(value, "float32"))
+    head = tuple(size) if isinstance(size, Iterable) else (size,) if size else ()
+    want = (*head, *_broadcast_sizes(tensors))
+    return [t._vector() if tuple(t.shape) == want else t._broadcast(*want) for t in tensors]
+
+
+class RNG:
+    """A source of random tensors with a state of its own.
+
+    Args:
+        seed: where its numbers start; without one it shares the global source, which `loadrun.build.random.seed` starts.
+        device: of the tensors, if there is a seed; by default that of the parameters, else the default one.
+
+    >>> first, second = RNG(seed=7), RNG(seed=7)
+    >>> first.uniform(size=(2, 3)).tolist() == second.uniform(size=(2, 3)).tolist()
+    True
+    """
+
+    def __init__(self, seed: int | None = None, device: str | None = None) -> None:
+        self._seed = seed or 0
+        self._device = device or get_default_device()
+        place = placed(self._device)
+        # Without a seed MegEngine leaves the device out, too.
+        self._place = None if seed is None else place
+        self._stream = None if seed is None else Stream(seed)
+        self._trace = None if active() is None else ref(active())
+
+    def _draw(self, type: str, kind: Any, inputs: list[Tensor], n: int = 1, **values: Any) -> Tensor:
+        param = kind(seed=(self._seed + _place_in_trace()) % (1 << 64), **values)
+        if self._stream is not None:
+            # Made anew in every call of a traced function, a source gives the same numbers each time.
+            inside = self._trace is not None and self._trace() is active()
+            param = drawing_from(self._stream.next() if inside else self._stream, param)
+        return apply(type, param, inputs=inputs, n=n, scalar=False, place=self._place)[0]
+
+    def uniform(self, low: float = 0, high: float = 1, size: Any = None) -> Tensor:
+        """Return numbers spread evenly between `low` and `high`.
+
+        Args:
+            low: the least number.
+            high: the largest number.
+            size: the shape of the result, one number by default.
+
+        Raises:
+            AssertionError: `low` is not below `high`.
+
+        >>> 2 < RNG(seed=1).uniform(2, 3).item() <= 3
+        True
+        """
+        if not low < high:
+            raise AssertionError(f"Uniform is not defined when low >= high, found {low} and {high}")
+        found = self._draw("UniformRNGV1", P.UniformRNG, [shape_tensor((1,) if size is None else size)])
+        return found if low == 0 and high == 1 else low + (high - low) * found
+
+    def normal(self, mean: float = 0, std: float = 1, size: Any = None) -> Tensor:
+        """Normally distributed numbers.
+
+        Args:
+            mean: their expectation.
+            std: their standard deviation.
+            size: the shape of the result, one number by default.
+
+        >>> abs(RNG(seed=1).normal(5, 2, size=(100, 100)).mean().item() - 5) < 0.1
+        True
+        """
+        shape = shape_tensor((1,) if size is None else size)
+        return self._draw("GaussianRNGV1", P.GaussianRNG, [shape], mean=float(mean), std=float(std))
+
+    def gamma(self, shape: Any, scale: Any = 1, size: Any = None) -> Tensor:
+        """Gamma distributed numbers.
+
+        Args:
+            shape: the parameter *k*: a positive number, or a float tensor.
+            scale: the parameter *theta*: likewise; both broadcast.
+            size: leading axes in front of the parameters' shape.
+
+        Raises:
+            AssertionError: a number is not positive, or the tensors do not broadcast.
+
+        >>> RNG(seed=1).gamma(Tensor([[1.0], [10.0]]), Tensor([1.0, 5.0]), size=3).shape
+        (3, 2, 2)
+        """
+        inputs = _parameters("Gamma", size, self._place, shape=shape, scale=scale)
+        return self._draw("GammaRNG", P.GammaRNG, inputs)
+
+    def beta(self, alpha: Any, beta: Any, size: Any = None) -> Tensor:
+        """Beta distributed numbers; the arguments are as those of `gamma`.
+
+        >>> 0 <= RNG(seed=1).beta(2, 1).item() <= 1
+        True
+        """
+        return self._draw(
+            "BetaRNG", P.BetaRNG, _parameters("Beta", size, self._place, alpha=alpha, beta=beta)
+        )
+
+    def poisson(self, lam: Any, size: Any = None) -> Tensor:
+        """Poisson distributed whole numbers (as floats) of the mean `lam`; the arguments are as those of `gamma`.
+
+        >>> RNG(seed=1).poisson(2.0, size=(1, 3)).shape
+        (1, 3)
+        """
+        return self._draw("PoissonRNG", P.PoissonRNG, _parameters("Poisson", size, self._place, lam=lam))
+
+    def exponential(self, rate: Any = 1.0, size: Any = None) -> Tensor:
+        """Exponentially distributed numbers of the mean ``1 / rate``; the arguments are as those of `gamma`.
+
+        >>> RNG(seed=1).exponential(0.5, size=4).shape
+        (4,)
+        """
+        inputs = _parameters("Exponential", size, self._place, rate=rate)
+        return self._draw("ExponentialRNG", P.ExponentialRNG, inputs)
+
+    def multinomial(self, input: Any, num_samples: int, replacement: bool | None = False) -> Tensor:
+        """Return positions drawn by weight.
+
+        Args:
+            input: weights [N] or rows of weights [B, N], float32 or float16, not negative, not all zero in a row.
+            num_samples: how many to draw from each row.
+            replacement: whether a position can be drawn again.
+
+        Returns:
+            int32 [num_samples] or [B, num_samples].
+
+        Raises:
+            AssertionError: the weights are not as above, or there are too few to draw from.
+
+        >>> sorted(RNG(seed=1).multinomial(Tensor([1.0, 2.0, 3.0]), 3).tolist())
+        [0, 1, 2]
+        """
+        weights = as_tensor(input)
+        if num_samples <= 0:
+            raise AssertionError(f"Multinomial is not defined when num_samples <= 0, found {num_samples}")
+        if weights.ndim not in (1, 2):
+            raise AssertionError(f"Multinomial is not defined when ndim is not 1 or 2, found {weights.ndim}")
+        if not weights._dtype.is_float:
+            raise AssertionError(
+                f"Multinomial is not defined when input dtype is not float, found {weights.dtype}"
+            )
+        n = int(weights.shape[-1])
+        if not n or (not replacement and num_samples > n):
+            raise AssertionError(f"Multinomial cannot draw {num_samples} of {n} without replacement")
+        rows = weights.reshape(1, -1) if weights.ndim == 1 else weights
+        if replacement:
+            rows = rows / rows.sum(-1, True)
+        found = self._draw(
+            "MultinomialRNG",
+            P.MultinomialRNG,
+            [rows],
+            num_samples=num_samples,
+            replacement=bool(replacement),
+        )
+        return found.reshape(-1) if weights.ndim == 1 else found
+
+    def permutation(self, n: int | Tensor, *, dtype: Any = "int32") -> Tensor:
+        """Return the numbers from 0 to ``n - 1`` in random order, or a copy of a tensor with its rows in random order.
+
+        Args:
+            n: a number, or a tensor, which is shuffled along its first axis.
+            dtype: int32, int16 or float32, for a number.
+
+        Raises:
+            AssertionError: `n` is negative, or neither number nor tensor.
+            EngineError: another dtype.
+
+        >>> sorted(RNG(seed=1).permutation(4).tolist())
+        [0, 1, 2, 3]
+        """
+        if isinstance(n, Tensor):
+            return self._shuffled(n)
+        if not isinstance(n, int) or n < 0:
+            raise AssertionError(f"Permutation is defined for numbers from 0 and tensors, found {n!r}")
+        kind = DTypeEnum[graph_dtype(dtype).name]
+        return self._draw("PermutationRNG", P.PermutationRNG, [shape_tensor((n,))], dtype=kind)
+
+    def shuffle(self, inp: Tensor) -> None:
+        """Bring the rows of a tensor (its entries along the first axis) into random order, in place.
+
+        Raises:
+            AssertionError: the tensor has no elements.
+
+        >>> x = Tensor([1, 2, 3])
+        >>> RNG(seed=1).shuffle(x)
+        >>> sorted(x.tolist())
+        [1, 2, 3]
+        """
+        inp._reset(self._shuffled(inp))
+
+    def _shuffled(self, inp: Tensor) -> Tensor:
+        if not inp.size:
+            raise AssertionError("size needs to be greater than 0")
+        return self._draw("ShuffleRNG", P.ShuffleRNG, [inp._vector()], n=2)
+
+
+def seed(seed: int) -> None:
+    """Start the global source of random numbers anew, for this thread.
+
+    >>> seed(3); first = uniform(size=[4]); seed(3)
+    >>> uniform(size=[4]).tolist() == first.tolist()
+    True
+    """
+    _start(seed)
+
+
+_default = RNG()
+uniform = _default.uniform
+normal = _default.normal
+gamma = _default.gamma
+beta = _default.beta
+poisson = _default.poisson
+multinomial = _default.multinomial
+permutation = _default.permutation
+shuffle = _default.shuffle
+exponential = _default.exponential

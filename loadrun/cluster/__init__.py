@@ -1,1 +1,0 @@
-"""Tasks shared by several processes, here (`processes`) or on a Dask cluster (`dask`)."""

@@ -1,0 +1,243 @@
+"""From two arrays to a verdict: the one place where an output passes, fails, or was not compared."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..base.errors import EngineError
+from ..graph.dtypes import Array, DType
+from ..passes.checks import Formula
+from . import Comparison, assert_equal_error, compare, passes
+from .policy import Policy
+from .results import OutputResult, Verdict
+
+__all__ = ["ABSURD", "Criteria", "blind", "judge", "policy_for"]
+
+ABSURD = "its tolerance"
+"""What the reasons begin with that are about a tolerance, not about the file's check itself."""
+_LOOSER = 4
+"""An error graph may measure that much less than MegEngine's formula; one that measures less does not compare."""
+_PLACES = 8
+"""Elements whose change an error graph must see, besides the first and the last."""
+
+
+class Criteria(NamedTuple):
+    """What is asked of one output.
+
+    Attributes:
+        name: its name.
+        dtype: its data type.
+        maxerr: tolerance of the file's check.
+        formula: how the file computes the error.
+        fault: why the file's check could not fail, as far as its structure tells.
+        policy: what must hold besides.
+        loosen: whether the policy's maxerr counts where it is greater than the file's.
+        loosened: the tolerance that the file's check had before it was loosened.
+    """
+
+    name: str
+    dtype: DType
+    maxerr: float
+    formula: Formula = Formula.REAL
+    fault: str | None = None
+    policy: Policy = Policy()
+    loosen: bool = False
+    loosened: float | None = None
+
+    @property
+    def tolerance(self) -> float:
+        """The tolerance that counts."""
+        asked = self.policy.maxerr
+        if asked is None:
+            return self.maxerr
+        return asked if self.loosen else min(asked, self.maxerr)
+
+
+def judge(
+    question: Criteria,
+    expect: Array,
+    get: Array,
+    own: Array | None = None,
+    seen: Callable[[], str | None] = lambda: None,
+) -> OutputResult:
+    """Judge a computed value.
+
+    Args:
+        question: what is asked.
+        expect, get: expected and computed value in storage dtype.
+        own: the error that the file's operators computed, where they are not MegEngine's formula for real numbers.
+        seen: says why the file's error graph does not compare; called where it would let the value pass.
+
+    Raises:
+        EngineError: the values are not real numbers.
+
+    >>> from loadrun.graph.dtypes import DType
+    >>> q = Criteria("ids", DType("Int32"), 1e-4)
+    >>> found = judge(q, np.array([50000], "i4"), np.array([50004], "i4"))
+    >>> found.verdict.value, found.notes
+    ('pass', ("off by 4: the check's tolerance is relative and lets integers drift",))
+    """
+    if "c" in (expect.dtype.kind, get.dtype.kind):
+        raise EngineError(
+            f"the check of {question.name!r} compares complex values, which MegEngine's formula does not know"
+        )
+    found = compare(expect, get)
+    tolerance = question.tolerance
+    looser = question.maxerr if tolerance > question.maxerr else question.loosened
+    shown = OutputResult(
+        question.name,
+        found.got_shape,
+        question.dtype,
+        Verdict.NOT_COMPARED,
+        tolerance,
+        None,
+        found,
+        get,
+        expect,
+        loosened=looser,
+        by_file=own is not None and question.formula in (Formula.NARROW, Formula.OTHER),
+        file_maxerr=question.maxerr if tolerance != question.maxerr else None,
+    )
+    if own is not None and own.size != 1:
+        shape = "x".join(map(str, own.shape))
+        return replace(
+            shown, reason=f"its error is not one number but {shape} of them, which MegEngine refuses"
+        )
+    related = question.formula is Formula.OTHER and own is not None and expect.size == get.size
+    if expect.shape != get.shape and not related:
+        return replace(shown, verdict=Verdict.FAIL, error=math.nan)
+    if not get.size:
+        return replace(shown, error=0.0, reason="the value has no elements")
+    error = _judged_error(question, found, expect, get, own)
+    if not passes(error, tolerance):
+        notes = _wrapped(question, own, tolerance)
+        return replace(shown, verdict=Verdict.FAIL, error=error, notes=notes)
+    reason = question.fault or seen() or _absurd(tolerance, found, expect)
+    if reason is not None:
+        return replace(shown, error=error, reason=reason)
+    notes = tuple(question.policy.violations(found, expect, get) if expect.shape == get.shape else ())
+    if notes:
+        return replace(shown, verdict=Verdict.FAIL, error=error, notes=notes)
+    if question.policy.nan_equal and (found.expected_nan or found.expected_inf):
+        # MegEngine's check never passes there.
+        shown = replace(shown, loosened=question.maxerr if looser is None else looser)
+    if found.off_by:
+        notes = (f"off by {found.off_by}: the check's tolerance is relative and lets integers drift",)
+    return replace(shown, verdict=Verdict.PASS, error=error, notes=notes)
+
+
+def _judged_error(
+    question: Criteria, found: Comparison, expect: Array, get: Array, own: Array | None
+) -> float:
+    """The error that is held against the tolerance."""
+    try:
+        if question.policy.nan_equal and found.same_shape and found.nonfinite_agree:
+            finite = np.isfinite(expect) if expect.dtype.kind == "f" else np.ones(expect.shape, bool)
+            return float(assert_equal_error(expect[finite], get[finite]))
+        if own is not None and question.formula in (Formula.NARROW, Formula.OTHER):
+            return float(own.reshape(-1)[0])
+        return float(assert_equal_error(expect, get))
+    except TypeError as e:
+        raise EngineError(f"the check of {question.name!r} cannot be judged: {e}") from e
+
+
+def _wrapped(question: Criteria, own: Array | None, tolerance: float) -> tuple[str, ...]:
+    """A note where MegEngine itself would let a wrong integer pass."""
+    if (
+        question.formula is not Formula.INTEGER
+        or own is None
+        or not passes(float(own.reshape(-1)[0]), tolerance)
+    ):
+        return ()
+    return (
+        f"the file's own operators divide whole numbers, give {float(own.reshape(-1)[0]):g} and pass it; "
+        "here the error is that of real numbers",
+    )
+
+
+def _absurd(tolerance: float, found: Comparison, expect: Array) -> str | None:
+    """Why a tolerance lets everything pass: the negated value has an error of 2 at most."""
+    if not math.isfinite(tolerance):
+        return f"{ABSURD} is {tolerance:g}"
+    if tolerance < 2:
+        return None
+    with np.errstate(all="ignore"):
+        largest = float(np.abs(expect.astype(np.float64)).max())
+    if largest > tolerance:
+        return None
+    return f"{ABSURD} of {tolerance:g} lets zeros and the negated values pass"
+
+
+def blind(errors: Callable[[Array], Array], expect: Array, dtype: DType, maxerr: float) -> str | None:
+    """Ask an error graph whether it sees a change of the expected value.
+
+    Args:
+        errors: gives the error for an expected value.
+        expect: the expected value, with which the check passes.
+        dtype: its data type.
+        maxerr: the check's tolerance.
+
+    Returns:
+        why the graph does not compare, None where it saw every change.
+    """
+    for place, value in _changed(expect, dtype, maxerr):
+        try:
+            found = errors(value)
+        except EngineError:
+            continue
+        measured = float(found.reshape(-1)[0]) if found.size == 1 else math.nan
+        if passes(measured, maxerr):
+            was, now = expect.reshape(-1)[place].item(), value.reshape(-1)[place].item()
+            at = [int(i) for i in np.unravel_index(place, expect.shape)]
+            return (
+                f"its error graph does not compare: with {now:g} for {was:g} expected at {at} "
+                f"the error is {measured:g}"
+            )
+    return None
+
+
+def _changed(expect: Array, dtype: DType, maxerr: float) -> Iterator[tuple[int, Array]]:
+    """The expected value with one element changed, by far more than the tolerance allows."""
+    flat = expect.reshape(-1)
+    places = {0, flat.size - 1, *np.random.default_rng(0).integers(0, flat.size, _PLACES).tolist()}
+    for place in sorted(places):
+        old = float(flat[place])
+        if not math.isfinite(old):
+            continue
+        for sign in (1, -1):
+            new = _shifted_value(old, sign, maxerr, dtype, expect.dtype)
+            if new is None:
+                continue
+            value = expect.copy()
+            value.reshape(-1)[place] = np.asarray(new).astype(expect.dtype)
+            yield place, value
+
+
+def _shifted_value(old: float, sign: int, maxerr: float, dtype: DType, kind: np.dtype[Any]) -> float | None:
+    """A number whose error against `old` is several times the tolerance; None where the dtype has none."""
+    scale = dtype.scale if dtype.is_quantized else 1.0
+    real = (old - (dtype.zero_point if dtype.is_quantized else 0)) * scale
+    # Less than that is lost where the error is computed in float16.
+    wanted = _LOOSER * max(maxerr, 2e-4)
+    # The error is relative to the smaller of both values, so a move towards zero counts from where it ends.
+    away = sign * real >= 0
+    step = wanted * max(1.0, abs(real)) if away else max(wanted, abs(real) * wanted / (1 + wanted))
+    new = old + sign * step / scale
+    if kind.kind in "iub":
+        new = math.ceil(new) if sign > 0 else math.floor(new)
+        low, high = (0, 1) if kind.kind == "b" else (np.iinfo(kind).min, np.iinfo(kind).max)
+        new = min(max(new, low), high)
+        far = abs(new - old) * scale / max(1.0, min(abs(real), abs(real + (new - old) * scale)))
+        return float(new) if far > _LOOSER * maxerr else None
+    with np.errstate(all="ignore"):
+        return new if np.isfinite(np.asarray(new).astype(kind)) else None
+
+
+def policy_for(policies: Mapping[str, Policy], name: str) -> Policy:
+    """The policy of an output: its own, else that for all."""
+    return policies.get(name) or policies.get("") or Policy()

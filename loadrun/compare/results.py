@@ -1,0 +1,227 @@
+"""What a replay gives: verdicts, the results of outputs, testcases and files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+import numpy as np
+
+from ..engines import About
+from ..graph.dtypes import Array, DType
+from . import Comparison
+
+__all__ = ["EngineResults", "FileResult", "OutputResult", "Result", "Verdict"]
+
+
+class Verdict(str, Enum):
+    """What a replay says about an output, a testcase or a file; ordered from best to worst by `worst`."""
+
+    PASS = "pass"
+    NOT_COMPARED = "not compared"
+    FAIL = "fail"
+    ERROR = "error"
+    TIMEOUT = "timeout"
+    CRASH = "crash"
+
+    @staticmethod
+    def worst(verdicts: Iterable[Verdict]) -> Verdict:
+        """The verdict of a whole: crash, timeout, error, fail, pass in this order; not compared only when nothing was.
+
+        >>> Verdict.worst([Verdict.PASS, Verdict.NOT_COMPARED]).value
+        'pass'
+        >>> Verdict.worst([]).value
+        'not compared'
+        """
+        found = set(verdicts)
+        for v in (Verdict.CRASH, Verdict.TIMEOUT, Verdict.ERROR, Verdict.FAIL, Verdict.PASS):
+            if v in found:
+                return v
+        return Verdict.NOT_COMPARED
+
+
+@dataclass(frozen=True, slots=True)
+class OutputResult:
+    """One output of one run.
+
+    Attributes:
+        name: output name; for a checked output the one that its expected value carries.
+        shape: shape of the value that was computed.
+        dtype: its data type.
+        verdict: pass or fail for checked outputs, else not compared.
+        maxerr: the check's tolerance, None without a check.
+        error: MegEngine's error measure, None without a check.
+        comparison: all other metrics of expected against computed value.
+        value: the computed value (in storage dtype).
+        expect: the expected value that it was compared with, None without a check.
+        reason: why a check compared nothing, where there is one that did not.
+        notes: what deserves a look beside the verdict: why a policy failed, integers that drifted within a tolerance.
+        loosened: the file's own tolerance where a greater one was asked for.
+        by_file: whether `error` is what the file's own operators measured.
+        file_maxerr: the tolerance of the file's check where another one was held against the error.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: DType
+    verdict: Verdict
+    maxerr: float | None = None
+    error: float | None = None
+    comparison: Comparison | None = None
+    value: Array | None = None
+    expect: Array | None = None
+    reason: str | None = None
+    notes: tuple[str, ...] = ()
+    loosened: float | None = None
+    by_file: bool = False
+    file_maxerr: float | None = None
+
+    @property
+    def real(self) -> Array | None:
+        """The value in numbers: dequantized for quantized types."""
+        if self.value is None or not self.dtype.is_quantized:
+            return self.value
+        return (self.value.astype(np.float32) - np.float32(self.dtype.zero_point)) * np.float32(
+            self.dtype.scale
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One run: of a testcase, or of a model on given inputs.
+
+    Attributes:
+        index: number of the testcase in the file, None for a run on given inputs.
+        outputs: one entry per output.
+        verdict: the testcase's verdict.
+        seconds: wall time of the execution alone, without loading and comparing.
+        message: why it could not run, for the verdict error.
+        engine: what executed it, None where nothing ran.
+        choice: name of the engine where several run side by side, None where there is one.
+        apart: by output how far it is from what the first of several engines gives.
+    """
+
+    index: int | None
+    outputs: tuple[OutputResult, ...]
+    verdict: Verdict
+    seconds: float = 0.0
+    message: str | None = None
+    engine: About | None = None
+    choice: str | None = None
+    apart: Mapping[str, Comparison] = field(default_factory=dict)
+
+    def __getitem__(self, name: str) -> Array:
+        """The value of an output by name."""
+        for out in self.outputs:
+            if out.name == name and out.value is not None:
+                return out.value
+        raise KeyError(f"no output {name!r}; there are {', '.join(o.name for o in self.outputs) or 'none'}")
+
+
+@dataclass(eq=False)
+class EngineResults:
+    """One of several engines that run side by side, and what its results come to.
+
+    Attributes:
+        choice: its name.
+        about: its version, provider and arithmetic; None while it did not run.
+        verdicts: those of its results.
+        seconds: wall times of the replays, or of the runs that were timed.
+        error: by output the largest error from the first engine, by MegEngine's measure.
+    """
+
+    choice: str
+    about: About | None = None
+    verdicts: set[Verdict] = field(default_factory=set)
+    seconds: list[float] = field(default_factory=list)
+    error: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def verdict(self) -> Verdict:
+        """The worst of its results'."""
+        return Verdict.worst(self.verdicts)
+
+    def add(self, result: Result) -> None:
+        """Count one of its results."""
+        self.verdicts.add(result.verdict)
+        if result.engine is not None:
+            self.about = result.engine
+            self.seconds.append(result.seconds)
+        for name, between in result.apart.items():
+            self.error[name] = _worse(self.error.get(name, 0.0), between.max_error)
+
+
+def _worse(a: float, b: float) -> float:
+    """The larger error; NaN is the largest."""
+    return b if b > a or b != b else a
+
+
+@dataclass
+class FileResult:
+    """What the results of one file come to; it grows with their number only where several engines are timed.
+
+    Attributes:
+        path: the file.
+        message: why the file could not be read or executed, for the verdict error.
+        fault: whether that is a bug in loadrun.
+        ended: timeout or crash, where the process that ran it ended so.
+        warnings: what MegEngine would only warn of.
+        load_seconds: time to read the file.
+        testcases: how many results are of testcases, not of a run on given inputs.
+        passed, failed: how many checks did.
+        errors: how many results have the verdict error.
+        first: number of the first testcase that failed.
+        first_choice: which of several engines failed it.
+        engine: what executed the last result.
+        entrants: the engines by name, where several run side by side.
+
+    >>> import loadrun
+    >>> found = FileResult("fixtures/nets/mlp.mge")
+    >>> for result in loadrun.run(found.path):
+    ...     found.add(result)
+    >>> found.verdict.value, found.testcases, found.passed, found.failed
+    ('pass', 3, 3, 0)
+    """
+
+    path: str
+    message: str | None = None
+    fault: bool = False
+    ended: Verdict | None = None
+    warnings: list[str] = field(default_factory=list)
+    load_seconds: float = 0.0
+    testcases: int = 0
+    passed: int = 0
+    failed: int = 0
+    errors: int = 0
+    first: int | None = None
+    first_choice: str | None = None
+    engine: About | None = None
+    entrants: dict[str, EngineResults] = field(default_factory=dict)
+    verdicts: set[Verdict] = field(default_factory=set, repr=False)
+
+    def add(self, result: Result) -> None:
+        """Count a result."""
+        entrant = None
+        if result.choice is not None:
+            entrant = self.entrants.setdefault(result.choice, EngineResults(result.choice))
+            entrant.add(result)
+        # Engines side by side run the same testcases.
+        self.testcases += result.index is not None and entrant is next(iter(self.entrants.values()), None)
+        self.errors += result.verdict is Verdict.ERROR
+        self.passed += sum(o.verdict is Verdict.PASS for o in result.outputs)
+        self.failed += sum(o.verdict is Verdict.FAIL for o in result.outputs)
+        self.verdicts.add(result.verdict)
+        self.engine = result.engine or self.engine
+        if self.first is None and result.verdict is Verdict.FAIL:
+            self.first, self.first_choice = result.index, result.choice
+
+    @property
+    def complete(self) -> bool:
+        """Whether all of the file was read and executed; single results may be errors."""
+        return self.message is None and self.ended is None
+
+    @property
+    def verdict(self) -> Verdict:
+        """The worst of the results' verdicts."""
+        return self.ended or (Verdict.ERROR if self.message else Verdict.worst(self.verdicts))

@@ -1,7 +1,0 @@
-"""Quantized dtypes under the name of ``megengine.core.tensor.dtype``."""
-
-from ...imperative import quantized_dtypes as _quantized_dtypes
-from ...imperative.quantized_dtypes import *  # noqa: F403
-from ...imperative.quantized_dtypes import KINDS as _builtin_quant_dtypes  # noqa: F401
-
-__all__ = [name for name in _quantized_dtypes.__all__ if name != "KINDS"]

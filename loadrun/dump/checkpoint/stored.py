@@ -1,0 +1,417 @@
+"""What a checkpoint's pickle may hold, as inert records, and the few calls that may rebuild arrays from it.
+
+Nothing here imports a name that a file gives: a name is a `Global`, two strings. The names that mean something
+are listed in `CALLS`, `TENSORS` and `_FACTORIES`; calling any other is refused, except that objects of unknown
+classes become `StoredObject`, which holds their attributes and runs nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...graph.dtypes import Array, DType
+from ...graph.params import DTypeEnum
+
+if TYPE_CHECKING:
+    from .machine import PickleMachine
+
+__all__ = [
+    "BFLOAT16",
+    "ArrayDraft",
+    "DTypeDraft",
+    "Global",
+    "PickledTensor",
+    "StoredObject",
+    "build",
+    "call",
+    "make",
+    "raw_bytes",
+]
+
+_MOST_AXES = 32
+_PER_ITEM = 64
+_DTYPE = re.compile(r"b1|[iu][1248]|f[248]|c8|c16")
+BFLOAT16 = np.dtype(np.float32, metadata={"mgb_dtype": {"name": "BFloat16"}})
+"""How bfloat16 is held: float32 numbers with MegEngine's name of the type."""
+_BFLOAT16 = ("megengine.core._imperative_rt", "pybfloat16")
+_TYPES = {
+    np.dtype(t).name: np.dtype(t).str[1:]
+    for t in ("i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8", "c8", "c16")
+} | {"bool_": "b1", "bool": "b1"}
+TENSORS = {
+    ("megengine.tensor", "Tensor"): "Tensor",
+    ("megengine.tensor", "Parameter"): "Parameter",
+    ("megengine.tensor", "tensor"): "Tensor",
+    ("megengine.core.tensor", "Tensor"): "Tensor",
+    ("megengine.core.tensor.raw_tensor", "RawTensor"): "Tensor",
+    ("megengine.core.tensor_nn", "Parameter"): "Parameter",
+    ("megengine.core.tensor_nn", "Buffer"): "Tensor",
+    ("megengine.tensor_nn", "Parameter"): "Parameter",
+    ("megengine.tensor_nn", "Buffer"): "Tensor",
+}
+"""Names of MegEngine's tensor classes in its releases."""
+_FACTORIES: dict[str, Callable[[], Any]] = {
+    "dict": dict,
+    "list": list,
+    "set": set,
+    "int": int,
+    "float": float,
+    "str": str,
+}
+
+
+@dataclass(eq=False)
+class Global:
+    """A name that the file refers to; it is never looked up.
+
+    Attributes:
+        at: byte offset at which the file names it.
+    """
+
+    module: str
+    name: str
+    at: int
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """The name under its newest home: numpy 2 and Python 3 moved some modules."""
+        module = self.module
+        if module.startswith("numpy._core"):
+            module = re.sub(r"^numpy\._core\b", "numpy.core", module)
+        return {"__builtin__": "builtins", "copy_reg": "copyreg"}.get(module, module), self.name
+
+    def __str__(self) -> str:
+        return f"{self.module}.{self.name}"[:200]
+
+
+@dataclass(eq=False)
+class DTypeDraft:
+    """A numpy dtype that is being rebuilt: its code first, byte order and MegEngine's metadata later."""
+
+    code: str
+    bfloat16: bool = False
+    big: bool = False
+    metadata: dict[str, Any] | None = None
+
+    @property
+    def np(self) -> np.dtype[Any]:
+        """The dtype, with the ``mgb_dtype`` metadata of quantized ones."""
+        plain = np.dtype(self.code).newbyteorder(">" if self.big else "<")
+        return plain if self.metadata is None else np.dtype(plain, metadata=self.metadata)
+
+
+@dataclass(eq=False)
+class ArrayDraft:
+    """An array that is being rebuilt; `value` is None until its contents came."""
+
+    value: Array | None = None
+
+
+@dataclass(eq=False)
+class PickledTensor:
+    """A MegEngine tensor.
+
+    Attributes:
+        kind: ``Tensor`` or ``Parameter``.
+        value: the array.
+        state: what its ``__setstate__`` would get, unused here (parameters of quantization).
+    """
+
+    kind: str
+    value: Any = None
+    device: str = "xpux"
+    state: Any = None
+
+
+@dataclass(eq=False)
+class StoredObject:
+    """An instance of a class that is not known here: its arguments and attributes, nothing that runs."""
+
+    cls: Global
+    args: Any = ()
+    state: Any = None
+
+
+def raw_bytes(machine: PickleMachine, value: Any) -> memoryview:
+    """Return bytes that an array may take its contents from.
+
+    Raises:
+        FormatError: they are none; a list means an array of Python objects.
+    """
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return memoryview(value)
+    if isinstance(value, list):
+        machine.fail("an array of Python objects is refused; convert it to numbers where it was made")
+    raise machine.error(f"the contents of an array are {_kind_of(value)}, expected bytes")
+
+
+def _kind_of(value: Any) -> str:
+    return f"the name {value}" if isinstance(value, Global) else f"of type {type(value).__name__}"
+
+
+def _array(machine: PickleMachine, shape: Any, dtype: Any, raw: Any, fortran: Any) -> Array:
+    """Return contents of `raw` as an array of their own; every size is checked before memory is taken."""
+    if not isinstance(dtype, DTypeDraft):
+        machine.fail(f"the dtype of an array is {_kind_of(dtype)}")
+    if not isinstance(shape, tuple) or len(shape) > _MOST_AXES:
+        machine.fail(f"the shape of an array is not a tuple of at most {_MOST_AXES} numbers")
+    count, span = 1, 1
+    for n in shape:
+        if type(n) is not int or n < 0:
+            machine.fail("the shape of an array is not a tuple of whole numbers from 0 on")
+        count *= n
+        span *= max(n, 1)
+    data = raw_bytes(machine, raw)
+    found = dtype.np
+    if span * found.itemsize >= 2**62 or count * found.itemsize != data.nbytes:
+        machine.fail(
+            f"an array of {found} {str(list(shape))[:80]} takes {count * found.itemsize} bytes, {data.nbytes} are given"
+        )
+    order: Any = "F" if fortran else "C"
+    machine.spend(data.nbytes * (2 if dtype.bfloat16 else 1))
+    if dtype.bfloat16:
+        wide = np.frombuffer(data, np.dtype("<u2"), count).astype(np.uint32) << 16
+        return wide.view(np.float32).reshape(shape, order=order).view(BFLOAT16)
+    plain = np.dtype(dtype.code)
+    value = (
+        np.frombuffer(data, plain.newbyteorder(">" if dtype.big else "<"), count)
+        if count
+        else np.empty(0, plain)
+    )
+    value = value.astype(plain).reshape(shape, order=order)
+    return value if dtype.metadata is None else value.view(np.dtype(plain, metadata=dtype.metadata))
+
+
+# ---- the calls that a file may make
+
+
+def _reconstruct(machine: PickleMachine, args: tuple[Any, ...]) -> ArrayDraft:
+    if len(args) != 3 or not isinstance(args[0], Global) or args[0].key != ("numpy", "ndarray"):
+        named = f", here a {args[0]}" if args and isinstance(args[0], Global) else ""
+        machine.fail(f"_reconstruct may make a numpy.ndarray only{named}")
+    if args[1] != (0,):
+        machine.fail("_reconstruct starts from an array of shape (0,), the file names another")
+    return ArrayDraft()
+
+
+def _dtype(machine: PickleMachine, args: tuple[Any, ...]) -> DTypeDraft:
+    code = args[0] if args else None
+    if isinstance(code, Global):
+        if code.key == _BFLOAT16:
+            return DTypeDraft("u2", bfloat16=True)
+        code = _TYPES.get(code.name) if code.key[0] == "numpy" else str(code)
+    if not isinstance(code, str) or not _DTYPE.fullmatch(code):
+        shown = repr(code[:40]) if isinstance(code, str) else _kind_of(code)
+        machine.fail(f"dtype {shown} is refused; expected plain numbers or booleans")
+    return DTypeDraft(code)
+
+
+def _scalar(machine: PickleMachine, args: tuple[Any, ...]) -> Any:
+    if len(args) != 2:
+        machine.fail("a numpy scalar takes a dtype and its bytes")
+    return _array(machine, (), args[0], args[1], False)[()]
+
+
+def _frombuffer(machine: PickleMachine, args: tuple[Any, ...]) -> ArrayDraft:
+    if len(args) != 4:
+        machine.fail("_frombuffer takes bytes, dtype, shape and order")
+    return ArrayDraft(_array(machine, args[2], args[1], args[0], args[3] == "F"))
+
+
+def _encode(machine: PickleMachine, args: tuple[Any, ...]) -> bytes:
+    """Rebuild bytes as protocols below 3 write them."""
+    if len(args) != 2 or not isinstance(args[0], str) or args[1] not in ("latin1", "latin-1"):
+        machine.fail("_codecs.encode may turn a latin1 string to bytes only")
+    machine.spend(len(args[0]))
+    try:
+        return args[0].encode("latin1")
+    except UnicodeEncodeError:
+        machine.fail("a string that stands for bytes has characters beyond 255")
+
+
+def _ordered(machine: PickleMachine, args: tuple[Any, ...]) -> OrderedDict[Any, Any]:
+    found: OrderedDict[Any, Any] = OrderedDict()
+    if not args:
+        return found
+    pairs = args[0]
+    if len(args) != 1 or not isinstance(pairs, list):
+        machine.fail("an OrderedDict takes nothing or a list of pairs")
+    machine.spend(_PER_ITEM * len(pairs))
+    for pair in pairs:
+        if not isinstance(pair, (list, tuple)) or len(pair) != 2:
+            machine.fail("an OrderedDict takes pairs of key and value")
+        found[machine.key(pair[0])] = pair[1]
+    return found
+
+
+def _defaultdict(machine: PickleMachine, args: tuple[Any, ...]) -> defaultdict[Any, Any]:
+    factory = args[0] if args else None
+    if len(args) > 1 or (factory is not None and not isinstance(factory, Global)):
+        machine.fail("a defaultdict takes one factory")
+    if factory is None:
+        return defaultdict(None)
+    module, name = factory.key
+    if module != "builtins" or name not in _FACTORIES:
+        raise machine.refusal(factory, "use as a factory")
+    return defaultdict(_FACTORIES[name])
+
+
+def _collection(
+    kind: type[set[Any]] | type[frozenset[Any]],
+) -> Callable[[PickleMachine, tuple[Any, ...]], Any]:
+    def made(machine: PickleMachine, args: tuple[Any, ...]) -> Any:
+        if len(args) > 1 or (args and not isinstance(args[0], (list, tuple))):
+            machine.fail(f"a {kind.__name__} takes a list")
+        items = args[0] if args else ()
+        machine.spend(_PER_ITEM * len(items))
+        return kind(machine.key(e) for e in items)
+
+    return made
+
+
+def _bytes(machine: PickleMachine, args: tuple[Any, ...]) -> bytes:
+    if not args:
+        return b""
+    if len(args) == 2 and isinstance(args[0], str):
+        return _encode(machine, args)
+    if len(args) != 1 or not isinstance(args[0], (bytes, memoryview)):
+        machine.fail("bytes and bytearray may be made of bytes only")
+    machine.spend(len(args[0]))
+    return bytes(args[0])
+
+
+def _complex(machine: PickleMachine, args: tuple[Any, ...]) -> complex:
+    if len(args) != 2 or not all(type(a) in (int, float) for a in args):
+        machine.fail("a complex number takes two numbers")
+    try:
+        return complex(*args)
+    except OverflowError:
+        machine.fail("a complex number is beyond the range of floats")
+
+
+def _reconstructor(machine: PickleMachine, args: tuple[Any, ...]) -> PickledTensor | StoredObject:
+    """Make an instance of a class as protocols 0 and 1 do."""
+    if len(args) != 3 or not isinstance(args[0], Global) or args[2] is not None:
+        machine.fail("copyreg._reconstructor may make instances of plain classes only")
+    return make(machine, args[0], ())
+
+
+CALLS: dict[tuple[str, str], Callable[[PickleMachine, tuple[Any, ...]], Any]] = {
+    ("numpy.core.multiarray", "_reconstruct"): _reconstruct,
+    ("numpy.core.multiarray", "scalar"): _scalar,
+    ("numpy.core.numeric", "_frombuffer"): _frombuffer,
+    ("numpy", "dtype"): _dtype,
+    ("_codecs", "encode"): _encode,
+    ("collections", "OrderedDict"): _ordered,
+    ("collections", "defaultdict"): _defaultdict,
+    ("builtins", "set"): _collection(set),
+    ("builtins", "frozenset"): _collection(frozenset),
+    ("builtins", "bytes"): _bytes,
+    ("builtins", "bytearray"): _bytes,
+    ("builtins", "complex"): _complex,
+    ("copyreg", "_reconstructor"): _reconstructor,
+}
+"""All that a file may call."""
+
+
+def call(machine: PickleMachine, function: Any, args: Any) -> Any:
+    """Return what a REDUCE gives: one of the listed calls, or an inert record of one of MegEngine's (an enum, say)."""
+    if not isinstance(args, tuple):
+        machine.fail(f"the arguments of a call are {_kind_of(args)}")
+    if not isinstance(function, Global):
+        machine.fail(f"what is called is {_kind_of(function)}, expected a name")
+    known = CALLS.get(function.key)
+    if known is not None:
+        return known(machine, args)
+    if function.key in TENSORS:
+        return make(machine, function, args)
+    if function.module == "megengine" or function.module.startswith("megengine."):
+        return StoredObject(function, args)
+    raise machine.refusal(function, "call")
+
+
+def make(machine: PickleMachine, cls: Any, args: Any) -> PickledTensor | StoredObject:
+    """Return what NEWOBJ gives: a tensor, or the inert record of an object of any other class."""
+    if not isinstance(cls, Global) or not isinstance(args, tuple):
+        machine.fail(f"the class of an object is {_kind_of(cls)}, expected a name")
+    kind = TENSORS.get(cls.key)
+    if kind is not None:
+        device = args[2] if len(args) > 2 and isinstance(args[2], str) else "xpux"
+        return PickledTensor(kind, args[0] if args else None, device)
+    if cls.key in CALLS or cls.key[0] in ("builtins", "numpy"):
+        raise machine.refusal(cls, "make an object of")
+    return StoredObject(cls, args)
+
+
+# ---- attributes and contents that come after the object
+
+
+def build(machine: PickleMachine, target: Any, state: Any) -> None:
+    """Apply a BUILD to the record it is meant for."""
+    if isinstance(target, ArrayDraft):
+        _build_array(machine, target, state)
+    elif isinstance(target, DTypeDraft):
+        _build_dtype(machine, target, state)
+    elif isinstance(target, PickledTensor):
+        _build_tensor(machine, target, state)
+    elif isinstance(target, StoredObject):
+        if target.state is not None:
+            machine.fail(f"an object of {target.cls} gets its attributes twice")
+        target.state = state
+    else:
+        machine.fail(
+            f"attributes are given to something {_kind_of(target)}; containers and numbers take none"
+        )
+
+
+def _build_array(machine: PickleMachine, target: ArrayDraft, state: Any) -> None:
+    if target.value is not None:
+        machine.fail("an array gets its contents twice")
+    if not isinstance(state, tuple) or len(state) not in (4, 5):
+        machine.fail("the state of an array is not a tuple of version, shape, dtype, order and contents")
+    target.value = _array(machine, state[-4], state[-3], state[-1], state[-2])
+
+
+def _build_dtype(machine: PickleMachine, target: DTypeDraft, state: Any) -> None:
+    if not isinstance(state, tuple) or not 5 <= len(state) <= 9:
+        machine.fail("the state of a dtype is not as numpy writes it")
+    if state[1] not in ("<", ">", "|", "=") or any(part is not None for part in state[2:5]):
+        machine.fail("only dtypes of plain numbers are read, none with fields or sub-arrays")
+    target.big = state[1] == ">"
+    if len(state) == 9 and state[8] is not None:
+        target.metadata = _quantized(machine, target, state[8])
+
+
+def _quantized(machine: PickleMachine, dtype: DTypeDraft, metadata: Any) -> dict[str, Any]:
+    """MegEngine's mark of a quantized dtype, anew and of plain values."""
+    mark = metadata.get("mgb_dtype") if isinstance(metadata, dict) and len(metadata) == 1 else None
+    if not isinstance(mark, dict):
+        machine.fail("a dtype holds metadata that MegEngine does not write")
+    name, scale, zero = mark.get("name"), mark.get("scale"), mark.get("zero_point")
+    plain = isinstance(name, str) and _is_stored_as(name, dtype.code, zero)
+    if not plain or type(scale) is not float or type(zero) not in (int, type(None)) or dtype.bfloat16:
+        machine.fail("a quantized dtype is not as MegEngine writes it: name, scale and zero_point")
+    return {"mgb_dtype": {"name": name, "scale": scale} | ({} if zero is None else {"zero_point": zero})}
+
+
+def _is_stored_as(name: str, code: str, zero: object) -> bool:
+    """Whether MegEngine has such a quantized dtype, with a zero point or without, in numbers of that code."""
+    if not name.startswith("Quantized") or name not in DTypeEnum.__members__:
+        return False
+    dtype = DType(name)
+    return dtype.np == np.dtype(code) and dtype.is_asymmetric == (zero is not None)
+
+
+def _build_tensor(machine: PickleMachine, target: PickledTensor, state: Any) -> None:
+    if not isinstance(state, dict):
+        machine.fail(f"the state of a tensor is {_kind_of(state)}, expected a dict")
+    if "data" in state:  # as releases up to 1.1 wrote it
+        target.value = state["data"]
+        target.device = state["device"] if isinstance(state.get("device"), str) else target.device
+    target.state = state

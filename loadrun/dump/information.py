@@ -1,0 +1,79 @@
+"""What a dump says about itself: pickles written so that MegEngine reads them, and read without running anything."""
+
+from __future__ import annotations
+
+import pickle
+import sys
+from importlib import import_module
+from typing import Any
+
+from ..base.errors import FormatError, UsageError
+from ..base.logger import get_logger
+from ..graph import Metadata
+from ..passes.options import FLAGS, InferenceOptions
+from .checkpoint import read_pickle
+from .checkpoint.emit import pickled
+
+__all__ = ["information", "metadata_of"]
+
+_log = get_logger(__name__)
+
+
+_MODULES = "loadrun.megengine.module"
+"""Where the classes of modules are, which may stand in a dump's ``user_info``."""
+
+
+def _class_named(module: str, name: str) -> type | None:
+    if not module.startswith(("megengine.module", _MODULES)) or name.startswith("_"):
+        return None
+    # The door upward, for start-up: only what names such a class needs it.
+    found = getattr(import_module("loadrun.megengine.module"), name, None)
+    return found if isinstance(found, type) else None
+
+
+def _name_of(kind: type) -> tuple[str, str] | None:
+    """Return the module and the name under which MegEngine has a class; a class that exists has been imported."""
+    modules = sys.modules.get(_MODULES)
+    return ("megengine.module", kind.__name__) if getattr(modules, kind.__name__, None) is kind else None
+
+
+def information(value: Any) -> bytes:
+    """Return ``user_info`` as a dump keeps it: a pickle in MegEngine's terms where these suffice."""
+    try:
+        return pickled(value, _name_of)
+    except UsageError:
+        return pickle.dumps(value, protocol=4)
+
+
+def metadata_of(held: Metadata | None) -> dict[str, Any] | None:
+    """Return the metadata of a dump as MegEngine's ``Network.metadata`` gives them."""
+    if held is None or not held.is_valid:
+        return None
+    bits = held.optimize_options
+    about: dict[str, Any] = {
+        "user_info": _user_info(held.user_info),
+        "graph_modified": held.graph_modified,
+        "optimized_for_inference": bits != 0,
+    }
+    chosen = InferenceOptions.from_bits(bits) if bits else None
+    return about | {f: True for f in FLAGS if chosen is not None and _chose(chosen, f)}
+
+
+def _chose(options: InferenceOptions, flag: str) -> bool:
+    """Tell whether a keyword is needed for these options."""
+    plain = InferenceOptions(fuse_grain=False)
+    with_it = InferenceOptions.of(**{"enable_fuse_grain": False, flag: True})
+    name = next(n for n in vars(plain) if getattr(with_it, n) != getattr(plain, n))
+    return bool(getattr(options, name) == getattr(with_it, name))
+
+
+def _user_info(raw: bytes | None) -> Any:
+    if raw is None:
+        return None
+    try:
+        return read_pickle(raw, _class_named)
+    except FormatError:
+        _log.warning(
+            "user_info holds more than plain values, arrays and tensors, so it stays the bytes that it is"
+        )
+        return raw

@@ -1,0 +1,5 @@
+"""The intermediate representation: dtypes, parameter records, and the graph of MegEngine's operators."""
+
+from .graph import Graph, Metadata, Opr, StoredTensor, TensorFormat, Var
+
+__all__ = ["Graph", "Metadata", "Opr", "StoredTensor", "TensorFormat", "Var"]

@@ -1,0 +1,282 @@
+"""The graph: MegEngine's own operators and the variables between them.
+
+A `Graph` is what a dump holds, field for field, so that it can be written again without loss.
+Nothing here computes: kernels, shape and dtype rules live in `loadrun.ops`, bytes in `loadrun.dump`.
+"""
+
+from __future__ import annotations
+
+import builtins
+import warnings
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from .dtypes import Array, DType, decode
+from .params import Record
+
+__all__ = ["Graph", "Metadata", "Opr", "StoredTensor", "TensorFormat", "Var"]
+
+R = TypeVar("R", bound=Record)
+
+
+@dataclass(frozen=True)
+class TensorFormat:
+    """Memory format of a stored tensor: kind 1 default, 2 image, 3 aligned low-bit rows."""
+
+    kind: int = 1
+    align_axis: int = 0
+    size_nbits: int = 0
+    align_size_in_bits: int = 0
+
+
+@dataclass(eq=False)
+class StoredTensor:
+    """A tensor stored in an operator: an input's description, or a constant with its bytes.
+
+    Attributes:
+        shape: the shape, or None where the file leaves it open (graph inputs only).
+        data: the raw bytes as 1-d uint8, usually a view of the mapped file; None when there is no value.
+    """
+
+    dtype: DType
+    shape: tuple[int, ...] | None
+    name: str | None = None
+    data: Array | None = None
+    comp_node: str = "xpux:0"
+    format: TensorFormat | None = None
+
+    def value(self) -> Array:
+        """The tensor as an array of its storage dtype (a view where the file layout allows)."""
+        if self.data is None or self.shape is None:
+            raise ValueError(f"tensor {self.name or '(unnamed)'} carries no value")
+        return decode(self.data, self.shape, self.dtype)
+
+    def copied(self) -> StoredTensor:
+        """A copy over the same bytes."""
+        return StoredTensor(self.dtype, self.shape, self.name, self.data, self.comp_node, self.format)
+
+
+@dataclass(eq=False)
+class Var:
+    """A variable: output `index` of operator `owner`.
+
+    Attributes:
+        id: running number in the file.
+        name: its name, or None when the file gives none.
+        dtype: its data type, None until inferred (`loadrun.ops.infer`).
+        shape: its static shape, None when unknown; a hint, inputs may be fed with other batch sizes.
+    """
+
+    id: int
+    owner: Opr
+    index: int
+    name: str | None = None
+    dtype: DType | None = None
+    shape: tuple[int, ...] | None = None
+    format: TensorFormat | None = None
+    comp_node: str | None = None
+    described: DType | None = None
+
+    @property
+    def label(self) -> str:
+        """The name, or a readable stand-in such as ``ADD[4]``."""
+        return self.name if self.name else f"{self.owner.title}[{self.id}]"
+
+    def copied(self, id: int, owner: Opr) -> Var:
+        """The variable as an output of another operator."""
+        # Field by field: passes copy variables by the ten thousand, and `copy.copy` is slower.
+        return Var(
+            id,
+            owner,
+            self.index,
+            self.name,
+            self.dtype,
+            self.shape,
+            self.format,
+            self.comp_node,
+            self.described,
+        )
+
+    def __repr__(self) -> str:
+        return f"Var({self.id}, {self.label!r}, {self.dtype}, {self.shape})"
+
+
+@dataclass(eq=False)
+class Opr:
+    """An operator: its registered type name, parameter records, inputs, outputs and stored tensors."""
+
+    type: str
+    params: tuple[Record, ...] = ()
+    inputs: list[Var] = field(default_factory=list)
+    outputs: list[Var] = field(default_factory=list)
+    name: str | None = None
+    tensors: list[StoredTensor] = field(default_factory=list)
+    output_dtype: DType | None = None
+    comp_node: list[str] = field(default_factory=list)
+    priority: int = 0
+    blobs: list[bytes] = field(default_factory=list)
+    version: int | None = None
+    id: int = 0
+
+    @property
+    def param(self) -> Record:
+        """The first parameter record."""
+        return self.params[0]
+
+    def get(self, kind: builtins.type[R]) -> R:
+        """The parameter record of that class, or its defaults when the operator carries none."""
+        for p in self.params:
+            if isinstance(p, kind):
+                return p
+        return kind()
+
+    def copied(self, inputs: list[Var], id: int = 0) -> Opr:
+        """The operator on other inputs, without outputs; stored tensors lie over the same bytes.
+
+        >>> x = Var(0, Opr("Host2DeviceCopy"), 0)
+        >>> Opr("Copy", name="mine").copied([x], id=3).inputs == [x]
+        True
+        """
+        return Opr(
+            self.type,
+            self.params,
+            inputs,
+            name=self.name,
+            tensors=[t.copied() for t in self.tensors],
+            output_dtype=self.output_dtype,
+            comp_node=list(self.comp_node),
+            priority=self.priority,
+            blobs=list(self.blobs),
+            version=self.version,
+            id=id,
+        )
+
+    @property
+    def title(self) -> str:
+        """Mode name for elementwise operators, else the type."""
+        mode = getattr(self.params[0], "mode", None) if self.params else None
+        if self.type in ("Elemwise", "ElemwiseMultiType") and mode is not None:
+            return str(mode.name)
+        return self.type
+
+    def __repr__(self) -> str:
+        ins = ", ".join(str(v.id) for v in self.inputs)
+        outs = ", ".join(str(v.id) for v in self.outputs)
+        params = ", ".join(map(repr, self.params))
+        return f"[{outs}] = {self.type}({ins}) {params}".rstrip()
+
+
+@dataclass
+class Metadata:
+    """The metadata of a dump; `user_info` is the opaque bytes of the file (a pickle, never loaded)."""
+
+    is_valid: bool = False
+    graph_modified: bool = False
+    optimize_options: int = 0
+    user_info: bytes | None = None
+
+
+@dataclass(eq=False)
+class Graph:
+    """Operators in execution order, the output variables and what the file says about itself.
+
+    Attributes:
+        oprs: operators, inputs before users.
+        outputs: output variables in order.
+        original_ids: for each output the number it had in the dumping graph.
+        output_alias: pairs (original id, name) that replace the output list, usually empty.
+        metadata: the metadata table, None when the file has none.
+        format: "FBS_V2" or "FBS" (version 1).
+    """
+
+    oprs: list[Opr] = field(default_factory=list)
+    outputs: list[Var] = field(default_factory=list)
+    original_ids: list[int] = field(default_factory=list)
+    output_alias: list[tuple[int, str]] = field(default_factory=list)
+    metadata: Metadata | None = None
+    format: str = "FBS_V2"
+    magic: str = ""
+    mge_version: int = 101300
+    model_version: int = 2
+    content_hash: int = 0
+    nr_shared_tensor: int = 0
+    has_middle_tensors: bool = True
+
+    def add(
+        self,
+        type: str,
+        *params: Record,
+        inputs: Iterable[Var] = (),
+        n_outputs: int = 1,
+        names: Iterable[str | None] = (),
+        tensors: Iterable[StoredTensor] = (),
+        output_dtype: DType | None = None,
+        comp_node: Iterable[str] = (),
+    ) -> list[Var]:
+        """Append an operator and return its output variables.
+
+        >>> from loadrun.graph import Graph, StoredTensor
+        >>> from loadrun.graph.dtypes import DType
+        >>> from loadrun.graph.params import Elemwise, ElemwiseMode, Host2DeviceCopy
+        >>> g = Graph()
+        >>> (x,) = g.add("Host2DeviceCopy", Host2DeviceCopy(), names=["x"],
+        ...              tensors=[StoredTensor(DType("Float32"), (2, 3), "x")])
+        >>> (y,) = g.add("Elemwise", Elemwise(mode=ElemwiseMode.EXP), inputs=[x], names=["y"])
+        >>> g.outputs = [y]
+        >>> [o.type for o in g.oprs], y.label
+        (['Host2DeviceCopy', 'Elemwise'], 'y')
+        """
+        opr = Opr(type, params, list(inputs), tensors=list(tensors), output_dtype=output_dtype)
+        opr.comp_node = list(comp_node)
+        opr.id = len(self.oprs)
+        given = [*names]
+        first = self.n_vars
+        for i in range(n_outputs):
+            opr.outputs.append(Var(first + i, opr, i, given[i] if i < len(given) else None))
+        self.oprs.append(opr)
+        return list(opr.outputs)
+
+    @property
+    def n_vars(self) -> int:
+        """How many variables the graph has (the next variable number)."""
+        for opr in reversed(self.oprs):
+            if opr.outputs:
+                return opr.outputs[-1].id + 1
+        return 0
+
+    def vars(self) -> Iterator[Var]:
+        """All variables in file order."""
+        for opr in self.oprs:
+            yield from opr.outputs
+
+    @property
+    def inputs(self) -> list[Var]:
+        """The graph inputs (Host2DeviceCopy), sorted by name as testcases store them."""
+        found = [o.outputs[0] for o in self.oprs if o.type == "Host2DeviceCopy"]
+        return sorted(found, key=lambda v: (v.name or "").encode("utf-8", "surrogateescape"))
+
+    def needed(self, targets: Iterable[Var] | None = None) -> list[Opr]:
+        """The operators that the targets (default: the outputs) depend on, in execution order."""
+        stack = [v.owner for v in (self.outputs if targets is None else targets)]
+        seen: set[int] = set()
+        found = []
+        while stack:
+            opr = stack.pop()
+            if id(opr) in seen:
+                continue
+            seen.add(id(opr))
+            found.append(opr)
+            stack.extend(v.owner for v in opr.inputs)
+        return sorted(found, key=lambda o: o.id)
+
+    def __str__(self) -> str:
+        return "\n".join(map(repr, self.oprs))
+
+
+def __getattr__(name: str) -> type[StoredTensor]:
+    """The name of `StoredTensor` before 0.2, which collided with the `Tensor` that holds a value."""
+    if name == "Tensor":
+        warnings.warn("loadrun.graph.Tensor is now StoredTensor", DeprecationWarning, stacklevel=2)
+        return StoredTensor
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

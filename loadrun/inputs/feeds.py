@@ -1,0 +1,110 @@
+"""Arrays for the inputs of a model: given ones brought to its dtypes, random ones where there are none."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from ..base.errors import InputError
+from ..graph import StoredTensor
+from ..graph.dtypes import Array
+from ..testcase import EXPECT, Bundle
+
+__all__ = ["fit_inputs", "random_inputs"]
+
+MOST_RANDOM = 2**27
+"""Elements that random inputs have together: some bytes of a file can ask for any number."""
+
+
+def random_inputs(bundle: Bundle, seed: int = 0) -> dict[str, Array]:
+    """Seeded inputs for a model that brings none: the same bytes on every platform and numpy version.
+
+    Floating-point inputs are uniform in [0, 1), 8-bit ones cover their whole range, other integers (often
+    indices) are 0 or 1, booleans are coin flips.
+
+    Raises:
+        InputError: the file does not say what shape an input has, or asks for more than 2**27 elements.
+
+    >>> import loadrun
+    >>> {k: v.shape for k, v in random_inputs(loadrun.load("fixtures/nets/mlp.mge")).items()}
+    {'data': (1, 20)}
+    """
+    bits = np.random.PCG64(seed)
+    feeds: dict[str, Array] = {}
+    left = MOST_RANDOM
+    for var in bundle.inputs:
+        tensor = var.owner.tensors[0]
+        if tensor.data is not None:
+            continue
+        if tensor.shape is None:
+            raise InputError(
+                f"the file gives no shape for the input {var.name!r}; give its value with --input"
+            )
+        left -= prod(tensor.shape)
+        if left < 0:
+            raise InputError(
+                f"the input {var.name!r} of shape {list(tensor.shape)} would need {prod(tensor.shape)} random values, "
+                f"and no more than {MOST_RANDOM} are made for a model; give its value with --input"
+            )
+        try:
+            feeds[var.name or ""] = _random(bits, tensor.shape, tensor.dtype.np)
+        except (MemoryError, ValueError):
+            raise InputError(
+                f"a random value for the input {var.name!r} of shape {list(tensor.shape)} does not fit in memory"
+            ) from None
+    return feeds
+
+
+def _random(bits: np.random.PCG64, shape: tuple[int, ...], kind: np.dtype[Any]) -> Array:
+    count = prod(shape)
+    raw = bits.random_raw(count) if count else np.zeros(0, np.uint64)
+    if kind.kind == "f":
+        values = ((raw >> np.uint64(40)).astype(np.float32) * np.float32(2**-24)).astype(kind)
+    elif kind.itemsize == 1 and kind.kind in "iu":
+        values = (raw >> np.uint64(56)).astype(np.uint8).view(kind)
+    else:
+        values = (raw >> np.uint64(63)).astype(kind)
+    return values.reshape(shape)
+
+
+def _fitted(name: str, array: Array, tensor: StoredTensor) -> Array:
+    """One array in the dtype of its input; the number of axes must agree."""
+    want = tensor.dtype.np
+    if array.dtype != want:
+        if array.dtype.kind not in "fiub" or not _castable(array, want):
+            raise InputError(
+                f"input {name!r} takes {tensor.dtype}; the given {array.dtype} array holds values that do not fit"
+            )
+        array = array.astype(want)
+    if tensor.shape is not None and array.ndim != len(tensor.shape) and array.ndim:
+        raise InputError(
+            f"input {name!r} has shape {list(tensor.shape)}, the given array has {list(array.shape)}; "
+            "the number of axes must agree"
+        )
+    return array
+
+
+def fit_inputs(bundle: Bundle, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    """Bring given arrays to the inputs' dtypes; refuse what would change values."""
+    known = {v.name or "": v for v in bundle.graph.inputs}
+    unknown = [n for n in inputs if n not in known]
+    if unknown:
+        names = ", ".join(v.name or "" for v in bundle.inputs) or "none"
+        raise InputError(f"the model has no input {unknown[0]!r}; its inputs are {names}")
+    fed: dict[str, Array] = {}
+    for name, given in inputs.items():
+        fed[name] = _fitted(name, np.asarray(given), known[name].owner.tensors[0])
+    missing = [v.name for v in bundle.inputs if v.name not in fed and v.owner.tensors[0].data is None]
+    if missing:
+        raise InputError(
+            f"no value was given for the input {missing[0]!r}; given: {', '.join(fed) or 'none'}"
+        )
+    return {n: a for n, a in fed.items() if not n.endswith(EXPECT)}
+
+
+def _castable(array: Array, want: np.dtype[Any]) -> bool:
+    """Whether values survive: any real number as a float (rounded), else only the same number."""
+    return want.kind == "f" or bool(np.array_equal(array.astype(want), array))

@@ -1,0 +1,96 @@
+"""MegEngine's Python API on loadrun's tensors: a script runs with ``import loadrun.megengine as megengine``.
+
+``python -m loadrun.megengine script.py`` runs an unchanged script, with this package standing for ``megengine``.
+Nothing else of loadrun needs this package.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ..tensors import Parameter, Tensor, tensor
+    from .serialization import load, save
+
+__all__ = ["Parameter", "Tensor", "load", "save", "tensor"]
+
+__version__ = "1.13.0"
+"""The MegEngine whose API this is."""
+
+# Where the names live; they are imported when they are first asked for.
+_LATER = {
+    "Parameter": ".tensor",
+    "Tensor": ".tensor",
+    "tensor": ".tensor",
+    "load": ".serialization",
+    "save": ".serialization",
+    **dict.fromkeys(("enable_debug_log", "get_logger", "set_log_file", "set_log_level"), ".logger"),
+    **dict.fromkeys(
+        (
+            "coalesce_free_memory",
+            "get_allocated_memory",
+            "get_cuda_compute_capability",
+            "get_cuda_device_property",
+            "get_cuda_driver_version",
+            "get_cuda_version",
+            "get_cudnn_version",
+            "get_default_device",
+            "get_device_count",
+            "get_max_allocated_memory",
+            "get_max_reserved_memory",
+            "get_mem_status_bytes",
+            "get_reserved_memory",
+            "get_tensorrt_version",
+            "is_atlas_available",
+            "is_cambricon_available",
+            "is_cuda_available",
+            "is_rocm_available",
+            "reset_max_memory_stats",
+            "set_default_device",
+            "set_prealloc_config",
+        ),
+        ".device",
+    ),
+}
+_MODULES = frozenset(
+    [
+        "amp",
+        "autodiff",
+        "config",
+        "core",
+        "data",
+        "device",
+        "distributed",
+        "dtr",
+        "functional",
+        "hub",
+        "jit",
+        "logger",
+        "module",
+        "optimizer",
+        "quantization",
+        "random",
+        "serialization",
+        "tools",
+        "utils",
+    ]
+)
+
+
+def _sync() -> None:
+    """Do nothing: what is asked for is computed at once."""
+
+
+_full_sync = _sync
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return import_module(f".{name}", __name__)
+    if name in _LATER:
+        return getattr(import_module(_LATER[name], __name__), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """List the names that are there, those included that are loaded when they are first asked for."""
+    return sorted({*globals(), *_MODULES, *_LATER} - {"import_module", "Any", "TYPE_CHECKING"})

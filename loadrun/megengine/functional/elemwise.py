@@ -1,0 +1,9 @@
+"""MegEngine's ``functional.elemwise``."""
+
+from ...build.elemwise import *  # noqa: F403
+from ...build.modes import elemwise_multi_type as _elemwise_multi_type  # noqa: F401
+from ...build.modes import elwise as _elwise  # noqa: F401
+from ..opdefs import DEFINITIONS as _DEFINITIONS
+
+Elemwise = _DEFINITIONS["Elemwise"]
+"""The operator of these functions as a value, found here as in MegEngine."""

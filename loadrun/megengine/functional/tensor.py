@@ -1,0 +1,3 @@
+"""MegEngine's ``functional.tensor``."""
+
+from ...build.tensor import *  # noqa: F403

@@ -1,0 +1,45 @@
+"""Checks that are part of a graph."""
+
+from __future__ import annotations
+
+from ...base.errors import EngineError
+from ...build.elemwise import abs, maximum, minimum
+from ...build.math import max
+from ...graph import params as P
+from ...tensors import Tensor, TensorLike, apply1, convert
+from .metric import topk_accuracy as topk_accuracy
+
+__all__ = ["topk_accuracy"]
+
+
+def _assert_equal(
+    expect: TensorLike, actual: TensorLike, *, maxerr: float = 0.0001, verbose: bool = False
+) -> Tensor:
+    """Raise where a tensor is not what it should be; inside a trace, record that check.
+
+    Args:
+        expect: what should be.
+        actual: what is; of the same shape.
+        maxerr: the largest ``|expect - actual| / max(1, min(|expect|, |actual|))`` that passes.
+        verbose: whether the runtime prints the error of every run.
+
+    Returns:
+        `expect`.
+
+    Raises:
+        RuntimeError: the error is greater than `maxerr`.
+
+    >>> _assert_equal(Tensor([1.0, 2.0]), Tensor([1.0, 2.00001])).tolist()
+    [1.0, 2.0]
+    """
+    expect, actual = convert(expect, actual)
+    if expect._tuple_shape != actual._tuple_shape:
+        raise EngineError(f"shapes differ: expected {expect._tuple_shape}, found {actual._tuple_shape}")
+    error = max(abs(expect - actual) / maximum(minimum(abs(expect), abs(actual)), 1.0))
+    param = P.AssertEqual(maxerr=maxerr, verbose=verbose)
+    # Where a trace computes later, it judges then.
+    if error._value is not None and not error.item() <= maxerr:
+        raise EngineError(
+            f"the values differ: the largest error is {error.item():.6g}, allowed is {maxerr:g}"
+        )
+    return apply1("AssertEqual", param, inputs=[expect, actual, error], scalar=expect._scalar)

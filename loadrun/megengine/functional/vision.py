@@ -1,0 +1,3 @@
+"""MegEngine's ``functional.vision``."""
+
+from ...build.vision import *  # noqa: F403

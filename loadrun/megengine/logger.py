@@ -1,0 +1,3 @@
+"""MegEngine's ``logger``."""
+
+from ..base.logger import *  # noqa: F403

@@ -1,0 +1,70 @@
+"""Convolution and batch normalization in one (MegEngine's ``module/conv_bn.py``)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...build.geometry import Sizes
+from ...tensors import Tensor, TensorLike
+from .. import functional as F
+from .batchnorm import BatchNorm2d
+from .conv import Conv2d
+from .module import Module
+
+__all__ = ["ConvBn2d", "ConvBnRelu2d"]
+
+
+class _ConvBnActivation2d(Module):
+    """A `Conv2d` as ``conv`` and a `BatchNorm2d` as ``bn``, with the arguments of both."""
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Sizes,
+        stride: Sizes = 1,
+        padding: Sizes = 0,
+        dilation: Sizes = 1,
+        groups: int = 1,
+        bias: bool = True,
+        conv_mode: str = "cross_correlation",
+        compute_mode: str = "default",
+        eps: float = 1e-5,
+        momentum: float = 0.9,
+        affine: bool = True,
+        track_running_stats: bool = True,
+        padding_mode: str = "zeros",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.conv = Conv2d(
+            in_channels,
+            out_channels,
+            kernel_size,
+            stride,
+            padding,
+            dilation,
+            groups,
+            bias,
+            conv_mode,
+            compute_mode,
+            padding_mode,
+            **kwargs,
+        )
+        self.bn = BatchNorm2d(out_channels, eps, momentum, affine, track_running_stats)
+
+
+class ConvBn2d(_ConvBnActivation2d):
+    """`Conv2d` and `BatchNorm2d`, so that quantization fuses them."""
+
+    def forward(self, inp: TensorLike) -> Tensor:
+        """Take (N, in_channels, H, W)."""
+        return self.bn(self.conv(inp))
+
+
+class ConvBnRelu2d(_ConvBnActivation2d):
+    """`Conv2d`, `BatchNorm2d` and relu, so that quantization fuses them."""
+
+    def forward(self, inp: TensorLike) -> Tensor:
+        """Take (N, in_channels, H, W)."""
+        return F.relu(self.bn(self.conv(inp)))

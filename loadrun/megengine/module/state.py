@@ -1,0 +1,100 @@
+"""The states of modules: parameters and buffers by dotted names, out of a module and into it."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...graph.dtypes import Array
+from ...tensors import Tensor
+
+if TYPE_CHECKING:
+    from .module import Module
+
+__all__ = ["State", "load_state", "state_of", "states"]
+
+State = str | os.PathLike[str] | dict[str, Any] | Callable[[str, Tensor], Any]
+_log = logging.getLogger("loadrun.megengine.module")
+
+
+def states(module: Module, prefix: str = "") -> Iterator[tuple[type[Module], str, Tensor]]:
+    """Every state with the class of its module and its dotted name; a shared module's under each of its names."""
+    for name, leaf in module._flatten(recursive=False, with_key=True):
+        if isinstance(leaf, Tensor):
+            yield type(module), prefix + name, leaf
+    for name, leaf in module._flatten(recursive=False, with_key=True):
+        if not isinstance(leaf, Tensor):
+            yield from states(leaf, f"{prefix}{name}.")
+
+
+def state_of(module: Module, prefix: str, keep_var: bool) -> OrderedDict[str, Any]:
+    """Return what `Module.state_dict` gives."""
+    found: OrderedDict[str, Any] = OrderedDict()
+    for kind, name, tensor in states(module, prefix):
+        if name in found:
+            raise AssertionError(f"duplicated state: {name}")
+        value: Any = tensor if keep_var else _array(tensor)
+        found[name] = value.reshape(-1) if kind._flat_state else value
+    return found
+
+
+def _array(tensor: Tensor) -> Array:
+    """Return the value, which says in its dtype how it is quantized."""
+    value = tensor.numpy()
+    return value.view(tensor.dtype) if "mgb_dtype" in (tensor.dtype.metadata or {}) else value
+
+
+def load_state(module: Module, state: State, strict: bool) -> None:
+    """Put a state into a module, as `Module.load_state_dict` does."""
+    if isinstance(state, (str, os.PathLike)):
+        from ...dump.checkpoint import load_checkpoint  # for start-up: few states are read from files
+
+        state = load_checkpoint(state, tensors=False)
+    if isinstance(state, dict):
+        given, look_up = set(state), _looked_up(state)
+    elif callable(state):
+        given, look_up = set(), state
+    else:
+        raise ValueError(f"a state is a dict, a function or the name of a file, found {type(state).__name__}")
+    missing, loaded = [], set()
+    for kind, name, tensor in states(module):
+        value = look_up(name, tensor)
+        if value is None:
+            missing.append(name)
+            continue
+        tensor._reset(_fitting(kind, name, tensor, value))
+        loaded.add(name)
+    for what, names in (("unused", given - loaded), ("missing", missing)):
+        if names:
+            text = f"{what} parameters: {', '.join(sorted(names))}"
+            if strict:
+                raise KeyError(f"{text}; strict=False leaves them out")
+            _log.warning("%s", text)
+
+
+def _looked_up(state: dict[str, Any]) -> Callable[[str, Tensor], Any]:
+    return lambda name, tensor: state.get(name)
+
+
+def _fitting(kind: type[Module], name: str, tensor: Tensor, value: Any) -> Tensor:
+    """Return a given value as a tensor of the shape that the module has."""
+    if isinstance(value, Tensor):
+        value = _array(value)
+    if not isinstance(value, np.ndarray):
+        raise AssertionError(
+            f"the state of {name} is of type {type(value).__name__}, expected a numpy.ndarray"
+        )
+    shape = tensor._tuple_shape
+    if value.shape != shape:
+        # Release 1.0 held the parameters of normalizations with one axis, later ones with four.
+        if not kind._flat_state or value.size != np.prod(shape, dtype=object):
+            raise ValueError(
+                f"the shape of param `{name}` is {list(shape)}, the given value's {list(value.shape)}: shape mismatch"
+            )
+        value = value.reshape(shape)
+    return Tensor(value, dtype=value.dtype, device=tensor.device)

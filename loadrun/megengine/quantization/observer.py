@@ -1,0 +1,246 @@
+"""Modules that watch values and tell how to quantize them (MegEngine's ``quantization/observer.py``)."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any
+
+import numpy as np
+
+from ...tensors import Tensor, as_tensor
+from ...tensors.quantized_dtypes import QuantDtypeMeta
+from .. import functional as F
+from .fake_quant import SwitchableModule
+from .histogram import combined, least_error_range
+from .utils import QParams, QParamsModuleMixin, QuantMode, create_qparams
+
+__all__ = [
+    "ExponentialMovingAverageObserver",
+    "HistogramObserver",
+    "MinMaxObserver",
+    "Observer",
+    "PassiveObserver",
+    "SyncExponentialMovingAverageObserver",
+    "SyncMinMaxObserver",
+]
+
+_LARGEST = float(np.finfo(np.float32).max)
+
+
+class Observer(SwitchableModule, QParamsModuleMixin):
+    """Base of the observers: lets values through, and watches while training.
+
+    Args:
+        dtype: the kind of dtype to quantize to, or its name.
+        kwargs: ``narrow_range`` of old releases is ignored.
+    """
+
+    def __init__(self, dtype: str | QuantDtypeMeta, **kwargs: Any) -> None:
+        super().__init__(dtype, **kwargs)
+
+    def train(self, mode: bool = True, recursive: bool = True) -> None:
+        """Watch while training, not in inference."""
+        super().train(mode, recursive)
+        self.enabled = mode
+
+
+class MinMaxObserver(Observer):
+    """Remembers the smallest and the largest value.
+
+    Args:
+        mode: symmetric or not.
+        eps: the least scale.
+        dtype: the kind of dtype to quantize to.
+
+    >>> watch = MinMaxObserver()
+    >>> _ = watch(Tensor([-1.0, 12.75]))
+    >>> watch.get_qparams().scale.item()
+    0.10000000149011612
+    """
+
+    def __init__(
+        self,
+        mode: QuantMode = QuantMode.SYMMERTIC,
+        eps: float = 1e-5,
+        dtype: str | QuantDtypeMeta = "qint8",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(dtype, **kwargs)
+        self.mode = mode
+        self.min_val = Tensor(_LARGEST, dtype=np.float32)
+        self.max_val = Tensor(-_LARGEST, dtype=np.float32)
+        self.scale_limit = eps
+
+    def _calculate_qparams(self, inp_min_val: Any, inp_max_val: Any) -> QParams:
+        low, high = F.minimum(0.0, inp_min_val), F.maximum(0.0, inp_max_val)
+        span = self.qmax - self.qmin
+        if self.mode == QuantMode.SYMMERTIC:
+            scale = F.maximum(F.maximum(-low, high) / (span / 2), self.scale_limit)
+            return create_qparams(self.mode, self.dtype, scale=scale)
+        scale = F.maximum((high - low) / span, self.scale_limit)
+        return create_qparams(self.mode, self.dtype, scale=scale, zero_point=self.qmin - F.round(low / scale))
+
+    def get_qparams(self) -> QParams:
+        """Return parameters by which all that was seen can be stored."""
+        return self._calculate_qparams(self.min_val, self.max_val)
+
+    def _watch(self, x: Any) -> None:
+        self.min_val._reset(F.minimum(self.min_val, x.min()))
+        self.max_val._reset(F.maximum(self.max_val, x.max()))
+
+    def forward(self, x_orig: Any) -> Any:
+        """Take any float tensor, which is returned."""
+        if self.enabled:
+            self._watch(x_orig)
+        return x_orig
+
+
+class SyncMinMaxObserver(MinMaxObserver):
+    """`MinMaxObserver` over all devices; here there is one. It watches in inference too, as MegEngine's does."""
+
+    def forward(self, x_orig: Any) -> Any:
+        """Take any float tensor, which is returned."""
+        self._watch(x_orig)
+        return x_orig
+
+
+class ExponentialMovingAverageObserver(MinMaxObserver):
+    """Remembers moving averages of the smallest and the largest value.
+
+    Args:
+        momentum: how much of the average is kept.
+        mode: symmetric or not.
+        eps: the least scale.
+        dtype: the kind of dtype to quantize to.
+    """
+
+    def __init__(
+        self,
+        momentum: float = 0.9,
+        mode: QuantMode = QuantMode.SYMMERTIC,
+        eps: float = 1e-5,
+        dtype: str | QuantDtypeMeta = "qint8",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(mode, eps, dtype, **kwargs)
+        self.momentum = Tensor(momentum, dtype="float32")
+        self.runtime_momentum = Tensor(0.0)
+
+    def set_momentum(self, momentum: float) -> None:
+        """Keep another share from now on."""
+        self.momentum = Tensor(momentum, dtype="float32")
+
+    def _watch(self, x: Any) -> None:
+        kept = self.runtime_momentum
+        self.min_val._reset(self.min_val * kept + (1 - kept) * x.min())
+        self.max_val._reset(self.max_val * kept + (1 - kept) * x.max())
+        self.runtime_momentum._reset(self.momentum)
+
+
+class SyncExponentialMovingAverageObserver(ExponentialMovingAverageObserver):
+    """`ExponentialMovingAverageObserver` over all devices; here there is one."""
+
+
+class HistogramObserver(MinMaxObserver):
+    """Counts values in bins and cuts off as many at both ends as makes the error of rounding least.
+
+    Args:
+        bins: number of bins.
+        upsample_rate: into how many parts a bin is divided where two histograms are joined.
+        mode: symmetric or not.
+        eps: the least scale.
+        dtype: the kind of dtype to quantize to.
+    """
+
+    def __init__(
+        self,
+        bins: int = 2048,
+        upsample_rate: int = 128,
+        mode: QuantMode = QuantMode.SYMMERTIC,
+        eps: float = 1e-5,
+        dtype: str | QuantDtypeMeta = "qint8",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(mode, eps, dtype, **kwargs)
+        self.bins = bins
+        self.upsample_rate = upsample_rate
+        self.dst_nbins = self.qmax - self.qmin + 1
+        self.histogram = Tensor(np.r_[-1, np.zeros(bins - 1)], dtype="float32")
+
+    def get_qparams(self) -> QParams:
+        """Return parameters of least error."""
+        low, high = self.min_val.numpy(), self.max_val.numpy()
+        width = (high - low) / self.bins
+        start, end = least_error_range(self.histogram.numpy(), width, self.dst_nbins)
+        ends = (
+            (self.min_val + Tensor(width * start, "float32")),
+            self.min_val + Tensor(width * end, "float32"),
+        )
+        return self._calculate_qparams(*ends)
+
+    def sideeffect_forward(self, x_orig: Any) -> None:
+        """Count the values of a tensor."""
+        x = as_tensor(x_orig).numpy()
+        counts, low, high = combined(
+            x, self.histogram.numpy(), self.min_val.numpy(), self.max_val.numpy(), self.upsample_rate
+        )
+        self.histogram._reset(Tensor(counts, dtype="float32"))
+        self.min_val._reset(Tensor(low, dtype="float32"))
+        self.max_val._reset(Tensor(high, dtype="float32"))
+
+    def forward(self, x_orig: Any) -> Any:
+        """Take any float tensor, which is returned; it is counted in inference too, as MegEngine does."""
+        self.sideeffect_forward(x_orig)
+        return x_orig
+
+
+class PassiveObserver(Observer):
+    """Watches nothing and gives the parameters that it was given.
+
+    Args:
+        dtype: the kind of dtype to quantize to, or its name.
+
+    >>> watch = PassiveObserver("qint8")
+    >>> watch.set_qparams(create_qparams(QuantMode.SYMMERTIC, "qint8", Tensor(0.5)))
+    >>> watch.scale.item()
+    0.5
+    """
+
+    def __init__(self, dtype: str | QuantDtypeMeta, **kwargs: Any) -> None:
+        super().__init__(dtype, **kwargs)
+        self.qparams: Any = None
+        self.orig_scale: Any = None
+
+    @property
+    def scale(self) -> Any:
+        """The scale of the parameters."""
+        return self.qparams.scale
+
+    @scale.setter
+    def scale(self, value: Any) -> None:
+        if not np.all(np.asarray(value) > 0):
+            raise AssertionError(f"a scale must be greater than 0, found {value}")
+        self.qparams.scale._reset(F.broadcast_to(Tensor(value, "float32"), self.qparams.scale.shape))
+
+    def get_qparams(self) -> QParams:
+        """Return the parameters that were set."""
+        return self.qparams
+
+    def set_qparams(self, qparams: QParams) -> None:
+        """Set the parameters.
+
+        Raises:
+            AssertionError: they have no scale, or are of another kind of dtype.
+        """
+        self.qparams = deepcopy(qparams)
+        if qparams.scale is None:
+            raise AssertionError("can not get an initialized scale")
+        if qparams.dtype_meta is None:
+            qparams.dtype_meta = self.dtype
+        elif qparams.dtype_meta is not self.dtype:
+            raise AssertionError(f"the dtype {qparams.dtype_meta} is not equal to self.dtype {self.dtype}")
+        self.orig_scale = as_tensor(qparams.scale).numpy()
+
+    def forward(self, x: Any) -> Any:
+        """Take any tensor, which is returned."""
+        return x

@@ -1,0 +1,231 @@
+"""From float networks to quantized ones (MegEngine's ``quantization/quantize.py``)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from copy import deepcopy
+from functools import cache, partial
+from typing import Any, TypeVar
+
+import numpy as np
+
+from ...tensors import as_tensor
+from .. import functional as F
+from .. import module as Float
+from ..module import Module, qat, quantized
+from ..module.qat import QATModule
+from ..module.quantized import QuantizedModule
+from ..module.structure import access
+from .qconfig import QConfig, ema_fakequant_qconfig
+
+__all__ = [
+    "apply_easy_quant",
+    "disable_fake_quant",
+    "disable_observer",
+    "enable_fake_quant",
+    "enable_observer",
+    "hook_qat_module",
+    "propagate_qconfig",
+    "quantize",
+    "quantize_qat",
+    "reset_qconfig",
+]
+
+M = TypeVar("M", bound=Module)
+_log = logging.getLogger("loadrun.megengine.quantization")
+
+
+@cache
+def _get_quantable_module_names() -> list[str]:
+    """Return the classes that `module.quantized` has."""
+    found = ((name, getattr(quantized, name)) for name in dir(quantized))
+    return [
+        name
+        for name, kind in found
+        if isinstance(kind, type) and issubclass(kind, QuantizedModule) and kind is not QuantizedModule
+    ]
+
+
+@cache
+def _get_convert_dict() -> tuple[dict[Any, Any], dict[Any, Any]]:
+    """From float classes to those of `module.qat`, and from these to those of `module.quantized`."""
+    names = _get_quantable_module_names()
+    to_qat = {getattr(Float, n): getattr(qat, n) for n in names}
+    return to_qat, {getattr(qat, n): getattr(quantized, n) for n in names}
+
+
+def _replace(root: Module, path: str, value: Module) -> None:
+    """Put a module where another stands."""
+
+    def put(parent: Any, key: Any, current: Any) -> None:
+        if isinstance(parent, Module):
+            setattr(parent, key, value)
+        else:
+            parent[key] = value
+
+    access(root, path, put)
+
+
+def quantize(module: M, inplace: bool = True, mapping: dict[Any, Any] | None = None) -> M:
+    """Turn the modules of `module.qat` in a network into those of `module.quantized`.
+
+    Args:
+        module: what `quantize_qat` gave, after training or calibration.
+        inplace: change the network itself.
+        mapping: further classes of qat modules, with those that they become.
+
+    Returns:
+        the network.
+    """
+    module = module if inplace else deepcopy(module)
+    kinds = _get_convert_dict()[1] | (mapping or {})
+    for path, found in list(module._flatten(with_key=True, predicate=lambda m: isinstance(m, tuple(kinds)))):
+        _replace(module, path, kinds[type(found)].from_qat_module(found))
+    return module
+
+
+def quantize_qat(
+    module: M,
+    inplace: bool = True,
+    qconfig: QConfig = ema_fakequant_qconfig,
+    mapping: dict[Any, Any] | None = None,
+) -> M:
+    """Turn the float modules of a network into those of `module.qat`, with observers and fake quantizations.
+
+    Args:
+        module: a float network; those with ``quantize_disabled`` stay.
+        inplace: change the network itself.
+        qconfig: which observers and fake quantizations they get.
+        mapping: further classes of float modules, with those that they become.
+
+    Returns:
+        the network.
+    """
+    module = module if inplace else deepcopy(module)
+    kinds = _get_convert_dict()[0] | (mapping or {})
+    quantable = tuple(kinds)
+    found = module._flatten(with_key=True, with_parent=True, predicate=lambda m: isinstance(m, quantable))
+    for path, inner, parent in list(found):
+        if not isinstance(parent, quantable) and not inner.quantize_disabled:
+            _replace(module, path, kinds[type(inner)].from_float_module(inner))
+    propagate_qconfig(module, qconfig)
+    return module
+
+
+def _qat_modules(module: Module) -> list[Any]:
+    return [m for m in module.modules() if isinstance(m, QATModule)]
+
+
+def reset_qconfig(module: M, qconfig: QConfig, inplace: bool = True) -> M:
+    """Give the qat modules of a network other observers and fake quantizations that start from the old parameters.
+
+    Returns:
+        the network.
+    """
+    module = module if inplace else deepcopy(module)
+
+    def made(maker: Any, qparams: Any) -> Any:
+        new: Any = maker() if maker is not None else None
+        if hasattr(new, "set_qparams"):
+            new.set_qparams(qparams)
+        return new
+
+    for m in _qat_modules(module):
+        if m.with_weight:
+            qparams = m.get_weight_qparams()
+            m.weight_observer = made(qconfig.weight_observer, qparams)
+            m.weight_fake_quant = made(qconfig.weight_fake_quant, qparams)
+        if m.with_act:
+            qparams = m.get_activation_qparams()
+            m.act_observer = made(qconfig.act_observer, qparams)
+            m.act_fake_quant = made(qconfig.act_fake_quant, qparams)
+    return module
+
+
+def propagate_qconfig(module: Module, qconfig: QConfig) -> None:
+    """Give all qat modules of a network new observers and fake quantizations."""
+    for m in _qat_modules(module):
+        m.set_qconfig(qconfig)
+
+
+def hook_qat_module(module: Module, func: Callable[..., Any]) -> list[Any]:
+    """Register a forward hook with all qat modules below a network; the handles are returned."""
+    return [m.register_forward_hook(func) for m in _qat_modules(module) if m is not module]
+
+
+def apply_easy_quant(module: M, data: Any, start: float = 0.8, stop: float = 1.2, num: int = 40) -> M:
+    """Search the scale of each qat module by which its output is most like that of the float module (EasyQuant).
+
+    Args:
+        module: a network whose qat modules have `PassiveObserver`s.
+        data: a batch of inputs.
+        start: the least scale to try, as a share of the one that was set.
+        stop: the largest.
+        num: how many to try.
+
+    Returns:
+        the network.
+    """
+    data = as_tensor(data)
+    batch = int(data.shape[0])
+    both = F.concat([data, data])
+    for where in ("weight_observer", "act_observer"):
+        hook_qat_module(module, partial(_search, batch=batch, where=where, shares=(start, stop, num)))
+        module(both)
+    return module
+
+
+def _cosine(x: Any, y: Any) -> float:
+    axes = tuple(range(1, x.ndim))
+    like = (x * y).sum(axis=axes) / (F.norm(x, axis=axes) * F.norm(y, axis=axes))
+    return float(like.mean().item())
+
+
+def _search(
+    module: Any, inputs: Any, outputs: Any, batch: int, where: str, shares: tuple[float, float, int]
+) -> Any:
+    """Return a forward hook: the float half of the batch is compared with the other one under many scales."""
+    module._forward_hooks.clear()
+    disable_fake_quant(module)
+    exact = module(*(x[:batch] for x in inputs))
+    enable_fake_quant(module)
+    observer = getattr(module, where)
+    if observer is None:
+        return None
+    best, found = 0.0, None
+    start, stop, num = shares
+    for scale in np.linspace(start * observer.orig_scale, stop * observer.orig_scale, num):
+        observer.scale = scale
+        like = _cosine(exact, module(*(x[batch:] for x in inputs)))
+        if like > best:
+            best, found = like, scale
+    if found is None:
+        _log.warning("EasyQuant finds no better scale")
+    else:
+        observer.scale = found
+    return F.concat([exact, outputs[batch:]])
+
+
+def disable_fake_quant(module: Module) -> None:
+    """Let all fake quantizations of a network let values through."""
+    for m in _qat_modules(module):
+        m.set_fake_quant(False)
+
+
+def disable_observer(module: Module) -> None:
+    """Let all observers of a network let values through unseen."""
+    for m in _qat_modules(module):
+        m.set_observer(False)
+
+
+def enable_fake_quant(module: Module) -> None:
+    """Let all fake quantizations of a network round."""
+    for m in _qat_modules(module):
+        m.set_fake_quant(True)
+
+
+def enable_observer(module: Module) -> None:
+    """Let all observers of a network watch."""
+    for m in _qat_modules(module):
+        m.set_observer(True)

@@ -1,0 +1,212 @@
+"""Sums and products in a normal form: one term a variable, differences and quotients as negated terms.
+
+MegEngine's ExpandFusedArith, NormalizeArithChain and FinalArithTransform. In between, `redistribute` and `reorder` find
+constants wherever they stand in a chain; the last pass writes differences, quotients and powers as operators of their
+own again. Results agree to within rounding. Unlike MegEngine, roots are never merged with powers: ``(x ** 2) ** 0.5``
+stays ``|x|``; terms that cancel altogether stay, since they are NaN where the term is infinite; and what a step shows
+to the last bit (`terms.on_grid`) stays as it is, so that quotients do not become products with a rounded inverse.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from ...graph import Graph, Opr, Var
+from ...graph.params import Elemwise, ElemwiseMode, PowC
+from ...ops.elemwise.table import ROWS
+from ..rewriter import Rewriter, each
+from .identities import elemwise
+from .terms import mode_of, uniform
+
+__all__ = ["expand_fused", "finish_arithmetic", "normalize_chains"]
+
+M = ElemwiseMode
+_FUSED = {mode: row.after_add for mode, row in ROWS.items() if row.after_add is not None}
+
+
+def expand_fused(graph: Graph) -> Graph:
+    """Write FUSE_MUL_ADD3, FUSE_MUL_ADD4 and FUSE_ADD_* as the operators that they fuse."""
+
+    def visit(r: Rewriter, opr: Opr) -> Var | None:
+        mode, dtype = opr.get(Elemwise).mode, uniform(r, opr)
+        # Integers that overflow tell the fused operators from the others.
+        if dtype is None or not dtype.is_float:
+            return None
+        given = [r.var(v) for v in opr.inputs]
+        if mode == M.FUSE_MUL_ADD3:
+            return elemwise(r, M.ADD, elemwise(r, M.MUL, *given[:2]), given[2])
+        if mode == M.FUSE_MUL_ADD4:
+            return elemwise(r, M.ADD, elemwise(r, M.MUL, *given[:2]), elemwise(r, M.MUL, *given[2:]))
+        return elemwise(r, _FUSED[mode], elemwise(r, M.ADD, *given)) if mode in _FUSED else None
+
+    return each(graph, visit, "Elemwise")
+
+
+@dataclass(frozen=True)
+class _Family:
+    """Sums (with multiples) or products (with powers).
+
+    Attributes:
+        add: the operation; sub: its inverse.
+    """
+
+    add: ElemwiseMode
+    sub: ElemwiseMode
+
+
+_SUM, _PRODUCT = _Family(M.ADD, M.SUB), _Family(M.MUL, M.TRUE_DIV)
+
+
+def normalize_chains(graph: Graph) -> Graph:
+    """Rewrite chains of sums and of products with differences, quotients or repeated terms."""
+    r = Rewriter(graph)
+    r.rewrite(partial(_rewritten, r))
+    return r.finish()
+
+
+def _rewritten(r: Rewriter, opr: Opr) -> Var | None:
+    family = _family(r, opr)
+    return _normalized(r, opr, family) if family is not None and _ends(r, opr, family) else None
+
+
+def _family(r: Rewriter, opr: Opr) -> _Family | None:
+    if opr.type not in ("Elemwise", "PowC") or r.frozen(opr) or uniform(r, opr) is None:
+        return None
+    mode = mode_of(opr)
+    if mode in (M.ADD, M.SUB, M.NEGATE):
+        return _SUM
+    if mode in (M.MUL, M.TRUE_DIV) or _exponent(opr) is not None:
+        return _PRODUCT if opr.outputs[0].dtype is not None and opr.outputs[0].dtype.is_float else None
+    return None
+
+
+def _exponent(opr: Opr) -> float | None:
+    """The constant exponent of a power."""
+    if opr.type == "PowC":
+        return opr.get(PowC).exp
+    return _stored_scalar(opr.inputs[1]) if mode_of(opr) == M.POW else None
+
+
+def _stored_scalar(old: Var) -> float | None:
+    """The value of a stored scalar of the old graph, which may stand further on than what is being visited."""
+    if old.owner.type != "ImmutableTensor" or old.owner.tensors[0].shape != (1,):
+        return None
+    return float(old.owner.tensors[0].value()[0])
+
+
+def _ends(r: Rewriter, opr: Opr, family: _Family) -> bool:
+    var = opr.outputs[0]
+    values = r.value_readers(var)
+    return not r.single(var) or not values or r.frozen(values[0]) or _family(r, values[0]) is not family
+
+
+def _terms_of(r: Rewriter, opr: Opr, family: _Family) -> list[tuple[Var, float]] | None:
+    """The terms of one operator with their coefficients (exponents), None where it is a term itself."""
+    if opr.type not in ("Elemwise", "PowC") or r.frozen(opr) or uniform(r, opr) is None:
+        return None
+    mode = mode_of(opr)
+    if mode == family.add:
+        return [(v, 1.0) for v in opr.inputs]
+    if mode == family.sub:
+        return [(opr.inputs[0], 1.0), (opr.inputs[1], -1.0)]
+    if family is _PRODUCT:
+        exponent = _exponent(opr)
+        return [(opr.inputs[0], exponent)] if exponent is not None and exponent == int(exponent) else None
+    if mode == M.NEGATE:
+        return [(opr.inputs[0], -1.0)]
+    if mode == M.MUL:
+        for x, c in (opr.inputs, opr.inputs[::-1]):
+            number = _stored_scalar(c)
+            if number is not None and _stored_scalar(x) is None:
+                return [(x, number)]
+    if mode == M.TRUE_DIV and opr.outputs[0].dtype is not None and opr.outputs[0].dtype.is_float:
+        number = _stored_scalar(opr.inputs[1])
+        return [(opr.inputs[0], float(np.float32(1) / np.float32(number)))] if number else None
+    return None
+
+
+def _normalized(r: Rewriter, end: Opr, family: _Family) -> Var | None:
+    queue = deque([(end.outputs[0], 1.0)])
+    terms: dict[int, tuple[Var, float]] = {}
+    negative = scaled = count = 0
+    powers = False
+    while queue:
+        var, factor = queue.popleft()
+        opr = var.owner
+        parts = _terms_of(r, opr, family) if opr is end or r.single(var) else None
+        if parts is None and opr is end:
+            return None
+        if parts is None:
+            count += 1
+            new = r.var(var)
+            terms[new.id] = (new, factor + terms.get(new.id, (new, 0.0))[1])
+            continue
+        negative += mode_of(opr) == family.sub
+        scaled += len(parts) == 1 and parts[0][1] != 1
+        powers |= opr.type == "PowC"
+        queue.extend((v, factor * c) for v, c in parts)
+    if not (negative or scaled >= 2 or count > len(terms) or powers):
+        return None
+    if any(not np.isfinite(c) or c == 0 or (len(terms) == 1 and c == 1) for _, c in terms.values()):
+        return None
+    return _written(r, list(terms.values()), family)
+
+
+def _written(r: Rewriter, terms: list[tuple[Var, float]], family: _Family) -> Var:
+    total: Var | None = None
+    for x, factor in terms:
+        term = x
+        if factor != 1:
+            if family is _PRODUCT:
+                (term,) = r.add("PowC", PowC(exp=factor), inputs=[x])
+            elif factor == -1:
+                term = elemwise(r, M.NEGATE, x)
+            else:
+                dtype = r.dtype(x)
+                term = elemwise(r, M.MUL, x, r.put(np.array([factor]).astype(dtype.np), dtype))
+        total = term if total is None else elemwise(r, family.add, total, term)
+    assert total is not None
+    return total
+
+
+def finish_arithmetic(graph: Graph) -> Graph:
+    """Write sums with negated terms as differences, products with inverse factors as quotients, and constant powers
+    as PowC."""
+
+    def visit(r: Rewriter, opr: Opr) -> Var | None:
+        if uniform(r, opr) is None:
+            return None
+        mode = mode_of(opr)
+        if mode == M.POW:
+            exponent = _exponent(opr)
+            return (
+                None
+                if exponent is None
+                else r.add("PowC", PowC(exp=exponent), inputs=[r.var(opr.inputs[0])])[0]
+            )
+        if mode not in (M.ADD, M.MUL):
+            return None
+        a, b = (r.var(v) for v in opr.inputs)
+        first, second = _inverse(a, mode), _inverse(b, mode)
+        back = M.SUB if mode == M.ADD else M.TRUE_DIV
+        if first is not None and second is not None:
+            inner = elemwise(r, mode, first, second)
+            if mode == M.ADD:
+                return elemwise(r, M.NEGATE, inner)
+            return r.add("PowC", PowC(exp=-1.0), inputs=[inner])[0]
+        if first is not None:
+            return elemwise(r, back, b, first)
+        return elemwise(r, back, a, second) if second is not None else None
+
+    return each(graph, visit, "Elemwise")
+
+
+def _inverse(var: Var, mode: ElemwiseMode) -> Var | None:
+    opr = var.owner
+    if mode == M.ADD:
+        return opr.inputs[0] if mode_of(opr) == M.NEGATE else None
+    return opr.inputs[0] if opr.type == "PowC" and opr.get(PowC).exp == -1 else None

@@ -1,0 +1,111 @@
+"""Chains of one elementwise operation, as the passes on sums and products see them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...graph import Opr, Var
+from ...graph.dtypes import DType
+from ...graph.params import Elemwise, ElemwiseMode
+from ..rewriter import Rewriter
+
+__all__ = ["ends_chain", "leaves", "mode_of", "on_grid", "uniform"]
+
+M = ElemwiseMode
+_BOOL = DType("Bool")
+_STEPS = frozenset({M.FLOOR, M.CEIL, M.ROUND, M.FLOOR_DIV, M.MOD, M.EQ, M.NEQ, M.LT, M.LEQ})
+_SELECTS = frozenset({M.COND_LEQ_MOV, M.COND_LT_MOV, M.MAX, M.MIN, M.ABS, M.NEGATE, M.SIGN, M.RELU})
+_EXACT = _SELECTS | {M.ADD, M.SUB, M.MUL, M.TRUE_DIV, M.FUSE_MUL_ADD3, M.FUSE_MUL_ADD4}
+_VIEWS = frozenset({"AxisAddRemove", "Broadcast", "Dimshuffle", "ReshapeV1", "Split", "Subtensor"})
+_MOVES = _VIEWS | {"Concat", "TypeCvtV2"}
+_GIVEN = frozenset({"Host2DeviceCopy", "ImmutableTensor", "SharedDeviceTensor", "MultipleDeviceTensorHolder"})
+
+
+def mode_of(opr: Opr) -> ElemwiseMode | None:
+    """The mode of an Elemwise, None for other operators."""
+    return opr.get(Elemwise).mode if opr.type == "Elemwise" else None
+
+
+def uniform(r: Rewriter, opr: Opr) -> DType | None:
+    """The one dtype of all inputs and the output of an old operator whose arithmetic may be rearranged.
+
+    None where they differ or are quantized, or where a step shows every rounding.
+    """
+    dtype = opr.outputs[0].dtype
+    if (
+        dtype is None
+        or on_grid(r, opr)
+        or dtype.is_quantized
+        or dtype.name == "Bool"
+        or any(v.dtype != dtype for v in opr.inputs)
+    ):
+        return None
+    return dtype
+
+
+def on_grid(r: Rewriter, opr: Opr) -> bool:
+    """Whether an old operator computes with inputs and constants alone what a step turns into whole numbers or truth.
+
+    Inputs may be pixels or tenths, so that results lie on the very edge of a step (``x / 255 >= 0.2``, ``x // 0.3``),
+    and one rounding more or less shows as a difference of one. What convolutions, sums or functions give meets no edge.
+    """
+    if r.on_grid is None:
+        r.on_grid = set()
+        for step in r.oprs:
+            if _is_step(step):
+                r.on_grid |= _grid(step)
+    return opr.id in r.on_grid
+
+
+def _is_step(opr: Opr) -> bool:
+    if opr.type == "TypeCvtV2":
+        given, made = opr.inputs[0].dtype, opr.outputs[0].dtype
+        return bool(given and made and given.is_float and not (made.is_float or made.is_quantized))
+    real = any(v.dtype is not None and v.dtype.is_float for v in opr.inputs)
+    compares = opr.type == "ElemwiseMultiType" and opr.outputs[0].dtype == _BOOL
+    return real and (compares or mode_of(opr) in _STEPS)
+
+
+def _grid(step: Opr) -> set[int]:
+    """The arithmetic before a step, none where its values are not numbers on a grid."""
+    found: set[int] = set()
+    stack = [v.owner for v in step.inputs]
+    seen: set[int] = set()
+    while stack:
+        opr = stack.pop()
+        if opr.id in seen:
+            continue
+        seen.add(opr.id)
+        if opr.type in _GIVEN or _is_step(opr):
+            continue
+        if mode_of(opr) in _EXACT:
+            found.add(opr.id)
+        elif opr.type not in _MOVES:
+            return set()
+        # Shapes and indices are not part of it.
+        stack.extend(v.owner for v in (opr.inputs[:1] if opr.type in _VIEWS else opr.inputs))
+    return found
+
+
+def ends_chain(r: Rewriter, opr: Opr, modes: Sequence[ElemwiseMode]) -> bool:
+    """Whether a chain of these modes ends at an old operator: what reads it is not one of them, or not alone."""
+    var = opr.outputs[0]
+    if not r.single(var):
+        return True
+    values = r.value_readers(var)
+    return not values or mode_of(values[0]) not in modes or r.frozen(values[0])
+
+
+def leaves(r: Rewriter, end: Var, mode: ElemwiseMode) -> list[Var]:
+    """The old variables that a chain of one mode joins, in the order of the tree."""
+    found: list[Var] = []
+    stack = [end]
+    while stack:
+        var = stack.pop()
+        opr = var.owner
+        inside = mode_of(opr) == mode and not r.frozen(opr) and (var is end or r.single(var))
+        if inside and uniform(r, opr) is not None:
+            stack.extend(reversed(opr.inputs))
+        else:
+            found.append(var)
+    return found

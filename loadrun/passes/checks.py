@@ -1,0 +1,366 @@
+"""The checks of a graph: MegEngine's error formula written, recognized, and looked at for what it cannot see.
+
+A dump computes the error of a check in operators of its own, so a file may hold any formula, or one that looks at
+nothing. What follows from the structure alone stands here; `loadrun.compare.judging` asks the rest of the numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from copy import copy
+from dataclasses import dataclass
+from enum import Enum
+
+import numpy as np
+
+from ..graph import Graph, Opr, StoredTensor, Var
+from ..graph.dtypes import DType, encode
+from ..graph.params import AssertEqual, Elemwise, ElemwiseMode, Host2DeviceCopy, Reduce, ReduceMode
+from ..ops.catalog import TypeParam
+from ..testcase import EXPECT, FORWARDING, Check
+from .copies import subgraph
+
+__all__ = [
+    "Cone",
+    "Formula",
+    "Origins",
+    "add_check",
+    "compared",
+    "cone",
+    "formula",
+    "set_tolerances",
+    "two_sided",
+]
+
+_F32 = DType("Float32")
+_M = ElemwiseMode
+_LAYOUT = frozenset(
+    (
+        "ReshapeV1",
+        "Dimshuffle",
+        "Subtensor",
+        "RelayoutFormatV1",
+        "AxisAddRemove",
+        "TypeCvtV2",
+        "Identity",
+        "Copy",
+    )
+)
+_LARGEST_CONE = 256
+_CONES = 20_000
+"""Operators between expected value and error; MegEngine's have at most 40, in layout-optimized nets."""
+
+
+class Formula(Enum):
+    """How a check computes its error.
+
+    - REAL: MegEngine's formula in float32 (or in numbers that it converts to).
+    - INTEGER: the same with FLOOR_DIV, which MegEngine writes for integers: every error below 100 % is 0, and small
+      integers wrap around.
+    - NARROW: the same in float16, whose rounding is part of the verdict.
+    - OTHER: anything else.
+    """
+
+    REAL = "real"
+    INTEGER = "integer"
+    NARROW = "narrow"
+    OTHER = "other"
+
+
+def add_check(
+    graph: Graph, name: str, get: Var, shape: tuple[int, ...] | None, *, maxerr: float, verbose: bool
+) -> Var:
+    """Append the expected value of a variable and the check of it, as MegEngine's ``trace.dump`` does.
+
+    The error is ``max(|expect - get| / max(1, min(|expect|, |get|)))`` in the operators that MegEngine writes.
+    Types other than float32 are converted for it: MegEngine has no ABS of bool, no difference of quantized values
+    and wraps small integers around, so that 255 would equal 0.
+
+    Args:
+        graph: what to extend.
+        name: name of the output.
+        get: the variable, of known dtype.
+        shape: shape of the expected value, which testcases may change.
+        maxerr: tolerance.
+        verbose: whether MegEngine prints the error.
+
+    Returns:
+        the output of the AssertEqual.
+    """
+    assert get.dtype is not None
+    tensor = StoredTensor(get.dtype, shape, name + EXPECT)
+    (expect,) = graph.add("Host2DeviceCopy", Host2DeviceCopy(), names=[name + EXPECT], tensors=[tensor])
+
+    def elemwise(mode: ElemwiseMode, *inputs: Var) -> Var:
+        return graph.add("Elemwise", Elemwise(mode=mode), inputs=inputs)[0]
+
+    def number(value: np.generic, dtype: DType) -> Var:
+        stored = StoredTensor(dtype, (1,), None, encode(np.reshape(value, 1), dtype))
+        return graph.add("ImmutableTensor", tensors=[stored])[0]
+
+    a, b = expect, get
+    if get.dtype != _F32:
+        a, b = (graph.add("TypeCvtV2", TypeParam(dtype=_F32), inputs=[v])[0] for v in (expect, get))
+    top = elemwise(_M.ABS, elemwise(_M.SUB, a, b))
+    least = elemwise(_M.MIN, elemwise(_M.ABS, a), elemwise(_M.ABS, b))
+    bound = elemwise(_M.MAX, least, number(np.float32(1), _F32))
+    ratio = elemwise(_M.TRUE_DIV, top, bound)
+    target = number(np.int32(1), DType("Int32"))
+    (err,) = graph.add("ReduceV2", Reduce(mode=ReduceMode.MAX), inputs=[ratio, target])
+    return graph.add("AssertEqual", AssertEqual(maxerr=maxerr, verbose=verbose), inputs=[a, b, err])[0]
+
+
+def set_tolerances(graph: Graph, tolerances: Mapping[int, float], verbose: bool | None) -> None:
+    """Change checks in place: maxerr by operator id, and whether they print."""
+    for opr in graph.oprs:
+        if opr.type == "AssertEqual":
+            old = opr.get(AssertEqual)
+            opr.params = (
+                AssertEqual(
+                    maxerr=tolerances.get(opr.id, old.maxerr),
+                    verbose=old.verbose if verbose is None else verbose,
+                ),
+            )
+
+
+def formula(check: Check) -> Formula:
+    """Which formula the error graph of a check is, on the check's own two values.
+
+    >>> import loadrun
+    >>> [formula(c).value for c in loadrun.load("fixtures/nets/mlp.mge").checks]
+    ['real']
+    """
+    ratio = _maximum(check.err)
+    for mode in (_M.TRUE_DIV, _M.FLOOR_DIV) if ratio is not None else ():
+        assert ratio is not None
+        top, bound = _args(ratio, mode, 2) or (None, None)
+        if top is None or bound is None:
+            continue
+        one = _bounded(bound, check)
+        if one is None or _ids(_absolute(top, _M.SUB)) != _ids([check.expect, check.get]):
+            return Formula.OTHER
+        kind = "integer" if mode is _M.FLOOR_DIV else {"Float32": "real", "Float16": "narrow"}.get(one.name)
+        return Formula(kind or "other")
+    return Formula.OTHER
+
+
+def _maximum(err: Var) -> Var | None:
+    """What an error is the maximum of, over everything."""
+    reduce = err.owner
+    if reduce.type != "ReduceV2" or reduce.get(Reduce).mode != ReduceMode.MAX or len(reduce.inputs) != 2:
+        return None
+    target = _constant(reduce.inputs[1])
+    return reduce.inputs[0] if target is not None and target.tolist() == [1] else None
+
+
+def _bounded(bound: Var, check: Check) -> DType | None:
+    """The dtype of the 1 in ``max(1, min(|expect|, |get|))``, None for anything else."""
+    for one, least in _orders(_args(bound, _M.MAX, 2)):
+        value = _constant(one)
+        if value is None or value.tolist() != [1]:
+            continue
+        smaller = [x for v in _args(least, _M.MIN, 2) for x in _args(v, _M.ABS, 1)]
+        if set(_ids(smaller)) == set(_ids([check.expect, check.get])):
+            return one.owner.tensors[one.index].dtype
+    return None
+
+
+def _args(var: Var, mode: ElemwiseMode, count: int) -> list[Var]:
+    """The inputs of an elementwise operator of a mode, none for anything else."""
+    opr = var.owner
+    fits = opr.type == "Elemwise" and opr.get(Elemwise).mode == mode and len(opr.inputs) == count
+    return opr.inputs if fits else []
+
+
+def _absolute(var: Var, mode: ElemwiseMode) -> list[Var]:
+    inner = _args(var, _M.ABS, 1)
+    return _args(inner[0], mode, 2) if inner else []
+
+
+def _orders(pair: list[Var]) -> list[tuple[Var, Var]]:
+    return [(pair[0], pair[1]), (pair[1], pair[0])] if pair else []
+
+
+def _ids(variables: list[Var]) -> list[int]:
+    return [id(v) for v in variables]
+
+
+def _constant(var: Var) -> np.ndarray | None:
+    """The value of a stored tensor of one element."""
+    opr = var.owner
+    if opr.type == "Host2DeviceCopy" or not opr.tensors:
+        return None
+    tensor = opr.tensors[var.index]
+    return tensor.value() if tensor.shape == (1,) and tensor.data is not None else None
+
+
+def compared(check: Check) -> tuple[Var, Var]:
+    """The variables whose values are shown and judged: expected and computed.
+
+    Where a check converts integers or booleans on both sides, they are those before: float32 has no 16777217.
+    """
+    expect, get = check.expect.owner, check.get.owner
+    alike = expect.type == get.type == "TypeCvtV2" and expect.params == get.params
+    if not alike or expect.inputs[0].owner.type != "Host2DeviceCopy":
+        return check.expect, check.get
+    given = expect.inputs[0].owner.tensors[0].dtype
+    exact = not given.is_quantized and given.np.kind in "iub"
+    return (expect.inputs[0], get.inputs[0]) if exact else (check.expect, check.get)
+
+
+class Origins:
+    """From which kinds of values every variable of a graph is computed, found in one pass over it.
+
+    >>> import loadrun
+    >>> graph = loadrun.load("fixtures/nets/mlp.mge").graph
+    >>> Origins(graph).fault(loadrun.Bundle(graph).checks[0]) is None
+    True
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self.expected: set[int] = set()
+        self.varies: set[int] = set()
+        self._root: dict[int, int] = {}
+        # Operators of error graphs that may still be taken out: what many checks share is copied for each.
+        self.budget = _CONES + len(graph.oprs)
+        for opr in graph.oprs:
+            if opr.type in FORWARDING and opr.inputs:
+                source = id(opr.inputs[0])
+                self._root[id(opr.outputs[0])] = self._root.get(source, source)
+            given = opr.type == "Host2DeviceCopy"
+            inputs = [id(v) for v in opr.inputs]
+            if (given and (opr.outputs[0].name or "").endswith(EXPECT)) or not self.expected.isdisjoint(
+                inputs
+            ):
+                self.expected.update(id(v) for v in opr.outputs)
+            if given or (not opr.inputs and not opr.tensors) or not self.varies.isdisjoint(inputs):
+                self.varies.update(id(v) for v in opr.outputs)
+
+    def fault(self, check: Check) -> str | None:
+        """Why a check could not fail whatever the model computes, as far as the graph's structure tells."""
+        one, other = id(check.expect), id(check.get)
+        if self._root.get(one, one) == self._root.get(other, other):
+            return "it compares a value with itself"
+        if other in self.expected:
+            return "the value that it looks at is computed from an expected one"
+        if one not in self.varies and other not in self.varies:
+            return "both values are constants of the file"
+        return None
+
+
+@dataclass(frozen=True)
+class Cone:
+    """What computes an error from an expected value, as a graph of its own.
+
+    Attributes:
+        graph: takes the expected value and the frontier as inputs, gives the error.
+        source: the graph input of the model that holds the expected value.
+        frontier: variables of the model that the error is computed from as well, by input name.
+        direct: whether the computed value itself is one of them, not only what it is another layout of.
+    """
+
+    graph: Graph
+    source: Var
+    frontier: Mapping[str, Var]
+    direct: bool
+
+
+def cone(check: Check, origins: Origins) -> Cone | str:
+    """Take the error graph of a check out of the model.
+
+    Returns:
+        the graph; or a sentence, where it cannot be asked or is not computed from both values.
+    """
+    inside: dict[int, Opr] = {}
+    met: set[int] = set()
+    stack = [check.err]
+    while stack:
+        var = stack.pop()
+        met.add(id(var))
+        if id(var) not in origins.expected or id(var.owner) in inside:
+            continue
+        inside[id(var.owner)] = var.owner
+        if len(inside) > _LARGEST_CONE:
+            return f"its error is computed by more than {_LARGEST_CONE} operators"
+        stack += var.owner.inputs
+    origins.budget -= len(inside)
+    if origins.budget < 0:
+        return "the error graphs of this file overlap too much to be asked"
+    sources = [o for o in inside.values() if o.type == "Host2DeviceCopy"]
+    if len(sources) > 1:
+        return "its error is computed from several expected values"
+    if not sources or not _reaches(check, origins, inside, met):
+        return "its error is not computed from both values"
+    made, known, frontier = Graph(), dict[int, Var](), dict[str, Var]()
+
+    def outside(var: Var) -> Var:
+        if id(var) not in known and var.owner.tensors and var.owner.type != "Host2DeviceCopy":
+            tensors = [var.owner.tensors[var.index]]
+            known[id(var)] = made.add("ImmutableTensor", tensors=tensors)[0]
+        elif id(var) not in known:
+            assert var.dtype is not None
+            name = f"value {len(frontier)}"
+            frontier[name] = var
+            tensor = StoredTensor(var.dtype, None, name)
+            known[id(var)] = made.add("Host2DeviceCopy", Host2DeviceCopy(), names=[name], tensors=[tensor])[0]
+        return known[id(var)]
+
+    for opr in sorted(inside.values(), key=lambda o: o.id):
+        inputs = [known.get(id(v)) or outside(v) for v in opr.inputs]
+        outputs = made.add(
+            opr.type,
+            *opr.params,
+            inputs=inputs,
+            n_outputs=len(opr.outputs),
+            names=[v.name for v in opr.outputs],
+            tensors=[copy(t) for t in opr.tensors],
+            output_dtype=opr.output_dtype,
+        )
+        known.update({id(old): new for old, new in zip(opr.outputs, outputs, strict=True)})
+    made.outputs = [known[id(check.err)]]
+    return Cone(made, sources[0].outputs[0], frontier, id(check.get) in met)
+
+
+GET = "loadrun:get"
+"""Name of the input of `two_sided` that takes the computed value."""
+
+
+def two_sided(graph: Graph, check: Check) -> Graph | None:
+    """The error of a check as a graph of its two values: the expected one under its own name, the other as `GET`.
+
+    None where the error is computed from more than these.
+    """
+    if check.get.dtype is None or len(check.get.owner.outputs) != 1 or check.get.owner.tensors:
+        return None
+
+    def cut(made: Graph, opr: Opr, inputs: list[Var]) -> Var | None:
+        if opr is not check.get.owner:
+            return None
+        assert check.get.dtype is not None
+        tensor = StoredTensor(check.get.dtype, None, GET)
+        return made.add("Host2DeviceCopy", Host2DeviceCopy(), names=[GET], tensors=[tensor])[0]
+
+    made, _ = subgraph(graph, [check.err], convert=cut)
+    used = [o.tensors[0].name for o in made.needed() if o.type == "Host2DeviceCopy"]
+    given = [name for name in used if name != GET]
+    return made if GET in used and len(given) == 1 and (given[0] or "").endswith(EXPECT) else None
+
+
+def _reaches(check: Check, origins: Origins, inside: Mapping[int, Opr], met: set[int]) -> bool:
+    """Whether the error is computed from the computed value too, or from what that is another layout of."""
+    if id(check.get) in met:
+        return True
+    wanted, opr = {id(check.get.owner)}, check.get.owner
+    while opr.type in _LAYOUT and opr.inputs and len(wanted) < _LARGEST_CONE:
+        opr = opr.inputs[0].owner
+        wanted.add(id(opr))
+    others = [v.owner for o in inside.values() for v in o.inputs if id(v) not in origins.expected]
+    seen: set[int] = set()
+    while others and len(seen) < _LARGEST_CONE:
+        opr = others.pop()
+        if id(opr) in wanted:
+            return True
+        if id(opr) not in seen:
+            seen.add(id(opr))
+            others += [v.owner for v in opr.inputs]
+    return False

@@ -1,0 +1,123 @@
+"""Constant folding: what follows from constants alone is computed once and stored.
+
+MegEngine's ParamFuse pass. What follows from weights that a program may exchange (SharedDeviceTensor) is stored as
+such a weight, the rest as an ImmutableTensor.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from ...graph import Graph, Opr, StoredTensor, TensorFormat, Var
+from ...graph.dtypes import encode
+from ...graph.params import RelayoutFormat, RelayoutMode
+from ..constants import is_pure
+from ..knowledge import is_settled, settle
+from ..rewriter import Rewriter
+
+__all__ = ["fold_constants"]
+
+_IMAGES = {
+    RelayoutMode.NCHW_NHWCD4I: 2,
+    RelayoutMode.INTER_WEIGHT_DENSEI: 3,
+    RelayoutMode.INTER_WEIGHT_DENSEI_DOT: 3,
+    RelayoutMode.INTER_WEIGHT_GROUPI: 4,
+    RelayoutMode.INTER_WEIGHT_GROUPI_DOT: 4,
+    RelayoutMode.INTER_WEIGHT_CHANI: 1,
+}
+"""The axis at which a row of an image begins, by the mode that makes the image."""
+_GROWTH = 1 << 20
+"""How many bytes a folded value may be larger than all constants that it comes from."""
+
+
+def fold_constants(graph: Graph) -> Graph:
+    """Replace operators on constants by their values, where that is not much larger than the constants.
+
+    Random operators and operators with effects are never computed beforehand. Results are the same bits: the kernels
+    that fold are those that would run.
+
+    >>> import loadrun
+    >>> graph = loadrun.load("fixtures/nets/layout_float_unoptimized.mge").graph
+    >>> len(fold_constants(graph).oprs) <= len(graph.oprs)
+    True
+    """
+    if is_settled(graph, fold_constants):
+        return graph
+    r = Rewriter(graph)
+    if r.stands(partial(_found, r, _Folder(r))) and settle(graph, fold_constants):
+        return graph
+    folder = _Folder(r)
+    for opr in r.oprs:
+        given = [r.var(v) for v in opr.inputs]
+        if is_pure(opr) and all(map(r.constant, given)):
+            r.copy(opr)
+        else:
+            r.copy(opr, [folder(v) for v in given])
+    for old in graph.outputs:
+        new = r.var(old)
+        found = folder(new)
+        if found is not new:
+            r.replace(old, found)
+    folded = r.finish()
+    settle(folded, fold_constants)
+    return folded
+
+
+def _found(r: Rewriter, folder: _Folder, opr: Opr) -> Var | None:
+    """A value that stands for an input of an operator or for an output, None if there is none."""
+    ends = [v for v in opr.outputs if r.is_output(v)]
+    constant = is_pure(opr) and all(map(r.constant, opr.inputs))
+    for old in ends if constant else (*opr.inputs, *ends):
+        found = folder(r.var(old))
+        if found is not r.var(old):
+            return found
+    return None
+
+
+class _Folder:
+    def __init__(self, rewriter: Rewriter) -> None:
+        self.r = rewriter
+        self.found: dict[int, Var] = {}
+
+    def __call__(self, var: Var) -> Var:
+        """The stored value of a computed constant, any other variable itself."""
+        if self.r.stored(var) or not self.r.constant(var):
+            return var
+        if var.id not in self.found:
+            self.found[var.id] = self._fold(var)
+        return self.found[var.id]
+
+    def _fold(self, var: Var) -> Var:
+        value = self.r.value(var)
+        if value is None or not value.size or not value.ndim:
+            return var
+        size, param = self._sources(var.owner)
+        if value.nbytes > size + _GROWTH:
+            return var
+        image = (
+            _IMAGES.get(var.owner.get(RelayoutFormat).mode) if var.owner.type == "RelayoutFormatV1" else None
+        )
+        if image is not None:
+            dtype = self.r.dtype(var)
+            form = TensorFormat(kind=2, align_axis=image)
+            tensor = StoredTensor(dtype, value.shape, None, encode(value, dtype), format=form)
+            return self.r.add("SharedDeviceTensorWithFormat", tensors=[tensor])[0]
+        return self.r.put(value, self.r.dtype(var), param=param)
+
+    def _sources(self, opr: Opr) -> tuple[int, bool]:
+        """Bytes of the constants that an operator's value comes from, and whether any is an exchangeable weight."""
+        size, param = 0, False
+        seen: set[int] = set()
+        stack = [opr]
+        while stack:
+            at = stack.pop()
+            if id(at) in seen:
+                continue
+            seen.add(id(at))
+            if at.tensors:
+                size += sum(t.data.nbytes for t in at.tensors if t.data is not None)
+                param |= at.type != "ImmutableTensor"
+            # MegEngine does not follow such values beforehand and stores them as weights.
+            param |= at.type == "RelayoutFormatV1"
+            stack.extend(v.owner for v in at.inputs)
+        return size, param

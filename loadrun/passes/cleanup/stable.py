@@ -1,0 +1,199 @@
+"""What MegEngine simplifies while it makes an operator, at every level but 0.
+
+- ``x + 0``, ``x * 1`` and ``x ** 1`` are ``x``, for a number of one axis (other neutral ones stay);
+- ``x - x`` is 0 and ``x / x`` is 1, also for infinities, NaN and 0, where computing would give NaN;
+- ``log(exp(x))`` is ``x``, ``log(exp(x) + exp(y))`` is ``log_sum_exp(x, y)``, ``log(exp(x) * y)`` is ``x + log(y)``, as
+  for the quotient: these neither overflow nor lose digits;
+- ``log(1 + x)`` is ``log1p(x)``, ``exp(x) - 1`` is ``expm1(x)``.
+
+What takes the place of an operator has its name. At every level what follows from small constants and weights is a
+constant, and a sum of ``x ** 2`` or ``square(x)`` is one operator.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+
+from ...graph import Graph, Opr, Var
+from ...graph.params import Elemwise, ElemwiseMode, Empty, OptionalAxisV1, Reduce, ReduceDataType, ReduceMode
+from ..arithmetic.identities import elemwise, immutable, neutral
+from ..rewriter import Rewriter, each
+
+__all__ = ["as_made", "stabilize"]
+
+M = ElemwiseMode
+_NEUTRAL = {M.ADD: (0.0, (0, 1)), M.MUL: (1.0, (0, 1)), M.POW: (1.0, (1,))}
+"""A number without effect, and which operands it may be."""
+_FOLDED = {
+    "Elemwise",
+    "ElemwiseMultiType",
+    "TypeCvtV2",
+    "ReshapeV1",
+    "AxisAddRemove",
+    "Dimshuffle",
+    "Subtensor",
+    "Concat",
+    "ReduceV2",
+}
+"""Operators whose value MegEngine knows beforehand."""
+_CONSTANTS = ("ImmutableTensor", "SharedDeviceTensor")
+_SPREAD = "Broadcast"
+"""What stays where nothing computes with it."""
+_SMALL = 1024
+"""How many elements such a value has at most."""
+
+
+def stabilize(graph: Graph) -> Graph:
+    """Simplify arithmetic as the module says.
+
+    >>> from loadrun.graph.dtypes import DType
+    >>> from loadrun.graph import StoredTensor
+    >>> from loadrun.graph.params import Host2DeviceCopy
+    >>> g = Graph()
+    >>> (x,) = g.add("Host2DeviceCopy", Host2DeviceCopy(), names=["x"],
+    ...              tensors=[StoredTensor(DType("Float32"), (2,), "x")])
+    >>> (e,) = g.add("Elemwise", Elemwise(mode=M.EXP), inputs=[x])
+    >>> g.outputs = g.add("Elemwise", Elemwise(mode=M.LOG), inputs=[e], names=["y"])
+    >>> [o.title for o in stabilize(g).oprs]
+    ['Host2DeviceCopy', 'Identity']
+    """
+    return each(graph, _simpler, "Elemwise")
+
+
+def as_made(graph: Graph, level: int) -> Graph:
+    """Return what MegEngine makes of operators: constants folded, squares summed, above level 0 what `stabilize` does.
+
+    Args:
+        level: the trace's level of optimization.
+
+    >>> import loadrun
+    >>> from loadrun.megengine.functional import sum
+    >>> traced = loadrun.tracing.trace(symbolic=True, capture_as_const=True)(lambda x: sum(x**2))
+    >>> traced(loadrun.tensor([1.0, 2.0])).item()
+    5.0
+    >>> [o.title for o in as_made(traced.graph(), 0).oprs if not o.tensors]
+    ['ReduceV2']
+    """
+    return each(graph, _made if level else _made_unchanged, *_FOLDED)
+
+
+def _made(r: Rewriter, opr: Opr) -> Var | None:
+    return _made_unchanged(r, opr) or (_simpler(r, opr) if opr.type == "Elemwise" else None)
+
+
+def _made_unchanged(r: Rewriter, opr: Opr) -> Var | None:
+    return _constant(r, opr) or (_sum_of_squares(r, opr) if opr.type == "ReduceV2" else None)
+
+
+def _sum_of_squares(r: Rewriter, opr: Opr) -> Var | None:
+    given = [r.var(v) for v in opr.inputs]
+    p, inner = opr.get(Reduce), given[0].owner
+    if p.mode != ReduceMode.SUM or p.data_type != ReduceDataType.DEFAULT or inner.type != "Elemwise":
+        return None
+    mode = inner.get(Elemwise).mode
+    if mode != M.SQUARE and not (mode == M.POW and _is_number(r, inner.inputs[1], 2.0)):
+        return None
+    x = inner.inputs[0]
+    if not r.dtype(x).is_float or r.dtype(x) != r.dtype(given[0]):
+        return None
+    (y,) = r.add("ReduceV2", p.replace(mode=ReduceMode.SUM_SQR), inputs=[x, *given[1:]], like=opr)
+    y.owner.name = opr.name
+    return y
+
+
+def _is_number(r: Rewriter, var: Var, number: float) -> bool:
+    """Whether a variable is that number, as a constant of one axis."""
+    return r.shape(var) == (1,) and immutable(r, var) and r.scalar(var) == number
+
+
+def _simpler(r: Rewriter, opr: Opr) -> Var | None:
+    before = len(r.new.oprs)
+    found = _visit(r, opr)
+    if found is not None and found.owner.id >= before:
+        found.owner.name = opr.name
+    return found
+
+
+def _constant(r: Rewriter, opr: Opr) -> Var | None:
+    given = [r.var(v) for v in opr.inputs]
+    if not given or not all(_known(r, v) for v in given):
+        return None
+    dtype = opr.outputs[0].dtype
+    if dtype is None:
+        return None
+    at = r.copy(opr)[0]
+    value = r.value(at)
+    if value is None or not 0 < value.size <= _SMALL:
+        return None
+    return r.put(value, dtype)
+
+
+def _known(r: Rewriter, var: Var) -> bool:
+    """Whether a variable is a small constant, or one repeated along new axes."""
+    owner = var.owner
+    if owner.type == _SPREAD:
+        shape = r.shape(var)
+        return shape is not None and prod(shape) <= _SMALL and all(_known(r, v) for v in owner.inputs)
+    return owner.type in _CONSTANTS and prod(owner.tensors[0].shape or ()) <= _SMALL
+
+
+def _visit(r: Rewriter, opr: Opr) -> Var | None:
+    given = [r.var(v) for v in opr.inputs]
+    dtype = opr.outputs[0].dtype
+    if dtype is None or dtype.is_quantized or any(r.dtype(v) != dtype for v in given):
+        return None
+    mode = opr.get(Elemwise).mode
+    if mode in _NEUTRAL:
+        number, places = _NEUTRAL[mode]
+        for at in places:
+            if _is_number(r, given[at], number):
+                return given[1 - at]
+    if mode in (M.SUB, M.TRUE_DIV, M.FLOOR_DIV) and given[0] is given[1]:
+        return _number_like(r, given[0], 0 if mode == M.SUB else 1)
+    if not dtype.is_float:
+        return None
+    if mode == M.LOG:
+        return _log(r, given[0])
+    if mode == M.SUB and (inner := _of(given[0], M.EXP)) is not None and neutral(r, given[1], 1.0, inner):
+        return elemwise(r, M.EXPM1, inner)
+    return None
+
+
+def _of(var: Var, mode: ElemwiseMode) -> Var | None:
+    """The first input of the operator that gives a variable, if that is of the mode."""
+    owner = var.owner
+    return owner.inputs[0] if owner.type == "Elemwise" and owner.get(Elemwise).mode == mode else None
+
+
+def _log(r: Rewriter, x: Var) -> Var | None:
+    if (inner := _of(x, M.EXP)) is not None:
+        return inner
+    owner = x.owner
+    if owner.type != "Elemwise" or len(owner.inputs) != 2:
+        return None
+    a, b = owner.inputs
+    mode = owner.get(Elemwise).mode
+    ea, eb = _of(a, M.EXP), _of(b, M.EXP)
+    if mode in (M.MUL, M.TRUE_DIV) and (ea is not None or eb is not None):
+        parts = [v if e is None else e for v, e in ((a, ea), (b, eb))]
+        logs = [
+            p if e is not None else _log(r, p) or elemwise(r, M.LOG, p)
+            for p, e in zip(parts, (ea, eb), strict=True)
+        ]
+        return elemwise(r, M.ADD if mode == M.MUL else M.SUB, *logs)
+    if mode == M.ADD:
+        if ea is not None and eb is not None:
+            return elemwise(r, M.LOG_SUM_EXP, ea, eb)
+        for one, other in ((a, b), (b, a)):
+            if neutral(r, one, 1.0, other):
+                return elemwise(r, M.LOG1P, other)
+    return None
+
+
+def _number_like(r: Rewriter, x: Var, number: int) -> Var:
+    """A number in the shape of a variable."""
+    constant = r.put(np.full((1,), number, r.dtype(x).np), r.dtype(x))
+    (shape,) = r.add("GetVarShapeV1", OptionalAxisV1(), inputs=[x])
+    return r.add("Broadcast", Empty(), inputs=[constant, shape])[0]

@@ -1,0 +1,109 @@
+"""A part of a graph by itself: variables at its border become inputs, known ones constants."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from copy import copy
+from dataclasses import replace
+
+import numpy as np
+
+from ..graph import Graph, Opr, StoredTensor, Var
+from ..graph import params as P
+from ..graph.dtypes import Array, DType, encode
+
+__all__ = ["excerpt", "reached"]
+
+
+def reached(targets: Iterable[Var], border: Iterable[int]) -> list[Opr]:
+    """The operators that some variables depend on, in execution order, without those behind the border.
+
+    Args:
+        targets: the variables.
+        border: ids of variables that are given.
+    """
+    stop = set(border)
+    stack = [v.owner for v in targets if v.id not in stop]
+    found: dict[int, Opr] = {}
+    while stack:
+        opr = stack.pop()
+        if opr.id not in found:
+            found[opr.id] = opr
+            stack.extend(v.owner for v in opr.inputs if v.id not in stop)
+    return [found[i] for i in sorted(found)]
+
+
+def excerpt(
+    graph: Graph,
+    targets: Iterable[Var],
+    given: Mapping[int, str],
+    constants: Mapping[int, Array] | None = None,
+) -> tuple[Graph, dict[int, Var]]:
+    """Copy what some variables depend on, up to a border; the bytes of stored tensors are shared.
+
+    Args:
+        graph: the source; it stays as it is. Dtypes of variables at the border are inferred before.
+        targets: the copy's outputs, in order; a variable may stand twice.
+        given: names by id of variables that are inputs of the copy. A target among them comes from such an input.
+        constants: values by id of variables that are constants of the copy.
+
+    Returns:
+        the copy and its variables by the ids that they had in the source.
+
+    >>> import loadrun
+    >>> graph = loadrun.load("fixtures/nets/mlp.mge").graph
+    >>> opr = next(o for o in graph.oprs if o.type == "Elemwise")
+    >>> part, known = excerpt(graph, opr.outputs, {v.id: f"in{v.id}" for v in opr.inputs})
+    >>> [o.type for o in part.oprs]
+    ['Host2DeviceCopy', 'Host2DeviceCopy', 'Elemwise']
+    """
+    outputs = list(targets)
+    fixed = constants or {}
+    made = replace(
+        graph, oprs=[], outputs=[], original_ids=[], output_alias=[], metadata=copy(graph.metadata)
+    )
+    made.content_hash = 0
+    known: dict[int, Var] = {}
+    oprs = reached(outputs, {*given, *fixed})
+    border = {v.id: v for o in oprs for v in o.inputs if v.id in given or v.id in fixed}
+    border.update((v.id, v) for v in outputs if v.id in given or v.id in fixed)
+    for number in sorted(border):
+        var = border[number]
+        dtype = var.dtype or DType("Float32")
+        known[number] = (
+            _constant(made, var, dtype, fixed[number])
+            if number in fixed
+            else _input(made, given[number], dtype, var.shape)
+        )
+    for opr in oprs:
+        _copy(made, opr, known)
+    made.outputs = [known[v.id] for v in outputs]
+    return made, known
+
+
+def _input(made: Graph, name: str, dtype: DType, shape: tuple[int, ...] | None) -> Var:
+    tensor = StoredTensor(dtype, shape, name)
+    (var,) = made.add("Host2DeviceCopy", P.Host2DeviceCopy(), names=[name], tensors=[tensor])
+    var.dtype = dtype
+    return var
+
+
+def _constant(made: Graph, var: Var, dtype: DType, value: Array) -> Var:
+    data = encode(np.ascontiguousarray(value), dtype)
+    stored = StoredTensor(dtype, value.shape, None, data)
+    (new,) = made.add("ImmutableTensor", names=[var.name], tensors=[stored])
+    new.dtype = dtype
+    return new
+
+
+def _copy(made: Graph, opr: Opr, known: dict[int, Var]) -> None:
+    fresh = copy(opr)
+    fresh.id, fresh.outputs = len(made.oprs), []
+    fresh.inputs = [known[v.id] for v in opr.inputs]
+    first = made.n_vars
+    for i, var in enumerate(opr.outputs):
+        new = copy(var)
+        new.id, new.owner = first + i, fresh
+        fresh.outputs.append(new)
+        known[var.id] = new
+    made.oprs.append(fresh)

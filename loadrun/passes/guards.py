@@ -1,0 +1,376 @@
+"""What keeps MegEngine's compiler and kernels from computing something else than a graph says.
+
+When MegEngine 1.13 has loaded a graph, it rewrites arithmetic before it runs, by rules for real numbers that do not
+hold for all floats, and its kernels of two inputs have a fault. What would give other values gets an operator between:
+
+- exponents of powers, roots, products and quotients that follow each other are multiplied, so that ``(x * x) ** 0.5``
+  becomes ``x``: ``max(v, v)``, which is v, stands between where a root is drawn (Identity would be removed);
+- ``log(exp(x))``, ``log(1 + x)``, ``exp(x) - 1``, ``x - x``, ``x / x`` are simplified: the same stands between where
+  the graph still has them (`loadrun.passes.cleanup.stable` does the same to traces, at every level but 0);
+- ``PowC`` with the exponents 0 and 1 cannot be loaded: they are written as ones, and as the base;
+- division by a number becomes a product with its reciprocal, and factors behind each other become one, which a step
+  (``//``, ``floor``, a comparison) shows: there the number stands in a SharedDeviceTensor, which is not looked into,
+  and ``max(v, v)`` between factors;
+- an operand that is broadcast along the first axes or has gaps in memory is read as if it lay densely where the other
+  is a row: two Reshapes make it dense.
+
+Nothing removes these operators while MegEngine loads and runs a graph; loadrun's optimization may, and puts them back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import prod
+
+import numpy as np
+
+from ..base.errors import LoadRunError
+from ..graph import Graph, Opr, StoredTensor, Var
+from ..graph import params as P
+from ..graph.dtypes import DType, encode
+from ..graph.params import ElemwiseMode as M
+from ..ops.infer import infer_dtypes, infer_shapes
+from .copies import subgraph
+
+__all__ = ["guarded"]
+
+_INT = DType("Int32")
+_CLOSE = 1e-6
+_PRODUCTS = (M.MUL, M.TRUE_DIV)
+_SUMS = frozenset({M.ADD, M.SUB, M.NEGATE, M.FUSE_MUL_ADD3, M.FUSE_MUL_ADD4})
+_FAMILIES = (_SUMS, frozenset(_PRODUCTS), frozenset({M.MAX}), frozenset({M.MIN}))
+_STEPS = frozenset({M.FLOOR, M.CEIL, M.ROUND, M.FLOOR_DIV, M.MOD, M.EQ, M.NEQ, M.LT, M.LEQ})
+_MOVES = ("AxisAddRemove", "ReshapeV1", "Dimshuffle", "Identity", "Subtensor", "Broadcast", "Concat")
+_MADE = ("ImmutableTensor", "SharedDeviceTensor", "MultipleDeviceTensorHolder", "GetVarShapeV1")
+_FOLLOWED = ("Elemwise", "TypeCvtV2", "PowC", *_MOVES)
+_VIEWS = ("AxisAddRemove", "ReshapeV1", "Dimshuffle", "Identity")
+
+
+def guarded(graph: Graph) -> Graph:
+    """A copy of a graph that MegEngine computes as it stands; the graph itself where nothing is to be done.
+
+    >>> from loadrun.graph.dtypes import DType
+    >>> from loadrun.graph.params import Elemwise, Host2DeviceCopy, PowC
+    >>> g = Graph()
+    >>> (x,) = g.add("Host2DeviceCopy", Host2DeviceCopy(), names=["x"],
+    ...              tensors=[StoredTensor(DType("Float32"), (2, 3), "x")])
+    >>> (square,) = g.add("Elemwise", Elemwise(mode=M.MUL), inputs=[x, x])
+    >>> g.outputs = g.add("PowC", PowC(exp=0.5), inputs=[square], names=["y"])
+    >>> [o.type for o in guarded(g).oprs]
+    ['Host2DeviceCopy', 'Elemwise', 'Elemwise', 'PowC']
+    """
+    plan = _GuardPlan(graph)
+    if not plan.changes:
+        return graph
+    return subgraph(graph, graph.outputs, everything=True, convert=plan.convert)[0]
+
+
+@dataclass
+class _Change:
+    """What happens to an operator: which inputs get an operator of which type between."""
+
+    between: dict[int, str] = field(default_factory=dict)
+    power: int | None = None
+
+
+class _GuardPlan:
+    def __init__(self, graph: Graph) -> None:
+        self.changes: dict[int, _Change] = {}
+        self.made: dict[tuple[int, str], Var] = {}
+        found = [o for o in graph.needed() if o.type in ("Elemwise", "PowC")]
+        if not found:
+            return
+        self.shapes = _shapes(graph)
+        stepped = _before_steps(graph.needed())
+        for opr in found:
+            change = _Change()
+            _watch_power(opr, change)
+            _watch_simplified(opr, change)
+            if id(opr) in stepped:
+                _watch_factors(opr, change)
+            if opr.type == "Elemwise":
+                self._watch_rows(opr, change)
+            if change.between or change.power is not None:
+                self.changes[id(opr)] = change
+
+    def convert(self, made: Graph, opr: Opr, inputs: list[Var]) -> Var | None:
+        """The operator as it is to be, in the copy."""
+        change = self.changes.get(id(opr))
+        if change is None:
+            return None
+        if change.power is not None:
+            out = _trivial_power(made, opr, inputs[0], change.power)
+        else:
+            given = [self._between(made, v, change.between.get(i)) for i, v in enumerate(inputs)]
+            (out,) = made.add(
+                opr.type,
+                *opr.params,
+                inputs=given,
+                output_dtype=opr.output_dtype,
+                comp_node=opr.comp_node[:1],
+            )
+            out.dtype, out.shape, out.format = (
+                opr.outputs[0].dtype,
+                opr.outputs[0].shape,
+                opr.outputs[0].format,
+            )
+        out.name, out.owner.name, out.owner.priority = opr.outputs[0].name, opr.name, opr.priority
+        return out
+
+    def _between(self, made: Graph, x: Var, type: str | None) -> Var:
+        if type is None:
+            return x
+        found = self.made.get((x.id, type))
+        if found is None:
+            found = _GUARDS[type](made, x)
+            found.dtype, found.shape = x.dtype, x.shape
+            self.made[x.id, type] = found
+        return found
+
+    # Rows
+
+    def _watch_rows(self, opr: Opr, change: _Change) -> None:
+        """Copy operands that are no dense blocks where another may be a row."""
+        if len(opr.inputs) < 2:
+            return
+        loose = [i for i, v in enumerate(opr.inputs) if _is_loose(v)]
+        if not loose:
+            return
+        others = [w for v in opr.inputs for w in _terms(v, opr)]
+        for i in loose:
+            if any(w is not opr.inputs[i] and self._may_be_row(w, opr.inputs[i]) for w in others):
+                change.between[i] = "ReshapeV1"
+
+    def _may_be_row(self, var: Var, other: Var) -> bool:
+        """Whether a variable may be repeated along the first axes of another."""
+        if _is_loose(var):
+            return True
+        own, wide = self.shapes.get(var.id), self.shapes.get(other.id)
+        if own is None or wide is None:
+            return True
+        if prod(own) <= 1 or own[-1] == 1:
+            return False
+        return len(own) < len(wide) or any(n == 1 for n in own[:-1])
+
+
+def _self_equality(made: Graph, x: Var) -> Var:
+    return made.add("Elemwise", P.Elemwise(mode=M.MAX), inputs=[x, x], comp_node=x.owner.comp_node[:1])[0]
+
+
+def _dense(made: Graph, x: Var) -> Var:
+    """The same values in a block of their own: MegEngine's Copy keeps gaps, a vector has none."""
+    node = x.owner.comp_node[:1]
+    value = np.ones(1, np.int32)
+    (one,) = made.add("ImmutableTensor", tensors=[StoredTensor(_INT, (1,), None, encode(value, _INT))])
+    (shape,) = made.add("GetVarShapeV1", P.OptionalAxisV1(), inputs=[x], comp_node=node)
+    (flat,) = made.add("ReshapeV1", P.OptionalAxisV1(axis=0), inputs=[x, one], comp_node=node)
+    one.dtype = shape.dtype = _INT
+    flat.dtype = x.dtype
+    return made.add("ReshapeV1", P.OptionalAxisV1(), inputs=[flat, shape], comp_node=node)[0]
+
+
+def _shared(made: Graph, x: Var) -> Var:
+    return made.add("SharedDeviceTensor", tensors=x.owner.tensors, comp_node=x.owner.comp_node[:1])[0]
+
+
+_GUARDS = {"Elemwise": _self_equality, "ReshapeV1": _dense, "SharedDeviceTensor": _shared}
+
+
+def _shapes(graph: Graph) -> dict[int, tuple[int, ...]]:
+    try:
+        infer_dtypes(graph.needed())
+        return {v: s for v, s in infer_shapes(graph, graph.needed()).shapes.items() if s is not None}
+    except LoadRunError:
+        return {}
+
+
+def _mode(opr: Opr) -> M | None:
+    return opr.get(P.Elemwise).mode if opr.type == "Elemwise" else None
+
+
+def _is_loose(var: Var) -> bool:
+    """Whether a value may lie in memory with gaps between its rows, or have one row for all."""
+    opr = var.owner
+    while opr.type in _VIEWS:
+        opr = opr.inputs[0].owner
+    if opr.type == "Subtensor":
+        return any(i.axis != 0 or i.step for i in opr.get(P.IndexDescMaskDump).items)
+    if opr.type == "Split":
+        return True
+    # MegEngine lets a Broadcast change places with the arithmetic of one variable behind it.
+    while opr.type in (*_VIEWS, "Elemwise", "TypeCvtV2", "PowC"):
+        wide = [v for v in opr.inputs if _scalar_value(v) is None]
+        if len(wide) != 1 and opr.type == "Elemwise":
+            return False
+        opr = opr.inputs[0].owner if not wide or opr.type in _VIEWS else wide[0].owner
+    return opr.type == "Broadcast"
+
+
+def _terms(var: Var, reader: Opr) -> list[Var]:
+    """The terms that MegEngine may bring together with others when it reorders a chain.
+
+    A term that occurs more often is listed twice: of a square of a square and so on each step would double the list.
+    """
+    family = next((f for f in _FAMILIES if _mode(reader) in f), frozenset())
+    found, stack = [], [var]
+    times: dict[int, int] = {}
+    while stack:
+        at = stack.pop()
+        times[at.id] = times.get(at.id, 0) + 1
+        if times[at.id] > 2:
+            continue
+        found.append(at)
+        if _mode(at.owner) in family:
+            stack.extend(at.owner.inputs)
+    return found
+
+
+# Powers
+
+
+def _scalar_value(var: Var) -> float | None:
+    """The value of a stored scalar."""
+    if var.owner.type != "ImmutableTensor" or prod(var.owner.tensors[0].shape or ()) != 1:
+        return None
+    return float(var.owner.tensors[0].value().reshape(-1)[0])
+
+
+def _exponent(opr: Opr) -> float | None:
+    """The constant exponent of a power, None for other operators."""
+    if opr.type == "PowC":
+        return float(opr.get(P.PowC).exp)
+    return _scalar_value(opr.inputs[1]) if _mode(opr) == M.POW else None
+
+
+def _is_whole(number: float) -> bool:
+    return bool(np.isfinite(number)) and number == int(number)
+
+
+def _watch_power(opr: Opr, change: _Change) -> None:
+    exponent = _exponent(opr)
+    if opr.type == "PowC" and exponent is not None:
+        close = [n for n in (0, 1) if abs(exponent - n) < _CLOSE]
+        if close:
+            change.power = close[0]
+            return
+    if exponent is not None:
+        if _is_merged(exponent, _behind_broadcast(opr.inputs[0]).owner):
+            change.between[0] = "Elemwise"
+    elif _mode(opr) in _PRODUCTS:
+        _watch_roots(opr, change)
+
+
+def _is_merged(exponent: float, inner: Opr) -> bool:
+    """Whether a power of what an operator gives turns out otherwise when their exponents are joined."""
+    given = _exponent(inner)
+    if given is None:
+        return _mode(inner) == M.POW or (_mode(inner) in _PRODUCTS and not _is_whole(exponent))
+    return not (_is_whole(exponent) and _is_whole(given))
+
+
+def _watch_roots(opr: Opr, change: _Change) -> None:
+    """Keep roots of one variable apart that a product would join."""
+    roots: dict[int, list[int]] = {}
+    bases: set[int] = set()
+    for i, v in enumerate(opr.inputs):
+        for term in _terms(v, opr):
+            exponent = _exponent(term.owner)
+            if exponent is not None and not _is_whole(exponent):
+                base = term.owner.inputs[0].id
+                roots.setdefault(base, []).append(i)
+            elif exponent is not None:
+                bases.add(term.owner.inputs[0].id)
+            else:
+                bases.add(term.id)
+    for base, places in roots.items():
+        if len(places) > 1 or base in bases:
+            change.between.update(dict.fromkeys(places, "Elemwise"))
+
+
+def _behind_broadcast(var: Var) -> Var:
+    while var.owner.type in ("Broadcast", "TypeCvtV2"):
+        var = var.owner.inputs[0]
+    return var
+
+
+def _trivial_power(made: Graph, opr: Opr, x: Var, exponent: int) -> Var:
+    """``x ** 1`` and ``x ** 0``."""
+    dtype = opr.outputs[0].dtype
+    if exponent == 1 or dtype is None:
+        out = made.add("Identity", inputs=[x], comp_node=opr.comp_node[:1])[0]
+    else:
+        value = np.ones(1, dtype.np)
+        (one,) = made.add("ImmutableTensor", tensors=[StoredTensor(dtype, (1,), None, encode(value, dtype))])
+        (shape,) = made.add("GetVarShapeV1", P.OptionalAxisV1(), inputs=[x])
+        (out,) = made.add("Broadcast", P.Empty(), inputs=[one, shape])
+        one.dtype, shape.dtype = dtype, _INT
+    out.dtype, out.shape = dtype, opr.outputs[0].shape
+    return out
+
+
+# What is simplified when it is loaded
+
+
+def _watch_simplified(opr: Opr, change: _Change) -> None:
+    mode = _mode(opr)
+    if mode == M.LOG:
+        place = 0 if _has_better_log(opr.inputs[0].owner) else None
+    elif mode == M.SUB and _mode(opr.inputs[0].owner) == M.EXP and _scalar_value(opr.inputs[1]) == 1:
+        place = 0
+    else:
+        same = mode in (M.SUB, M.TRUE_DIV, M.FLOOR_DIV) and opr.inputs[0] is opr.inputs[1]
+        place = 1 if same else None
+    if place is not None:
+        change.between[place] = "Elemwise"
+
+
+def _has_better_log(inner: Opr) -> bool:
+    modes: Sequence[M | None] = [_mode(v.owner) for v in inner.inputs]
+    if _mode(inner) == M.EXP:
+        return True
+    if _mode(inner) in _PRODUCTS:
+        return M.EXP in modes
+    return _mode(inner) == M.ADD and (
+        modes.count(M.EXP) == 2 or any(_scalar_value(v) == 1 for v in inner.inputs)
+    )
+
+
+# What a step shows
+
+
+def _before_steps(oprs: Sequence[Opr]) -> set[int]:
+    """The products and quotients of data whose rounding shows in a whole number or a truth value."""
+    sizes: set[int] = set()
+    for o in oprs:
+        held = o.type in _MADE or (o.type in _FOLLOWED and all(v.id in sizes for v in o.inputs))
+        sizes.update(v.id for v in o.outputs if held)
+    seen: set[int] = set()
+    stack = [v for o in oprs if _is_step(o) for v in o.inputs]
+    while stack:
+        var = stack.pop()
+        opr = var.owner
+        through = _mode(opr) in _SUMS or _mode(opr) in _PRODUCTS or opr.type in _MOVES
+        if through and id(opr) not in seen and var.id not in sizes:
+            seen.add(id(opr))
+            stack.extend(opr.inputs)
+    return seen
+
+
+def _is_step(opr: Opr) -> bool:
+    made = opr.outputs[0].dtype
+    whole = opr.type == "TypeCvtV2" and made is not None and not (made.is_float or made.is_quantized)
+    return whole or _mode(opr) in _STEPS
+
+
+def _watch_factors(opr: Opr, change: _Change) -> None:
+    dtype = opr.outputs[0].dtype
+    if _mode(opr) not in _PRODUCTS or dtype is None or not dtype.is_float:
+        return
+    number = _scalar_value(opr.inputs[1]) if _mode(opr) == M.TRUE_DIV else None
+    if number is not None and abs(np.frexp(number)[0]) != 0.5:
+        change.between.setdefault(1, "SharedDeviceTensor")
+    if any(v.owner.type in _MADE for v in opr.inputs):
+        for i, v in enumerate(opr.inputs):
+            if _mode(v.owner) in _PRODUCTS:
+                change.between.setdefault(i, "Elemwise")

@@ -1,0 +1,102 @@
+"""Computing in float16 (MegEngine's ConvertF32ToF16): for storage only, or altogether."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..base.errors import EngineError
+from ..graph import Graph, Opr, Var
+from ..graph.dtypes import DType
+from ..graph.params import (
+    ComputeMode,
+    ConvBias,
+    Convolution,
+    MatrixMul,
+    MatrixMulComputeMode,
+    Record,
+    Reduce,
+    ReduceDataType,
+)
+from ..ops.catalog import CATALOG, TypeParam, types
+from ..ops.op import Trait
+from .rewriter import Rewriter
+
+__all__ = ["to_half"]
+
+_F32, _F16 = DType("Float32"), DType("Float16")
+_UNCHANGED = types(Trait.FLOAT32_ONLY)
+
+
+def to_half(graph: Graph, *, wide_sums: bool) -> Graph:
+    """Convert inputs, weights and everything between them to float16; outputs have their old dtypes.
+
+    An operator that takes no float16 computes in float32 between two conversions.
+
+    Args:
+        wide_sums: convolutions, products and reductions add in float32 and round the sum.
+    """
+    r = Rewriter(graph)
+    half = _Half(r, wide_sums)
+    for opr in r.oprs:
+        half.visit(opr)
+    for old in graph.outputs:
+        if old.dtype == _F32:
+            half.narrow.pop(old.id, None)
+            r.replace(old, half.wide(old))
+    return r.finish()
+
+
+class _Half:
+    def __init__(self, rewriter: Rewriter, wide_sums: bool) -> None:
+        self.r = rewriter
+        self.wide_sums = wide_sums
+        # float16 variables by the ids of the old ones that they stand for
+        self.narrow: dict[int, Var] = {}
+
+    def wide(self, old: Var) -> Var:
+        """An old float32 variable as float32."""
+        new = self.r.var(old)
+        return new if self.r.dtype(new) == old.dtype else self._convert(new, _F32)
+
+    def _convert(self, var: Var, target: DType) -> Var:
+        return self.r.add("TypeCvtV2", TypeParam(dtype=target), inputs=[var])[0]
+
+    def _input(self, old: Var) -> Var:
+        return self.narrow.get(old.id, self.r.var(old))
+
+    def visit(self, opr: Opr) -> None:
+        r = self.r
+        given = [self._input(v) for v in opr.inputs]
+        for i in CATALOG[opr.type].float32_inputs:
+            given[i] = self.wide(opr.inputs[i])
+        if opr.type in _UNCHANGED:
+            given = [self.wide(v) for v in opr.inputs]
+        if opr.type == "TypeCvtV2" and opr.get(TypeParam).dtype == _F32:
+            new = given[0] if r.dtype(given[0]) == _F16 else self._convert(given[0], _F16)
+            r.replace(opr.outputs[0], new)
+            self.narrow[opr.outputs[0].id] = new
+            return
+        try:
+            made = r.copy(opr, given, *self._params(opr, given))
+        except EngineError:
+            made = r.copy(opr, [self.wide(v) for v in opr.inputs])
+        for old, new in zip(opr.outputs, made, strict=True):
+            if old.dtype != _F32 or opr.type in _UNCHANGED:
+                continue
+            self.narrow[old.id] = new if r.dtype(new) == _F16 else self._convert(new, _F16)
+
+    def _params(self, opr: Opr, given: Sequence[Var]) -> tuple[Record, ...]:
+        """The parameters with which sums are float32."""
+        if not self.wide_sums or not given or self.r.dtype(given[0]) != _F16:
+            return opr.params
+        return tuple(_with_wide_sums(opr, p) for p in opr.params)
+
+
+def _with_wide_sums(opr: Opr, p: Record) -> Record:
+    if isinstance(p, Convolution | ConvBias):
+        return p.replace(compute_mode=ComputeMode.FLOAT32)
+    if isinstance(p, MatrixMul):
+        return p.replace(compute_mode=MatrixMulComputeMode.FLOAT32)
+    if isinstance(p, Reduce) and opr.type == "ReduceV2":
+        return p.replace(data_type=ReduceDataType.FLOAT_O16xC32)
+    return p

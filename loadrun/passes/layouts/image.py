@@ -1,0 +1,194 @@
+"""Channels in packs of 4 inside image rows, for OpenCL images: NHWCD4 (MegEngine's ConvertFormat)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from ...graph import Graph, Opr, Var
+from ...graph.params import (
+    Axis,
+    ConvBias,
+    Convolution,
+    Dimshuffle,
+    Format,
+    OptionalAxisV1,
+    Pooling,
+    RelayoutFormat,
+    RelayoutMode,
+    Resize,
+    Sparse,
+    WarpAffine,
+    WarpPerspective,
+)
+from ...ops.registry import Shape
+from ..rewriter import Rewriter, each
+from .layouts import CONVOLUTIONS, ELEMENTWISE, Layouts, convert_layouts, fills_packs
+from .reformat import shape_of
+
+__all__ = ["to_nhwcd4"]
+
+_IMAGE = "NHCWc4"
+_MODES = {"NCHW": RelayoutMode.NHWCD4I_NCHW, _IMAGE: RelayoutMode.NCHW_NHWCD4I}
+_DOT = ("QuantizedS8", "Quantized8Asymm")
+
+
+def to_nhwcd4(graph: Graph) -> Graph:
+    """Convert convolutions of whole packs, and what else works on images of whole packs of channels.
+
+    Results are those of the plain graph, to within rounding.
+    """
+    return _without_transposition(convert_layouts(graph, _visit, _Images))
+
+
+class _Images(Layouts):
+    """Layouts that RelayoutFormat makes, and no other operator."""
+
+    def change(self, var: Var, layout: str) -> Var:
+        """The variable in another layout."""
+
+        def relayout(v: Var, _: str, target: str) -> Var:
+            return _relayout(self.r, v, _MODES[target])
+
+        return self.to(var, layout, relayout)
+
+    def plain(self, var: Var) -> Var:
+        return self.change(var, "NCHW")
+
+
+def _relayout(r: Rewriter, var: Var, mode: RelayoutMode) -> Var:
+    return r.add("RelayoutFormatV1", RelayoutFormat(mode=mode), inputs=[var])[0]
+
+
+def _visit(t: Layouts, opr: Opr) -> bool:
+    assert isinstance(t, _Images)
+    if opr.type in CONVOLUTIONS:
+        return _convolution(t, opr, 1)
+    if opr.type == "ConvolutionBackwardDataV2":
+        return _convolution(t, opr, 0)
+    if opr.type in ELEMENTWISE:
+        return _elementwise(t, opr)
+    p = opr.params[0] if opr.params else None
+    if isinstance(p, Pooling | Resize | WarpPerspective | WarpAffine):
+        given = [t.r.var(v) for v in opr.inputs]
+        shape = t.r.old_shape(opr.inputs[0])
+        if (
+            p.format != Format.NCHW
+            or shape is None
+            or shape[1] % 4
+            or any(t.of(v) == _IMAGE for v in given[1:])
+        ):
+            return False
+        given[0] = t.change(given[0], _IMAGE)
+        return t.attempt(opr, _IMAGE, given, p.replace(format=Format.NHWCD4), *opr.params[1:])
+    if opr.type == "Concat":
+        given = [t.r.var(v) for v in opr.inputs]
+        axis = {0: 0, 1: 2, 2: 1}.get(opr.get(Axis).axis)
+        if axis is not None and all(t.of(v) == _IMAGE for v in given):
+            return t.attempt(opr, _IMAGE, given, Axis(axis=axis))
+    return False
+
+
+def _elementwise(t: _Images, opr: Opr) -> bool:
+    r = t.r
+    given = [r.var(v) for v in opr.inputs]
+    inputs = []
+    for var in given:
+        shape = r.shape(var)
+        if t.of(var) == _IMAGE or shape == (1,):
+            inputs.append(var)
+        elif shape is not None and len(shape) == 4 and shape[1] and shape[1] % 4 == 0:
+            inputs.append(t.change(var, _IMAGE))
+        else:
+            return False
+    # As MegEngine does, a plain Elemwise becomes one on images; others only follow their inputs.
+    wanted = (t.of(v) == _IMAGE for v in (inputs if opr.type == "Elemwise" else given))
+    return any(wanted) and t.attempt(opr, _IMAGE, inputs)
+
+
+@dataclass(frozen=True)
+class _Filter:
+    """The filter of a convolution: groups, channels that it gives and takes, of each group."""
+
+    groups: int
+    out: int
+    into: int
+    grouped: bool
+
+    @property
+    def channelwise(self) -> bool:
+        """Whether every channel is convolved by itself."""
+        return self.grouped and self.out == self.into == 1
+
+    def fits(self, image: bool) -> bool:
+        """Whether it can work on images, given data that are one already or are to become one."""
+        if image:
+            return self.out % 4 == 0 or self.channelwise
+        return self.out % 4 == 0 and (self.into % 4 == 0 or self.groups == 1)
+
+    def relayout(self, dot: bool) -> RelayoutMode:
+        """The mode that makes it a filter for images."""
+        if self.channelwise:
+            return RelayoutMode.INTER_WEIGHT_CHANI
+        return _FILTERS[self.grouped, dot]
+
+
+_FILTERS = {
+    (False, False): RelayoutMode.INTER_WEIGHT_DENSEI,
+    (False, True): RelayoutMode.INTER_WEIGHT_DENSEI_DOT,
+    (True, False): RelayoutMode.INTER_WEIGHT_GROUPI,
+    (True, True): RelayoutMode.INTER_WEIGHT_GROUPI_DOT,
+}
+"""Modes by whether the filter has groups and whether packs of inputs are multiplied at once."""
+
+
+def _filter(shape: Shape | None, grouped: bool, forward: bool) -> _Filter | None:
+    if shape is None or len(shape) != 4 + grouped:
+        return None
+    groups, first, second = shape[:3] if grouped else (1, *shape[:2])
+    return _Filter(groups, *((first, second) if forward else (second, first)), grouped)
+
+
+def _convolution(t: _Images, opr: Opr, at: int) -> bool:
+    """Convolution, ConvBias (filter at input 1) and transposed convolution (filter at input 0)."""
+    r = t.r
+    given = [r.var(v) for v in opr.inputs]
+    p = opr.params[0]
+    if not isinstance(p, Convolution | ConvBias) or p.format != Format.NCHW or len(given) > 2 + at:
+        return False
+    data, weight = given[1 - at], given[at]
+    form = _filter(r.shape(weight), p.sparse == Sparse.GROUP, forward=at == 1)
+    if form is None or t.of(weight) == _IMAGE or not form.fits(t.of(data) == _IMAGE):
+        return False
+    if form.grouped and form.groups == 1 and not form.channelwise:
+        sizes = shape_of(r, weight, (1, 2, 3, 4))
+        (weight,) = r.add("ReshapeV1", OptionalAxisV1(), inputs=[weight, sizes])
+        p = p.replace(sparse=Sparse.DENSE)
+        form = replace(form, grouped=False)
+    filter_ = _relayout(r, weight, form.relayout(dot=r.dtype(weight).name in _DOT))
+    image = t.change(data, _IMAGE)
+    rest = given[2:]
+    if not all(t.of(v) == _IMAGE or fills_packs(r.shape(v), 4) for v in rest):
+        return False
+    inputs = [image, filter_] if at else [filter_, image]
+    inputs += [t.change(v, _IMAGE) for v in rest]
+    return t.attempt(opr, _IMAGE, inputs, p.replace(format=Format.NHWCD4), *opr.params[1:])
+
+
+def _without_transposition(graph: Graph) -> Graph:
+    """Make images from NHWC data directly, and NHWC data from images."""
+
+    def visit(r: Rewriter, opr: Opr) -> Var | None:
+        inner = r.var(opr.inputs[0]).owner
+        if opr.type == "RelayoutFormatV1":
+            turned = inner.type == "Dimshuffle" and inner.get(Dimshuffle).pattern == (0, 3, 1, 2)
+            if turned and opr.get(RelayoutFormat).mode == RelayoutMode.NCHW_NHWCD4I:
+                return _relayout(r, inner.inputs[0], RelayoutMode.NHWC_NHWCD4I)
+            return None
+        back = (
+            inner.type == "RelayoutFormatV1" and inner.get(RelayoutFormat).mode == RelayoutMode.NHWCD4I_NCHW
+        )
+        if back and opr.get(Dimshuffle).pattern == (0, 2, 3, 1):
+            return _relayout(r, inner.inputs[0], RelayoutMode.NHWCD4I_NHWC)
+        return None
+
+    return each(graph, visit, "RelayoutFormatV1", "Dimshuffle")

@@ -1,0 +1,115 @@
+"""What the layout passes share: which variable has which layout, and what becomes of operators without one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from ...base.errors import EngineError
+from ...graph import Graph, Opr, Var
+from ...graph.params import Record
+from ...ops.catalog import types
+from ...ops.op import Trait
+from ...ops.registry import Shape
+from ..rewriter import Rewriter
+from .reformat import reformat
+
+__all__ = ["CONVOLUTIONS", "ELEMENTWISE", "Layouts", "convert_layouts", "fills_packs"]
+
+ELEMENTWISE = types(Trait.ELEMENTWISE)
+"""Operators to which a layout does not matter."""
+CONVOLUTIONS = frozenset(("ConvolutionV2", "ConvBiasForwardV4"))
+"""Those that layout passes convert alike: data, filter, then bias and residual if there are any."""
+PLAIN = "NCHW"
+
+
+def fills_packs(shape: Shape | None, pack: int) -> bool:
+    """Whether a shape is that of plain images (NCHW) whose channels fill packs."""
+    return shape is not None and len(shape) == 4 and shape[1] % pack == 0
+
+
+class Layouts:
+    """The new graph while a layout pass makes it.
+
+    Attributes:
+        r: what makes the graph.
+        layout: layout of the new variables that are not plain (NCHW), by their ids.
+    """
+
+    def __init__(self, rewriter: Rewriter) -> None:
+        self.r = rewriter
+        self.layout: dict[int, str] = {}
+        self._origin: dict[int, tuple[Var, str]] = {}
+
+    def of(self, var: Var) -> str:
+        """Layout of a new variable."""
+        return self.layout.get(var.id, PLAIN)
+
+    def mark(self, var: Var, layout: str) -> Var:
+        """Note the layout of a new variable."""
+        if layout != PLAIN:
+            self.layout[var.id] = layout
+        return var
+
+    def to(self, var: Var, layout: str, change: Callable[[Var, str, str], Var] | None = None) -> Var:
+        """The variable in another layout; what was changed before is taken from where it comes from.
+
+        Args:
+            change: how to change it, default by Reshape and Dimshuffle.
+        """
+        origin, own = self._origin.get(var.id, (var, self.of(var)))
+        if self.of(var) == layout:
+            return var
+        if own == layout:
+            return origin
+        found = change(origin, own, layout) if change is not None else reformat(self.r, origin, own, layout)
+        self.mark(found, layout)
+        self._origin[found.id] = (origin, own)
+        return found
+
+    def plain(self, var: Var) -> Var:
+        """The variable as NCHW."""
+        return self.to(var, PLAIN)
+
+    def keep(self, opr: Opr) -> None:
+        """Copy an operator that knows no layout: it reads plain inputs."""
+        self.r.copy(opr, [self.plain(self.r.var(v)) for v in opr.inputs])
+
+    def attempt(self, opr: Opr, layout: str, inputs: Sequence[Var], *params: Record) -> bool:
+        """Copy an operator whose outputs get a layout, unless it cannot take these inputs."""
+        try:
+            made = self.r.copy(opr, inputs, *params)
+        except EngineError:
+            return False
+        for var in made:
+            self.mark(var, layout)
+        return True
+
+
+def convert_layouts(
+    graph: Graph,
+    visit: Callable[[Layouts, Opr], bool],
+    make: Callable[[Rewriter], Layouts] = Layouts,
+) -> Graph:
+    """Run a layout pass: `visit` handles an operator and returns True, or leaves it to be kept plain.
+
+    Operators in branches are kept plain; outputs are plain.
+    """
+    r = Rewriter(graph)
+    layouts = make(r)
+    for opr in r.oprs:
+        if r.frozen(opr) or not _visited(layouts, opr, visit):
+            layouts.keep(opr)
+    for old in graph.outputs:
+        new = r.var(old)
+        found = layouts.plain(new)
+        if found is not new:
+            r.replace(old, found)
+    return r.finish()
+
+
+def _visited(layouts: Layouts, opr: Opr, visit: Callable[[Layouts, Opr], bool]) -> bool:
+    try:
+        return visit(layouts, opr)
+    except EngineError:
+        # Data or weights of this shape or type cannot have the layout.
+        return False

@@ -1,0 +1,208 @@
+"""Layouts of 4-bit convolutions on graphics processors: NCHW64 and NHWC, with NCHW4 and NCHW32 for 8-bit ones
+(MegEngine's EnableNCHW64)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+from ...graph import Graph, Opr, Var
+from ...graph.params import (
+    ConvBias,
+    Convolution,
+    Format,
+    Pooling,
+    RelayoutFormat,
+    RelayoutMode,
+    Sparse,
+    WarpPerspective,
+)
+from ...ops.registry import Shape
+from .layouts import ELEMENTWISE, Layouts, convert_layouts
+from .pad_channels import Alignment
+from .reformat import reformat
+
+__all__ = ["NARROW_PACKS", "to_nchw64"]
+
+_C4, _C32, _C64, _NHWC = "NCHWc4", "NCHWc32", "NCHWc64", "NHWC"
+_FORMAT = {_C4: Format.NCHW4, _C32: Format.NCHW32, _C64: Format.NCHW64, _NHWC: Format.NHWC}
+_FOUR = ("QuantizedS4", "Quantized4Asymm")
+_PACK = {_C4: 4, _C32: 32, _C64: 64, _NHWC: 1}
+_RELAYOUT = {
+    ("NCHW", _C64): RelayoutMode.NCHW_NCHW64,
+    (_C64, "NCHW"): RelayoutMode.NCHW64_NCHW,
+    ("NCHW", _NHWC): RelayoutMode.NCHW_NHWC,
+    (_NHWC, "NCHW"): RelayoutMode.NHWC_NCHW,
+}
+
+
+def _missing_4(channels: int) -> int:
+    return -channels % (8 if channels <= 32 else 64)
+
+
+def _missing_8(channels: int) -> int:
+    return -channels % (4 if channels <= 16 else 32)
+
+
+NARROW_PACKS: dict[str, Alignment] = {
+    "QuantizedS4": _missing_4,
+    "Quantized4Asymm": _missing_4,
+    "QuantizedS8": _missing_8,
+}
+"""How channels are filled up for these layouts."""
+
+
+def to_nchw64(graph: Graph) -> Graph:
+    """Convert quantized dense convolutions to the widest layout that their channels fill.
+
+    8 bits: NCHW32 or NCHW4; 4 bits: NCHW64 or, for multiples of 8, NHWC. Others stay.
+    """
+    return convert_layouts(graph, _visit, _Narrow)
+
+
+class _Narrow(Layouts):
+    """Layouts where values of 4 bits are moved by RelayoutFormat, since parts of bytes cannot be reshaped."""
+
+    def change(self, var: Var, layout: str) -> Var:
+        """The variable in another layout."""
+        if self.r.dtype(var).name not in _FOUR:
+            return self.to(var, layout)
+
+        def relayout(v: Var, source: str, target: str) -> Var:
+            # Between these two the innermost axis, where two values share a byte, stays what it is.
+            if {source, target} == {_NHWC, _C64}:
+                return reformat(self.r, v, source, target)
+            return _converted(self, v, source, target)
+
+        return self.to(var, layout, relayout)
+
+    def plain(self, var: Var) -> Var:
+        return self.change(var, "NCHW")
+
+
+def _converted(t: _Narrow, var: Var, source: str, target: str) -> Var:
+    if (source, target) not in _RELAYOUT:
+        middle = _converted(t, var, source, "NCHW")
+        return _converted(t, middle, "NCHW", target)
+    mode = RelayoutFormat(mode=_RELAYOUT[source, target])
+    return t.r.add("RelayoutFormatV1", mode, inputs=[var])[0]
+
+
+def _visit(t: Layouts, opr: Opr) -> bool:
+    assert isinstance(t, _Narrow)
+    if opr.type == "ConvBiasForwardV4":
+        return _convolution(t, opr)
+    if opr.type == "ConvolutionBackwardDataV2":
+        return _transposed(t, opr)
+    if opr.type in ELEMENTWISE:
+        return _elementwise(t, opr)
+    p = opr.params[0] if opr.params else None
+    if isinstance(p, Pooling | WarpPerspective) and p.format == Format.NCHW:
+        return _window(t, opr, p)
+    return False
+
+
+def _names(t: _Narrow, opr: Opr) -> tuple[str, ...]:
+    return tuple(t.r.dtype(t.r.var(v)).name for v in opr.inputs)
+
+
+def _convolution(t: _Narrow, opr: Opr) -> bool:
+    r, p = t.r, opr.get(ConvBias)
+    given = [r.var(v) for v in opr.inputs]
+    weight = r.shape(given[1])
+    if weight is None or p.sparse != Sparse.DENSE or p.format != Format.NCHW or len(weight) != 4:
+        return False
+    if t.of(given[1]) != "NCHW" or (p.dilate_h, p.dilate_w) != (1, 1):
+        return False
+    types, result = _names(t, opr), opr.outputs[0].dtype
+    to_float = result is not None and result.name == "Float32"
+    layout = _choice(types, weight, to_float)
+    if layout is None or any(not _fills_packs(t, v, _PACK[layout]) for v in given[2:] if not to_float):
+        return False
+    inputs = [t.change(given[0], layout), _filter(t, given[1], layout)]
+    # What a float result adds stays plain.
+    inputs += [t.plain(v) if to_float else t.change(v, layout) for v in given[2:]]
+    p = p.replace(format=Format.NCHW4_NCHW if to_float else _FORMAT[layout])
+    return t.attempt(opr, "NCHW" if to_float else layout, inputs, p, *opr.params[1:])
+
+
+def _choice(types: Sequence[str], weight: Shape, to_float: bool) -> str | None:
+    out, into = weight[:2]
+    if types[:2] == ("QuantizedS8", "QuantizedS8"):
+        rest = ("Float32",) if to_float else ("QuantizedS32",)
+        if types[2:3] not in ((), rest):
+            return None
+        if not to_float and out % 32 == into % 32 == 0 and types[3:] in ((), ("QuantizedS8",)):
+            return _C32
+        return _C4 if out % 4 == into % 4 == 0 else None
+    if types[0] in _FOUR and types[1] == "QuantizedS4" and types[2:3] in ((), ("QuantizedS32",)):
+        if types[3:] not in ((), types[:1]):
+            return None
+        return _C64 if out % 64 == into % 64 == 0 else _NHWC if out % 8 == into % 8 == 0 else None
+    return None
+
+
+def _fills_packs(t: _Narrow, var: Var, pack: int) -> bool:
+    shape = t.r.shape(var)
+    return t.of(var) != "NCHW" or (shape is not None and len(shape) == 4 and shape[1] % pack == 0)
+
+
+def _filter(t: _Narrow, var: Var, layout: str) -> Var:
+    if t.r.dtype(var).name in _FOUR:
+        return _converted(t, var, "NCHW", layout)
+    return reformat(t.r, var, "KCRS", {_C4: "KCRSc4", _C32: "KCRSc32"}[layout])
+
+
+def _transposed(t: _Narrow, opr: Opr) -> bool:
+    r, p = t.r, opr.get(Convolution)
+    given = [r.var(v) for v in opr.inputs]
+    weight = r.shape(given[0])
+    if _names(t, opr) != ("QuantizedS8", "QuantizedS8") or weight is None or len(weight) != 4:
+        return False
+    if p.sparse != Sparse.DENSE or p.format != Format.NCHW or weight[0] % 4 or weight[1] % 4:
+        return False
+    inputs = [reformat(r, given[0], "KCRS", "KCRSc4"), t.change(given[1], _C4)]
+    return t.attempt(opr, _C4, inputs, p.replace(format=Format.NCHW4), *opr.params[1:])
+
+
+def _elementwise(t: _Narrow, opr: Opr) -> bool:
+    """The layout of most elements becomes that of all."""
+    r = t.r
+    given = [r.var(v) for v in opr.inputs]
+    sizes: dict[str, int] = {}
+    for var in given:
+        shape = r.shape(var)
+        if shape is None:
+            return False
+        if shape != (1,):
+            sizes[t.of(var)] = sizes.get(t.of(var), 0) + prod(shape)
+    layout = max(sizes, key=lambda name: sizes[name], default="NCHW")
+    if layout == "NCHW":
+        return False
+    inputs = []
+    for var in given:
+        if r.shape(var) != (1,):
+            if not _fills_packs(t, var, _PACK[layout]):
+                return False
+            var = t.change(var, layout)
+        inputs.append(var)
+    return t.attempt(opr, layout, inputs)
+
+
+def _window(t: _Narrow, opr: Opr, p: Pooling | WarpPerspective) -> bool:
+    r = t.r
+    source, *rest = [r.var(v) for v in opr.inputs]
+    own, name, shape = t.of(source), r.dtype(source).name, r.old_shape(opr.inputs[0])
+    if any(t.of(v) != "NCHW" for v in rest) or shape is None:
+        return False
+    if name in _FOUR:
+        layout = _C64 if own == _C64 else _NHWC
+    elif name != "QuantizedS8" or shape[1] % 4:
+        return False
+    elif isinstance(p, WarpPerspective):
+        layout = _C4
+    else:
+        wide = own in (_C32, _C64) or (own in ("NCHW", _NHWC) and shape[1] % 32 == 0)
+        layout = _C32 if wide else _C4
+    inputs = [t.change(source, layout), *rest]
+    return t.attempt(opr, layout, inputs, p.replace(format=_FORMAT[layout]), *opr.params[1:])

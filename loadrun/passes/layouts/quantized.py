@@ -1,0 +1,237 @@
+"""Layouts of 8-bit convolutions on graphics processors: NCHW4, NCHW32 and CHWN4 (MegEngine's EnableNCHW4,
+EnableTensorCore and EnableCHWN4 in one pass each)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+from ...graph import Graph, Opr, Var
+from ...graph.params import (
+    BatchConvBias,
+    ConvBias,
+    Convolution,
+    Format,
+    Pooling,
+    RelayoutFormat,
+    RelayoutMode,
+    Resize,
+    Sparse,
+    WarpPerspective,
+)
+from ...ops.registry import Shape
+from ..rewriter import Rewriter
+from .layouts import CONVOLUTIONS, ELEMENTWISE, Layouts, convert_layouts, fills_packs
+from .reformat import reformat
+
+__all__ = ["to_nchw4"]
+
+_C4, _C32, _CHWN = "NCHWc4", "NCHWc32", "CHWNc4"
+_FORMAT = {_C4: Format.NCHW4, _C32: Format.NCHW32, _CHWN: Format.CHWN4}
+
+
+def to_nchw4(graph: Graph, wide: str | None = None) -> Graph:
+    """Convert 8-bit convolutions whose channels are multiples of 4; float ones stay.
+
+    A first layer of less than 4 channels gets zeros beside them. Grouped convolutions are packed where every group's
+    channels are multiples of 4.
+
+    Args:
+        wide: "NCHWc32" for dense convolutions whose channels are multiples of 32, "CHWNc4" for all dense ones, that
+            give QuantizedS8; None for NCHW4 alone.
+    """
+    quantized = _Quantized(wide)
+
+    def visit(t: Layouts, opr: Opr) -> bool:
+        assert isinstance(t, _Layouts4)
+        return quantized.visit(t, opr)
+
+    return convert_layouts(graph, visit, _Layouts4)
+
+
+class _Layouts4(Layouts):
+    """Layouts where CHWN4, which is made from NCHW4, is among them."""
+
+    def __init__(self, rewriter: Rewriter) -> None:
+        super().__init__(rewriter)
+        # Variables as CHWN4 by the ids of the same ones as NCHW4, and the other way round.
+        self.twin: dict[int, Var] = {}
+
+    def change(self, var: Var, layout: str) -> Var:
+        """The variable in another layout."""
+        turned = {(_CHWN, _C4): RelayoutMode.CHWN4_NCHW4, (_C4, _CHWN): RelayoutMode.NCHW4_CHWN4}
+        mode = turned.get((self.of(var), layout))
+        return self.to(var, layout) if mode is None else self._turn(var, layout, mode)
+
+    def _turn(self, var: Var, layout: str, mode: RelayoutMode) -> Var:
+        if var.id not in self.twin:
+            made = self.mark(_relayout(self, var, mode), layout)
+            self.twin[var.id], self.twin[made.id] = made, var
+        return self.twin[var.id]
+
+    def plain(self, var: Var) -> Var:
+        return self.change(var, "NCHW")
+
+
+def _relayout(t: Layouts, var: Var, mode: RelayoutMode) -> Var:
+    return t.r.add("RelayoutFormatV1", RelayoutFormat(mode=mode), inputs=[var])[0]
+
+
+def _bias_or_residual(t: _Layouts4, var: Var, layout: str) -> Var | None:
+    """What a convolution adds, in its layout; None where its channels do not fill packs."""
+    if t.r.dtype(var).name == "Float32":
+        return t.plain(var)
+    if fills_packs(t.r.shape(var), 4) or (t.of(var) != "NCHW" and t.r.shape(var) is not None):
+        return t.change(var, layout)
+    return None
+
+
+class _Quantized:
+    def __init__(self, wide: str | None) -> None:
+        self.wide = wide
+
+    def visit(self, t: _Layouts4, opr: Opr) -> bool:
+        """Handle one operator; False leaves it plain."""
+        if opr.type in CONVOLUTIONS:
+            return self.convolution(t, opr)
+        if opr.type == "BatchConvBiasForwardV1":
+            return self.batch(t, opr)
+        if opr.type == "ConvolutionBackwardDataV2":
+            return self.transposed(t, opr)
+        if opr.type in ELEMENTWISE:
+            return self.joined(t, opr)
+        if opr.inputs and t.of(t.r.var(opr.inputs[0])) != "NCHW":
+            return self.window(t, opr)
+        return False
+
+    def window(self, t: _Layouts4, opr: Opr) -> bool:
+        """Pooling, resizing and warping of packed data."""
+        r = t.r
+        source, *rest = [r.var(v) for v in opr.inputs]
+        p = opr.params[0] if opr.params else None
+        if not isinstance(p, Pooling | Resize | WarpPerspective) or p.format != Format.NCHW:
+            return False
+        if r.dtype(source).name != "QuantizedS8" or any(t.of(v) != "NCHW" for v in rest):
+            return False
+        layout = _C4
+        shape = r.old_shape(opr.inputs[0])
+        if isinstance(p, Pooling):
+            if self.wide == _C32 and shape is not None and shape[1] % 32 == 0:
+                layout = _C32
+            elif t.of(source) == _CHWN:
+                layout = _CHWN
+        given = [t.change(source, layout), *rest]
+        return t.attempt(opr, layout, given, p.replace(format=_FORMAT[layout]), *opr.params[1:])
+
+    def joined(self, t: _Layouts4, opr: Opr) -> bool:
+        """Elementwise operators take the layout of their packed inputs."""
+        r = t.r
+        given = [r.var(v) for v in opr.inputs]
+        layouts = [t.of(v) for v in given]
+        if all(name == "NCHW" for name in layouts):
+            return False
+        special = sum(name in (_C32, _CHWN) for name in layouts)
+        found = next((n for n in layouts if n in (_C32, _CHWN)), _C4)
+        layout = found if special and special >= len(given) // 2 else _C4
+        pack = 32 if layout == _C32 else 4
+        inputs = []
+        for var in given:
+            shape = r.shape(var)
+            if shape == (1,):
+                inputs.append(var)
+            elif t.of(var) != "NCHW" or (shape is not None and len(shape) == 4 and shape[1] % pack == 0):
+                inputs.append(t.change(var, layout))
+            else:
+                return False
+        return t.attempt(opr, layout, inputs)
+
+    def convolution(self, t: _Layouts4, opr: Opr) -> bool:
+        """Convolution and ConvBias."""
+        r = t.r
+        given = [r.var(v) for v in opr.inputs]
+        p = opr.params[0]
+        if not isinstance(p, Convolution | ConvBias) or p.format != Format.NCHW or r.dtype(given[0]).is_float:
+            return False
+        weight = r.shape(given[1])
+        if weight is None or t.of(given[1]) != "NCHW" or (p.dilate_h, p.dilate_w) != (1, 1):
+            return False
+        grouped = p.sparse == Sparse.GROUP
+        out, into = weight[1:3] if grouped else weight[:2]
+        small = not grouped and into < 4
+        if len(weight) != 4 + grouped or out % 4 or (into % 4 and not small):
+            return False
+        result = opr.outputs[0].dtype
+        plain_result = isinstance(p, ConvBias) and result is not None and result.name == "Float32"
+        layout = self.layout(t, opr, p, weight, small)
+        inputs = self.data_and_filter(t, given, layout, grouped, small)
+        for var in given[2:]:
+            added = _bias_or_residual(t, var, layout)
+            if added is None:
+                return False
+            inputs.append(added)
+        p = p.replace(format=Format.NCHW4_NCHW if plain_result else _FORMAT[layout])
+        return t.attempt(opr, "NCHW" if plain_result else layout, inputs, p, *opr.params[1:])
+
+    def layout(self, t: _Layouts4, opr: Opr, p: Convolution | ConvBias, weight: Shape, small: bool) -> str:
+        """The layout of a convolution: NCHW4, or the wide one where that can be."""
+        result, shape = opr.outputs[0].dtype, t.r.old_shape(opr.inputs[0])
+        dense8 = p.sparse != Sparse.GROUP and result is not None and result.name == "QuantizedS8"
+        if not dense8 or not isinstance(p, ConvBias):
+            return _C4
+        if self.wide == _CHWN:
+            return _CHWN
+        if self.wide != _C32 or small or shape is None or min(shape[2:]) < 3:
+            return _C4
+        return _C32 if weight[0] % 32 == 0 and weight[1] % 32 == 0 else _C4
+
+    def data_and_filter(
+        self, t: _Layouts4, given: Sequence[Var], layout: str, grouped: bool, small: bool
+    ) -> list[Var]:
+        """The first two inputs of a convolution in a layout."""
+        r = t.r
+        if small:
+            data = t.to(
+                t.plain(given[0]), _C4, lambda v, a, b: _relayout(t, v, RelayoutMode.NCHW_NCHW4_IC_SMALL)
+            )
+            filter_ = _relayout(t, given[1], RelayoutMode.NCHW_NCHW4_IC_SMALL_CONV_DENSE_WEIGHT)
+            data = t.change(data, layout)
+        else:
+            data = t.change(given[0], layout)
+            source = "GKCRS" if grouped else "KCRS"
+            filter_ = reformat(r, given[1], source, source + ("c32" if layout == _C32 else "c4"))
+        if layout == _CHWN:
+            filter_ = _relayout(t, filter_, RelayoutMode.NCHW4_CHWN4)
+        return [data, filter_]
+
+    def batch(self, t: _Layouts4, opr: Opr) -> bool:
+        """A convolution with one filter a sample."""
+        r = t.r
+        given = [r.var(v) for v in opr.inputs]
+        p, weight = opr.get(BatchConvBias), r.shape(given[1])
+        if r.dtype(given[0]).is_float or p.format != Format.NCHW or weight is None or len(weight) != 5:
+            return False
+        if weight[1] % 4 or weight[2] % 4 or p.sparse != Sparse.DENSE:
+            return False
+        inputs = [t.change(given[0], _C4), reformat(r, given[1], "GKCRS", "GKCRSc4")]
+        for var in given[2:]:
+            if t.of(var) == "NCHW" and not fills_packs(r.shape(var), 4):
+                return False
+            inputs.append(t.change(var, _C4))
+        return t.attempt(opr, _C4, inputs, p.replace(format=Format.NCHW4), *opr.params[1:])
+
+    def transposed(self, t: _Layouts4, opr: Opr) -> bool:
+        """A dense transposed convolution."""
+        r = t.r
+        given = [r.var(v) for v in opr.inputs]
+        p, weight = opr.get(Convolution), r.shape(given[0])
+        if (
+            r.dtype(given[1]).is_float
+            or p.format != Format.NCHW
+            or p.sparse != Sparse.DENSE
+            or len(given) > 2
+        ):
+            return False
+        if weight is None or len(weight) != 4 or weight[0] % 4 or weight[1] % 4 or prod(weight) == 0:
+            return False
+        inputs = [reformat(r, given[0], "KCRS", "KCRSc4"), t.change(given[1], _C4)]
+        return t.attempt(opr, _C4, inputs, p.replace(format=Format.NCHW4), *opr.params[1:])

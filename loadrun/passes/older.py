@@ -1,0 +1,341 @@
+"""Graphs for older runtimes: newer operators become ones that every release knows.
+
+MegEngine does this whenever it dumps, unless it is told ``no_change_graph=True``. Which operators it rewrites follows
+its serialization registries; the formulas here are chosen for their rounding, and are right where MegEngine 1.13.0's
+are not (CLIP, SIGN, ISINF, ASINH of negative numbers, affine GroupNorm).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from ..base.errors import LoadRunError, UsageError
+from ..graph import Graph, Opr, StoredTensor, Var
+from ..graph import params as P
+from ..graph.dtypes import DType, encode
+from ..graph.params import ElemwiseMode as M
+from ..graph.params import ElemwiseMultiTypeMode as Multi
+from ..graph.params import Record, ReduceMode
+from ..ops.catalog import TypeParam
+from ..ops.infer import infer_dtypes, infer_shapes
+from .copies import subgraph
+from .guards import guarded
+
+__all__ = ["for_older", "newer"]
+
+_F32, _I32, _BOOL = DType("Float32"), DType("Int32"), DType("Bool")
+
+
+def newer(graph: Graph, format: str = "FBS_V2") -> list[Opr]:
+    """The operators that `for_older` rewrites.
+
+    >>> import loadrun
+    >>> [o.title for o in newer(loadrun.load("fixtures/ops/norm/group_norm_2.mge").graph)]
+    ['GroupNorm']
+    """
+    read = {v.id for o in graph.oprs for v in o.inputs} | {v.id for v in graph.outputs}
+    return [
+        o
+        for o in graph.oprs
+        if (_formula(o, format) is not None and not any(v.id in read for v in o.outputs[1:]))
+    ]
+
+
+def for_older(graph: Graph, format: str = "FBS_V2") -> Graph:
+    """A copy of a graph in which newer operators are rewritten as MegEngine does when it dumps.
+
+    Elemwise SQRT, SQUARE, TAN, SINH, COSH, ASINH, ACOSH, ATANH, CLIP, SIGN, HSIGMOID, RELU6, PRELU, SOFTPLUS and
+    LOGSIGMOID, ElemwiseMultiType EQ, NEQ, LT, LEQ, ISNAN and ISINF, Where, GroupNorm and InstanceNorm; in version 1
+    files also LayerNorm, Softmax and Dropout. A normalization whose mean or variance is read stays as it is, and so
+    does a dropout whose mask is.
+
+    Args:
+        graph: the source, which stays as it is.
+        format: the format of the file that it is for.
+
+    Raises:
+        UsageError: the dtypes of the variables cannot be inferred.
+
+    >>> import loadrun
+    >>> graph = loadrun.load("fixtures/ops/elemwise/relu6_float32.mge").graph
+    >>> [o.title for o in newer(graph)], newer(for_older(graph))
+    (['RELU6'], [])
+    """
+    chosen = {id(o) for o in newer(graph, format)}
+    if chosen:
+        try:
+            infer_dtypes(graph.needed())
+        except LoadRunError as e:
+            raise UsageError(f"rewriting for older runtimes needs the dtypes of all variables: {e}") from e
+    ranks = _ranks(graph) if chosen else {}
+
+    def convert(made: Graph, opr: Opr, inputs: list[Var]) -> Var | None:
+        formula = _formula(opr, format)
+        if id(opr) not in chosen or formula is None or opr.outputs[0].dtype is None:
+            return None
+        first = len(made.oprs)
+        maker = _Maker(made, opr, ranks.get(opr.inputs[0].id))
+        if opr.type == "Elemwise":
+            # The operator's constructor converts its inputs alike, so that every step computes in one dtype.
+            inputs = [maker.cast(v, maker.dtype) for v in inputs]
+        out = formula(maker, *inputs)
+        out.name, out.owner.name = opr.outputs[0].name, opr.name
+        for added in made.oprs[first:]:
+            added.priority = opr.priority
+        return out
+
+    return guarded(subgraph(graph, graph.outputs, everything=True, convert=convert)[0])
+
+
+def _ranks(graph: Graph) -> dict[int, int]:
+    """Numbers of dimensions by variable, as far as the shapes that the file gives tell."""
+    try:
+        known = infer_shapes(graph, graph.needed())
+    except LoadRunError:
+        return {}
+    return {v: len(s) for v, s in known.shapes.items() if s is not None}
+
+
+class _Maker:
+    """Adds operators to a graph in place of one."""
+
+    def __init__(self, graph: Graph, opr: Opr, rank: int | None) -> None:
+        self.graph = graph
+        self.opr = opr
+        self.rank = rank
+        assert opr.outputs[0].dtype is not None
+        self.dtype = opr.outputs[0].dtype
+
+    def add(
+        self, type: str, *params: Record, inputs: Sequence[Var] = (), tensor: StoredTensor | None = None
+    ) -> Var:
+        tensors = [] if tensor is None else [tensor]
+        (out,) = self.graph.add(
+            type, *params, inputs=inputs, tensors=tensors, comp_node=self.opr.comp_node[:1]
+        )
+        infer_dtypes([out.owner])
+        return out
+
+    def __call__(self, mode: M, *inputs: Var) -> Var:
+        return self.add("Elemwise", P.Elemwise(mode=mode), inputs=inputs)
+
+    def number(self, value: float, dtype: DType | None = None) -> Var:
+        dtype = dtype or self.dtype
+        return self._tensor(np.array([value], dtype.np), dtype)
+
+    def ints(self, *values: int) -> Var:
+        return self._tensor(np.array(values, np.int32), _I32)
+
+    def _tensor(self, value: np.ndarray, dtype: DType) -> Var:
+        node = self.opr.comp_node[0] if self.opr.comp_node else "xpux:0"
+        tensor = StoredTensor(dtype, value.shape, None, encode(value, dtype), node)
+        return self.add("ImmutableTensor", tensor=tensor)
+
+    def cast(self, x: Var, dtype: DType) -> Var:
+        # MegEngine refuses to load a conversion of a dtype to itself.
+        return x if x.dtype == dtype else self.add("TypeCvtV2", TypeParam(dtype=dtype), inputs=[x])
+
+    def reduce(self, mode: ReduceMode, x: Var, axis: int) -> Var:
+        return self.add("ReduceV2", P.Reduce(mode=mode, axis=axis), inputs=[x])
+
+    def shape(self, x: Var, **axis: int) -> Var:
+        return self.add("GetVarShapeV1", P.OptionalAxisV1(**axis), inputs=[x])
+
+    def reshape(self, x: Var, target: Var, **axis: int) -> Var:
+        return self.add("ReshapeV1", P.OptionalAxisV1(**axis), inputs=[x, target])
+
+    def widened(self, *inputs: Var) -> list[Var]:
+        """Inputs as float32, in which statistics are computed."""
+        return [self.cast(x, _F32) for x in inputs]
+
+    def narrowed(self, x: Var) -> Var:
+        return self.cast(x, self.dtype)
+
+
+Formula = Callable[..., Var]
+
+
+def _sinh(e: _Maker, x: Var) -> Var:
+    difference = e(M.SUB, e(M.EXPM1, x), e(M.EXPM1, e(M.NEGATE, x)))
+    return e(M.MUL, difference, e.number(0.5))
+
+
+def _cosh(e: _Maker, x: Var) -> Var:
+    return e(M.MUL, e(M.ADD, e(M.EXP, x), e(M.EXP, e(M.NEGATE, x))), e.number(0.5))
+
+
+def _sign(e: _Maker, x: Var) -> Var:
+    zero = e.number(0)
+    return e(M.SUB, e(M.LT, zero, x), e(M.LT, x, zero))
+
+
+def _clip(e: _Maker, x: Var, low: Var, high: Var) -> Var:
+    """``low`` where x is not above it, else ``min(x, high)``, also where the bounds are in the wrong order."""
+    if _in_order(low, high):
+        return e(M.MIN, e(M.MAX, x, low), high)
+    below, above = e(M.COND_LEQ_MOV, x, low, low), e(M.COND_LT_MOV, low, x, e(M.MIN, x, high))
+    return e(M.ADD, below, above)
+
+
+def _in_order(low: Var, high: Var) -> bool:
+    """Whether both bounds are stored numbers, the lower one not above the other."""
+    held = [v.owner.tensors[0] for v in (low, high) if v.owner.type == "ImmutableTensor"]
+    return len(held) == 2 and bool(np.all(held[0].value() <= held[1].value()))
+
+
+def _asinh(e: _Maker, x: Var) -> Var:
+    """``sign(x) log1p(a + a^2 / (1 + sqrt(a^2 + 1)))`` with ``a = |x|``: no digits cancel."""
+    one, a = e.number(1), e(M.ABS, x)
+    square = e(M.MUL, a, a)
+    root = e(M.POW, e(M.ADD, square, one), e.number(0.5))
+    inner = e(M.ADD, a, e(M.TRUE_DIV, square, e(M.ADD, root, one)))
+    return e(M.MUL, _sign(e, x), e(M.LOG1P, inner))
+
+
+def _acosh(e: _Maker, x: Var) -> Var:
+    """``log1p(t + sqrt(t (t + 2)))`` with ``t = x - 1``."""
+    t = e(M.SUB, x, e.number(1))
+    root = e(M.POW, e(M.MUL, t, e(M.ADD, t, e.number(2))), e.number(0.5))
+    return e(M.LOG1P, e(M.ADD, t, root))
+
+
+def _atanh(e: _Maker, x: Var) -> Var:
+    difference = e(M.SUB, e(M.LOG1P, x), e(M.LOG1P, e(M.NEGATE, x)))
+    return e(M.MUL, difference, e.number(0.5))
+
+
+def _hsigmoid(e: _Maker, x: Var) -> Var:
+    six = e.number(6)
+    gate = e(M.MIN, e(M.MAX, e(M.ADD, x, e.number(3)), e.number(0)), six)
+    return e(M.TRUE_DIV, gate, six)
+
+
+def _prelu(e: _Maker, x: Var, weight: Var) -> Var:
+    zero = e.number(0)
+    return e(M.FUSE_MUL_ADD3, e(M.MIN, x, zero), weight, e(M.MAX, x, zero))
+
+
+def _softplus(e: _Maker, x: Var) -> Var:
+    tail = e(M.LOG1P, e(M.EXP, e(M.NEGATE, e(M.ABS, x))))
+    return e(M.ADD, tail, e(M.RELU, x))
+
+
+_ELEMWISE: dict[M, Formula] = {
+    M.SQRT: lambda e, x: e(M.POW, x, e.number(0.5)),
+    M.SQUARE: lambda e, x: e(M.MUL, x, x),
+    M.TAN: lambda e, x: e(M.TRUE_DIV, e(M.SIN, x), e(M.COS, x)),
+    M.SINH: _sinh,
+    M.COSH: _cosh,
+    M.ASINH: _asinh,
+    M.ACOSH: _acosh,
+    M.ATANH: _atanh,
+    M.CLIP: _clip,
+    M.SIGN: _sign,
+    M.HSIGMOID: _hsigmoid,
+    M.RELU6: lambda e, x: e(M.MIN, e(M.MAX, x, e.number(0)), e.number(6)),
+    M.PRELU: _prelu,
+    M.SOFTPLUS: _softplus,
+    M.LOGSIGMOID: lambda e, x: e(M.NEGATE, _softplus(e, e(M.NEGATE, x))),
+}
+
+
+def _same(e: _Maker, x: Var, y: Var) -> Var:
+    return e.cast(e(M.EQ, x, y), _BOOL)
+
+
+def _infinite(e: _Maker, x: Var) -> Var:
+    return e.cast(e(M.EQ, e(M.ABS, e.cast(x, _F32)), e.number(np.inf, _F32)), _BOOL)
+
+
+_MULTI: dict[Multi, Formula] = {
+    Multi.EQ: _same,
+    Multi.NEQ: lambda e, x, y: e(M.NOT, _same(e, x, y)),
+    Multi.LT: lambda e, x, y: e.cast(e(M.LT, x, y), _BOOL),
+    Multi.LEQ: lambda e, x, y: e.cast(e(M.LEQ, x, y), _BOOL),
+    Multi.ISNAN: lambda e, x: e(M.NOT, _same(e, x, x)),
+    Multi.ISINF: _infinite,
+}
+
+
+def _where(e: _Maker, mask: Var, x: Var, y: Var) -> Var:
+    if e.dtype == _BOOL:
+        return e(M.OR, e(M.AND, mask, x), e(M.AND, e(M.NOT, mask), y))
+    yes, no = e.cast(mask, e.dtype), e.cast(e(M.NOT, mask), e.dtype)
+    return e(M.ADD, e(M.SWITCH_GT0, yes, x), e(M.SWITCH_GT0, no, y))
+
+
+def _softmax(e: _Maker, x: Var) -> Var:
+    axis = e.opr.get(P.Softmax).axis
+    axis += e.rank if axis < 0 and e.rank is not None else 0
+    (x,) = e.widened(x)
+    power = e(M.EXP, e(M.SUB, x, e.reduce(ReduceMode.MAX, x, axis)))
+    return e.narrowed(e(M.TRUE_DIV, power, e.reduce(ReduceMode.SUM, power, axis)))
+
+
+def _normalized(e: _Maker, x: Var, axes: Sequence[int], eps: float) -> Var:
+    """Without mean and with variance 1 along the axes."""
+
+    def mean(v: Var) -> Var:
+        for axis in axes:
+            v = e.reduce(ReduceMode.MEAN, v, axis)
+        return v
+
+    d = e(M.SUB, x, mean(x))
+    std = e(M.POW, e(M.ADD, mean(e(M.MUL, d, d)), e.number(eps, _F32)), e.number(0.5, _F32))
+    return e(M.TRUE_DIV, d, std)
+
+
+def _scaled(e: _Maker, x: Var, affine: Sequence[Var], target: tuple[int, ...], axis: int) -> Var:
+    """Times weight, plus bias, which get the shape `target`."""
+    if not affine:
+        return x
+    weight, bias = (e.reshape(v, e.ints(*target), axis=axis) for v in affine)
+    return e(M.ADD, e(M.MUL, x, weight), bias)
+
+
+def _layer_norm(e: _Maker, x: Var, *affine: Var) -> Var:
+    p = e.opr.get(P.LayerNorm)
+    x, *affine_ = e.widened(x, *(affine if p.affine else ()))
+    rows = e.reshape(x, e.ints(-1, p.normalized_size), axis=0)
+    y = _scaled(e, _normalized(e, rows, (1,), p.eps), affine_, (1, -1), 1)
+    return e.narrowed(e.reshape(y, e.shape(x)))
+
+
+def _group_norm(e: _Maker, x: Var, *affine: Var) -> Var:
+    p = e.opr.get(P.GroupNorm)
+    x, *affine_ = e.widened(x, *(affine if p.affine else ()))
+    if e.opr.type == "InstanceNorm":
+        y = _normalized(e, x, (3, 2), p.eps)
+    else:
+        sizes = [e.shape(x, axis=0), e.ints(p.group), e.ints(-1)]
+        groups = e.reshape(x, e.add("Concat", P.Axis(axis=0), inputs=sizes), axis=2)
+        y = e.reshape(_normalized(e, groups, (2,), p.eps), e.shape(x))
+    return e.narrowed(_scaled(e, y, affine_, (1, -1, 1, 1), 1))
+
+
+def _dropout(e: _Maker, x: Var) -> Var:
+    p = e.opr.get(P.Dropout)
+    uniform = e.add("UniformRNGV1", P.UniformRNG(seed=p.seed), inputs=[e.shape(x)])
+    kept = e(M.LT, e.number(p.drop_prob, _F32), uniform)
+    (x,) = e.widened(x)
+    return e.narrowed(e(M.MUL, e(M.MUL, x, kept), e.number(1 / (1 - p.drop_prob), _F32)))
+
+
+_TYPES: dict[str, Formula] = {"Where": _where, "GroupNorm": _group_norm, "InstanceNorm": _group_norm}
+_TYPES_V1: dict[str, Formula] = {
+    **_TYPES,
+    "LayerNorm": _layer_norm,
+    "Softmax": _softmax,
+    "Dropout": _dropout,
+}
+
+
+def _formula(opr: Opr, format: str) -> Formula | None:
+    """How an operator is rewritten, None when it stays."""
+    if opr.type == "Elemwise":
+        return _ELEMWISE.get(opr.get(P.Elemwise).mode)
+    if opr.type == "ElemwiseMultiType":
+        return _MULTI.get(opr.get(P.ElemwiseMultiType).mode)
+    return (_TYPES_V1 if format == "FBS" else _TYPES).get(opr.type)

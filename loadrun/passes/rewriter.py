@@ -1,0 +1,394 @@
+"""Making a graph from another one, operator by operator: what every pass is written with.
+
+A pass visits the operators of the old graph in order and for each either copies it or puts something else in its
+place. Dtypes, shapes and constant values of the new graph are known while it grows. Equal operators become one, as in
+MegEngine's graphs, except where operators are random or have effects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from copy import copy
+from dataclasses import replace
+from functools import cached_property, partial
+
+import numpy as np
+
+from ..graph import Graph, Opr, StoredTensor, Var
+from ..graph.dtypes import Array, DType, encode
+from ..graph.params import Empty, Record
+from ..ops.catalog import types
+from ..ops.control import CONDITIONAL, find_branches
+from ..ops.infer import Inference, follow, infer_dtypes
+from ..ops.op import Trait
+from ..ops.registry import Shape
+from .constants import Constants, dtype_of, is_pure, is_stored
+from .knowledge import has_same_ends, is_settled, remembered, renumber, settle
+
+__all__ = ["EMPTY", "Pass", "Rewriter", "each", "repeat"]
+
+Pass = Callable[[Graph], Graph]
+"""What a pass is: a function that leaves its argument as it is and gives another graph of the same outputs."""
+
+_SHAPE_ONLY = types(Trait.SHAPE_ONLY)
+_SHORT = 64
+"""Constants of at most this many bytes are compared with each other."""
+
+
+class _Grows(Exception):
+    """A visit adds to a graph that stands as it is so far."""
+
+
+def _leaves(visit: Callable[[Opr], Var | None], opr: Opr) -> bool:
+    try:
+        return visit(opr) is None
+    except _Grows:
+        return False
+
+
+class Rewriter:
+    """A new graph that grows from an old one.
+
+    Args:
+        graph: the old graph; what its outputs do not depend on is left out.
+        dedupe: whether equal operators become one.
+
+    Attributes:
+        oprs: the operators of the old graph, in order.
+        new: the new graph.
+        known: shapes and small values of the new graph's variables.
+        on_grid: old operators whose every rounding shows, once asked for (`arithmetic.terms.on_grid`).
+
+    >>> from loadrun.graph.params import Elemwise, ElemwiseMode, Host2DeviceCopy
+    >>> g = Graph()
+    >>> (x,) = g.add("Host2DeviceCopy", Host2DeviceCopy(), names=["x"],
+    ...              tensors=[StoredTensor(DType("Float32"), (2,), "x")])
+    >>> a, b = (g.add("Elemwise", Elemwise(mode=ElemwiseMode.EXP), inputs=[x])[0] for _ in range(2))
+    >>> (y,) = g.add("Elemwise", Elemwise(mode=ElemwiseMode.ADD), inputs=[a, b], names=["y"])
+    >>> g.outputs = [y]
+    >>> r = Rewriter(g)
+    >>> for opr in r.oprs:
+    ...     _ = r.copy(opr)
+    >>> [o.title for o in r.finish().oprs]
+    ['Host2DeviceCopy', 'EXP', 'ADD']
+    """
+
+    def __init__(self, graph: Graph, *, dedupe: bool = True) -> None:
+        self.old = graph
+        self._before = remembered(graph)
+        # A graph that a pass left has nothing to drop and no two equal operators: it may stand until something changes.
+        self._may_stand = dedupe and self._before is not None and has_same_ends(graph)
+        self._stands = False
+        self.oprs = list(graph.oprs) if self._may_stand else graph.needed()
+        if self._before is None:
+            infer_dtypes(self.oprs)
+        self.new = replace(
+            graph, oprs=[], outputs=[], original_ids=[], output_alias=[], metadata=copy(graph.metadata)
+        )
+        self.known = Inference()
+        self._at: dict[int, Var] = {}
+        self._guarded = find_branches(self.oprs).guard
+        self._dedupe = dedupe
+        self._same: dict[object, Opr] = {}
+        self._constants = Constants()
+        self._next = 0
+        self.on_grid: set[int] | None = None
+        self._ends = {id(v) for v in graph.outputs}
+
+    # What the old graph says
+
+    @cached_property
+    def readers(self) -> dict[int, list[Opr]]:
+        """The operators that read a variable of the old graph, by its id."""
+        found: dict[int, list[Opr]] = {}
+        for opr in self.oprs:
+            for var in opr.inputs:
+                found.setdefault(var.id, []).append(opr)
+        return found
+
+    def frozen(self, opr: Opr) -> bool:
+        """Whether an operator must stay as it is: it opens, closes or lies in a branch."""
+        return opr.id in self._guarded or opr.type in CONDITIONAL
+
+    def is_output(self, var: Var) -> bool:
+        """Whether a variable of the old graph is one of its outputs."""
+        return id(var) in self._ends
+
+    def single(self, var: Var) -> bool:
+        """Whether the value of a variable of the old graph is read once and is not an output.
+
+        Operators that look at the shape alone read no value.
+        """
+        if self.is_output(var):
+            return False
+        return len(self.value_readers(var)) <= 1
+
+    def value_readers(self, var: Var) -> list[Opr]:
+        """The operators that read the value of a variable of the old graph, not its shape alone."""
+        return [o for o in self.readers.get(var.id, ()) if o.type not in _SHAPE_ONLY]
+
+    def old_shape(self, var: Var) -> Shape | None:
+        """Shape of a variable of the old graph, None when unknown."""
+        if self._before is None:
+            self._before = Inference()
+            for opr in self.oprs:
+                follow(opr, self._before, {}, opr.id in self._guarded)
+        return self._before.shapes.get(var.id)
+
+    # What the new graph says
+
+    def var(self, old: Var) -> Var:
+        """The new variable that stands for an old one."""
+        return self._at[old.id]
+
+    def shape(self, var: Var) -> Shape | None:
+        """Shape of a new variable, None when unknown."""
+        return self.known.shapes.get(var.id)
+
+    def dtype(self, var: Var) -> DType:
+        """Data type of a new variable."""
+        return dtype_of(var)
+
+    def constant(self, var: Var) -> bool:
+        """Whether a new variable is the same in every run."""
+        return self._constants.holds(var)
+
+    def stored(self, var: Var) -> bool:
+        """Whether a new variable is a constant that is stored, not computed."""
+        return is_stored(var)
+
+    def value(self, var: Var) -> Array | None:
+        """The value of a constant, None where it is none or cannot be computed."""
+        return self._constants.value(var)
+
+    def scalar(self, var: Var) -> float | None:
+        """The number that all elements of a constant hold, None where they differ or it is not a constant."""
+        return self._constants.scalar(var)
+
+    # Growing
+
+    def add(
+        self,
+        type: str,
+        *params: Record,
+        inputs: Sequence[Var] = (),
+        n_outputs: int = 1,
+        tensors: Sequence[StoredTensor] = (),
+        output_dtype: DType | None = None,
+        like: Opr | None = None,
+        sometimes: bool = False,
+    ) -> list[Var]:
+        """Append an operator, or find an equal one; returns its outputs with dtypes and shapes.
+
+        Args:
+            like: an operator whose computing node and priority the new one takes.
+            sometimes: whether it lies in a branch.
+        """
+        if self._stands:
+            raise _Grows
+        comp_node = list(like.comp_node) if like is not None else []
+        opr = Opr(type, params, list(inputs), tensors=list(tensors), output_dtype=output_dtype)
+        opr.comp_node = comp_node
+        if like is not None:
+            opr.priority = like.priority
+        key = self._key(opr) if self._dedupe else None
+        if key is not None and key in self._same:
+            return list(self._same[key].outputs)
+        for i in range(n_outputs):
+            opr.outputs.append(Var(self._next + i, opr, i))
+        self._insert(opr, sometimes)
+        if key is not None:
+            self._same[key] = opr
+        return list(opr.outputs)
+
+    def _insert(self, opr: Opr, sometimes: bool, source: Opr | None = None) -> None:
+        opr.id = len(self.new.oprs)
+        if source is None or not self._inherit(opr, source):
+            infer_dtypes([opr])
+            follow(opr, self.known, {}, sometimes)
+        self.new.oprs.append(opr)
+        self._next += len(opr.outputs)
+
+    def _inherit(self, opr: Opr, source: Opr) -> bool:
+        """Take over what was known of the operator that is copied, if its inputs are what they were."""
+        known, before = self.known, self._before
+        if before is None:
+            return False
+        for new, old in zip(opr.inputs, source.inputs, strict=True):
+            if known.shapes.get(new.id) != before.shapes.get(old.id) or new.dtype != old.dtype:
+                return False
+            if known.values.get(new.id) is not before.values.get(old.id):
+                return False
+        if any(v.dtype is None for v in opr.outputs):
+            return False
+        for new, old in zip(opr.outputs, source.outputs, strict=True):
+            if old.id in before.shapes:
+                known.shapes[new.id] = before.shapes[old.id]
+            if old.id in before.values:
+                known.values[new.id] = before.values[old.id]
+        return True
+
+    def _key(self, opr: Opr) -> object:
+        if opr.type == "ImmutableTensor":
+            t = opr.tensors[0]
+            if t.data is None or t.data.nbytes > _SHORT:
+                return None
+            return ("ImmutableTensor", t.dtype, t.shape, t.data.tobytes())
+        if opr.tensors or opr.blobs or not is_pure(opr):
+            return None
+        return (opr.type, opr.params, tuple(v.id for v in opr.inputs), opr.output_dtype)
+
+    def put(self, value: Array, dtype: DType, *, param: bool = False, name: str | None = None) -> Var:
+        """A constant.
+
+        Args:
+            value: the value in storage dtype, at least one-dimensional.
+            param: whether it is stored as a weight that a program may exchange (SharedDeviceTensor).
+        """
+        value = np.atleast_1d(value)
+        tensor = StoredTensor(dtype, value.shape, name, encode(value, dtype))
+        (var,) = self.add("SharedDeviceTensor" if param else "ImmutableTensor", tensors=[tensor])
+        if name and not var.name:
+            var.name = name
+        if value.size * dtype.np.itemsize > _SHORT:
+            self._constants.keep(var, value)
+        return var
+
+    def copy(self, opr: Opr, inputs: Iterable[Var] | None = None, *params: Record) -> list[Var]:
+        """Append a copy of an old operator and let its outputs stand for the old ones.
+
+        Args:
+            inputs: new inputs, default those that stand for the old ones.
+            params: parameter records instead of the old ones.
+        """
+        if self._stands:
+            raise _Grows
+        given = [self.var(v) for v in opr.inputs] if inputs is None else list(inputs)
+        fresh = opr.copied(given)
+        fresh.params = params or opr.params
+        key = self._key(fresh) if self._dedupe else None
+        found = self._same.get(key) if key is not None else None
+        if found is None:
+            for i, var in enumerate(opr.outputs):
+                fresh.outputs.append(var.copied(self._next + i, fresh))
+            same = not params and given == [self._at.get(v.id) for v in opr.inputs]
+            self._insert(fresh, self.frozen(opr), opr if same else None)
+            if key is not None:
+                self._same[key] = fresh
+            found = fresh
+        for old, new in zip(opr.outputs, found.outputs, strict=True):
+            self.replace(old, new)
+        return list(found.outputs)
+
+    def replace(self, old: Var, new: Var) -> None:
+        """Let a new variable stand for an old one; it takes the name unless it has one of its own."""
+        self._at[old.id] = new
+        if not new.name and new.owner.type != "Host2DeviceCopy":
+            new.name = old.name
+
+    def rest(self, skip: Callable[[Opr], bool] = lambda _: False) -> Iterator[Opr]:
+        """The old operators in order, those that must stay as they are (or that `skip` names) already copied."""
+        for opr in self.oprs:
+            if self.frozen(opr) or skip(opr):
+                self.copy(opr)
+            else:
+                yield opr
+
+    def rewrite(self, visit: Callable[[Opr], Var | None]) -> bool:
+        """Go through the old operators: `visit` gives what stands for the output of one, or None to copy it.
+
+        Returns whether anything was put in the place of an operator. Up to where that happens nothing is copied, if the
+        graph came from a pass, and `finish` gives back that graph if it does not happen.
+        """
+        start = self._first_change(visit) if self._may_stand else 0
+        if start is None:
+            return False
+        changed = False
+        for opr in self.oprs[:start]:
+            self.copy(opr)
+        for opr in self.oprs[start:]:
+            found = None if self.frozen(opr) else visit(opr)
+            if found is None:
+                self.copy(opr)
+            else:
+                self.replace(opr.outputs[0], found)
+                changed = True
+        return changed
+
+    def stands(self, visit: Callable[[Opr], Var | None]) -> bool:
+        """Whether the graph came from a pass and `visit` puts nothing into it, in branches neither."""
+        return self._may_stand and self._first_change(visit, frozen=True) is None
+
+    def _first_change(self, visit: Callable[[Opr], Var | None], frozen: bool = False) -> int | None:
+        """Visit the operators while the old graph stands for the new one.
+
+        Returns the number of the first operator that `visit` does not leave, None if it leaves all.
+        """
+        grown = self.known, self._at
+        self._stands = True
+        self.known = self._before or self.known
+        self._at = {v.id: v for opr in self.oprs for v in opr.outputs}
+        for i, opr in enumerate(self.oprs):
+            if (not frozen and self.frozen(opr)) or _leaves(visit, opr):
+                continue
+            self._stands = self._may_stand = False
+            self.known, self._at = grown
+            # Variables are numbered anew.
+            self._constants.clear()
+            return i
+        return None
+
+    def finish(self) -> Graph:
+        """The new graph with the old outputs' names, without what nothing reads, numbered anew."""
+        if self._stands:
+            return self.old
+        ends = [self.var(v) for v in self.old.outputs]
+        named: dict[int, str] = {}
+        # Outputs that became one value are told apart by an Identity each.
+        self._dedupe = False
+        for i, (old, new) in enumerate(zip(self.old.outputs, ends, strict=True)):
+            if not old.name or named.get(id(new)) == old.name:
+                continue
+            if old.owner.type == "Host2DeviceCopy" and new.owner.type == "Host2DeviceCopy":
+                continue
+            if new.owner.type == "Host2DeviceCopy" or id(new) in named:
+                (ends[i],) = self.add("Identity", *EMPTY, inputs=[new])
+            ends[i].name = old.name
+            named[id(ends[i])] = old.name
+        self.new.outputs = ends
+        renumber(self.new, self.known, named)
+        self.new.content_hash = 0
+        return self.new
+
+
+EMPTY = (Empty(),)
+"""The parameters of operators without any."""
+
+
+def each(graph: Graph, visit: Callable[[Rewriter, Opr], Var | None], *types: str) -> Graph:
+    """Rewrite single-output operators: `visit` gives what stands for the operator's output, or None to copy it.
+
+    Args:
+        types: operator types to visit, default all.
+    """
+    if is_settled(graph, visit, *types):
+        return graph
+    r = Rewriter(graph)
+    changed = r.rewrite(
+        lambda opr: visit(r, opr) if len(opr.outputs) == 1 and (not types or opr.type in types) else None
+    )
+    return graph if not changed and settle(graph, visit) else r.finish()
+
+
+def repeat(graph: Graph, visit: Callable[[Rewriter, Opr], Var | None], rounds: int) -> Graph:
+    """Rewrite operators as `Rewriter.rewrite` does, again and again until nothing changes.
+
+    Args:
+        rounds: how often at most.
+    """
+    for _ in range(rounds):
+        r = Rewriter(graph)
+        if not r.rewrite(partial(visit, r)):
+            break
+        graph = r.finish()
+    return graph

@@ -1,0 +1,282 @@
+"""Replaying a task: a file is opened once, its results come one after another."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from ..base.errors import LoadRunError, UsageError
+from ..base.failures import failure
+from ..compare.vacuity import ImpostorWatch
+from ..dump import load_all
+from ..dump.record import graph_digest, header, tensor_digest
+from ..engines import check_engine
+from ..graph.dtypes import Array
+from ..runner import Result, Runner, Verdict, own_errors, random_inputs
+from ..testcase import EXPECT, Bundle
+from .events import Closed, Event, Explained, Opened, Replayed, Task, TaskPart, Warned
+from .prepared import prepared
+
+if TYPE_CHECKING:
+    from ..verify.bench import Timing
+    from ..verify.beside import EngineComparison
+    from ..verify.pictures import Picture
+
+__all__ = ["Desk"]
+
+_PICTURES = 20
+"""Failing outputs of one part that are drawn."""
+
+
+class Desk:
+    """Replays tasks one after another; the file of the last one stays open for its further parts.
+
+    >>> from loadrun.replay.events import TaskPart, Task
+    >>> events = list(Desk().events(TaskPart(Task("fixtures/nets/mlp.mge"))))
+    >>> [type(e).__name__ for e in events]
+    ['Opened', 'Replayed', 'Replayed', 'Replayed', 'Closed']
+    >>> [e.result.verdict.value for e in events[1:-1]]
+    ['pass', 'pass', 'pass']
+    """
+
+    def __init__(self) -> None:
+        self._task: Task | None = None
+        self._bundles: list[Bundle] = []
+        self._runner: Runner | None = None
+        self._beside: EngineComparison | None = None
+        self._seconds = 0.0
+        self._drawn = 0
+        self._first: dict[str, Array] = {}
+
+    def events(self, part: TaskPart) -> Iterator[Event]:
+        """What happens; the last event of every dump is `Closed`."""
+        task = part.task
+        self._drawn = 0
+        try:
+            self._open(task)
+        except Exception as e:
+            found = failure(e)
+            yield Opened(task.path)
+            yield Closed(found.message, found.fault)
+            return
+        for i, bundle in enumerate(self._bundles):
+            name = task.path if i == 0 else f"{task.path} (dump {i + 1})"
+            if task.strict and bundle.tail:
+                yield Opened(name, i, load_seconds=self._seconds)
+                yield Closed("; ".join(bundle.tail))
+                continue
+            yield from self._dump(part, bundle, name, i)
+
+    def _open(self, task: Task) -> None:
+        if task == self._task:
+            return
+        self._task, self._runner, self._beside, self._bundles = None, None, None, []
+        start = time.perf_counter()
+        bundles = load_all(task.path, copy=task.copy, **task.read)
+        self._bundles = [prepared(b, task.optimize, task.batch) for b in bundles]
+        self._seconds = time.perf_counter() - start
+        self._task = task
+
+    def _dump(self, part: TaskPart, bundle: Bundle, name: str, number: int) -> Iterator[Event]:
+        task = part.task
+        total = len(bundle.testcases)
+        stop = total
+        if part.most is not None and len(self._bundles) == 1 and task.specs is None:
+            stop = min(total, part.start + part.most)
+        said: list[str] = []
+        watch: ImpostorWatch | None = None
+        closed = Closed()
+        failing: tuple[Result, dict[str, Array]] | None = None
+        opened = False
+        try:
+            facts = _facts(bundle, task) if task.facts and part.start == 0 else {}
+            many = total if task.specs is None else _count_cases(task.specs)
+            yield Opened(
+                name,
+                number,
+                many or 1,
+                tuple(_warnings(bundle, task)),
+                self._seconds,
+                facts,
+                stop if stop < total else None,
+            )
+            opened = True
+            runner = self._made(bundle, task)
+            watch = ImpostorWatch({}, runner.policies, own_errors(bundle))
+            if part.start:
+                watch.before(bundle.testcases[part.start - 1].expects)
+            for results, feeds in self._results(runner, part, stop, said):
+                yield from (Warned(text) for text in said)
+                said.clear()
+                watch.results(results[0])
+                if failing is None:
+                    failing = next(((r, feeds) for r in results if r.verdict is Verdict.FAIL), None)
+                digest = _digest(feeds) if task.facts else None
+                for result in results:
+                    yield self._found(result, feeds, digest, task)
+            if part.start == 0 and stop == total:
+                yield from (Warned(text) for text in [*said, *watch.warnings()])
+                watch = None
+            if task.explain and failing is not None:
+                from .explaining import explained  # for start-up
+
+                yield Explained(tuple(explained(bundle, *failing, engine=task.engine, seed=task.seed)))
+            if task.iterations:
+                feeds = self._timed(bundle, task)
+                if self._beside is not None:
+                    closed = Closed(turns=self._beside.time(feeds, task.iterations, task.warmup))
+                else:
+                    closed = Closed(timing=_timing(runner, feeds, task))
+        except Exception as e:
+            found = failure(e, named=True)
+            if not opened:
+                yield Opened(name, number, load_seconds=self._seconds)
+            yield Closed(found.message, found.fault)
+            return
+        yield replace(closed, watch=watch.sent() if watch is not None else None)
+
+    def _made(self, bundle: Bundle, task: Task) -> Runner:
+        """A runner of the dump, the last one again for a further part."""
+        if self._runner is not None and self._runner.bundle is bundle:
+            return self._runner
+        unknown = sorted(set(task.policies) - {"", *bundle.outputs})
+        if unknown:
+            raise UsageError(
+                f"a policy is for the output {unknown[0]!r}; the outputs are {', '.join(bundle.outputs)}"
+            )
+        self._runner = Runner(bundle, task.engine, seed=task.seed, policies=task.policies)
+        if task.others:
+            from ..verify.beside import EngineComparison  # for start-up
+
+            engines = [check_engine(task.engine), *task.others]
+            self._beside = EngineComparison(bundle, engines, seed=task.seed, policies=task.policies)
+        return self._runner
+
+    def _results(
+        self, runner: Runner, part: TaskPart, stop: int, said: list[str]
+    ) -> Iterator[tuple[tuple[Result, ...], dict[str, Array]]]:
+        """The results of the testcases, of the data that was given, or of a run on random data, with what was fed.
+
+        There is one of each engine.
+        """
+        task, bundle, beside = part.task, runner.bundle, self._beside
+        if task.specs is not None:
+            many = _count_cases(task.specs) > 1
+            for i, feeds in enumerate(_cases(task, bundle, said)):
+                if i == 0 and task.iterations:
+                    self._first = feeds
+                index = i if many else None
+                if beside is not None:
+                    yield beside.run(feeds, index), feeds
+                else:
+                    yield (replace(runner.run(feeds), index=index),), feeds
+        elif not len(bundle.testcases):
+            feeds = random_inputs(bundle, task.seed)
+            yield (runner.run(feeds),) if beside is None else beside.run(feeds, None), feeds
+        else:
+            for i in range(part.start, stop):
+                arrays: dict[str, Array] = {}
+                try:
+                    case = bundle.testcases[i]
+                    arrays = case.arrays
+                    results = (runner.check(case, i),) if beside is None else beside.check(case, i)
+                except UsageError:
+                    # An engine that is not installed is no fault of the testcase.
+                    raise
+                except LoadRunError as e:
+                    results = (Result(i, (), Verdict.ERROR, message=str(e)),)
+                yield results, arrays
+
+    def _timed(self, bundle: Bundle, task: Task) -> dict[str, Array]:
+        """What further runs are timed on: the first testcase, or the first data that was given, as it was loaded."""
+        if task.specs is not None:
+            return self._first
+        return bundle.testcases[0].inputs if len(bundle.testcases) else random_inputs(bundle, task.seed)
+
+    def _found(self, result: Result, feeds: dict[str, Array], digest: str | None, task: Task) -> Replayed:
+        shapes = {n: a.shape for n, a in feeds.items() if not n.endswith(EXPECT)}
+        pictures: dict[str, Picture] = {}
+        if task.pictures:
+            from ..verify.pictures import picture  # for start-up
+
+            for out in result.outputs:
+                failing = out.verdict is Verdict.FAIL and self._drawn < _PICTURES
+                if failing and out.expect is not None and out.value is not None:
+                    pictures[out.name] = picture(out.expect, out.value)
+                    self._drawn += 1
+        if not task.values:
+            result = replace(
+                result, outputs=tuple(replace(o, value=None, expect=None) for o in result.outputs)
+            )
+        return Replayed(result, shapes, digest, pictures, feeds if task.feeds else None)
+
+
+def _count_cases(specs: Sequence[str]) -> int:
+    from ..inputs.lists import count_cases  # for start-up
+
+    return count_cases(specs)
+
+
+def _cases(task: Task, bundle: Bundle, said: list[str]) -> Iterator[dict[str, Array]]:
+    from ..inputs.loading import load_cases  # for start-up
+
+    assert task.specs is not None
+    return load_cases(
+        task.specs,
+        bundle.inputs,
+        repeat=task.repeat,
+        resize_input=task.resize_input,
+        input_transform=task.input_transform,
+        seed=task.seed,
+        warn=said.append,
+    )
+
+
+def _timing(runner: Runner, feeds: dict[str, Array], task: Task) -> Timing:
+    from ..verify.bench import measure  # for start-up
+
+    return measure(lambda: runner.run(feeds), task.iterations, task.warmup)
+
+
+def _warnings(bundle: Bundle, task: Task) -> list[str]:
+    found = [*bundle.warnings, *bundle.tail]
+    if bundle.is_container and not len(bundle.testcases):
+        found.append("the file is a testcase file without testcases")
+    if len(bundle.testcases) and not bundle.checks:
+        found.append("the testcases hold no expected outputs (packed with no_assert)")
+    if not len(bundle.testcases) and task.specs is None:
+        found.append(f"there are no testcases, so the model ran once on random data (seed {task.seed})")
+    return found
+
+
+def _facts(bundle: Bundle, task: Task) -> dict[str, Any]:
+    """Digest and inputs of a model, who packed it, and how many bytes it takes."""
+    inputs = [
+        {
+            "name": v.name,
+            "dtype": v.owner.tensors[0].dtype.spelling,
+            "shape": v.owner.tensors[0].shape,
+        }
+        for v in bundle.inputs
+    ]
+    found: dict[str, Any] = {"model_digest": graph_digest(bundle.graph), "inputs": inputs}
+    found["bytes"] = bundle.size or os.path.getsize(task.path)
+    if isinstance(bundle.record, memoryview):
+        try:
+            found["provenance"] = header(bundle.record).get("provenance")
+        except LoadRunError:
+            found["provenance"] = None
+    return found
+
+
+def _digest(feeds: dict[str, Array]) -> str:
+    """A digest of all that was fed, expected values included."""
+    from hashlib import blake2b  # for start-up
+
+    digest = blake2b(digest_size=16)
+    for name in sorted(feeds):
+        digest.update(f"{name} {tensor_digest(feeds[name])}\n".encode("utf-8", "surrogateescape"))
+    return digest.hexdigest()

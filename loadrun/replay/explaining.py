@@ -1,0 +1,69 @@
+"""Why a testcase fails: the operator in which it diverges from float64, from another engine, or from its record."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from ..base.failures import failure
+from ..compare.results import Result
+from ..dump.record import intermediates_at
+from ..engines import Choice, held_against
+from ..graph.dtypes import Array
+from ..passes.copies import bare
+from ..report.differences import departed, differences
+from ..testcase import Bundle
+from ..verify.diff import TOLERANCE, between, parted
+
+__all__ = ["explained"]
+
+
+def explained(
+    bundle: Bundle,
+    result: Result,
+    feeds: Mapping[str, Array],
+    *,
+    engine: str | Choice = "reference",
+    seed: int = 0,
+) -> list[str]:
+    """The lines that say where a failing testcase begins to differ.
+
+    Args:
+        bundle: the file.
+        result: the testcase's. The engine that failed is held against the reference engine, the reference engine
+            against the same model in float64, and the model against the statistics that the file's record keeps.
+        feeds: what it ran on.
+        engine: what executed it, where there is one engine; of several, the result says which.
+        seed: seed of random operators.
+
+    >>> import loadrun
+    >>> bundle = loadrun.load("fixtures/nets/mlp.mge")
+    >>> lines = explained(bundle, loadrun.run(bundle)[1], bundle.testcases[1].inputs)
+    >>> lines[0]
+    'testcase 1 beside the same model in float64:'
+    """
+    try:
+        return list(_lines(bundle, result, feeds, result.choice or str(engine), seed))
+    except Exception as e:
+        return [f"it cannot be explained: {failure(e, named=True).message}"]
+
+
+def _lines(
+    bundle: Bundle, result: Result, feeds: Mapping[str, Array], engine: str, seed: int
+) -> Iterator[str]:
+    case = "the run" if result.index is None else f"testcase {result.index}"
+    model = bare(bundle)
+    given = {n: a for n, a in feeds.items() if n in {v.name for v in model.inputs}}
+    kept = None if result.index is None else intermediates_at(bundle.record, result.index)
+    if kept is not None:
+        found = parted(model, kept, given, tolerance=TOLERANCE, seed=seed)
+        yield f"{case} beside the intermediate values that were recorded when it was packed:"
+        yield from departed(found)
+    other = held_against(engine)
+    between_both = between(model, other, given, seed=seed)
+    yield f"{case} beside the same model {'in float64' if other == 'float64' else f'on {other}'}:"
+    yield from (line for said in differences(between_both) for line in said.splitlines())
+    if between_both.agree:
+        yield (
+            "so the arithmetic holds: the model or the expected values are not those that were packed together; "
+            "compare with the model that it was packed from (loadrun diff --against)"
+        )

@@ -1,0 +1,242 @@
+"""Worker processes: files and parts of files shared among them, events in order, a dead worker harms its file alone."""
+
+from __future__ import annotations
+
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any
+
+from ..compare.results import Verdict
+from ..ops.numeric.parallel import threads
+from .events import Closed, Event, Opened, Task
+from .merge import FileState, Run
+from .wire import receive, send
+from .worker import READY
+
+__all__ = ["Pool", "Worker"]
+
+_HELD = 4 << 20
+"""Bytes of events that wait for their turn, a part; a worker that has more waits."""
+_TICK = 0.1
+_BOOT = "import sys; sys.path[:] = {path!r}; from loadrun.replay.worker import main; main({parent})"
+
+
+class Worker:
+    """One process, and the thread that reads what it sends."""
+
+    def __init__(self, inbox: queue.SimpleQueue[Any], threads_each: int) -> None:
+        env = dict(os.environ)
+        for name in ("OMP", "OPENBLAS", "MKL", "BLIS", "VECLIB_MAXIMUM"):
+            env[f"{name}_NUM_THREADS"] = str(threads_each)
+        boot = _BOOT.format(path=[os.path.abspath(p) for p in sys.path if p], parent=os.getpid())
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", boot], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env
+        )
+        self.run: Run | None = None
+        self.ready = False
+        self.dead = False
+        self._inbox = inbox
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def give(self, run: Run) -> None:
+        """Hand over a part."""
+        assert self.process.stdin is not None
+        self.run = run
+        if self.ready:
+            run.begun = time.monotonic()
+        try:
+            send(self.process.stdin, run.part)
+        except OSError:
+            # It is dead already; its reader tells.
+            return
+
+    def started(self) -> None:
+        """It is ready: from here on time counts."""
+        self.ready = True
+        if self.run is not None:
+            self.run.begun = time.monotonic()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        try:
+            while True:
+                event, size = receive(self.process.stdout)
+                if self.run is not None and event != READY:
+                    self.run.hold(size, _HELD)
+                self._inbox.put((self, event, size))
+        except (EOFError, OSError, ValueError):
+            self._inbox.put((self, EOFError, 0))
+
+    def kill(self) -> None:
+        """End the process, whatever it does."""
+        self.dead = True
+        if self.run is not None:
+            self.run.release(None)
+        self.process.kill()
+        self.process.wait()
+        for pipe in (self.process.stdin, self.process.stdout):
+            if pipe is not None:
+                try:
+                    pipe.close()
+                except OSError:
+                    # What was not yet sent to a dead process.
+                    continue
+
+    def died_of(self) -> str:
+        """How the process ended, in words."""
+        code = self.process.wait()
+        if code >= 0:
+            return f"the process that ran it ended with exit code {code}"
+        try:
+            name = signal.Signals(-code).name
+        except ValueError:
+            name = f"signal {-code}"
+        why = ", as happens when memory runs out" if -code == getattr(signal, "SIGKILL", 9) else ""
+        return f"the process that ran it was killed by {name}{why}"
+
+
+class Pool:
+    """Replays tasks in worker processes.
+
+    Workers are started afresh, not forked, and the processor's threads are divided among them. They end with the
+    `with` block, and with the process that started them, however that ends.
+
+    Args:
+        count: how many workers.
+        timeout: seconds that all parts of a file may take together, None for no limit.
+        files: how many tasks there will be, if that is known; with many, the first part of each is larger.
+
+    >>> from loadrun.replay.events import Replayed, Task
+    >>> with Pool(2, files=1) as pool:
+    ...     events = list(pool.replay([Task("fixtures/nets/mlp.mge")]))
+    >>> [e.result.index for _, e in events if isinstance(e, Replayed)]
+    [0, 1, 2]
+    """
+
+    def __init__(self, count: int, timeout: float | None = None, files: int | None = None) -> None:
+        self.count = count
+        self.timeout = timeout
+        self._each = max(1, threads() // count)
+        self._most = 1 if files is not None and files < 2 * count else 64
+        self._inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._workers: list[Worker] = []
+        self._files: deque[FileState] = deque()
+        self._window = 4 * count + 8
+
+    def __enter__(self) -> Pool:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for worker in self._workers:
+            worker.kill()
+        self._workers.clear()
+
+    @contextmanager
+    def replaying(self, tasks: Iterable[Task]) -> Iterator[Iterator[tuple[Task, Event]]]:
+        """The events of tasks, and no worker left at the end of the block."""
+        with self:
+            yield self.replay(tasks)
+
+    def replay(self, tasks: Iterable[Task]) -> Iterator[tuple[Task, Event]]:
+        """The events of tasks, in order, as if they were replayed one after another."""
+        source = iter(tasks)
+        more = True
+        while True:
+            while more and len(self._files) < self._window:
+                task = next(source, None)
+                if task is None:
+                    more = False
+                    break
+                self._files.append(FileState(task, self._most, self.count))
+            if not self._files:
+                return
+            self._assign()
+            first = self._files[0]
+            yield from ((first.task, event) for event in first.ready())
+            if first.done:
+                self._files.popleft()
+                continue
+            self._take()
+
+    def _assign(self) -> None:
+        """Give the next parts to workers that have none."""
+        open_runs = sum(len(f.runs) for f in self._files)
+        for state in self._files:
+            while (part := state.next_part()) is not None:
+                if open_runs >= self._window and state is not self._files[0]:
+                    return
+                worker = self._idle(part.task)
+                if worker is None:
+                    return
+                run = state.begin()
+                open_runs += 1
+                worker.give(run)
+
+    def _idle(self, task: Task) -> Worker | None:
+        """A worker without work, rather one that has the file open; a new one as long as there may be more."""
+        free = [w for w in self._workers if (w.run is None or w.run.finished) and w.process.poll() is None]
+        for worker in free:
+            if worker.run is not None and worker.run.part.task is task:
+                return worker
+        if free:
+            return free[0]
+        if len(self._workers) < self.count:
+            self._workers.append(Worker(self._inbox, self._each))
+            return self._workers[-1]
+        return None
+
+    def _take(self) -> None:
+        """Wait for one event, or for a moment, and see that nobody takes longer than allowed."""
+        try:
+            worker, event, size = self._inbox.get(timeout=_TICK)
+        except queue.Empty:
+            self._late()
+            return
+        if worker.dead:
+            return
+        run = worker.run
+        if event == READY:
+            worker.started()
+        elif event is EOFError:
+            worker.dead = True
+            self._workers.remove(worker)
+            why = worker.died_of()
+            worker.kill()
+            if run is not None and not run.finished:
+                self._end(run, Closed(why, ended=Verdict.CRASH))
+        elif event is None:
+            run.finish()
+        else:
+            run.events.append((event, size))
+            if isinstance(event, Opened):
+                run.state.opened(event)
+        self._late()
+
+    def _end(self, run: Run, closed: Closed) -> None:
+        run.events.append((closed, 0))
+        run.finish()
+        run.state.stop()
+
+    def _late(self) -> None:
+        """End workers whose file takes too long."""
+        if self.timeout is None:
+            return
+        for worker in list(self._workers):
+            run = worker.run
+            if run is None or run.finished or run.state.seconds() <= self.timeout:
+                continue
+            self._workers.remove(worker)
+            worker.kill()
+            said = f"it took longer than {self.timeout:g} s (--timeout)"
+            self._end(run, Closed(said, ended=Verdict.TIMEOUT))

@@ -1,1 +1,0 @@
-"""Beyond one replay: any function against a file, results judged again, checks tried on broken models."""

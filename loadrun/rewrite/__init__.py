@@ -1,1 +1,0 @@
-"""Graphs built from other graphs: copies, checks, operators of older runtimes."""

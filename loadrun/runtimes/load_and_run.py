@@ -1,0 +1,142 @@
+"""MegEngine's C++ tool load_and_run as an engine: it is run once for each run, and reads and writes files."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from weakref import finalize
+
+import numpy as np
+
+from ..base.errors import EngineError, FormatError, UsageError
+from ..base.files import replacing
+from ..engines import About, Engine, Setup
+from ..graph import Graph, Var
+from ..graph.dtypes import Array
+from ..verify.diff.stored import read_binary_dump
+from .process import clipped, run_tool, signal_name
+from .whole import WholeDump
+
+__all__ = ["LoadAndRun", "make_engine"]
+
+_VERSION = re.compile(r"using MegBrain (\d[\w.]*)")
+_WHY = re.compile(r"(?:what\(\):\s*|\b(?=mgb::\w+Error)|^(?=ERROR: ))(.+)", re.M)
+
+
+def make_engine(graph: Graph, targets: Sequence[Var], setup: Setup) -> Engine:
+    """The tool; the argument is its path, or its name in the search path."""
+    return LoadAndRun(graph, targets, _tool(setup.argument))
+
+
+def _tool(named: str) -> str:
+    if not named:
+        raise UsageError(
+            "load_and_run is MegEngine's own program: say where it is, as load_and_run:/path/to/load_and_run"
+        )
+    found = shutil.which(os.path.expanduser(named))
+    if found is None:
+        raise UsageError(f"there is no program {named!r} for the engine load_and_run")
+    return os.path.abspath(found)
+
+
+class LoadAndRun:
+    """A graph in load_and_run.
+
+    The graph goes there as a dump without testcases; data goes by ``--input`` and .npy files, outputs come back from
+    ``--bin_out_dump``. The graph goes there as a whole: what the tool cannot run is an error.
+
+    Args:
+        graph: the graph.
+        targets: the variables to compute.
+        tool: the program.
+    """
+
+    def __init__(self, graph: Graph, targets: Sequence[Var], tool: str) -> None:
+        self._whole = WholeDump(graph, targets)
+        self._tool = tool
+        self._version = ""
+        self._folder: Path | None = None
+
+    @property
+    def inputs(self) -> dict[str, Var]:
+        """The graph inputs that the targets depend on, by name."""
+        return dict(self._whole.inputs)
+
+    @property
+    def about(self) -> About:
+        """What executes, and how it computes; the version is known after the first run."""
+        operators = sum(not o.tensors for o in self._whole.oprs)
+        return About("load_and_run", self._version or "?", "float32", self._tool, operators=operators)
+
+    def prepare(self, feeds: Mapping[str, Array]) -> None:
+        """Write the dump."""
+        if self._folder is None:
+            made = tempfile.TemporaryDirectory(prefix="loadrun-")
+            finalize(self, made.cleanup)
+            self._folder = Path(made.name)
+            self._whole.write(self._folder / "model.mge")
+
+    def run(self, feeds: Mapping[str, Array]) -> list[Array]:
+        """Execute once; see `Engine.run`.
+
+        Raises:
+            EngineError: the tool ends with an error, or does not write an output.
+        """
+        given = self._whole.feeds(feeds)
+        found: list[Array] = []
+        if self._whole.computed:
+            self.prepare(feeds)
+            assert self._folder is not None
+            with tempfile.TemporaryDirectory(prefix="run-", dir=self._folder) as folder:
+                found = self._run(given, Path(folder))
+        return self._whole.results(found, feeds, "load_and_run")
+
+    def _run(self, feeds: Mapping[str, Array], folder: Path) -> list[Array]:
+        assert self._folder is not None
+        out = folder / "out"
+        out.mkdir()
+        command = [self._tool, str(self._folder / "model.mge"), "--cpu", "--iter", "1", "--warmup_iter", "0"]
+        command += ["--bin_out_dump", str(out)]
+        if feeds:
+            command += ["--input", ";".join(f"{n}:{folder / n}.npy" for n in feeds)]
+        for name, array in feeds.items():
+            with replacing(folder / f"{name}.npy") as file:
+                np.save(file, array, allow_pickle=False)
+        code, said = run_tool(command, "load_and_run")
+        version = _VERSION.search(said)
+        self._version = version.group(1) if version else self._version
+        if code:
+            raise EngineError(f"load_and_run {_ending(code)}: {_why(said)}")
+        return self._read(out, said)
+
+    def _read(self, out: Path, said: str) -> list[Array]:
+        """The outputs by their names in the files' texts."""
+        dtypes = {f"out{i}": v.dtype for i, v in enumerate(self._whole.computed)}
+        found: dict[str, Array] = {}
+        try:
+            for path in sorted(out.glob("run0-var*")):
+                name, value = read_binary_dump(path, dtypes)
+                found[name] = value
+        except FormatError as e:
+            raise EngineError(f"load_and_run wrote a file that cannot be read: {e}") from e
+        lost = [n for n in dtypes if n not in found]
+        if lost:
+            var = self._whole.computed[int(lost[0][3:])]
+            raise EngineError(f"load_and_run wrote no value of {var.label!r}; it said: {_why(said)}")
+        return [found[n] for n in dtypes]
+
+
+def _ending(code: int) -> str:
+    # A shell in between reports a signal as 128 and its number.
+    number = -code if code < 0 else code - 128
+    return f"was killed by {signal_name(number)}" if number > 0 else f"ended with exit code {code}"
+
+
+def _why(said: str) -> str:
+    """What the tool says of an error, else the end of what it printed."""
+    found = _WHY.search(said)
+    return clipped(said[found.start(1) :]) if found else clipped(said, last=True) or "it printed nothing"

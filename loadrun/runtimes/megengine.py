@@ -1,0 +1,144 @@
+"""MegEngine itself as an engine, in a process of its own Python."""
+
+from __future__ import annotations
+
+import atexit
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from importlib.util import find_spec
+from itertools import count
+from pathlib import Path
+from weakref import finalize
+
+from ..base.errors import EngineError, UsageError
+from ..engines import About, Engine, Setup
+from ..graph import Graph, Var
+from ..graph.dtypes import Array
+from .process import MessageProcess
+from .whole import WholeDump
+
+__all__ = ["MegEngine", "make_engine"]
+
+_SCRIPT = Path(__file__).with_name("megengine_worker.py")
+_numbers = count()
+_workers: dict[str, MessageProcess] = {}
+_versions: dict[str, str] = {}
+
+
+def make_engine(graph: Graph, targets: Sequence[Var], setup: Setup) -> Engine:
+    """MegEngine; the argument is its Python, by default this one."""
+    return MegEngine(graph, targets, _python(setup.argument))
+
+
+def _python(named: str) -> str:
+    if named:
+        return named
+    spec = find_spec("megengine")
+    if spec is None or spec.origin is None:
+        raise UsageError(
+            "MegEngine is not installed here; name a Python that has it, as megengine:/path/to/python "
+            "(pip install megengine in Python 3.8, 3.9 or 3.10)"
+        )
+    return sys.executable
+
+
+def _worker(python: str) -> MessageProcess:
+    """The process of a Python: one for all models, a new one when it died.
+
+    Raises:
+        UsageError: that Python has no MegEngine.
+    """
+    worker = _workers.get(python)
+    if worker is None or not worker.alive:
+        worker = MessageProcess([python, str(_SCRIPT)], "MegEngine")
+        try:
+            _versions[python] = str(worker.ask({"do": "hello"})[0]["version"])
+        except EngineError as e:
+            worker.close()
+            raise UsageError(f"{python} cannot run MegEngine: {e}") from e
+        _workers[python] = worker
+    return worker
+
+
+@atexit.register
+def _close() -> None:
+    for worker in _workers.values():
+        worker.close()
+    _workers.clear()
+
+
+class MegEngine:
+    """A graph in MegEngine.
+
+    The graph goes there as a whole: what MegEngine cannot run is an error. A crash ends its process alone; the next
+    run gets a new one.
+
+    Args:
+        graph: the graph.
+        targets: the variables to compute.
+        python: the Python that has MegEngine.
+
+    Raises:
+        UsageError: it does not.
+    """
+
+    def __init__(self, graph: Graph, targets: Sequence[Var], python: str) -> None:
+        self._whole = WholeDump(graph, targets)
+        self._python = python
+        self._model = f"m{next(_numbers)}"
+        self._loaded: MessageProcess | None = None
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        _worker(python)
+
+    @property
+    def inputs(self) -> dict[str, Var]:
+        """The graph inputs that the targets depend on, by name."""
+        return dict(self._whole.inputs)
+
+    @property
+    def about(self) -> About:
+        """What executes, and how it computes."""
+        version = _versions.get(self._python, "")
+        operators = sum(not o.tensors for o in self._whole.oprs)
+        return About("megengine", version, "float32", self._python, operators=operators)
+
+    def prepare(self, feeds: Mapping[str, Array]) -> None:
+        """Load the model.
+
+        Raises:
+            EngineError: MegEngine cannot load it.
+        """
+        if self._whole.computed:
+            self._ready()
+
+    def run(self, feeds: Mapping[str, Array]) -> list[Array]:
+        """Execute once; see `Engine.run`."""
+        given = self._whole.feeds(feeds)
+        found: list[Array] = []
+        if self._whole.computed:
+            _, found = self._ready().ask({"do": "run", "model": self._model}, given)
+        return self._whole.results(found, feeds, "MegEngine")
+
+    def _ready(self) -> MessageProcess:
+        """The process, with the model loaded."""
+        worker = _worker(self._python)
+        if self._loaded is not worker:
+            if self._folder is None:
+                self._folder = tempfile.TemporaryDirectory(prefix="loadrun-")
+                finalize(self, self._folder.cleanup)
+                self._whole.write(Path(self._folder.name) / "model.mge")
+            worker.ask(
+                {"do": "load", "model": self._model, "path": str(Path(self._folder.name) / "model.mge")}
+            )
+            finalize(self, _drop, worker, self._model)
+            self._loaded = worker
+        return worker
+
+
+def _drop(worker: MessageProcess, model: str) -> None:
+    """Let a process forget a model."""
+    if worker.alive:
+        with suppress(EngineError):
+            worker.ask({"do": "drop", "model": model})

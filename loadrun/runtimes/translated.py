@@ -1,0 +1,412 @@
+"""An engine that gives a graph to a runtime of ONNX models, piece by piece.
+
+For every set of input shapes the graph is divided anew: shape arithmetic is done beforehand, so that the runtime gets
+fixed sizes, and what it cannot run is left to the reference engine as islands. Random numbers are drawn there, too:
+so they are the same whatever executes the rest.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import numpy as np
+
+from ..base.errors import EngineError, InputError, LoadRunError, UnsupportedError
+from ..base.version import __version__
+from ..dump.record import graph_digest
+from ..engines import About, Island, Setup
+from ..engines.reference import ReferenceEngine
+from ..graph import Graph, Opr, Var
+from ..graph.dtypes import Array
+from ..onnx.encode import encode
+from ..onnx.model import Request, refusals, write
+from ..ops.catalog import CATALOG
+from ..ops.control import CONDITIONAL, find_branches
+from ..ops.infer import Inference, describe, infer_dtypes, infer_shapes
+from ..ops.registry import Shape, implementation
+from ..passes.excerpts import excerpt
+from .cache import Cache
+from .pieces import Piece, divide
+from .runtime import NotTaken, Runtime, RuntimeSession
+
+__all__ = ["Translated"]
+
+T = TypeVar("T")
+_KEPT = 8
+"""How many sets of shapes keep what was made for them."""
+_RANDOM = "random numbers are drawn by the reference engine, so that they are the same everywhere"
+
+
+@dataclass(eq=False)
+class _LoadedPiece:
+    """A piece made ready: models by the shapes of its inputs, or the reference engine."""
+
+    piece: Piece
+    sessions: dict[tuple[Shape, ...], RuntimeSession] = field(default_factory=dict)
+    engine: ReferenceEngine | None = None
+
+
+@dataclass(eq=False)
+class _Program:
+    """What is executed for one set of input shapes."""
+
+    key: tuple[Shape, ...]
+    known: Inference
+    observed: dict[int, Shape]
+    parts: list[_LoadedPiece]
+    islands: tuple[Island, ...]
+    refused: dict[int, str]
+
+
+class Translated:
+    """A graph on a runtime of ONNX models.
+
+    Args:
+        runtime: the runtime.
+        graph: the graph.
+        targets: the variables to compute.
+        setup: seed, whether islands are refused, where models are kept.
+
+    Raises:
+        UnsupportedError: an operator has no implementation, here or in the runtime.
+        EngineError: dtypes that an operator cannot take.
+    """
+
+    def __init__(self, runtime: Runtime, graph: Graph, targets: Sequence[Var], setup: Setup) -> None:
+        self.runtime, self.graph, self.setup = runtime, graph, setup
+        self.targets = list(targets)
+        self._oprs = graph.needed(self.targets)
+        infer_dtypes(self._oprs)
+        self._branches = find_branches(self._oprs)
+        self._inputs = {
+            o.outputs[0].name or "": o.outputs[0] for o in self._oprs if o.type == "Host2DeviceCopy"
+        }
+        self._stored = {v.id for o in self._oprs if o.tensors for v in o.outputs}
+        self._stored -= {v.id for v in self._inputs.values()}
+        self._folded: dict[int, Array] | None = None
+        self._programs: dict[tuple[Shape, ...], _Program] = {}
+        self._islands: tuple[Island, ...] = ()
+        self._cache = None if setup.cache is None else Cache(setup.cache)
+        self._identity: str | None = None
+
+    @property
+    def inputs(self) -> dict[str, Var]:
+        """The graph inputs that the targets depend on, by name."""
+        return dict(self._inputs)
+
+    @property
+    def about(self) -> About:
+        """What executes; islands are those of the last run."""
+        r = self.runtime
+        return About(r.name, r.version, r.arithmetic, r.provider, self._islands, len(self._executed()))
+
+    def prepare(self, feeds: Mapping[str, Array]) -> None:
+        """Divide the graph for the shapes of these feeds, and load the pieces that read nothing but them.
+
+        Raises:
+            UnsupportedError: the runtime cannot run an operator, and islands are refused.
+        """
+        values = self._fed(feeds)
+        if self._key(values) not in self._programs:
+            self._with(values, self._load_first)
+
+    def run(self, feeds: Mapping[str, Array]) -> list[Array]:
+        """Execute once; see `Engine.run`.
+
+        Raises:
+            UnsupportedError: the runtime cannot run an operator, and islands are refused.
+        """
+        return self._with(self._fed(feeds), self._execute)
+
+    def _with(self, values: dict[int, Array], act: Callable[[_Program, dict[int, Array]], T]) -> T:
+        """Do something with the program for these values; anew whenever the runtime refuses operators of it."""
+        key = self._key(values)
+        program = self._programs.get(key)
+        refused: dict[int, str] = {}
+        while True:
+            if program is None:
+                program = self._made(key, values, refused)
+            try:
+                return act(program, values)
+            except _Refusal as e:
+                refused = {**program.refused, **e.refused}
+                program = None
+                self._programs.pop(key)
+
+    def _key(self, values: Mapping[int, Array]) -> tuple[Shape, ...]:
+        return tuple(values[v.id].shape for v in self._inputs.values())
+
+    def _load_first(self, program: _Program, values: dict[int, Array]) -> None:
+        for part in program.parts:
+            if part.piece.native and all(v.id in values for v in part.piece.inputs):
+                self._session(part, program, [values[v.id] for v in part.piece.inputs])
+
+    # Values
+
+    def _fed(self, feeds: Mapping[str, Array]) -> dict[int, Array]:
+        values: dict[int, Array] = {}
+        for name, var in self._inputs.items():
+            tensor = var.owner.tensors[0]
+            if name not in feeds and tensor.data is None:
+                raise InputError(f"input {name!r} was not given; given: {', '.join(feeds) or 'none'}")
+            array = feeds[name] if name in feeds else tensor.value()
+            if array.dtype != tensor.dtype.np:
+                raise InputError(
+                    f"input {name!r} takes {tensor.dtype} ({tensor.dtype.np}), got an array of {array.dtype}"
+                )
+            values[var.id] = np.ascontiguousarray(array.reshape(1) if array.ndim == 0 else array)
+        return values
+
+    def _constants(self) -> dict[int, Array]:
+        """What follows from constants alone, by variable id; computed once."""
+        if self._folded is None:
+            constant: set[int] = set()
+            stored: set[int] = set()
+            for opr in self._oprs:
+                pure = CATALOG[opr.type].pure and not implementation(opr.type).random
+                if opr.type == "Host2DeviceCopy" or not pure or opr.id in self._branches.guard:
+                    continue
+                if all(v.id in constant for v in opr.inputs):
+                    constant.update(v.id for v in opr.outputs)
+                    stored.update(v.id for v in opr.outputs if opr.tensors)
+            read = {v.id: v for o in self._oprs for v in o.inputs if o.outputs[0].id not in constant}
+            read.update((v.id, v) for v in self.targets)
+            wanted = [v for i, v in read.items() if i in constant and i not in stored]
+            self._folded = dict(zip((v.id for v in wanted), self._reference(wanted), strict=True))
+        return self._folded
+
+    def _reference(self, wanted: Sequence[Var]) -> list[Array]:
+        return ReferenceEngine(self.graph, wanted, seed=self.setup.seed).run({}) if wanted else []
+
+    def _executed(self) -> list[Opr]:
+        """The operators that are neither inputs nor stored."""
+        return [o for o in self._oprs if not o.tensors]
+
+    # Dividing
+
+    def _made(
+        self, key: tuple[Shape, ...], values: Mapping[int, Array], refused: Mapping[int, str]
+    ) -> _Program:
+        """Divide the graph for these shapes, with room for it among those that are kept."""
+        known = infer_shapes(self.graph, self._oprs, dict(zip(self._inputs, key, strict=True)))
+        known.values.update(self._constants())
+        known.shapes.update((i, a.shape) for i, a in self._constants().items())
+        observed = self._observed(known, values)
+        given = set(known.values)
+        todo = [o for o in self._executed() if not all(v.id in given for v in o.outputs)]
+        found = self._refused(key, known, observed, refused)
+        found.update((o.id, _RANDOM) for o in todo if implementation(o.type).random)
+        self._spread(todo, found)
+        islands = tuple(Island(describe(o), o.title, found[o.id]) for o in todo if o.id in found)
+        if islands and self.setup.strict:
+            raise UnsupportedError(_listed(self.runtime.name, islands))
+        parts = [_LoadedPiece(p) for p in divide(todo, self.targets, found, given | self._stored)]
+        program = _Program(key, known, observed, parts, islands, dict(refused))
+        while len(self._programs) >= _KEPT:
+            self._programs.pop(next(iter(self._programs)))
+        self._programs[key] = program
+        return program
+
+    def _refused(
+        self,
+        key: tuple[Shape, ...],
+        known: Inference,
+        observed: Mapping[int, Shape],
+        refused: Mapping[int, str],
+    ) -> dict[int, str]:
+        """The operators that cannot be written or that the runtime refused, from the cache where that knows them."""
+        # What follows from values alone may be other the next time.
+        cache = None if observed else self._cache
+        name = self._entry("refused", key)
+        kept = None if cache is None else cache.get(name)
+        if kept is not None and not refused:
+            return {int(number): why for number, why in json.loads(kept).items()}
+        found = dict(refused)
+        found.update((o.id, why) for o, why in refusals(self._oprs, known, observed, self.runtime.opset))
+        if cache is not None:
+            cache.put(name, json.dumps(found).encode())
+        return found
+
+    def _entry(self, *parts: object) -> str:
+        """The key of something about this graph and these targets on this runtime."""
+        if self._cache is None:
+            return ""
+        if self._identity is None:
+            numbers = [(o.id, o.type, [v.id for v in o.outputs]) for o in self._oprs]
+            r = self.runtime
+            runtime = r.name, r.version, r.provider, r.arithmetic, r.opset
+            self._identity = Cache.key(
+                graph_digest(self.graph), numbers, [v.id for v in self.targets], runtime, __version__
+            )
+        return Cache.key(self._identity, *parts)
+
+    def _spread(self, todo: Sequence[Opr], found: dict[int, str]) -> None:
+        """A graph with branches goes to one engine as a whole: values of a branch that is not taken do not exist."""
+        if not found or not any(o.type in CONDITIONAL for o in self._oprs):
+            return
+        first = next((o for o in self._oprs if o.id in found), None)
+        why = "" if first is None else f"branches are not divided; {describe(first)}: {found[first.id]}"
+        for opr in todo:
+            found.setdefault(opr.id, why)
+
+    def _observed(self, known: Inference, values: Mapping[int, Array]) -> dict[int, Shape]:
+        """Shapes that follow from values alone, as one run of the reference engine gives them."""
+        unknown = {v.id for o in self._oprs for v in o.outputs if v.id not in known.shapes}
+        found: dict[int, Shape] = {}
+        if not unknown:
+            return found
+
+        def see(opr: Opr, outs: Sequence[Array]) -> None:
+            found.update((v.id, x.shape) for v, x in zip(opr.outputs, outs, strict=True) if v.id in unknown)
+
+        engine = ReferenceEngine(self.graph, self.targets, seed=self.setup.seed)
+        with suppress(LoadRunError):
+            engine.run({n: values[v.id] for n, v in self._inputs.items()}, see)
+        return found
+
+    # Executing
+
+    def _execute(self, program: _Program, given: dict[int, Array]) -> list[Array]:
+        values = dict(given)
+        rng = np.random.default_rng(self.setup.seed)
+        self._islands = program.islands
+        for part in program.parts:
+            read = [values[v.id] for v in part.piece.inputs]
+            if part.piece.native:
+                found = self._native(part, program, read)
+            else:
+                found = self._island(part, program, read, rng)
+            for var, array in zip(part.piece.outputs, found, strict=True):
+                values[var.id] = array
+        return [self._value(v, program, values) for v in self.targets]
+
+    def _value(self, var: Var, program: _Program, values: Mapping[int, Array]) -> Array:
+        """What a target is: computed, a constant of these shapes, or stored in the graph."""
+        if var.id in values:
+            return values[var.id]
+        if var.id in program.known.values:
+            return program.known.values[var.id]
+        if var.owner.tensors:
+            return var.owner.tensors[var.index].value()
+        raise EngineError(f"{var.label!r} has no value: it lies in a branch that was not taken")
+
+    def _part_graph(self, piece: Piece, program: _Program) -> Graph:
+        names = {v.id: _in(v) for v in piece.inputs}
+        part, _ = excerpt(self.graph, piece.outputs, names, program.known.values)
+        return part
+
+    def _island(
+        self, part: _LoadedPiece, program: _Program, given: Sequence[Array], rng: np.random.Generator
+    ) -> list[Array]:
+        if part.engine is None:
+            graph = self._part_graph(part.piece, program)
+            part.engine = ReferenceEngine(graph, graph.outputs, seed=self.setup.seed)
+        feeds = {_in(v): a for v, a in zip(part.piece.inputs, given, strict=True)}
+        wanted = part.engine.inputs
+        return part.engine.run({n: a for n, a in feeds.items() if n in wanted}, rng=rng)
+
+    def _native(self, part: _LoadedPiece, program: _Program, read: Sequence[Array]) -> Sequence[Array]:
+        try:
+            return self._session(part, program, read).run(read)
+        except NotTaken as e:
+            raise _Refusal(self._blamed(part.piece, program, str(e))) from e
+
+    def _session(self, part: _LoadedPiece, program: _Program, given: Sequence[Array]) -> RuntimeSession:
+        """The piece's model for these shapes, made on first use.
+
+        Raises:
+            _Refusal: the runtime does not take it; with the operators that are to blame.
+        """
+        key = tuple(a.shape for a in given)
+        session = part.sessions.get(key)
+        if session is None:
+            piece = part.piece
+            try:
+                session = self._load(piece, program, given)
+            except (NotTaken, UnsupportedError) as e:
+                raise _Refusal(self._blamed(piece, program, str(e))) from e
+            while len(part.sessions) >= _KEPT:
+                part.sessions.pop(next(iter(part.sessions)))
+            part.sessions[key] = session
+        return session
+
+    def _load(self, piece: Piece, program: _Program, given: Sequence[Array]) -> RuntimeSession:
+        inputs, outputs = [_in(v) for v in piece.inputs], [_out(v) for v in piece.outputs]
+        cache = None if program.observed else self._cache
+        shapes = program.key, [a.shape for a in given]
+        name = self._entry("model", [o.id for o in piece.oprs], inputs, outputs, shapes)
+        model = None if cache is None else cache.get(name)
+        if model is None:
+            model = self._written(piece, program, given)
+            if cache is not None:
+                cache.put(name, model)
+        return self.runtime.load(model, inputs, outputs)
+
+    def _written(self, piece: Piece, program: _Program, given: Sequence[Array]) -> bytes:
+        """The ONNX model of a piece for these shapes.
+
+        Raises:
+            UnsupportedError: an operator cannot be written.
+        """
+        graph = self._part_graph(piece, program)
+        examples = {_in(v): a for v, a in zip(piece.inputs, given, strict=True)}
+        inputs = [(n, n, v.dtype, examples[n].shape) for v in piece.inputs if (n := _in(v)) and v.dtype]
+        outputs = {_out(v): new for v, new in zip(piece.outputs, graph.outputs, strict=True)}
+        written = write(Request(graph, inputs, outputs, examples, opset=self.runtime.opset))
+        return b"".join(encode(written.model))
+
+    def _blamed(self, piece: Piece, program: _Program, why: str) -> dict[int, str]:
+        """The operators that the runtime does not take each by itself; all of them where that says nothing."""
+        judged: dict[object, str] = {}
+        found: dict[int, str] = {}
+        for opr in piece.oprs:
+            kind = (opr.title, opr.params, *(v.dtype for v in opr.inputs))
+            if kind not in judged:
+                judged[kind] = self._judged(opr, program)
+            if judged[kind]:
+                found[opr.id] = judged[kind]
+        return found or {o.id: why for o in piece.oprs}
+
+    def _judged(self, opr: Opr, program: _Program) -> str:
+        """Why the runtime does not take an operator; empty if it does, or if that cannot be told."""
+        shapes = {**program.observed, **program.known.shapes}
+        given = {*program.known.values, *self._stored}
+        alone = divide([opr], opr.outputs, (), given)
+        if not alone or any(v.id not in shapes for v in alone[0].inputs):
+            return ""
+        zeros = [np.zeros(shapes[v.id], v.dtype.np) for v in alone[0].inputs if v.dtype is not None]
+        try:
+            self._load(alone[0], program, zeros).run(zeros)
+        except (NotTaken, UnsupportedError) as e:
+            return str(e)
+        except LoadRunError:
+            return ""
+        return ""
+
+
+def _in(var: Var) -> str:
+    """The name of a variable as an input of a model."""
+    return f"loadrun_in_{var.id}"
+
+
+def _out(var: Var) -> str:
+    """The name of a variable as an output of a model."""
+    return f"loadrun_out_{var.id}"
+
+
+class _Refusal(Exception):
+    """The runtime does not take operators of a piece."""
+
+    def __init__(self, refused: Mapping[int, str]) -> None:
+        super().__init__()
+        self.refused = dict(refused)
+
+
+def _listed(name: str, islands: Sequence[Island]) -> str:
+    count = f"{len(islands)} operator{'s' * (len(islands) > 1)}"
+    lines = "\n".join(f"  {i.operator}: {i.reason}" for i in islands)
+    return f"{count} cannot be executed by {name} (without --strict-engine the reference engine does it):\n{lines}"

@@ -1,0 +1,100 @@
+"""A graph that goes to MegEngine as a whole: written as a dump of its own, whose outputs are the targets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from ..base.errors import EngineError, InputError
+from ..dump import save
+from ..graph import Graph, Var
+from ..graph.dtypes import Array
+from ..ops.infer import infer_dtypes
+from ..passes.copies import subgraph
+
+__all__ = ["WholeDump"]
+
+
+class WholeDump:
+    """Writes the dump, and knows which targets it computes: those that are neither inputs nor stored.
+
+    Inputs are called ``in0``, ``in1`` ... in the dump and outputs ``out0``, ``out1`` ...: names of models may hold
+    what a command line or a file name cannot.
+
+    Args:
+        graph: the graph.
+        targets: the variables to compute.
+    """
+
+    def __init__(self, graph: Graph, targets: Sequence[Var]) -> None:
+        self.targets = list(targets)
+        self.oprs = graph.needed(self.targets)
+        infer_dtypes(self.oprs)
+        self.inputs = {
+            o.outputs[0].name or "": o.outputs[0] for o in self.oprs if o.type == "Host2DeviceCopy"
+        }
+        self.computed = list({v.id: v for v in self.targets if not v.owner.tensors}.values())
+        self._graph = graph
+        needed = {o.id for o in graph.needed(self.computed)}
+        self._fed = [n for n, v in self.inputs.items() if v.owner.id in needed]
+        self.names = {n: f"in{i}" for i, n in enumerate(self._fed)}
+
+    def write(self, path: Path) -> None:
+        """Write the dump.
+
+        Raises:
+            FormatError: the graph cannot be written.
+        """
+        made, known = subgraph(self._graph, self.computed)
+        for i, var in enumerate(self.computed):
+            known[var.id].name = f"out{i}"
+        for name, new in self.names.items():
+            var = known[self.inputs[name].id]
+            var.name = var.owner.tensors[0].name = new
+        save(made, path)
+
+    def feeds(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+        """Arrays by the names of the dump's inputs.
+
+        Raises:
+            InputError: one is missing or of another dtype.
+        """
+        found: dict[str, Array] = {}
+        for name in self.inputs:
+            value = self._given(name, feeds)
+            if name in self.names:
+                found[self.names[name]] = np.ascontiguousarray(value.reshape(1) if value.ndim == 0 else value)
+        return found
+
+    def _given(self, name: str, feeds: Mapping[str, Array]) -> Array:
+        tensor = self.inputs[name].owner.tensors[0]
+        if name not in feeds and tensor.data is None:
+            raise InputError(f"input {name!r} was not given; given: {', '.join(feeds) or 'none'}")
+        value = feeds[name] if name in feeds else tensor.value()
+        if value.dtype != tensor.dtype.np:
+            raise InputError(
+                f"input {name!r} takes {tensor.dtype} ({tensor.dtype.np}), got an array of {value.dtype}"
+            )
+        return value
+
+    def results(self, found: Sequence[Array], feeds: Mapping[str, Array], what: str) -> list[Array]:
+        """The targets, from what the dump's outputs gave.
+
+        Raises:
+            EngineError: an output has another dtype than the graph says.
+        """
+        values: dict[int, Array] = {}
+        for var, array in zip(self.computed, found, strict=True):
+            want = array.dtype if var.dtype is None else var.dtype.np
+            if array.dtype != want:
+                raise EngineError(f"{what} gives {array.dtype} for {var.label!r}, which is {var.dtype}")
+            values[var.id] = array
+        return [values[v.id] if v.id in values else self._kept(v, feeds) for v in self.targets]
+
+    def _kept(self, var: Var, feeds: Mapping[str, Array]) -> Array:
+        """A target that is an input or stored."""
+        if var.owner.type == "Host2DeviceCopy":
+            return self._given(var.name or "", feeds)
+        return var.owner.tensors[var.index].value()

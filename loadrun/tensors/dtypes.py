@@ -1,0 +1,124 @@
+"""Between the dtypes that Python code handles (numpy's) and those of the graph.
+
+A quantized type is a numpy dtype with metadata ``{"mgb_dtype": {...}}``, as MegEngine has it; so are here bfloat16 and
+integers of few bits, for which MegEngine adds types to numpy. Arrays of ml_dtypes.bfloat16 are bfloat16, too.
+MegEngine has no 64-bit types: float64 narrows to float32 and 64-bit (and unsigned 32-bit) integers to int32.
+"""
+
+from __future__ import annotations
+
+import warnings
+from functools import cache
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from ..graph.dtypes import Array, DType, plain
+from .source import here, shown
+
+__all__ = ["DTypeLike", "graph_dtype", "narrowed", "numpy_dtype"]
+
+DTypeLike: TypeAlias = "DType | np.dtype[Any] | type[Any] | str"
+"""What callers give as a dtype: one of the graph or of numpy, a Python or numpy type, a name."""
+_NAMES = {
+    "f4": "Float32",
+    "f2": "Float16",
+    "f8": "Float32",
+    "u1": "Uint8",
+    "i1": "Int8",
+    "i2": "Int16",
+    "u2": "Uint16",
+    "i4": "Int32",
+    "i8": "Int32",
+    "u4": "Int32",
+    "u8": "Int32",
+    "b1": "Bool",
+    "c8": "Complex64",
+    "c16": "Complex64",
+}
+
+
+def graph_dtype(dtype: Any) -> DType:
+    """Return the graph's type for a numpy dtype, a dtype name, a Python type, or a `DType`.
+
+    Raises:
+        TypeError: there is none; the text lists what there is.
+
+    >>> str(graph_dtype("float64")), str(graph_dtype(int)), str(graph_dtype(np.uint8))
+    ('Float32', 'Int32', 'Uint8')
+    """
+    if isinstance(dtype, DType):
+        return dtype
+    if isinstance(dtype, str) and dtype == "bfloat16":
+        return plain("BFloat16")
+    result = np.dtype(dtype)
+    meta = result.metadata and result.metadata.get("mgb_dtype")
+    if not meta:
+        return _graph_dtype(result)
+    return DType(str(meta["name"]), float(meta.get("scale", 0.0)), int(meta.get("zero_point", 0)))
+
+
+@cache
+def _graph_dtype(found: np.dtype[Any]) -> DType:
+    if found.name == "bfloat16":
+        return plain("BFloat16")
+    name = _NAMES.get(f"{found.kind}{found.itemsize}")
+    if name is None:
+        raise TypeError(
+            f"no tensor can hold numpy dtype {found}; convert to one of float32, float16, int32, int16, int8, "
+            "uint8, uint16, bool"
+        )
+    return plain(name)
+
+
+@cache
+def numpy_dtype(dtype: DType) -> np.dtype[Any]:
+    """Return the numpy dtype that stands for a graph type.
+
+    >>> numpy_dtype(DType("QuantizedS8", 0.5)).metadata["mgb_dtype"]["scale"]
+    0.5
+    """
+    if dtype.name == "BFloat16" or dtype.is_odd:
+        return np.dtype(dtype.np, metadata={"mgb_dtype": {"name": dtype.name}})
+    if not dtype.is_quantized:
+        return dtype.np
+    meta: dict[str, Any] = {"name": dtype.name, "scale": dtype.scale}
+    if dtype.is_asymmetric:
+        meta["zero_point"] = dtype.zero_point
+    return np.dtype(dtype.np, metadata={"mgb_dtype": meta})
+
+
+def narrowed(array: Array) -> tuple[Array, DType]:
+    """Return an array in a type that the graph has, and that type."""
+    dtype = graph_dtype(array.dtype)
+    if dtype.name == "BFloat16" or array.dtype == dtype.np:
+        return array, dtype
+    with np.errstate(all="ignore"):
+        made = array.astype(dtype.np)
+        if _is_lossy(array, made):
+            place = here()
+            text = (
+                f"{array.dtype} narrows to {made.dtype}, which is what graphs hold: {_example(array, made)}"
+            )
+            warnings.warn_explicit(f"{text}, in {shown(place)}", UserWarning, *place)
+    return made, dtype
+
+
+def _is_lossy(array: Array, made: Array) -> bool:
+    """Whether whole numbers wrapped or finite numbers became infinite."""
+    if not array.size:
+        return False
+    if made.dtype.kind in "iu":
+        limits = np.iinfo(made.dtype)
+        return bool(array.min() < limits.min or array.max() > limits.max)
+    if made.dtype.kind != "f" or array.dtype.itemsize <= made.dtype.itemsize:
+        return False
+    largest = float(np.finfo(made.dtype).max)
+    return bool((np.isinf(made) & (np.abs(array) > largest) & np.isfinite(array)).any())
+
+
+def _example(array: Array, made: Array) -> str:
+    """The first value that changed much."""
+    changed = (made != array) if made.dtype.kind in "iu" else np.isinf(made) & np.isfinite(array)
+    at = np.flatnonzero(changed)[0]
+    return f"{array.flat[at]} becomes {made.flat[at]}"

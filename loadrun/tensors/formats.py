@@ -1,0 +1,104 @@
+"""The memory format of a tensor: what MegEngine's ``Tensor.format`` says, and which operators keep it.
+
+Values and shapes are the same in every format; loadrun computes on plain NCHW. So that code written for MegEngine
+finds what it would find there, each result is said to be in the format in which MegEngine would hold it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..base.errors import EngineError, UsageError
+
+if TYPE_CHECKING:
+    from .value import Tensor
+
+__all__ = ["DEFAULT", "FORMATS", "checked", "format_of", "in_use", "mark", "marked"]
+
+DEFAULT = "default"
+FORMATS = (DEFAULT, "nchw", "nhwc")
+_JOINS = frozenset({"Elemwise", "PowC", "Concat"})
+"""The result is in the format of any input that is not in the default one."""
+_PICTURES = frozenset({"ReshapeV1", "Broadcast"})
+"""The same, for results of 4 dimensions alone."""
+_KEEPS = frozenset(
+    {
+        *("TypeCvtV2", "Copy", "Identity", "Dropout", "BatchNormV1", "PoolingV1", "AdaptivePoolingV1"),
+        *("ResizeV2", "WarpAffineV2", "ConvolutionV2", "SetSubtensor", "IndexingSetMultiAxisVec"),
+        *("Subtensor", "IndexingMultiAxisVec", *_PICTURES),
+    }
+)
+"""The result is in the format of the first input, as long as it has the axes of a picture or a weight."""
+_used = False
+
+
+class _UnknownFormat(UsageError, RuntimeError):
+    """A format that MegEngine does not have, or that a tensor of such a shape cannot be in."""
+
+
+def in_use() -> bool:
+    """Tell whether any tensor was ever in another format than the default one."""
+    return _used
+
+
+def checked(format: Any, ndim: int, given: str | None = None) -> str:
+    """Return the format of a tensor that is to be made with so many axes, of one that has the format `given`.
+
+    Raises:
+        UsageError: there is no such format, the given tensor has another, or only pictures and their weights can be
+            in it.
+    """
+    if format not in FORMATS:
+        raise _UnknownFormat(
+            f"the format of a tensor is one of {', '.join(map(repr, FORMATS))}, found {format!r}"
+        )
+    if given is not None and given != format:
+        raise _UnknownFormat(
+            f"a tensor in the format {given!r} keeps it, found format={format!r}; assign to its attribute .format, "
+            "or make the tensor of x.numpy()"
+        )
+    if format == "nhwc" and ndim not in (4, 5):
+        raise _UnknownFormat(
+            f"only tensors of 4 and 5 dimensions can be in the format 'nhwc', found {ndim}; leave the format out"
+        )
+    return str(format)
+
+
+def mark(x: Tensor, format: str) -> None:
+    """Say that a tensor is in a format."""
+    global _used
+    _used = _used or format != DEFAULT
+    x._format = format
+
+
+def marked(type: str, format: str, outputs: list[Tensor]) -> list[Tensor]:
+    """Return the results of an operator, those in `format` that can be in it."""
+    for x in outputs:
+        if format == "nchw" or x._ndim() == 4 or (x._ndim() == 5 and type not in _PICTURES):
+            x._format = format
+    return outputs
+
+
+def format_of(type: str, inputs: Sequence[Tensor]) -> str:
+    """Return the format of an operator's results, as far as they have the axes for it (`marked`).
+
+    Raises:
+        EngineError: MegEngine refuses to apply the operator to inputs of these formats.
+    """
+    result = {x._format for x in inputs} - {DEFAULT}
+    if not result:
+        return DEFAULT
+    if type in _JOINS:
+        if len(result) > 1:
+            raise EngineError(
+                f"{type} takes inputs of one format, found 'nchw' and 'nhwc'; convert with "
+                "amp.convert_tensor_format, or make the tensors without a format"
+            )
+        return result.pop()
+    if type == "ConvolutionV2" and (inputs[0]._format == "nhwc") != (inputs[1]._format == "nhwc"):
+        raise EngineError(
+            f"a convolution takes a picture and a weight of one format, found {inputs[0]._format!r} and "
+            f"{inputs[1]._format!r}; amp.convert_module_format and amp.convert_tensor_format convert them"
+        )
+    return inputs[0]._format if type in _KEEPS else DEFAULT

@@ -1,0 +1,345 @@
+"""Quantized dtypes as MegEngine's Python side has them: numpy dtypes that carry scale and zero point.
+
+The stored integers are an array of int8, uint8 or int32 whose dtype has the metadata
+``{"mgb_dtype": {"name": ..., "scale": ..., "zero_point": ...}}``; 4-bit and 1-bit types take a byte an element.
+
+>>> import numpy as np
+>>> q = qint8(0.5)
+>>> x = convert_to_qint8(np.float32([1.2, -3.0, 999]), q)
+>>> x.tolist(), convert_from_qint8(x).tolist()
+([2, -6, 127], [1.0, -3.0, 63.5])
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..graph.dtypes import Array, plain
+from .dtypes import numpy_dtype
+
+__all__ = [
+    "KINDS",
+    "QuantDtypeMeta",
+    "bfloat16",
+    "convert_from_qint1",
+    "convert_from_qint4",
+    "convert_from_qint8",
+    "convert_from_qint32",
+    "convert_from_quint4",
+    "convert_from_quint8",
+    "convert_to_qint1",
+    "convert_to_qint4",
+    "convert_to_qint8",
+    "convert_to_qint32",
+    "convert_to_quint4",
+    "convert_to_quint8",
+    "create_quantized_dtype",
+    "get_dtype_bit",
+    "get_scale",
+    "get_zero_point",
+    "intb1",
+    "intb2",
+    "intb4",
+    "is_bfloat16",
+    "is_differentible_dtype",
+    "is_dtype_equal",
+    "is_lowbit",
+    "is_quantize",
+    "qint1",
+    "qint4",
+    "qint8",
+    "qint32",
+    "quint4",
+    "quint8",
+]
+
+NpDType = np.dtype[Any]
+bfloat16: NpDType = numpy_dtype(plain("BFloat16"))
+"""float32 whose values a Tensor rounds to bfloat16; numpy has no type of that size, and its arrays do not round."""
+intb1: NpDType = numpy_dtype(plain("IntB1"))
+"""int8 of -1 and 1; a Tensor refuses other values."""
+intb2: NpDType = numpy_dtype(plain("IntB2"))
+"""int8 of the odd numbers from -3 to 3."""
+intb4: NpDType = numpy_dtype(plain("IntB4"))
+"""int8 of the odd numbers from -15 to 15."""
+
+
+class _Meta(NamedTuple):
+    name: str
+    cname: str | None
+    np_dtype_str: str
+    qmin: int
+    qmax: int
+    is_unsigned: bool
+
+
+class QuantDtypeMeta(_Meta):
+    """What there is to know of a kind of quantized dtype.
+
+    Args:
+        name: a name of its own.
+        cname: the name of the type in dumps, None for one that dumps do not have.
+        np_dtype_str: the numpy dtype of the stored integers.
+        qmin: the least stored integer.
+        qmax: the largest stored integer.
+        is_unsigned: whether it has a zero point; by default when `np_dtype_str` is unsigned.
+    """
+
+    __slots__ = ()
+
+    def __new__(
+        cls,
+        name: str,
+        cname: str | None,
+        np_dtype_str: str,
+        qmin: int,
+        qmax: int,
+        is_unsigned: bool | None = None,
+    ) -> QuantDtypeMeta:
+        """Make a kind; the class tells what of."""
+        unsigned = np_dtype_str[0] == "u" if is_unsigned is None else is_unsigned
+        return super().__new__(cls, name, cname, np_dtype_str, qmin, qmax, unsigned)
+
+    def __copy__(self) -> QuantDtypeMeta:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> QuantDtypeMeta:
+        # A kind is compared by identity where parameters are matched.
+        return self
+
+
+KINDS = {
+    "quint8": QuantDtypeMeta("quint8", "Quantized8Asymm", "uint8", 0, 255),
+    "qint8": QuantDtypeMeta("qint8", "QuantizedS8", "int8", -128, 127),
+    "qint8_narrow": QuantDtypeMeta("qint8_narrow", "QuantizedS8", "int8", -127, 127),
+    "quint4": QuantDtypeMeta("quint4", "Quantized4Asymm", "uint8", 0, 15),
+    "qint4": QuantDtypeMeta("qint4", "QuantizedS4", "int8", -8, 7),
+    "qint1": QuantDtypeMeta("qint1", "QuantizedS1", "int8", 0, 1),
+    "qint32": QuantDtypeMeta("qint32", "QuantizedS32", "int32", -(2**31), 2**31 - 1),
+    "quint2": QuantDtypeMeta("quint2", None, "uint8", 0, 3),
+    "qint2": QuantDtypeMeta("qint2", None, "int8", -2, 1),
+}
+"""The kinds of quantized dtypes by name."""
+
+
+def _details(dtype: Any) -> dict[str, Any]:
+    """Return the quantization that a numpy dtype carries, empty where there is none."""
+    result = (getattr(dtype, "metadata", None) or {}).get("mgb_dtype", {})
+    return result if "scale" in result else {}
+
+
+def _name(dtype: Any) -> str:
+    """Return the name in dumps that a numpy dtype carries, empty for those of numpy itself."""
+    return str((getattr(dtype, "metadata", None) or {}).get("mgb_dtype", {}).get("name", ""))
+
+
+def is_quantize(dtype: Any) -> bool:
+    """Tell whether a dtype is a quantized one.
+
+    >>> is_quantize(qint8(0.5)), is_quantize(np.dtype("int8"))
+    (True, False)
+    """
+    return bool(_details(dtype))
+
+
+def get_scale(dtype: Any) -> float:
+    """Return the step of a quantized dtype.
+
+    Raises:
+        TypeError: the dtype is not quantized.
+    """
+    if not is_quantize(dtype):
+        raise TypeError(f"{dtype} is not a quantized dtype")
+    return float(_details(dtype)["scale"])
+
+
+def get_zero_point(dtype: Any) -> int:
+    """Return the stored integer that stands for 0.
+
+    Raises:
+        TypeError: the dtype has none.
+    """
+    result = _details(dtype)
+    if "zero_point" not in result:
+        raise TypeError(f"{dtype} is not a quantized dtype with a zero point")
+    return int(result["zero_point"])
+
+
+def is_dtype_equal(a: Any, b: Any) -> bool:
+    """Tell whether two dtypes are the same, quantization included.
+
+    >>> is_dtype_equal(qint8(0.5), qint8(0.25))
+    False
+    """
+    return np.dtype(a) == np.dtype(b) and _details(a) == _details(b) and _name(a) == _name(b)
+
+
+def is_bfloat16(dtype: Any) -> bool:
+    """Tell whether a dtype is `bfloat16`."""
+    return _name(dtype) == "BFloat16"
+
+
+def is_lowbit(dtype: Any) -> bool:
+    """Tell whether a dtype is one of MegEngine's plain integers of less than 8 bits.
+
+    >>> is_lowbit(intb2), is_lowbit(np.dtype("int8"))
+    (True, False)
+    """
+    return _name(dtype).startswith("IntB")
+
+
+def is_differentible_dtype(dtype: Any) -> bool:
+    """Tell whether MegEngine has gradients for a dtype."""
+    return dtype in (np.float32, np.float16)
+
+
+def get_dtype_bit(dtype_name: str) -> int:
+    """Return how many bits an element of a type has, by its name.
+
+    >>> get_dtype_bit("qint4"), get_dtype_bit("bool")
+    (4, 1)
+    """
+    if dtype_name == "bool":
+        return 1
+    numbers = re.findall(r"\d+", dtype_name)
+    if len(numbers) != 1:
+        raise AssertionError(f"a dtype's name has one number in it, found {dtype_name!r}")
+    return int(numbers[0])
+
+
+def create_quantized_dtype(dtype_meta: QuantDtypeMeta, scale: float, zp: int | None) -> NpDType:
+    """Return a quantized dtype of a kind.
+
+    Args:
+        dtype_meta: the kind.
+        scale: the step between stored integers.
+        zp: the stored integer that stands for 0; None for signed kinds.
+
+    Raises:
+        ValueError: the kind has no such zero point, or dumps do not have the kind.
+    """
+    if dtype_meta.cname is None:
+        raise ValueError(f"dumps have no type for {dtype_meta.name}")
+    details: dict[str, Any] = {"name": dtype_meta.cname, "scale": float(scale)}
+    if dtype_meta.is_unsigned:
+        if zp is None or int(zp) != zp:
+            raise ValueError(f"zero_point of {dtype_meta.name} must be an integer, found {zp}")
+        if not dtype_meta.qmin <= zp <= dtype_meta.qmax:
+            span = f"[{dtype_meta.qmin}, {dtype_meta.qmax}]"
+            raise ValueError(f"zero_point of {dtype_meta.name} must be within {span}, found {zp}")
+        details["zero_point"] = int(zp)
+    elif zp is not None:
+        raise ValueError(f"{dtype_meta.name} is symmetric: zero_point must be None, found {zp}")
+    return np.dtype(dtype_meta.np_dtype_str, metadata={"mgb_dtype": details})
+
+
+def _quantized(arr: Array, dtype: Any, meta: QuantDtypeMeta) -> Array:
+    if not isinstance(arr, np.ndarray):
+        raise ValueError(f"arr must be an ndarray, found {type(arr).__name__}")
+    if _details(dtype).get("name") != meta.cname:
+        raise ValueError(f"the dtype must be {meta.name}, found {dtype}")
+    shift = get_zero_point(dtype) if meta.is_unsigned else 0
+    return (np.round(arr / get_scale(dtype)) + shift).clip(meta.qmin, meta.qmax).astype(dtype)
+
+
+def _dequantized(arr: Array, meta: QuantDtypeMeta) -> Array:
+    if not isinstance(arr, np.ndarray):
+        raise ValueError(f"arr must be an ndarray, found {type(arr).__name__}")
+    if _details(arr.dtype).get("name") != meta.cname:
+        raise ValueError(f"the array's dtype must be {meta.name}, found {arr.dtype}")
+    shift = get_zero_point(arr.dtype) if meta.is_unsigned else 0
+    result: Array = (arr.astype(np.float32) - np.float32(shift)) * np.float32(get_scale(arr.dtype))
+    return result
+
+
+def quint8(scale: float, zero_point: int) -> NpDType:
+    """Unsigned 8 bits: ``scale * (stored - zero_point)``."""
+    return create_quantized_dtype(KINDS["quint8"], scale, zero_point)
+
+
+def qint8(scale: float) -> NpDType:
+    """Signed 8 bits: ``scale * stored``."""
+    return create_quantized_dtype(KINDS["qint8"], scale, None)
+
+
+def qint32(scale: float) -> NpDType:
+    """Signed 32 bits: ``scale * stored``."""
+    return create_quantized_dtype(KINDS["qint32"], scale, None)
+
+
+def quint4(scale: float, zero_point: int) -> NpDType:
+    """Unsigned 4 bits: ``scale * (stored - zero_point)``."""
+    return create_quantized_dtype(KINDS["quint4"], scale, zero_point)
+
+
+def qint4(scale: float) -> NpDType:
+    """Signed 4 bits: ``scale * stored``."""
+    return create_quantized_dtype(KINDS["qint4"], scale, None)
+
+
+def qint1(scale: float) -> NpDType:
+    """Return 1 bit: ``scale * stored``."""
+    return create_quantized_dtype(KINDS["qint1"], scale, None)
+
+
+def convert_to_quint8(arr: Array, q: Any) -> Array:
+    """Return an array of real numbers, quantized to a `quint8` dtype."""
+    return _quantized(arr, q, KINDS["quint8"])
+
+
+def convert_from_quint8(arr: Array) -> Array:
+    """Return the real numbers of a `quint8` array, float32."""
+    return _dequantized(arr, KINDS["quint8"])
+
+
+def convert_to_qint8(arr: Array, q: Any) -> Array:
+    """Return an array of real numbers, quantized to a `qint8` dtype."""
+    return _quantized(arr, q, KINDS["qint8"])
+
+
+def convert_from_qint8(arr: Array) -> Array:
+    """Return the real numbers of a `qint8` array, float32."""
+    return _dequantized(arr, KINDS["qint8"])
+
+
+def convert_to_qint32(arr: Array, q: Any) -> Array:
+    """Return an array of real numbers, quantized to a `qint32` dtype."""
+    return _quantized(arr, q, KINDS["qint32"])
+
+
+def convert_from_qint32(arr: Array) -> Array:
+    """Return the real numbers of a `qint32` array, float32."""
+    return _dequantized(arr, KINDS["qint32"])
+
+
+def convert_to_quint4(arr: Array, q: Any) -> Array:
+    """Return an array of real numbers, quantized to a `quint4` dtype."""
+    return _quantized(arr, q, KINDS["quint4"])
+
+
+def convert_from_quint4(arr: Array) -> Array:
+    """Return the real numbers of a `quint4` array, float32."""
+    return _dequantized(arr, KINDS["quint4"])
+
+
+def convert_to_qint4(arr: Array, q: Any) -> Array:
+    """Return an array of real numbers, quantized to a `qint4` dtype."""
+    return _quantized(arr, q, KINDS["qint4"])
+
+
+def convert_from_qint4(arr: Array) -> Array:
+    """Return the real numbers of a `qint4` array, float32."""
+    return _dequantized(arr, KINDS["qint4"])
+
+
+def convert_to_qint1(arr: Array, q: Any) -> Array:
+    """Return an array of real numbers, quantized to a `qint1` dtype."""
+    return _quantized(arr, q, KINDS["qint1"])
+
+
+def convert_from_qint1(arr: Array) -> Array:
+    """Return the real numbers of a `qint1` array, float32."""
+    return _dequantized(arr, KINDS["qint1"])

@@ -1,0 +1,191 @@
+"""The tensors and ndarrays among the arguments of a traced call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..arrays.array import Array as Traced
+from ..base.errors import TraceError
+from ..graph.dtypes import Array, DType
+from ..tensors.dtypes import narrowed
+from ..tensors.value import Tensor
+from .recording import Recording
+from .structure import leaves, rebuilt
+
+__all__ = [
+    "Argument",
+    "CallArguments",
+    "Slot",
+    "TraceArgumentError",
+    "changed_among",
+    "marked",
+    "settle",
+    "slotted",
+    "unmarked",
+]
+
+
+class Argument:
+    """One tensor or ndarray among the arguments of a call."""
+
+    __slots__ = ("name", "original", "tensor")
+
+    def __init__(self, name: str, original: Any) -> None:
+        self.name = name
+        self.original = original
+        self.tensor: Tensor = original if isinstance(original, Tensor) else _stand_in(original)
+
+    def shares(self, other: Argument) -> bool:
+        """Tell whether assigning to one argument would show in the other."""
+        if isinstance(self.original, Tensor) or isinstance(other.original, Tensor):
+            return self.original is other.original
+        return np.shares_memory(self.original, other.original)
+
+    def update(self, inside: Tensor) -> None:
+        """Pass on what the function assigned to its argument."""
+        if isinstance(self.original, Tensor):
+            self.original._copy_state(inside)
+        else:
+            self.original[...] = inside._stored().reshape(self.original.shape)
+
+
+def _stand_in(array: Array) -> Tensor:
+    """Return a tensor around a caller's ndarray, which is not copied."""
+    value, dtype = narrowed(array)
+    return Traced._of(value.reshape(1) if value.ndim == 0 else value, dtype, value.ndim == 0)
+
+
+class TraceArgumentError(TraceError, AssertionError):
+    """An argument that a trace cannot take."""
+
+
+def settle(found: list[Argument], changed: list[tuple[Argument, Tensor]], results: Iterable[Tensor]) -> None:
+    """Write to the arguments what the function assigned to them, and part its results from the caller's arrays.
+
+    Raises:
+        TraceError: another argument shares the memory, and would have changed, too.
+    """
+    for argument, _ in changed:
+        for other in found:
+            if other is not argument and argument.shares(other):
+                raise TraceError(
+                    f"the function assigns to {argument.name}, which shares its memory with {other.name}; a trace "
+                    "cannot follow that, pass a copy"
+                )
+    arrays = [a.original for a in found if not isinstance(a.original, Tensor)]
+    if arrays:
+        for tensor in results:
+            value = tensor._value
+            if value is not None and any(np.may_share_memory(value, a) for a in arrays):
+                tensor._value = value.copy()
+    for argument, tensor in changed:
+        argument.update(tensor)
+
+
+def changed_among(
+    found: list[Argument], inside: Mapping[int, Tensor], recording: Recording
+) -> list[tuple[Argument, Tensor]]:
+    """Return the arguments to which the function assigned, with what they are now."""
+    return [(a, inside[id(a)]) for a in found if inside[id(a)]._var is not recording.args[a.name]]
+
+
+class CallArguments(NamedTuple):
+    """The arguments of a traced call.
+
+    Attributes:
+        tensors: the tensors and ndarrays among them, in order.
+        args: the positional arguments, each tensor's place taken by its `Argument`.
+        kwargs: those by keyword, likewise.
+    """
+
+    tensors: list[Argument]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+
+def marked(args: tuple[Any, ...], kwargs: Mapping[str, Any], *, tensors_only: bool) -> CallArguments:
+    """Find the tensors among the arguments of a call.
+
+    Args:
+        args: the positional arguments.
+        kwargs: those by keyword.
+        tensors_only: whether every positional argument must hold one.
+
+    Raises:
+        TraceArgumentError: a positional argument holds none.
+    """
+    found: list[Argument] = []
+
+    def mark_in(prefix: str, value: Any) -> Any:
+        paths = iter([p for p, _ in leaves(value)])
+
+        def mark(leaf: Any) -> Any:
+            path = next(paths)
+            if not isinstance(leaf, (Tensor, np.ndarray)):
+                return leaf
+            found.append(Argument("_".join(map(str, (prefix, *path))), leaf))
+            return found[-1]
+
+        return rebuilt(value, mark)
+
+    for i, arg in enumerate(args):
+        if tensors_only and not any(isinstance(x, (Tensor, np.ndarray)) for _, x in leaves(arg)):
+            raise TraceArgumentError(
+                "Only support tensor type args when capture_as_const is enabled: positional argument "
+                f"{i} is {type(arg).__name__} {arg!r:.60}; pass it by keyword, or as a tensor or ndarray"
+            )
+    marked_args = tuple(mark_in(f"arg_{i}", a) for i, a in enumerate(args))
+    marked_kwargs = {k: mark_in(f"kwarg_{k}", v) for k, v in kwargs.items()}
+    return CallArguments(found, marked_args, marked_kwargs)
+
+
+@dataclass(frozen=True)
+class Slot:
+    """The place of a tensor among the arguments of a call.
+
+    Attributes:
+        name: its name in the recording.
+        dtype: that of an ndarray; None for a tensor.
+        kind: the graph's data type of it.
+        shape: its shape in the recorded call.
+        scalar: whether it has no axes.
+    """
+
+    name: str
+    dtype: np.dtype[Any] | None
+    kind: DType
+    shape: tuple[int, ...]
+    scalar: bool
+
+    def value(self) -> Any:
+        """Zeros in its place."""
+        zeros = np.zeros(self.shape, self.kind.np)
+        return Tensor._of(zeros, self.kind, self.scalar) if self.dtype is None else zeros.astype(self.dtype)
+
+
+def slotted(given: CallArguments) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments with slots in the places of their tensors, which are not kept."""
+
+    def slot(leaf: Any) -> Any:
+        if not isinstance(leaf, Argument):
+            return leaf
+        dtype = None if isinstance(leaf.original, Tensor) else leaf.original.dtype
+        tensor = leaf.tensor
+        return Slot(leaf.name, dtype, tensor._dtype, tensor._sizes(), tensor._scalar)
+
+    return tuple(rebuilt(a, slot) for a in given.args), {k: rebuilt(v, slot) for k, v in given.kwargs.items()}
+
+
+def unmarked(given: CallArguments, inside: Mapping[int, Tensor]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return the arguments with the tensors that stand for them inside the function."""
+
+    def unmark(leaf: Any) -> Any:
+        return inside[id(leaf)] if isinstance(leaf, Argument) else leaf
+
+    return tuple(rebuilt(a, unmark) for a in given.args), {
+        k: rebuilt(v, unmark) for k, v in given.kwargs.items()
+    }

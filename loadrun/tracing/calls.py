@@ -1,0 +1,333 @@
+"""The three kinds of calls of a traced function: the first, later ones with Python code, later ones without."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Mapping
+from types import AsyncGeneratorType, CoroutineType, GeneratorType
+from typing import Any
+
+from ..base.errors import TraceError
+from ..engines.reference import ReferenceEngine
+from ..graph import Var
+from ..graph.dtypes import Array
+from ..tensors.apply import unrecordable, use
+from ..tensors.convert import as_tensor
+from ..tensors.followed import TracedNumber
+from ..tensors.sizes import Shape
+from ..tensors.source import Place, shown
+from ..tensors.value import Tensor
+from .arguments import Argument, CallArguments, changed_among, settle, slotted, unmarked
+from .compiled import (
+    AssignedArgument,
+    Compiled,
+    Outputs,
+    TensorPlaceholder,
+    checks_in,
+    compiled_engine,
+    judge,
+    run,
+)
+from .options import TraceOptions
+from .recorder import TraceRecorder
+from .recording import Recording
+from .replay import ReplaySession
+from .structure import leaves, rebuilt
+
+__all__ = ["called", "execute", "record", "replay"]
+
+
+def _arguments(session: TraceRecorder | ReplaySession, given: CallArguments) -> dict[int, Tensor]:
+    """The tensors that stand for a call's arguments inside the function."""
+    inside = {}
+    for a in given.tensors:
+        inside[id(a)] = made = session.argument(a.name, a.tensor)
+        made.format = a.tensor.format
+        made._place = a.tensor._place
+    return inside
+
+
+def called(function: Callable[..., Any], given: CallArguments, inside: Mapping[int, Tensor]) -> Any:
+    """Call a function with the tensors that stand for its arguments; its outputs as they are when it returns.
+
+    Raises:
+        TraceError: it returns code that has not run yet.
+    """
+    args, kwargs = unmarked(given, inside)
+    try:
+        outputs = function(*args, **kwargs)
+    except Exception as e:
+        if type(e).__module__.partition(".")[0] == "cv2" and "not a numpy array" in str(e):
+            raise TraceError(
+                f"OpenCV is called on a traced value, in {shown(_raised(e))}: it computes outside of the graph. Use "
+                "loadrun.build.vision (interpolate, remap, warp_affine, warp_perspective, cvt_color), or call it "
+                "before the traced function and pass the result in; as an input_transform or with --resize-input it "
+                "is done when a file is packed"
+            ) from e
+        raise
+    return rebuilt(outputs, _settled, whole=(Shape, as_tensor))
+
+
+def _raised(e: Exception) -> Place:
+    """The innermost line of Python code that an exception came from."""
+    last = traceback.extract_tb(e.__traceback__)[-1]
+    return last.filename, last.lineno or 0
+
+
+def _settled(leaf: Any) -> Any:
+    """An output as it is when the function returns: sizes are values of the graph, views have read their base."""
+    if isinstance(leaf, (GeneratorType, CoroutineType, AsyncGeneratorType)):
+        if isinstance(leaf, CoroutineType):
+            leaf.close()
+        raise TraceError(
+            f"the function returns the {type(leaf).__name__} {leaf.__qualname__!r}, whose code runs when nothing is "
+            "traced any more; return a list, or await the result outside"
+        )
+    if isinstance(leaf, TracedNumber):
+        return as_tensor(leaf)
+    if isinstance(leaf, Tensor):
+        leaf._settle()
+    return leaf
+
+
+# The first call
+
+
+def record(function: Callable[..., Any], options: TraceOptions, given: CallArguments) -> tuple[Any, Compiled]:
+    """Call the function and record what it does; its outputs, and what later calls run.
+
+    Raises:
+        TraceError: the function does what no trace, or no trace with these options, can do again.
+    """
+    recorder = TraceRecorder(
+        options.mode,
+        fixed=options.fixed,
+        symbolic_shape=bool(options.symbolic_shape),
+        alone=options.fixed or options.without_host,
+    )
+    recording = recorder.recording
+    inside = _arguments(recorder, given)
+    try:
+        with use(recorder):
+            outputs = called(function, given, inside)
+        recorder.freezing.operator()
+        # A value from outside that is returned is a part of the graph only where the graph runs alone.
+        alone = options.fixed or options.without_host
+        returned = _outputs(recorder, outputs, alone=alone)
+        if options.without_host:
+            _check_alone(recording, options, given.kwargs)
+        changed = changed_among(given.tensors, inside, recording)
+        assigned = [
+            AssignedArgument(a.name, recorder.source(t).var, t._scalar)
+            for a, t in changed
+            if alone or t._session is recorder
+        ]
+        inside.clear()
+        alive = [(t, t._var) for t in recorder.alive() if t._var is not None]
+        checks = checks_in(recording)
+        held = [*(v for _, v in alive), *(a.var for a in assigned), *(c.error for c in checks)]
+        targets = list({v.id: v for v in (*returned.vars, *held) if v is not None}.values())
+        captured = {id(c.tensor) for c in recording.captures}
+        updates = [(t, v) for t, v in alive if id(t) in captured]
+        del alive
+        engine = compiled_engine(recording, targets, options)
+        if options.mode == "lazy":
+            values = _first_values(recorder, engine, targets)
+            judge(checks, values)
+            _fill(recorder, values)
+        settle(given.tensors, changed, recorder.alive())
+    finally:
+        recorder.release()
+    return outputs, Compiled(
+        recording,
+        engine,
+        tuple(targets),
+        returned,
+        tuple(assigned),
+        tuple(updates),
+        tuple(checks),
+        slotted(given) if options.fixed else None,
+    )
+
+
+def _outputs(recorder: TraceRecorder, outputs: Any, *, alone: bool) -> Outputs:
+    tensors = [(p, x) for p, x in leaves(outputs) if isinstance(x, Tensor)]
+    if any(x._pair is not None for _, x in tensors):
+        raise unrecordable("some among what the function returns")
+    found = tuple(recorder.source(x).var if alone or x._session is recorder else None for _, x in tensors)
+    structure = None if outputs is None else rebuilt(outputs, _hole)
+    return Outputs(structure, found, tuple(p for p, _ in tensors))
+
+
+def _hole(leaf: Any) -> Any:
+    if not isinstance(leaf, Tensor):
+        return leaf
+    return TensorPlaceholder(leaf.__class__, leaf._scalar, leaf.format, leaf._place)
+
+
+def _first_values(
+    recorder: TraceRecorder, engine: ReferenceEngine | None, targets: list[Var]
+) -> dict[int, Array]:
+    known, recording = recorder.evaluator.values, recorder.recording
+    started = len(known) > len(recording.args) + len(recording.captures)
+    if engine is None or started:
+        return {v.id: recorder.evaluator.value(v) for v in targets}
+    feeds = {v.name or "": known[v.id] for v in recording.graph.inputs}
+    return run(engine, recording, feeds, targets)
+
+
+def _fill(session: TraceRecorder | ReplaySession, values: Mapping[int, Array]) -> None:
+    """Give the tensors of a session that are still held the values of their variables."""
+    for tensor in session.alive():
+        if tensor._value is None and tensor._var is not None:
+            tensor._value = values.get(tensor._var.id)
+
+
+def _check_alone(recording: Recording, options: TraceOptions, kwargs: Mapping[str, Any]) -> None:
+    """Refuse what later calls without the Python code cannot do again."""
+    if recording.excluded is not None:
+        raise TraceError(
+            f"the function leaves a region out of the trace in {shown(recording.excluded)}, which would not "
+            "run in later calls with without_host=True"
+        )
+    if recording.counted is not None:
+        raise TraceError(
+            "a size that depends on the data is used as a number, as symbolic_shape=False asks, in "
+            f"{shown(recording.counted)}; later calls with without_host=True could not follow it"
+        )
+    if options.fixed or options.live:
+        return
+    # Later calls without the Python code cannot ask closures for their tensors.
+    known: set[int] = set()
+    for value in kwargs.values():
+        if callable(getattr(value, "named_tensors", None)):
+            known.update(id(t) for _, t in value.named_tensors())
+    unknown = [c for c in recording.captures if not c.fixed and id(c.tensor) not in known]
+    if unknown:
+        raise TraceError(
+            "have some unknown input tensors in trace result, maybe you can set `capture_as_const=True` when "
+            f"trace: {len(unknown)} tensor(s) come from outside the function and are not arguments"
+        )
+
+
+# Later calls
+
+
+def replay(
+    function: Callable[..., Any], options: TraceOptions, compiled: Compiled, given: CallArguments
+) -> Any:
+    """Call the function again, compare what it does with the recording, and run the compiled graph.
+
+    Raises:
+        TraceError: it took another path; the text shows both source lines.
+    """
+    recording = compiled.recording
+    _check_arguments(recording, given.tensors)
+    session = ReplaySession(
+        recording,
+        {a.name: a.tensor._stored() for a in given.tensors},
+        compiled.shapes,
+        symbolic_shape=bool(options.symbolic_shape),
+    )
+    inside = _arguments(session, given)
+    try:
+        with use(session):
+            outputs = called(function, given, inside)
+        session.finish()
+        _check_outputs(session, compiled.outputs, outputs)
+        changed = changed_among(given.tensors, inside, recording)
+        inside.clear()
+        if options.mode != "never":
+            values = session.compute(compiled.engine, compiled.targets)
+            judge(compiled.checks, values)
+            _fill(session, values)
+        settle(given.tensors, changed, session.alive())
+    finally:
+        session.release()
+    return outputs
+
+
+def _check_arguments(recording: Recording, found: list[Argument], *, alone: bool = False) -> None:
+    names = [a.name for a in found]
+    if names != list(recording.args):
+        raise TraceError(
+            f"the function was traced with the tensors {', '.join(recording.args) or 'none'} as arguments, now "
+            f"it is called with {', '.join(names) or 'none'}; call .reset() to trace it again"
+        )
+    for a in found:
+        var, shape = recording.args[a.name], a.tensor._tuple_shape
+        traced = () if a.name in recording.scalars else var.shape or ()
+        # Where the Python code runs again it tells itself what other sizes change.
+        if a.tensor._dtype != var.dtype or (alone and len(shape) != len(traced)):
+            raise TraceError(
+                f"{a.name} was traced as {var.dtype} with {len(traced)} axes, now it is {a.tensor._dtype} of "
+                f"shape {list(shape)}; call .reset() to trace the function again"
+            )
+        if alone and recording.measured is not None and shape != traced:
+            raise TraceError(
+                f"{a.name} was traced with shape {list(traced)}, now it has {list(shape)}, but with "
+                f"symbolic_shape=False sizes are numbers, first in {shown(recording.measured)}; call .reset() to "
+                "trace the function anew"
+            )
+
+
+def _check_outputs(session: ReplaySession, recorded: Outputs, outputs: Any) -> None:
+    found = [(p, x) for p, x in leaves(outputs) if isinstance(x, Tensor)]
+    for (path, tensor), var in zip(found, recorded.vars, strict=False):
+        if tensor._session is session and tensor._var is not var:
+            raise TraceError(
+                "trace error because data unreadable: the function returns a different value than when it was traced "
+                f"as its output {list(path) or ''}"
+            )
+    if tuple(p for p, _ in found) != recorded.paths:
+        raise TraceError(
+            f"the function returned {len(recorded.paths)} tensors when it was traced, now {len(found)} or in "
+            "another structure"
+        )
+
+
+def execute(compiled: Compiled, given: CallArguments) -> Any:
+    """Run the compiled graph alone.
+
+    Raises:
+        TraceError: the arguments are not those that were traced, or the trace computes nothing.
+    """
+    recording = compiled.recording
+    _check_arguments(recording, given.tensors, alone=True)
+    feeds = {a.name: a.tensor._stored() for a in given.tensors}
+    feeds.update((c.var.name or "", c.tensor._stored()) for c in recording.captures if not c.fixed)
+    if compiled.engine is None:
+        raise TraceError("a record_only trace computes nothing; dump it and run the dump")
+    values = run(compiled.engine, recording, feeds, compiled.targets)
+    judge(compiled.checks, values)
+    for tensor, var in compiled.updates:
+        tensor._value = values[var.id]
+    outputs = _filled(compiled.outputs, values)
+    arguments = {a.name: a for a in given.tensors}
+    changed = []
+    for name, var, scalar in compiled.assigned:
+        assert var.dtype is not None
+        made = Tensor._of(values[var.id], var.dtype, scalar)
+        made._place = arguments[name].tensor._place
+        changed.append((arguments[name], made))
+    returned = (x for _, x in leaves(outputs) if isinstance(x, Tensor))
+    settle(given.tensors, changed, (*returned, *(t for t, _ in compiled.updates)))
+    return outputs
+
+
+def _filled(outputs: Outputs, values: Mapping[int, Array]) -> Any:
+    """Return what the function returns, with other values."""
+    variables = iter(outputs.vars)
+
+    def fill(leaf: Any) -> Any:
+        if not isinstance(leaf, TensorPlaceholder):
+            return leaf
+        var = next(variables)
+        assert var is not None
+        assert var.dtype is not None
+        made = leaf.kind._of(values[var.id], var.dtype, leaf.scalar)
+        made.format = leaf.format
+        made._place = leaf.place
+        return made
+
+    return None if outputs.structure is None else rebuilt(outputs.structure, fill)

@@ -1,0 +1,246 @@
+"""Comparing a traced method with the Python code: what differs, where it began, and why that is likely so."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from copy import copy
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..base.errors import EngineError, TraceError
+from ..compare import errors
+from ..graph.dtypes import Array
+from ..ops.registry import implementation
+from ..tensors.apply import use
+from ..tensors.source import shown
+from ..tensors.value import Tensor
+from .arguments import marked
+from .calls import called
+from .evaluate import Evaluator
+from .options import Mode
+from .recorder import TraceRecorder
+from .recording import RecordedOpr, Recording
+from .structure import leaves, rebuilt
+
+if TYPE_CHECKING:
+    from .traced import Traced
+
+__all__ = ["arrays_of", "check_method", "error_between", "fresh"]
+
+
+def error_between(a: Array, b: Array) -> float:
+    """Return the largest ``|a - b| / max(1, min(|a|, |b|))``; equal values, NaN and infinity included, have none.
+
+    >>> error_between(np.array([1.0, np.nan]), np.array([1.5, np.nan]))
+    0.5
+    """
+    if a.shape != b.shape:
+        return float("inf")
+    if not a.size:
+        return 0.0
+    x, y = a.astype(np.float64), b.astype(np.float64)
+    error = errors(x, y)
+    same = (x == y) | (np.isnan(x) & np.isnan(y))
+    error = np.where(same, 0.0, np.where(np.isnan(error), np.inf, error))
+    return float(error.max())
+
+
+def check_method(
+    mod: Any, name: str, method: Traced, args: tuple[Any, ...], kwargs: Mapping[str, Any], tolerance: float
+) -> None:
+    """Run a method as Python code and as its graph on the same inputs.
+
+    Raises:
+        TraceError: they differ; the text says how much, where it began and why that is likely so.
+    """
+    truth, again = (arrays_of(_call(method.__wrapped__, args, kwargs)) for _ in range(2))
+    try:
+        found = arrays_of(_call(method, args, kwargs))
+    except (EngineError, TraceError) as e:
+        raise TraceError(
+            f"{name}: the traced graph does not run on these inputs, which the Python code takes: {e}\n"
+            f"{_cause(mod, name, method, args, kwargs, truth, again, tolerance)}"
+        ) from e
+    if len(found) != len(truth):
+        raise TraceError(f"{name}: the Python code returns {len(truth)} tensors, the graph {len(found)}")
+    for (path, want), (_, got) in zip(truth, found, strict=True):
+        error = error_between(want, got)
+        if error <= tolerance:
+            continue
+        which = "output" + "".join(f"[{p!r}]" for p in path)
+        if want.shape != got.shape:
+            what = f"is {list(want.shape)} from the Python code and {list(got.shape)} from the traced graph"
+        else:
+            far = np.abs(want.astype(np.float64) - got.astype(np.float64))
+            many = int((~(far <= tolerance)).sum())
+            what = (
+                f"differs by {error:.3g} (tolerance {tolerance:g}) between the Python code and the traced graph, in "
+                f"{many} of {want.size} elements"
+            )
+        raise TraceError(
+            f"{name}: {which} {what}\n{_cause(mod, name, method, args, kwargs, truth, again, tolerance)}"
+        )
+
+
+def fresh(args: Any) -> Any:
+    """Arguments in a state of their own, so that what one run assigns to them does not show in another."""
+    return rebuilt(args, lambda x: copy(x) if isinstance(x, (Tensor, np.ndarray)) else x)
+
+
+def _call(function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    return function(*fresh(args), **fresh(dict(kwargs)))
+
+
+def arrays_of(outputs: Any) -> list[tuple[tuple[Any, ...], Array]]:
+    """The arrays that a function returned, with their places."""
+    return [
+        (p, x.numpy() if isinstance(x, Tensor) else np.asarray(x))
+        for p, x in leaves(outputs)
+        if isinstance(x, (Tensor, np.ndarray, np.generic))
+    ]
+
+
+def _cause(
+    mod: Any,
+    name: str,
+    method: Traced,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    truth: Sequence[tuple[Any, Array]],
+    again: Sequence[tuple[Any, Array]],
+    tolerance: float,
+) -> str:
+    """Tell where the graph and the Python code part, and the likely reason."""
+    assert method.recording is not None
+    stable = len(truth) == len(again) and all(
+        error_between(a, b) <= tolerance for (_, a), (_, b) in zip(truth, again, strict=True)
+    )
+    lines: list[str] = []
+    fresh, values = _recorded(method, args, kwargs)
+    old = method.recording
+    part = _first_difference(old, fresh)
+    if part is not None:
+        kind, before, now = part
+        if kind == "path":
+            lines.append(
+                "first difference: the Python code applies a different operator\n"
+                f"  traced: {_line(before)}\n  now:    {_line(now)}"
+            )
+            reason = "a branch or loop depends on data, or on a size that was used as a number (int(), range(), if)"
+        else:
+            lines.append(
+                f"first difference: a value from outside the graph is different, in {_line(now or before)}"
+            )
+            reason = "a number or array that was computed outside of the trace, or from a value that was read"
+            if _resized(method, args, kwargs):
+                reason = f"a size that was used as a number (int(), len(), range()), or {reason}"
+    else:
+        entry = _first_numeric(old, method, args, kwargs, values, tolerance)
+        lines.append(
+            f"first operator that differs: {_line(entry)}" if entry else "no single operator differs"
+        )
+        reason = "rounding; raise check_tolerance if the difference is acceptable"
+    if any(implementation(e.opr.type).random for e in old.entries):
+        reason = "the method draws random numbers"
+        if getattr(mod, "training", False):
+            reason += "; the module is in training mode: call .eval() first"
+    elif not stable:
+        reason = (
+            "two runs of the Python code differ themselves: it draws random numbers outside of the trace or changes "
+            "the object's state"
+        )
+    elif getattr(mod, "training", False):
+        reason += "; the module is in training mode: was .eval() forgotten?"
+    return "\n".join((*lines, f"likely cause: {reason}"))
+
+
+def _recorded(
+    method: Traced, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> tuple[Recording, dict[int, Array]]:
+    """Return a fresh recording of the method on these inputs, with the values of all its operators."""
+    given = marked(fresh(args), fresh(dict(kwargs)), tensors_only=method.options.fixed)
+    recorder = _Keeping("eager", fixed=False, symbolic_shape=bool(method.options.symbolic_shape))
+    inside = {id(a): recorder.argument(a.name, a.tensor) for a in given.tensors}
+    try:
+        with use(recorder):
+            called(method.__wrapped__, given, inside)
+    finally:
+        recorder.release()
+    return recorder.recording, recorder.kept
+
+
+def _resized(method: Traced, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+    """Tell whether an argument has another shape than when the method was traced."""
+    assert method.recording is not None
+    found = marked(args, kwargs, tensors_only=method.options.fixed).tensors
+    return any(a.tensor._sizes() != method.recording.args[a.name].shape for a in found)
+
+
+class _Keeping(TraceRecorder):
+    """A recorder that keeps what every operator computed."""
+
+    def __init__(self, mode: Mode, *, fixed: bool, symbolic_shape: bool) -> None:
+        super().__init__(mode, fixed=fixed, symbolic_shape=symbolic_shape)
+        self.kept: dict[int, Array] = {}
+
+    def _made(self, kind: Any, var: Any, dtype: Any, scalar: bool, value: Array | None) -> Tensor:
+        if value is not None:
+            self.kept[var.id] = value
+        return super()._made(kind, var, dtype, scalar, value)
+
+
+def _first_difference(
+    old: Recording, new: Recording
+) -> tuple[str, RecordedOpr | None, RecordedOpr | None] | None:
+    for before, now in zip(old.entries, new.entries, strict=False):
+        a, b = before.opr, now.opr
+        if (a.type, a.params, a.output_dtype) != (b.type, b.params, b.output_dtype):
+            return "path", before, now
+        for x, y in zip(before.sources, now.sources, strict=False):
+            if (x.value is None) != (y.value is None):
+                return "path", before, now
+            if x.value is not None and y.value is not None and x.fixed and not _equal(x.value, y.value):
+                return "value", before, now
+            if x.value is None and x.var.id != y.var.id and len(old.captures) == len(new.captures):
+                return "path", before, now
+    if len(old.entries) != len(new.entries):
+        longer, n = (
+            (old, len(new.entries)) if len(old.entries) > len(new.entries) else (new, len(old.entries))
+        )
+        extra = longer.entries[n]
+        return ("path", extra, None) if longer is old else ("path", None, extra)
+    return None
+
+
+def _equal(a: Array, b: Array) -> bool:
+    return a.shape == b.shape and a.dtype == b.dtype and error_between(a, b) == 0
+
+
+def _first_numeric(
+    old: Recording,
+    method: Traced,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    values: Mapping[int, Array],
+    tolerance: float,
+) -> RecordedOpr | None:
+    """Return the first operator whose result in the graph differs from what the Python code computed there."""
+    found = marked(args, kwargs, tensors_only=method.options.fixed).tensors
+    evaluator = Evaluator()
+    for a in found:
+        evaluator.values[old.args[a.name].id] = a.tensor._stored()
+    for capture in old.captures:
+        evaluator.values[capture.var.id] = capture.value if capture.fixed else capture.tensor._stored()
+    for entry in old.entries:
+        for var in entry.opr.outputs:
+            want = values.get(var.id)
+            if want is not None and error_between(want, evaluator.value(var)) > tolerance:
+                return entry
+    return None
+
+
+def _line(entry: RecordedOpr | None) -> str:
+    if entry is None:
+        return "nothing (it ended)"
+    return f"{entry.opr.title} in {shown(entry.place)}"

@@ -1,0 +1,319 @@
+"""`trace.dump`: the recorded graph as a file, with testcases if there is input data."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, BinaryIO, TextIO
+
+from ..base.errors import SpecError, TraceError
+from ..dump.options import DumpOptions, DumpResult
+from ..graph import Graph, Metadata, Opr
+from ..graph.params import BN, BNFwdMode
+from ..ops.registry import implementation
+from ..passes.cleanup.empties import empty_at
+from ..passes.cleanup.loadable import make_loadable
+from ..passes.cleanup.stable import as_made
+from ..passes.copies import subgraph
+from ..tensors.source import shown
+from ..tensors.value import Tensor
+from ..testcase import Bundle
+from ..verify.pack.capture import Recorder
+from .compiled import Outputs
+from .naming import DumpValueError, input_names, make_names_unique, name_outputs, output_names_of
+from .options import TraceOptions
+from .recording import Recording, constant, name_of, plain_title
+from .writing import check_older, dump_graph
+
+__all__ = ["Dumps"]
+
+
+class Dumps(ABC):
+    """What a trace needs to be dumped: a recording, and which of its variables are the outputs."""
+
+    options: TraceOptions
+
+    @property
+    @abstractmethod
+    def recording(self) -> Recording | None:
+        """What the first call did; None before it."""
+
+    @property
+    @abstractmethod
+    def outputs(self) -> Outputs | None:
+        """What the first call returned, as variables of the recording; None before it."""
+
+    def _truth(self, model: Bundle) -> Recorder:
+        """Captures testcases of a model; ground truth is what the recorded graph computes."""
+        return Recorder(model)
+
+    def _checked(
+        self, model: Bundle, names: Mapping[str, str], maxerr: float | Mapping[str, float]
+    ) -> Recorder:
+        """Captures testcases as `_truth` does and, where there is a Python function, runs it beside the graph.
+
+        Args:
+            model: the model.
+            names: the dump's name of every argument of the recording.
+            maxerr: tolerance of the checks.
+        """
+        return self._truth(model)
+
+    def graph(
+        self,
+        arg_names: str | Sequence[str | None] | None = None,
+        output_names: str | Sequence[str] | None = None,
+    ) -> Graph:
+        """Return the recorded graph with named inputs and outputs, as `dump` writes it.
+
+        Tensors from outside that calls ask for their value are constants of their present value.
+
+        Args:
+            arg_names: names of the positional tensor arguments, default ``arg_0`` and so on; keyword arguments keep
+                theirs.
+            output_names: names of the outputs; those of a dict are its keys.
+
+        Raises:
+            TraceError: there is no recording yet, or it cannot stand alone.
+            ValueError, TypeError: names that do not fit.
+        """
+        recording = self.recording
+        if not (self.options.fixed or self.options.live):
+            raise DumpValueError(
+                "you must specify capture_as_const=True at __init__ to use dump: without it the values of parameters "
+                "and closures are not part of the graph"
+            )
+        if recording is None or self.outputs is None:
+            raise DumpValueError(
+                "the traced function has not been called yet, so there is nothing to dump; call it once"
+            )
+        if recording.excluded is not None:
+            raise TraceError(
+                f"the function leaves a region out of the trace in {shown(recording.excluded)}; a dump cannot compute "
+                "what is computed there"
+            )
+        structure, variables, paths = self.outputs
+        outs = [v for v in variables if v is not None]
+        if not outs:
+            raise DumpValueError(
+                "the traced function without return values cannot be dumped, the traced function should return "
+                "List[Tensor] or Dict[str, Tensor]"
+            )
+        names = output_names_of(structure, outs, paths, output_names)
+        graph, known = subgraph(recording.graph, outs)
+        _check_inference(graph)
+        inputs = input_names(recording, arg_names)
+        for old, new in inputs.items():
+            var = known.get(recording.args[old].id)
+            if var is not None:
+                var.name = var.owner.tensors[0].name = new
+        graph = make_loadable(as_made(graph, self.options.opt_level))
+        name_outputs(graph, names)
+        make_names_unique(graph)
+        graph.has_middle_tensors = True
+        for capture in recording.captures:
+            if not capture.fixed:
+                _freeze(graph, capture.var.name or "", capture.tensor)
+        return graph
+
+    def dump(
+        self,
+        file: str | os.PathLike[str] | BinaryIO,
+        *,
+        arg_names: str | Sequence[str | None] | None = None,
+        output_names: str | Sequence[str] | None = None,
+        append: bool = False,
+        keep_var_name: int = 1,
+        keep_opr_name: bool = False,
+        keep_param_name: bool = False,
+        keep_opr_priority: bool = False,
+        no_change_graph: bool = False,
+        strip_info_file: str | os.PathLike[str] | TextIO | None = None,
+        append_json: bool = False,
+        optimize_for_inference: bool = True,
+        user_info: Any = None,
+        enable_metadata: bool = True,
+        input_data: str | Iterable[str] | None = None,
+        repeat: int = 1,
+        silent: bool = False,
+        no_assert: bool = False,
+        maxerr: float | Mapping[str, float] = 1e-4,
+        resize_input: bool = False,
+        input_transform: str | None = None,
+        dump_format: str | None = None,
+        model_version: int = 2,
+        compat_older_version: str | None = None,
+        replay: bool = True,
+        check: bool = True,
+        **kwargs: Any,
+    ) -> DumpResult:
+        """Write the recorded graph as a .mge file that MegEngine and loadrun run.
+
+        Args:
+            file: a path, or an open binary file.
+            arg_names: names of the positional tensor arguments, default ``arg_0`` and so on.
+            output_names: names of the outputs; not for a function that returns a dict, whose keys are the names.
+            append: put the dump behind what the file holds.
+            keep_var_name: 0 no names, 1 those of outputs, 2 all.
+            keep_opr_name, keep_param_name, keep_opr_priority: keep names of operators, names of weights, priorities.
+            no_change_graph: True writes every operator as it is; False rewrites newer ones for older runtimes, as
+                MegEngine does (`loadrun.passes.older.for_older`).
+            strip_info_file, append_json: a JSON file for the operators and dtypes in use, and whether to extend it.
+            optimize_for_inference: apply the passes that the ``enable_*`` keywords ask for, and fold constants.
+            user_info: anything that can be pickled, stored as metadata.
+            enable_metadata: False leaves the metadata out.
+            input_data: specifications of input data, one testcase each (see `loadrun.inputspec`); the outputs that
+                the recorded graph gives for them are the ground truth.
+            repeat: repeat data from files along axis 0.
+            silent: MegEngine does not print the errors that it finds.
+            no_assert: embed inputs alone.
+            maxerr: tolerance of the checks, one or by output name.
+            resize_input: scale images to the input's height and width.
+            input_transform: numpy expression over ``data``.
+            dump_format: "FBS_V2" (default) or "FBS".
+            model_version: version number of FBS_V2 files.
+            compat_older_version: "8.14" for that release's header and operator ids.
+            replay: replay the testcases of what was written, before it takes the file's place: a warning tells of
+                checks that do not hold. False saves that time.
+            check: run the Python function on every packed input as well; where the graph gives something else, a
+                `TraceWarning` says so: it keeps branches, numbers and random numbers of the recorded call.
+            kwargs: ``enable_io16xc32``, ``enable_ioc16``, ``enable_hwcd4``, ``enable_nchw88``, ``enable_nchw44``,
+                ``enable_nchw44_dot``, ``enable_nchw4``, ``enable_nchw32``, ``enable_chwn4``, ``enable_nchw64``,
+                ``enable_fuse_conv_bias_nonlinearity``, ``enable_fuse_conv_bias_with_z``,
+                ``enable_fuse_preprocess``; see `loadrun.passes`.
+
+        Returns:
+            the counts that MegEngine returns.
+
+        Raises:
+            ValueError, TypeError: misuse, as MegEngine has it.
+            SpecError, InputError: input data that does not fit.
+            FormatError: what was written does not run; the file is as it was.
+
+        >>> import io, loadrun
+        >>> from loadrun.tracing import trace
+        >>> @trace(symbolic=True, capture_as_const=True)
+        ... def double(x):
+        ...     return {"y": x * 2}
+        >>> _ = double(loadrun.tensor([1.0, 2.0]))
+        >>> file = io.BytesIO()
+        >>> double.dump(file, arg_names=["x"], input_data=["#rand(0,1)"]).outputs
+        ['y']
+        >>> loadrun.run(loadrun.loads(file.getvalue()))[0].verdict.value
+        'pass'
+        """
+        if compat_older_version:
+            compat_older_version = compat_older_version.strip()
+            check_older(compat_older_version, no_change_graph, dump_format)
+        dump_format = dump_format or "FBS_V2"
+        graph = self.graph(arg_names, output_names)
+        self._check_elements(graph)
+        graph.metadata = None
+        if enable_metadata:
+            graph.metadata = Metadata(is_valid=True, user_info=_information(user_info))
+        options = DumpOptions(
+            dump_format=dump_format,
+            model_version=model_version if dump_format == "FBS_V2" else None,
+            no_change_graph=no_change_graph,
+            compat_older_version=compat_older_version or None,
+            keep_var_name=keep_var_name,
+            keep_opr_name=keep_opr_name,
+            keep_param_name=keep_param_name,
+            keep_opr_priority=keep_opr_priority,
+            strip_info_file=strip_info_file,
+            append_json=append_json,
+            append=append,
+        )
+        recorder: Callable[[Bundle], Recorder] = self._truth
+        if check and self.recording is not None:
+            recorder = partial(self._checked, names=input_names(self.recording, arg_names), maxerr=maxerr)
+        try:
+            return dump_graph(
+                graph,
+                file,
+                options,
+                input_data=input_data,
+                passes=kwargs if optimize_for_inference else None,
+                packing={"silent": silent, "no_assert": no_assert, "maxerr": maxerr, "recorder": recorder},
+                loading={"repeat": repeat, "resize_input": resize_input, "input_transform": input_transform},
+                replay=replay,
+            )
+        except SpecError as e:
+            unused = self._unused(graph, arg_names)
+            if unused:
+                hint = f"no output depends on {', '.join(unused)}, so that the dump has no such input"
+                raise SpecError(f"{e}\n{hint}") from e
+            raise
+
+    def _check_elements(self, graph: Graph) -> None:
+        """Warn of what MegEngine cannot run at the traced sizes."""
+        empty = empty_at(graph)
+        if not empty:
+            return
+        assert self.recording is not None
+        shapes = self.recording.known.shapes
+        found = [e for e in self.recording.entries if 0 in shapes.get(e.opr.outputs[0].id, ())]
+        at_larger = {o.id for o in empty_at(graph, 16)}
+        first = next((o for o in empty if o.id in at_larger), empty[0])
+        where = next((e for e in found if e.opr.type == first.type), None)
+        place = f" in {shown(where.place)}" if where else ""
+        way_out = (
+            "it runs the dump neither on such inputs nor on a batch 16 times as large; leave out what is empty"
+            if first.id in at_larger
+            else "it runs the dump on larger inputs only"
+        )
+        warnings.warn(
+            f"{plain_title(first)}{place} gives no elements at the traced sizes; MegEngine asserts on that, so that "
+            f"{way_out}",
+            stacklevel=3,
+        )
+
+    def _unused(self, graph: Graph, arg_names: str | Sequence[str | None] | None) -> list[str]:
+        """Return the arguments that no output depends on."""
+        assert self.recording is not None
+        inputs = {t.name for opr in graph.oprs if opr.type == "Host2DeviceCopy" for t in opr.tensors}
+        return sorted(set(input_names(self.recording, arg_names).values()) - inputs)
+
+
+def _freeze(graph: Graph, name: str, tensor: Tensor) -> None:
+    """Put a constant in the place of a graph input."""
+    for opr in graph.oprs:
+        if opr.type == "Host2DeviceCopy" and opr.outputs[0].name == name:
+            scratch = Graph()
+            made = constant(scratch, tensor._stored(), tensor._dtype, name_of(tensor) or name).owner
+            opr.type, opr.params, opr.tensors = made.type, made.params, made.tensors
+            opr.outputs[0].name = name_of(tensor) or name
+            return
+
+
+def _information(user_info: Any) -> bytes:
+    # Here for start-up: it knows the modules, which few dumps speak of.
+    from ..dump.information import information
+
+    return information(user_info)
+
+
+def _check_inference(graph: Graph) -> None:
+    """Refuse or warn of what belongs to training."""
+    for opr in graph.oprs:
+        for param in opr.params:
+            if isinstance(param, BN) and param.fwd_mode == BNFwdMode.TRAINING:
+                raise TraceError(
+                    f"can not dump BatchNorm in training mode, maybe you forget to do model.eval()? ({opr.name})"
+                )
+    drawn = [o.name or o.type for o in graph.oprs if implementation(o.type).random and not _never_drops(o)]
+    if drawn:
+        warnings.warn(
+            f"the graph draws random numbers ({', '.join(drawn)}), so checks of what depends on them fail; "
+            "was .eval() forgotten?",
+            stacklevel=4,
+        )
+
+
+def _never_drops(opr: Opr) -> bool:
+    """Tell whether an operator that drops values at random has the probability 0."""
+    found = [v for p in opr.params for n, v in p.pairs() if n.endswith("_prob")]
+    return bool(found) and not any(found)

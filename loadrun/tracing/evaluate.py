@@ -1,0 +1,47 @@
+"""Computing variables of a growing graph when they are asked for."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..engines.program import execute, make_step
+from ..graph import Opr, Var
+from ..graph.dtypes import Array
+from ..ops.control import Branches
+from ..ops.numeric.parallel import blas_serial
+from ..tensors.apply import generator
+
+__all__ = ["Evaluator"]
+
+_NO_BRANCHES = Branches()
+
+
+class Evaluator:
+    """Values of variables by id; every operator is executed at most once.
+
+    Attributes:
+        values: what is known; graph inputs must be put there.
+    """
+
+    def __init__(self) -> None:
+        self.values: dict[int, Array] = {}
+
+    def value(self, var: Var) -> Array:
+        """Return the value of a variable; computes what it depends on."""
+        found = self.values.get(var.id)
+        if found is not None:
+            return found
+        steps = [make_step(o, (), _NO_BRANCHES) for o in self._missing(var)]
+        with np.errstate(all="ignore"), blas_serial():
+            execute(steps, self.values, generator())
+        return self.values[var.id]
+
+    def _missing(self, var: Var) -> list[Opr]:
+        stack, seen = [var.owner], dict[int, Opr]()
+        while stack:
+            opr = stack.pop()
+            if opr.id in seen:
+                continue
+            seen[opr.id] = opr
+            stack.extend(v.owner for v in opr.inputs if v.id not in self.values)
+        return [seen[i] for i in sorted(seen)]

@@ -1,0 +1,346 @@
+"""`trace_module`: trace several methods of one object, check them, dump them and load them back."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..base.errors import FormatError, InputError, TraceError, UsageError
+from ..base.files import contents, replacing
+from ..dump import load
+from ..dump.options import DumpResult
+from ..engines.reference import ReferenceEngine
+from ..graph import Var
+from ..graph.dtypes import Array
+from ..tensors.value import Tensor
+from .checking import check_method, fresh
+from .options import TraceOptions
+from .structure import leaves
+from .torch_door import is_torch_callable, traced_torch_module
+from .traced import Traced
+
+__all__ = ["LoadedModule", "TracedModule", "load_module", "partial_trace", "trace_module"]
+
+_INDEX = "index.json"
+
+
+def partial_trace(
+    func: Callable[..., Any] | None = None,
+    *,
+    backend: str = "default",
+    without_host: bool = True,
+    **options: Any,
+) -> Any:
+    """Trace a part of a larger computation; later calls run its graph without the Python code.
+
+    Tensors that the function uses from outside (parameters) are asked for their value in every call.
+
+    Args:
+        func: the function; left out when used as a decorator with options.
+        backend: "default"; there is one.
+        without_host: must be True, as in MegEngine.
+        options: those of `trace`.
+
+    >>> import loadrun
+    >>> w = loadrun.tensor([2.0])
+    >>> @partial_trace
+    ... def scaled(x):
+    ...     return x * w
+    >>> scaled(loadrun.tensor([3.0])).item(), scaled(loadrun.tensor([4.0])).item()
+    (6.0, 8.0)
+    """
+    if backend != "default":
+        raise UsageError(f"the backend is 'default', found {backend!r}")
+    if not without_host:
+        raise UsageError("partial_trace only supports without_host=True; use trace")
+    alone = partial(Traced, options=TraceOptions(**options, without_host=True, live=True))
+    return alone if func is None else alone(func)
+
+
+class TracedModule:
+    """Traced methods of one object; they are attributes, and the object itself is `original`.
+
+    The parameters (Tensors that the methods use) stay those of the object: a change of their values shows in
+    later calls of every method.
+    """
+
+    def __init__(self, original: Any, methods: Mapping[str, Traced]) -> None:
+        self.original = original
+        self.methods = dict(methods)
+
+    def __getattr__(self, name: str) -> Any:
+        methods = self.__dict__.get("methods", {})
+        if name in methods:
+            return methods[name]
+        raise AttributeError(f"{name!r} was not traced; traced methods are {', '.join(methods) or 'none'}")
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the traced ``forward`` or ``__call__``."""
+        for name in ("forward", "__call__"):
+            if name in self.methods:
+                return self.methods[name](*args, **kwargs)
+        raise TypeError(
+            f"neither forward nor __call__ was traced; traced methods are {', '.join(self.methods)}"
+        )
+
+    def dump(self, file: Any, method: str | None = None, **options: Any) -> DumpResult:
+        """Write one method as a .mge file.
+
+        Args:
+            file: a path, or an open binary file.
+            method: which one; may be left out if there is only one.
+            options: those of `trace.dump`.
+        """
+        if method is None and len(self.methods) != 1:
+            raise UsageError(f"name the method to dump; traced are {', '.join(self.methods)}")
+        name = method if method is not None else next(iter(self.methods))
+        dumped: DumpResult = getattr(self, name).dump(file, **options)
+        return dumped
+
+    def save(
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        input_data: Mapping[str, str | Iterable[str]] | None = None,
+        **options: Any,
+    ) -> dict[str, DumpResult]:
+        """Write every method as ``<method>.mge`` in a folder, and ``index.json`` that says what they take and give.
+
+        Args:
+            folder: made if it is not there.
+            input_data: specifications of input data by method name.
+            options: those of `trace.dump`, for all methods.
+        """
+        target = Path(folder)
+        target.mkdir(parents=True, exist_ok=True)
+        index: dict[str, Any] = {"loadrun": "methods", "version": 1, "methods": {}}
+        results = {}
+        for name, method in self.methods.items():
+            recording = method.recording
+            if recording is None or method.outputs is None:
+                raise TraceError(f"the method {name!r} is not traced yet")
+            structure, outs = method.outputs.structure, method.outputs.vars
+            names = [f"output_{i}" for i in range(len(outs))]
+            path = f"{_file_name(name)}.mge"
+            given = dict(options)
+            if input_data is not None and name in input_data:
+                given["input_data"] = input_data[name]
+            if not isinstance(structure, dict):
+                given["output_names"] = names
+            results[name] = method.dump(target / path, **given)
+            inputs = [
+                {"name": a.removeprefix("kwarg_"), "keyword": a.startswith("kwarg_")} for a in recording.args
+            ]
+            index["methods"][name] = {"file": path, "inputs": inputs, "outputs": _described(structure)}
+        with replacing(target / _INDEX) as f:
+            f.write(json.dumps(index, indent=1).encode())
+        return results
+
+
+def trace_module(
+    mod: Any,
+    inputs: Mapping[str, Any],
+    check_trace: bool = True,
+    check_inputs: Iterable[Mapping[str, Any]] | None = None,
+    check_tolerance: float = 1e-5,
+    strict: bool = True,
+    example_inputs_is_kwarg: bool = False,
+    *,
+    opt_level: int = 2,
+) -> TracedModule:
+    """Trace methods of an object on example inputs, and check that the graphs compute what Python does.
+
+    Args:
+        mod: any object whose methods compute with numpy, MegEngine's functions or modules; or a torch module.
+        inputs: example inputs by method name: a tensor or ndarray, or a tuple of arguments.
+        check_trace: run the original and the graph on the example and on `check_inputs`, and compare.
+        check_inputs: further inputs of the same form, for instance of other batch sizes.
+        check_tolerance: the largest error ``|a - b| / max(1, min(|a|, |b|))`` that counts as equal.
+        strict: refuse lists and dicts as outputs, which callers may change; tuples and tensors pass.
+        example_inputs_is_kwarg: the inputs of a method are a dict of keyword arguments.
+        opt_level: see `trace`.
+
+    Returns:
+        an object with the traced methods.
+
+    Raises:
+        TraceError: a method cannot be traced, or the graph computes something else; the text names the output, the
+            difference, the first operator that differs, both source lines and the likely cause.
+        UsageError: `inputs` names something that is not a method.
+
+    >>> import numpy as np
+    >>> class Coder:
+    ...     def encode(self, x): return np.tanh(x) * 2
+    ...     def decode(self, z): return np.arctanh(z / 2)
+    >>> coder = trace_module(Coder(), {"encode": np.zeros((1, 3)), "decode": np.ones((1, 3))})
+    >>> coder.decode(coder.encode(np.full((2, 3), 0.5))).round(3).tolist()
+    [[0.5, 0.5, 0.5], [0.5, 0.5, 0.5]]
+    """
+    if not isinstance(inputs, Mapping) or not inputs:
+        raise UsageError(
+            'inputs maps method names to example inputs, such as {"forward": x}, found '
+            f"{type(inputs).__name__} {inputs!r:.60}"
+        )
+    if is_torch_callable(mod):
+        traced: TracedModule = traced_torch_module(
+            mod,
+            inputs,
+            check_trace,
+            check_inputs,
+            check_tolerance,
+            strict,
+            example_inputs_is_kwarg,
+            opt_level,
+        )
+        return traced
+    methods: dict[str, Traced] = {}
+    for name, example in inputs.items():
+        function = getattr(mod, name, None)
+        if not callable(function):
+            known = [n for n in dir(mod) if not n.startswith("_") and callable(getattr(mod, n, None))]
+            raise UsageError(
+                f"{type(mod).__name__} has no method {name!r}; it has {', '.join(known) or 'none'}"
+            )
+        method = Traced(function, TraceOptions(opt_level=opt_level, without_host=True, live=True))
+        args, kwargs = _call_form(name, example, example_inputs_is_kwarg)
+        outputs = method(*fresh(args), **fresh(kwargs))
+        _check_outputs(name, outputs, strict)
+        methods[name] = method
+    if check_trace:
+        for given in (inputs, *(check_inputs or ())):
+            for name, example in given.items():
+                if name not in methods:
+                    raise UsageError(f"check_inputs names {name!r}, which is not traced")
+                args, kwargs = _call_form(name, example, example_inputs_is_kwarg)
+                check_method(mod, name, methods[name], args, kwargs, check_tolerance)
+    return TracedModule(mod, methods)
+
+
+def _call_form(name: str, example: Any, by_keyword: bool) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    if by_keyword:
+        if not isinstance(example, Mapping):
+            raise UsageError(
+                f"example_inputs_is_kwarg: the inputs of {name!r} are a dict, found {type(example).__name__}"
+            )
+        return (), dict(example)
+    return (tuple(example) if isinstance(example, tuple) else (example,)), {}
+
+
+def _check_outputs(name: str, outputs: Any, strict: bool) -> None:
+    found = [x for _, x in leaves(outputs)]
+    odd = [x for x in found if not isinstance(x, (Tensor, np.ndarray))]
+    if odd or not found:
+        what = f"{type(odd[0]).__name__} {odd[0]!r:.40}" if odd else "nothing"
+        raise TraceError(f"{name} returns {what}; a traced method returns tensors or arrays")
+    if strict and (mutable := _mutable(outputs)) is not None:
+        raise TraceError(
+            f"{name} returns a {type(mutable).__name__}, which a caller may change, and the trace cannot follow that; "
+            "return a tuple, or pass strict=False"
+        )
+
+
+def _mutable(outputs: Any) -> Any:
+    if isinstance(outputs, (list, dict)):
+        return outputs
+    if isinstance(outputs, tuple):
+        return next((m for x in outputs if (m := _mutable(x)) is not None), None)
+    return None
+
+
+def _file_name(method: str) -> str:
+    return method.strip("_") or "method"
+
+
+def _described(structure: Any) -> Any:
+    """Return the structure of outputs as JSON: a leaf is null or "scalar"."""
+    if isinstance(structure, dict):
+        return {"dict": [[str(k), _described(v)] for k, v in structure.items()]}
+    if isinstance(structure, (list, tuple)):
+        return {
+            type(structure).__name__ if type(structure) in (list, tuple) else "tuple": [
+                *map(_described, structure)
+            ]
+        }
+    return "scalar" if structure.scalar else None
+
+
+class LoadedModule:
+    """The methods that `TracedModule.save` wrote, as attributes; they take and return ndarrays."""
+
+    def __init__(self, folder: Path, methods: Mapping[str, Mapping[str, Any]]) -> None:
+        self.methods = {n: _LoadedMethod(n, folder, m) for n, m in methods.items()}
+
+    def __getattr__(self, name: str) -> Any:
+        methods = self.__dict__.get("methods", {})
+        if name in methods:
+            return methods[name]
+        raise AttributeError(f"there is no method {name!r}; there are {', '.join(methods)}")
+
+
+class _LoadedMethod:
+    def __init__(self, name: str, folder: Path, about: Mapping[str, Any]) -> None:
+        self.name = name
+        self.path = folder / str(about["file"])
+        self.inputs = list(about["inputs"])
+        self.structure = about["outputs"]
+        self._engine: ReferenceEngine | None = None
+        self._outputs: list[Var] = []
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self._engine is None:
+            bundle = load(self.path)
+            self._outputs = list(bundle.outputs.values())
+            self._engine = ReferenceEngine(bundle.graph, self._outputs)
+        names = [i["name"] for i in self.inputs if not i["keyword"]]
+        if len(args) != len(names):
+            raise InputError(f"{self.name} takes {len(names)} arrays ({', '.join(names)}), got {len(args)}")
+        given = {**dict(zip(names, args, strict=True)), **kwargs}
+        feeds: dict[str, Array] = {}
+        for name, var in self._engine.inputs.items():
+            if name not in given:
+                raise InputError(f"{self.name} needs {name!r}; given: {', '.join(given) or 'none'}")
+            feeds[name] = np.asarray(given[name], var.owner.tensors[0].dtype.np)
+        values = iter(self._engine.run(feeds))
+        return _filled(self.structure, values)
+
+
+def _filled(structure: Any, values: Any) -> Any:
+    if isinstance(structure, dict):
+        ((kind, parts),) = structure.items()
+        if kind == "dict":
+            return {k: _filled(v, values) for k, v in parts}
+        made = [_filled(v, values) for v in parts]
+        return tuple(made) if kind == "tuple" else made
+    value = next(values)
+    return value.reshape(()) if structure == "scalar" else value
+
+
+def load_module(folder: str | os.PathLike[str]) -> LoadedModule:
+    """Load what `TracedModule.save` wrote; nothing but the files beside the index is opened.
+
+    Raises:
+        FormatError: the folder has no index, or it is not one of these.
+    """
+    path = Path(folder)
+    try:
+        index = json.loads(contents(path / _INDEX, "an index of traced methods"))
+        methods = index["methods"]
+        if index["loadrun"] != "methods" or index["version"] != 1:
+            raise FormatError(f"{path / _INDEX} is of version {index['version']}, expected 1")
+        for name, about in methods.items():
+            if Path(about["file"]).name != about["file"] or not isinstance(about["inputs"], list):
+                raise FormatError(f"{path / _INDEX}: the file of {name!r} is not beside the index")
+            _ = about["outputs"], [(i["name"], i["keyword"]) for i in about["inputs"]]
+    except FileNotFoundError:
+        raise FormatError(f"{path} has no {_INDEX}; it is written by TracedModule.save") from None
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as e:
+        if isinstance(e, FormatError):
+            raise
+        raise FormatError(f"{path / _INDEX} is not an index of traced methods: {e}") from e
+    return LoadedModule(path, methods)

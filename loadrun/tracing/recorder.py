@@ -1,0 +1,200 @@
+"""The first call of a traced function: its operators are recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..base.errors import EngineError, TraceError
+from ..graph import StoredTensor, Var
+from ..graph.dtypes import Array, DType
+from ..graph.params import Host2DeviceCopy, Record
+from ..ops.infer import follow, infer_dtypes
+from ..ops.registry import Shape, implementation
+from ..tensors.apply import execute
+from ..tensors.naming import prefix, title
+from ..tensors.source import here, shown
+from ..tensors.value import Tensor
+from .evaluate import Evaluator
+from .options import Mode
+from .recording import Capture, RecordedInput, RecordedOpr, Recording, constant, name_of, plain_title
+from .session import RunningTrace
+from .watching import FreezeWarnings
+
+__all__ = ["TraceRecorder"]
+
+
+class TraceRecorder(RunningTrace):
+    """The session of a function's first call.
+
+    Args:
+        mode: when operators are computed.
+        fixed: whether tensors from outside are constants.
+        symbolic_shape: whether sizes are values of the graph.
+        alone: whether the graph is to run without the Python code, so that what is frozen deserves a warning.
+    """
+
+    def __init__(self, mode: Mode, *, fixed: bool, symbolic_shape: bool, alone: bool = False) -> None:
+        super().__init__(Recording(), symbolic_shape=symbolic_shape)
+        self.mode = mode
+        self.fixed = fixed
+        self.evaluator = Evaluator()
+        self.freezing = FreezeWarnings(alone)
+        self._outside: dict[tuple[int, int], Capture] = {}
+        self._numbers: set[tuple[DType, Any]] = set()
+
+    # What the tracer does
+
+    def argument(self, name: str, tensor: Tensor) -> Tensor:
+        """Return a stand-in for an argument inside the function."""
+        value = tensor._stored()
+        var = self._input(name, tensor._dtype, value)
+        self.recording.args[name] = var
+        if tensor._scalar:
+            self.recording.scalars.add(name)
+        if tensor._name:
+            self.recording.names[name] = tensor._name
+        return self._made(tensor.__class__, var, tensor._dtype, tensor._scalar, value)
+
+    def _input(self, name: str, dtype: DType, value: Array) -> Var:
+        held = StoredTensor(dtype, value.shape, name)
+        (var,) = self.recording.graph.add("Host2DeviceCopy", Host2DeviceCopy(), names=[name], tensors=[held])
+        var.dtype, var.shape = dtype, value.shape
+        follow(var.owner, self.recording.known, {})
+        self.evaluator.values[var.id] = value
+        return var
+
+    def _made(self, kind: type[Tensor], var: Var, dtype: DType, scalar: bool, value: Array | None) -> Tensor:
+        tensor = kind._recorded(var, dtype, scalar, self)
+        tensor._value = value
+        return tensor
+
+    def source(self, tensor: Tensor) -> RecordedInput:
+        """Return what a tensor is to the recording; one from outside becomes a constant or a graph input."""
+        if tensor._session is self:
+            assert tensor._var is not None
+            return RecordedInput(tensor._var)
+        value = tensor._stored()
+        key = (id(tensor), id(value))
+        found = self._outside.get(key)
+        if found is None:
+            fixed = self.fixed or tensor._const
+            number = len(self.recording.captures)
+            if fixed:
+                var = constant(self.recording.graph, value, tensor._dtype, name_of(tensor))
+                self._name_constant(var, tensor)
+                self.recording.static.add(var.id)
+            else:
+                var = self._input(f"captured_{number}", tensor._dtype, value)
+            infer_dtypes([var.owner])
+            follow(var.owner, self.recording.known, {})
+            self.evaluator.values[var.id] = value
+            found = self._outside[key] = Capture(var, tensor, value, fixed)
+            self.recording.captures.append(found)
+        return RecordedInput(found.var, found.value, found.fixed)
+
+    def _name_constant(self, var: Var, tensor: Tensor) -> None:
+        """Name a number after what uses it first: MegEngine keeps one of each."""
+        if var.name is None and tensor._stored().size == 1:
+            key = (tensor._dtype, tensor._stored().item())
+            name = title(tensor)
+            if name is not None and key not in self._numbers:
+                var.owner.name = prefix() + name
+            self._numbers.add(key)
+
+    # What code inside the function does
+
+    def apply(
+        self,
+        type: str,
+        params: tuple[Record, ...],
+        inputs: Sequence[Tensor],
+        n: int,
+        output_dtype: DType | None,
+        scalar: bool,
+    ) -> list[Tensor]:
+        """Record an operator and, in the eager mode, compute it."""
+        found = self.recording
+        place = here()
+        self.freezing.operator()
+        sources = tuple(self.source(x) for x in inputs)
+        outs = found.graph.add(
+            type, *params, inputs=[s.var for s in sources], n_outputs=n, output_dtype=output_dtype
+        )
+        opr = outs[0].owner
+        name = title()
+        opr.name = "" if name == "" else prefix() + (name or plain_title(opr))
+        try:
+            infer_dtypes([opr])
+            follow(opr, found.known, {})
+        except EngineError as e:
+            found.graph.oprs.pop()
+            raise EngineError(f"{e}; in {shown(place)}") from e
+        followed = all(v.id in found.known.shapes for v in outs)
+        if not scalar and not (followed and found.fluid.isdisjoint(s.var.id for s in sources)):
+            found.fluid.update(v.id for v in outs)
+        values: Sequence[Array | None] = [None] * n
+        if self.mode == "eager":
+            try:
+                computed, _ = execute(type, params, inputs, [x._stored() for x in inputs], n, output_dtype)
+            except EngineError as e:
+                found.graph.oprs.pop()
+                raise EngineError(f"{e}; in {shown(place)}") from e
+            for var, value in zip(outs, computed, strict=True):
+                found.known.shapes[var.id] = value.shape
+            values = computed
+        if all(s.var.id in found.static for s in sources) and not implementation(type).random:
+            found.static.update(v.id for v in outs)
+        found.entries.append(RecordedOpr(opr, sources, scalar, place))
+        made = []
+        for var, result in zip(outs, values, strict=True):
+            assert var.dtype is not None
+            made.append(self._made(Tensor, var, var.dtype, scalar, result))
+        return made
+
+    def value(self, tensor: Tensor) -> Array:
+        """Return the value of a tensor, which the code inside reads."""
+        assert tensor._var is not None
+        if self.mode == "never":
+            raise TraceError(
+                f"a value is read in {shown(here())}, but record_only=True computes nothing; trace with "
+                "record_only=False, or leave the decision that needs the value out of the function"
+            )
+        if tensor._value is None:
+            tensor._value = self.evaluator.value(tensor._var)
+        return tensor._value
+
+    def became(self, tensor: Tensor, kind: str) -> None:
+        """Note that code inside the function made a Python number of a value."""
+        if tensor._var is not None and tensor._var.id not in self.recording.static:
+            self.freezing.became(kind)
+
+    def shape(self, tensor: Tensor) -> Shape:
+        """Return the shape of a tensor; computes it where it depends on data."""
+        assert tensor._var is not None
+        shape = self.recording.known.shapes.get(tensor._var.id)
+        if shape is None:
+            shape = self.value(tensor).shape
+            self.recording.known.shapes[tensor._var.id] = shape
+        return shape
+
+    def chosen(self, key: tuple[Any, ...], choice: bool) -> bool:
+        """Return the choice, which later calls are to make as well."""
+        return self.recording.choices.setdefault(key, choice)
+
+    def measured(self, tensor: Tensor) -> None:
+        """Note that code inside the function took a size as a number."""
+        if self.recording.measured is None:
+            self.recording.measured = here()
+        if self.recording.counted is None and self.fluid(tensor):
+            self.recording.counted = here()
+
+    def named(self, tensor: Tensor, name: str) -> None:
+        """Note that code inside the function named a tensor."""
+        if tensor._var is not None and tensor._var.owner.type != "Host2DeviceCopy":
+            tensor._var.name = name or None
+
+    def leave(self) -> None:
+        """Begin a region that is not recorded: what was made so far becomes values from outside."""
+        self.recording.excluded = here()
+        super().leave()

@@ -1,0 +1,157 @@
+"""Traced functions and methods: what `trace` makes."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ..base.errors import TraceError
+from ..base.locks import ForkLock
+from ..engines.reference import ReferenceEngine
+from ..tensors.apply import active
+from ..tensors.value import Tensor
+from ..testcase import Bundle
+from ..verify.pack.capture import Recorder
+from .arguments import marked
+from .bound import PerInstance, reduced
+from .calls import execute, record, replay
+from .compiled import Compiled, Outputs
+from .dumping import Dumps
+from .options import TraceOptions
+from .recording import Recording
+from .structure import rebuilt
+from .truth import CheckedRecorder
+
+__all__ = ["TraceState", "Traced"]
+
+
+class TraceState:
+    """What the calls of one function, or of one method of one object, share.
+
+    Attributes:
+        lock: held while a call runs.
+        compiled: what the first call found out; None before it.
+    """
+
+    def __init__(self) -> None:
+        self.lock = ForkLock()
+        self.compiled: Compiled | None = None
+
+
+class Traced(Dumps):
+    """A function whose first call is recorded and whose later calls run the compiled graph; `trace` makes it.
+
+    As an attribute of a class it is a method: every instance has a recording of its own.
+
+    Args:
+        function: what is traced.
+        options: how.
+        owner: the instance, for a method.
+        state: what is shared with other bound methods of that instance.
+
+    Raises:
+        TypeError: `function` cannot be called.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        options: TraceOptions,
+        owner: Any = None,
+        state: TraceState | None = None,
+    ) -> None:
+        if not callable(function):
+            raise TypeError(f"trace wraps a function, found {type(function).__name__} {function!r:.60}")
+        functools.update_wrapper(self, function, updated=())
+        # A class attribute of this name would be taken for what the class wraps, one of the instance would keep a
+        # method's owner alive.
+        del self.__dict__["__wrapped__"]
+        self.options = options
+        self._function = function
+        self._owner = owner
+        self._state = state or TraceState()
+        self._methods: PerInstance[TraceState] = PerInstance()
+
+    @property
+    def recording(self) -> Recording | None:
+        """What the first call did; None before it."""
+        compiled = self._state.compiled
+        return None if compiled is None else compiled.recording
+
+    @property
+    def outputs(self) -> Outputs | None:
+        """What the first call returned, as variables of the recording; None before it."""
+        compiled = self._state.compiled
+        return None if compiled is None else compiled.outputs
+
+    @property
+    def engine(self) -> ReferenceEngine | None:
+        """What runs the compiled graph; None before the first call, and where nothing is computed."""
+        compiled = self._state.compiled
+        return None if compiled is None else compiled.engine
+
+    def reset(self) -> None:
+        """Forget the recording: the next call records anew."""
+        with self._state.lock:
+            self._state.compiled = None
+
+    def __getattr__(self, name: str) -> Any:
+        if name != "__wrapped__" or "_function" not in self.__dict__:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        return (
+            self._function if self._owner is None else self._function.__get__(self._owner, type(self._owner))
+        )
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        """Return the method of an instance, with a recording of its own."""
+        if instance is None or self._owner is not None or not hasattr(self._function, "__get__"):
+            return self
+        state = self._methods.state(instance, TraceState)
+        return type(self)(self._function, self.options, instance, state)
+
+    def __reduce__(self) -> Any:
+        """Reduce to what copies are made of, which are traced anew."""
+        return reduced(self, self._function, self.options, self._owner)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the function: recorded the first time, compiled later."""
+        if active() is not None:
+            # Inside another trace the function is a part of that one.
+            return self.__wrapped__(*args, **kwargs)
+        options, state = self.options, self._state
+        with state.lock:
+            given = marked(args, kwargs, tensors_only=options.fixed)
+            if state.compiled is None:
+                outputs, state.compiled = record(self.__wrapped__, options, given)
+            elif options.without_host:
+                outputs = execute(state.compiled, given)
+            else:
+                outputs = replay(self.__wrapped__, options, state.compiled, given)
+        # What was never computed has no value to return.
+        as_arrays = given.tensors and options.mode != "never"
+        if as_arrays and not any(isinstance(a.original, Tensor) for a in given.tensors):
+            return rebuilt(outputs, _to_numpy)
+        return outputs
+
+    def _checked(
+        self, model: Bundle, names: Mapping[str, str], maxerr: float | Mapping[str, float]
+    ) -> Recorder:
+        """Captures testcases of a model and runs the Python function beside it."""
+        return CheckedRecorder(model, self, names, maxerr)
+
+    def get_profile(self) -> dict[str, Any]:
+        """Return what the operators took in the last compiled call, in the form of MegEngine's profile.
+
+        Raises:
+            TraceError: `profiling` was not asked for, or no compiled call has run.
+        """
+        if not self.options.profiling:
+            raise TraceError("the trace does not measure; make it with profiling=True")
+        if self.engine is None:
+            raise TraceError("no compiled call has run yet; the first call records, call the function again")
+        return self.engine.get_profile()
+
+
+def _to_numpy(leaf: Any) -> Any:
+    return leaf.numpy() if isinstance(leaf, Tensor) else leaf

@@ -1,0 +1,153 @@
+"""`trace`: record what a function computes, check and accelerate later calls, dump it."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import fields, replace
+from typing import Any
+
+from ..engines.recompute_config import DTRConfig, SublinearMemoryConfig
+from ..tensors.apply import active, use
+from ..tensors.switches import set_symbolic_shape
+from .config import GraphOptimizationConfig
+from .options import TraceOptions
+from .torch_door import is_torch_call, traced_torch
+from .traced import Traced
+
+__all__ = ["exclude_from_trace", "is_tracing", "set_symbolic_shape", "trace"]
+
+
+def is_tracing() -> bool:
+    """Tell whether the code that runs is being recorded or compared with a recording.
+
+    >>> from loadrun import tensor, trace
+    >>> from loadrun.tracing import is_tracing
+    >>> @trace(symbolic=True)
+    ... def asked(x):
+    ...     asked.told = is_tracing()
+    ...     return x + 1
+    >>> _ = asked(tensor([1.0]))
+    >>> asked.told, is_tracing()
+    (True, False)
+    """
+    return active() is not None
+
+
+@contextmanager
+def exclude_from_trace() -> Iterator[None]:
+    """Leave a region of a traced function out of the graph; it is executed at once in every call.
+
+    What the function made before becomes values from outside for what comes after.
+
+    >>> from loadrun import tensor, trace
+    >>> from loadrun.tracing import exclude_from_trace
+    >>> @trace(symbolic=True)
+    ... def half_recorded(x):
+    ...     y = x * 2
+    ...     with exclude_from_trace():
+    ...         print(y.tolist())
+    ...     return y + 1
+    >>> half_recorded(tensor([1.0])).tolist(), half_recorded(tensor([2.0])).tolist()
+    [2.0]
+    [4.0]
+    ([3.0], [5.0])
+    """
+    session = active()
+    if session is None:
+        yield
+        return
+    session.leave()
+    with use(None):
+        yield
+
+
+class _Absent:
+    """The function where only options are given."""
+
+
+def trace(
+    function: Any = _Absent,
+    *examples: Any,
+    symbolic: bool = False,
+    capture_as_const: bool = False,
+    record_only: bool = False,
+    sublinear_memory_config: SublinearMemoryConfig | None = None,
+    dtr_config: DTRConfig | None = None,
+    profiling: bool = False,
+    opt_level: int = 2,
+    graph_opt_config: GraphOptimizationConfig | None = None,
+    symbolic_shape: bool = True,
+    without_host: bool = False,
+    imperative: bool = False,
+    **of_torch: Any,
+) -> Any:
+    """Wrap a function so that its first call is recorded and later calls run the compiled graph.
+
+    Every call runs the Python code (unless `without_host`); in later calls nothing is computed by it, each
+    operator is only compared with the recorded one, and the graph is executed as a whole.
+
+    Args:
+        function: a function of Tensors or ndarrays; with ndarrays it is traced through numpy's protocols and
+            returns ndarrays. Values that are neither are passed through.
+        symbolic: record first and execute the whole graph then, instead of operator by operator.
+        capture_as_const: tensors from outside (parameters, closures) are constants of the graph; needed to dump.
+        record_only: never execute; implies `symbolic` and `capture_as_const`.
+        sublinear_memory_config: plan recomputation beforehand to save memory, see `SublinearMemoryConfig`.
+        dtr_config: evict and recompute tensors while executing, see `DTRConfig`.
+        profiling: measure operators; see `get_profile`.
+        opt_level: 0 the graph as recorded, 1 constants folded, common parts joined and arithmetic simplified,
+            2 more of it, 3 elementwise operators fused as well.
+        graph_opt_config: details of the fusion, see `GraphOptimizationConfig`.
+        symbolic_shape: sizes are values of the graph, so that it runs at other sizes.
+        without_host: later calls do not run the Python code at all.
+        imperative: accepted for MegEngine's sake; there is one executor.
+        examples: example inputs, for a torch module; else options without names, in the order above.
+        of_torch: the options that ``torch.jit.trace`` has besides, for a torch module.
+
+    Returns:
+        a `loadrun.tracing.Traced`; with options alone the decorator that makes one.
+
+    Raises:
+        TypeError: `function` cannot be called, or an option is given twice.
+        ValueError: there is no such `opt_level`.
+        TraceError: in a later call that takes another path than the first; the text shows both source lines.
+
+    >>> import numpy as np
+    >>> from loadrun.tracing import trace
+    >>> @trace(symbolic=True, capture_as_const=True)
+    ... def scaled(x):
+    ...     return x * 2 + 1
+    >>> scaled(np.ones(3, "f4")), scaled(np.zeros(2, "f4"))
+    (array([3., 3., 3.], dtype=float32), array([1., 1.], dtype=float32))
+    """
+    options = TraceOptions(
+        symbolic=symbolic,
+        capture_as_const=capture_as_const,
+        record_only=record_only,
+        sublinear_memory_config=sublinear_memory_config,
+        dtr_config=dtr_config,
+        profiling=profiling,
+        opt_level=opt_level,
+        graph_opt_config=graph_opt_config,
+        symbolic_shape=symbolic_shape,
+        without_host=without_host,
+        imperative=imperative,
+    )
+    given = {f.name: getattr(options, f.name) for f in fields(options) if f.name != "live"}
+    if function is _Absent:
+        return functools.partial(trace, **given, **of_torch)
+    if is_torch_call((function, *examples)):
+        as_torch: Any = traced_torch
+        return as_torch(function, *examples, **given, **of_torch)
+    if of_torch or (examples and not isinstance(examples[0], bool)) or len(examples) > len(given):
+        unknown = ", ".join(of_torch) or f"{len(examples)} more positional arguments"
+        raise TypeError(
+            f"trace takes a function and options, found {unknown}; example inputs are for torch modules"
+        )
+    unnamed = dict(zip(given, examples, strict=False))
+    twice = [name for name in unnamed if given[name] != getattr(TraceOptions(), name)]
+    if twice:
+        raise TypeError(f"trace got {', '.join(twice)} both by place and by name")
+    return Traced(function, replace(options, **unnamed))

@@ -1,1 +1,0 @@
-"""What a replay says and why: results, policies, the judge, and checks that could not fail."""

@@ -1,0 +1,1 @@
+"""Everything around a verdict: packing, comparing, auditing, benchmarking and describing models."""

@@ -1,0 +1,196 @@
+"""A file's testcases against any function: a module of another framework, a session, rewritten code."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..base.errors import InputError
+from ..compare import Comparison
+from ..compare.judging import Criteria, judge, policy_for
+from ..compare.policy import Policy
+from ..compare.results import OutputResult, Result, Verdict
+from ..dump import load
+from ..dump.record import packed_policies
+from ..graph import Var
+from ..graph.dtypes import Array, DType, dtype_of
+from ..passes.checks import compared
+from ..testcase import Bundle, Check, Testcase
+
+__all__ = ["check"]
+
+_Call = Callable[[Mapping[str, Array]], dict[str, Array]]
+
+
+def check(
+    function: Callable[..., Any],
+    bundle: Bundle | str | os.PathLike[str],
+    *,
+    maxerr: Mapping[str, float] | float | None = None,
+    policies: Mapping[str, Policy] | None = None,
+) -> list[Result]:
+    """Run a function on a file's testcases and judge what it returns by the file's checks.
+
+    Args:
+        function: takes the inputs by keyword where its parameters have their names, else in the order of
+            `Bundle.inputs`. A torch module gets tensors, an ONNX Runtime session its feeds. It returns an array, a
+            sequence in the order of `Bundle.outputs`, or a mapping by output name; whatever numpy makes an array of
+            counts as one.
+        bundle: a path, or what `loadrun.load` returned.
+        maxerr: another tolerance, for all outputs or by name; one greater than the file's is reported as loosened.
+        policies: what must hold besides, by output name; default is what the file was packed with.
+
+    Returns:
+        one `Result` per testcase, as `loadrun.run` gives; an exception of the function is the verdict error.
+
+    Raises:
+        InputError: the file holds no testcases.
+
+    >>> import loadrun
+    >>> network = loadrun.Runner("fixtures/nets/mlp.mge")
+    >>> def rewritten(data):
+    ...     return network.run({"data": data})["out"]
+    >>> [r.verdict.value for r in check(rewritten, "fixtures/nets/mlp.mge")]
+    ['pass', 'pass', 'pass']
+    """
+    bundle = bundle if isinstance(bundle, Bundle) else load(bundle)
+    if not len(bundle.testcases):
+        raise InputError("the file holds no testcases to run the function on")
+    packed, loosened = packed_policies(bundle.record)
+    limits = maxerr if isinstance(maxerr, Mapping) else {} if maxerr is None else {"": maxerr}
+    every = {**packed, **(policies or {})}
+    asked = []
+    for found in bundle.checks:
+        limit = limits.get(found.name, limits.get("", found.maxerr))
+        policy = policy_for(every, found.name)
+        asked.append(_Asked(found, limit, policy, loosened.get(found.name)))
+    names = list(bundle.outputs)
+    call = _caller(function, [v.name or "" for v in bundle.inputs], names)
+    return [_result(i, bundle.testcases[i], call, asked, names) for i in range(len(bundle.testcases))]
+
+
+class _Asked:
+    """A check, and the graph input that holds its expected value."""
+
+    def __init__(self, found: Check, limit: float, policy: Policy, loosened: float | None) -> None:
+        self.name = found.name
+        source: Var = compared(found)[0]
+        while source.owner.type != "Host2DeviceCopy" and source.owner.inputs:
+            source = source.owner.inputs[0]
+        self.source = source.name or ""
+        before = found.maxerr if limit > found.maxerr else loosened
+        self.limit, self.policy, self.loosened = limit, policy, before
+
+    def question(self, dtype: DType) -> Criteria:
+        """What is asked of a value of a dtype."""
+        return Criteria(self.name, dtype, self.limit, policy=self.policy, loosened=self.loosened)
+
+
+def _result(
+    index: int,
+    case: Testcase,
+    call: Callable[[Mapping[str, Array]], dict[str, Array]],
+    asked: Sequence[_Asked],
+    names: list[str],
+) -> Result:
+    start = time.perf_counter()
+    try:
+        values = call(case.inputs)
+    except Exception as e:
+        return Result(index, (), Verdict.ERROR, message=f"the function failed: {type(e).__name__}: {e}")
+    seconds = time.perf_counter() - start
+    outs = []
+    for a in asked:
+        given = case.arrays.get(a.source)
+        if a.name not in values or given is None:
+            what = (
+                "the function returned no such output"
+                if given is not None
+                else "the testcase expects no value of it"
+            )
+            verdict = Verdict.FAIL if given is not None else Verdict.NOT_COMPARED
+            empty = Comparison((), (), "none", "none")
+            outs.append(
+                OutputResult(a.name, (), DType("Float32"), verdict, a.limit, None, empty, notes=(what,))
+            )
+            continue
+        dtype = case.dtypes.get(a.source) or dtype_of(given)
+        got = values[a.name]
+        real = (given.astype(np.float32) - np.float32(dtype.zero_point)) * np.float32(dtype.scale)
+        expect = real if dtype.is_quantized and got.dtype.kind == "f" else given
+        outs.append(judge(a.question(dtype_of(got)), expect, got))
+    checked = {a.name for a in asked}
+    for name in names:
+        if name in values and name not in checked:
+            got = values[name]
+            outs.append(OutputResult(name, got.shape, dtype_of(got), Verdict.NOT_COMPARED, value=got))
+    return Result(index, tuple(outs), Verdict.worst(o.verdict for o in outs), seconds)
+
+
+def _caller(function: Any, inputs: list[str], outputs: list[str]) -> _Call:
+    """Calls a function with inputs by name, and gives its outputs by name."""
+    if not callable(function) and hasattr(function, "run") and hasattr(function, "get_inputs"):
+        named = {v.name for v in function.get_inputs()}
+        given = [v.name for v in function.get_outputs()]
+
+        def session(feeds: Mapping[str, Array]) -> dict[str, Array]:
+            values = function.run(None, {n: a for n, a in feeds.items() if n in named})
+            known = given if set(outputs) <= set(given) else outputs
+            return _by_output_name(dict(zip(known, values, strict=False)), outputs)
+
+        return session
+    torch = sys.modules.get("torch")
+    module = torch is not None and isinstance(function, torch.nn.Module)
+    keywords = _keywords(function.forward if module else function, inputs)
+
+    def call(feeds: Mapping[str, Array]) -> dict[str, Array]:
+        values: list[Any] = [np.array(feeds[n]) for n in inputs]
+        if module:
+            assert torch is not None
+            values = [torch.from_numpy(v) for v in values]
+            with torch.no_grad():
+                return _by_output_name(_applied(function, inputs, values, keywords), outputs)
+        return _by_output_name(_applied(function, inputs, values, keywords), outputs)
+
+    return call
+
+
+def _applied(function: Any, names: list[str], values: list[Any], keywords: bool) -> Any:
+    return function(**dict(zip(names, values, strict=True))) if keywords else function(*values)
+
+
+def _keywords(function: Any, names: list[str]) -> bool:
+    """Whether every input is the name of a parameter."""
+    try:
+        parameters = inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        return False
+    return all(n in parameters and parameters[n].kind is not inspect.Parameter.POSITIONAL_ONLY for n in names)
+
+
+def _by_output_name(values: Any, outputs: list[str]) -> dict[str, Array]:
+    """What a function returned, by output name."""
+    if isinstance(values, Mapping):
+        return {str(n): _array(v) for n, v in values.items()}
+    if not isinstance(values, (tuple, list)):
+        values = [values]
+    if len(values) != len(outputs):
+        raise InputError(f"the function returned {len(values)} values, the outputs are {', '.join(outputs)}")
+    return {n: _array(v) for n, v in zip(outputs, values, strict=True)}
+
+
+def _array(value: Any) -> Array:
+    """A value as an array of a dtype that a graph has: 64 bits become 32 where that keeps integers."""
+    value = value.detach().cpu() if hasattr(value, "detach") else value
+    array = np.asarray(value.numpy() if hasattr(value, "numpy") else value)
+    if array.dtype == np.float64:
+        return array.astype(np.float32)
+    if array.dtype == np.int64 and np.array_equal(array.astype(np.int32), array):
+        return array.astype(np.int32)
+    return array

@@ -1,0 +1,146 @@
+"""Engines side by side: the same data through each, each judged alike, and what lies between them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from ..base.errors import LoadRunError
+from ..compare import Comparison, compare
+from ..compare.judging import Criteria, judge, policy_for
+from ..compare.policy import Policy
+from ..compare.results import OutputResult, Result, Verdict
+from ..engines import Choice
+from ..graph.dtypes import Array, DType
+from ..runner import Runner, random_inputs
+from ..testcase import Bundle, Testcase
+
+__all__ = ["EngineComparison"]
+
+MAXERR = 1e-4
+"""The tolerance between engines where no check gives one; integers must be equal."""
+
+
+class EngineComparison:
+    """Replays a file on several engines.
+
+    What no check compares is held against the first engine: MegEngine's measure at most 1e-4, integers equal, or what
+    a policy says.
+
+    Args:
+        bundle: the file.
+        engines: the engines; the first is what the others are compared with.
+        seed: seed of random operators and random data.
+        policies: what outputs must fulfil besides, by name.
+
+    >>> import loadrun
+    >>> beside = EngineComparison(loadrun.load("fixtures/nets/mlp.mge"), [Choice("reference"), Choice("float64")])
+    >>> first, second = next(beside.rounds())
+    >>> first.verdict.value, second.verdict.value, second.choice
+    ('pass', 'pass', 'float64')
+    >>> second.apart["out"].max_error < 1e-5
+    True
+    """
+
+    def __init__(
+        self,
+        bundle: Bundle,
+        engines: Sequence[Choice],
+        *,
+        seed: int = 0,
+        policies: Mapping[str, Policy] | None = None,
+    ) -> None:
+        self.bundle = bundle
+        self.engines = list(engines)
+        self.policies = dict(policies or {})
+        self._seed = seed
+        self._runners = [Runner(bundle, c, seed=seed, policies=policies) for c in engines]
+        self._ran: set[str] = set()
+
+    def rounds(self, cases: Iterable[Mapping[str, Array]] | None = None) -> Iterator[tuple[Result, ...]]:
+        """Run every testcase, or the data that is given; a model without either runs once on random data.
+
+        Yields:
+            the results of one testcase, one for each engine, in order.
+        """
+        if cases is not None:
+            for i, case in enumerate(cases):
+                yield self.run(case, i)
+        elif len(self.bundle.testcases):
+            for i in range(len(self.bundle.testcases)):
+                yield self.check(self.bundle.testcases[i], i)
+        else:
+            yield self.run(random_inputs(self.bundle, self._seed), None)
+
+    def check(self, case: Testcase, index: int) -> tuple[Result, ...]:
+        """Replay a testcase on every engine."""
+        return self._round(index, lambda runner: runner.check(case, index))
+
+    def run(self, feeds: Mapping[str, Array], index: int | None) -> tuple[Result, ...]:
+        """Run every engine on given data, which is called by a number."""
+        return self._round(index, lambda runner: replace(runner.run(feeds), index=index))
+
+    def time(self, feeds: Mapping[str, Array], iterations: int, warmup: int) -> dict[str, tuple[float, ...]]:
+        """Time further runs, the engines taking turns, so that what else the machine does disturbs all alike.
+
+        Returns:
+            the seconds of each run by engine, without those engines that failed before.
+        """
+        pairs = zip(self.engines, self._runners, strict=True)
+        alive = {c.spec: r for c, r in pairs if c.spec in self._ran}
+        found: dict[str, list[float]] = {name: [] for name in alive}
+        for i in range(warmup + iterations):
+            for name, runner in alive.items():
+                start = time.perf_counter()
+                runner.run(feeds)
+                if i >= warmup:
+                    found[name].append(time.perf_counter() - start)
+        return {name: tuple(seconds) for name, seconds in found.items()}
+
+    def _round(self, index: int | None, run: Callable[[Runner], Result]) -> tuple[Result, ...]:
+        results: list[Result] = []
+        for choice, runner in zip(self.engines, self._runners, strict=True):
+            try:
+                result = run(runner)
+                self._ran.add(choice.spec)
+            except (LoadRunError, OSError) as e:
+                result = Result(index, (), Verdict.ERROR, message=str(e))
+            results.append(replace(result, choice=choice.spec))
+        first = {o.name: o for o in results[0].outputs}
+        return (results[0], *(self._held(r, first) for r in results[1:]))
+
+    def _held(self, result: Result, first: Mapping[str, OutputResult]) -> Result:
+        """A result beside the first engine's, by which outputs without a check are judged."""
+        outs = tuple(self._judged(o, first.get(o.name)) for o in result.outputs)
+        if not outs:
+            return result
+        verdict = Verdict.worst(o.verdict for o in outs)
+        return replace(result, outputs=outs, verdict=verdict, apart=_apart(result, first))
+
+    def _judged(self, out: OutputResult, first: OutputResult | None) -> OutputResult:
+        unchecked = out.maxerr is None and out.reason is None
+        if not unchecked or first is None or first.value is None or out.value is None:
+            return out
+        exact = not out.dtype.is_quantized and out.dtype.np.kind in "iub"
+        policy = policy_for(self.policies, out.name)
+        question = Criteria(out.name, out.dtype, 0.0 if exact else MAXERR, policy=policy, loosen=True)
+        return judge(question, _numbers(first.value, out.dtype), _numbers(out.value, out.dtype))
+
+
+def _apart(result: Result, first: Mapping[str, OutputResult]) -> dict[str, Comparison]:
+    """How far outputs are from the first engine's."""
+    found: dict[str, Comparison] = {}
+    for out in result.outputs:
+        other = first.get(out.name)
+        if other is None or other.value is None or out.value is None or out.value.dtype.kind == "c":
+            continue
+        found[out.name] = compare(_numbers(other.value, out.dtype), _numbers(out.value, out.dtype))
+    return found
+
+
+def _numbers(value: Array, dtype: DType) -> Array:
+    """What stored values stand for."""
+    if not dtype.is_quantized:
+        return value
+    return (value.astype("f4") - dtype.zero_point) * dtype.scale

@@ -1,0 +1,268 @@
+"""What a model consists of: inputs, outputs, operators with shapes, parameters, FLOPs, testcases, metadata."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from math import prod
+
+from ..base.errors import LoadRunError
+from ..dump.record import header
+from ..graph import Opr, Var
+from ..graph.dtypes import dtype_of, nbytes
+from ..graph.params import IndexDescMaskDump, Record
+from ..ops.catalog import CATALOG
+from ..ops.infer import Inference, infer_dtypes, infer_shapes
+from ..testcase import EXPECT, Bundle
+
+__all__ = ["CheckInfo", "Description", "OprInfo", "VarInfo", "describe"]
+
+_OPTIONS = (
+    *("io16xc32", "ioc16", "fuse_conv_bias_nonlinearity", "fuse_conv_bias_with_z"),
+    *("weight_preprocess", "fuse_preprocess", "fuse_grain"),
+)
+_FLAGS = ("begin", "end", "step", "idx")
+_LAYOUTS = ("", "nchw4", "nhwcd4", "nchw88", "nchw44", "nchw44_dot", "nchw32", "chwn4", "nchw64")
+
+
+@dataclass(frozen=True)
+class VarInfo:
+    """A variable: name, shape (None when it depends on data) and dtype."""
+
+    name: str
+    shape: tuple[int, ...] | None
+    dtype: str
+
+
+@dataclass(frozen=True)
+class OprInfo:
+    """An operator of the model.
+
+    Attributes:
+        parameters: changed fields of its parameter records.
+        outputs: those that something reads, or that are outputs of the model; all where there are none.
+        flops: operations for the file's input shapes, None when a shape is unknown.
+        weights: elements of constants that it reads.
+    """
+
+    id: int
+    type: str
+    name: str | None
+    inputs: tuple[VarInfo, ...]
+    outputs: tuple[VarInfo, ...]
+    parameters: str
+    flops: int | None
+    weights: int
+
+
+@dataclass(frozen=True)
+class CheckInfo:
+    """An embedded check: the output's name, its tolerance, whether MegEngine prints its error."""
+
+    output: str
+    maxerr: float
+    verbose: bool
+
+
+@dataclass(frozen=True)
+class Description:
+    """A model at a glance; see the fields' names.
+
+    Attributes:
+        parameters: elements of all constants that the outputs depend on.
+        parameter_bytes: what they take in the file.
+        flops: sum over operators, a multiply-add counts two; operators of unknown shape are left out.
+        unknown: operators whose shapes depend on data, and so have no FLOP count.
+        problems: why shapes or dtypes could not be followed, or a testcase not be read.
+        cases: the arrays of every testcase, expected values among them.
+        witnesses: what the file's record says of other runtimes that computed its testcases as well.
+        provenance: where the testcases come from: engine, seed, versions and time, as the file's record says.
+    """
+
+    path: str
+    format: str
+    magic: str
+    mge_version: str
+    size: int
+    inputs: tuple[VarInfo, ...]
+    outputs: tuple[VarInfo, ...]
+    operators: tuple[OprInfo, ...]
+    counts: Mapping[str, int]
+    parameters: int
+    parameter_bytes: int
+    flops: int
+    unknown: int
+    testcases: int
+    checks: tuple[CheckInfo, ...]
+    metadata: Mapping[str, object] | None
+    warnings: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
+    cases: tuple[tuple[VarInfo, ...], ...] = ()
+    provenance: Mapping[str, object] | None = None
+    witnesses: tuple[str, ...] = ()
+
+
+def describe(bundle: Bundle) -> Description:
+    """Describe a bundle without running it; vendor operators and unknown shapes are shown as such.
+
+    >>> import loadrun
+    >>> d = describe(loadrun.load("fixtures/nets/mlp.mge"))
+    >>> [v.name for v in d.inputs], d.testcases
+    (['data'], 3)
+    """
+    graph = bundle.graph
+    outputs = bundle.outputs
+    oprs = [o for o in graph.needed(outputs.values()) if not _is_expect(o)]
+    known, problems = _infer(bundle, oprs)
+    read = {v.id for o in oprs for v in o.inputs} | {v.id for v in outputs.values()}
+    infos = tuple(_opr(o, known, read) for o in oprs if CATALOG[o.type].category != "io")
+    cases, damaged = _cases(bundle)
+    constants = [t for o in oprs if o.type != "Host2DeviceCopy" for t in o.tensors]
+    meta = graph.metadata
+    return Description(
+        path=bundle.path,
+        format="ONNX" if graph.magic.startswith("ONNX") else graph.format,
+        magic=graph.magic,
+        mge_version=_version(graph.mge_version),
+        size=bundle.size,
+        inputs=tuple(_var(v, known) for v in bundle.inputs),
+        outputs=tuple(VarInfo(n, known.shapes.get(v.id, v.shape), _dtype(v)) for n, v in outputs.items()),
+        operators=infos,
+        counts=dict(Counter(o.type for o in oprs).most_common()),
+        parameters=sum(_elements(t.shape) for t in constants),
+        parameter_bytes=sum(nbytes(t.shape or (), t.dtype) for t in constants),
+        flops=sum(known.flops.values()),
+        unknown=sum(i.flops is None for i in infos),
+        testcases=len(bundle.testcases),
+        checks=tuple(CheckInfo(c.name, c.maxerr, c.verbose) for c in bundle.checks),
+        metadata=None
+        if meta is None
+        else {
+            "is_valid": meta.is_valid,
+            "graph_modified": meta.graph_modified,
+            "optimize_options": options(meta.optimize_options),
+            "user_info_bytes": len(meta.user_info or b""),
+        },
+        warnings=tuple(bundle.warnings),
+        problems=(*problems, *damaged),
+        cases=tuple(cases),
+        provenance=_provenance(bundle),
+    )
+
+
+def options(bits: int) -> list[str]:
+    """Names of the optimization options that a dump was made with.
+
+    >>> options(64 | 1 << 32)
+    ['fuse_grain', 'nchw4']
+    """
+    names = [name for i, name in enumerate(_OPTIONS) if bits >> i & 1]
+    layout = bits >> 32
+    if layout:
+        names.append(_LAYOUTS[layout] if layout < len(_LAYOUTS) else f"layout {layout}")
+    return names
+
+
+def _infer(bundle: Bundle, oprs: list[Opr]) -> tuple[Inference, list[str]]:
+    """Shapes as far as they can be followed, up to the first operator that refuses."""
+    problems = []
+    usable = oprs
+    for i, opr in enumerate(oprs):
+        try:
+            infer_dtypes([opr])
+        except LoadRunError as e:
+            problems.append(str(e))
+            usable = oprs[:i]
+            break
+    try:
+        return infer_shapes(bundle.graph, usable), problems
+    except LoadRunError as e:
+        return Inference(), [*problems, str(e)]
+
+
+def _is_expect(opr: Opr) -> bool:
+    return opr.type == "Host2DeviceCopy" and (opr.outputs[0].name or "").endswith(EXPECT)
+
+
+def _shown(opr: Opr, param: Record) -> str:
+    """A parameter record as text; what is indexed as Python writes it."""
+    return _subscript(opr, param) if isinstance(param, IndexDescMaskDump) else repr(param)
+
+
+def _subscript(opr: Opr, param: IndexDescMaskDump) -> str:
+    """``x[:, 1:5]``, with the names of index inputs that are not constant numbers."""
+    flags = [(item.axis, flag) for item in param.items for flag in _FLAGS if getattr(item, flag)]
+    given = dict(zip(flags, opr.inputs[len(opr.inputs) - len(flags) :], strict=True))
+    axes: dict[int, str] = {}
+    for item in param.items:
+        begin, end, step, index = (_index(given[item.axis, f]) if getattr(item, f) else "" for f in _FLAGS)
+        axes[item.axis] = index or f"{begin}:{end}" + (f":{step}" if step else "")
+    if any(a < 0 for a in axes):
+        return ", ".join(f"axis {a}: [{text}]" for a, text in axes.items())
+    return f"x[{', '.join(axes.get(a, ':') for a in range(max(axes, default=-1) + 1))}]"
+
+
+def _index(var: Var) -> str:
+    """A number of an index, or the name of what holds it."""
+    opr = var.owner
+    if opr.tensors and opr.type != "Host2DeviceCopy" and opr.tensors[var.index].data is not None:
+        value = opr.tensors[var.index].value()
+        if value.size == 1:
+            return str(value.reshape(-1)[0])
+    return var.name or "index"
+
+
+def _cases(bundle: Bundle) -> tuple[list[tuple[VarInfo, ...]], list[str]]:
+    """What the testcases hold, and why one cannot be read."""
+    found: list[tuple[VarInfo, ...]] = []
+    for i in range(len(bundle.testcases)):
+        try:
+            case = bundle.testcases[i]
+        except LoadRunError as e:
+            return found, [f"testcase {i}: {e}"]
+        held = case.arrays.items()
+        found.append(tuple(VarInfo(n, a.shape, (case.dtypes.get(n) or dtype_of(a)).text) for n, a in held))
+    return found, []
+
+
+def _provenance(bundle: Bundle) -> Mapping[str, object] | None:
+    """Where the testcases come from, as far as the file's record says."""
+    try:
+        found = header(bundle.record).get("provenance") if isinstance(bundle.record, memoryview) else None
+    except LoadRunError:
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _opr(opr: Opr, known: Inference, read: Collection[int]) -> OprInfo:
+    constants = {id(v): v for v in opr.inputs if v.owner.tensors and v.owner.type != "Host2DeviceCopy"}
+    changed = [r for r in (_shown(opr, p) for p in opr.params) if not r.endswith("()")]
+    used = [v for v in opr.outputs if v.id in read] or opr.outputs
+    return OprInfo(
+        opr.id,
+        opr.title,
+        opr.name,
+        tuple(_var(v, known) for v in opr.inputs),
+        tuple(_var(v, known) for v in used),
+        " ".join(changed),
+        known.flops.get(opr.id),
+        sum(_elements(v.owner.tensors[v.index].shape) for v in constants.values()),
+    )
+
+
+def _var(var: Var, known: Inference) -> VarInfo:
+    return VarInfo(var.label, known.shapes.get(var.id, var.shape), _dtype(var))
+
+
+def _dtype(var: Var) -> str:
+    dtype = var.dtype or var.described
+    return "?" if dtype is None else dtype.text
+
+
+def _elements(shape: tuple[int, ...] | None) -> int:
+    return prod(shape or ())
+
+
+def _version(number: int) -> str:
+    return f"{number // 100000}.{number // 100 % 1000}.{number % 100}"

@@ -1,0 +1,200 @@
+"""Which variables of two graphs stand for the same value."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass, field
+from hashlib import blake2b
+
+import numpy as np
+
+from ...graph import Graph, Opr, Var
+
+__all__ = ["Matching", "match"]
+
+
+@dataclass(eq=False)
+class Matching:
+    """Pairs of variables, by the ids of the first graph's.
+
+    Attributes:
+        pairs: id in the first graph -> variable of the second one.
+        how: id in the first graph -> "name", "structure", "place" or "value".
+    """
+
+    pairs: dict[int, Var] = field(default_factory=dict)
+    how: dict[int, str] = field(default_factory=dict)
+    taken: set[int] = field(default_factory=set)
+
+    def add(self, a: Var, b: Var, how: str) -> bool:
+        """Pair two variables, if neither has a partner yet."""
+        if a.id in self.pairs or b.id in self.taken:
+            return False
+        self.pairs[a.id] = b
+        self.how[a.id] = how
+        self.taken.add(b.id)
+        return True
+
+    def add_all(self, a: Opr, b: Opr, how: str) -> None:
+        """Pair the outputs of two operators."""
+        for x, y in zip(a.outputs, b.outputs, strict=False):
+            self.add(x, y, how)
+
+    def counts(self) -> dict[str, int]:
+        """How many pairs were found in which way."""
+        return dict(Counter(self.how.values()))
+
+
+def match(a: Graph, b: Graph) -> Matching:
+    """Pair the variables of two graphs: by names, by structure, and by their place between matched ones.
+
+    Inputs match by name, constants by content, or else as operands of matched operators. An operator matches one of
+    the same type and parameters on matched inputs; where there is none, the one whose output has the same name, or the
+    only other reader of the same inputs. Outputs match by name or by order, and from them the walk goes backwards.
+
+    Args:
+        a: the graph under suspicion, without checks (`loadrun.passes.copies.bare`).
+        b: the graph that it is held against.
+
+    >>> import loadrun
+    >>> from loadrun.passes.copies import bare
+    >>> graph = bare(loadrun.load("fixtures/nets/mlp.mge"))
+    >>> found = match(graph, graph)
+    >>> len(found.pairs) == len([*graph.vars()]), found.pairs[graph.outputs[0].id] is graph.outputs[0]
+    (True, True)
+    """
+    m = Matching()
+    _inputs(m, a, b)
+    _constants(m, a, b)
+    _forward(m, a, b)
+    _outputs(m, a, b)
+    _backward(m, a)
+    return m
+
+
+def _inputs(m: Matching, a: Graph, b: Graph) -> None:
+    names = {v.name: v for v in b.inputs}
+    for var in a.inputs:
+        if var.name in names:
+            m.add(var, names[var.name], "name")
+
+
+def _constant_digests(graph: Graph) -> list[tuple[Var, str]]:
+    """Constants with digests of their content."""
+    found = []
+    for opr in graph.oprs:
+        if opr.type == "Host2DeviceCopy":
+            continue
+        for var, tensor in zip(opr.outputs, opr.tensors, strict=False):
+            if tensor.data is not None:
+                digest = blake2b(f"{tensor.dtype} {tensor.shape}".encode(), digest_size=16)
+                digest.update(np.ascontiguousarray(tensor.data).data)
+                found.append((var, digest.hexdigest()))
+    return found
+
+
+def _constants(m: Matching, a: Graph, b: Graph) -> None:
+    """Constants of equal content: first those that also have one name, then in order."""
+    known: dict[Hashable, list[Var]] = defaultdict(list)
+    left, right = _constant_digests(a), _constant_digests(b)
+    for var, digest in right:
+        known[digest, var.name].append(var)
+    rest = [(var, d) for var, d in left if not _first(m, var, known[d, var.name], "name")]
+    known.clear()
+    for var, digest in right:
+        known[digest].append(var)
+    for var, digest in rest:
+        _first(m, var, known[digest], "structure")
+
+
+def _first(m: Matching, var: Var, candidates: Iterable[Var], how: str) -> bool:
+    return any(m.add(var, other, how) for other in candidates if other.id not in m.taken)
+
+
+def _is_constant(var: Var) -> bool:
+    return bool(var.owner.tensors) and var.owner.type != "Host2DeviceCopy"
+
+
+def _facts(opr: Opr) -> Hashable:
+    return opr.type, repr(opr.params), opr.output_dtype, len(opr.inputs), len(opr.outputs)
+
+
+def _forward(m: Matching, a: Graph, b: Graph) -> None:
+    """Operators on matched inputs, in execution order."""
+    names = _unique_names(b)
+    readers: dict[Hashable, list[Opr]] = defaultdict(list)
+    for opr in b.oprs:
+        if opr.inputs:
+            readers[tuple(None if _is_loose(m, v) else v.id for v in opr.inputs)].append(opr)
+    for opr in a.oprs:
+        if not opr.inputs:
+            continue
+        other = _partner_of(m, opr, readers[tuple(_partner(m, v) for v in opr.inputs)], names)
+        if other is None:
+            continue
+        for x, y in zip(opr.inputs, other[0].inputs, strict=False):
+            if _is_constant(x) and _is_constant(y):
+                m.add(x, y, "structure")
+        m.add_all(opr, other[0], other[1])
+
+
+def _is_loose(m: Matching, var: Var) -> bool:
+    """Whether a constant of the other graph has no partner of the same content, so that any may stand in its place."""
+    return _is_constant(var) and var.id not in m.taken
+
+
+def _partner(m: Matching, var: Var) -> int | None:
+    """The number of the variable's partner, None for a loose constant, -1 for what has none."""
+    if var.id in m.pairs:
+        return m.pairs[var.id].id
+    return None if _is_constant(var) else -1
+
+
+def _partner_of(m: Matching, opr: Opr, there: list[Opr], names: dict[str, Var]) -> tuple[Opr, str] | None:
+    """The operator of the other graph that computes the same, and how that is known."""
+    free = [o for o in there if o.outputs and o.outputs[0].id not in m.taken]
+    alike = [o for o in free if _facts(o) == _facts(opr)]
+    name = opr.outputs[0].name if opr.outputs else None
+    by_name = names.get(name or "")
+    for o in alike:
+        if name and o.outputs[0].name == name:
+            return o, "name"
+    if by_name is not None and by_name.id not in m.taken and not any(o.outputs[0].name for o in alike):
+        return by_name.owner, "name"
+    if alike:
+        return alike[0], "structure"
+    if by_name is not None and by_name.id not in m.taken:
+        return by_name.owner, "name"
+    return (free[0], "place") if len(free) == 1 and len(there) == 1 else None
+
+
+def _unique_names(graph: Graph) -> dict[str, Var]:
+    """First outputs of operators by name, where no other variable has that name."""
+    counts = Counter(v.name for v in graph.vars() if v.name)
+    return {
+        o.outputs[0].name: o.outputs[0]
+        for o in graph.oprs
+        if o.inputs and o.outputs and o.outputs[0].name and counts[o.outputs[0].name] == 1
+    }
+
+
+def _outputs(m: Matching, a: Graph, b: Graph) -> None:
+    names = {v.name: v for v in b.outputs if v.name}
+    for var in a.outputs:
+        if var.name in names:
+            m.add(var, names[var.name], "name")
+    if len(a.outputs) == len(b.outputs):
+        for x, y in zip(a.outputs, b.outputs, strict=True):
+            m.add(x, y, "place")
+
+
+def _backward(m: Matching, a: Graph) -> None:
+    """Inputs of matched operators of one kind, from the outputs on."""
+    for opr in reversed(a.oprs):
+        other = next((m.pairs[v.id].owner for v in opr.outputs if v.id in m.pairs), None)
+        if other is None or opr.type != other.type or len(opr.inputs) != len(other.inputs):
+            continue
+        for x, y in zip(opr.inputs, other.inputs, strict=True):
+            if x.owner.type == y.owner.type and x.index == y.index:
+                m.add(x, y, "place")

@@ -1,0 +1,137 @@
+"""Values of variables from elsewhere: folders of load_and_run, .npz files, folders of .npy files.
+
+load_and_run's ``--bin_io_dump DIR`` writes one file for every variable and ``--bin_out_dump DIR`` one for every output:
+
+| bytes | content |
+| --- | --- |
+| 0 | u32, the length of the text; u32, the number of the dtype; u32, the number of sizes that follow, 7 |
+| 12 | 7 times u32: the shape, filled up with zeros |
+| 40 | the text: how MegEngine prints the variable, its name behind ``name:`` |
+| | the values |
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from struct import unpack_from
+
+import numpy as np
+
+from ...base.errors import FormatError, InputError
+from ...base.files import contents
+from ...graph import Var
+from ...graph.dtypes import Array, DType, decode, nbytes
+from ...inputs.files import members, read_array
+
+__all__ = ["TYPE_NUMBERS", "StoredValues", "read_values"]
+
+TYPE_NUMBERS = {
+    **dict(
+        enumerate(
+            ("Float32", "Uint8", "Int8", "Int16", "Int32", "IntB1", "IntB2", "IntB4", "Byte", "Float16")
+        )
+    ),
+    **dict(enumerate(("UintB4", "BFloat16", "Bool", "Uint16", "Complex64"), 10)),
+    **dict(
+        enumerate(
+            ("Quantized8Asymm", "QuantizedS32", "QuantizedS8", "Quantized4Asymm", "QuantizedS4"), 100_000
+        )
+    ),
+    **dict(enumerate(("QuantizedS16", "QuantizedS1"), 100_005)),
+}
+"""Types by the numbers that MegEngine has for them while it runs, which are not those of files. Scales are not stored,
+so quantized values are read as the integers that they are."""
+_NAME = re.compile(r"name:(.*?), slot:|name=([^,}]*)")
+_CHECK = re.compile(r"assert_eq\((.+?):expect,")
+
+
+class StoredValues:
+    """Arrays by variable name.
+
+    Args:
+        arrays: name and array of each, in the order in which they were computed where that is known.
+    """
+
+    def __init__(self, arrays: Sequence[tuple[str, Array]]) -> None:
+        self._arrays = list(arrays)
+        self._names: dict[str, Array] = {}
+        for name, array in arrays:
+            self._names.setdefault(name, array)
+
+    def __len__(self) -> int:
+        return len(self._arrays)
+
+    def names(self) -> list[str]:
+        """The names, once each."""
+        return list(self._names)
+
+    def of(self, var: Var) -> Array | None:
+        """The value that has a variable's name."""
+        return self._names.get(var.name or "")
+
+
+def read_values(path: str | os.PathLike[str]) -> StoredValues:
+    """Read stored values.
+
+    Args:
+        path: a folder of load_and_run's ``--bin_io_dump`` or ``--bin_out_dump``, a folder of .npy files that are called
+            like variables, or an .npz file.
+
+    Raises:
+        InputError: the folder holds nothing of the kind.
+        FormatError: a file is damaged.
+    """
+    place = Path(path)
+    if place.is_dir():
+        arrays = [p for p in sorted(place.iterdir()) if p.is_file()]
+        if any(p.suffix == ".npy" for p in arrays):
+            return StoredValues([(p.stem, _array(p)) for p in arrays if p.suffix == ".npy"])
+        if not arrays:
+            raise InputError(f"{place}: the folder is empty; expected files of --bin_io_dump or .npy files")
+        return StoredValues([read_binary_dump(p) for p in sorted(arrays, key=_sort_key)])
+    return StoredValues([(name, read()) for name, read in members(str(place)).items()])
+
+
+def _array(path: Path) -> Array:
+    return read_array(str(path), lambda pixels: pixels)
+
+
+def _sort_key(path: Path) -> tuple[int, str]:
+    """Files of --bin_io_dump are numbered in hexadecimal."""
+    return (int(path.name, 16), path.name) if re.fullmatch("[0-9a-f]+", path.name) else (1 << 62, path.name)
+
+
+def read_binary_dump(path: Path, dtypes: Mapping[str, DType | None] | None = None) -> tuple[str, Array]:
+    """Name and value of one file that load_and_run wrote.
+
+    Args:
+        path: the file.
+        dtypes: data types by name where they are known; without one, quantized values are the integers that are stored.
+
+    Raises:
+        FormatError: the file is not of that kind, or shorter than its shape says.
+    """
+    data = contents(path, "a value of --bin_io_dump")
+    if len(data) < 40:
+        raise FormatError(f"{path}: {len(data)} bytes are too few for a file of --bin_io_dump")
+    length, kind, ndim = unpack_from("<III", data)
+    text = data[40 : 40 + length].decode("utf-8", "replace")
+    found = _NAME.search(text)
+    name = next((g for g in found.groups() if g), "") if found else ""
+    known = (dtypes or {}).get(name)
+    if checked := _CHECK.match(name):
+        # --bin_out_dump of a model with checks: what a check hands on is the output that it looks at.
+        name = checked[1]
+        known = known or (dtypes or {}).get(name)
+    dtype = known or DType(TYPE_NUMBERS.get(kind, ""))
+    if ndim > 7 or 40 + length > len(data) or kind not in TYPE_NUMBERS:
+        raise FormatError(f"{path}: not a file of --bin_io_dump (text of {length} bytes, dtype {kind})")
+    sizes = unpack_from("<7I", data, 12)
+    shape = tuple(n for n in sizes if n)
+    size = nbytes(shape, dtype)
+    if 40 + length + size > len(data):
+        raise FormatError(f"{path}: {list(shape)} {dtype.name} need more bytes than the file has")
+    return name, decode(np.frombuffer(data, np.uint8, size, 40 + length), shape, dtype)

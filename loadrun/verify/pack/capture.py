@@ -1,0 +1,301 @@
+"""Ground truth: running a model on data and making checks of what it computes."""
+
+from __future__ import annotations
+
+import math
+import os
+import platform
+import time
+import warnings
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
+
+import numpy as np
+
+from ...base.errors import EngineError, InputError, UsageError
+from ...base.version import __version__
+from ...engines import Choice
+from ...graph import Graph, Var
+from ...graph.dtypes import Array, dtype_of
+from ...ops.infer import infer_dtypes, infer_shapes
+from ...passes.checks import add_check
+from ...passes.copies import bare, subgraph
+from ...runner import Runner, fit_inputs
+from ...testcase import EXPECT, Bundle, Testcase
+
+__all__ = ["MAXERR", "Recorder", "capture", "checked", "embed", "provenance", "tolerances"]
+
+MAXERR = 1e-4
+"""The tolerance of MegEngine's ``trace.dump``."""
+Warn = Callable[[str], None]
+
+
+def capture(
+    model: Graph | Bundle, inputs: Mapping[str, Array], engine: str | Choice = "reference", *, seed: int = 0
+) -> Testcase:
+    """Run a model and keep what it computes as ground truth.
+
+    Args:
+        model: the model; checks that it has are not evaluated.
+        inputs: arrays by input name, of the inputs' dtypes or safely convertible to them.
+        engine: name of the engine.
+        seed: seed of the model's random operators.
+
+    Returns:
+        the inputs, the outputs as expected values (``<name>:expect``), and where they come from.
+
+    Raises:
+        InputError: an input is missing, unknown, or of another dtype.
+        EngineError: an operator failed.
+
+    >>> import loadrun
+    >>> case = capture(loadrun.load("fixtures/nets/mlp.mge"), {"data": np.zeros((2, 20), "f4")})
+    >>> case.expects["out"].shape, case.provenance["engine"]
+    ((2, 4), 'reference')
+    """
+    return Recorder(model, engine, seed=seed).capture(inputs)
+
+
+def embed(
+    model: Graph | Bundle,
+    cases: Sequence[Testcase],
+    maxerr: float | Mapping[str, float] = MAXERR,
+    *,
+    silent: bool = False,
+    no_assert: bool = False,
+    warn: Warn | None = None,
+) -> Bundle:
+    """Make a self-verifying bundle of a model and captured testcases, for `loadrun.save`.
+
+    Args:
+        model: the model; checks that it has are replaced.
+        cases: what `capture` returned, at least one.
+        maxerr: tolerance of the checks: one, or by output name, that of all others under the empty name (or `MAXERR`).
+            Integers and booleans must be equal unless they are named.
+        silent: whether MegEngine keeps quiet about the errors that it finds.
+        no_assert: embed inputs alone.
+        warn: called with what deserves a look; default `warnings.warn`.
+
+    Returns:
+        a bundle of a new graph.
+
+    Raises:
+        UsageError: maxerr is negative or not finite, or names an output that the model does not have.
+        InputError: no testcase is given, or one lacks a value.
+
+    >>> import loadrun
+    >>> model = loadrun.load("fixtures/nets/mlp.mge")
+    >>> bundle = embed(model, [capture(model, {"data": np.ones((1, 20), "f4")})], maxerr={"out": 1e-5})
+    >>> [(c.name, c.maxerr) for c in bundle.checks], loadrun.run(bundle)[0].verdict.value
+    ([('out', 1e-05)], 'pass')
+    """
+    if not cases:
+        raise InputError("a bundle needs at least one testcase")
+    graph = bare(_bundle(model))
+    if no_assert:
+        plain = [Testcase(t.inputs, t.dtypes, t.provenance) for t in cases]
+        return Bundle(graph, plain, is_container=True)
+    made = checked(graph, cases[0], maxerr, silent=silent, warn=warn)
+    names = [v.name or "" for v in made.inputs]
+    kept = [_restrict(t, names) for t in cases]
+    for case in kept:
+        warn_nonfinite(case, warn)
+    return Bundle(made, kept, is_container=True)
+
+
+class Recorder:
+    """Captures testcases one after another; the model is prepared once.
+
+    Args:
+        model: the model; for one with checks the outputs are what the checks look at.
+        engine: name of the engine.
+        seed: seed of the model's random operators.
+    """
+
+    def __init__(self, model: Graph | Bundle, engine: str | Choice = "reference", *, seed: int = 0) -> None:
+        self.bundle = _bundle(model)
+        self.runner = Runner(self.bundle, engine, seed=seed)
+        self.provenance = provenance(str(engine), seed)
+
+    def capture(self, inputs: Mapping[str, Array]) -> Testcase:
+        """Run the model on arrays by input name; see `capture`."""
+        feeds = fit_inputs(self.bundle, inputs)
+        known = {v.name or "": v.owner.tensors[0] for v in self.bundle.inputs}
+        arrays: dict[str, Array] = {}
+        for name, tensor in known.items():
+            # A testcase holds every input, also one that the model has a default value for.
+            arrays[name] = feeds[name] if name in feeds else tensor.value()
+        dtypes = {n: t.dtype for n, t in known.items()}
+        for out in self.runner.run(feeds).outputs:
+            assert out.value is not None
+            arrays[out.name + EXPECT], dtypes[out.name + EXPECT] = out.value, out.dtype
+        self.provenance["runtime"] = self.runner.about.text
+        return Testcase(arrays, dtypes, self.provenance)
+
+
+def provenance(engine: str, seed: int) -> dict[str, object]:
+    """Where ground truth comes from: engine, seed, versions and time (``SOURCE_DATE_EPOCH`` if that is set)."""
+    now = float(os.environ.get("SOURCE_DATE_EPOCH") or time.time())
+    return {
+        "engine": engine,
+        "seed": seed,
+        "loadrun": __version__,
+        "numpy": np.__version__,
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+        "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now)),
+    }
+
+
+def checked(
+    model: Graph,
+    first: Testcase,
+    maxerr: float | Mapping[str, float] = MAXERR,
+    *,
+    silent: bool = False,
+    warn: Warn | None = None,
+) -> Graph:
+    """A copy of a model without checks that checks every output.
+
+    Args:
+        model: the model.
+        first: a captured testcase, for the shapes of outputs whose shapes do not follow from the inputs'.
+        maxerr, silent, warn: see `embed`.
+    """
+    warn = warn or partial(warnings.warn, stacklevel=3)
+    graph, known = subgraph(model, model.outputs)
+    outputs = {n: known[v.id] for n, v in Bundle(model).outputs.items()}
+    infer_dtypes(graph.needed())
+    shapes = _shapes(graph)
+    limits = tolerances(maxerr, list(outputs), exact=[n for n, v in outputs.items() if _exact(v)])
+    found: list[Var] = []
+    for name, var in outputs.items():
+        value = first.arrays.get(name + EXPECT)
+        if value is None:
+            raise InputError(f"the testcase holds no value of the output {name!r}")
+        if not value.size:
+            warn(f"output {name!r} has no elements, so it gets no check")
+            found.append(var)
+            continue
+        shape = shapes.get(var.id) or value.shape
+        found.append(add_check(graph, name, var, shape, maxerr=limits[name], verbose=not silent))
+    graph.outputs = found
+    graph.original_ids, graph.output_alias = [], []
+    return graph
+
+
+def _shapes(graph: Graph) -> dict[int, tuple[int, ...]]:
+    """The shapes of variables as they follow from those of the inputs, whatever testcases will have."""
+    try:
+        return infer_shapes(graph, graph.needed()).shapes
+    except EngineError:
+        # Inputs of other shapes than the file says are nothing new to such a model.
+        return {}
+
+
+def tolerances(
+    maxerr: float | Mapping[str, float], names: Sequence[str], *, exact: Collection[str] = ()
+) -> dict[str, float]:
+    """The tolerance of every output.
+
+    Args:
+        maxerr: one, or by name; under the empty name that of all outputs which are not named.
+        names: the outputs.
+        exact: those that must be equal unless they are named.
+
+    Raises:
+        UsageError: one is negative or not finite, or there is no such output.
+
+    >>> tolerances({"a": 0.5}, ["a", "b"])
+    {'a': 0.5, 'b': 0.0001}
+    >>> tolerances({"": 0.01, "b": 1}, ["a", "b", "ids"], exact=["b", "ids"])
+    {'a': 0.01, 'b': 1.0, 'ids': 0.0}
+    """
+    given = dict(maxerr) if isinstance(maxerr, Mapping) else {"": maxerr}
+    for name, value in given.items():
+        if name and name not in names:
+            shown = ", ".join(map(repr, names)) or "none"
+            raise UsageError(f"maxerr names the output {name!r}; the outputs are {shown}")
+        if not math.isfinite(value) or value < 0 or value > 3.4e38:
+            where = name or next(iter(names), "")
+            raise UsageError(f"maxerr must be a finite number >= 0, found {value} for the output {where!r}")
+    rest = given.get("", MAXERR)
+    return {n: float(given[n] if n and n in given else 0.0 if n in exact else rest) for n in names}
+
+
+def _exact(var: Var) -> bool:
+    """Whether values of an output are integers or booleans, not numbers that stand for others."""
+    return var.dtype is not None and not var.dtype.is_quantized and var.dtype.np.kind in "iub"
+
+
+def warn_nonfinite(case: Testcase, warn: Warn | None = None, where: Callable[[], str] = str) -> None:
+    """Warn of expected values that no check can hold: NaN equals nothing, infinities have no difference.
+
+    Also of inputs without elements, which a testcase can hold for loadrun alone.
+    """
+    warn = warn or partial(warnings.warn, stacklevel=3)
+    for name, value in case.inputs.items():
+        if not value.size:
+            warn(f"{where()}input {name!r} has no elements; MegEngine cannot read such a testcase")
+    for name, value in case.expects.items():
+        if value.dtype.kind == "f" and not np.isfinite(value).all():
+            what = "NaN" if np.isnan(value).any() else "infinity"
+            warn(f"{where()}output {name!r} holds {what}, so its check fails")
+
+
+def warn_hidden(case: Testcase, weights: Sequence[str], warn: Warn, where: Callable[[], str] = str) -> None:
+    """Warn of data that says less than it seems to: NaN that does not reach an output, outputs of one value.
+
+    Args:
+        case: a captured testcase.
+        weights: names of stored tensors that hold NaN or infinity.
+        warn: called with each sentence.
+        where: gives what stands before a sentence; it is asked for where there is one.
+    """
+    finite = all(np.isfinite(v).all() for v in case.expects.values() if v.dtype.kind == "f")
+    for name, value in case.inputs.items():
+        if value.dtype.kind == "f" and not np.isfinite(value).all():
+            hidden = "; a later operator hides that" if finite and case.expects else ""
+            warn(f"{where()}input {name!r} holds NaN or infinity{hidden}")
+    if finite and case.expects:
+        for name in weights:
+            warn(f"weight {name!r} holds NaN or infinity; a later operator hides that")
+    if not any(_varied(v) for v in case.inputs.values()):
+        return
+    for name, value in case.expects.items():
+        if (
+            value.size > 1
+            and value.dtype.kind in "iubf"
+            and not _varied(value)
+            and value.flat[0] == value.flat[0]
+        ):
+            warn(f"{where()}output {name!r} is {value.flat[0]:g} everywhere")
+
+
+def _varied(value: Array) -> bool:
+    """Whether an array holds different numbers."""
+    return bool(value.size) and bool((value != value.flat[0]).any())
+
+
+def nonfinite_weights(model: Graph) -> list[str]:
+    """Names of the stored tensors of a model that hold NaN or infinity."""
+    found = []
+    for opr in model.oprs:
+        for i, tensor in enumerate(opr.tensors):
+            stored = opr.type != "Host2DeviceCopy" and tensor.data is not None and tensor.dtype.is_float
+            if stored and not np.isfinite(tensor.value()).all():
+                found.append(tensor.name or opr.outputs[min(i, len(opr.outputs) - 1)].label)
+    return found
+
+
+def _restrict(case: Testcase, names: Sequence[str]) -> Testcase:
+    """The values for these graph inputs, in that order."""
+    for name in names:
+        if name not in case.arrays:
+            raise InputError(f"the testcase holds no value of {name!r}")
+    arrays = {n: case.arrays[n] for n in names}
+    return Testcase(arrays, {n: case.dtypes.get(n) or dtype_of(arrays[n]) for n in names}, case.provenance)
+
+
+def _bundle(model: Graph | Bundle) -> Bundle:
+    return model if isinstance(model, Bundle) else Bundle(model)

@@ -1,0 +1,90 @@
+"""Expected values from anywhere: files that hold what a model must give."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from ...base.errors import InputError, LoadRunError, SpecError, UsageError
+from ...base.files import contents
+from ...graph import Graph, StoredTensor, Var
+from ...graph.dtypes import Array
+from ...graph.params import Host2DeviceCopy
+from ...inputs.lists import LocatedSpec, expand
+from ...inputs.loading import load_located
+from ...inputspec import InputPart, InputSpec, PathSource
+from ...ops.infer import infer_dtypes
+from ...passes.copies import bare
+from ...testcase import EXPECT, Bundle
+
+__all__ = ["UNPACKED", "expected_cases"]
+
+UNPACKED = "testcases.json"
+"""The file that `loadrun unpack` describes testcases in."""
+
+
+def expected_cases(specs: Sequence[str], bundle: Bundle, seed: int) -> Iterator[dict[str, Array]]:
+    """Load expected values, written as input specifications are: ``logits:golden.npy``, one for each testcase.
+
+    Args:
+        specs: texts; list files are as many as they have lines; ``testcases.json`` of an unpacked file stands for
+            the expected values that the file had.
+        bundle: the model whose outputs they are for.
+        seed: seed of generated data.
+
+    Raises:
+        SpecError: a text is malformed.
+        UsageError: a name is that of no output.
+        InputError: a file cannot be read, or holds what the output cannot be.
+    """
+    model = bare(bundle)
+    infer_dtypes(model.needed())
+    outputs = Bundle(model).outputs
+    names = list(outputs)
+    graph = Graph()
+    known = {name: _like(graph, name, var) for name, var in outputs.items()}
+    for case in _located(specs):
+        parts = [p.name for p in case.spec.parts]
+        wanted = [n for n in parts if n] or names[:1]
+        if len(names) > 1 and not all(parts):
+            raise SpecError(
+                f"{case.where or 'an expected value'}: the model has {len(names)} outputs; name the one"
+            )
+        for name in wanted:
+            if name not in known:
+                raise UsageError(
+                    f"a value is expected of {name!r}; the outputs are {', '.join(map(repr, names))}"
+                )
+        yield load_located(case, [known[n] for n in wanted], seed=seed)
+
+
+def _located(specs: Sequence[str]) -> Iterator[LocatedSpec]:
+    for text in specs:
+        if Path(text).name == UNPACKED:
+            yield from _unpacked(Path(text))
+        else:
+            yield from expand([text])
+
+
+def _unpacked(path: Path) -> Iterator[LocatedSpec]:
+    """The expected values that the index of an unpacked file names."""
+    try:
+        cases = json.loads(contents(path, "an index of testcases"))["testcases"]
+        for i, values in enumerate(cases):
+            parts = [
+                InputPart(name.removesuffix(EXPECT), PathSource(str(v["file"])))
+                for name, v in values.items()
+                if name.endswith(EXPECT)
+            ]
+            yield LocatedSpec(InputSpec(tuple(parts)), f"{path}: testcase {i}", path.parent)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as e:
+        if isinstance(e, LoadRunError):
+            raise
+        raise InputError(f"{path} is not an index that `loadrun unpack` wrote: {e}") from None
+
+
+def _like(graph: Graph, name: str, var: Var) -> Var:
+    assert var.dtype is not None
+    tensor = StoredTensor(var.dtype, None, name)
+    return graph.add("Host2DeviceCopy", Host2DeviceCopy(), names=[name], tensors=[tensor])[0]

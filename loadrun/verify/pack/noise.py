@@ -1,0 +1,156 @@
+"""How much of an output is rounding noise, and the tolerance that follows from it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ...compare import errors
+from ...engines import Choice, make_engine
+from ...engines.reference import ReferenceEngine
+from ...engines.wide import WideEngine
+from ...graph.dtypes import Array, DType, encode
+from ...ops.numeric.parallel import set_threads, threads
+from ...passes.copies import bare, subgraph
+from ...runner import fit_inputs
+from ...testcase import Bundle
+
+__all__ = ["Suggestion", "suggest"]
+
+_RUNS = 3
+_FACTOR = 10
+_LEAST = 1e-6
+_FLOAT64 = "float64 arithmetic"
+_BITS = {"Float32": 24, "Float16": 11, "BFloat16": 8}
+"""Bits of a number's significand."""
+
+
+@dataclass(frozen=True)
+class Suggestion:
+    """A tolerance for one output.
+
+    Attributes:
+        maxerr: the tolerance.
+        noise: MegEngine's error measure between runs that differ in rounding alone, by what differed.
+        wide: how many operators the float64 run computed in float64.
+        narrow: how many it computed in float32, by their type, since they have no float64 formula.
+    """
+
+    maxerr: float
+    noise: Mapping[str, float]
+    wide: int = 0
+    narrow: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def reason(self) -> str:
+        """The measurement in words."""
+        worst = max(self.noise, key=lambda k: self.noise[k])
+        if not self.noise[worst]:
+            return f"no difference was measured; {_LEAST:g} is the least that is suggested"
+        total = self.wide + sum(self.narrow.values())
+        left = f" of {self.wide} of {total} operators, without {', '.join(sorted(self.narrow))}"
+        what = worst + left if worst == _FLOAT64 and self.narrow else worst
+        return f"{_FACTOR} times the noise of {self.noise[worst]:.2g} from {what}, rounded up"
+
+
+def suggest(
+    bundle: Bundle, inputs: Mapping[str, Array], engine: str | Choice = "reference", *, seed: int = 0
+) -> dict[str, Suggestion]:
+    """Measure what rounding does to a model's outputs and suggest tolerances.
+
+    The model runs with one and with several threads; operator by operator instead of fused; in float64, as far as
+    `loadrun.engines.wide` has formulas; and with each of its inputs and weights moved by one unit in the last place,
+    up, down or not at all, at random, which shows how it amplifies rounding anywhere. The suggestion is ten times the
+    largest error, rounded up to 1, 2 or 5 times a power of ten, and at least 1e-6.
+
+    Args:
+        bundle: the model; checks that it has do not matter.
+        inputs: arrays by input name.
+        engine: name of the engine.
+        seed: seed of the model's random operators.
+
+    Raises:
+        InputError: an input is missing, unknown, or of another dtype.
+        EngineError: an operator failed.
+
+    >>> import loadrun
+    >>> bundle = loadrun.load("fixtures/nets/mlp.mge")
+    >>> 1e-6 <= suggest(bundle, bundle.testcases[0].inputs)["out"].maxerr <= 1e-4
+    True
+    """
+    model = Bundle(bare(bundle))
+    feeds = fit_inputs(model, inputs)
+    outputs = model.outputs
+    base = make_engine(engine, model.graph, list(outputs.values()), seed=seed)
+    expect = [a.copy() for a in base.run(feeds)]
+    noise: dict[str, dict[str, float]] = {n: {} for n in outputs}
+
+    def note(what: str, values: list[Array]) -> None:
+        for name, e, g in zip(outputs, expect, values, strict=True):
+            same = e.shape == g.shape
+            # In float64: the float32 measure does not see half a unit in the last place.
+            error = float(errors(e, g).max()) if same and e.size and e.dtype.kind in "biuf" else 0.0
+            # What is not finite has no error, and no tolerance would help it.
+            noise[name][what] = max(noise[name].get(what, 0.0), error if math.isfinite(error) else 0.0)
+
+    before = threads()
+    try:
+        for count in {1, max(2, before)}:
+            set_threads(count)
+            fresh = make_engine(engine, model.graph, list(outputs.values()), seed=seed)
+            note("the number of threads", fresh.run(feeds))
+    finally:
+        set_threads(before)
+    if isinstance(base, ReferenceEngine):
+        note("executing operators one by one", base.run(feeds, observe=lambda opr, values: None))
+    exact = WideEngine(model.graph, list(outputs.values()), seed=seed)
+    note(_FLOAT64, exact.run(feeds))
+    for i in range(_RUNS):
+        rng = np.random.default_rng(i)
+        moved, known = subgraph(model.graph, model.graph.outputs)
+        for opr in moved.oprs:
+            for tensor in opr.tensors:
+                if tensor.data is not None and tensor.dtype.name in _BITS and opr.type != "Host2DeviceCopy":
+                    tensor.data = encode(_move(tensor.value(), tensor.dtype, rng), tensor.dtype)
+        dtypes = {v.name or "": v.owner.tensors[0].dtype for v in model.inputs}
+        shaken = {n: _move(a, dtypes[n], rng) for n, a in feeds.items()}
+        engine_ = make_engine(engine, moved, [known[v.id] for v in outputs.values()], seed=seed)
+        note("rounding of inputs and weights", engine_.run(shaken))
+    return {
+        n: Suggestion(_round_up(max(found.values())), found, exact.wide, dict(exact.narrow))
+        for n, found in noise.items()
+    }
+
+
+def _move(value: Array, dtype: DType, rng: np.random.Generator) -> Array:
+    """Every number that is not a small integer, which rounding leaves alone, to a neighbour or left as it is.
+
+    >>> _move(np.full(4, 0.1, "f4"), DType("Float32"), np.random.default_rng(0)).tolist()
+    [0.10000000894069672, 0.10000000149011612, 0.10000000149011612, 0.09999999403953552]
+    """
+    bits = _BITS.get(dtype.name)
+    if bits is None:
+        return value
+    wide = value.astype(np.float64)
+    exact = (wide == np.rint(wide)) & (np.abs(wide) <= 256)
+    with np.errstate(over="ignore", invalid="ignore"):
+        step = np.ldexp(rng.integers(-1, 2, wide.shape).astype(np.float64), np.frexp(wide)[1] - bits)
+        return np.where(exact, wide, wide + step).astype(dtype.np)
+
+
+def _round_up(noise: float) -> float:
+    """The tolerance for a noise.
+
+    >>> _round_up(3e-7), _round_up(0.0), _round_up(2.3e-4)
+    (5e-06, 1e-06, 0.005)
+    """
+    wanted = max(noise * _FACTOR, _LEAST)
+    power = math.floor(math.log10(wanted))
+    for factor in (1, 2, 5, 10):
+        found = float(f"{factor}e{power}")
+        if found >= wanted * (1 - 1e-9):
+            return found
+    return float(f"1e{power + 1}")

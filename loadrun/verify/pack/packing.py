@@ -1,0 +1,392 @@
+"""Packing: a model and input data become a self-verifying file, one testcase in memory at a time."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from itertools import chain
+from typing import BinaryIO
+
+from ...base.errors import EngineError, InputError, LoadRunError, UsageError
+from ...compare import compare, passes
+from ...compare.judging import policy_for
+from ...compare.policy import Policy
+from ...compare.vacuity import ImpostorWatch
+from ...dump import save
+from ...dump.options import DumpOptions, DumpResult
+from ...dump.record import lines, packed_policies
+from ...engines import Choice
+from ...graph import Graph, Var
+from ...graph.dtypes import Array
+from ...passes.checks import set_tolerances
+from ...passes.copies import bare, subgraph
+from ...runner import own_errors
+from ...testcase import EXPECT, Bundle, Check, Testcase
+from .capture import (
+    MAXERR,
+    Recorder,
+    Warn,
+    checked,
+    nonfinite_weights,
+    provenance,
+    tolerances,
+    warn_hidden,
+    warn_nonfinite,
+)
+from .intermediates import statistics
+from .witness import Witness
+
+__all__ = ["Packer"]
+
+
+class Packer:
+    """Packs input data into a file; testcases that the model's file has are kept unless they are replaced.
+
+    Args:
+        bundle: the model, perhaps with testcases.
+        maxerr: tolerance of the checks, one or by output name; None is `MAXERR`, or what existing checks have.
+        silent: whether MegEngine keeps quiet about the errors that it finds; None is no, or as existing checks are.
+        no_assert: pack inputs alone.
+        replace: drop the testcases that are there.
+        engine: name of the engine that computes the outputs.
+        seed: seed of the model's random operators.
+        recorder: makes what captures testcases of the model, in place of running it on `engine`.
+        reasons: why the outputs have these tolerances, for the record.
+        policies: what outputs must fulfil besides, by name, all others under the empty name; they go into the record.
+        loosen: whether checks may let more through than before.
+        finish: changes the graph, checks included, before it is written; ground truth is what the model computed
+            before.
+        intermediates: whether statistics of every intermediate value go into the record.
+        warn: called with what deserves a look.
+
+    Raises:
+        UsageError: what is asked for does not fit the model or the testcases that it has.
+    """
+
+    def __init__(
+        self,
+        bundle: Bundle,
+        *,
+        maxerr: float | Mapping[str, float] | None = None,
+        silent: bool | None = None,
+        no_assert: bool = False,
+        replace: bool = False,
+        engine: str | Choice = "reference",
+        seed: int = 0,
+        recorder: Callable[[Bundle], Recorder] | None = None,
+        reasons: Mapping[str, str] | None = None,
+        policies: Mapping[str, Policy] | None = None,
+        loosen: bool = False,
+        finish: Callable[[Graph], Graph] | None = None,
+        intermediates: bool = False,
+        warn: Warn,
+    ) -> None:
+        self.finish = finish
+        self.reasons = dict(reasons or {})
+        self.loosen = loosen
+        self.intermediates = intermediates
+        self.seed = seed
+        self.loosened: dict[str, float] = {}
+        self.source = bundle
+        self.maxerr = maxerr
+        self.silent = silent
+        self.no_assert = no_assert
+        self.warn = warn
+        self.kept = 0 if replace else len(bundle.testcases)
+        self.extends = bool(self.kept and bundle.checks)
+        if self.extends and no_assert:
+            raise UsageError("the file's testcases have checks; --no-assert needs --replace to drop them")
+        self.model = subgraph(bundle.graph, bundle.graph.outputs)[0] if self.extends else bare(bundle)
+        if no_assert and not Bundle(self.model).inputs:
+            raise UsageError("the model has no inputs, so without checks there is nothing to pack")
+        names = list(Bundle(self.model).outputs)
+        self.policies = self._policies(policies or {}, names)
+        if not isinstance(maxerr, Mapping):
+            names = names or [""]
+        tolerances(maxerr if maxerr is not None else {}, names)
+        make = recorder or (lambda model: Recorder(model, engine, seed=seed))
+        self.recorder = None if no_assert else make(Bundle(self.model))
+        self.about = {"provenance": self.recorder.provenance if self.recorder else provenance("none", seed)}
+        self.unchecked: list[str] = []
+        self._whence: dict[str, object] = {}
+        self.watch = ImpostorWatch({}, self.policies)
+
+    def _policies(self, given: Mapping[str, Policy], names: list[str]) -> dict[str, Policy]:
+        """The policy of every output that has one: what is given, else what the file's record says."""
+        kept, loosened = packed_policies(self.source.record) if self.extends else ({}, {})
+        self.loosened.update(loosened)
+        for name, policy in given.items():
+            if name and name not in names:
+                raise UsageError(
+                    f"a policy is for the output {name!r}; the outputs are {', '.join(map(repr, names))}"
+                )
+            if policy.nan_equal and not self.loosen:
+                raise UsageError(
+                    "nan=equal lets through what MegEngine's check never does; pass --loosen if that is intended"
+                )
+        found = {n: policy_for({**kept, **given}, n) for n in names}
+        return {n: p for n, p in found.items() if p.text}
+
+    def pack(
+        self,
+        inputs: Iterable[Mapping[str, Array]],
+        target: str | os.PathLike[str] | BinaryIO,
+        options: DumpOptions | None = None,
+        *,
+        expected: Iterable[Mapping[str, Array]] = (),
+        whence: Mapping[str, object] | None = None,
+        record: bool = True,
+        seen: Callable[[int, Testcase], None] | None = None,
+        where: Callable[[int], str] | None = None,
+        inspect: Callable[[str], None] | None = None,
+        witness: Witness | None = None,
+    ) -> DumpResult:
+        """Capture and write testcases as they come.
+
+        Args:
+            inputs: arrays by input name, a testcase each.
+            target, options: see `loadrun.save`.
+            expected: values by output name that the model must give, a mapping for each of `inputs`; what it computes
+                itself is expected of the others.
+            whence: where these values come from, for the record.
+            record: whether provenance and digests are written behind the testcases.
+            seen: called with the number and content of every testcase that is written.
+            where: says for a message where the inputs of that number come from.
+            inspect: see `loadrun.save`.
+            witness: another runtime, whose opinion of every testcase goes into the record.
+
+        Raises:
+            LoadRunError: a testcase failed; the message says which one. The target is as it was.
+        """
+        self._whence = dict(whence or {})
+        cases = self._numbered(chain(self._old(), self._captured(inputs, expected, where)), seen, witness)
+        first = next(cases, None)
+        if first is None:
+            raise InputError("there is no input data to pack")
+        graph = self._graph(first)
+        if self.finish is not None:
+            graph = self.finish(graph)
+        policy: dict[str, dict[str, object]] = {}
+        for check in Bundle(graph).checks:
+            policy[check.name] = {"maxerr": check.maxerr, "verbose": check.verbose}
+            self.watch.maxerr[check.name] = check.maxerr
+            if check.name in self.reasons:
+                policy[check.name]["reason"] = self.reasons[check.name]
+            if check.name in self.policies:
+                policy[check.name]["check"] = self.policies[check.name].text
+            if check.name in self.loosened:
+                policy[check.name]["loosened"] = self.loosened[check.name]
+        bundle = Bundle(graph, is_container=True)
+        self.watch.errors.update(own_errors(bundle))
+        if record:
+            bundle.record = {"record": 1, **self.about, "policy": policy}
+        return save(
+            bundle, target, options, testcases=self._fitting(chain([first], cases), graph), inspect=inspect
+        )
+
+    def _old(self) -> Iterator[Testcase]:
+        """The testcases of the file with what its record says of them."""
+        whence = _provenances(self.source)
+        for i in range(self.kept):
+            case = self.source.testcases[i]
+            case = Testcase(case.arrays, case.dtypes, next(whence, {}))
+            if self.extends or self.recorder is None:
+                yield case
+            else:
+                yield self.recorder.capture(case.inputs)
+
+    def _captured(
+        self,
+        inputs: Iterable[Mapping[str, Array]],
+        expected: Iterable[Mapping[str, Array]],
+        where: Callable[[int], str] | None,
+    ) -> Iterator[Testcase]:
+        known = {v.name or "": v.owner.tensors[0] for v in Bundle(self.model).inputs}
+        unused = {v.name or "" for v in self.source.inputs} - set(known)
+        for name in sorted(unused):
+            self.warn(f"nothing is computed from the input {name!r}, so it is left out")
+        truths = iter(expected)
+        weights = nonfinite_weights(self.model) if self.recorder is not None else []
+        for i, arrays in enumerate(inputs):
+            arrays = {n: a for n, a in arrays.items() if n not in unused}
+            if self.recorder is None:
+                values = {n: arrays[n] if n in arrays else t.value() for n, t in known.items()}
+                yield Testcase(values, {n: t.dtype for n, t in known.items()})
+                continue
+            place = partial(_place, self.kept + i, i, where)
+            try:
+                case = self.recorder.capture(arrays)
+            except (EngineError, InputError) as e:
+                raise type(e)(f"{place()}{e}") from e
+            if expected:
+                truth = next(truths, None)
+                if truth is None:
+                    raise InputError(
+                        f"{place()}there is no expected value for it; give one for each testcase"
+                    )
+                case = self._given(case, truth, place)
+            warn_nonfinite(case, self.warn, place)
+            warn_hidden(case, weights, self.warn, place)
+            yield self._as_expected(case) if self.extends else case
+
+    def _limits(self) -> Mapping[str, float]:
+        """What was asked for as tolerances, by output name."""
+        wanted = MAXERR if self.maxerr is None else self.maxerr
+        return wanted if isinstance(wanted, Mapping) else {"": wanted}
+
+    def _limit(self, name: str, value: Array) -> float:
+        """The tolerance that a new check of an output gets."""
+        limits = self._limits()
+        if name in limits or value.dtype.kind not in "iub":
+            return limits.get(name, limits.get("", MAXERR))
+        return 0.0
+
+    def _given(self, case: Testcase, truth: Mapping[str, Array], place: Callable[[], str]) -> Testcase:
+        """A testcase that expects given values; where the model computes others, that is said."""
+        arrays, given = dict(case.arrays), []
+        for name, value in truth.items():
+            computed = arrays[name + EXPECT]
+            limits = (
+                self.maxerr
+                if isinstance(self.maxerr, Mapping)
+                else {"": MAXERR if self.maxerr is None else self.maxerr}
+            )
+            limit = limits.get(name, limits.get("", MAXERR))
+            found = compare(value, computed)
+            if not passes(found.max_error, limit):
+                self.warn(
+                    f"{place()}the model does not compute what is expected of {name!r}: {found.explain()}"
+                )
+            arrays[name + EXPECT] = value
+            given.append(name)
+        return Testcase(arrays, case.dtypes, {**case.provenance, "given": sorted(given), **self._whence})
+
+    def _as_expected(self, case: Testcase) -> Testcase:
+        """New values in the form that the existing checks expect."""
+        dtypes = dict(case.dtypes)
+        arrays = dict(case.arrays)
+        for check in Bundle(self.model).checks:
+            var = _expect_input(check)
+            value = arrays.pop(check.name + EXPECT)
+            dtype = dtypes.pop(check.name + EXPECT)
+            want = var.owner.tensors[0].dtype
+            if dtype != want and not (dtype.is_float and want.is_float):
+                raise UsageError(
+                    f"the check of {check.name!r} expects {want}, the model computes {dtype}; "
+                    "--replace makes new checks"
+                )
+            arrays[var.name or ""], dtypes[var.name or ""] = value.astype(want.np, copy=False), want
+        return Testcase(arrays, dtypes, case.provenance)
+
+    def _graph(self, first: Testcase) -> Graph:
+        if self.recorder is None:
+            return self.model
+        return self._with_tolerances() if self.extends else self._with_checks(first)
+
+    def _with_checks(self, first: Testcase) -> Graph:
+        """The model with a check for each output of the first testcase."""
+        limits = (
+            self.maxerr
+            if isinstance(self.maxerr, Mapping)
+            else {"": MAXERR if self.maxerr is None else self.maxerr}
+        )
+        # MegEngine sees a tolerance that lets through all that the policy does.
+        covering = {n: p.covering for n, p in self.policies.items()}
+        asked = {n: limit for n, limit in covering.items() if limit is not None and math.isfinite(limit)}
+        graph = checked(self.model, first, {**asked, **limits}, silent=bool(self.silent), warn=self.warn)
+        self.unchecked = [n for n in Bundle(graph).outputs if n not in {c.name for c in Bundle(graph).checks}]
+        return graph
+
+    def _with_tolerances(self) -> Graph:
+        """The model with the checks that it has, at the tolerances that are asked for."""
+        checks = Bundle(self.model).checks
+        if self.maxerr is not None:
+            limits = tolerances(self.maxerr, [c.name for c in checks])
+            if isinstance(self.maxerr, Mapping) and "" not in self.maxerr:
+                limits = {n: v for n, v in limits.items() if n in self.maxerr}
+            given = {c.opr.id: limits[c.name] for c in checks if c.name in limits}
+            for check in checks:
+                self._loosens(check, limits.get(check.name, check.maxerr))
+            set_tolerances(self.model, given, None if self.silent is None else not self.silent)
+        elif self.silent is not None:
+            set_tolerances(self.model, {}, not self.silent)
+        return self.model
+
+    def _loosens(self, check: Check, limit: float) -> None:
+        """Note a tolerance that is greater than before, or refuse it."""
+        if limit <= check.maxerr * (1 + 1e-6):
+            return
+        if not self.loosen:
+            raise UsageError(
+                f"the check of {check.name!r} has a tolerance of {check.maxerr:g}, and {limit:g} would let more "
+                "through; pass --loosen if that is intended"
+            )
+        self.loosened.setdefault(check.name, check.maxerr)
+        self.warn(f"LOOSENED: the tolerance of {check.name!r} was {check.maxerr:g} and is {limit:g}")
+
+    def _fitting(self, cases: Iterable[Testcase], graph: Graph) -> Iterator[Testcase]:
+        """The testcases without the values that nothing checks."""
+        names = [v.name or "" for v in graph.inputs]
+        plain = bare(Bundle(graph)) if self.intermediates else None
+        checked_names = {v.name or "" for v in graph.inputs if (v.name or "").endswith(EXPECT)}
+        for i, case in enumerate(cases):
+            for name in checked_names:
+                if name in case.arrays and not case.arrays[name].size:
+                    raise InputError(
+                        f"testcase {i}: output {name[: -len(EXPECT)]!r} has no elements, and a testcase of MegEngine "
+                        "cannot hold that; pack it into a file of its own, where the output gets no check"
+                    )
+            found = statistics(plain, case.inputs, seed=self.seed) if plain is not None else ()
+            yield Testcase({n: case.arrays[n] for n in names}, case.dtypes, case.provenance, found)
+
+    def _numbered(
+        self,
+        cases: Iterable[Testcase],
+        seen: Callable[[int, Testcase], None] | None,
+        witness: Witness | None,
+    ) -> Iterator[Testcase]:
+        for i, case in enumerate(cases):
+            if witness is not None:
+                # Checks that came with the model are ONNX's own rule.
+                case = witness.look(f"testcase {i}", case, None if self.extends else self._limit, self.warn)
+            if seen is not None:
+                seen(i, case)
+            yield case
+            for name, value in case.expects.items():
+                self.watch.add(name, value)
+        for text in self.watch.warnings():
+            self.warn(text)
+
+
+def _expect_input(check: Check) -> Var:
+    """The graph input that holds a check's expected value."""
+    var = check.expect
+    while var.owner.type != "Host2DeviceCopy" and var.owner.inputs:
+        var = var.owner.inputs[0]
+    if var.owner.type != "Host2DeviceCopy":
+        raise UsageError(
+            f"the check of {check.name!r} has no input for the expected value; --replace makes new checks"
+        )
+    return var
+
+
+def _place(number: int, index: int, where: Callable[[int], str] | None) -> str:
+    """What stands before a sentence about a testcase."""
+    return f"testcase {number} ({where(index)}): " if where is not None else f"testcase {number}: "
+
+
+def _provenances(bundle: Bundle) -> Iterator[Mapping[str, object]]:
+    """Where each testcase of a file comes from, as far as its record says."""
+    if not isinstance(bundle.record, memoryview):
+        return
+    found = lines(bundle.record)
+    try:
+        common = next(found, {}).get("provenance")
+        for line in found:
+            given = line.get("provenance", common)
+            yield given if isinstance(given, dict) else {}
+    except LoadRunError:
+        # A damaged record is no reason to refuse the testcases.
+        return

@@ -1,0 +1,66 @@
+"""Replaying a file that was just written, before it takes its place: whatever was asked for, it must run and hold."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...base.errors import EngineError, FormatError, LoadRunError
+from ...compare.results import Verdict
+from ...dump import load_all
+from ...engines import Choice
+from ...graph.dtypes import Array
+from ...runner import Runner
+
+__all__ = ["TrialReplay"]
+
+
+class TrialReplay:
+    """What a file gives that was just written, before it takes its place.
+
+    Args:
+        engine: name of the engine, or a `loadrun.engines.Choice`.
+        seed: seed of random operators, that of the ground truth.
+    """
+
+    def __init__(self, engine: str | Choice = "reference", seed: int = 0) -> None:
+        self.engine = engine
+        self.seed = seed
+        self.failed: list[str] = []
+        """Outputs whose checks do not hold."""
+
+    def look(self, path: str) -> None:
+        """Replay the last dump of a file.
+
+        Raises:
+            FormatError: it cannot be read, or does not run.
+        """
+        try:
+            written = load_all(path)[-1]
+            for result in Runner(written, self.engine, seed=self.seed).replay():
+                if result.verdict is Verdict.ERROR:
+                    raise EngineError(str(result.message))
+                self.failed += [
+                    f"{o.name} of testcase {result.index}"
+                    for o in result.outputs
+                    if o.verdict is Verdict.FAIL and _is_finite(o.expect)
+                ]
+        except LoadRunError as e:
+            raise FormatError(
+                f"with these options the file would not run, so it is not written: {e}; leave out what changes the "
+                "graph"
+            ) from e
+
+    def warning(self) -> str | None:
+        """What is to be said, None if every check holds."""
+        if not self.failed:
+            return None
+        more = f" and {len(self.failed) - 3} more" if len(self.failed) > 3 else ""
+        return (
+            f"the file does not hold: {', '.join(self.failed[:3])}{more}; the options or the values (NaN, random "
+            "numbers) change the outputs beyond maxerr"
+        )
+
+
+def _is_finite(value: Array | None) -> bool:
+    """Whether a check of a value can hold; that it cannot is told when it is captured."""
+    return value is None or value.dtype.kind != "f" or bool(np.isfinite(value).all())

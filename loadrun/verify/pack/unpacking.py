@@ -1,0 +1,212 @@
+"""Taking a packed file apart, and checking it against what was recorded when it was packed."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from ...base.errors import InputError, LoadRunError, UsageError
+from ...base.files import FileNames, new_folder
+from ...base.plain import plain
+from ...dump import save
+from ...dump.record import graph_digest, header, lines, tensor_digest
+from ...graph.dtypes import Array, DType
+from ...inputspec import InputPart, InputSpec, PathSource
+from ...passes.copies import bare
+from ...testcase import EXPECT, Bundle
+
+__all__ = ["Mismatch", "Unpacked", "mismatches", "read_unpacked", "unpack", "unpack_all"]
+
+
+@dataclass(frozen=True)
+class Mismatch:
+    """Something that is not as it was when the file was packed; `testcase` is None for the model."""
+
+    testcase: int | None
+    what: str
+
+
+def mismatches(bundle: Bundle) -> Iterator[Mismatch]:
+    """Compare a file with the digests that it carries.
+
+    A file without a record, which is every file that loadrun did not pack, has nothing to compare.
+
+    Raises:
+        FormatError: the record or a testcase is damaged.
+    """
+    if not isinstance(bundle.record, memoryview):
+        return
+    found = lines(bundle.record)
+    about = next(found, {})
+    if about.get("model") != graph_digest(bundle.graph):
+        yield Mismatch(None, "the model is not the one that was packed")
+    count = 0
+    for i, line in enumerate(found):
+        count += 1
+        if i >= len(bundle.testcases):
+            continue
+        digests = line.get("digests")
+        digests = digests if isinstance(digests, dict) else {}
+        try:
+            case = bundle.testcases[i]
+        except LoadRunError as e:
+            yield Mismatch(i, str(e))
+            continue
+        for name in sorted({*digests, *case.arrays}):
+            if name not in digests or name not in case.arrays:
+                state = "missing" if name in digests else "not recorded"
+                yield Mismatch(i, f"{_kind(name)} is {state}")
+            elif digests[name] != tensor_digest(case.arrays[name], case.dtypes.get(name)):
+                yield Mismatch(i, f"{_kind(name)} has changed")
+    if count != len(bundle.testcases):
+        yield Mismatch(None, f"{count} testcases were packed, {len(bundle.testcases)} are there")
+
+
+@dataclass(frozen=True)
+class Unpacked:
+    """What a folder that `unpack` made says of the file that it was.
+
+    Attributes:
+        model: the model's file.
+        inputs: the list of the inputs; None where there are no testcases.
+        index: the file that describes the testcases, which `loadrun.verify.pack.expected` takes; None without checks.
+        maxerr: tolerance of every check.
+        policies: texts of policies, ``NAME: TERMS``.
+        silent: whether MegEngine prints no errors.
+        provenance: where the testcases came from, as the file's record said.
+    """
+
+    model: str
+    inputs: str | None
+    index: str | None
+    maxerr: Mapping[str, float]
+    policies: tuple[str, ...]
+    silent: bool
+    provenance: Mapping[str, object]
+
+
+def read_unpacked(folder: str | os.PathLike[str]) -> Unpacked | None:
+    """Read what `unpack` wrote beside a model; None where a folder is another one.
+
+    Raises:
+        InputError: the index is damaged, or the folder holds those of several dumps.
+    """
+    place = Path(folder)
+    index = place / "testcases.json"
+    if not index.is_file():
+        several = sorted(str(p.parent) for p in place.glob("[0-9]*/testcases.json"))
+        if several:
+            raise InputError(
+                f"{place} holds {len(several)} unpacked dumps; pack each, such as {several[0]}, the later ones with "
+                "--append"
+            )
+        return None
+    try:
+        about = json.loads(index.read_bytes())
+        checks = about["checks"]
+        record = about["record"] or {}
+        said = record.get("policy") or {}
+        found = Unpacked(
+            str(place / "model.mge"),
+            f"@{place / 'inputs.txt'}" if about["testcases"] else None,
+            str(index) if checks else None,
+            {str(c["output"]): float(c["maxerr"]) for c in checks},
+            tuple(f"{name}: {p['check']}" for name, p in said.items() if "check" in p),
+            any(not c["verbose"] for c in checks),
+            record.get("provenance") or {},
+        )
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as e:
+        raise InputError(f"{index} is not an index that `loadrun unpack` wrote: {e}") from None
+    return found
+
+
+def unpack(bundle: Bundle, folder: str | os.PathLike[str]) -> list[str]:
+    """Write the bare model and every testcase into a new folder.
+
+    It gets ``model.mge``, a folder of .npy files for each testcase, ``inputs.txt``, a list of specifications with
+    which `loadrun pack` makes the file again, and ``testcases.json``: dtypes, shapes and files of all values, the
+    checks, and what the file's record says.
+
+    Args:
+        bundle: what to take apart.
+        folder: must be new or empty. It appears when it is complete.
+
+    Returns:
+        the names of what was written there.
+
+    Raises:
+        UsageError: the folder holds something.
+        FormatError: a testcase is damaged.
+    """
+    with new_folder(_free(folder)) as made:
+        _unpack(bundle, made)
+        return sorted(p.name for p in made.iterdir())
+
+
+def unpack_all(bundles: Sequence[Bundle], folder: str | os.PathLike[str]) -> None:
+    """Write the dumps of one file into the folders ``1``, ``2`` and so on of a new folder; see `unpack`."""
+    with new_folder(_free(folder)) as made:
+        for i, bundle in enumerate(bundles, 1):
+            (made / str(i)).mkdir()
+            _unpack(bundle, made / str(i))
+
+
+def _free(folder: str | os.PathLike[str]) -> Path:
+    target = Path(folder)
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise UsageError(f"{target} already exists; unpack needs a new or empty folder")
+    return target
+
+
+def _unpack(bundle: Bundle, folder: Path) -> None:
+    save(bare(bundle), folder / "model.mge")
+    _testcases(bundle, folder)
+
+
+def _testcases(bundle: Bundle, folder: Path) -> None:
+    """The testcases one at a time; the two lists grow line by line with them."""
+    about = {
+        "model": "model.mge",
+        "checks": [{"output": c.name, "maxerr": c.maxerr, "verbose": c.verbose} for c in bundle.checks],
+        "record": header(bundle.record) if isinstance(bundle.record, memoryview) else None,
+    }
+    with (
+        (folder / "testcases.json").open("w", encoding="ascii") as index,
+        (folder / "inputs.txt").open("w", encoding="utf-8", errors="surrogateescape") as inputs,
+    ):
+        index.write(json.dumps(plain(about), indent=1, allow_nan=False)[:-2] + ',\n "testcases": [')
+        for i in range(len(bundle.testcases)):
+            case = bundle.testcases[i]
+            values = _values(case.arrays, case.dtypes, folder, str(i))
+            index.write(("," if i else "") + "\n  " + json.dumps(plain(values), allow_nan=False))
+            parts = [
+                InputPart(name, PathSource(str(v["file"])))
+                for name, v in values.items()
+                if not name.endswith(EXPECT)
+            ]
+            inputs.write(f"{InputSpec(tuple(parts))}\n")
+        index.write("\n ]\n}\n")
+
+
+def _values(
+    arrays: dict[str, Array], dtypes: dict[str, DType], folder: Path, case: str
+) -> dict[str, dict[str, object]]:
+    (folder / case).mkdir()
+    found: dict[str, dict[str, object]] = {}
+    names = FileNames(plain=True)
+    for name, array in arrays.items():
+        file = names.file(name.replace(EXPECT, ".expect"))
+        np.save(folder / case / f"{file}.npy", array, allow_pickle=False)
+        found[name] = {"file": f"{case}/{file}.npy", "dtype": str(dtypes[name]), "shape": list(array.shape)}
+    return found
+
+
+def _kind(name: str) -> str:
+    if name.endswith(EXPECT):
+        return f"the expected value of {name[: -len(EXPECT)]!r}"
+    return f"the input {name!r}"

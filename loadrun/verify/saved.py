@@ -1,0 +1,236 @@
+"""Results saved with their values, so that they can be judged again by other tolerances without running anything."""
+
+from __future__ import annotations
+
+import json
+import os
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from typing import IO, Any
+
+import numpy as np
+
+from ..base.errors import FormatError, InputError, UsageError
+from ..compare.judging import ABSURD, Criteria, judge, policy_for
+from ..compare.policy import Policy
+from ..compare.results import OutputResult, Result, Verdict
+from ..graph.dtypes import Array, DType
+from ..inputs.files import members
+from ..passes.checks import Formula
+
+__all__ = ["ResultWriter", "SavedFile", "judge_saved", "read_saved"]
+
+_FORMAT = "loadrun results 1"
+
+
+class ResultWriter:
+    """Writes results as they come: a zip archive of .npy values and one JSON text about each result.
+
+    Args:
+        file: where to.
+    """
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._zip = zipfile.ZipFile(file, "w")
+        try:
+            self._zip.writestr("format", _FORMAT)
+        except BaseException:
+            self.abandon()
+            raise
+        self._file = -1
+        self._count = 0
+
+    def begin(self, path: str) -> None:
+        """Begin the results of another file."""
+        self._file += 1
+        self._count = 0
+        self._zip.writestr(f"{self._file}/file.json", json.dumps(path))
+
+    def add(self, result: Result) -> None:
+        """One result, with the values of its outputs."""
+        place = f"{self._file}/{self._count}"
+        self._count += 1
+        outputs = []
+        for i, out in enumerate(result.outputs):
+            for what, value in (("expected", out.expect), ("got", out.value)):
+                if value is not None:
+                    with self._zip.open(f"{place}.{i}.{what}.npy", "w", force_zip64=True) as f:
+                        np.lib.format.write_array(f, np.asarray(value), allow_pickle=False)
+            outputs.append(_described(out))
+        about = {
+            "testcase": result.index,
+            "verdict": result.verdict.value,
+            "seconds": result.seconds,
+            "message": result.message,
+            "outputs": outputs,
+        }
+        self._zip.writestr(f"{place}.json", json.dumps(about))
+
+    def passing(self, results: Iterable[Result]) -> Iterator[Result]:
+        """Write results on their way."""
+        for result in results:
+            self.add(result)
+            yield result
+
+    def close(self) -> None:
+        """Complete the archive; the file stays open."""
+        self._zip.close()
+
+    def abandon(self) -> None:
+        """Let go of an archive that is not to be completed, so that nothing tries it later."""
+        with suppress(Exception):
+            self._zip.close()
+
+
+def _described(out: OutputResult) -> dict[str, Any]:
+    return {
+        "name": out.name,
+        "dtype": out.dtype.name,
+        "scale": out.dtype.scale,
+        "zero_point": out.dtype.zero_point,
+        "compared": out.expect is not None,
+        "maxerr": out.maxerr if out.file_maxerr is None else out.file_maxerr,
+        "error": None if out.error is None else repr(out.error),
+        "by_file": out.by_file,
+        "reason": out.reason,
+        "loosened": out.loosened,
+    }
+
+
+class SavedFile:
+    """The results of one file in an archive.
+
+    Attributes:
+        path: the file that was run.
+    """
+
+    def __init__(
+        self, path: str, entries: list[dict[str, Any]], values: Mapping[str, Any], number: int
+    ) -> None:
+        self.path = path
+        self._entries = entries
+        self._values = values
+        self._number = number
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def outputs(self, i: int) -> Iterator[tuple[dict[str, Any], Array | None, Array | None]]:
+        """What is known of every output of a result, its expected and its computed value."""
+        for j, about in enumerate(self._entries[i]["outputs"]):
+            found = [self._values.get(f"{self._number}/{i}.{j}.{what}") for what in ("expected", "got")]
+            yield about, *(None if v is None else v() for v in found)
+
+    def about(self, i: int) -> dict[str, Any]:
+        """What is known of a result."""
+        return self._entries[i]
+
+
+def read_saved(path: str | os.PathLike[str]) -> list[SavedFile]:
+    """Open an archive of results; values are read when they are asked for.
+
+    Raises:
+        FormatError: it is none.
+        InputError: it cannot be read.
+    """
+    name = os.fspath(path)
+    values = members(name)
+    found: list[SavedFile] = []
+    try:
+        with zipfile.ZipFile(name) as archive:
+            sizes = {i.filename: i.file_size for i in archive.infolist()}
+            if sizes.get("format", 0) > 100 or archive.read("format").decode() != _FORMAT:
+                raise KeyError("format")
+            limit = max(1 << 20, os.path.getsize(name))
+
+            def text(entry: str) -> Any:
+                if sizes[entry] > limit:
+                    raise FormatError(f"{name}: {entry} would take {sizes[entry]} bytes")
+                return json.loads(archive.read(entry))
+
+            while f"{len(found)}/file.json" in sizes:
+                number = len(found)
+                entries: list[dict[str, Any]] = []
+                while f"{number}/{len(entries)}.json" in sizes:
+                    entries.append(_entry(text(f"{number}/{len(entries)}.json")))
+                found.append(SavedFile(str(text(f"{number}/file.json")), entries, values, number))
+    except (KeyError, ValueError, TypeError, zipfile.BadZipFile, OSError, RecursionError) as e:
+        if isinstance(e, (FormatError, InputError)):
+            raise
+        raise FormatError(f"{name} holds no results that `loadrun --save-results` wrote") from None
+    return found
+
+
+def _entry(about: Any) -> dict[str, Any]:
+    """A result's description, of the right kinds."""
+    for out in about["outputs"]:
+        DType(out["dtype"], float(out["scale"]), int(out["zero_point"]))
+        out["name"] = str(out["name"])
+        if out["maxerr"] is not None:
+            out["maxerr"] = float(out["maxerr"])
+    about["seconds"] = float(about["seconds"])
+    about["verdict"] = Verdict(about["verdict"])
+    return dict(about)
+
+
+def judge_saved(
+    saved: SavedFile, maxerr: Mapping[str, float] | None = None, policies: Mapping[str, Policy] | None = None
+) -> Iterator[Result]:
+    """Judge results anew.
+
+    Args:
+        saved: the results.
+        maxerr: tolerance by output name, that of all others under the empty name; default is each file's own. A
+            greater one than that is reported as loosened.
+        policies: what must hold besides, by output name.
+
+    Raises:
+        UsageError: a name is that of no output.
+    """
+    names = {out["name"] for i in range(len(saved)) for out in saved.about(i)["outputs"]}
+    for name in {*(maxerr or {}), *(policies or {})} - {""} - names:
+        raise UsageError(
+            f"{saved.path} has no output {name!r}; its outputs are {', '.join(sorted(names)) or 'none'}"
+        )
+    for i in range(len(saved)):
+        about = saved.about(i)
+        outputs = tuple(
+            _judged(out, expect, got, maxerr or {}, policies or {}) for out, expect, got in saved.outputs(i)
+        )
+        verdict = Verdict.worst(o.verdict for o in outputs)
+        if about["verdict"] is Verdict.ERROR:
+            verdict = Verdict.ERROR
+        yield Result(about["testcase"], outputs, verdict, about["seconds"], about["message"])
+
+
+def _judged(
+    out: Mapping[str, Any],
+    expect: Array | None,
+    got: Array | None,
+    maxerr: Mapping[str, float],
+    policies: Mapping[str, Policy],
+) -> OutputResult:
+    name = out["name"]
+    dtype = DType(out["dtype"], float(out["scale"]), int(out["zero_point"]))
+    if expect is None or got is None or out["maxerr"] is None:
+        shape = () if got is None else got.shape
+        return OutputResult(name, shape, dtype, Verdict.NOT_COMPARED, value=got, reason=out["reason"])
+    policy = policy_for(policies, name)
+    asked = maxerr.get(name, maxerr.get(""))
+    if asked is not None:
+        policy = replace(policy, maxerr=asked)
+    own = np.array([float(out["error"])]) if out["by_file"] and out["error"] is not None else None
+    question = Criteria(
+        name,
+        dtype,
+        out["maxerr"],
+        Formula.REAL if own is None else Formula.OTHER,
+        # A tolerance that let everything pass is no fault of what it is replaced by.
+        None if out["reason"] and out["reason"].startswith(ABSURD) else out["reason"],
+        policy,
+        loosen=True,
+        loosened=out["loosened"],
+    )
+    return judge(question, expect, got, own)
