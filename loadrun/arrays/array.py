@@ -17,9 +17,10 @@ from ..graph import Var
 from ..graph.dtypes import Array as NDArray
 from ..graph.dtypes import DType
 from ..tensors import Tensor
-from ..tensors.apply import Session, active
 from ..tensors.protocols import lowering
+from ..tensors.session import active
 from ..tensors.source import refused, user_line
+from ..tensors.value import Session
 from . import indexing as numpy_index
 from .array_methods import ArrayMethods
 from .axes import checked_shape, given_shape
@@ -31,7 +32,7 @@ __all__ = ["Array"]
 T = TypeVar("T", bound="Array")
 
 
-class Array(ArrayMethods, Tensor):  # type: ignore[misc]
+class Array(ArrayMethods):
     """A traced value that behaves as an ndarray does.
 
     Operators, methods, indexing, index assignment, in-place operators and numpy's functions are recorded as

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import numpy as np
 
 from ..build import emit as e
+from ..tensors import Tensor
 from .promotion import dtype_of, narrow
-
-if TYPE_CHECKING:
-    from .array import Array
 
 __all__ = ["ArrayMethods"]
 
@@ -54,7 +52,7 @@ def _method(name: str) -> Any:
     return method
 
 
-class ArrayMethods:
+class ArrayMethods(Tensor):
     """What an `Array` has in common with ndarrays."""
 
     __lt__, __le__ = _binary(np.less), _binary(np.less_equal)
@@ -92,19 +90,19 @@ class ArrayMethods:
         return id(self)
 
     def __neg__(self) -> Any:
-        return np.negative(self)  # type: ignore[call-overload]
+        return np.negative(self)
 
     def __pos__(self) -> Any:
-        return np.positive(self)  # type: ignore[call-overload]
+        return np.positive(self)
 
     def __abs__(self) -> Any:
-        return np.absolute(self)  # type: ignore[call-overload]
+        return np.absolute(self)
 
     def __invert__(self) -> Any:
-        return np.invert(self)  # type: ignore[call-overload]
+        return np.invert(self)
 
     def __round__(self, digits: int | None = None) -> Any:
-        return np.round(self, digits or 0)  # type: ignore[call-overload]
+        return np.round(self, digits or 0)
 
     all, any = _method("all"), _method("any")
     argmax, argmin, argsort = _method("argmax"), _method("argmin"), _method("argsort")
@@ -139,7 +137,7 @@ class ArrayMethods:
     @property
     def mT(self) -> Any:
         """A view with the last two axes exchanged."""
-        if cast("Array", self).ndim < 2:
+        if cast(Any, self).ndim < 2:
             raise ValueError("matrix transpose with ndim < 2 is undefined")
         return np.swapaxes(cast(Any, self), -1, -2)
 
@@ -161,12 +159,12 @@ class ArrayMethods:
     @property
     def itemsize(self) -> int:
         """Bytes of an element, in the narrowed dtype."""
-        return int(cast("Array", self).dtype.itemsize)
+        return int(cast(Any, self).dtype.itemsize)
 
     @property
     def nbytes(self) -> int:
         """Bytes of all elements, in the narrowed dtype."""
-        return self.itemsize * int(np.prod(e.sizes(cast("Array", self)), dtype=np.int64))
+        return self.itemsize * int(np.prod(e.sizes(cast(Any, self)), dtype=np.int64))
 
     def astype(
         self, dtype: Any, order: str = "K", casting: str = "unsafe", subok: bool = True, copy: bool = True
@@ -176,7 +174,7 @@ class ArrayMethods:
         Raises:
             TypeError: `casting` does not allow it.
         """
-        x = cast("Array", self)
+        x = cast(Any, self)
         if not np.can_cast(dtype_of(x), np.dtype(dtype), cast(Any, casting)):
             raise TypeError(
                 f"Cannot cast array data from {dtype_of(x)!r} to {np.dtype(dtype)!r} according to the rule "
@@ -190,21 +188,21 @@ class ArrayMethods:
 
     def copy(self, order: str = "C") -> Any:
         """Return the same values in memory of their own."""
-        x = cast("Array", self)
+        x = cast(Any, self)
         return type(x)._around(x._cell.read(), ordered=order == "C" or (order == "K" and x._cell.ordered))
 
-    def flatten(self, order: str = "C") -> Any:
+    def flatten(self, order: str = "C") -> Any:  # type: ignore[override]
         """Return the values as a vector in memory of its own."""
-        return cast("Array", self).ravel(order).copy()
+        return cast(Any, self).ravel(order).copy()
 
     def fill(self, value: Any) -> None:
         """Set every element."""
-        x = cast("Array", self)
+        x = cast(Any, self)
         x[...] = value
 
     def sort(self, axis: int = -1, kind: str | None = None, order: Any = None) -> None:
         """Sort in place."""
-        x = cast("Array", self)
+        x = cast(Any, self)
         x[...] = np.sort(cast(Any, x), axis)
 
     def partition(self, kth: Any, axis: int = -1, kind: str = "introselect") -> None:
@@ -213,7 +211,7 @@ class ArrayMethods:
 
     def item(self, *args: Any) -> Any:
         """Return one element as a Python number; reads the value."""
-        x = cast("Array", self)
+        x = cast(Any, self)
         number = x.numpy().item(*args)
         if x._session is not None:
             x._session.became(x, type(number).__name__)
@@ -221,7 +219,7 @@ class ArrayMethods:
 
     def tobytes(self, order: str = "C") -> bytes:
         """Return the bytes of the value, in the narrowed dtype; reads the value."""
-        return cast("Array", self).numpy().tobytes(cast(Any, order))
+        return cast(Any, self).numpy().tobytes(cast(Any, order))
 
     def __array_namespace__(self, *, api_version: str | None = None) -> Any:
         return np

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..graph import params as P
 from ..base.errors import EngineError
+from ..graph import params as P
 from ..tensors import Tensor, TensorLike, apply1, as_tensor, elemwise
 from ..tensors.promotion import operands
 from ..tensors.reducing import max, sum

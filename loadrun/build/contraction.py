@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from . import emit as e
-from .emit import M, elem, summed
-from .exact_products import product
 from ..tensors.sizes import TracedInt
 from ..tensors.source import refused
 from ..tensors.value import Tensor
+from . import emit as e
+from .emit import M, elem, summed
+from .exact_products import product
 
 __all__ = ["LETTERS", "contracted"]
 

@@ -6,9 +6,9 @@ from typing import TypeAlias, cast
 
 import numpy as np
 
+from ..base.errors import EngineError
 from ..graph import params as P
 from ..graph.dtypes import Array
-from ..base.errors import EngineError
 from ..tensors import (
     ShapeLike,
     Tensor,

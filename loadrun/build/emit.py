@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from ..graph import Opr
 from ..graph import params as P
 from ..graph.dtypes import Array as NDArray
 from ..graph.dtypes import DType, plain
-from ..graph import Opr
 from ..tensors.apply import apply, apply1, elemwise_param, type_cvt
 from ..tensors.convert import const
 from ..tensors.dtypes import graph_dtype

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from ..graph import params as P
 from ..graph.dtypes import plain
-from . import emit as e
 from ..tensors.apply import apply1
-from .emit import M, elem, number
 from ..tensors.value import Tensor
+from . import emit as e
+from .emit import M, elem, number
 
 __all__ = ["multiply", "product"]
 

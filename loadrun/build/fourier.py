@@ -16,11 +16,11 @@ import numpy as np
 
 from ..graph import params as P
 from ..graph.dtypes import Array
-from . import emit as e
 from ..tensors.convert import const
 from ..tensors.followed import TracedInt
 from ..tensors.products import matmul
 from ..tensors.value import Tensor
+from . import emit as e
 
 __all__ = ["Pair", "real_of_half", "transform"]
 

@@ -8,8 +8,8 @@ from typing import TypeAlias, TypeVar
 
 import numpy as np
 
-from ..graph.dtypes import Array
 from ..base.errors import EngineError
+from ..graph.dtypes import Array
 
 __all__ = ["Mode", "Sizes", "member", "pair", "require", "sizes", "triple"]
 

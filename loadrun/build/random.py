@@ -11,12 +11,12 @@ from typing import Any
 from weakref import WeakKeyDictionary, ref
 
 from ..graph import params as P
+from ..graph.params import DTypeEnum
+from ..ops.rng import Stream, drawing_from
 from ..tensors import Tensor, active, apply, as_tensor, shape_tensor
 from ..tensors.apply import seed as _start
 from ..tensors.device import Device, get_default_device, placed
 from ..tensors.dtypes import graph_dtype
-from ..ops.rng import Stream, drawing_from
-from ..graph.params import DTypeEnum
 
 __all__ = [
     "RNG",

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ..base.errors import EngineError
 from ..graph import params as P
 from ..graph.dtypes import Array
-from ..base.errors import EngineError
 from ..tensors import Tensor, TensorLike, apply, apply1, as_tensor, const, shape_tensor
 from ..tensors.products import matmul
 from ..tensors.shaping import squeeze, transpose

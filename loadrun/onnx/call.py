@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from ..build.emit import subtensor
 from ..graph.dtypes import Array
 from ..tensors import Tensor
-from ..tensors.apply import active
+from ..tensors.session import active
 from ..tensors.sizes import TracedInt
 from .messages import AttributeProto, GraphProto, TensorProto
+from .scope import Scope
+from .tensors import ExternalData
 from .values import Items, UnsupportedNodeError, Value
-
-if TYPE_CHECKING:
-    from .importing import Importer
-    from .scope import Scope
 
 __all__ = ["LOWERINGS", "NodeCall", "NodeLowering", "Result", "find", "lower"]
 
@@ -66,6 +64,38 @@ def find(domain: str, op: str) -> NodeLowering | None:
     return LOWERINGS.get(("" if domain == "ai.onnx" else domain, op))
 
 
+class NodeReader(Protocol):
+    """What a lowering may ask of the import that its node belongs to.
+
+    Attributes:
+        external: the bytes that the model keeps in files of their own.
+        open_sizes: whether an input has a size that the file leaves open.
+    """
+
+    external: ExternalData
+    open_sizes: bool
+
+    def stored(self, tensor: TensorProto) -> Value:
+        """Return a stored tensor as a constant."""
+
+    def inputs_behind(self, tensor: Tensor) -> list[str]:
+        """Return the names of the graph inputs that a tensor is computed from."""
+
+    def run_branch(self, graph: GraphProto, call: NodeCall, mark: Callable[[Value], Value]) -> list[Value]:
+        """Lower a branch that data choose; everything from outside is marked as belonging to it."""
+
+    def note(self, text: str) -> None:
+        """Remember something that the caller should know."""
+
+    def name_of(self, value: Value) -> str:
+        """Return the name of the graph input that a value is, empty for any other value."""
+
+    def run_subgraph(
+        self, graph: GraphProto, inputs: Sequence[Value | Items | None], scope: Scope, call: NodeCall
+    ) -> list[Value | Items]:
+        """Lower a subgraph in the scope of a node and return its outputs."""
+
+
 class NodeCall:
     """A node: inputs, attributes, and the version of its operators.
 
@@ -85,7 +115,7 @@ class NodeCall:
         inputs: Sequence[Value | Items | None],
         attributes: Mapping[str, AttributeProto],
         wanted: Sequence[bool],
-        importer: Importer,
+        importer: NodeReader,
         scope: Scope,
     ) -> None:
         self.op = op

@@ -14,7 +14,8 @@ from ..passes.cleanup.loadable import make_loadable
 from ..passes.cleanup.stable import stabilize
 from ..passes.copies import subgraph
 from ..tensors import Tensor
-from ..tensors.apply import suspended, type_cvt, use
+from ..tensors.apply import type_cvt
+from ..tensors.session import suspended, use
 from ..testcase import EXPECT
 from ..tracing.recorder import TraceRecorder
 from . import exact

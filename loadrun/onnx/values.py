@@ -15,7 +15,8 @@ import numpy as np
 from ..base.errors import EngineError
 from ..graph.dtypes import Array, DType, plain
 from ..tensors import Tensor
-from ..tensors.apply import active, type_cvt
+from ..tensors.apply import type_cvt
+from ..tensors.session import active
 from ..tensors.sizes import TracedInt, shape_tensor
 from ..tracing.recorder import TraceRecorder
 from .small_floats import E8M0, SMALL_FLOATS

@@ -1,14 +1,16 @@
-"""Values in Python code: tensors that are computed at once or recorded by a trace.
+"""Values in Python code: tensors that are computed at once or recorded by a trace."""
 
-What the rooms above use of a tensor besides its public attributes is listed in docs/architecture.md.
-"""
-
-from .apply import active, apply, apply1, suspended, type_cvt
+from . import reducing, shaping
+from .apply import apply, apply1, type_cvt
+from .construct import check_kept, fill
 from .convert import TensorLike, as_tensor, const
 from .followed import TracedBool, TracedFloat, TracedInt, TracedNumber, largest, least, place_of, plain_number
+from .indexing import getitem, setitem
+from .products import matmul
 from .promotion import convert, elemwise
-from .sizes import Shape, ShapeLike, shape_tensor
-from .value import Parameter, Tensor, tensor
+from .session import active, suspended
+from .sizes import Shape, ShapeLike, product_of, shape_of, shape_tensor
+from .value import Parameter, Tensor, attach, tensor
 
 __all__ = [
     "Parameter",
@@ -36,3 +38,18 @@ __all__ = [
     "tensor",
     "type_cvt",
 ]
+
+attach(
+    apply1=apply1,
+    check_kept=check_kept,
+    elemwise=elemwise,
+    fill=fill,
+    getitem=getitem,
+    matmul=matmul,
+    product_of=product_of,
+    reducing=reducing,
+    setitem=setitem,
+    shape_of=shape_of,
+    shaping=shaping,
+    type_cvt=type_cvt,
+)

@@ -1,150 +1,53 @@
-"""Applying one of MegEngine's operators to tensors: at once, or recorded by the trace that is running.
-
-A `Session` is what a running trace is for the code inside it. Only one is active in a thread; the tensors that
-it made carry a variable of its graph, all others are values from outside.
-"""
+"""Applying one of MegEngine's operators to tensors: at once, or recorded by the trace that is running."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from functools import cache, lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..base.errors import EngineError, LoadRunError, TraceError
+from ..base.errors import EngineError, LoadRunError
 from ..graph import Opr, Var
 from ..graph.dtypes import Array, DType, round_bfloat16
 from ..graph.params import Elemwise, ElemwiseMode, Record
 from ..ops.catalog import TypeParam, types
 from ..ops.numeric.parallel import blas_serial
 from ..ops.op import Trait
-from ..ops.registry import Call, Kernel, Shape, implementation
-from . import device as devices
+from ..ops.registry import Call, Kernel, implementation
 from . import formats
+from .complex_pairs import COMPLEX, as_pair, paired, unrecordable
+from .device import Device, device_of
+from .device import in_use as devices_in_use
+from .session import active
 from .settings import adapted, in_force
+from .value import Session, Tensor
 
-if TYPE_CHECKING:
-    from .device import Device
-    from .value import Tensor
+__all__ = ["apply", "apply1", "elemwise_param", "execute", "generator", "seed", "type_cvt"]
 
-__all__ = [
-    "Session",
-    "active",
-    "apply",
-    "apply1",
-    "elemwise_param",
-    "generator",
-    "paired",
-    "register_tensor_class",
-    "suspended",
-    "tensor_class",
-    "type_cvt",
-    "unrecordable",
-    "use",
-]
-
+_JOINS_PAIRS = frozenset({"Concat"})
+_MOVES_PAIRS = _JOINS_PAIRS | {
+    *(
+        "ReshapeV1",
+        "Subtensor",
+        "IndexingMultiAxisVec",
+        "Dimshuffle",
+        "AxisAddRemove",
+        "Broadcast",
+        "Identity",
+        "Copy",
+    )
+}
 _KEEPS_SCALARS = types(Trait.ELEMENTWISE | Trait.FORWARDS)
 
 
-class Session(Protocol):
-    """What a running trace does for the tensors inside it.
-
-    A `standing` session belongs to no trace: it is asked whenever a tensor of it is an input.
-    """
-
-    symbolic_shape: bool
-    sizes: dict[Any, Tensor]
-    ended: bool
-    standing: bool = False
-
-    def apply(
-        self,
-        type: str,
-        params: tuple[Record, ...],
-        inputs: Sequence[Tensor],
-        n: int,
-        output_dtype: DType | None,
-        scalar: bool,
-    ) -> list[Tensor]:
-        """Record an operator, or check it against the recorded one."""
-
-    def joined(self, tensor: Tensor) -> None:
-        """Know a tensor that stands for a variable of the session."""
-
-    def value(self, tensor: Tensor) -> Array:
-        """Return the value of a tensor of the session, in storage form; computes what is needed."""
-
-    def shape(self, tensor: Tensor) -> Shape:
-        """Return the shape of a tensor of the session, in storage form."""
-
-    def detached(self, tensor: Tensor) -> bool:
-        """Tell whether a tensor is a constant, so that its sizes are numbers."""
-
-    def fluid(self, tensor: Tensor) -> bool:
-        """Tell whether the data may decide how large a tensor is."""
-
-    def chosen(self, key: tuple[Any, ...], choice: bool) -> bool:
-        """Return what was chosen in the recorded call, whatever the sizes of this one suggest."""
-
-    def measured(self, tensor: Tensor) -> None:
-        """Note that code inside the function took a size as a number."""
-
-    def named(self, tensor: Tensor, name: str) -> None:
-        """Note that code inside the function named a tensor."""
-
-    def became(self, tensor: Tensor, kind: str) -> None:
-        """Note that code inside the function made a Python number, of that kind, of a value."""
-
-    def leave(self) -> None:
-        """Begin a region that is not recorded: what was made so far becomes values from outside."""
-
-
 class _Local(threading.local):
-    session: Session | None = None
     rng: np.random.Generator | None = None
 
 
 _local = _Local()
-
-
-def active() -> Session | None:
-    """Return the session of the trace that is running in this thread, if any."""
-    return _local.session
-
-
-@contextmanager
-def use(session: Session | None) -> Iterator[None]:
-    """Make a session the active one inside."""
-    before, _local.session = _local.session, session
-    try:
-        yield
-    finally:
-        # A generator may end when the trace in which it began has ended.
-        _local.session = None if before is not None and before.ended else before
-
-
-@contextmanager
-def suspended() -> Iterator[Session | None]:
-    """Execute at once inside, whatever trace is running."""
-    session = _local.session
-    with use(None):
-        yield session
-
-
-_classes: list[type[Tensor]] = []
-
-
-def register_tensor_class(kind: type[Tensor]) -> None:
-    """Make the class known to the modules that it is made of."""
-    _classes[:] = [kind]
-
-
-def tensor_class() -> type[Tensor]:
-    """`Tensor`, for the modules that it is made of and which therefore cannot import it."""
-    return _classes[0]
 
 
 def generator() -> np.random.Generator:
@@ -188,45 +91,53 @@ def apply(
         params, inputs = adapted(type, params, inputs)
     if scalar is None:
         scalar = type in _KEEPS_SCALARS and bool(inputs) and False not in [x._scalar for x in inputs]
-    session = _local.session
-    if session is None:
-        for x in inputs:
-            if x._session is not None and x._session.standing:
-                session = x._session
+    session = active() or _standing(inputs)
     # Before the operator is applied, which a mixture of formats or devices forbids.
-    format = formats.format_of(type, inputs) if formats.in_use() else formats.DEFAULT
+    format = formats.format_of(type, [x._format for x in inputs]) if formats.in_use() else formats.DEFAULT
     # Variables of edited graphs know it themselves.
-    if place is None and devices.in_use() and (session is None or not session.standing):
-        place = devices.device_of(type, inputs)
+    if place is None and devices_in_use() and (session is None or not session.standing):
+        place = device_of(type, [x._place for x in inputs])
     if session is not None:
-        for x in inputs:
-            if x._pair is not None:
-                return [tensor_class()._on_pairs(type, params, inputs)]
+        if any(x._pair is not None for x in inputs):
+            return [_on_pairs(type, params, inputs)]
         made = session.apply(type, params, inputs, n, output_dtype, scalar)
     else:
         values, dtypes = execute(type, params, inputs, [x._stored() for x in inputs], n, output_dtype)
-        make = tensor_class()._of
+        make = Tensor._of
         made = [make(v, d, scalar and v.size == 1) for v, d in zip(values, dtypes, strict=True)]
-    if place is not None:
-        for x in made:
-            x._place = place
-    return made if format == formats.DEFAULT else formats.marked(type, format, made)
-
-
-def paired(real: Tensor, imag: Tensor, dtype: DType) -> Tensor:
-    """Return what stands for complex numbers in a trace: their real and imaginary parts."""
-    made = tensor_class()._of(None, dtype, real._scalar)
-    made._pair = real, imag
-    made._place = real._place
+    if place is not None or format != formats.DEFAULT:
+        _mark(type, made, place, format)
     return made
 
 
-def unrecordable(what: str) -> TraceError:
-    """Return the error for complex numbers where a graph cannot hold them."""
-    return TraceError(
-        f"complex numbers cannot be recorded, found {what}; a graph holds real ones: take them apart with F.real and "
-        "F.imag, and put them together with F.complex"
-    )
+def _standing(inputs: Sequence[Tensor]) -> Session | None:
+    """Return the session of an edited graph that one of the inputs belongs to."""
+    found = [x._session for x in inputs if x._session is not None and x._session.standing]
+    return found[-1] if found else None
+
+
+def _mark(type: str, outputs: Sequence[Tensor], place: Device | None, format: str) -> None:
+    """Say on which device the results of an operator are, and in which format those that have the axes for it."""
+    for x in outputs:
+        if place is not None:
+            x._place = place
+        if format != formats.DEFAULT and formats.fits(type, format, x._ndim()):
+            x._format = format
+
+
+def _on_pairs(type: str, params: tuple[Record, ...], inputs: Sequence[Tensor]) -> Tensor:
+    """Apply an operator that moves numbers to the real parts of complex ones, and to the imaginary parts.
+
+    Raises:
+        TraceError: no such operator, or it brings complex numbers and others together.
+    """
+    among = inputs if type in _JOINS_PAIRS else inputs[:1]
+    found = [x for x in inputs if x._dtype == COMPLEX]
+    if type not in _MOVES_PAIRS or len(found) != len(among):
+        raise unrecordable(f"some as inputs of {type}")
+    pairs = [as_pair(x) if x._dtype == COMPLEX else (x, x) for x in inputs]
+    real, imag = (apply1(type, *params, inputs=part) for part in zip(*pairs, strict=True))
+    return paired(real, imag, COMPLEX)
 
 
 def apply1(

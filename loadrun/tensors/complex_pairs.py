@@ -6,38 +6,17 @@ operations that MegEngine has for them becomes operators on the parts.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
-
 import numpy as np
 
-from ..base.errors import EngineError
-from ..graph.dtypes import plain
-from ..graph.params import ElemwiseMode as M
-from ..graph.params import Record
-from .apply import active, apply1, elemwise_param, paired, tensor_class, unrecordable
+from ..base.errors import TraceError
+from ..graph.dtypes import DType, plain
+from .session import active
+from .value import Tensor
 
-if TYPE_CHECKING:
-    from .value import Tensor
-
-__all__ = ["COMPLEX", "arithmetic", "as_pair", "of_pair", "on_pairs"]
+__all__ = ["COMPLEX", "as_pair", "of_pair", "paired", "unrecordable"]
 
 COMPLEX = plain("Complex64")
 _FLOAT = plain("Float32")
-_JOINS_PAIRS = frozenset({"Concat"})
-_MOVES_PAIRS = _JOINS_PAIRS | {
-    *(
-        "ReshapeV1",
-        "Subtensor",
-        "IndexingMultiAxisVec",
-        "Dimshuffle",
-        "AxisAddRemove",
-        "Broadcast",
-        "Identity",
-        "Copy",
-    )
-}
-_MODES = frozenset({M.ADD, M.SUB, M.MUL, M.NEGATE})
 
 
 def of_pair(real: Tensor, imag: Tensor) -> Tensor:
@@ -46,7 +25,7 @@ def of_pair(real: Tensor, imag: Tensor) -> Tensor:
         return paired(real, imag, COMPLEX)
     whole = np.empty(real._stored().shape, np.complex64)
     whole.real, whole.imag = real._stored(), imag._stored()
-    made: Tensor = tensor_class()._of(whole, COMPLEX, real._scalar)
+    made = Tensor._of(whole, COMPLEX, real._scalar)
     made._place = real._place
     return made
 
@@ -59,47 +38,22 @@ def as_pair(z: Tensor) -> tuple[Tensor, Tensor]:
         raise unrecordable("complex numbers that are an argument of a traced function")
     value, made = z._stored(), []
     for part in (value.real, value.imag):
-        made.append(tensor_class()._of(np.ascontiguousarray(part), _FLOAT, z._scalar, const=z._const))
+        made.append(Tensor._of(np.ascontiguousarray(part), _FLOAT, z._scalar, const=z._const))
         made[-1]._place = z._place
     return made[0], made[1]
 
 
-def arithmetic(mode: M, *values: Any) -> Tensor:
-    """Apply an elementwise mode to complex numbers; sums, differences, products and the negative are there.
-
-    Raises:
-        EngineError: another mode, or an operand that is not complex.
-    """
-    others = [getattr(v, "dtype", type(v).__name__) for v in values if getattr(v, "_dtype", None) != COMPLEX]
-    if others or mode not in _MODES:
-        with_them = f" with {others[0]}" if others else ""
-        raise EngineError(
-            f"{mode.name} does not take Complex64{with_them}: complex numbers are added to, subtracted from and "
-            "multiplied by complex ones, and negated; F.complex makes some of real ones, and F.real and F.imag take "
-            "them apart"
-        )
-    pairs = [as_pair(v) for v in values]
-
-    def of(mode: M, *xs: Tensor) -> Tensor:
-        return apply1("Elemwise", elemwise_param(mode), inputs=xs)
-
-    if mode is not M.MUL:
-        return of_pair(*(of(mode, *(p[i] for p in pairs)) for i in range(2)))
-    (a, b), (c, d) = pairs
-    real = of(M.SUB, of(M.MUL, a, c), of(M.MUL, b, d))
-    return of_pair(real, of(M.ADD, of(M.MUL, a, d), of(M.MUL, b, c)))
+def paired(real: Tensor, imag: Tensor, dtype: DType) -> Tensor:
+    """Return what stands for complex numbers in a trace: their real and imaginary parts."""
+    made = Tensor._of(None, dtype, real._scalar)
+    made._pair = real, imag
+    made._place = real._place
+    return made
 
 
-def on_pairs(type: str, params: tuple[Record, ...], inputs: Sequence[Tensor]) -> Tensor:
-    """Apply an operator that moves numbers to the real parts of complex ones, and to the imaginary parts.
-
-    Raises:
-        TraceError: no such operator, or it brings complex numbers and others together.
-    """
-    among = inputs if type in _JOINS_PAIRS else inputs[:1]
-    found = [x for x in inputs if x._dtype == COMPLEX]
-    if type not in _MOVES_PAIRS or len(found) != len(among):
-        raise unrecordable(f"some as inputs of {type}")
-    pairs = [as_pair(x) if x._dtype == COMPLEX else (x, x) for x in inputs]
-    real, imag = (apply1(type, *params, inputs=part) for part in zip(*pairs, strict=True))
-    return paired(real, imag, COMPLEX)
+def unrecordable(what: str) -> TraceError:
+    """Return the error for complex numbers where a graph cannot hold them."""
+    return TraceError(
+        f"complex numbers cannot be recorded, found {what}; a graph holds real ones: take them apart with F.real and "
+        "F.imag, and put them together with F.complex"
+    )

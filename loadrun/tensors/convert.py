@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from ..graph.dtypes import Array, DType
-from .apply import tensor_class
 from .dtypes import graph_dtype, narrowed
 from .followed import TracedNumber
 from .sizes import Shape, shape_tensor
-
-if TYPE_CHECKING:
-    from .value import Tensor
+from .value import Tensor
 
 __all__ = ["TensorLike", "as_tensor", "const"]
 
@@ -25,7 +22,7 @@ TensorLike: TypeAlias = "Tensor | Array | np.generic | float | Sequence[Any]"
 
 def const(array: Array | Any, dtype: Any = None) -> Tensor:
     """Return a constant of the graph, whatever a trace does with captured values."""
-    make = tensor_class()._of
+    make = Tensor._of
     want = None if dtype is None else graph_dtype(dtype)
     if isinstance(array, (int, float)) and type(array) in (int, float, bool):
         value, kind = _stored_number(array, str(array), want)
@@ -68,8 +65,7 @@ def as_tensor(value: Any, dtype: Any = None, like: Tensor | None = None) -> Tens
     """
     if like is not None:
         dtype = like._dtype
-    tensor = tensor_class()
-    if isinstance(value, tensor):
+    if isinstance(value, Tensor):
         result = value
     elif isinstance(value, Shape):
         result = shape_tensor(value)
@@ -77,7 +73,7 @@ def as_tensor(value: Any, dtype: Any = None, like: Tensor | None = None) -> Tens
         inner = value._tensor()
         result = const(value.numpy()) if inner is None else inner
     elif isinstance(value, (list, tuple)):
-        result = tensor(value)
+        result = Tensor(value)
         result._const = True
         result._place = None
     else:

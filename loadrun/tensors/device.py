@@ -8,13 +8,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, overload
+from collections.abc import Iterable
+from typing import overload
 
 from ..base.errors import EngineError, UsageError
-
-if TYPE_CHECKING:
-    from .value import Tensor
 
 __all__ = [
     "DEFAULT",
@@ -200,15 +197,16 @@ def placed(name: str | None) -> Device | None:
     return place
 
 
-def device_of(type: str, inputs: Sequence[Tensor]) -> Device | None:
-    """Return the device of an operator's results; constants go wherever they are needed, so theirs is None.
+def device_of(type: str, places: Iterable[Device | None]) -> Device | None:
+    """Return the device of an operator's results from those of its inputs.
+
+    Constants go wherever they are needed, so theirs is None.
 
     Raises:
         DeviceMixtureError: MegEngine refuses to apply the operator to inputs of these devices.
     """
     found: Device | None = None
-    for x in inputs:
-        place = x._place
+    for place in places:
         if place is None or place is found:
             continue
         if found is None:

@@ -21,14 +21,15 @@ import numpy as np
 
 from ..graph import params as P
 from ..graph.dtypes import Array, DType, plain
-from .apply import Session, active, apply1, elemwise_param, tensor_class, type_cvt
+from .apply import apply1, elemwise_param, type_cvt
 from .naming import title, titled
+from .session import active
+from .value import Session, Tensor
 
 if TYPE_CHECKING:
     from builtins import float as _Float
     from builtins import int as _Int
 
-    from .value import Tensor
 else:
     # What they are to type checkers, which go by the class.
     _Int = _Float = object
@@ -108,7 +109,7 @@ class TracedNumber:
         return np.array(self._value, dtype)
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
-        if any(isinstance(v, tensor_class()) for v in inputs):
+        if any(isinstance(v, Tensor) for v in inputs):
             return NotImplemented
         value = getattr(ufunc, method)(*map(plain_number, inputs), **kwargs)
         if method != "__call__" or kwargs or not all(isinstance(v, _NUMBERS) for v in inputs):
@@ -179,10 +180,9 @@ def vector(numbers: tuple[int, ...], dtype: DType = _INT) -> Array:
 def scalar_of(value: Any, dtype: DType = _INT) -> Tensor:
     """A scalar of a number, followed or not, or of a tensor."""
     result = value._tensor() if isinstance(value, TracedNumber) else value
-    tensor = tensor_class()
-    if isinstance(result, tensor):
+    if isinstance(result, Tensor):
         return result if result._dtype == dtype else type_cvt(result, dtype)
-    return tensor._of(vector((plain_number(value),), dtype), dtype, True, const=True)
+    return Tensor._of(vector((plain_number(value),), dtype), dtype, True, const=True)
 
 
 def once(type: str, param: P.Record, inputs: list[Tensor], *, scalar: bool) -> Tensor:

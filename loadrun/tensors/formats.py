@@ -7,14 +7,11 @@ finds what it would find there, each result is said to be in the format in which
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..base.errors import EngineError, UsageError
 
-if TYPE_CHECKING:
-    from .value import Tensor
-
-__all__ = ["DEFAULT", "FORMATS", "checked", "format_of", "in_use", "mark", "marked"]
+__all__ = ["DEFAULT", "FORMATS", "checked", "fits", "format_of", "in_use", "used"]
 
 DEFAULT = "default"
 FORMATS = (DEFAULT, "nchw", "nhwc")
@@ -65,28 +62,29 @@ def checked(format: Any, ndim: int, given: str | None = None) -> str:
     return str(format)
 
 
-def mark(x: Tensor, format: str) -> None:
-    """Say that a tensor is in a format."""
+def used(format: str) -> str:
+    """Return the format that a tensor takes on, noted as one that is in use."""
     global _used
     _used = _used or format != DEFAULT
-    x._format = format
+    return format
 
 
-def marked(type: str, format: str, outputs: list[Tensor]) -> list[Tensor]:
-    """Return the results of an operator, those in `format` that can be in it."""
-    for x in outputs:
-        if format == "nchw" or x._ndim() == 4 or (x._ndim() == 5 and type not in _PICTURES):
-            x._format = format
-    return outputs
+def fits(type: str, format: str, ndim: int) -> bool:
+    """Tell whether a result of an operator has the axes for a format."""
+    return format == "nchw" or ndim == 4 or (ndim == 5 and type not in _PICTURES)
 
 
-def format_of(type: str, inputs: Sequence[Tensor]) -> str:
-    """Return the format of an operator's results, as far as they have the axes for it (`marked`).
+def format_of(type: str, inputs: Sequence[str]) -> str:
+    """Return the format of an operator's results, as far as they have the axes for it (`fits`).
+
+    Args:
+        type: the operator.
+        inputs: the formats of its inputs.
 
     Raises:
         EngineError: MegEngine refuses to apply the operator to inputs of these formats.
     """
-    result = {x._format for x in inputs} - {DEFAULT}
+    result = {*inputs} - {DEFAULT}
     if not result:
         return DEFAULT
     if type in _JOINS:
@@ -96,9 +94,9 @@ def format_of(type: str, inputs: Sequence[Tensor]) -> str:
                 "amp.convert_tensor_format, or make the tensors without a format"
             )
         return result.pop()
-    if type == "ConvolutionV2" and (inputs[0]._format == "nhwc") != (inputs[1]._format == "nhwc"):
+    if type == "ConvolutionV2" and (inputs[0] == "nhwc") != (inputs[1] == "nhwc"):
         raise EngineError(
-            f"a convolution takes a picture and a weight of one format, found {inputs[0]._format!r} and "
-            f"{inputs[1]._format!r}; amp.convert_module_format and amp.convert_tensor_format convert them"
+            f"a convolution takes a picture and a weight of one format, found {inputs[0]!r} and "
+            f"{inputs[1]!r}; amp.convert_module_format and amp.convert_tensor_format convert them"
         )
-    return inputs[0]._format if type in _KEEPS else DEFAULT
+    return inputs[0] if type in _KEEPS else DEFAULT

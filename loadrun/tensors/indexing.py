@@ -9,21 +9,20 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..graph import params as P
 from ..graph.dtypes import plain
-from .apply import active, apply, apply1, tensor_class
+from .apply import apply, apply1
 from .convert import as_tensor, const
 from .followed import TracedInt, largest
 from .naming import titled
+from .session import active
 from .shaping import with_axes
 from .sizes import Shape, product_of, shape_tensor
-
-if TYPE_CHECKING:
-    from .value import Tensor
+from .value import Tensor
 
 __all__ = ["getitem", "setitem"]
 
@@ -81,7 +80,7 @@ def setitem(x: Tensor, index: Any, value: Any) -> Tensor:
     >>> setitem(Tensor([1, 2, 3]), slice(1, None), 9).tolist()
     [1, 9, 9]
     """
-    if isinstance(index, tensor_class()) and index._dtype == _BOOL and _is_number(value):
+    if isinstance(index, Tensor) and index._dtype == _BOOL and _is_number(value):
         shape = index._tuple_shape
         if shape == x._tuple_shape[: len(shape)] and (shape or not x.ndim):
             # One operator does what MegEngine reads positions out of the mask for.
@@ -125,7 +124,7 @@ def _entries(index: Any) -> list[Any]:
 
 def _mask(index: Any) -> Tensor | None:
     """Return a boolean array or tensor as a tensor; None for anything else."""
-    if isinstance(index, tensor_class()):
+    if isinstance(index, Tensor):
         return index if index._dtype == _BOOL else None
     if isinstance(index, (np.ndarray, np.bool_)) and index.dtype == np.bool_:
         return const(index)
@@ -138,14 +137,14 @@ def _entry(value: Any) -> Any:
         return value
     if isinstance(value, np.bool_):
         return bool(value)
-    if isinstance(value, tensor_class()):
+    if isinstance(value, Tensor):
         if value._dtype == _BOOL:
             return value if value.ndim else bool(value)
         if value._dtype.is_float or value._dtype.is_quantized:
             raise ValueError(f"an index must be an integer or a mask, found a tensor of {value._dtype}")
         return as_tensor(value, _INT)
-    if isinstance(value, (list, tuple)) and any(isinstance(v, tensor_class()) for v in value):
-        return _entry(tensor_class()(value))
+    if isinstance(value, (list, tuple)) and any(isinstance(v, Tensor) for v in value):
+        return _entry(Tensor(value))
     if isinstance(value, (np.ndarray, list, tuple)):
         array = np.asarray(value)
         if not array.size and array.dtype.kind == "f":
@@ -162,7 +161,7 @@ def _entry(value: Any) -> Any:
 
 
 def _is_mask(entry: Any) -> bool:
-    return isinstance(entry, tensor_class()) and entry._dtype == _BOOL
+    return isinstance(entry, Tensor) and entry._dtype == _BOOL
 
 
 def _axes(entry: Any) -> int:
@@ -214,24 +213,19 @@ def _plan(x: Tensor, index: Sequence[Any]) -> _IndexPlan:
         if any(flags):
             items.append(P.IndexItem(axis, *flags))
             given.extend(as_tensor(b, _INT) for b in bounds if b is not None)
-    vectors = any(isinstance(e, tensor_class()) and e.ndim for e in entries)
+    vectors = any(isinstance(e, Tensor) and e.ndim for e in entries)
     return _IndexPlan(source, tuple(items), given, vectors, single == source.ndim and not vectors)
 
 
 def _is_single(entry: Any) -> bool:
-    return not (isinstance(entry, tensor_class()) and entry.ndim)
+    return not (isinstance(entry, Tensor) and entry.ndim)
 
 
 def _position(entry: Any) -> Tensor:
     """Return a number or the integers of a vector index; of a mask, where it is true."""
     if _is_mask(entry):
         return apply("CondTake", P.CondTake(val=1.0), inputs=[entry, entry], n=2, scalar=False)[1]
-    if (
-        isinstance(entry, tensor_class())
-        and entry._const
-        and 0 in entry._tuple_shape
-        and active() is not None
-    ):
+    if isinstance(entry, Tensor) and entry._const and 0 in entry._tuple_shape and active() is not None:
         # MegEngine does not load an empty constant.
         return apply1(
             "Broadcast", P.Empty(), inputs=[const(0, _INT), shape_tensor(entry._tuple_shape)], scalar=False
@@ -252,7 +246,7 @@ def _bounds(entry: slice, source: Tensor, axis: int) -> list[Any]:
         type(stop) is int
         and stop < -size
         and not isinstance(size, TracedInt)
-        and not isinstance(step, tensor_class())
+        and not isinstance(step, Tensor)
     ):
         stop = None
     return [start, stop, step]
@@ -271,7 +265,7 @@ def _positive(step: Any) -> bool:
 
 
 def _bound(value: Any) -> Any:
-    if value is None or isinstance(value, (tensor_class(), TracedInt)):
+    if value is None or isinstance(value, (Tensor, TracedInt)):
         return value
     try:
         return max(-_LIMIT, min(_LIMIT, operator.index(value)))
@@ -310,7 +304,7 @@ def _reshaped(x: Tensor, shape: Sequence[Any]) -> Tensor:
 
 
 def _value(x: Tensor, value: Any) -> Tensor:
-    if isinstance(value, (list, tuple)) and not any(isinstance(v, tensor_class()) for v in value):
+    if isinstance(value, (list, tuple)) and not any(isinstance(v, Tensor) for v in value):
         value = np.asarray(value)
     return as_tensor(value, like=x)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..graph import params as P
 from .apply import apply1
@@ -11,9 +11,7 @@ from .naming import titled, untitled
 from .promotion import convert, operands
 from .shaping import broadcast_to, expand_dims, squeeze
 from .sizes import product_of, shape_tensor
-
-if TYPE_CHECKING:
-    from .value import Tensor
+from .value import Tensor
 
 __all__ = ["dot", "matmul"]
 

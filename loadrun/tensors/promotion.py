@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache, reduce
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -18,14 +18,12 @@ from ..graph import params as P
 from ..graph.dtypes import DType, plain
 from ..ops.elemwise.modes import promote
 from ..ops.elemwise.table import ModeTrait, modes
-from .apply import apply1, elemwise_param, tensor_class
-from .complex_pairs import COMPLEX, arithmetic
+from .apply import apply1, elemwise_param
+from .complex_pairs import COMPLEX, as_pair, of_pair
 from .convert import as_tensor, const
 from .dtypes import graph_dtype
 from .followed import TracedBool
-
-if TYPE_CHECKING:
-    from .value import Tensor
+from .value import Tensor
 
 __all__ = ["common_dtype", "convert", "elemwise", "operands"]
 
@@ -58,9 +56,8 @@ def common_dtype(values: Sequence[Any]) -> DType | None:
     """
     strong: list[DType] = []
     weak: list[DType] = []
-    tensor = tensor_class()
     for v in values:
-        if isinstance(v, tensor):
+        if isinstance(v, Tensor):
             strong.append(v._dtype)
         elif isinstance(v, (np.ndarray, np.generic)):
             strong.append(graph_dtype(v.dtype))
@@ -88,8 +85,7 @@ def operands(values: Sequence[Any]) -> list[Tensor]:
     Raises:
         TypeError: a value is None, or nothing that a tensor can hold.
     """
-    tensor = tensor_class()
-    others = [v for v in values if not isinstance(v, tensor)]
+    others = [v for v in values if not isinstance(v, Tensor)]
     if not others:
         return list(values)
     if any(v is None for v in others):
@@ -97,12 +93,12 @@ def operands(values: Sequence[Any]) -> list[Tensor]:
     if len(values) == 2 and type(others[0]) in (int, float):
         # Nearly always: a number beside float32, which makes float32 of it without a closer look.
         x, y = values
-        if isinstance(x, tensor) and x._dtype is _FLOAT:
+        if isinstance(x, Tensor) and x._dtype is _FLOAT:
             return [x, const(y, _FLOAT)]
-        if isinstance(y, tensor) and y._dtype is _FLOAT:
+        if isinstance(y, Tensor) and y._dtype is _FLOAT:
             return [const(x, _FLOAT), y]
     want = common_dtype(values)
-    return [v if isinstance(v, tensor) else _made(v, want) for v in values]
+    return [v if isinstance(v, Tensor) else _made(v, want) for v in values]
 
 
 def _made(value: Any, want: DType | None) -> Tensor:
@@ -150,7 +146,7 @@ def elemwise(mode: P.ElemwiseMode, *values: Any) -> Tensor:
     """
     for v in values:
         if getattr(v, "_dtype", None) is COMPLEX:
-            return arithmetic(mode, *values)
+            return _arithmetic(mode, *values)
     inputs = convert(*values)
     if mode in _COMPARE:
         param = P.ElemwiseMultiType(mode=_COMPARE[mode])
@@ -162,3 +158,32 @@ def elemwise(mode: P.ElemwiseMode, *values: Any) -> Tensor:
         if mode in _GIVES_FLOAT:
             inputs = [x.astype("float32") for x in inputs]
     return apply1("Elemwise", elemwise_param(mode), inputs=inputs)
+
+
+_ON_PAIRS = frozenset({P.ElemwiseMode.ADD, P.ElemwiseMode.SUB, P.ElemwiseMode.MUL, P.ElemwiseMode.NEGATE})
+
+
+def _arithmetic(mode: P.ElemwiseMode, *values: Any) -> Tensor:
+    """Apply an elementwise mode to complex numbers; sums, differences, products and the negative are there.
+
+    Raises:
+        EngineError: another mode, or an operand that is not complex.
+    """
+    others = [getattr(v, "dtype", type(v).__name__) for v in values if getattr(v, "_dtype", None) != COMPLEX]
+    if others or mode not in _ON_PAIRS:
+        with_them = f" with {others[0]}" if others else ""
+        raise EngineError(
+            f"{mode.name} does not take Complex64{with_them}: complex numbers are added to, subtracted from and "
+            "multiplied by complex ones, and negated; F.complex makes some of real ones, and F.real and F.imag take "
+            "them apart"
+        )
+    pairs = [as_pair(v) for v in values]
+
+    def of(mode: P.ElemwiseMode, *xs: Tensor) -> Tensor:
+        return apply1("Elemwise", elemwise_param(mode), inputs=xs)
+
+    if mode is not P.ElemwiseMode.MUL:
+        return of_pair(*(of(mode, *(p[i] for p in pairs)) for i in range(2)))
+    (a, b), (c, d) = pairs
+    real = of(P.ElemwiseMode.SUB, of(P.ElemwiseMode.MUL, a, c), of(P.ElemwiseMode.MUL, b, d))
+    return of_pair(real, of(P.ElemwiseMode.ADD, of(P.ElemwiseMode.MUL, a, d), of(P.ElemwiseMode.MUL, b, c)))

@@ -7,7 +7,7 @@ and in integer overflow.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, SupportsIndex
+from typing import Any, SupportsIndex
 
 import numpy as np
 
@@ -15,9 +15,7 @@ from ..graph import params as P
 from .apply import apply1
 from .convert import as_tensor, const
 from .naming import titled
-
-if TYPE_CHECKING:
-    from .value import Tensor
+from .value import Tensor
 
 __all__ = [
     "Axes",

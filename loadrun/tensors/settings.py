@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..graph import params as P
 from ..graph.params import Record
@@ -11,9 +11,7 @@ from ..ops.catalog import types
 from ..ops.elemwise.table import ModeTrait, modes
 from ..ops.op import Trait
 from .switches import SWITCHES
-
-if TYPE_CHECKING:
-    from .value import Tensor
+from .value import Tensor
 
 __all__ = ["adapted", "in_force"]
 

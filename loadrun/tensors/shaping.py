@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from ..base.errors import EngineError, TraceError, UsageError
 from ..graph import params as P
-from .apply import apply1, tensor_class
+from .apply import apply1
 from .convert import as_tensor
 from .device import placed
 from .naming import titled
 from .sizes import shape_tensor
-
-if TYPE_CHECKING:
-    from .value import Tensor
+from .value import Tensor
 
 __all__ = [
     "axes_within",
@@ -38,7 +36,7 @@ __all__ = [
 
 def entries_of(shape: Any) -> list[Any] | None:
     """Return the entries of a shape given one by one; None for a tensor."""
-    if isinstance(shape, tensor_class()):
+    if isinstance(shape, Tensor):
         return None
     if isinstance(shape, np.ndarray):
         return [int(n) for n in shape.reshape(-1)]
@@ -71,7 +69,7 @@ def broadcast_to(inp: Any, shape: Any) -> Tensor:
                     f"the size of a new axis cannot be None, found {sizes} for shape {[*x.shape]}"
                 )
             sizes[i] = x.shape[i - len(sizes)]
-        elif not isinstance(size, tensor_class()) and size < 0:
+        elif not isinstance(size, Tensor) and size < 0:
             raise ValueError(f"a size must not be negative, found {size} at place {i} of the shape")
     if not sizes:
         if x.ndim:
@@ -95,7 +93,7 @@ def _free_axis(sizes: Sequence[Any]) -> int | None:
 
 def _size_value(size: Any) -> Any:
     """Return a size, or the value of a tensor of one or more sizes; 1 where a trace or a graph does not know it."""
-    if not isinstance(size, tensor_class()):
+    if not isinstance(size, Tensor):
         return size
     try:
         return size.numpy()
@@ -165,7 +163,7 @@ def transpose(inp: Any, pattern: Any) -> Tensor:
     ([[1, 3], [2, 4]], (3, 1, 2))
     """
     x = as_tensor(inp)
-    entries = pattern.numpy() if isinstance(pattern, tensor_class()) else pattern
+    entries = pattern.numpy() if isinstance(pattern, Tensor) else pattern
     order = tuple(-1 if isinstance(a, str) and a == "x" else operator.index(a) for a in entries)
     if not x.ndim:
         if order:

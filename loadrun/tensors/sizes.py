@@ -11,17 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import reduce
-from typing import TYPE_CHECKING, Any, SupportsIndex, TypeAlias, overload
+from typing import Any, SupportsIndex, TypeAlias, overload
 
 import numpy as np
 
 from ..graph import params as P
 from ..graph.dtypes import Array, plain
-from .apply import Session, active, tensor_class, type_cvt
+from .apply import type_cvt
 from .followed import TracedInt, once, place_of, scalar_of, size_of, vector
-
-if TYPE_CHECKING:
-    from .value import Tensor
+from .session import active
+from .value import Session, Tensor
 
 __all__ = ["Shape", "ShapeLike", "TracedInt", "product_of", "shape_of", "shape_tensor"]
 
@@ -109,8 +108,7 @@ def shape_tensor(shape: ShapeLike | Iterable[int | Tensor]) -> Tensor:
     Args:
         shape: an int32 tensor or array, one size, or an iterable of ints, `TracedInt` and scalar tensors.
     """
-    tensor = tensor_class()
-    if isinstance(shape, tensor):
+    if isinstance(shape, Tensor):
         return type_cvt(shape, _INT)._vector()
     if isinstance(shape, (int, np.integer)):
         shape = (shape,)
@@ -121,17 +119,17 @@ def shape_tensor(shape: ShapeLike | Iterable[int | Tensor]) -> Tensor:
     pieces: list[Tensor] = []
     numbers: list[int] = []
     for part in [*parts, None]:
-        fluid = isinstance(part, tensor) or (isinstance(part, TracedInt) and part._session is active())
+        fluid = isinstance(part, Tensor) or (isinstance(part, TracedInt) and part._session is active())
         if part is not None and not fluid:
             numbers.append(int(part))
             continue
         if numbers:
-            pieces.append(tensor._of(vector(tuple(numbers)), _INT, False, const=True))
+            pieces.append(Tensor._of(vector(tuple(numbers)), _INT, False, const=True))
             numbers = []
         if part is not None:
             pieces.append(scalar_of(part)._vector())
     if not pieces:
-        return tensor._of(vector(()), _INT, False, const=True)
+        return Tensor._of(vector(()), _INT, False, const=True)
     return pieces[0] if len(pieces) == 1 else once("Concat", P.Axis(axis=0), pieces, scalar=False)
 
 

@@ -1,33 +1,135 @@
-"""`Tensor`: a value that Python code handles, computed at once or recorded by a trace."""
+"""`Tensor`: a value that Python code handles, computed at once or recorded by a trace.
+
+Its state and its interface are here. The functions behind its methods take tensors themselves, so the package attaches
+them last.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from copy import deepcopy
-from typing import Any, TypeVar, cast
+from types import ModuleType
+from typing import Any, TypeAlias, TypeVar, cast
 
 import numpy as np
 
-from ..base.errors import UsageError
 from ..graph import Var
-from ..graph.dtypes import Array, DType, odd, plain, round_bfloat16
+from ..graph import params as P
+from ..graph.dtypes import Array, DType
 from . import formats
-from .apply import Session, active, apply1, register_tensor_class
-from .complex_pairs import on_pairs
 from .device import Device, check_place, default_device, placed
-from .dtypes import graph_dtype, narrowed, numpy_dtype
-from .followed import TracedNumber
-from .methods import Methods
+from .dtypes import graph_dtype, numpy_dtype
+from .protocols import lowering
 from .qparams import create_qparams
-from .shaping import stack
-from .sizes import Shape, shape_of
+from .session import SessionOf, active
 
-__all__ = ["Parameter", "Tensor", "tensor"]
+__all__ = ["Bound", "DeviceTensor", "Parameter", "Session", "Tensor", "attach", "tensor"]
 
 T = TypeVar("T", bound="Tensor")
-_BFLOAT16 = numpy_dtype(plain("BFloat16"))
+Session: TypeAlias = "SessionOf[Tensor]"
+"""What a running trace does for the tensors inside it."""
+
+_M = P.ElemwiseMode
 
 
-class Tensor(Methods):
+class Bound:
+    """The functions behind a tensor's methods, which `attach` sets."""
+
+    apply1: Callable[..., Any]
+    check_kept: Callable[..., None]
+    elemwise: Callable[..., Any]
+    fill: Callable[..., None]
+    getitem: Callable[..., Any]
+    matmul: Callable[..., Any]
+    product_of: Callable[..., int]
+    reducing: ModuleType
+    setitem: Callable[..., Any]
+    shape_of: Callable[..., tuple[int, ...]]
+    shaping: ModuleType
+    type_cvt: Callable[..., Any]
+
+
+_bound = Bound()
+
+
+def attach(**functions: Any) -> None:
+    """Set the functions behind a tensor's methods, by the names of `Bound`."""
+    vars(_bound).update(functions)
+
+
+_OPERATORS: dict[np.ufunc, str] = {
+    np.add: "add",
+    np.subtract: "sub",
+    np.multiply: "mul",
+    np.true_divide: "truediv",
+    np.floor_divide: "floordiv",
+    np.remainder: "mod",
+    np.power: "pow",
+    np.left_shift: "lshift",
+    np.right_shift: "rshift",
+    np.bitwise_and: "and",
+    np.bitwise_or: "or",
+    np.bitwise_xor: "xor",
+    np.matmul: "matmul",
+    np.less: "lt",
+    np.less_equal: "le",
+    np.greater: "gt",
+    np.greater_equal: "ge",
+    np.equal: "eq",
+    np.not_equal: "ne",
+}
+"""The operators that numpy hands over when an ndarray stands in front of a tensor."""
+_REFLECTED = {"lt": "__gt__", "le": "__ge__", "gt": "__lt__", "ge": "__le__", "eq": "__eq__", "ne": "__ne__"}
+
+
+def _binary(mode: P.ElemwiseMode, *, reflected: bool = False) -> Any:
+    def method(self: Tensor, other: Any) -> Any:
+        if not _operand(other):
+            return NotImplemented
+        return _bound.elemwise(mode, other, self) if reflected else _bound.elemwise(mode, self, other)
+
+    return method
+
+
+def _logic(mode: P.ElemwiseMode, *, reflected: bool = False) -> Any:
+    def method(self: Tensor, other: Any) -> Any:
+        if not _operand(other):
+            return NotImplemented
+        if not _logical(self) or not _logical(other):
+            raise TypeError(
+                f"{mode.name} requires 2 bool tensors, found {self._dtype} and {_dtype_text(other)}; convert "
+                'with .astype("bool")'
+            )
+        return _bound.elemwise(mode, other, self) if reflected else _bound.elemwise(mode, self, other)
+
+    return method
+
+
+def _in_place(name: str) -> Any:
+    def method(self: Tensor, other: Any) -> Any:
+        result = getattr(self, name)(other)
+        if result is NotImplemented:
+            return result
+        self._reset(result)
+        return self
+
+    return method
+
+
+def _operand(value: Any) -> bool:
+    """Tell whether a value is for the operators of tensors to take or to refuse."""
+    return value is None or isinstance(value, (Tensor, int, float, np.ndarray, np.generic, list, tuple))
+
+
+def _logical(value: Any) -> bool:
+    return isinstance(value, bool) or getattr(value, "dtype", None) == np.bool_
+
+
+def _dtype_text(value: Any) -> str:
+    return str(getattr(value, "dtype", type(value).__name__))
+
+
+class Tensor:
     """An n-dimensional array with MegEngine's semantics.
 
     Operators and methods compute at once, or, inside a traced function, are recorded. A Tensor is a value:
@@ -66,7 +168,6 @@ class Tensor(Methods):
     _place: Device | None = None
     _pair: tuple[Tensor, Tensor] | None = None
     _format: str = formats.DEFAULT
-    _on_pairs = staticmethod(on_pairs)
     __array_priority__ = 1000.0
 
     def __init__(
@@ -90,48 +191,15 @@ class Tensor(Methods):
         given = isinstance(data, Tensor)
         place = default_device() if device is None else placed(device)
         if given:
-            _check_kept(data, dtype, None if device is None else place)
+            _bound.check_kept(data, dtype, None if device is None else place)
             self._copy_state(data)
         else:
-            self._fill(data, dtype)
+            _bound.fill(self, data, dtype)
             self._place = place
         if format is not None:
-            formats.mark(self, formats.checked(format, self._ndim(), self._format if given else None))
-
-    def _fill(self, data: Any, dtype: Any) -> None:
-        """Take on the value of what a tensor is made of, if it is no tensor itself."""
-        if isinstance(data, (list, tuple)) and (isinstance(data, Shape) or _holds_tensors(data)):
-            parts = [v if isinstance(v, Tensor) else Tensor(v) for v in data]
-            whole = stack(parts)
-            self._copy_state(whole if dtype is None else whole.astype(dtype))
-            return
-        if isinstance(data, TracedNumber) and (scalar := data._tensor()) is not None:
-            self._copy_state(scalar if dtype is None else scalar.astype(dtype))
-            return
-        array = np.asarray(data)
-        if array.dtype.name == "bfloat16":
-            array = array.astype(_BFLOAT16)
-        if array.dtype.kind not in "fiubc":
-            raise TypeError(
-                f"a tensor holds numbers, found {_type_text(data)}; give an ndarray, a nested list of numbers "
-                "of equal lengths, or a number"
+            self._format = formats.used(
+                formats.checked(format, self._ndim(), self._format if given else None)
             )
-        if dtype is not None:
-            want = graph_dtype(dtype)
-            with np.errstate(all="ignore"):
-                array = odd(array, want) if want.is_odd else array.astype(want.np)
-        else:
-            array, want = narrowed(array)
-            if want.is_odd:
-                array = odd(array, want)
-        if want.name == "BFloat16":
-            # An array of that dtype may hold more: numpy does not round to it.
-            array = round_bfloat16(array)
-        if array is data or array.base is not None:
-            array = array.copy()
-        self._scalar = array.ndim == 0
-        self._value = array.reshape(1) if self._scalar else np.ascontiguousarray(array)
-        self._dtype = want
 
     @classmethod
     def _of(
@@ -224,7 +292,7 @@ class Tensor(Methods):
         """The sizes; inside a trace with symbolic shapes a tuple of numbers that the graph follows (`TracedInt`)."""
         if self._pair is not None:
             return self._pair[0].shape
-        return shape_of(self, self._tuple_shape, self._session)
+        return _bound.shape_of(self, self._tuple_shape, self._session)
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -296,7 +364,7 @@ class Tensor(Methods):
 
     @format.setter
     def format(self, value: str) -> None:
-        formats.mark(self, formats.checked(value, self._ndim()))
+        self._format = formats.used(formats.checked(value, self._ndim()))
 
     def __dlpack__(self, **options: Any) -> Any:
         """Hand the value to another library, as numpy's arrays do."""
@@ -317,7 +385,7 @@ class Tensor(Methods):
             ValueError: MegEngine has no device of this name.
         """
         check_place(device)
-        return apply1("Copy", inputs=[self], scalar=self._scalar, place=placed(device))
+        return _bound.apply1("Copy", inputs=[self], scalar=self._scalar, place=placed(device))
 
     def _dev_tensor(self) -> DeviceTensor:
         """Return the value as MegEngine's graphs take it."""
@@ -334,9 +402,6 @@ class Tensor(Methods):
         if self._dtype.name != "Float32":
             text += f", dtype={self._dtype if self._dtype.is_quantized else self._dtype.spelling}"
         return f"{text}, device={self.device})"
-
-    def __hash__(self) -> int:
-        return id(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
         place = None if self._place is None else str(self._place)
@@ -361,8 +426,234 @@ class Tensor(Methods):
         memo[id(self)] = x
         return x
 
+    def __eq__(self, other: object) -> Any:
+        return _bound.elemwise(_M.EQ, self, other) if _operand(other) else NotImplemented
 
-register_tensor_class(Tensor)
+    def __ne__(self, other: object) -> Any:
+        return _bound.elemwise(_M.NEQ, self, other) if _operand(other) else NotImplemented
+
+    __lt__ = _binary(_M.LT)
+    __le__ = _binary(_M.LEQ)
+    __gt__ = _binary(_M.LT, reflected=True)
+    __ge__ = _binary(_M.LEQ, reflected=True)
+    __add__ = _binary(_M.ADD)
+    __radd__ = _binary(_M.ADD, reflected=True)
+    __sub__ = _binary(_M.SUB)
+    __rsub__ = _binary(_M.SUB, reflected=True)
+    __mul__ = _binary(_M.MUL)
+    __rmul__ = _binary(_M.MUL, reflected=True)
+    __truediv__ = _binary(_M.TRUE_DIV)
+    __rtruediv__ = _binary(_M.TRUE_DIV, reflected=True)
+    __floordiv__ = _binary(_M.FLOOR_DIV)
+    __rfloordiv__ = _binary(_M.FLOOR_DIV, reflected=True)
+    __mod__ = _binary(_M.MOD)
+    __rmod__ = _binary(_M.MOD, reflected=True)
+    __pow__ = _binary(_M.POW)
+    __rpow__ = _binary(_M.POW, reflected=True)
+    __lshift__ = _binary(_M.SHL)
+    __rlshift__ = _binary(_M.SHL, reflected=True)
+    __rshift__ = _binary(_M.SHR)
+    __rrshift__ = _binary(_M.SHR, reflected=True)
+    __and__ = _logic(_M.AND)
+    __rand__ = _logic(_M.AND, reflected=True)
+    __or__ = _logic(_M.OR)
+    __ror__ = _logic(_M.OR, reflected=True)
+    __xor__ = _logic(_M.XOR)
+    __rxor__ = _logic(_M.XOR, reflected=True)
+    __iadd__ = _in_place("__add__")
+    __isub__ = _in_place("__sub__")
+    __imul__ = _in_place("__mul__")
+    __itruediv__ = _in_place("__truediv__")
+    __imatmul__ = _in_place("__matmul__")
+    __ifloordiv__ = _in_place("__floordiv__")
+    __imod__ = _in_place("__mod__")
+    __ipow__ = _in_place("__pow__")
+    __ilshift__ = _in_place("__lshift__")
+    __irshift__ = _in_place("__rshift__")
+    __iand__ = _in_place("__and__")
+    __ior__ = _in_place("__or__")
+    __ixor__ = _in_place("__xor__")
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def __neg__(self) -> Tensor:
+        return _bound.elemwise(_M.NEGATE, self)
+
+    def __pos__(self) -> Tensor:
+        return self
+
+    def __abs__(self) -> Tensor:
+        return _bound.elemwise(_M.ABS, self)
+
+    def __invert__(self) -> Tensor:
+        if not _logical(self):
+            raise TypeError(f'NOT requires a bool tensor, found {self._dtype}; convert with .astype("bool")')
+        return _bound.elemwise(_M.NOT, self)
+
+    def __round__(self) -> Tensor:
+        return _bound.elemwise(_M.ROUND, self)
+
+    def __floor__(self) -> Tensor:
+        return _bound.elemwise(_M.FLOOR, self)
+
+    def __ceil__(self) -> Tensor:
+        return _bound.elemwise(_M.CEIL, self)
+
+    def __matmul__(self, other: Any) -> Tensor:
+        return _bound.matmul(self, other)
+
+    def __rmatmul__(self, other: Any) -> Tensor:
+        return _bound.matmul(other, self)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        value = self.numpy()
+        return value if dtype is None else value.astype(dtype)
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        # An ndarray in front of an operator comes here; beside MegEngine's tensors it follows MegEngine's rules.
+        name = _OPERATORS.get(ufunc)
+        if name is not None and method == "__call__" and not kwargs:
+            first, other = inputs
+            if isinstance(first, Tensor):
+                return getattr(first, f"__{name}__")(other)
+            return getattr(other, _REFLECTED.get(name) or f"__r{name}__")(first)
+        return lowering().ufunc(ufunc, method, inputs, kwargs)
+
+    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        return lowering().function(func, args, kwargs)
+
+    def __bool__(self) -> bool:
+        return bool(self.item())
+
+    def __int__(self) -> int:
+        return int(self.item())
+
+    def __index__(self) -> int:
+        value = self.item()
+        if not isinstance(value, (int, bool)):
+            raise TypeError(f"only an integer tensor can be an index, found {self._dtype}")
+        return int(value)
+
+    def __float__(self) -> float:
+        return float(self.item())
+
+    def __complex__(self) -> complex:
+        return complex(self.item())
+
+    def __len__(self) -> int:
+        shape = self.shape
+        if not shape:
+            raise TypeError("a scalar tensor has no length")
+        return int(shape[0])
+
+    def __iter__(self) -> Iterator[Tensor]:
+        for i in range(len(self)):
+            yield self[i]
+
+    def __contains__(self, value: Any) -> bool:
+        return bool((self == value).numpy().any())
+
+    def __getitem__(self, index: Any) -> Tensor:
+        return _bound.getitem(self, index)
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        if index is Ellipsis:
+            # MegEngine puts the value in the tensor's place, whatever its shape and (for a Tensor) dtype.
+            self._reset(value)
+        else:
+            self._reset(_bound.setitem(self, index, value))
+
+    def reset_zero(self) -> None:
+        """Make the tensor stand for zeros of its shape and dtype."""
+        self._reset(self * 0)
+
+    @property
+    def ndim(self) -> int:
+        """How many axes the tensor has."""
+        return self._ndim()
+
+    @property
+    def size(self) -> int:
+        """How many elements the tensor has."""
+        return _bound.product_of(self.shape)
+
+    @property
+    def T(self) -> Tensor:
+        """The tensor with its axes reversed."""
+        return self.transpose(*range(self.ndim)[::-1])
+
+    def item(self, *args: int) -> Any:
+        """Return the value of a one-element tensor (or of the element at `args`) as a Python number.
+
+        Raises:
+            AssertionError: the tensor has more elements, or none, and `args` do not choose one.
+        """
+        if args:
+            return self[args].item()
+        value = self.numpy()
+        if value.size != 1:
+            raise AssertionError(
+                f"only a tensor of one element has a number, found shape {list(value.shape)}"
+            )
+        number = value.item()
+        if self._session is not None:
+            self._session.became(self, type(number).__name__)
+        return number
+
+    def tolist(self) -> Any:
+        """Return the values as nested lists of Python numbers."""
+        return self.numpy().tolist()
+
+    def astype(self, dtype: Any) -> Tensor:
+        """Return the values converted to another dtype."""
+        want = graph_dtype(dtype)
+        return self._frozen() if want == self._dtype else _bound.type_cvt(self, want)
+
+    def reshape(self, *shape: Any) -> Tensor:
+        """Return the same values in another shape; one size may be -1."""
+        return _bound.shaping.reshape(self, _expanded(shape))
+
+    def _broadcast(self, *shape: Any) -> Tensor:
+        return _bound.shaping.broadcast_to(self, _expanded(shape))
+
+    def transpose(self, *pattern: Any) -> Tensor:
+        """Return the tensor with its axes permuted; without arguments reversed."""
+        axes = _expanded(pattern) if pattern else range(self.ndim)[::-1]
+        return _bound.shaping.transpose(self, axes)
+
+    def flatten(self, start_axis: int = 0, end_axis: int = -1) -> Tensor:
+        """Return the axes from `start_axis` to `end_axis` joined to one."""
+        return _bound.shaping.flatten(self, start_axis, end_axis)
+
+    def sum(self, axis: Any = None, keepdims: bool = False) -> Tensor:
+        """Return the sum over axes."""
+        return _bound.reducing.sum(self, axis, keepdims)
+
+    def prod(self, axis: Any = None, keepdims: bool = False) -> Tensor:
+        """Return the product over axes."""
+        return _bound.reducing.prod(self, axis, keepdims)
+
+    def min(self, axis: Any = None, keepdims: bool = False) -> Tensor:
+        """Return the least value over axes."""
+        return _bound.reducing.min(self, axis, keepdims)
+
+    def max(self, axis: Any = None, keepdims: bool = False) -> Tensor:
+        """Return the largest value over axes."""
+        return _bound.reducing.max(self, axis, keepdims)
+
+    def mean(self, axis: Any = None, keepdims: bool = False) -> Tensor:
+        """Return the mean over axes."""
+        return _bound.reducing.mean(self, axis, keepdims)
+
+
+def _expanded(args: tuple[Any, ...]) -> Any:
+    """Return the one argument where a sequence was given whole."""
+    if len(args) != 1:
+        return args
+    (only,) = args
+    whole = isinstance(only, (list, tuple, np.ndarray)) or (isinstance(only, Tensor) and only.ndim > 0)
+    return only if whole else args
 
 
 class DeviceTensor(Tensor):
@@ -403,33 +694,3 @@ def _rebuild(
 
 tensor = Tensor
 """MegEngine's name for making a Tensor."""
-
-
-class _OtherThanGivenError(UsageError, RuntimeError):
-    """A tensor is to be made of another, and to be what that is not."""
-
-
-def _check_kept(data: Tensor, dtype: Any, place: Device | None) -> None:
-    """Refuse a dtype and a device that the tensor given does not have.
-
-    Raises:
-        UsageError: one of them is another.
-    """
-    if dtype is not None and graph_dtype(dtype) != data._dtype:
-        raise _OtherThanGivenError(
-            f"a tensor made of another keeps its dtype, found dtype={dtype!s:.60} for one of {data._dtype}; "
-            "convert it with x.astype(dtype)"
-        )
-    if place is not None and place != data.device:
-        raise _OtherThanGivenError(
-            f"a tensor made of another keeps its device, found device={place!s} for one on {data.device!s}; "
-            "move it with x.to(device)"
-        )
-
-
-def _holds_tensors(data: Any) -> bool:
-    return any(isinstance(v, Tensor) or (isinstance(v, (list, tuple)) and _holds_tensors(v)) for v in data)
-
-
-def _type_text(data: Any) -> str:
-    return f"{type(data).__name__} {data!r:.60}"

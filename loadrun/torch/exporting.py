@@ -223,8 +223,32 @@ def name_of_target(target: Any) -> str:
     return f"{getattr(target, '__module__', '')}.{getattr(target, '__name__', target)}"
 
 
+WRAPPERS = {
+    "wrap_with_set_grad_enabled",
+    "wrap_with_autocast",
+    "invoke_subgraph",
+    "wrap",
+    "checkpoint",
+    "tag_activation_checkpoint",
+}
+"""Higher-order operators that only call a graph, whose arguments stand last."""
+
+
+_CHECKS = {"aten._linalg_check_errors.default", "aten._assert_async.msg", "aten._assert_scalar.default"}
+"""Operators with effects that only raise errors."""
+
+
+def is_control(node: Any) -> bool:
+    """Whether a node calls a higher-order operator that is followed here."""
+    target = node.target
+    if not isinstance(target, torch._ops.HigherOrderOperator):
+        return False
+    if target.name() == "with_effects":
+        return name_of_target(node.args[1]) in _CHECKS
+    return target.name() == "cond" or target.name() in WRAPPERS
+
+
 def _is_missing(node: Any) -> bool:
-    from .interpret import is_control  # for start-up
     from .sizes import is_size_operator  # for start-up
 
     if is_control(node):

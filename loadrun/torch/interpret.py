@@ -17,36 +17,12 @@ from ..tensors import Tensor
 from ..tensors.naming import scope
 from .call import FxCall
 from .complex import Complex, constants, touches_complex
-from .exporting import NO_COMPLEX, LoweringProblem, name_of_target, place_of, refusal
+from .exporting import NO_COMPLEX, WRAPPERS, LoweringProblem, name_of_target, place_of, refusal
 from .registry import UnsupportedCallError, lowering_of
 from .sizes import computed, is_size_operator
 from .values import arr, narrow, ten
 
-__all__ = ["Interpreter", "is_control"]
-
-_WRAPPERS = {
-    "wrap_with_set_grad_enabled",
-    "wrap_with_autocast",
-    "invoke_subgraph",
-    "wrap",
-    "checkpoint",
-    "tag_activation_checkpoint",
-}
-"""Higher-order operators that only call a graph, whose arguments stand last."""
-
-
-_CHECKS = {"aten._linalg_check_errors.default", "aten._assert_async.msg", "aten._assert_scalar.default"}
-"""Operators with effects that only raise errors."""
-
-
-def is_control(node: Any) -> bool:
-    """Whether a node calls a higher-order operator that is followed here."""
-    target = node.target
-    if not isinstance(target, torch._ops.HigherOrderOperator):
-        return False
-    if target.name() == "with_effects":
-        return name_of_target(node.args[1]) in _CHECKS
-    return target.name() == "cond" or target.name() in _WRAPPERS
+__all__ = ["Interpreter"]
 
 
 class Interpreter:
@@ -143,7 +119,7 @@ class Interpreter:
             return self._cond(*args, **kwargs)
         if short == "with_effects":
             return None, None
-        if short in _WRAPPERS:
+        if short in WRAPPERS:
             inside = [a for a in args if not isinstance(a, torch.fx.GraphModule)]
             graph = next(a for a in args if isinstance(a, torch.fx.GraphModule))
             count = sum(n.op == "placeholder" for n in graph.graph.nodes)

@@ -11,9 +11,10 @@ from ..base.errors import TraceError
 from ..engines.reference import ReferenceEngine
 from ..graph import Var
 from ..graph.dtypes import Array
-from ..tensors.apply import unrecordable, use
+from ..tensors.complex_pairs import unrecordable
 from ..tensors.convert import as_tensor
 from ..tensors.followed import TracedNumber
+from ..tensors.session import use
 from ..tensors.sizes import Shape
 from ..tensors.source import Place, shown
 from ..tensors.value import Tensor

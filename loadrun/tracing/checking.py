@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from copy import copy
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -12,21 +12,19 @@ from ..base.errors import EngineError, TraceError
 from ..compare import errors
 from ..graph.dtypes import Array
 from ..ops.registry import implementation
-from ..tensors.apply import use
+from ..tensors.session import use
 from ..tensors.source import shown
 from ..tensors.value import Tensor
 from .arguments import marked
 from .calls import called
+from .compiled import Compiled
 from .evaluate import Evaluator
-from .options import Mode
+from .options import Mode, TraceOptions
 from .recorder import TraceRecorder
 from .recording import RecordedOpr, Recording
 from .structure import leaves, rebuilt
 
-if TYPE_CHECKING:
-    from .traced import Traced
-
-__all__ = ["arrays_of", "check_method", "error_between", "fresh"]
+__all__ = ["TracedCode", "arrays_of", "check_method", "error_between", "fresh"]
 
 
 def error_between(a: Array, b: Array) -> float:
@@ -46,8 +44,33 @@ def error_between(a: Array, b: Array) -> float:
     return float(error.max())
 
 
+class TracedCode(Protocol):
+    """A traced function, as far as it is compared with its Python code, its ``__wrapped__``."""
+
+    options: TraceOptions
+
+    @property
+    def recording(self) -> Recording | None:
+        """The first call; None before it."""
+
+    @property
+    def compiled(self) -> Compiled | None:
+        """What the first call found out; None before it."""
+
+    def __getattr__(self, name: str) -> Any:
+        """Return the Python code for ``__wrapped__``."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run it."""
+
+
 def check_method(
-    mod: Any, name: str, method: Traced, args: tuple[Any, ...], kwargs: Mapping[str, Any], tolerance: float
+    mod: Any,
+    name: str,
+    method: TracedCode,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    tolerance: float,
 ) -> None:
     """Run a method as Python code and as its graph on the same inputs.
 
@@ -104,7 +127,7 @@ def arrays_of(outputs: Any) -> list[tuple[tuple[Any, ...], Array]]:
 def _cause(
     mod: Any,
     name: str,
-    method: Traced,
+    method: TracedCode,
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
     truth: Sequence[tuple[Any, Array]],
@@ -156,7 +179,7 @@ def _cause(
 
 
 def _recorded(
-    method: Traced, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    method: TracedCode, args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> tuple[Recording, dict[int, Array]]:
     """Return a fresh recording of the method on these inputs, with the values of all its operators."""
     given = marked(fresh(args), fresh(dict(kwargs)), tensors_only=method.options.fixed)
@@ -170,7 +193,7 @@ def _recorded(
     return recorder.recording, recorder.kept
 
 
-def _resized(method: Traced, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+def _resized(method: TracedCode, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
     """Tell whether an argument has another shape than when the method was traced."""
     assert method.recording is not None
     found = marked(args, kwargs, tensors_only=method.options.fixed).tensors
@@ -219,7 +242,7 @@ def _equal(a: Array, b: Array) -> bool:
 
 def _first_numeric(
     old: Recording,
-    method: Traced,
+    method: TracedCode,
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
     values: Mapping[int, Array],

@@ -5,8 +5,7 @@ from __future__ import annotations
 import weakref
 from typing import Any
 
-from ..tensors.apply import Session
-from ..tensors.value import Tensor
+from ..tensors.value import Session, Tensor
 from .recording import Recording
 
 __all__ = ["RunningTrace"]

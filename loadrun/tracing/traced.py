@@ -9,7 +9,7 @@ from typing import Any
 from ..base.errors import TraceError
 from ..base.locks import ForkLock
 from ..engines.reference import ReferenceEngine
-from ..tensors.apply import active
+from ..tensors.session import active
 from ..tensors.value import Tensor
 from ..testcase import Bundle
 from ..verify.pack.capture import Recorder
@@ -72,6 +72,11 @@ class Traced(Dumps):
         self._owner = owner
         self._state = state or TraceState()
         self._methods: PerInstance[TraceState] = PerInstance()
+
+    @property
+    def compiled(self) -> Compiled | None:
+        """What the first call found out; None before it."""
+        return self._state.compiled
 
     @property
     def recording(self) -> Recording | None:

@@ -9,7 +9,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 from ..engines.recompute_config import DTRConfig, SublinearMemoryConfig
-from ..tensors.apply import active, use
+from ..tensors.session import active, use
 from ..tensors.switches import set_symbolic_shape
 from .config import GraphOptimizationConfig
 from .options import TraceOptions

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -18,11 +18,8 @@ from ..tensors.value import Tensor
 from ..testcase import Bundle, Testcase
 from ..verify.pack.capture import Recorder
 from .arguments import Slot
-from .checking import arrays_of, check_method, error_between, fresh
+from .checking import TracedCode, arrays_of, check_method, error_between, fresh
 from .structure import rebuilt
-
-if TYPE_CHECKING:
-    from .traced import Traced
 
 __all__ = ["CheckedRecorder"]
 
@@ -43,7 +40,7 @@ class CheckedRecorder(Recorder):
     """
 
     def __init__(
-        self, model: Bundle, traced: Traced, names: Mapping[str, str], maxerr: float | Mapping[str, float]
+        self, model: Bundle, traced: TracedCode, names: Mapping[str, str], maxerr: float | Mapping[str, float]
     ) -> None:
         super().__init__(model)
         self.traced = traced
@@ -67,7 +64,7 @@ class CheckedRecorder(Recorder):
 
     def _difference(self, case: Testcase) -> str | None:
         """What the function gives otherwise than the graph; None for nothing."""
-        compiled = self.traced._state.compiled
+        compiled = self.traced.compiled
         assert compiled is not None
         if compiled.call is None:
             return None

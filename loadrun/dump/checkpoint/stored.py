@@ -11,15 +11,13 @@ import re
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, NoReturn, Protocol
 
 import numpy as np
 
+from ...base.errors import FormatError
 from ...graph.dtypes import Array, DType
 from ...graph.params import DTypeEnum
-
-if TYPE_CHECKING:
-    from .machine import PickleMachine
 
 __all__ = [
     "BFLOAT16",
@@ -138,7 +136,26 @@ class StoredObject:
     state: Any = None
 
 
-def raw_bytes(machine: PickleMachine, value: Any) -> memoryview:
+class Machine(Protocol):
+    """The pickle machine as the objects that it makes see it."""
+
+    def error(self, message: str) -> FormatError:
+        """Make the error for the opcode that is being read."""
+
+    def fail(self, message: str) -> NoReturn:
+        """Refuse the file at the opcode that is being read."""
+
+    def refusal(self, name: Global, what: str) -> FormatError:
+        """Return what to raise for a name that the file wants to use."""
+
+    def spend(self, size: int) -> None:
+        """Pay for `size` bytes that are copied."""
+
+    def key(self, value: Any) -> Any:
+        """Check a value that is to be a key."""
+
+
+def raw_bytes(machine: Machine, value: Any) -> memoryview:
     """Return bytes that an array may take its contents from.
 
     Raises:
@@ -155,7 +172,7 @@ def _kind_of(value: Any) -> str:
     return f"the name {value}" if isinstance(value, Global) else f"of type {type(value).__name__}"
 
 
-def _array(machine: PickleMachine, shape: Any, dtype: Any, raw: Any, fortran: Any) -> Array:
+def _array(machine: Machine, shape: Any, dtype: Any, raw: Any, fortran: Any) -> Array:
     """Return contents of `raw` as an array of their own; every size is checked before memory is taken."""
     if not isinstance(dtype, DTypeDraft):
         machine.fail(f"the dtype of an array is {_kind_of(dtype)}")
@@ -191,7 +208,7 @@ def _array(machine: PickleMachine, shape: Any, dtype: Any, raw: Any, fortran: An
 # ---- the calls that a file may make
 
 
-def _reconstruct(machine: PickleMachine, args: tuple[Any, ...]) -> ArrayDraft:
+def _reconstruct(machine: Machine, args: tuple[Any, ...]) -> ArrayDraft:
     if len(args) != 3 or not isinstance(args[0], Global) or args[0].key != ("numpy", "ndarray"):
         named = f", here a {args[0]}" if args and isinstance(args[0], Global) else ""
         machine.fail(f"_reconstruct may make a numpy.ndarray only{named}")
@@ -200,7 +217,7 @@ def _reconstruct(machine: PickleMachine, args: tuple[Any, ...]) -> ArrayDraft:
     return ArrayDraft()
 
 
-def _dtype(machine: PickleMachine, args: tuple[Any, ...]) -> DTypeDraft:
+def _dtype(machine: Machine, args: tuple[Any, ...]) -> DTypeDraft:
     code = args[0] if args else None
     if isinstance(code, Global):
         if code.key == _BFLOAT16:
@@ -212,19 +229,19 @@ def _dtype(machine: PickleMachine, args: tuple[Any, ...]) -> DTypeDraft:
     return DTypeDraft(code)
 
 
-def _scalar(machine: PickleMachine, args: tuple[Any, ...]) -> Any:
+def _scalar(machine: Machine, args: tuple[Any, ...]) -> Any:
     if len(args) != 2:
         machine.fail("a numpy scalar takes a dtype and its bytes")
     return _array(machine, (), args[0], args[1], False)[()]
 
 
-def _frombuffer(machine: PickleMachine, args: tuple[Any, ...]) -> ArrayDraft:
+def _frombuffer(machine: Machine, args: tuple[Any, ...]) -> ArrayDraft:
     if len(args) != 4:
         machine.fail("_frombuffer takes bytes, dtype, shape and order")
     return ArrayDraft(_array(machine, args[2], args[1], args[0], args[3] == "F"))
 
 
-def _encode(machine: PickleMachine, args: tuple[Any, ...]) -> bytes:
+def _encode(machine: Machine, args: tuple[Any, ...]) -> bytes:
     """Rebuild bytes as protocols below 3 write them."""
     if len(args) != 2 or not isinstance(args[0], str) or args[1] not in ("latin1", "latin-1"):
         machine.fail("_codecs.encode may turn a latin1 string to bytes only")
@@ -235,7 +252,7 @@ def _encode(machine: PickleMachine, args: tuple[Any, ...]) -> bytes:
         machine.fail("a string that stands for bytes has characters beyond 255")
 
 
-def _ordered(machine: PickleMachine, args: tuple[Any, ...]) -> OrderedDict[Any, Any]:
+def _ordered(machine: Machine, args: tuple[Any, ...]) -> OrderedDict[Any, Any]:
     found: OrderedDict[Any, Any] = OrderedDict()
     if not args:
         return found
@@ -250,7 +267,7 @@ def _ordered(machine: PickleMachine, args: tuple[Any, ...]) -> OrderedDict[Any, 
     return found
 
 
-def _defaultdict(machine: PickleMachine, args: tuple[Any, ...]) -> defaultdict[Any, Any]:
+def _defaultdict(machine: Machine, args: tuple[Any, ...]) -> defaultdict[Any, Any]:
     factory = args[0] if args else None
     if len(args) > 1 or (factory is not None and not isinstance(factory, Global)):
         machine.fail("a defaultdict takes one factory")
@@ -264,8 +281,8 @@ def _defaultdict(machine: PickleMachine, args: tuple[Any, ...]) -> defaultdict[A
 
 def _collection(
     kind: type[set[Any]] | type[frozenset[Any]],
-) -> Callable[[PickleMachine, tuple[Any, ...]], Any]:
-    def made(machine: PickleMachine, args: tuple[Any, ...]) -> Any:
+) -> Callable[[Machine, tuple[Any, ...]], Any]:
+    def made(machine: Machine, args: tuple[Any, ...]) -> Any:
         if len(args) > 1 or (args and not isinstance(args[0], (list, tuple))):
             machine.fail(f"a {kind.__name__} takes a list")
         items = args[0] if args else ()
@@ -275,7 +292,7 @@ def _collection(
     return made
 
 
-def _bytes(machine: PickleMachine, args: tuple[Any, ...]) -> bytes:
+def _bytes(machine: Machine, args: tuple[Any, ...]) -> bytes:
     if not args:
         return b""
     if len(args) == 2 and isinstance(args[0], str):
@@ -286,7 +303,7 @@ def _bytes(machine: PickleMachine, args: tuple[Any, ...]) -> bytes:
     return bytes(args[0])
 
 
-def _complex(machine: PickleMachine, args: tuple[Any, ...]) -> complex:
+def _complex(machine: Machine, args: tuple[Any, ...]) -> complex:
     if len(args) != 2 or not all(type(a) in (int, float) for a in args):
         machine.fail("a complex number takes two numbers")
     try:
@@ -295,14 +312,14 @@ def _complex(machine: PickleMachine, args: tuple[Any, ...]) -> complex:
         machine.fail("a complex number is beyond the range of floats")
 
 
-def _reconstructor(machine: PickleMachine, args: tuple[Any, ...]) -> PickledTensor | StoredObject:
+def _reconstructor(machine: Machine, args: tuple[Any, ...]) -> PickledTensor | StoredObject:
     """Make an instance of a class as protocols 0 and 1 do."""
     if len(args) != 3 or not isinstance(args[0], Global) or args[2] is not None:
         machine.fail("copyreg._reconstructor may make instances of plain classes only")
     return make(machine, args[0], ())
 
 
-CALLS: dict[tuple[str, str], Callable[[PickleMachine, tuple[Any, ...]], Any]] = {
+CALLS: dict[tuple[str, str], Callable[[Machine, tuple[Any, ...]], Any]] = {
     ("numpy.core.multiarray", "_reconstruct"): _reconstruct,
     ("numpy.core.multiarray", "scalar"): _scalar,
     ("numpy.core.numeric", "_frombuffer"): _frombuffer,
@@ -320,7 +337,7 @@ CALLS: dict[tuple[str, str], Callable[[PickleMachine, tuple[Any, ...]], Any]] = 
 """All that a file may call."""
 
 
-def call(machine: PickleMachine, function: Any, args: Any) -> Any:
+def call(machine: Machine, function: Any, args: Any) -> Any:
     """Return what a REDUCE gives: one of the listed calls, or an inert record of one of MegEngine's (an enum, say)."""
     if not isinstance(args, tuple):
         machine.fail(f"the arguments of a call are {_kind_of(args)}")
@@ -336,7 +353,7 @@ def call(machine: PickleMachine, function: Any, args: Any) -> Any:
     raise machine.refusal(function, "call")
 
 
-def make(machine: PickleMachine, cls: Any, args: Any) -> PickledTensor | StoredObject:
+def make(machine: Machine, cls: Any, args: Any) -> PickledTensor | StoredObject:
     """Return what NEWOBJ gives: a tensor, or the inert record of an object of any other class."""
     if not isinstance(cls, Global) or not isinstance(args, tuple):
         machine.fail(f"the class of an object is {_kind_of(cls)}, expected a name")
@@ -352,7 +369,7 @@ def make(machine: PickleMachine, cls: Any, args: Any) -> PickledTensor | StoredO
 # ---- attributes and contents that come after the object
 
 
-def build(machine: PickleMachine, target: Any, state: Any) -> None:
+def build(machine: Machine, target: Any, state: Any) -> None:
     """Apply a BUILD to the record it is meant for."""
     if isinstance(target, ArrayDraft):
         _build_array(machine, target, state)
@@ -370,7 +387,7 @@ def build(machine: PickleMachine, target: Any, state: Any) -> None:
         )
 
 
-def _build_array(machine: PickleMachine, target: ArrayDraft, state: Any) -> None:
+def _build_array(machine: Machine, target: ArrayDraft, state: Any) -> None:
     if target.value is not None:
         machine.fail("an array gets its contents twice")
     if not isinstance(state, tuple) or len(state) not in (4, 5):
@@ -378,7 +395,7 @@ def _build_array(machine: PickleMachine, target: ArrayDraft, state: Any) -> None
     target.value = _array(machine, state[-4], state[-3], state[-1], state[-2])
 
 
-def _build_dtype(machine: PickleMachine, target: DTypeDraft, state: Any) -> None:
+def _build_dtype(machine: Machine, target: DTypeDraft, state: Any) -> None:
     if not isinstance(state, tuple) or not 5 <= len(state) <= 9:
         machine.fail("the state of a dtype is not as numpy writes it")
     if state[1] not in ("<", ">", "|", "=") or any(part is not None for part in state[2:5]):
@@ -388,7 +405,7 @@ def _build_dtype(machine: PickleMachine, target: DTypeDraft, state: Any) -> None
         target.metadata = _quantized(machine, target, state[8])
 
 
-def _quantized(machine: PickleMachine, dtype: DTypeDraft, metadata: Any) -> dict[str, Any]:
+def _quantized(machine: Machine, dtype: DTypeDraft, metadata: Any) -> dict[str, Any]:
     """MegEngine's mark of a quantized dtype, anew and of plain values."""
     mark = metadata.get("mgb_dtype") if isinstance(metadata, dict) and len(metadata) == 1 else None
     if not isinstance(mark, dict):
@@ -408,7 +425,7 @@ def _is_stored_as(name: str, code: str, zero: object) -> bool:
     return dtype.np == np.dtype(code) and dtype.is_asymmetric == (zero is not None)
 
 
-def _build_tensor(machine: PickleMachine, target: PickledTensor, state: Any) -> None:
+def _build_tensor(machine: Machine, target: PickledTensor, state: Any) -> None:
     if not isinstance(state, dict):
         machine.fail(f"the state of a tensor is {_kind_of(state)}, expected a dict")
     if "data" in state:  # as releases up to 1.1 wrote it

@@ -6,15 +6,12 @@ import logging
 import os
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from ...graph.dtypes import Array
 from ...tensors import Tensor
-
-if TYPE_CHECKING:
-    from .module import Module
 
 __all__ = ["State", "load_state", "state_of", "states"]
 
@@ -22,7 +19,16 @@ State = str | os.PathLike[str] | dict[str, Any] | Callable[[str, Tensor], Any]
 _log = logging.getLogger("loadrun.megengine.module")
 
 
-def states(module: Module, prefix: str = "") -> Iterator[tuple[type[Module], str, Tensor]]:
+class HoldsStates(Protocol):
+    """A module, as far as its states are concerned."""
+
+    _flat_state: bool
+
+    def _flatten(self, *, recursive: bool, with_key: bool) -> Iterator[Any]:
+        """Yield the tensors and the modules in it with their names."""
+
+
+def states(module: HoldsStates, prefix: str = "") -> Iterator[tuple[type[HoldsStates], str, Tensor]]:
     """Every state with the class of its module and its dotted name; a shared module's under each of its names."""
     for name, leaf in module._flatten(recursive=False, with_key=True):
         if isinstance(leaf, Tensor):
@@ -32,7 +38,7 @@ def states(module: Module, prefix: str = "") -> Iterator[tuple[type[Module], str
             yield from states(leaf, f"{prefix}{name}.")
 
 
-def state_of(module: Module, prefix: str, keep_var: bool) -> OrderedDict[str, Any]:
+def state_of(module: HoldsStates, prefix: str, keep_var: bool) -> OrderedDict[str, Any]:
     """Return what `Module.state_dict` gives."""
     found: OrderedDict[str, Any] = OrderedDict()
     for kind, name, tensor in states(module, prefix):
@@ -49,7 +55,7 @@ def _array(tensor: Tensor) -> Array:
     return value.view(tensor.dtype) if "mgb_dtype" in (tensor.dtype.metadata or {}) else value
 
 
-def load_state(module: Module, state: State, strict: bool) -> None:
+def load_state(module: HoldsStates, state: State, strict: bool) -> None:
     """Put a state into a module, as `Module.load_state_dict` does."""
     if isinstance(state, (str, os.PathLike)):
         from ...dump.checkpoint import load_checkpoint  # for start-up: few states are read from files
@@ -81,7 +87,7 @@ def _looked_up(state: dict[str, Any]) -> Callable[[str, Tensor], Any]:
     return lambda name, tensor: state.get(name)
 
 
-def _fitting(kind: type[Module], name: str, tensor: Tensor, value: Any) -> Tensor:
+def _fitting(kind: type[HoldsStates], name: str, tensor: Tensor, value: Any) -> Tensor:
     """Return a given value as a tensor of the shape that the module has."""
     if isinstance(value, Tensor):
         value = _array(value)

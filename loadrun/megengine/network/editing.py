@@ -10,9 +10,8 @@ from ...graph import Opr
 from ...graph.dtypes import Array, DType
 from ...graph.params import Record
 from ...ops.registry import Shape
-from ...tensors.apply import Session
 from ...tensors.device import Device
-from ...tensors.value import Tensor
+from ...tensors.value import Session, Tensor
 from .nodes import NodeVar, OpNode, VarNode, fresh_id
 
 __all__ = ["SESSION", "EditingSession"]

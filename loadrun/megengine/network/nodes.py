@@ -19,11 +19,11 @@ from ...graph.dtypes import Array, DType
 from ...graph.params import AxisDesc, OptionalAxisV1, Record
 from ...ops.catalog import CATALOG
 from ...ops.infer import Inference, follow, infer_dtypes
-from ...tensors.apply import Session, apply1
+from ...tensors.apply import apply1
 from ...tensors.device import Device
 from ...tensors.dtypes import graph_dtype
 from ...tensors.switches import set_symbolic_shape, symbolic_shape
-from ...tensors.value import Tensor
+from ...tensors.value import Session, Tensor
 from ...tracing.recording import plain_title
 from .indexing import part_of_unknown
 from .parameters import in_field_type, readable

@@ -1,0 +1,104 @@
+"""The running trace of a thread, as the code inside it sees it.
+
+A `SessionOf` tensors is what a trace does for the tensors inside it. Only one is active in a thread; the tensors that
+it made carry a variable of its graph, all others are values from outside.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Protocol, TypeVar
+
+from ..graph.dtypes import Array, DType
+from ..graph.params import Record
+from ..ops.registry import Shape
+
+__all__ = ["SessionOf", "active", "suspended", "use"]
+
+T = TypeVar("T")
+
+
+class SessionOf(Protocol[T]):
+    """What a running trace does for the tensors inside it.
+
+    A `standing` session belongs to no trace: it is asked whenever a tensor of it is an input.
+    """
+
+    symbolic_shape: bool
+    sizes: dict[Any, T]
+    ended: bool
+    standing: bool = False
+
+    def apply(
+        self,
+        type: str,
+        params: tuple[Record, ...],
+        inputs: Sequence[T],
+        n: int,
+        output_dtype: DType | None,
+        scalar: bool,
+    ) -> list[T]:
+        """Record an operator, or check it against the recorded one."""
+
+    def joined(self, tensor: T) -> None:
+        """Know a tensor that stands for a variable of the session."""
+
+    def value(self, tensor: T) -> Array:
+        """Return the value of a tensor of the session, in storage form; computes what is needed."""
+
+    def shape(self, tensor: T) -> Shape:
+        """Return the shape of a tensor of the session, in storage form."""
+
+    def detached(self, tensor: T) -> bool:
+        """Tell whether a tensor is a constant, so that its sizes are numbers."""
+
+    def fluid(self, tensor: T) -> bool:
+        """Tell whether the data may decide how large a tensor is."""
+
+    def chosen(self, key: tuple[Any, ...], choice: bool) -> bool:
+        """Return what was chosen in the recorded call, whatever the sizes of this one suggest."""
+
+    def measured(self, tensor: T) -> None:
+        """Note that code inside the function took a size as a number."""
+
+    def named(self, tensor: T, name: str) -> None:
+        """Note that code inside the function named a tensor."""
+
+    def became(self, tensor: T, kind: str) -> None:
+        """Note that code inside the function made a Python number, of that kind, of a value."""
+
+    def leave(self) -> None:
+        """Begin a region that is not recorded: what was made so far becomes values from outside."""
+
+
+class _Local(threading.local):
+    session: SessionOf[Any] | None = None
+
+
+_local = _Local()
+
+
+def active() -> SessionOf[Any] | None:
+    """Return the session of the trace that is running in this thread, if any."""
+    return _local.session
+
+
+@contextmanager
+def use(session: SessionOf[Any] | None) -> Iterator[None]:
+    """Make a session the active one inside."""
+    before, _local.session = _local.session, session
+    try:
+        yield
+    finally:
+        # A generator may end when the trace in which it began has ended.
+        _local.session = None if before is not None and before.ended else before
+
+
+@contextmanager
+def suspended() -> Iterator[SessionOf[Any] | None]:
+    """Execute at once inside, whatever trace is running."""
+    session = _local.session
+    with use(None):
+        yield session
