@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from loadrun import params as P
-from loadrun.dtypes import Array, dtype_of
+from loadrun.base.errors import EngineError
 from loadrun.engines.wide import WideEngine
-from loadrun.errors import EngineError
-from loadrun.params import BorderMode, Format, InterpolationMode, NonlineMode, PoolingMode, Record
+from loadrun.graph import params as P
+from loadrun.graph.dtypes import Array, dtype_of
+from loadrun.graph.params import BorderMode, Format, InterpolationMode, NonlineMode, PoolingMode, Record
 from tests.support.nn_cases import graph_of
 
 RNG = np.random.default_rng(20)

@@ -23,11 +23,11 @@ import pytest
 import loadrun
 import loadrun.ops
 from loadrun.compare import assert_equal_error
-from loadrun.dtypes import Array
 from loadrun.engines.formulas import FORMULAS
 from loadrun.engines.reference import ReferenceEngine
 from loadrun.engines.wide import WideEngine
 from loadrun.graph import Graph
+from loadrun.graph.dtypes import Array
 from loadrun.ops import registry
 from loadrun.ops.catalog import CATALOG, types
 from loadrun.ops.infer import infer_dtypes
