@@ -8,7 +8,7 @@ from ...graph import params as P
 from ...graph.dtypes import Array
 from ...graph.params import MultiHeadAttnAttnMaskType as Mask
 from ...graph.params import MultiHeadAttnTensorCombinationType as Extra
-from ...ops.registry import Call
+from ...ops.registry import Call, Shape
 from .norm import softmax_of
 
 __all__ = ["attention"]
@@ -55,15 +55,25 @@ def _longer(x: Array, row: Array | None, zero: bool) -> Array:
     return np.concatenate([x, *more, *[np.zeros((n, 1, size))] * zero], 1)
 
 
+def _mask(p: P.MultiHeadAttn, given: Array | None, shape: Shape) -> Array | float:
+    """Give what is added to the scores; without an input the default mask hides later keys."""
+    if p.attn_mask_type not in (Mask.DEFAULT_MASK, Mask.USER_DEFINED_MASK):
+        return 0.0
+    if given is None:
+        return np.triu(np.full(shape[2:], -np.inf), 1)
+    return given if given.ndim == 2 else given.reshape(shape)
+
+
 def attention(
     c: Call, query: Array, key: Array, value: Array, weight: Array, *extra: Array
 ) -> tuple[Array, ...] | None:
     """Attend to keys and values; dropout in training has no formula."""
     p = c.get(P.MultiHeadAttn)
-    if p.training or not query.size or not key.size:
-        return None
     kind = p.tensor_combination_type
     mask = extra[0] if kind in (Extra.ONLY_MASK, Extra.ALL) else None
+    missing = p.attn_mask_type == Mask.USER_DEFINED_MASK and mask is None
+    if p.training or missing or not query.size or not key.size:
+        return None
     rows = extra[-2:] if kind in (Extra.ONLY_BIASKV, Extra.ALL) else (None, None)
     by = _projections(p, weight)
     k, v = (
@@ -79,16 +89,7 @@ def attention(
         )
     )
     scores = q @ k.swapaxes(2, 3) * float(np.float32(p.sm_scaler))
-    if p.attn_mask_type in (Mask.DEFAULT_MASK, Mask.USER_DEFINED_MASK):
-        causal = np.triu(np.full(scores.shape[2:], -np.inf), 1)
-        scores = scores + (
-            causal
-            if mask is None
-            else mask.reshape(-1, *scores.shape[2:])
-            if mask.ndim == 2
-            else mask.reshape(scores.shape)
-        )
-    attn = softmax_of(scores, 3)
+    attn = softmax_of(scores + _mask(p, mask, scores.shape), 3)
     out = (attn @ v).swapaxes(1, 2)
     n, length, heads, size = out.shape
     out = _projected(out.reshape(n, length, heads * size), by["o"])
