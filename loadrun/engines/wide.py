@@ -1,6 +1,6 @@
 """The wide engine: a float32 model computed in float64, to see what float32 rounding does to it.
 
-Every Float32 variable is held as float64 where the operator that makes it has a float64 formula (`wide_ops`) or
+Every Float32 variable is held as float64 where the operator that makes it has a float64 formula (`formulas`) or
 only moves numbers. Other operators run on the reference engine's float32 kernels, on inputs rounded to float32;
 `WideEngine.narrow` says which. Integer, quantized and half-precision operators are part of what a model means, so they
 run as they are.
@@ -9,23 +9,23 @@ run as they are.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from ..base.errors import EngineError, InputError, LoadRunError
+from ..base.errors import EngineError, InputError
 from ..base.version import __version__
 from ..graph import Graph, Opr, Var
 from ..graph.dtypes import Array, DType
 from ..ops.control import find_branches
 from ..ops.infer import describe, infer_dtypes
 from ..ops.numeric.parallel import blas_serial
-from ..ops.registry import Call
-from .program import ABSENT, Step, make_step, mark_dying
+from ..ops.registry import Call, Shape, ShapeCall, implementation
+from .formulas import FORMULAS, MOVING
+from .program import ABSENT, Step, make_step, mark_dying, run_step
 from .protocol import About
-from .wide_ops import MOVING, WIDE
 
 __all__ = ["Float64Engine", "WideEngine"]
 
@@ -131,39 +131,53 @@ class WideEngine:
     def _execute(self, step: Step, values: dict[int, Array], rng: np.random.Generator | None) -> None:
         call = step.call
         args = [values.get(v) if step.merges else values[v] for v in step.reads]
-        try:
-            result = self._result(step, call.in_run(rng, []), args)
-        except LoadRunError as e:
-            raise type(e)(f"{describe(call.opr)}: {e}") from e
-        except Exception as e:
-            raise EngineError(f"{describe(call.opr)} failed: {e}") from e
-        outs = result if isinstance(result, tuple) else (result,)
+        counted = _F32 in call.inputs and _F32 in call.outputs
+        outs = self._widely(step, args) if counted else None
+        if outs is None:
+            self.narrow.update([call.opr.title] if counted else [])
+            plain = [
+                ABSENT if a is None else a.astype(d.np, copy=False)
+                for a, d in zip(args, call.inputs, strict=True)
+            ]
+            outs = run_step(step, plain, [], rng)
+        else:
+            self.wide += 1
         values.update(zip(step.writes, outs, strict=True))
 
-    def _result(self, step: Step, call: Call, args: list[Array | None]) -> Any:
-        """What an operator gives: in float64 if it can, or else what its kernel makes of rounded inputs."""
-        counted = _F32 in call.inputs and _F32 in call.outputs
-        if counted and not any(d.is_float and d != _F32 for d in (*call.inputs, *call.outputs)):
-            kinds = call.inputs
-            wide = [
-                a.astype(np.float64) if a is not None and d == _F32 else a
-                for a, d in zip(args, kinds, strict=True)
-            ]
-            found = None
-            if call.opr.type in WIDE:
-                found = WIDE[call.opr.type](call, *wide)
-            elif call.opr.type in MOVING:
-                found = step.kernel(_widened(call), *wide)
-            if found is not None:
-                self.wide += 1
-                return found
-        if counted:
-            self.narrow[call.opr.title] += 1
-        plain = (
-            ABSENT if a is None else a.astype(d.np, copy=False)
+    def _widely(self, step: Step, args: list[Array | None]) -> Sequence[Array] | None:
+        """Compute an operator in float64; None where it is no operator on plain numbers or has no formula."""
+        call = step.call
+        dtypes = (*call.inputs, *call.outputs)
+        kind = call.opr.type
+        if any(d.is_quantized or (d.is_float and d != _F32) for d in dtypes) or any(a is None for a in args):
+            return None
+        if kind not in FORMULAS and kind not in MOVING:
+            return None
+        wide = [
+            a.astype(np.float64) if d == _F32 else a
             for a, d in zip(args, call.inputs, strict=True)
-        )
-        return step.kernel(call, *plain)
+            if a is not None
+        ]
+        try:
+            shapes = _shapes(call, wide)
+            result = FORMULAS[kind](call, *wide) if kind in FORMULAS else step.kernel(_widened(call), *wide)
+        except Exception as e:
+            raise EngineError(f"{describe(call.opr)} failed: {e}") from e
+        if result is None:
+            return None
+        outs: Sequence[Array] = result if isinstance(result, tuple) else (result,)
+        for out, shape in zip(outs, shapes, strict=True):
+            if shape is not None and out.shape != shape:
+                raise EngineError(
+                    f"{describe(call.opr)} gave shape {list(out.shape)}, its shape rule says {list(shape)}"
+                )
+        return outs
+
+
+def _shapes(call: Call, args: list[Array]) -> Sequence[Shape | None]:
+    """Check inputs by the operator's shape rule, so that formulas see only what goes together."""
+    rule = implementation(call.opr.type).shape
+    return rule(ShapeCall(call.opr, call.inputs, tuple(a.shape for a in args), tuple(args)))
 
 
 def _widened(call: Call) -> Call:

@@ -79,13 +79,13 @@ class Op:
         after_1_13_0: whether MegEngine 1.13.0 does not know it yet.
         cls: the name of MegEngine's C++ class, "" where that is the registered name.
         traits: see `Trait`.
-        wide: the float64 formula in `loadrun.engines.wide_ops`, "" where there is none.
+        wide: the float64 formula as "module.function" of `loadrun.engines.formulas`, "" where there is none.
         float32_inputs: inputs that stay float32 when a graph is converted to float16.
 
     >>> from loadrun.ops.catalog import CATALOG
     >>> conv = CATALOG["ConvolutionV2"]
     >>> conv.class_name, Trait.LOW in conv.traits, conv.wide
-    ('ConvolutionForward', True, 'convolution')
+    ('ConvolutionForward', True, 'convolution.convolution')
     """
 
     name: str

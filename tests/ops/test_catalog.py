@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from loadrun.engines import wide_ops
+from loadrun.engines.formulas import FORMULAS
 from loadrun.ops.catalog import CATALOG, by_name
 from loadrun.ops.op import Op, Trait
 from loadrun.ops.registry import implementation
@@ -82,7 +82,7 @@ def test_declarations_agree(op: Op) -> None:
             "what has no kernel says why"
         )
     if op.wide:
-        assert callable(getattr(wide_ops, op.wide))
+        assert callable(FORMULAS[op.name])
         assert Trait.MOVES not in op.traits, "a formula, or the kernel itself"
     t = op.traits
     assert Trait.WHOLE not in t or Trait.VIEW in t

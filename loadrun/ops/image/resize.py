@@ -15,8 +15,9 @@ from ...graph import Opr
 from ...graph.dtypes import Array, DType
 from ...graph.params import Convolution3DFormat, Format, InterpolationMode, Resize, Resize3D
 from ..registry import Call, Shape, ShapeCall, kernel
+from .planes import as_planes, from_planes, output_size, planes_shape
 from .resize_cv import resize_cv
-from .sampling import Axis, as_planes, blend, cubic_weights, from_planes, output_size, planes_shape, store
+from .sampling import Axis, blend, cubic_weights, store
 
 __all__: list[str] = []
 

@@ -1,4 +1,4 @@
-"""What image samplers share: layouts as planes, border rules, interpolation weights, rounding."""
+"""What image samplers share: border rules, interpolation weights, rounding."""
 
 from __future__ import annotations
 
@@ -7,20 +7,15 @@ from typing import Any
 import numpy as np
 
 from ...graph.dtypes import Array, DType
-from ...graph.params import BorderMode, Format
+from ...graph.params import BorderMode
 from ..numeric.half import round_half
-from ..registry import Shape
 
 __all__ = [
     "Axis",
-    "as_planes",
     "blend",
     "border_index",
     "cubic_weights",
-    "from_planes",
     "lanczos_weights",
-    "output_size",
-    "planes_shape",
     "round_half_away",
     "store",
     "to_integer",
@@ -31,58 +26,6 @@ Axis = tuple[Array, Array]
 _INT_MIN = -(2**31)
 _EPSILON = np.float32(2.0**-23)
 _PI = np.float64(np.pi)
-_PACK = {Format.NCHW4: 4, Format.NCHW44: 4, Format.NHWCD4: 4, Format.NCHW88: 8, Format.NCHW64: 64}
-
-
-def planes_shape(shape: Shape, layout: Format) -> Shape:
-    """(N, groups, H, W, packed channels) of an image tensor in a layout.
-
-    Raises:
-        ValueError: the shape is none of the layout's, or images have no such layout.
-
-    >>> planes_shape((2, 8, 5, 3, 4), Format.NHWCD4)
-    (2, 5, 8, 3, 4)
-    """
-    pack = _PACK.get(layout, 0)
-    if len(shape) != (5 if pack else 4) or (pack and shape[4] != pack):
-        want = f"5 axes, the last of {pack}" if pack else "4 axes"
-        raise ValueError(f"a {layout.name} image has {want}, found shape {list(shape)}")
-    if layout == Format.NCHW:
-        return (*shape, 1)
-    if layout == Format.NHWC:
-        return (shape[0], 1, *shape[1:])
-    if layout == Format.NHWCD4:
-        return (shape[0], shape[2], shape[1], shape[3], shape[4])
-    if pack:
-        return shape
-    raise ValueError(f"images in the {layout.name} layout cannot be resampled")
-
-
-def as_planes(x: Array, layout: Format) -> Array:
-    """The image tensor as a view of shape (N, groups, H, W, packed channels)."""
-    shape = planes_shape(x.shape, layout)
-    return x.transpose(0, 2, 1, 3, 4) if layout == Format.NHWCD4 else x.reshape(shape)
-
-
-def from_planes(x: Array, layout: Format) -> Array:
-    """Back from (N, groups, H, W, packed channels), as a view."""
-    if layout == Format.NHWCD4:
-        return x.transpose(0, 2, 1, 3, 4)
-    if layout == Format.NCHW:
-        return x[..., 0]
-    return x[:, 0] if layout == Format.NHWC else x
-
-
-def output_size(values: Array | tuple[int, ...], count: int = 2) -> tuple[int, ...]:
-    """The target size from its input tensor.
-
-    Raises:
-        ValueError: not `count` sizes of at least 1.
-    """
-    size = tuple(int(v) for v in np.asarray(values).reshape(-1))
-    if len(size) != count or any(v < 1 for v in size):
-        raise ValueError(f"the output size must be {count} positive integers, found {list(size)}")
-    return size
 
 
 def to_integer(x: Array) -> Array:

@@ -11,7 +11,8 @@ from ...graph import Opr
 from ...graph.dtypes import Array, DType
 from ...graph.params import BorderMode, Format, InterpolationMode, Remap, WarpAffine, WarpPerspective
 from ..registry import Call, Shape, ShapeCall, kernel
-from .sampling import as_planes, border_index, from_planes, output_size, planes_shape, store, to_integer
+from .planes import as_planes, from_planes, output_size, planes_shape
+from .sampling import border_index, store, to_integer
 from .warp_fixed import affine_positions, perspective_positions, remap_fixed
 from .warp_linear import bilinear_grid, bilinear_points
 

@@ -1,0 +1,34 @@
+"""Operators on float64 arrays, each by its textbook formula: what the float64 engine computes with.
+
+A formula takes the operator's call and its input arrays and gives one array per output, or None where it has none for
+the operator's parameters. The float64 engine judges the reference engine, so formulas share no kernel with it: they are
+plain sums over taps, rows or neighbours, slow and without regard to the kernels. Both go by the same dtype and shape
+rules and understand layouts by the same code.
+"""
+
+from __future__ import annotations
+
+from ...ops.catalog import CATALOG, types
+from ...ops.elemwise.formulas import Formula
+from ...ops.op import Trait
+from . import attention, basic, convolution, images, local, norm, pooling, recurrent
+
+__all__ = ["FORMULAS", "MOVING"]
+
+
+_MODULES = {
+    module.__name__.rpartition(".")[2]: module
+    for module in (attention, basic, convolution, images, local, norm, pooling, recurrent)
+}
+
+
+def _formula(path: str) -> Formula:
+    module, _, name = path.partition(".")
+    found: Formula = getattr(_MODULES[module], name)
+    return found
+
+
+FORMULAS: dict[str, Formula] = {op.name: _formula(op.wide) for op in CATALOG.values() if op.wide}
+"""Formulas by operator type."""
+MOVING = types(Trait.MOVES)
+"""Operators that only move numbers, whose kernels take any dtype."""
