@@ -15,7 +15,7 @@ from ..ops.control import find_branches
 from ..ops.infer import Inference, describe, infer_dtypes, infer_shapes
 from ..ops.registry import Shape
 from .encode import GraphMessage, ModelMessage, TensorMessage, ValueMessage
-from .writing import TRANSLATIONS, load_families
+from .writing import TRANSLATIONS
 from .writing.emitter import UnsupportedOprError, free_names
 from .writing.writer import OnnxWriter, elem_of
 
@@ -117,7 +117,6 @@ def write(request: Request) -> WrittenModel:
             f"opset_version is {OLDEST_OPSET} to {NEWEST_OPSET}, found {opset}; older runtimes take 7 to 9, "
             "today's take all"
         )
-    load_families()
     oprs = request.graph.needed(request.outputs.values())
     infer_dtypes(oprs)
     plan = _KnownShapes(request, oprs)
@@ -155,7 +154,6 @@ def refusals(
     Returns:
         the operators, and why.
     """
-    load_families()
     w = OnnxWriter(opset, [known], dict(observed))
     return [(opr, str(why)) for opr, why in _Walk(w, Request(Graph(), [], {}), list(oprs), []).survey()]
 
