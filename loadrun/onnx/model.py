@@ -11,6 +11,7 @@ from ..base.version import __version__
 from ..engines.reference import ReferenceEngine
 from ..graph import Graph, Opr, Var
 from ..graph.dtypes import Array, DType
+from ..ops.catalog import select
 from ..ops.control import find_branches
 from ..ops.infer import Inference, describe, infer_dtypes, infer_shapes
 from ..ops.registry import Shape
@@ -23,17 +24,7 @@ __all__ = ["NEWEST_OPSET", "OLDEST_OPSET", "Request", "WrittenModel", "ir_versio
 
 OLDEST_OPSET, NEWEST_OPSET = 7, 26
 DEFAULT_OPSET = 18
-_STORED = frozenset(
-    {
-        *(
-            "ImmutableTensor",
-            "SharedDeviceTensor",
-            "VolatileSharedDeviceTensor",
-            "SharedDeviceTensorWithFormat",
-        ),
-        *("MultipleDeviceTensorHolder", "MultipleDeviceTensorWithFormatHolder", "Host2DeviceCopy"),
-    }
-)
+_STORED = select(lambda op: op.category == "io")
 
 
 def ir_version(opset: int) -> int:

@@ -15,6 +15,9 @@ from ..base.errors import EngineError
 from ..graph.dtypes import plain
 from ..graph.params import ElemwiseMode as M
 from ..graph.params import Record
+from ..ops.catalog import types
+from ..ops.elemwise.table import ModeTrait, modes
+from ..ops.op import Trait
 from .apply import active, apply1, elemwise_param, paired, tensor_class, unrecordable
 
 if TYPE_CHECKING:
@@ -24,20 +27,7 @@ __all__ = ["COMPLEX", "arithmetic", "as_pair", "of_pair", "on_pairs"]
 
 COMPLEX = plain("Complex64")
 _FLOAT = plain("Float32")
-_JOINS_PAIRS = frozenset({"Concat"})
-_MOVES_PAIRS = _JOINS_PAIRS | {
-    *(
-        "ReshapeV1",
-        "Subtensor",
-        "IndexingMultiAxisVec",
-        "Dimshuffle",
-        "AxisAddRemove",
-        "Broadcast",
-        "Identity",
-        "Copy",
-    )
-}
-_MODES = frozenset({M.ADD, M.SUB, M.MUL, M.NEGATE})
+_MOVES_PAIRS, _MODES = types(Trait.COMPLEX), modes(ModeTrait.COMPLEX)
 
 
 def of_pair(real: Tensor, imag: Tensor) -> Tensor:
@@ -96,7 +86,7 @@ def on_pairs(type: str, params: tuple[Record, ...], inputs: Sequence[Tensor]) ->
     Raises:
         TraceError: no such operator, or it brings complex numbers and others together.
     """
-    among = inputs if type in _JOINS_PAIRS else inputs[:1]
+    among = inputs if type == "Concat" else inputs[:1]
     found = [x for x in inputs if x._dtype == COMPLEX]
     if type not in _MOVES_PAIRS or len(found) != len(among):
         raise unrecordable(f"some as inputs of {type}")

@@ -19,7 +19,7 @@ from . import floats as f
 from . import formulas as w
 from . import integers as i
 
-__all__ = ["ARITY", "BOOL", "FLOAT", "INTEGER", "ROWS", "ModeTrait", "Row", "modes"]
+__all__ = ["ARITY", "BOOL", "FLOAT", "INTEGER", "MODES", "ROWS", "ModeTrait", "Row", "modes"]
 
 Function = Callable[..., object]
 
@@ -220,6 +220,12 @@ ARITY: dict[M, int] = {row.mode: row.arity for row in _ROWS}
 """How many inputs each mode takes."""
 FLOAT: dict[M, Function] = {row.mode: row.real for row in _ROWS if row.real is not None}
 INTEGER: dict[M, Function] = {row.mode: row.whole for row in _ROWS if row.whole is not None}
+MODES: dict[np.ufunc, M] = {
+    row.wide: row.mode
+    for row in _ROWS
+    if isinstance(row.wide, np.ufunc) and T.COMPARES not in row.traits and row.real is not None
+}
+"""The modes that are one function of numpy."""
 BOOL: dict[M, Function] = {row.mode: row.truth for row in _ROWS if row.truth is not None}
 
 
