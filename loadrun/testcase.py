@@ -11,12 +11,14 @@ from .base.files import FileWatch
 from .graph import Graph, Opr, Var
 from .graph.dtypes import Array, DType
 from .graph.params import AssertEqual
+from .ops.catalog import select, types
+from .ops.op import Trait
 
 __all__ = ["EXPECT", "FORWARDING", "Bundle", "Check", "LazyTestcases", "Testcase", "checks_of"]
 
 EXPECT = ":expect"
 """Ending of the graph inputs that carry expected values."""
-FORWARDING = frozenset(("TypeCvtV2", "Identity", "Copy"))
+FORWARDING = types(Trait.FORWARDS) | select(lambda op: op.family == "typecvt")
 """Operators that hand on their input, converted at most."""
 
 

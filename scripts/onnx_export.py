@@ -26,7 +26,7 @@ from loadrun.compare import assert_equal_error
 from loadrun.graph.dtypes import Array
 from loadrun.onnx import Exported, export
 from loadrun.onnx.check import check_model, is_quantized, new_session, run_session
-from loadrun.onnx.writing import TRANSLATIONS, load_families, reason
+from loadrun.onnx.writing import TRANSLATIONS, reason
 from loadrun.ops.catalog import CATALOG
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -305,7 +305,6 @@ def row(name: str, found: list[Outcome]) -> str:
 
 def main(patterns: list[str]) -> int:
     """Judge, print, and write the document when all fixtures were judged."""
-    load_families()
     found = outcomes(patterns or ["**/*.mge"])
     counts = Counter(o.verdict for o in found)
     print(", ".join(f"{n} {v}" for v, n in counts.most_common()))

@@ -18,6 +18,9 @@ PACKAGE = "loadrun"
 REASON = re.compile(r"#.*\b(start-up|optional)\b")
 """What the comment of an import inside a function says: it is for start-up, or of an optional package."""
 
+NAMED = re.compile(rf"({PACKAGE}(?:\.\w+)+):\w+")
+"""What stands higher, as `loadrun.base.registry` finds it."""
+
 
 class Import(NamedTuple):
     """One imported module.
@@ -28,6 +31,7 @@ class Import(NamedTuple):
         target: the module's full name.
         inside: whether it stands inside a function.
         typing: whether it stands under ``if TYPE_CHECKING``.
+        named: whether it is a text, ``"module:attribute"``, which `loadrun.base.registry` resolves when it is needed.
     """
 
     file: str
@@ -35,6 +39,7 @@ class Import(NamedTuple):
     target: str
     inside: bool
     typing: bool
+    named: bool = False
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line} imports {self.target}"
@@ -47,7 +52,7 @@ def room(module: str) -> str:
 
 
 def imports(source: str, file: str, module: str, modules: frozenset[str]) -> Iterator[Import]:
-    """Every import of a file, and every ``import_module`` of a name that is written out."""
+    """Every import of a file, and every text ``"loadrun.module:attribute"``."""
     package = module.split(".")
     if not file.endswith("__init__.py"):
         package = package[:-1]
@@ -55,7 +60,8 @@ def imports(source: str, file: str, module: str, modules: frozenset[str]) -> Ite
     def visit(node: ast.AST, inside: bool, typing: bool) -> Iterator[Import]:
         for child in ast.iter_child_nodes(node):
             for target in targets(child):
-                yield Import(file, getattr(child, "lineno", 0), target, inside, typing)
+                named = isinstance(child, ast.Constant)
+                yield Import(file, getattr(child, "lineno", 0), target, inside, typing, named)
             function = isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda))
             for_types = isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test)
             yield from visit(child, inside or function, typing or for_types)
@@ -68,13 +74,8 @@ def imports(source: str, file: str, module: str, modules: frozenset[str]) -> Ite
             base = ".".join([*above, *([node.module] if node.module else [])])
             for a in node.names:
                 yield f"{base}.{a.name}" if f"{base}.{a.name}" in modules else base
-        elif isinstance(node, ast.Call) and called(node.func) == "import_module":
-            name = node.args[0]
-            if isinstance(name, ast.Constant) and isinstance(name.value, str):
-                yield name.value
-
-    def called(node: ast.expr) -> str:
-        return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
+        elif isinstance(node, ast.Constant) and (found := NAMED.fullmatch(str(node.value))):
+            yield found[1]
 
     yield from visit(ast.parse(source), False, False)
 
@@ -154,15 +155,10 @@ def test_imports_follow_the_table(
 
 
 def test_doors_are_opened_by_name_alone(root: Path, doors: dict[str, frozenset[str]]) -> None:
-    """What goes upward is `import_module` inside a function, never an import statement."""
-    opened = set()
-    for module, found in found_imports(root):
-        if room(found.target) in doors.get(room(module), ()):
-            line = sources(root)[module][1].splitlines()[found.line - 1]
-            assert found.inside, str(found)
-            assert "import_module(" in line, str(found)
-            opened.add(room(module))
-    assert opened == set(doors)
+    """What goes upward is a text, ``"module:attribute"``, never an import statement."""
+    upward = [(room(m), i) for m, i in found_imports(root) if room(i.target) in doors.get(room(m), ())]
+    assert [str(i) for _, i in upward if not i.named] == []
+    assert {here for here, _ in upward} == set(doors)
 
 
 def test_imports_inside_functions_say_why(root: Path) -> None:
@@ -170,7 +166,7 @@ def test_imports_inside_functions_say_why(root: Path) -> None:
     for module, found in found_imports(root):
         lines = sources(root)[module][1].splitlines()
         near = lines[found.line - 2 : found.line]
-        if found.inside and not any(REASON.search(line) for line in near):
+        if found.inside and not found.named and not any(REASON.search(line) for line in near):
             silent.append(f"{found} inside a function without saying that it is for start-up or optional")
     assert not silent, "\n".join(silent)
 
@@ -180,7 +176,11 @@ def test_files_form_no_circle(root: Path) -> None:
     modules = sources(root)
     graph: dict[str, set[str]] = {m: set() for m in modules}
     for module, found in found_imports(root):
-        if found.target in modules and not found.typing and not found.inside and found.target != module:
+        if (
+            found.target in modules
+            and not (found.typing or found.inside or found.named)
+            and found.target != module
+        ):
             graph[module].add(found.target)
     for module in modules:
         # A package's files are imported by its __init__, and name each other beneath it.
@@ -224,8 +224,8 @@ PLANTED = """
 from .graph import Graph
 def f():
     from .cli import main
-    from .jit import trace  # for start-up
-    import_module("loadrun.arrays.protocol")
+    from .tracing import trace  # for start-up
+    resolve("loadrun.arrays.protocol:PROTOCOLS")
 if TYPE_CHECKING:
     from . import runner
 """
@@ -235,10 +235,10 @@ def test_imports_are_found() -> None:
     modules = frozenset(("loadrun", "loadrun.graph", "loadrun.cli", "loadrun.tracing", "loadrun.runner"))
     found = [*imports(PLANTED, "loadrun/graph/dtypes.py", "loadrun.graph.dtypes", modules)]
     assert [*private_names("self._a; x._b; x.c; x.__class__; cls._d")] == [(1, "_b")]
-    assert [(i.target, i.inside, i.typing) for i in found] == [
-        ("loadrun.graph", False, False),
-        ("loadrun.cli", True, False),
-        ("loadrun.tracing", True, False),
-        ("loadrun.arrays.protocol", True, False),
-        ("loadrun.runner", False, True),
+    assert [(i.target, i.inside, i.typing, i.named) for i in found] == [
+        ("loadrun.graph", False, False, False),
+        ("loadrun.cli", True, False, False),
+        ("loadrun.tracing", True, False, False),
+        ("loadrun.arrays.protocol", True, False, True),
+        ("loadrun.runner", False, True, False),
     ]

@@ -46,17 +46,12 @@ CODE = {
 """Where code is run, and where the network is asked, because a call says so."""
 IMPORTS = {
     "loadrun/__init__.py": "a room listed there",
-    "loadrun/runtimes/torch_kernels/__init__.py": "a file listed there",
-    "loadrun/runtimes/__init__.py": "an engine listed in loadrun/engines/registry.py",
+    "loadrun/base/registry.py": "a module or attribute that a registry's own line names",
     "loadrun/cli/__init__.py": "a command listed there",
     "loadrun/cli/completion.py": "a command listed there",
     "loadrun/megengine/hub/hub.py": "the hub's own function of that name: code that a call names",
-    "loadrun/arrays/registry.py": "a family listed there",
     "loadrun/megengine/module/__init__.py": "one of two rooms",
     "loadrun/onnx/__init__.py": "one of its rooms",
-    "loadrun/onnx/writing/__init__.py": "a family listed there",
-    "loadrun/torch/registry.py": "a family listed there",
-    "loadrun/ops/registry.py": "a family of the operator catalog",
     "loadrun/testing/__init__.py": "a room listed there",
 }
 """Where a module is imported by a name that is computed, and where the name comes from."""

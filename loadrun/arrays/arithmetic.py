@@ -311,5 +311,6 @@ def round_(a: Any, decimals: int = 0, out: Any = None) -> Tensor:
     if decimals == 0:
         return rint(x)
     unit = number(10.0 ** abs(decimals), x)
-    first, second = (M.MUL, M.TRUE_DIV) if decimals > 0 else (M.TRUE_DIV, M.MUL)
-    return elem(second, rint(elem(first, x, unit)), unit)
+    if decimals > 0:
+        return elem(M.TRUE_DIV, rint(elem(M.MUL, x, unit)), unit)
+    return elem(M.MUL, rint(elem(M.TRUE_DIV, x, unit)), unit)

@@ -21,7 +21,7 @@ def apply_ufunc(target: np.ufunc, values: Sequence[Any], kwargs: Mapping[str, An
     extra = set(kwargs) - {"out", "where", "dtype", "casting", "order", "subok"}
     if extra:
         raise refused(f"cannot trace {name_of(target)} with {', '.join(sorted(extra))}=")
-    lowering, kind, instead = UFUNCS[target]
+    lowering, kind, instead, _ = UFUNCS[target]
     key = None if kwargs else _key(target, values)
     plan = _PLANS.get(key) if key is not None else None
     if plan is None:

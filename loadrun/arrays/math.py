@@ -12,6 +12,7 @@ import numpy as np
 from ..build import emit as e
 from ..build.emit import M, elem, number, where
 from ..graph import params as P
+from ..ops.elemwise.table import MODES, ModeTrait, modes
 from ..tensors import Tensor
 from .arithmetic import absolute_power, trunc
 from .promotion import operand
@@ -31,25 +32,9 @@ def _one_mode(mode: P.ElemwiseMode) -> Callable[[Tensor], Tensor]:
     return lowering
 
 
-for _name, _mode in {
-    "exp": M.EXP,
-    "expm1": M.EXPM1,
-    "log": M.LOG,
-    "log1p": M.LOG1P,
-    "sqrt": M.SQRT,
-    "sin": M.SIN,
-    "cos": M.COS,
-    "tan": M.TAN,
-    "arcsin": M.ASIN,
-    "arccos": M.ACOS,
-    "sinh": M.SINH,
-    "cosh": M.COSH,
-    "tanh": M.TANH,
-    "arcsinh": M.ASINH,
-    "arccosh": M.ACOSH,
-    "arctanh": M.ATANH,
-}.items():
-    ufunc(_name)(_one_mode(_mode))
+for _ufunc, _mode in MODES.items():
+    if _ufunc.nin == 1 and _mode in modes(ModeTrait.GIVES_FLOAT):
+        ufunc(_ufunc.__name__)(_one_mode(_mode))
 
 
 @ufunc("exp2")

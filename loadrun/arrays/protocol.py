@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -18,14 +18,14 @@ import numpy as np
 from ..base.errors import TraceError
 from ..build import emit as e
 from ..tensors import Tensor, active
-from ..tensors.protocols import NumpyProtocols, provide
+from ..tensors.protocols import NumpyProtocols
 from ..tensors.source import WAY_OUT, refused
 from .array import Array
 from .loops import apply_ufunc
 from .promotion import all_tensors, operand
-from .registry import FAMILY, FUNCTIONS, GIVE_ARRAYS, METHODS, SIGNATURES, UFUNCS, load_chapters, name_of
+from .registry import FUNCTIONS, METHODS, UFUNCS, name_of, names
 
-__all__ = ["lower_function", "lower_ufunc"]
+__all__ = ["PROTOCOLS", "lower_function", "lower_ufunc"]
 
 _HINTS = {
     "np.unique": "the number of results depends on the data",
@@ -86,9 +86,9 @@ _OF_TENSORS = frozenset(
 All others give ndarrays outside of a trace, as they do for MegEngine's tensors."""
 
 
-def _unknown(name: str, all_names: Iterable[str]) -> TraceError:
+def _unknown(name: str) -> TraceError:
     hint = next((text for key, text in _HINTS.items() if name.startswith(key)), "")
-    near = difflib.get_close_matches(name, list(all_names), 3, 0.6)
+    near = difflib.get_close_matches(name, [known for _, known in names()], 3, 0.6)
     why = f"{name} has no lowering to MegEngine's operators" + (f" ({hint})" if hint else "")
     also = f"use {' or '.join(near)}, or " if near else ""
     return refused("cannot trace this call", why, also + WAY_OUT)
@@ -161,26 +161,25 @@ def lower_function(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
     Raises:
         TraceError: it has no lowering, or not for these arguments.
     """
-    load_chapters()
-    lowering = FUNCTIONS.get(func)
-    if lowering is None:
-        raise _unknown(name_of(func), map(name_of, FAMILY))
+    how = FUNCTIONS.get(func)
+    if how is None:
+        raise _unknown(name_of(func))
     given = {k: v for k, v in kwargs.items() if v is not np._NoValue}
     out = None
     if not _fits(func, len(args), tuple(given)):
         try:
-            bound = SIGNATURES[func].bind(*args, **given)
+            bound = how.signature.bind(*args, **given)
         except TypeError as error:
             raise refused(f"cannot trace this call of {name_of(func)}", f"{error} in its lowering") from None
         out = bound.arguments.pop("out", None)
         args, given = bound.args, bound.kwargs
     inputs = [*all_tensors((*args, *given.values()))]
-    result = lowering(*args, **given)
+    result = how.function(*args, **given)
     arrays = not inputs or any(isinstance(x, Array) for x in inputs)
     if out is not None:
         return store(out, result)
     made = _wrapped(result, arrays, inputs)
-    if func in GIVE_ARRAYS and isinstance(made, Array):
+    if how.arrays and isinstance(made, Array):
         made._cell.scalar = False
     return made
 
@@ -189,7 +188,7 @@ def lower_function(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
 def _fits(func: Any, count: int, names: tuple[str, ...]) -> bool:
     """Whether so many positional arguments and keywords of these names, none of them `out`, go with a function."""
     try:
-        bound = SIGNATURES[func].bind(*range(count), **dict.fromkeys(names))
+        bound = FUNCTIONS[func].signature.bind(*range(count), **dict.fromkeys(names))
     except TypeError:
         return False
     return "out" not in bound.arguments
@@ -205,17 +204,15 @@ def lower_ufunc(target: np.ufunc, method: str, inputs: Sequence[Any], kwargs: Ma
         TraceError: it has no lowering, or not for these arguments.
         TypeError: numpy has no loop for these dtypes.
     """
-    load_chapters()
     tensors = [*all_tensors((*inputs, *kwargs.values()))]
     arrays = any(isinstance(x, Array) for x in tensors)
     if method != "__call__":
         found = METHODS.get((target, method))
         if found is None:
-            names = (f"{name_of(u)}.{m}" for u, m in METHODS)
-            raise _unknown(f"{name_of(target)}.{method}", (*names, *map(name_of, FAMILY)))
-        return _called_method(target, method, found, inputs, kwargs, arrays, tensors)
+            raise _unknown(f"{name_of(target)}.{method}")
+        return _called_method(target, method, found.function, inputs, kwargs, arrays, tensors)
     if target not in UFUNCS:
-        raise _unknown(name_of(target), map(name_of, FAMILY))
+        raise _unknown(name_of(target))
     outs = kwargs.get("out", ())
     result = apply_ufunc(target, inputs, kwargs)
     if any(o is not None for o in outs):
@@ -295,4 +292,5 @@ def _as_ndarrays(value: Any) -> Any:
     return value
 
 
-provide(NumpyProtocols(_ufunc, _function))
+PROTOCOLS = NumpyProtocols(_ufunc, _function)
+"""What answers numpy's protocols for tensors."""

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
-from functools import cache
-from importlib import import_module
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from ..base.registry import Registry
+
 __all__ = [
-    "FAMILY",
     "FUNCTIONS",
-    "GIVE_ARRAYS",
     "METHODS",
-    "SIGNATURES",
     "UFUNCS",
-    "load_chapters",
+    "FunctionLowering",
+    "UfuncLowering",
     "lowers",
     "name_of",
+    "names",
     "registered",
     "table",
     "ufunc",
@@ -44,14 +43,38 @@ _FAMILIES = (
     "statistics",
     "miscellaneous",
 )
-FUNCTIONS: dict[Any, Callable[..., Any]] = {}
-GIVE_ARRAYS: set[Any] = set()
-"""The functions that give arrays where others give scalars."""
-SIGNATURES: dict[Any, inspect.Signature] = {}
-FAMILY: dict[Any, str] = {}
-UFUNCS: dict[np.ufunc, tuple[Callable[..., Any], str, str]] = {}
 _TABLE: list[tuple[str, Sequence[str], str]] = []
-METHODS: dict[tuple[np.ufunc, str], Callable[..., Any]] = {}
+
+
+class FunctionLowering(NamedTuple):
+    """How a function of numpy is lowered.
+
+    Attributes:
+        function: the lowering, which takes numpy's parameters.
+        signature: that of the lowering.
+        arrays: whether it gives arrays where others give scalars.
+        family: the chapter.
+    """
+
+    function: Callable[..., Any]
+    signature: inspect.Signature
+    arrays: bool
+    family: str
+
+
+class UfuncLowering(NamedTuple):
+    """How a ufunc, or a method of one, is lowered; `ufunc` says what the fields mean."""
+
+    function: Callable[..., Any]
+    loop: str
+    uint16: str
+    family: str
+
+
+_HOMES = [f"{__package__}.{family}" for family in _FAMILIES]
+FUNCTIONS: Registry[Any, FunctionLowering] = Registry("lowering of numpy's functions", _HOMES)
+UFUNCS: Registry[np.ufunc, UfuncLowering] = Registry("lowering of ufuncs", _HOMES)
+METHODS: Registry[tuple[np.ufunc, str], UfuncLowering] = Registry("lowering of methods of ufuncs", _HOMES)
 
 
 def lowers(*names: str, arrays: bool = False) -> Callable[[F], F]:
@@ -65,21 +88,27 @@ def lowers(*names: str, arrays: bool = False) -> Callable[[F], F]:
     """
 
     def register(func: F) -> F:
-        _TABLE.append((func.__module__.rpartition(".")[2], names, func.__doc__ or ""))
-        for name in names:
-            target: Any = np
-            for part in name.split("."):
-                target = getattr(target, part, None)
-            if target is None:
-                continue
-            FUNCTIONS[target] = func
-            if arrays:
-                GIVE_ARRAYS.add(target)
-            SIGNATURES[target] = inspect.signature(func)
-            FAMILY[target] = func.__module__.rpartition(".")[2]
+        _TABLE.append((_family(func), names, func.__doc__ or ""))
+        how = FunctionLowering(func, inspect.signature(func), arrays, _family(func))
+        # Names of one function, such as concat and concatenate, stand for it once.
+        for target in dict.fromkeys(_found(name) for name in names):
+            if target is not None:
+                FUNCTIONS.add(target, how)
         return func
 
     return register
+
+
+def _family(func: Callable[..., Any]) -> str:
+    return func.__module__.rpartition(".")[2]
+
+
+def _found(name: str) -> Any:
+    """What numpy has by a name, None where this version lacks it."""
+    target: Any = np
+    for part in name.split("."):
+        target = getattr(target, part, None)
+    return target
 
 
 def ufunc(*names: str, loop: str = "auto", method: str = "", uint16: str = "int32") -> Callable[[F], F]:
@@ -96,48 +125,37 @@ def ufunc(*names: str, loop: str = "auto", method: str = "", uint16: str = "int3
     """
 
     def register(func: F) -> F:
-        _TABLE.append(
-            (
-                func.__module__.rpartition(".")[2],
-                [n + "." * bool(method) + method for n in names],
-                func.__doc__ or "",
-            )
-        )
-        for name in names:
-            target = getattr(np, name, None)
-            if not isinstance(target, np.ufunc):
-                continue
-            if method:
-                METHODS[target, method] = func
-            else:
-                UFUNCS[target] = func, loop, uint16
-            FAMILY.setdefault(target, func.__module__.rpartition(".")[2])
+        shown = [f"{n}.{method}" if method else n for n in names]
+        _TABLE.append((_family(func), shown, func.__doc__ or ""))
+        how = UfuncLowering(func, loop, uint16, _family(func))
+        for target in dict.fromkeys(_found(name) for name in names):
+            if isinstance(target, np.ufunc) and method:
+                METHODS.add((target, method), how)
+            elif isinstance(target, np.ufunc):
+                UFUNCS.add(target, how)
         return func
 
     return register
 
 
-@cache
-def load_chapters() -> None:
-    """Import all chapters, which takes a while: not before a numpy function meets a tensor."""
-    for family in _FAMILIES:
-        import_module(f"{__package__}.{family}")
+def names() -> Iterator[tuple[str, str]]:
+    """Yield family and name of each lowered function, ufunc and method of a ufunc."""
+    yield from ((how.family, name_of(target)) for target, how in FUNCTIONS.items())
+    yield from ((how.family, name_of(target)) for target, how in UFUNCS.items())
+    yield from ((how.family, f"{name_of(target)}.{method}") for (target, method), how in METHODS.items())
 
 
 def registered() -> dict[str, list[str]]:
     """Return names of the lowered numpy functions, by family."""
-    load_chapters()
-    result: dict[str, list[str]] = {f: [] for f in _FAMILIES}
-    for target, family in FAMILY.items():
-        result[family].append(name_of(target))
-    for (target, method), _ in METHODS.items():
-        result[FAMILY[target]].append(f"{name_of(target)}.{method}")
-    return {f: sorted(set(names)) for f, names in result.items()}
+    result: dict[str, set[str]] = {f: set() for f in _FAMILIES}
+    for family, name in names():
+        result[family].add(name)
+    return {f: sorted(found) for f, found in result.items()}
 
 
 def table() -> list[tuple[str, Sequence[str], str]]:
     """List family, names and description of every lowering, also of names that this version of numpy lacks."""
-    load_chapters()
+    FUNCTIONS.load()
     return sorted(_TABLE, key=lambda row: _FAMILIES.index(row[0]))
 
 

@@ -16,6 +16,8 @@ from ..graph import Opr
 from ..graph import params as P
 from ..graph.dtypes import Array as NDArray
 from ..graph.dtypes import DType, plain
+from ..ops.catalog import types
+from ..ops.op import Trait
 from ..tensors.apply import apply, apply1, elemwise_param, type_cvt
 from ..tensors.convert import const
 from ..tensors.dtypes import graph_dtype
@@ -65,6 +67,7 @@ INT_MAX = 2**31 - 1
 _BOOL, _INT = plain("Bool"), plain("Int32")
 Index = tuple[int, Any, Any, Any, Any]
 """One indexed axis: axis, begin, end, step, index; None where absent."""
+_SAME_MEMORY = types(Trait.WHOLE) & types(Trait.REARRANGES)
 
 
 def is_bool(x: Tensor) -> bool:
@@ -120,7 +123,7 @@ def _dense(x: Tensor, row: Tensor) -> Tensor:
 
 
 def _has_gaps(opr: Opr) -> bool:
-    while opr.type in ("AxisAddRemove", "ReshapeV1"):
+    while opr.type in _SAME_MEMORY:
         opr = opr.inputs[0].owner
     if opr.type != "Subtensor":
         return False

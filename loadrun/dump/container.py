@@ -7,12 +7,12 @@ import mmap
 import os
 from array import array
 from collections.abc import Mapping, Sequence
-from importlib import import_module
 from struct import unpack_from
 from typing import Any, BinaryIO
 
 from ..base.errors import FormatError, UsageError
 from ..base.files import FileWatch, opened
+from ..base.registry import resolve
 from ..graph import Graph, StoredTensor
 from ..testcase import Bundle, LazyTestcases, Testcase
 from . import v1, v2
@@ -121,9 +121,9 @@ def _is_onnx(data: memoryview, path: str) -> bool:
 
 def _load_onnx(*args: Any, **options: Any) -> Bundle:
     """Read an ONNX model; see `loadrun.onnx.loading.load_model`."""
-    onnx = import_module("loadrun.onnx.loading")  # the door upward, for start-up: a dump needs none of it
+    load_model = resolve("loadrun.onnx.loading:load_model")
     try:
-        bundle: Bundle = onnx.load_model(*args, **options)
+        bundle: Bundle = load_model(*args, **options)
     except FormatError as e:
         if "ONNX" in e.message:
             raise
@@ -135,8 +135,7 @@ def _load_onnx(*args: Any, **options: Any) -> Bundle:
 
 def _looks_like_onnx(data: memoryview) -> bool:
     # Only what neither MegEngine nor any other known kind of file begins with comes here.
-    messages = import_module("loadrun.onnx.messages")  # the door upward, for start-up
-    return bool(messages.looks_like(data))
+    return bool(resolve("loadrun.onnx.messages:looks_like")(data))
 
 
 def _load_all(data: memoryview, path: str, watch: FileWatch | None) -> list[Bundle]:

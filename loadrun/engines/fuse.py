@@ -245,17 +245,18 @@ def _fusable(s: Step, current: int, shape: Shape, known: Inference) -> list[str]
         return []
     # What MAX and MIN make of NaN depends on the place in the whole array, which a single number alone allows for.
     mode = s.call.opr.get(Elemwise).mode
-    limits = mode in _LIMITS and sorted(sources) == [_BLOCK, _SCALAR] and prod(shape) > 1
+    limits = mode in _BY_PLACE and sorted(sources) == [_BLOCK, _SCALAR] and prod(shape) > 1
     return [] if mode in _BY_PLACE and not limits else sources
 
 
 def _append(items: list[_FusedStep], opr: Opr, placed: Sequence[tuple[str, int]]) -> None:
     """Add an elementwise operator whose inputs come from there."""
     func, swapped = float_step(opr)
-    limit = _LIMITS.get(opr.get(Elemwise).mode)
-    if limit is None:
+    mode = opr.get(Elemwise).mode
+    if mode not in _BY_PLACE:
         items.append(_FusedStep(func, tuple(reversed(placed) if swapped else placed)))
         return
+    limit = _maximum if mode is ElemwiseMode.MAX else _minimum
     bound = tuple(p for p in placed if p[0] == _SCALAR)
     # MAX and MIN in a row are one.
     joins = items and len(items[-1].limits) == 1 and items[-1].limits[0] is not limit
@@ -307,9 +308,6 @@ def _minimum(block: Array, bound: np.float32, at: int, points: int, size: int) -
         np.minimum(block, filled(float(bound), block), out=block)
 
 
-_LIMITS: dict[ElemwiseMode, Limit] = {ElemwiseMode.MAX: _maximum, ElemwiseMode.MIN: _minimum}
-
-
 def _relu_keeping_nan(out: Array, x: Array) -> None:
     """RELU(x) / (x == x), to the same bits but for the sign of NaN."""
     np.maximum(x, filled(0.0, x), out=out)
@@ -325,9 +323,8 @@ def _relu_with_nan(
     found = sorted(set(readers.get(current, ())))
     if len(found) != 2:
         return []
-    ends = []
-    for mode, count in ((ElemwiseMode.RELU, 1), (ElemwiseMode.EQ, 2)):
-        ends += [j for j in found if _is_mode(steps[j], mode) and steps[j].reads == (current,) * count]
+    ends = [j for j in found if _is_mode(steps[j], ElemwiseMode.RELU) and steps[j].reads == (current,)]
+    ends += [j for j in found if _is_mode(steps[j], ElemwiseMode.EQ) and steps[j].reads == (current, current)]
     if len(ends) != 2 or any(steps[j].writes[0] in keep for j in ends):
         return []
     after = [readers.get(steps[j].writes[0], []) for j in ends]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from importlib import import_module
 from typing import TYPE_CHECKING
 
 from ..base.errors import UsageError
+from ..base.registry import Registry
 from ..graph import Graph, Var
 from ..graph.dtypes import Array
 from .protocol import Choice, Engine, Factory, Setup
@@ -38,6 +38,16 @@ NAMES = {
     "load_and_run": "MegEngine's C++ tool: load_and_run:PATH",
 }
 """The names that loadrun itself knows, and what they are."""
+_OWN: Registry[str, Factory] = Registry(
+    "engine",
+    {
+        "onnxruntime": "loadrun.runtimes.onnxruntime:make_engine",
+        "openvino": "loadrun.runtimes.openvino:make_engine",
+        "torch": "loadrun.runtimes.torch:make_engine",
+        "megengine": "loadrun.runtimes.megengine:make_engine",
+        "load_and_run": "loadrun.runtimes.load_and_run:make_engine",
+    },
+)
 _registered: dict[str, Factory] = {}
 
 
@@ -151,13 +161,8 @@ def make_ready(engine: Engine, feeds: Mapping[str, Array]) -> None:
 
 
 def _factory(name: str) -> Factory:
-    if name == "reference":
-        return _reference
-    if name == "float64":
-        return _float64
     if name in NAMES:
-        found: Factory = import_module("loadrun.runtimes").factory(name)  # the door upward, for start-up
-        return found
+        return _OWN[name]
     if name not in _registered:
         entry = next(e for e in _entry_points() if e.name == name)
         try:
@@ -167,6 +172,7 @@ def _factory(name: str) -> Factory:
     return _registered[name]
 
 
+@_OWN.register("reference")
 def _reference(graph: Graph, targets: Sequence[Var], setup: Setup) -> Engine:
     from .reference import ReferenceEngine  # for start-up
 
@@ -174,6 +180,7 @@ def _reference(graph: Graph, targets: Sequence[Var], setup: Setup) -> Engine:
     return ReferenceEngine(graph, targets, seed=setup.seed)
 
 
+@_OWN.register("float64")
 def _float64(graph: Graph, targets: Sequence[Var], setup: Setup) -> Engine:
     from .wide import Float64Engine  # for start-up
 

@@ -156,7 +156,7 @@ class Opr:
     def title(self) -> str:
         """Mode name for elementwise operators, else the type."""
         mode = getattr(self.params[0], "mode", None) if self.params else None
-        if self.type in ("Elemwise", "ElemwiseMultiType") and mode is not None:
+        if self.type.startswith("Elemwise") and mode is not None:
             return str(mode.name)
         return self.type
 

@@ -32,9 +32,6 @@ from the inputs, or something is missing."""
 STATIC_NAMES = {NONE: "NO_DESC", CONST: "CONST", RUNTIME: "RT_STATIC", MISSING: "MISSING_INP"}
 _NODE = 'CompNode("cpu0:0" from "xpux:0")'
 _NO_AXIS = 7
-_UNSHAPED = ("CondTake", "MarkDynamicVar")
-_INFERRED = ("AssertEqual", "PowC", "CondExecMark", "CondExecMerge", "CondExecPred", "CondExecPredLogical")
-_NOT_INFERRED = ("Alloc", "Linspace", "Eye")
 
 
 class ExecutionPlan:
@@ -164,15 +161,17 @@ def _weakest_knowledge(found: list[int]) -> int:
 
 
 def _shape(opr: Opr, shapes: Mapping[int, int], values: Mapping[int, int]) -> int:
-    if opr.type in _UNSHAPED:
+    op = CATALOG[opr.type]
+    if Trait.DATA_SHAPED in op.traits:
         return NONE
     host = host_inputs(opr)
     given = [values[v.id] for i, v in enumerate(opr.inputs) if i in host]
-    cls = CATALOG[opr.type].class_name
-    told = cls in ("Broadcast", "Reduce") or (cls == "Reshape" and opr.get(OptionalAxisV1).axis == _NO_AXIS)
+    told = op.inputs.rstrip("?").endswith(" target_shape") and (
+        op.name != "ReshapeV1" or opr.get(OptionalAxisV1).axis == _NO_AXIS
+    )
     if given and told:
         return _weakest_knowledge(given)
-    if cls in ("Subtensor", "SetSubtensor", "IncrSubtensor", "GetVarShape"):
+    if op.family == "indexing" or Trait.SHAPE_ONLY in op.traits:
         given = []
     return _weakest_knowledge(
         [*given, *(shapes[v.id] for i, v in enumerate(opr.inputs) if i not in host or not given)]
@@ -183,7 +182,8 @@ def _value(opr: Opr, shapes: Mapping[int, int], values: Mapping[int, int]) -> in
     op = CATALOG[opr.type]
     if op.class_name == "AssertEqual":
         return values[opr.inputs[0].id]
-    if op.class_name in _NOT_INFERRED or not (Trait.FOLLOWED in op.traits or op.class_name in _INFERRED):
+    # What is filled is made when it is executed.
+    if op.family == "fill" or not (Trait.FOLLOWED in op.traits or op.conditional):
         return NONE
     if Trait.SHAPE_ONLY in op.traits:
         # Shapes of inputs; what is constant there is still asked for at run time.

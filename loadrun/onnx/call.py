@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
+from ..base.registry import Registry
 from ..build.emit import subtensor
 from ..graph.dtypes import Array
 from ..tensors import Tensor
@@ -38,7 +39,26 @@ class NodeLowering:
         self.foldable = foldable
 
 
-LOWERINGS: dict[tuple[str, str], NodeLowering] = {}
+_FAMILIES = (
+    *("attention", "contrib", "contrib_quantized", "control", "convolution", "detection", "elementwise"),
+    *("functions", "indexing", "linalg", "losses", "ngrams", "norms", "padding", "pooling", "quantization"),
+    *(
+        "randomness",
+        "recurrent",
+        "reductions",
+        "resizing",
+        "sampling",
+        "sequences",
+        "shapes",
+        "signal",
+        "svm",
+    ),
+    *("text", "traditional", "training", "transformers", "trees"),
+)
+LOWERINGS: Registry[tuple[str, str], NodeLowering] = Registry(
+    "lowering of ONNX", (f"{__package__}.lowering.{family}" for family in _FAMILIES)
+)
+"""Lowerings by the domain and the name of an operator."""
 
 
 def lower(*names: str, domain: str = "", like: int = 0, foldable: bool = True) -> Callable[[Lower], Lower]:
@@ -53,7 +73,7 @@ def lower(*names: str, domain: str = "", like: int = 0, foldable: bool = True) -
 
     def register(run: Lower) -> Lower:
         for name in names:
-            LOWERINGS[domain, name] = NodeLowering(run, like, foldable)
+            LOWERINGS.add((domain, name), NodeLowering(run, like, foldable))
         return run
 
     return register

@@ -9,7 +9,6 @@ from typing import Any
 
 from ..base.errors import FormatError
 from ..testcase import EXPECT, Bundle
-from . import lowering  # noqa: F401
 from .importing import Importer
 from .messages import ModelProto, ValueInfoProto, read_model
 from .tensors import ExternalData

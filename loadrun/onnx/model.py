@@ -11,11 +11,12 @@ from ..base.version import __version__
 from ..engines.reference import ReferenceEngine
 from ..graph import Graph, Opr, Var
 from ..graph.dtypes import Array, DType
+from ..ops.catalog import select
 from ..ops.control import find_branches
 from ..ops.infer import Inference, describe, infer_dtypes, infer_shapes
 from ..ops.registry import Shape
 from .encode import GraphMessage, ModelMessage, TensorMessage, ValueMessage
-from .writing import TRANSLATIONS, load_families
+from .writing import TRANSLATIONS
 from .writing.emitter import UnsupportedOprError, free_names
 from .writing.writer import OnnxWriter, elem_of
 
@@ -23,17 +24,7 @@ __all__ = ["NEWEST_OPSET", "OLDEST_OPSET", "Request", "WrittenModel", "ir_versio
 
 OLDEST_OPSET, NEWEST_OPSET = 7, 26
 DEFAULT_OPSET = 18
-_STORED = frozenset(
-    {
-        *(
-            "ImmutableTensor",
-            "SharedDeviceTensor",
-            "VolatileSharedDeviceTensor",
-            "SharedDeviceTensorWithFormat",
-        ),
-        *("MultipleDeviceTensorHolder", "MultipleDeviceTensorWithFormatHolder", "Host2DeviceCopy"),
-    }
-)
+_STORED = select(lambda op: op.category == "io")
 
 
 def ir_version(opset: int) -> int:
@@ -117,7 +108,6 @@ def write(request: Request) -> WrittenModel:
             f"opset_version is {OLDEST_OPSET} to {NEWEST_OPSET}, found {opset}; older runtimes take 7 to 9, "
             "today's take all"
         )
-    load_families()
     oprs = request.graph.needed(request.outputs.values())
     infer_dtypes(oprs)
     plan = _KnownShapes(request, oprs)
@@ -155,7 +145,6 @@ def refusals(
     Returns:
         the operators, and why.
     """
-    load_families()
     w = OnnxWriter(opset, [known], dict(observed))
     return [(opr, str(why)) for opr, why in _Walk(w, Request(Graph(), [], {}), list(oprs), []).survey()]
 

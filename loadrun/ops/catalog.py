@@ -7,6 +7,7 @@ an empty family can be read and written but not run.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated
 
 from ..graph import Opr
@@ -15,7 +16,7 @@ from ..graph.dtypes import DType
 from .op import Op
 from .op import Trait as T
 
-__all__ = ["CATALOG", "Op", "TypeParam", "by_name", "types"]
+__all__ = ["CATALOG", "Op", "TypeParam", "by_name", "select", "types"]
 
 
 DTypeField = Annotated[DType, "DType"]
@@ -77,9 +78,9 @@ _OPS = (
     Op("SharedDeviceTensorWithFormat", "io", "io", v2="SharedDeviceTensorWithFormat", traits=T.STORED | T.NO_WORKSPACE),
     Op("MultipleDeviceTensorHolder", "io", "io", outputs=_tensors, v2="MultipleDeviceTensorHolder", traits=T.STORED | T.NO_WORKSPACE),
     Op("MultipleDeviceTensorWithFormatHolder", "io", "io", outputs=_tensors, v2="MultipleDeviceTensorWithFormatHolder", traits=T.STORED | T.NO_WORKSPACE),
-    Op("Copy", "inference", "io", params=(P.Empty,), inputs="src", traits=T.FORWARDS | T.VIEW | T.WHOLE | T.MOVES | T.FOLLOWED | T.NO_WORKSPACE),
-    Op("Identity", "inference", "io", params=(P.Empty,), inputs="src", traits=T.FORWARDS | T.VIEW | T.WHOLE | T.MOVES | T.FOLLOWED | T.NO_WORKSPACE),
-    Op("MarkDynamicVar", "utility", "io", params=(P.Empty,), inputs="src", traits=T.VIEW | T.MOVES | T.NO_WORKSPACE),
+    Op("Copy", "inference", "io", params=(P.Empty,), inputs="src", traits=T.FORWARDS | T.VIEW | T.WHOLE | T.MOVES | T.FOLLOWED | T.NO_WORKSPACE | T.REARRANGES | T.COMPLEX | T.FIRST_DEVICE | T.KEEPS_FORMAT),
+    Op("Identity", "inference", "io", params=(P.Empty,), inputs="src", traits=T.FORWARDS | T.VIEW | T.WHOLE | T.MOVES | T.FOLLOWED | T.NO_WORKSPACE | T.REARRANGES | T.COMPLEX | T.KEEPS_FORMAT),
+    Op("MarkDynamicVar", "utility", "io", params=(P.Empty,), inputs="src", traits=T.VIEW | T.MOVES | T.NO_WORKSPACE | T.DATA_SHAPED),
     Op("MarkNoBroadcastElemwise", "utility", "io", params=(P.Empty,), inputs="src", traits=T.VIEW | T.MOVES | T.NO_WORKSPACE),
     Op("PersistentOutputStorage", "utility", "io", params=(P.PersistentOutputStorage,), inputs="src", traits=T.EFFECTS),
     Op("VirtualDep", "utility", "io", inputs="var ...", traits=T.VIEW | T.WHOLE | T.EFFECTS | T.NO_WORKSPACE),
@@ -89,31 +90,31 @@ _OPS = (
     Op("CheckNonFinite", "training", "io", params=(P.CheckNonFinite,), inputs="x0 ...", outputs=_inputs_plus_one, traits=T.EFFECTS),
     Op("VirtualGrad", "training", "", params=(P.Empty,), inputs="target wrt"),
     # elemwise
-    Op("Elemwise", "inference", "elemwise.modes", params=(P.Elemwise,), inputs="x0 x1? x2? x3?", traits=T.ELEMENTWISE | T.IN_PLACE | T.FOLLOWED | T.NO_WORKSPACE, wide="basic.elemwise"),
+    Op("Elemwise", "inference", "elemwise.modes", params=(P.Elemwise,), inputs="x0 x1? x2? x3?", traits=T.ELEMENTWISE | T.IN_PLACE | T.FOLLOWED | T.NO_WORKSPACE | T.FOLDED, wide="basic.elemwise"),
     Op("PowC", "inference", "elemwise.modes", params=(P.PowC,), inputs="x", traits=T.ELEMENTWISE | T.IN_PLACE | T.FOLLOWED, wide="basic.power"),
     # elemwise_multi
-    Op("ElemwiseMultiType", "inference", "elemwise.multi", params=(P.ElemwiseMultiType,), inputs="x0 ...", traits=T.ELEMENTWISE | T.FOLLOWED | T.NO_WORKSPACE),
+    Op("ElemwiseMultiType", "inference", "elemwise.multi", params=(P.ElemwiseMultiType,), inputs="x0 ...", traits=T.ELEMENTWISE | T.FOLLOWED | T.NO_WORKSPACE | T.FOLDED),
     Op("AffineInt", "inference", "elemwise.multi", params=(P.Empty,), inputs="x k b"),
     # typecvt
-    Op("TypeCvtV2", "inference", "typecvt", params=(TypeParam,), inputs="src", cls="TypeCvt", traits=T.ELEMENTWISE | T.FOLLOWED | T.NO_WORKSPACE),
+    Op("TypeCvtV2", "inference", "typecvt", params=(TypeParam,), inputs="src", cls="TypeCvt", traits=T.ELEMENTWISE | T.FOLLOWED | T.NO_WORKSPACE | T.KEEPS_FORMAT | T.FOLDED),
     # reduce
-    Op("ReduceV2", "inference", "reduce", params=(P.Reduce,), inputs="src target_shape?", cls="Reduce", traits=T.FOLLOWED, wide="basic.reduce"),
+    Op("ReduceV2", "inference", "reduce", params=(P.Reduce,), inputs="src target_shape?", cls="Reduce", traits=T.FOLLOWED | T.FOLDED, wide="basic.reduce"),
     Op("CumsumV1", "inference", "reduce", params=(P.Cumsum,), inputs="src", cls="Cumsum", wide="basic.cumsum"),
     # linalg
-    Op("MatrixMulV2", "inference", "linalg", params=(P.MatrixMul,), inputs="A B", cls="MatrixMul", traits=T.LOW, wide="basic.matmul"),
-    Op("BatchedMatrixMulV2", "inference", "linalg", params=(P.MatrixMul,), inputs="A B", cls="BatchedMatrixMul", traits=T.LOW, wide="basic.matmul"),
-    Op("Dot", "inference", "linalg", params=(P.Empty,), inputs="a b", wide="basic.dot"),
+    Op("MatrixMulV2", "inference", "linalg", params=(P.MatrixMul,), inputs="A B", cls="MatrixMul", traits=T.LOW | T.LIMITED | T.FIRST_DEVICE, wide="basic.matmul"),
+    Op("BatchedMatrixMulV2", "inference", "linalg", params=(P.MatrixMul,), inputs="A B", cls="BatchedMatrixMul", traits=T.LOW | T.LIMITED | T.FIRST_DEVICE, wide="basic.matmul"),
+    Op("Dot", "inference", "linalg", params=(P.Empty,), inputs="a b", traits=T.FIRST_DEVICE, wide="basic.dot"),
     Op("MatrixInverse", "inference", "linalg", params=(P.Empty,), inputs="src", wide="basic.inverse"),
-    Op("SVD", "inference", "linalg", params=(P.SVD,), inputs="src", outputs=_svd),
+    Op("SVD", "inference", "linalg", params=(P.SVD,), inputs="src", outputs=_svd, all_outputs=3),
     Op("Cross", "inference", "linalg", params=(P.Cross,), inputs="A B", after_1_13_0=True, wide="basic.cross"),
     # shape
-    Op("Broadcast", "inference", "shape", params=(P.Empty,), inputs="src target_shape", traits=T.VIEW | T.MOVES | T.FOLLOWED | T.TAKES_SIZES | T.NO_WORKSPACE),
-    Op("Dimshuffle", "inference", "shape", params=(P.Dimshuffle,), inputs="src", traits=T.VIEW | T.MOVES | T.FOLLOWED | T.NO_WORKSPACE),
-    Op("AxisAddRemove", "inference", "shape", params=(P.AxisAddRemove,), inputs="src", traits=T.VIEW | T.WHOLE | T.MOVES | T.FOLLOWED | T.NO_WORKSPACE),
-    Op("Concat", "inference", "shape", params=(P.Axis,), inputs="x0 x1 ...", traits=T.MOVES | T.FOLLOWED | T.TAKES_SIZES | T.NO_WORKSPACE),
+    Op("Broadcast", "inference", "shape", params=(P.Empty,), inputs="src target_shape", traits=T.VIEW | T.MOVES | T.FOLLOWED | T.TAKES_SIZES | T.NO_WORKSPACE | T.COMPLEX | T.FIRST_DEVICE | T.KEEPS_FORMAT),
+    Op("Dimshuffle", "inference", "shape", params=(P.Dimshuffle,), inputs="src", traits=T.VIEW | T.MOVES | T.FOLLOWED | T.NO_WORKSPACE | T.REARRANGES | T.COMPLEX | T.FOLDED),
+    Op("AxisAddRemove", "inference", "shape", params=(P.AxisAddRemove,), inputs="src", traits=T.VIEW | T.WHOLE | T.MOVES | T.FOLLOWED | T.NO_WORKSPACE | T.REARRANGES | T.COMPLEX | T.FOLDED),
+    Op("Concat", "inference", "shape", params=(P.Axis,), inputs="x0 x1 ...", traits=T.MOVES | T.FOLLOWED | T.TAKES_SIZES | T.NO_WORKSPACE | T.COMPLEX | T.FOLDED),
     Op("GetVarShapeV1", "inference", "shape", params=(P.OptionalAxisV1,), inputs="x0 ...", cls="GetVarShape", traits=T.FOLLOWED | T.SHAPE_ONLY | T.NO_WORKSPACE),
-    Op("ReshapeV1", "inference", "shape", params=(P.OptionalAxisV1,), inputs="src target_shape", cls="Reshape", traits=T.VIEW | T.WHOLE | T.MOVES | T.FOLLOWED | T.TAKES_SIZES | T.NO_WORKSPACE),
-    Op("Split", "inference", "shape", params=(P.Axis,), inputs="src size0 ...", outputs=_inputs_minus_one, traits=T.VIEW | T.MOVES | T.FOLLOWED | T.NO_WORKSPACE),
+    Op("ReshapeV1", "inference", "shape", params=(P.OptionalAxisV1,), inputs="src target_shape", cls="Reshape", traits=T.VIEW | T.WHOLE | T.MOVES | T.FOLLOWED | T.TAKES_SIZES | T.NO_WORKSPACE | T.REARRANGES | T.COMPLEX | T.FIRST_DEVICE | T.KEEPS_FORMAT | T.FOLDED),
+    Op("Split", "inference", "shape", params=(P.Axis,), inputs="src size0 ...", outputs=_inputs_minus_one, traits=T.VIEW | T.MOVES | T.FOLLOWED | T.NO_WORKSPACE | T.COUNTED),
     Op("Diag", "inference", "fill", params=(P.Diag,), inputs="src", traits=T.MOVES),
     Op("Padding", "inference", "fill", params=(P.Padding,), inputs="src", cls="PaddingForward", traits=T.MOVES),
     Op("MaskedFill", "inference", "fill", params=(P.Fill,), inputs="src mask", traits=T.MOVES),
@@ -122,11 +123,11 @@ _OPS = (
     Op("Eye", "inference", "fill", params=(P.Eye,), inputs="shape", traits=T.NO_WORKSPACE),
     Op("Where", "inference", "fill", params=(P.Empty,), inputs="mask x y", after_1_13_0=True, cls="WhereForward", traits=T.MOVES),
     # indexing
-    Op("Subtensor", "inference", "indexing", params=(P.IndexDescMaskDump,), inputs="src idx...", traits=T.VIEW | T.MOVES | T.FOLLOWED | T.TAKES_SIZES | T.NO_WORKSPACE),
-    Op("SetSubtensor", "inference", "indexing", params=(P.IndexDescMaskDump,), inputs="dest value idx...", traits=T.INTO_FIRST | T.MOVES | T.FOLLOWED | T.TAKES_SIZES | T.NO_WORKSPACE),
+    Op("Subtensor", "inference", "indexing", params=(P.IndexDescMaskDump,), inputs="src idx...", traits=T.VIEW | T.MOVES | T.FOLLOWED | T.TAKES_SIZES | T.NO_WORKSPACE | T.COMPLEX | T.KEEPS_FORMAT | T.FOLDED),
+    Op("SetSubtensor", "inference", "indexing", params=(P.IndexDescMaskDump,), inputs="dest value idx...", traits=T.INTO_FIRST | T.MOVES | T.FOLLOWED | T.TAKES_SIZES | T.NO_WORKSPACE | T.KEEPS_FORMAT),
     Op("IncrSubtensor", "inference", "indexing", params=(P.IndexDescMaskDump,), inputs="dest value idx...", traits=T.INTO_FIRST | T.NO_WORKSPACE),
-    Op("IndexingMultiAxisVec", "inference", "indexing", params=(P.IndexDescMaskDump,), inputs="src idx...", traits=T.MOVES | T.FOLLOWED),
-    Op("IndexingSetMultiAxisVec", "inference", "indexing", params=(P.IndexDescMaskDump,), inputs="dest value idx...", traits=T.MOVES),
+    Op("IndexingMultiAxisVec", "inference", "indexing", params=(P.IndexDescMaskDump,), inputs="src idx...", traits=T.MOVES | T.FOLLOWED | T.COMPLEX | T.KEEPS_FORMAT),
+    Op("IndexingSetMultiAxisVec", "inference", "indexing", params=(P.IndexDescMaskDump,), inputs="dest value idx...", traits=T.MOVES | T.KEEPS_FORMAT),
     Op("IndexingIncrMultiAxisVec", "inference", "indexing", params=(P.IndexDescMaskDump,), inputs="dest value idx..."),
     Op("MeshIndexing", "inference", "indexing", params=(P.IndexDescMaskDump,), inputs="src idx...", traits=T.MOVES),
     Op("SetMeshIndexing", "inference", "indexing", params=(P.IndexDescMaskDump,), inputs="dest value idx...", traits=T.MOVES),
@@ -134,7 +135,7 @@ _OPS = (
     Op("BatchedMeshIndexing", "inference", "indexing", params=(P.IndexDescMaskDump,), inputs="src idx...", traits=T.MOVES),
     Op("BatchedSetMeshIndexing", "inference", "indexing", params=(P.IndexDescMaskDump,), inputs="dest value idx...", traits=T.MOVES),
     Op("BatchedIncrMeshIndexing", "inference", "indexing", params=(P.IndexDescMaskDump,), inputs="dest value idx..."),
-    Op("IndexingOneHot", "inference", "indexing", params=(P.Axis,), inputs="src index", traits=T.MOVES),
+    Op("IndexingOneHot", "inference", "indexing", params=(P.Axis,), inputs="src index", traits=T.MOVES | T.FIRST_DEVICE),
     Op("IndexingSetOneHot", "inference", "indexing", params=(P.Axis,), inputs="src index value", traits=T.MOVES),
     Op("IndexingRemap", "inference", "indexing", params=(P.IndexingRemap,), inputs="src map"),
     # backward
@@ -143,13 +144,13 @@ _OPS = (
     Op("PaddingBackward", "backward", "", params=(P.Padding,), inputs="diff src"),
     Op("ArgsortBackward", "backward", "gradients", params=(P.Empty,), inputs="diff indices src"),
     Op("WhereBackward", "backward", "", params=(P.Empty,), inputs="diff mask", outputs=2, after_1_13_0=True),
-    Op("ConvolutionBackwardFilterV2", "backward", "gradients", params=(P.Convolution, P.ExecutionPolicy), inputs="src diff filter", v2="ConvolutionBackwardFilter", retired=("ConvolutionBackwardFilterV1",), cls="ConvolutionBackwardFilter"),
+    Op("ConvolutionBackwardFilterV2", "backward", "gradients", params=(P.Convolution, P.ExecutionPolicy), inputs="src diff filter", v2="ConvolutionBackwardFilter", retired=("ConvolutionBackwardFilterV1",), cls="ConvolutionBackwardFilter", traits=T.LIMITED),
     Op("Convolution3DBackwardFilter", "backward", "", params=(P.Convolution3D, P.ExecutionPolicy), inputs="src diff filter", v2="Convolution3DBackwardFilter"),
     Op("LocalShareBackwardDataV1", "backward", "", params=(P.LocalShare, P.ExecutionPolicy), inputs="filter diff src", v2="LocalShareBackwardData", retired=("LocalShareBackwardData",), cls="LocalShareBackwardData"),
     Op("LocalShareBackwardFilterV1", "backward", "", params=(P.LocalShare, P.ExecutionPolicy), inputs="src diff filter", v2="LocalShareBackwardFilter", retired=("LocalShareBackwardFilter",), cls="LocalShareBackwardFilter"),
     Op("DeformableConvBackwardDataV1", "backward", "", params=(P.Convolution, P.ExecutionPolicy), inputs="src filter offset mask diff", outputs=3, v2="DeformableConvBackwardData", retired=("DeformableConvBackwardData",), cls="DeformableConvBackwardData"),
     Op("DeformableConvBackwardFilterV1", "backward", "", params=(P.Convolution, P.ExecutionPolicy), inputs="src filter offset mask diff", v2="DeformableConvBackwardFilter", retired=("DeformableConvBackwardFilter",), cls="DeformableConvBackwardFilter"),
-    Op("RegionRestrictedConvolutionBackwardData", "backward", "conv.local", params=(P.Convolution,), inputs="filter diff rin rout src?"),
+    Op("RegionRestrictedConvolutionBackwardData", "backward", "conv.local", params=(P.Convolution,), inputs="filter diff rin rout src?", traits=T.LIMITED),
     Op("RegionRestrictedConvolutionBackwardFilter", "backward", "", params=(P.Convolution,), inputs="src diff rin rout filter"),
     Op("Images2NeibsBackward", "backward", "gradients", params=(P.Images2Neibs,), inputs="diff src"),
     Op("SlidingWindowTransposeBackward", "backward", "gradients", params=(P.SlidingWindowTranspose,), inputs="diff src"),
@@ -190,9 +191,9 @@ _OPS = (
     Op("Argmax", "inference", "select", params=(P.Axis,), inputs="src"),
     Op("Argmin", "inference", "select", params=(P.Axis,), inputs="src"),
     Op("Argsort", "inference", "select", params=(P.Argsort,), inputs="src", outputs=2, cls="ArgsortForward", traits=T.MOVES),
-    Op("CondTake", "inference", "select", params=(P.CondTake,), inputs="data mask", outputs=2, traits=T.MOVES),
+    Op("CondTake", "inference", "select", params=(P.CondTake,), inputs="data mask", outputs=2, traits=T.MOVES | T.DATA_SHAPED),
     Op("NonZero", "inference", "select", params=(P.Empty,), inputs="src", after_1_13_0=True),
-    Op("TopK", "inference", "select", params=(P.TopK,), inputs="data k", outputs=_topk, traits=T.MOVES),
+    Op("TopK", "inference", "select", params=(P.TopK,), inputs="data k", outputs=_topk, traits=T.COUNTED | T.MOVES, all_outputs=2),
     # vendor
     Op("NvOf", "vendor", "", params=(P.NvOf,), inputs="src"),
     Op("ExternCOprRunner", "vendor", "", inputs="x0 ...", outputs=_unknown),
@@ -203,15 +204,15 @@ _OPS = (
     Op("CustomOpNode", "vendor", "", inputs="x0 ...", outputs=_unknown, v2="CustomOpNode"),
     Op("dynamic", "vendor", "", inputs="x0 ...", outputs=_unknown, v2="dynamic"),
     # conv
-    Op("ConvolutionV2", "inference", "conv.convolution", params=(P.Convolution, P.ExecutionPolicy), inputs="src filter", v2="Convolution", retired=("ConvolutionV1",), cls="ConvolutionForward", traits=T.LOW, wide="convolution.convolution"),
-    Op("ConvolutionBackwardDataV2", "inference", "conv.convolution", params=(P.Convolution, P.ExecutionPolicy), inputs="filter diff src_for_shape?", v2="ConvolutionBackwardData", retired=("ConvolutionBackwardDataV1",), cls="ConvolutionBackwardData", traits=T.LOW, wide="convolution.transposed"),
-    Op("Convolution3D", "inference", "conv.convolution", params=(P.Convolution3D, P.ExecutionPolicy), inputs="src filter", v2="Convolution3D", cls="Convolution3DForward", wide="convolution.convolution"),
-    Op("Convolution3DBackwardData", "inference", "conv.convolution", params=(P.Convolution3D, P.ExecutionPolicy), inputs="filter diff src_for_shape?", v2="Convolution3DBackwardData", wide="convolution.transposed"),
-    Op("ConvBiasForwardV4", "inference", "conv.convolution", params=(P.ConvBias, P.ExecutionPolicy), inputs="src filter bias? z?", v2="ConvBiasForward", retired=("ConvBiasForwardV3",), cls="ConvBiasForward", wide="convolution.convolution"),
-    Op("BatchConvBiasForwardV1", "inference", "conv.convolution", params=(P.BatchConvBias, P.ExecutionPolicy), inputs="src filter bias? z?", v2="BatchConvBiasForward", retired=("BatchConvBiasForward",), cls="BatchConvBiasForward", wide="convolution.batched"),
+    Op("ConvolutionV2", "inference", "conv.convolution", params=(P.Convolution, P.ExecutionPolicy), inputs="src filter", v2="Convolution", retired=("ConvolutionV1",), cls="ConvolutionForward", traits=T.LOW | T.LIMITED | T.FIRST_DEVICE | T.KEEPS_FORMAT | T.PACKED, wide="convolution.convolution"),
+    Op("ConvolutionBackwardDataV2", "inference", "conv.convolution", params=(P.Convolution, P.ExecutionPolicy), inputs="filter diff src_for_shape?", v2="ConvolutionBackwardData", retired=("ConvolutionBackwardDataV1",), cls="ConvolutionBackwardData", traits=T.LOW | T.LIMITED | T.FIRST_DEVICE, wide="convolution.transposed"),
+    Op("Convolution3D", "inference", "conv.convolution", params=(P.Convolution3D, P.ExecutionPolicy), inputs="src filter", v2="Convolution3D", cls="Convolution3DForward", traits=T.LIMITED | T.FIRST_DEVICE, wide="convolution.convolution"),
+    Op("Convolution3DBackwardData", "inference", "conv.convolution", params=(P.Convolution3D, P.ExecutionPolicy), inputs="filter diff src_for_shape?", v2="Convolution3DBackwardData", traits=T.LIMITED | T.FIRST_DEVICE, wide="convolution.transposed"),
+    Op("ConvBiasForwardV4", "inference", "conv.convolution", params=(P.ConvBias, P.ExecutionPolicy), inputs="src filter bias? z?", v2="ConvBiasForward", retired=("ConvBiasForwardV3",), cls="ConvBiasForward", traits=T.LIMITED | T.PACKED, wide="convolution.convolution", title="ConvBias"),
+    Op("BatchConvBiasForwardV1", "inference", "conv.convolution", params=(P.BatchConvBias, P.ExecutionPolicy), inputs="src filter bias? z?", v2="BatchConvBiasForward", retired=("BatchConvBiasForward",), cls="BatchConvBiasForward", traits=T.LIMITED, title="BatchConvBias", wide="convolution.batched"),
     # local_conv
-    Op("LocalShareForwardV1", "inference", "conv.local", params=(P.LocalShare, P.ExecutionPolicy), inputs="src filter", v2="LocalShareForward", retired=("LocalShareForward",), cls="LocalShareForward", wide="local.local_share"),
-    Op("DeformableConvForwardV1", "inference", "conv.local", params=(P.Convolution, P.ExecutionPolicy), inputs="src filter offset mask", v2="DeformableConvForward", retired=("DeformableConvForward",), cls="DeformableConvForward", wide="local.deformable"),
+    Op("LocalShareForwardV1", "inference", "conv.local", params=(P.LocalShare, P.ExecutionPolicy), inputs="src filter", v2="LocalShareForward", retired=("LocalShareForward",), cls="LocalShareForward", traits=T.LIMITED, wide="local.local_share"),
+    Op("DeformableConvForwardV1", "inference", "conv.local", params=(P.Convolution, P.ExecutionPolicy), inputs="src filter offset mask", v2="DeformableConvForward", retired=("DeformableConvForward",), cls="DeformableConvForward", traits=T.LIMITED, wide="local.deformable"),
     Op("RegionRestrictedConvolution", "inference", "conv.local", params=(P.Convolution,), inputs="src filter rin rout", cls="RegionRestrictedConvolutionForward", wide="local.region_restricted"),
     Op("MaskConvolutionV2", "inference", "conv.local", params=(P.Convolution,), inputs="src filter mask", retired=("MaskConvolutionV1",), cls="MaskConvolution", wide="local.masked"),
     Op("MaskPropagate", "inference", "conv.windows", params=(P.MaskPropagate,), inputs="src"),
@@ -221,20 +222,20 @@ _OPS = (
     Op("GroupLocalV2", "inference", "conv.local", params=(P.Convolution,), inputs="src filter", retired=("GroupLocalV1",), cls="GroupLocalForward", wide="local.local"),
     # norm
     Op("LRN", "inference", "norm", params=(P.LRN,), inputs="src", cls="LRNForward", wide="norm.lrn"),
-    Op("BatchNormV1", "inference", "norm", params=(P.BN,), inputs="x scale bias mean? variance?", outputs=_batch_norm, retired=("BatchNorm",), cls="BatchNormForward", traits=T.LOW_DATA, wide="norm.batch_norm"),
-    Op("LayerNorm", "inference", "norm", params=(P.LayerNorm,), inputs="x weight? bias?", outputs=3, cls="LayerNormForward", traits=T.IN_PLACE | T.HIGH, wide="norm.layer_norm"),
+    Op("BatchNormV1", "inference", "norm", params=(P.BN,), inputs="x scale bias mean? variance?", outputs=_batch_norm, retired=("BatchNorm",), cls="BatchNormForward", traits=T.LOW_DATA | T.LIMITED | T.FIRST_DEVICE | T.KEEPS_FORMAT, wide="norm.batch_norm", all_outputs=6),
+    Op("LayerNorm", "inference", "norm", params=(P.LayerNorm,), inputs="x weight? bias?", outputs=3, cls="LayerNormForward", traits=T.IN_PLACE | T.HIGH | T.FIRST_DEVICE, wide="norm.layer_norm"),
     Op("GeneralNorm", "inference", "norm", params=(P.GeneralNorm,), inputs="x weight? bias?", outputs=3, cls="GeneralNormForward", traits=T.HIGH, wide="norm.general_norm"),
-    Op("GroupNorm", "inference", "norm", params=(P.GroupNorm,), inputs="x weight? bias?", outputs=3, v2="GroupNorm", cls="GroupNormForward", traits=T.HIGH, wide="norm.group_norm"),
+    Op("GroupNorm", "inference", "norm", params=(P.GroupNorm,), inputs="x weight? bias?", outputs=3, v2="GroupNorm", cls="GroupNormForward", traits=T.HIGH | T.FIRST_DEVICE, wide="norm.group_norm"),
     Op("InstanceNorm", "inference", "norm", params=(P.GroupNorm,), inputs="x weight? bias?", outputs=3, v2="InstanceNorm", cls="InstanceNormForward", traits=T.HIGH, wide="norm.group_norm"),
     Op("Softmax", "inference", "norm", params=(P.Softmax,), inputs="src", v2="Softmax", cls="SoftmaxForward", traits=T.IN_PLACE, wide="norm.softmax"),
     # pooling
-    Op("PoolingV1", "inference", "pooling", params=(P.Pooling,), inputs="src", retired=("Pooling",), cls="PoolingForward", traits=T.CHANNELWISE, wide="pooling.pooling"),
-    Op("AdaptivePoolingV1", "inference", "pooling", params=(P.AdaptivePooling,), inputs="src out_shape", retired=("AdaptivePooling",), cls="AdaptivePoolingForward", traits=T.CHANNELWISE, wide="pooling.pooling"),
+    Op("PoolingV1", "inference", "pooling", params=(P.Pooling,), inputs="src", retired=("Pooling",), cls="PoolingForward", traits=T.CHANNELWISE | T.LIMITED | T.KEEPS_FORMAT, wide="pooling.pooling"),
+    Op("AdaptivePoolingV1", "inference", "pooling", params=(P.AdaptivePooling,), inputs="src out_shape", retired=("AdaptivePooling",), cls="AdaptivePoolingForward", traits=T.CHANNELWISE | T.KEEPS_FORMAT, wide="pooling.pooling"),
     # roi
     Op("ROIPooling", "inference", "image.roi", params=(P.ROIPooling,), inputs="src rois out_shape", outputs=2, cls="ROIPoolingForward"),
     Op("ROIAlignV1", "inference", "image.roi", params=(P.ROIAlign,), inputs="src rois", outputs=2, retired=("ROIAlign",), cls="ROIAlignForward", wide="images.roi_align"),
     Op("DeformablePSROIPoolingForward", "inference", "image.roi", params=(P.DeformablePSROIPooling,), inputs="data rois trans", outputs=2),
-    Op("CorrelationForward", "inference", "conv.correlation", params=(P.Correlation,), inputs="a b", wide="images.correlation"),
+    Op("CorrelationForward", "inference", "conv.correlation", params=(P.Correlation,), inputs="a b", title="Correlation", wide="images.correlation"),
     Op("NMSKeepMGB", "inference", "image.nms", params=(P.NMSKeep,), inputs="boxes", outputs=2, cls="NMSKeep"),
     # rnn
     Op("RNNCellForward", "inference", "rnn", params=(P.RNNCell,), inputs="x w_ih b_ih h w_hh b_hh", wide="recurrent.rnn_cell"),
@@ -248,11 +249,11 @@ _OPS = (
     Op("TQT", "quantization", "quantization", params=(P.TQT,), inputs="x scale", cls="TQTForward"),
     Op("LSQ", "quantization", "quantization", params=(P.LSQ,), inputs="x scale zero_point grad_scale", cls="LSQForward"),
     # warp
-    Op("WarpPerspectiveV2", "inference", "image.warp", params=(P.WarpPerspective,), inputs="src... mat mat_idx? out_shape", retired=("WarpPerspective",), cls="WarpPerspectiveForward", traits=T.CHANNELWISE, wide="images.warp_perspective", float32_inputs=(1,)),
-    Op("WarpAffineV2", "inference", "image.warp", params=(P.WarpAffine,), inputs="src mat out_shape", retired=("WarpAffineV1",), cls="WarpAffineForward", traits=T.CHANNELWISE, wide="images.warp_affine", float32_inputs=(0, 1)),
-    Op("RemapV1", "inference", "image.warp", params=(P.Remap,), inputs="src map_xy", retired=("Remap",), cls="RemapForward", wide="images.remap", float32_inputs=(1,)),
+    Op("WarpPerspectiveV2", "inference", "image.warp", params=(P.WarpPerspective,), inputs="src... mat mat_idx? out_shape", retired=("WarpPerspective",), cls="WarpPerspectiveForward", traits=T.CHANNELWISE, float32_inputs=(1,), wide="images.warp_perspective"),
+    Op("WarpAffineV2", "inference", "image.warp", params=(P.WarpAffine,), inputs="src mat out_shape", retired=("WarpAffineV1",), cls="WarpAffineForward", traits=T.CHANNELWISE | T.KEEPS_FORMAT, float32_inputs=(0, 1), wide="images.warp_affine"),
+    Op("RemapV1", "inference", "image.warp", params=(P.Remap,), inputs="src map_xy", retired=("Remap",), cls="RemapForward", float32_inputs=(1,), wide="images.remap"),
     # resize
-    Op("ResizeV2", "inference", "image.resize", params=(P.Resize,), inputs="src out_shape", retired=("ResizeV1",), cls="ResizeForward", traits=T.CHANNELWISE, wide="images.resize"),
+    Op("ResizeV2", "inference", "image.resize", params=(P.Resize,), inputs="src out_shape", retired=("ResizeV1",), cls="ResizeForward", traits=T.CHANNELWISE | T.KEEPS_FORMAT, wide="images.resize"),
     Op("Resize3D", "inference", "image.resize", params=(P.Resize3D,), inputs="src out_shape", cls="Resize3DForward", wide="images.resize_volume"),
     # image
     Op("Rotate", "inference", "image.filters", params=(P.Rotate,), inputs="src", cls="RotateForward"),
@@ -270,7 +271,7 @@ _OPS = (
     Op("ShuffleRNG", "rng", "rng", params=(P.ShuffleRNG,), inputs="src", outputs=2, cls="ShuffleRNGForward", traits=T.RANDOM),
     Op("ExponentialRNG", "rng", "rng", params=(P.ExponentialRNG,), inputs="rate", after_1_13_0=True, traits=T.RANDOM),
     Op("MultinomialRNG", "rng", "rng", params=(P.MultinomialRNG,), inputs="probs", after_1_13_0=True, traits=T.RANDOM),
-    Op("Dropout", "rng", "rng", params=(P.Dropout,), inputs="x", outputs=2, cls="DropoutForward", traits=T.RANDOM),
+    Op("Dropout", "rng", "rng", params=(P.Dropout,), inputs="x", outputs=2, cls="DropoutForward", traits=T.RANDOM | T.KEEPS_FORMAT),
     # control
     Op("CondExecPred", "control_flow", "control", params=(P.CondExecPred,), inputs="key0 ... pred", outputs=_cond_pred, traits=T.FLOAT32_ONLY | T.NO_WORKSPACE),
     Op("CondExecPredLogical", "control_flow", "control", params=(P.CondExecPredLogical,), inputs="ppv0 ...", traits=T.NO_WORKSPACE),
@@ -301,10 +302,19 @@ def by_name(name: str) -> Op:
     raise KeyError(name)
 
 
+def select(holds: Callable[[Op], bool]) -> frozenset[str]:
+    """The names of the operators of which something holds.
+
+    >>> sorted(select(lambda op: op.family == "elemwise.modes"))
+    ['Elemwise', 'PowC']
+    """
+    return frozenset(op.name for op in _OPS if holds(op))
+
+
 def types(traits: T) -> frozenset[str]:
     """The names of the operators that have any of some traits.
 
     >>> sorted(types(T.ELEMENTWISE))
     ['Elemwise', 'ElemwiseMultiType', 'PowC', 'TypeCvtV2']
     """
-    return frozenset(op.name for op in _OPS if op.traits & traits)
+    return select(lambda op: bool(op.traits & traits))

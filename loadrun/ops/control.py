@@ -16,15 +16,15 @@ from ..base.errors import EngineError
 from ..graph import Opr, Var
 from ..graph import params as P
 from ..graph.dtypes import Array, DType, plain
-from .catalog import CATALOG
+from .catalog import select
 from .registry import Call, Shape, ShapeCall, kernel
 from .shape import target_shape
 
 __all__ = ["CONDITIONAL", "PREDICATES", "Branches", "find_branches"]
 
-CONDITIONAL = frozenset(op.name for op in CATALOG.values() if op.conditional)
+CONDITIONAL = select(lambda op: op.conditional)
 """The operators of conditional execution."""
-PREDICATES = frozenset(("CondExecPred", "CondExecPredLogical"))
+PREDICATES = select(lambda op: op.name.startswith("CondExecPred"))
 """Those that give the flags by which branches are taken."""
 _Mode = P.CondExecMergeMode
 

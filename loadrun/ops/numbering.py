@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from ..graph import Graph, Opr, Var
 from ..graph.params import CondExecPredLogical, PowC, Reduce
 from .catalog import CATALOG
-from .op import Trait
+from .op import Op, Trait
 
 __all__ = ["Numbering", "OprNames", "add_numbers", "default_name", "loaded", "upward"]
 
@@ -70,63 +70,55 @@ _BASES = {
 """What a name begins with, where it is not the class in small letters."""
 
 _SHOWN = {
-    **dict.fromkeys(("CondExecMerge",), 0),
-    **dict.fromkeys(
-        (
-            *("ArgsortBackward", "BatchedMeshIndexing", "Broadcast", "CondExecMark", "CondExecPred"),
-            *("FakeQuantForward", "GroupLocalForward", "Images2NeibsBackward", "IndexingMultiAxisVec"),
-            *("IndexingOneHot", "IndexingRemap", "IndexingRemapBackward", "IndexingSetOneHot", "LSQForward"),
-            *(
-                "LocalForward",
-                "MaskedFill",
-                "MeshIndexing",
-                "PoolingBackward",
-                "RNN",
-                "Reduce",
-                "RemapForward",
-            ),
-            *("Reshape", "Resize3DForward", "ResizeForward", "SlidingWindowTransposeBackward", "Split"),
-            *("Subtensor", "TQTForward", "WarpAffineForward"),
-        ),
-        1,
-    ),
-    **dict.fromkeys(
-        (
-            *("AssertEqual", "BatchedIncrMeshIndexing", "BatchedSetMeshIndexing", "ConvolutionBackwardData"),
-            *("Convolution3DBackwardData", "IncrMeshIndexing", "IncrSubtensor", "IndexingIncrMultiAxisVec"),
-            *(
-                "IndexingSetMultiAxisVec",
-                "Linspace",
-                "SetMeshIndexing",
-                "SetSubtensor",
-                "WarpPerspectiveForward",
-            ),
-        ),
-        2,
-    ),
+    "ArgsortBackward": 1,
+    "AssertEqual": 2,
+    "BatchedIncrMeshIndexing": 2,
+    "BatchedMeshIndexing": 1,
+    "BatchedSetMeshIndexing": 2,
+    "Broadcast": 1,
+    "CondExecMark": 1,
+    "CondExecMerge": 0,
+    "CondExecPred": 1,
+    "Convolution3DBackwardData": 2,
+    "ConvolutionBackwardData": 2,
+    "FakeQuantForward": 1,
+    "GroupLocalForward": 1,
+    "Images2NeibsBackward": 1,
+    "IncrMeshIndexing": 2,
+    "IncrSubtensor": 2,
+    "IndexingIncrMultiAxisVec": 2,
+    "IndexingMultiAxisVec": 1,
+    "IndexingOneHot": 1,
+    "IndexingRemap": 1,
+    "IndexingRemapBackward": 1,
+    "IndexingSetMultiAxisVec": 2,
+    "IndexingSetOneHot": 1,
+    "LSQForward": 1,
+    "Linspace": 2,
+    "LocalForward": 1,
+    "MaskedFill": 1,
+    "MeshIndexing": 1,
+    "PoolingBackward": 1,
+    "RNN": 1,
+    "Reduce": 1,
     "RegionRestrictedConvolutionBackwardData": 4,
+    "RemapForward": 1,
+    "Reshape": 1,
+    "Resize3DForward": 1,
+    "ResizeForward": 1,
+    "SetMeshIndexing": 2,
+    "SetSubtensor": 2,
+    "SlidingWindowTransposeBackward": 1,
+    "Split": 1,
+    "Subtensor": 1,
+    "TQTForward": 1,
+    "WarpAffineForward": 1,
+    "WarpPerspectiveForward": 2,
 }
 """How many inputs stand in a name, where that is not all of them."""
 
-_LIMITED = {
-    *("BatchConvBiasForward", "BatchNormForward", "BatchedMatrixMul", "ConvBiasForward"),
-    *(
-        "Convolution3DBackwardData",
-        "Convolution3DForward",
-        "ConvolutionBackwardData",
-        "ConvolutionBackwardFilter",
-    ),
-    *("ConvolutionForward", "DeformableConvForward", "LocalShareForward", "MatrixMul", "PoolingForward"),
-    "RegionRestrictedConvolutionBackwardData",
-}
-"""The first operator of these brings a constant and its variable along, the limit of scratch memory."""
-
-_OUTPUTS = {"BatchNormForward": 6, "SVD": 3, "TopK": 2}
-"""How many outputs there are in truth, where a file may name fewer."""
-
 _BATCH_NORM = (0, 1, 4, 5)
 """The outputs that a file names when it names four."""
-_HOLDERS = ("MultipleDeviceTensorHolder", "MultipleDeviceTensorWithFormatHolder")
 
 _SORTED = frozenset(
     (
@@ -220,7 +212,7 @@ def default_name(opr: Opr, number: int, inputs: Sequence[str]) -> str:
 
 
 def _base(opr: Opr, cls: str) -> str:
-    if cls in ("Elemwise", "ElemwiseMultiType"):
+    if opr.title != opr.type:
         return opr.title
     if cls == "CondExecPredLogical":
         return opr.get(CondExecPredLogical).mode.name
@@ -244,12 +236,12 @@ def loaded(graph: Graph) -> Numbering:
         v.name is None for o in graph.oprs if not o.tensors for v in o.outputs
     )
     for opr in graph.oprs:
-        cls = CATALOG[opr.type].class_name
         number = found.next
         ins = [_while_loading(found, v) if late else found.var(v)[1] for v in found.inputs(opr)]
         name = opr.name or default_name(opr, number, ins)
         add_numbers(found, opr, name, name, number)
-        if cls in _LIMITED and not limited:
+        if Trait.LIMITED in CATALOG[opr.type].traits and not limited:
+            # The limit of scratch memory: a constant and its variable.
             limited = True
             found.next += 2
     return found
@@ -264,10 +256,10 @@ def add_numbers(found: Numbering, opr: Opr, name: str, scratch: str, number: int
     """Number an operator, its outputs and its scratch memory."""
     op = CATALOG[opr.type]
     found.oprs[opr.id] = OprNames(number, name, op.class_name)
-    count = max(_OUTPUTS.get(op.class_name, 0), len(opr.outputs))
+    count = max(op.all_outputs, len(opr.outputs))
     slots = _BATCH_NORM if op.class_name == "BatchNormForward" and len(opr.outputs) == 4 else range(count)
     for slot, var in zip(slots, opr.outputs, strict=False):
-        found.vars[var.id] = (number + 1 + slot, var.name or name + _ending(op.class_name, slot, count))
+        found.vars[var.id] = (number + 1 + slot, var.name or name + _ending(op, slot, count))
     number += 1 + count
     if Trait.NO_WORKSPACE not in op.traits:
         found.scratch[opr.id] = (number, f"{scratch}:workspace")
@@ -275,11 +267,13 @@ def add_numbers(found: Numbering, opr: Opr, name: str, scratch: str, number: int
     found.next = number
 
 
-def _ending(cls: str, slot: int, count: int) -> str:
+def _ending(op: Op, slot: int, count: int) -> str:
     """What tells the outputs of one operator apart."""
-    if cls == "NMSKeep":
+    if op.class_name == "NMSKeep":
         return (":indices", ":sizes")[slot]
-    if cls == "MultiHeadAttnForward" or (count == 1 and cls not in _HOLDERS):
+    # Where a file says how many tensors there are, one is numbered too.
+    holder = Trait.STORED in op.traits and callable(op.outputs)
+    if op.class_name == "MultiHeadAttnForward" or (count == 1 and not holder):
         return ""
     return f":o{slot}"
 

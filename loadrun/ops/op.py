@@ -38,6 +38,15 @@ class Trait(Flag):
         LOW_DATA: mixed precision computes its first input in the low precision, the others in the high one.
         FLOAT32_ONLY: stays as it is when a graph is converted to float16.
         NO_WORKSPACE: MegEngine's operator owns no variable for scratch memory, whose dtype is Byte.
+        LIMITED: the first such operator of a file brings a constant along in MegEngine, the limit of scratch memory.
+        REARRANGES: gives every element of its input once, in another shape or order.
+        COMPLEX: moves complex numbers as pairs of real ones.
+        FIRST_DEVICE: its result is on the device of the first input, wherever the others are.
+        KEEPS_FORMAT: its result is in the memory format of the first input, as long as it has the axes for it.
+        FOLDED: MegEngine's traces compute it where its inputs are constants.
+        DATA_SHAPED: MegEngine does not know the shape of its result before it runs.
+        PACKED: MegEngine's layout passes convert it: data, filter, then bias and residual if there are any.
+        COUNTED: its outputs are numbered in names even where there is one.
     """
 
     NONE = 0
@@ -60,6 +69,15 @@ class Trait(Flag):
     LOW_DATA = auto()
     FLOAT32_ONLY = auto()
     NO_WORKSPACE = auto()
+    LIMITED = auto()
+    REARRANGES = auto()
+    COMPLEX = auto()
+    FIRST_DEVICE = auto()
+    KEEPS_FORMAT = auto()
+    FOLDED = auto()
+    DATA_SHAPED = auto()
+    PACKED = auto()
+    COUNTED = auto()
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,6 +99,8 @@ class Op:
         traits: see `Trait`.
         wide: the float64 formula as "module.function" of `loadrun.engines.formulas`, "" where there is none.
         float32_inputs: inputs that stay float32 when a graph is converted to float16.
+        all_outputs: how many outputs MegEngine's operator has, where a file may name fewer; else 0.
+        title: what MegEngine's binding calls it, "" where that is the registered name without a version.
 
     >>> from loadrun.ops.catalog import CATALOG
     >>> conv = CATALOG["ConvolutionV2"]
@@ -101,6 +121,8 @@ class Op:
     traits: Trait = Trait.NONE
     wide: str = ""
     float32_inputs: tuple[int, ...] = ()
+    all_outputs: int = 0
+    title: str = ""
 
     def n_outputs(self, opr: Opr) -> int:
         """How many variables this operator owns in a file."""

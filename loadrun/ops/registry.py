@@ -13,12 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from importlib import import_module
 from typing import Any, TypeVar
 
 import numpy as np
 
 from ..base.errors import UnsupportedError
+from ..base.registry import Registry
 from ..graph import Opr
 from ..graph.dtypes import Array, DType
 from ..graph.params import Record
@@ -199,7 +199,9 @@ WITHOUT_KERNEL = {
     "vendor": "it runs only inside its vendor's runtime or a private plug-in",
 }
 """Why an operator of a category has no kernel."""
-_IMPLS: dict[str, OpImpl] = {}
+_IMPLS: Registry[str, OpImpl] = Registry(
+    "kernel", {op.name: f"{__package__}.{op.family}" for op in CATALOG.values() if op.family}
+)
 K = TypeVar("K", bound=Kernel)
 
 
@@ -224,7 +226,7 @@ def kernel(
         for name in names:
             if name not in CATALOG:
                 raise KeyError(f"{name} is not in the operator catalog")
-            _IMPLS[name] = OpImpl(name, func, dtype, shape, flops, bind)
+            _IMPLS.add(name, OpImpl(name, func, dtype, shape, flops, bind))
         return func
 
     return register
@@ -239,10 +241,5 @@ def implementation(name: str) -> OpImpl:
     found = _IMPLS.get(name)
     if found is not None:
         return found
-    op = CATALOG[name]
-    if op.family:
-        import_module(f"{__package__}.{op.family}")
-        if name in _IMPLS:
-            return _IMPLS[name]
-    why = WITHOUT_KERNEL.get(op.category, "it has no numpy kernel")
+    why = WITHOUT_KERNEL.get(CATALOG[name].category, "it has no numpy kernel")
     raise UnsupportedError(f"operator {name} cannot be executed: {why}")

@@ -16,7 +16,9 @@ import numpy as np
 from ..graph import Graph, Opr, StoredTensor, Var
 from ..graph.dtypes import DType, encode
 from ..graph.params import AssertEqual, Elemwise, ElemwiseMode, Host2DeviceCopy, Reduce, ReduceMode
-from ..ops.catalog import TypeParam
+from ..ops.catalog import TypeParam, select, types
+from ..ops.elemwise.table import ROWS
+from ..ops.op import Trait
 from ..testcase import EXPECT, FORWARDING, Check
 from .copies import subgraph
 
@@ -34,18 +36,8 @@ __all__ = [
 
 _F32 = DType("Float32")
 _M = ElemwiseMode
-_LAYOUT = frozenset(
-    (
-        "ReshapeV1",
-        "Dimshuffle",
-        "Subtensor",
-        "RelayoutFormatV1",
-        "AxisAddRemove",
-        "TypeCvtV2",
-        "Identity",
-        "Copy",
-    )
-)
+_LAYOUT = types(Trait.REARRANGES) | select(lambda op: op.family in ("typecvt", "relayout")) | {"Subtensor"}
+_QUOTIENTS = [mode for mode, row in ROWS.items() if row.of_same == 1]
 _LARGEST_CONE = 256
 _CONES = 20_000
 """Operators between expected value and error; MegEngine's have at most 40, in layout-optimized nets."""
@@ -131,7 +123,7 @@ def formula(check: Check) -> Formula:
     ['real']
     """
     ratio = _maximum(check.err)
-    for mode in (_M.TRUE_DIV, _M.FLOOR_DIV) if ratio is not None else ():
+    for mode in _QUOTIENTS if ratio is not None else ():
         assert ratio is not None
         top, bound = _args(ratio, mode, 2) or (None, None)
         if top is None or bound is None:

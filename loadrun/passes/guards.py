@@ -19,7 +19,7 @@ Nothing removes these operators while MegEngine loads and runs a graph; loadrun'
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import prod
 
@@ -30,21 +30,25 @@ from ..graph import Graph, Opr, StoredTensor, Var
 from ..graph import params as P
 from ..graph.dtypes import DType, encode
 from ..graph.params import ElemwiseMode as M
+from ..ops.catalog import select, types
+from ..ops.elemwise.table import ROWS, modes
+from ..ops.elemwise.table import ModeTrait as ModeT
 from ..ops.infer import infer_dtypes, infer_shapes
+from ..ops.op import Trait as T
 from .copies import subgraph
 
 __all__ = ["guarded"]
 
 _INT = DType("Int32")
 _CLOSE = 1e-6
-_PRODUCTS = (M.MUL, M.TRUE_DIV)
-_SUMS = frozenset({M.ADD, M.SUB, M.NEGATE, M.FUSE_MUL_ADD3, M.FUSE_MUL_ADD4})
-_FAMILIES = (_SUMS, frozenset(_PRODUCTS), frozenset({M.MAX}), frozenset({M.MIN}))
-_STEPS = frozenset({M.FLOOR, M.CEIL, M.ROUND, M.FLOOR_DIV, M.MOD, M.EQ, M.NEQ, M.LT, M.LEQ})
-_MOVES = ("AxisAddRemove", "ReshapeV1", "Dimshuffle", "Identity", "Subtensor", "Broadcast", "Concat")
-_MADE = ("ImmutableTensor", "SharedDeviceTensor", "MultipleDeviceTensorHolder", "GetVarShapeV1")
-_FOLLOWED = ("Elemwise", "TypeCvtV2", "PowC", *_MOVES)
-_VIEWS = ("AxisAddRemove", "ReshapeV1", "Dimshuffle", "Identity")
+_PRODUCTS, _SUMS, _STEPS = modes(ModeT.PRODUCT), modes(ModeT.SUM | ModeT.MUL_ADD), modes(ModeT.STEPS)
+_FAMILIES = (_SUMS, _PRODUCTS, frozenset({M.MAX}), frozenset({M.MIN}))
+_ARITHMETIC = select(lambda op: op.family == "elemwise.modes")
+_MADE = types(T.STORED | T.SHAPE_ONLY)
+_VIEWS = types(T.REARRANGES)
+_MOVES = (types(T.VIEW) & types(T.FOLLOWED)) | {"Concat"}
+_ONE_BY_ONE = _ARITHMETIC | select(lambda op: op.family == "typecvt")
+_Guard = Callable[[Graph, Var], Var]
 
 
 def guarded(graph: Graph) -> Graph:
@@ -68,17 +72,17 @@ def guarded(graph: Graph) -> Graph:
 
 @dataclass
 class _Change:
-    """What happens to an operator: which inputs get an operator of which type between."""
+    """What happens to an operator: which inputs get what between."""
 
-    between: dict[int, str] = field(default_factory=dict)
+    between: dict[int, _Guard] = field(default_factory=dict)
     power: int | None = None
 
 
 class _GuardPlan:
     def __init__(self, graph: Graph) -> None:
         self.changes: dict[int, _Change] = {}
-        self.made: dict[tuple[int, str], Var] = {}
-        found = [o for o in graph.needed() if o.type in ("Elemwise", "PowC")]
+        self.made: dict[tuple[int, _Guard], Var] = {}
+        found = [o for o in graph.needed() if o.type in _ARITHMETIC]
         if not found:
             return
         self.shapes = _shapes(graph)
@@ -118,14 +122,14 @@ class _GuardPlan:
         out.name, out.owner.name, out.owner.priority = opr.outputs[0].name, opr.name, opr.priority
         return out
 
-    def _between(self, made: Graph, x: Var, type: str | None) -> Var:
-        if type is None:
+    def _between(self, made: Graph, x: Var, guard: _Guard | None) -> Var:
+        if guard is None:
             return x
-        found = self.made.get((x.id, type))
+        found = self.made.get((x.id, guard))
         if found is None:
-            found = _GUARDS[type](made, x)
+            found = guard(made, x)
             found.dtype, found.shape = x.dtype, x.shape
-            self.made[x.id, type] = found
+            self.made[x.id, guard] = found
         return found
 
     # Rows
@@ -140,7 +144,7 @@ class _GuardPlan:
         others = [w for v in opr.inputs for w in _terms(v, opr)]
         for i in loose:
             if any(w is not opr.inputs[i] and self._may_be_row(w, opr.inputs[i]) for w in others):
-                change.between[i] = "ReshapeV1"
+                change.between[i] = _dense
 
     def _may_be_row(self, var: Var, other: Var) -> bool:
         """Whether a variable may be repeated along the first axes of another."""
@@ -174,9 +178,6 @@ def _shared(made: Graph, x: Var) -> Var:
     return made.add("SharedDeviceTensor", tensors=x.owner.tensors, comp_node=x.owner.comp_node[:1])[0]
 
 
-_GUARDS = {"Elemwise": _self_equality, "ReshapeV1": _dense, "SharedDeviceTensor": _shared}
-
-
 def _shapes(graph: Graph) -> dict[int, tuple[int, ...]]:
     try:
         infer_dtypes(graph.needed())
@@ -199,7 +200,7 @@ def _is_loose(var: Var) -> bool:
     if opr.type == "Split":
         return True
     # MegEngine lets a Broadcast change places with the arithmetic of one variable behind it.
-    while opr.type in (*_VIEWS, "Elemwise", "TypeCvtV2", "PowC"):
+    while opr.type in _VIEWS or opr.type in _ONE_BY_ONE:
         wide = [v for v in opr.inputs if _scalar_value(v) is None]
         if len(wide) != 1 and opr.type == "Elemwise":
             return False
@@ -256,7 +257,7 @@ def _watch_power(opr: Opr, change: _Change) -> None:
             return
     if exponent is not None:
         if _is_merged(exponent, _behind_broadcast(opr.inputs[0]).owner):
-            change.between[0] = "Elemwise"
+            change.between[0] = _self_equality
     elif _mode(opr) in _PRODUCTS:
         _watch_roots(opr, change)
 
@@ -285,11 +286,11 @@ def _watch_roots(opr: Opr, change: _Change) -> None:
                 bases.add(term.id)
     for base, places in roots.items():
         if len(places) > 1 or base in bases:
-            change.between.update(dict.fromkeys(places, "Elemwise"))
+            change.between.update(dict.fromkeys(places, _self_equality))
 
 
 def _behind_broadcast(var: Var) -> Var:
-    while var.owner.type in ("Broadcast", "TypeCvtV2"):
+    while var.owner.type == "Broadcast" or var.owner.type == "TypeCvtV2":
         var = var.owner.inputs[0]
     return var
 
@@ -319,10 +320,10 @@ def _watch_simplified(opr: Opr, change: _Change) -> None:
     elif mode == M.SUB and _mode(opr.inputs[0].owner) == M.EXP and _scalar_value(opr.inputs[1]) == 1:
         place = 0
     else:
-        same = mode in (M.SUB, M.TRUE_DIV, M.FLOOR_DIV) and opr.inputs[0] is opr.inputs[1]
+        same = mode is not None and ROWS[mode].of_same is not None and opr.inputs[0] is opr.inputs[1]
         place = 1 if same else None
     if place is not None:
-        change.between[place] = "Elemwise"
+        change.between[place] = _self_equality
 
 
 def _has_better_log(inner: Opr) -> bool:
@@ -343,7 +344,8 @@ def _before_steps(oprs: Sequence[Opr]) -> set[int]:
     """The products and quotients of data whose rounding shows in a whole number or a truth value."""
     sizes: set[int] = set()
     for o in oprs:
-        held = o.type in _MADE or (o.type in _FOLLOWED and all(v.id in sizes for v in o.inputs))
+        follows = o.type in _ONE_BY_ONE or o.type in _MOVES
+        held = o.type in _MADE or (follows and all(v.id in sizes for v in o.inputs))
         sizes.update(v.id for v in o.outputs if held)
     seen: set[int] = set()
     stack = [v for o in oprs if _is_step(o) for v in o.inputs]
@@ -369,8 +371,8 @@ def _watch_factors(opr: Opr, change: _Change) -> None:
         return
     number = _scalar_value(opr.inputs[1]) if _mode(opr) == M.TRUE_DIV else None
     if number is not None and abs(np.frexp(number)[0]) != 0.5:
-        change.between.setdefault(1, "SharedDeviceTensor")
+        change.between.setdefault(1, _shared)
     if any(v.owner.type in _MADE for v in opr.inputs):
         for i, v in enumerate(opr.inputs):
             if _mode(v.owner) in _PRODUCTS:
-                change.between.setdefault(i, "Elemwise")
+                change.between.setdefault(i, _self_equality)

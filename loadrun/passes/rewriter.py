@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property
 
 import numpy as np
 
@@ -380,15 +380,20 @@ def each(graph: Graph, visit: Callable[[Rewriter, Opr], Var | None], *types: str
     return graph if not changed and settle(graph, visit) else r.finish()
 
 
-def repeat(graph: Graph, visit: Callable[[Rewriter, Opr], Var | None], rounds: int) -> Graph:
+def repeat(graph: Graph, visit: Callable[[Rewriter, Opr], Var | None], rounds: int, *types: str) -> Graph:
     """Rewrite operators as `Rewriter.rewrite` does, again and again until nothing changes.
 
     Args:
         rounds: how often at most.
+        types: operator types to visit.
     """
+
+    def rewritten(opr: Opr) -> Var | None:
+        return visit(r, opr) if opr.type in types else None
+
     for _ in range(rounds):
         r = Rewriter(graph)
-        if not r.rewrite(partial(visit, r)):
+        if not r.rewrite(rewritten):
             break
         graph = r.finish()
     return graph

@@ -1,19 +1,4 @@
 """Engines that are runtimes of others: each stands in a file of its own and is imported when it is used.
 
-`loadrun.engines.registry` comes here by name for the engines that it does not hold itself.
+`loadrun.engines.registry` names the ``make_engine`` of each.
 """
-
-from __future__ import annotations
-
-from importlib import import_module
-
-from ..engines import Factory
-
-__all__ = ["factory"]
-
-
-def factory(name: str) -> Factory:
-    """The factory of an engine: ``make_engine`` of the file that is called like it."""
-    module = import_module(f"{__package__}.{name}")
-    made: Factory = module.make_engine
-    return made

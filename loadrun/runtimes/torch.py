@@ -46,9 +46,6 @@ class Torch:
             import torch  # optional
         except ImportError as e:
             raise missing("torch", "torch", e) from None
-        from .torch_kernels import load_kernels  # optional
-
-        load_kernels()
         self.version = str(torch.__version__)
 
     def load(self, model: bytes, inputs: Sequence[str], outputs: Sequence[str]) -> _TorchSession:

@@ -27,19 +27,7 @@ from .value import Session, Tensor
 
 __all__ = ["apply", "apply1", "elemwise_param", "execute", "generator", "seed", "type_cvt"]
 
-_JOINS_PAIRS = frozenset({"Concat"})
-_MOVES_PAIRS = _JOINS_PAIRS | {
-    *(
-        "ReshapeV1",
-        "Subtensor",
-        "IndexingMultiAxisVec",
-        "Dimshuffle",
-        "AxisAddRemove",
-        "Broadcast",
-        "Identity",
-        "Copy",
-    )
-}
+_MOVES_PAIRS = types(Trait.COMPLEX)
 _KEEPS_SCALARS = types(Trait.ELEMENTWISE | Trait.FORWARDS)
 
 
@@ -131,7 +119,7 @@ def _on_pairs(type: str, params: tuple[Record, ...], inputs: Sequence[Tensor]) -
     Raises:
         TraceError: no such operator, or it brings complex numbers and others together.
     """
-    among = inputs if type in _JOINS_PAIRS else inputs[:1]
+    among = inputs if type == "Concat" else inputs[:1]
     found = [x for x in inputs if x._dtype == COMPLEX]
     if type not in _MOVES_PAIRS or len(found) != len(among):
         raise unrecordable(f"some as inputs of {type}")

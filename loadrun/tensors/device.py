@@ -12,6 +12,8 @@ from collections.abc import Iterable
 from typing import overload
 
 from ..base.errors import EngineError, UsageError
+from ..ops.catalog import types
+from ..ops.op import Trait
 
 __all__ = [
     "DEFAULT",
@@ -160,14 +162,7 @@ _default = [DEFAULT]
 _named = ["xpux"]
 """Its name, as it was set."""
 _used = False
-_OF_THE_FIRST = frozenset(
-    {
-        *("ConvolutionV2", "ConvolutionBackwardDataV2", "Convolution3D", "Convolution3DBackwardData"),
-        *("MatrixMulV2", "BatchedMatrixMulV2", "Dot", "BatchNormV1", "LayerNorm", "GroupNorm"),
-        *("ReshapeV1", "Broadcast", "IndexingOneHot", "Copy"),
-    }
-)
-"""Operators whose result is on the device of the first input, wherever the others are."""
+_OF_THE_FIRST = types(Trait.FIRST_DEVICE)
 
 
 def in_use() -> bool:

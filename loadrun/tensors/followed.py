@@ -21,6 +21,7 @@ import numpy as np
 
 from ..graph import params as P
 from ..graph.dtypes import Array, DType, plain
+from ..ops.elemwise.table import MODES, ROWS, ModeTrait, modes
 from .apply import apply1, elemwise_param, type_cvt
 from .naming import title, titled
 from .session import active
@@ -51,6 +52,9 @@ __all__ = [
 ]
 
 _M = P.ElemwiseMode
+_NATURAL = modes(ModeTrait.NATURAL)
+_MODES = {ufunc: m for ufunc, m in MODES.items() if m in modes(ModeTrait.GIVES_FLOAT | ModeTrait.INTEGRAL)}
+"""The functions of one number that MegEngine has as an operator."""
 _INT, _FLOAT, _BOOL = plain("Int32"), plain("Float32"), plain("Bool")
 _NUMBERS = (int, float, np.integer, np.floating)
 _FEW = 8
@@ -232,7 +236,7 @@ def _is_natural(value: Any) -> bool:
     if not isinstance(value, TracedNumber):
         return bool(value >= 0)
     how, *given = value._source
-    return how is _size or (how in (_M.ADD, _M.MUL, _M.FLOOR_DIV) and all(map(_is_natural, given)))
+    return how is _size or (how in _NATURAL and all(map(_is_natural, given)))
 
 
 def _int_power(a: Any, b: Any) -> Tensor:
@@ -427,22 +431,14 @@ def at_other_sizes(value: Any, size: Callable[[Tensor, int], int | None]) -> int
     how, *given = value._source
     if how is _size:
         return size(*given)
-    compute = _WHOLE.get(how) if isinstance(how, P.ElemwiseMode) else None
-    numbers = [at_other_sizes(v, size) for v in given] if compute is not None else []
-    if compute is None or None in numbers or (how == _M.FLOOR_DIV and not numbers[1]):
+    if how not in _NATURAL and how is not _M.SUB:
         return None
+    numbers = [at_other_sizes(v, size) for v in given]
+    if None in numbers or (how == _M.FLOOR_DIV and not numbers[1]):
+        return None
+    compute = ROWS[how].wide
+    assert compute is not None
     return int(compute(*numbers))
-
-
-_WHOLE: dict[P.ElemwiseMode, Callable[..., int]] = {
-    _M.ADD: operator.add,
-    _M.SUB: operator.sub,
-    _M.MUL: operator.mul,
-    _M.FLOOR_DIV: operator.floordiv,
-    _M.MAX: max,
-    _M.MIN: min,
-}
-"""Whole numbers of whole numbers."""
 
 
 def largest(a: Any, b: Any) -> Any:
@@ -487,16 +483,4 @@ _UFUNCS: dict[np.ufunc, Callable[..., Any]] = {
     np.greater_equal: operator.ge,
     np.equal: operator.eq,
     np.not_equal: operator.ne,
-}
-_MODES: dict[np.ufunc, P.ElemwiseMode] = {
-    np.sqrt: _M.SQRT,
-    np.exp: _M.EXP,
-    np.log: _M.LOG,
-    np.log1p: _M.LOG1P,
-    np.expm1: _M.EXPM1,
-    np.sin: _M.SIN,
-    np.cos: _M.COS,
-    np.tanh: _M.TANH,
-    np.floor: _M.FLOOR,
-    np.ceil: _M.CEIL,
 }

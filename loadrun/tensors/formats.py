@@ -10,22 +10,18 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..base.errors import EngineError, UsageError
+from ..ops.catalog import select, types
+from ..ops.op import Trait
 
 __all__ = ["DEFAULT", "FORMATS", "checked", "fits", "format_of", "in_use", "used"]
 
 DEFAULT = "default"
 FORMATS = (DEFAULT, "nchw", "nhwc")
-_JOINS = frozenset({"Elemwise", "PowC", "Concat"})
+_JOINS = select(lambda op: op.family == "elemwise.modes") | {"Concat"}
 """The result is in the format of any input that is not in the default one."""
-_PICTURES = frozenset({"ReshapeV1", "Broadcast"})
-"""The same, for results of 4 dimensions alone."""
-_KEEPS = frozenset(
-    {
-        *("TypeCvtV2", "Copy", "Identity", "Dropout", "BatchNormV1", "PoolingV1", "AdaptivePoolingV1"),
-        *("ResizeV2", "WarpAffineV2", "ConvolutionV2", "SetSubtensor", "IndexingSetMultiAxisVec"),
-        *("Subtensor", "IndexingMultiAxisVec", *_PICTURES),
-    }
-)
+_PICTURES = select(lambda op: op.inputs == "src target_shape")
+"""The same as `_KEEPS`, for results of 4 dimensions alone."""
+_KEEPS = types(Trait.KEEPS_FORMAT)
 """The result is in the format of the first input, as long as it has the axes of a picture or a weight."""
 _used = False
 

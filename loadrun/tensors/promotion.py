@@ -160,7 +160,7 @@ def elemwise(mode: P.ElemwiseMode, *values: Any) -> Tensor:
     return apply1("Elemwise", elemwise_param(mode), inputs=inputs)
 
 
-_ON_PAIRS = frozenset({P.ElemwiseMode.ADD, P.ElemwiseMode.SUB, P.ElemwiseMode.MUL, P.ElemwiseMode.NEGATE})
+_ON_PAIRS = modes(ModeTrait.COMPLEX)
 
 
 def _arithmetic(mode: P.ElemwiseMode, *values: Any) -> Tensor:

@@ -1,18 +1,19 @@
 """The one door upward: who records numpy's functions when one is called with a tensor.
 
-Tensors are below `loadrun.arrays`, which holds a lowering for every numpy function. It registers itself here with
-`provide` when it is imported; where a tensor meets a numpy function before that, `lowering` imports it by its name.
+Tensors are below `loadrun.arrays`, which holds a lowering for every numpy function; it is found by its name.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from importlib import import_module
+from functools import cache
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-__all__ = ["NumpyProtocols", "lowering", "provide"]
+from ..base.registry import resolve
+
+__all__ = ["NumpyProtocols", "lowering"]
 
 
 class LowerUfunc(Protocol):
@@ -38,20 +39,12 @@ class NumpyProtocols(NamedTuple):
     function: LowerFunction
 
 
-_provided: list[NumpyProtocols] = []
-
-
-def provide(found: NumpyProtocols) -> None:
-    """Register the lowering of numpy's functions."""
-    _provided[:] = [found]
-
-
+@cache
 def lowering() -> NumpyProtocols:
-    """Return the registered lowering.
+    """Return the lowering of numpy's functions, which is above tensors and imported when one needs it.
 
     >>> lowering().ufunc.__module__
     'loadrun.arrays.protocol'
     """
-    if not _provided:
-        import_module("loadrun.arrays.protocol")  # the door upward, opened late for start-up
-    return _provided[0]
+    found: NumpyProtocols = resolve("loadrun.arrays.protocol:PROTOCOLS")
+    return found

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cache
-from importlib import import_module
 from typing import Any, TypeVar
+
+from ..base.registry import Registry
 
 __all__ = [
     "DATA_SIZED",
@@ -67,8 +67,11 @@ class OperatorLowering:
     family: str
 
 
-_TABLE: dict[str, OperatorLowering] = {}
-_COMPLEX: dict[str, OperatorLowering] = {}
+_HOMES = [f"{__package__}.lower.{family}" for family in FAMILIES]
+_TABLE: Registry[str, OperatorLowering] = Registry("lowering of torch", _HOMES)
+_COMPLEX: Registry[str, OperatorLowering] = Registry("lowering of torch on complex numbers", _HOMES)
+_YOURS: dict[tuple[str, bool], OperatorLowering] = {}
+"""What users registered, which goes before loadrun's own."""
 
 
 def aten(*targets: str, complex: bool = False) -> Callable[[F], F]:
@@ -93,37 +96,28 @@ def aten(*targets: str, complex: bool = False) -> Callable[[F], F]:
 
     def register(func: F) -> F:
         module, rooms = func.__module__, f"{__package__}.lower."
-        family = module.removeprefix(rooms).partition(".")[0] if module.startswith(rooms) else "yours"
+        family = module.removeprefix(rooms).partition(".")[0]
         for target in targets:
-            (_COMPLEX if complex else _TABLE)[target] = OperatorLowering(func, family)
+            if module.startswith(rooms):
+                (_COMPLEX if complex else _TABLE).add(target, OperatorLowering(func, family))
+            else:
+                _YOURS[target, complex] = OperatorLowering(func, "yours")
         return func
 
     return register
 
 
-@cache
-def _load() -> None:
-    own, own_complex = dict(_TABLE), dict(_COMPLEX)
-    for family in FAMILIES:
-        import_module(f".lower.{family}", __package__)
-    # What a user registered before the first trace stays.
-    _TABLE.update(own)
-    _COMPLEX.update(own_complex)
-
-
 def lowering_of(target: str, complex: bool = False) -> OperatorLowering | None:
     """The lowering of an operator on real or on complex numbers, None where there is none."""
-    table = _COMPLEX if complex else _TABLE
-    found = table.get(target)
-    if found is None:
-        _load()
-        found = table.get(target)
-    return found
+    yours = _YOURS.get((target, complex))
+    return yours or (_COMPLEX if complex else _TABLE).get(target)
 
 
 def lowerings(complex: bool = False) -> Iterator[tuple[str, OperatorLowering]]:
     """All operators that are lowered, with their lowerings, in the order of the families."""
-    _load()
     order = {f: i for i, f in enumerate((*FAMILIES, "yours"))}
-    table = _COMPLEX if complex else _TABLE
+    table = {
+        **(_COMPLEX if complex else _TABLE),
+        **{t: row for (t, c), row in _YOURS.items() if c == complex},
+    }
     yield from sorted(table.items(), key=lambda row: (order[row[1].family], row[0]))

@@ -10,8 +10,10 @@ from ..base.errors import TraceError
 from ..graph import Graph, Opr, Var
 from ..graph.dtypes import decode
 from ..graph.params import Elemwise
+from ..ops.catalog import CATALOG, types
 from ..ops.elemwise.table import ROWS
 from ..ops.numbering import loaded, upward
+from ..ops.op import Trait
 from .recording import Recording, plain_title
 
 __all__ = [
@@ -155,14 +157,12 @@ def _label(opr: Opr, var: Var) -> str:
     first = opr.type == "MultiHeadAttn" and not var.index
     if first or (len(opr.outputs) == 1 and opr.type not in _COUNTED):
         return name
-    hidden = _NORM_OUTPUTS - len(opr.outputs) if opr.type == "BatchNormV1" else 0
+    # The last outputs of MegEngine's BatchNorm are those that a file has; it counts all.
+    hidden = CATALOG[opr.type].all_outputs - len(opr.outputs) if opr.type == "BatchNormV1" else 0
     return f"{name}:o{var.index + hidden}"
 
 
-_COUNTED = {"Split", "TopK"}
-"""Operators whose outputs are counted even where there is one."""
-_NORM_OUTPUTS = 6
-"""The last outputs of MegEngine's BatchNorm are those that a file has; it counts all."""
+_COUNTED = types(Trait.COUNTED)
 
 
 class DumpValueError(TraceError, ValueError):

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from ..graph import Graph, Opr, StoredTensor, Var
 from ..graph.dtypes import Array, DType, encode
 from ..graph.params import AxisAddRemove, AxisDescMethod
+from ..ops.catalog import CATALOG
 from ..ops.infer import Inference
 from ..tensors.source import Place
 from ..tensors.value import Tensor
@@ -88,20 +89,12 @@ class Recording:
     counted: Place | None = None
 
 
-_TITLES = {
-    "ConvBiasForwardV4": "ConvBias",
-    "BatchConvBiasForwardV1": "BatchConvBias",
-    "CorrelationForward": "Correlation",
-}
-"""What MegEngine's binding calls operators otherwise than their types."""
-
-
 def plain_title(opr: Opr) -> str:
     """Return the name of an operator without the version of its type: ``ADD``, ``MatrixMul``, ``AddAxis``."""
     if opr.type == "AxisAddRemove":
         added = opr.get(AxisAddRemove).desc[0].method == AxisDescMethod.ADD_1
         return "AddAxis" if added else "RemoveAxis"
-    return _TITLES.get(opr.type) or re.sub(r"(V\d|MGB)$", "", opr.title)
+    return CATALOG[opr.type].title or re.sub(r"(V\d|MGB)$", "", opr.title)
 
 
 def name_of(tensor: Tensor) -> str | None:

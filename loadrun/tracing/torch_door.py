@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from importlib import import_module
 from typing import Any
+
+from ..base.registry import resolve
 
 __all__ = ["is_torch_call", "is_torch_callable", "traced_torch", "traced_torch_module"]
 
@@ -46,8 +47,9 @@ def traced_torch(
         opt_level: how far the graph is simplified.
         options: those of `trace` that make no difference here, and those of `torch.jit.trace` that `trace_module` has.
     """
-    methods = import_module("loadrun.torch.methods")  # the door upward, optional: torch is there by now
-    return methods.traced_method(module, example_inputs, symbolic_shape, opt_level, options)
+    return resolve("loadrun.torch.methods:traced_method")(
+        module, example_inputs, symbolic_shape, opt_level, options
+    )
 
 
 def traced_torch_module(
@@ -61,7 +63,6 @@ def traced_torch_module(
     opt_level: int,
 ) -> Any:
     """`trace_module` of a torch module."""
-    methods = import_module("loadrun.torch.methods")  # the door upward, optional: torch is there by now
-    return methods.traced_methods(
+    return resolve("loadrun.torch.methods:traced_methods")(
         mod, inputs, check_trace, check_inputs, check_tolerance, strict, by_keyword, opt_level
     )

@@ -47,9 +47,7 @@ class IndexingBase(OpNode):
 
 
 _WRITTEN: dict[str, type[OpNode]] = {
-    "Host2DeviceCopy": Host2DeviceCopy,
-    "ImmutableTensor": ImmutableTensor,
-    "SharedDeviceTensor": SharedDeviceTensor,
+    kind.__name__: kind for kind in (Host2DeviceCopy, ImmutableTensor, SharedDeviceTensor)
 }
 
 

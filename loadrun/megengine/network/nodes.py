@@ -399,7 +399,7 @@ class OpNode(NetworkNode):
         self.refresh()
 
     def __repr__(self) -> str:
-        mode = f":{self.params['mode']}" if self.opr.type in ("Elemwise", "ElemwiseMultiType") else ""
+        mode = f":{self.params['mode']}" if self.opr.title != self.opr.type else ""
         return f"{self.name}{{{self.type}{mode}}}"
 
 

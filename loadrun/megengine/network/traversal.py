@@ -12,6 +12,7 @@ from typing import Any
 
 from ...base.errors import UsageError
 from .nodes import OpNode, VarNode
+from .providers import ConstOpBase, Host2DeviceCopy
 
 __all__ = [
     "get_dep_vars",
@@ -23,7 +24,7 @@ __all__ = [
     "set_priority_to_id",
 ]
 
-_PROVIDERS = ("ImmutableTensor", "SharedDeviceTensor", "Host2DeviceCopy")
+_PROVIDERS = (ConstOpBase, Host2DeviceCopy)
 
 
 def listed(outputs: VarNode | Iterable[VarNode]) -> list[VarNode]:
@@ -133,7 +134,7 @@ def get_oprs_seq(
     if prune_reshape:
         useless = _shape_arithmetic(found, outputs)
         found = [o for o in found if id(o) not in useless]
-    return [o for o in found if not (prune_immtensor and o.class_name in _PROVIDERS[:2])]
+    return [o for o in found if not (prune_immtensor and isinstance(o, ConstOpBase))]
 
 
 def _sorted(oprs: list[OpNode]) -> list[OpNode]:
@@ -170,10 +171,10 @@ def _near_readers(oprs: list[OpNode]) -> list[OpNode]:
             found.append(opr)
 
     for opr in oprs:
-        if opr.class_name in _PROVIDERS:
+        if isinstance(opr, _PROVIDERS):
             continue
         for var in opr.inputs:
-            if var.owner.class_name in _PROVIDERS:
+            if isinstance(var.owner, _PROVIDERS):
                 place(var.owner)
         place(opr)
     for opr in oprs:

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TypeVar
 
 import numpy as np
 
 from ...base.errors import EngineError
+from ...base.registry import Registry
 from ...graph import Opr, Var
 from ...graph.dtypes import Array, DType
 from ...ops.catalog import CATALOG, Op
@@ -28,8 +28,27 @@ __all__ = ["TRANSLATIONS", "OnnxWriter", "Sizes", "Translation", "elem_of", "rea
 Sizes = tuple[int | None, ...]
 """A shape; None where the size depends on what is fed."""
 Translation = Callable[["OnnxWriter", Opr], "str | Sequence[str]"]
-TRANSLATIONS: dict[str, Translation] = {}
-T = TypeVar("T", bound=Translation)
+_FAMILIES = (
+    *(
+        "io",
+        "following",
+        "elemwise",
+        "elemwise_multi",
+        "shape",
+        "indexing",
+        "reduce",
+        "linalg",
+        "conv",
+        "pooling",
+    ),
+    *("quantization", "norm", "select", "relayout", "rnn", "resize", "warp", "roi", "windows", "image"),
+    *("attention", "rng", "control"),
+)
+TRANSLATIONS: Registry[str, Translation] = Registry(
+    "translation to ONNX", (f"{__package__}.{family}" for family in _FAMILIES)
+)
+"""How operators of each type are written; a translation gives the names of the outputs."""
+translation = TRANSLATIONS.register
 REASONS = {
     "AssertEqual": "checks are not part of the model; what they expect becomes test data sets",
     "SVD": "ONNX has no singular value decomposition",
@@ -50,17 +69,6 @@ _CATEGORIES = {
 }
 BFLOAT16 = 16
 """ONNX's number of bfloat16, which only ever stands as the target of a Cast."""
-
-
-def translation(*names: str) -> Callable[[T], T]:
-    """Register how operators of these types are written; the function gives the names of the outputs."""
-
-    def register(func: T) -> T:
-        for name in names:
-            TRANSLATIONS[name] = func
-        return func
-
-    return register
 
 
 def elem_of(dtype: DType) -> ElemType:

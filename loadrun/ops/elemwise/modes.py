@@ -27,7 +27,7 @@ from .table import ModeTrait as T
 __all__ = ["float_step", "promote"]
 
 _QUANTIZED, _SORTED, _ONE_PASS = modes(T.QUANTIZED), modes(T.SORTED), modes(T.ONE_PASS)
-_BY_PLACE = modes(T.BY_PLACE)
+_BY_PLACE, _MUL_ADD = modes(T.BY_PLACE), modes(T.MUL_ADD)
 _SHORT, _LONG = 64, 2048
 """Elements of rows that are repeated, and of what they become at most."""
 _UNUSABLE = ("Byte", "IntB1", "IntB2", "IntB4", "Complex64", "Quantized4Asymm", "QuantizedS4", "QuantizedS1")
@@ -138,7 +138,7 @@ class _Plan:
         self.func: Function = table[mode]
         self.many = mode not in _ONE_PASS
         self.half = dtype.name == "Float16"
-        if dtype.name in ("Float16", "BFloat16") and mode in (M.FUSE_MUL_ADD3, M.FUSE_MUL_ADD4):
+        if dtype.name in ("Float16", "BFloat16") and mode in _MUL_ADD:
             self.func = _fused_narrow(dtype)
         elif dtype.name in ("Float16", "BFloat16"):
             self.func = ROWS[mode].narrow or self.func

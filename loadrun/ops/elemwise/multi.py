@@ -23,22 +23,14 @@ from ..registry import Bound, Call, Shape, ShapeCall, kernel
 from ..typecvt import convert
 from .integers import rmulh
 from .modes import elemwise_shape, promote
-from .table import ARITY, FLOAT, modes
+from .table import ARITY, FLOAT, ROWS, modes
 from .table import ModeTrait as T
 
 __all__: list[str] = []
 
 _QUANTIZED: dict[M, ElemwiseMode] = {m: ElemwiseMode[m.name[1:]] for m in M if m.name.startswith("Q")}
 
-_Compare = Callable[..., Array]
-_BOOL: dict[M, _Compare] = {
-    M.EQ: np.equal,
-    M.NEQ: np.not_equal,
-    M.LT: np.less,
-    M.LEQ: np.less_equal,
-    M.ISNAN: np.isnan,
-    M.ISINF: np.isinf,
-}
+_BOOL = {M[mode.name]: ROWS[mode] for mode in modes(T.COMPARES)}
 
 _INT = "an integer type"
 _INTEGERS = ("Int8", "Int16", "Int32", "Uint8", "Uint16")
@@ -54,7 +46,7 @@ def _count(mode: M) -> int:
     if mode in _QUANTIZED:
         return ARITY[_QUANTIZED[mode]]
     if mode in _BOOL:
-        return 1 if mode in (M.ISNAN, M.ISINF) else 2
+        return _BOOL[mode].arity
     return len(_FIXED[mode].inputs)
 
 
@@ -156,7 +148,9 @@ def elemwise_multi_type(c: Call, *xs: Array) -> Array:
         if len(xs) == 2 and c.inputs[0] != c.inputs[1]:
             common = promote(c.inputs)
             xs = tuple(convert(x, t, common) for x, t in zip(xs, c.inputs, strict=True))
-        return np.asarray(_BOOL[mode](*xs))
+        compare = _BOOL[mode].wide
+        assert compare is not None
+        return np.asarray(compare(*xs))
     result = _FIXED[mode].func(*xs, out.np)
     return result if result.shape == shape else np.broadcast_to(result, shape)
 

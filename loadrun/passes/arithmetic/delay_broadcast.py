@@ -13,12 +13,10 @@ _ROUNDS = 16
 def delay_broadcast(graph: Graph) -> Graph:
     """Let conversions and elementwise operators of one variable and scalars change places with a Broadcast before
     them; results are the same bits."""
-    return repeat(graph, _swapped, _ROUNDS)
+    return repeat(graph, _swapped, _ROUNDS, "Elemwise", "TypeCvtV2")
 
 
 def _swapped(r: Rewriter, opr: Opr) -> Var | None:
-    if opr.type not in ("Elemwise", "TypeCvtV2"):
-        return None
     wide = [v for v in opr.inputs if v.owner.type == "Broadcast" and r.old_shape(v) != (1,)]
     if len(wide) != 1 or not r.single(wide[0]) or r.frozen(wide[0].owner):
         return None

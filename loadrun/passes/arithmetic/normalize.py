@@ -10,14 +10,14 @@ to the last bit (`terms.on_grid`) stays as it is, so that quotients do not becom
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 
 from ...graph import Graph, Opr, Var
 from ...graph.params import Elemwise, ElemwiseMode, PowC
-from ...ops.elemwise.table import ROWS
+from ...ops.catalog import select
+from ...ops.elemwise.table import ROWS, ModeTrait, modes
 from ..rewriter import Rewriter, each
 from .identities import elemwise
 from .terms import mode_of, uniform
@@ -26,6 +26,9 @@ __all__ = ["expand_fused", "finish_arithmetic", "normalize_chains"]
 
 M = ElemwiseMode
 _FUSED = {mode: row.after_add for mode, row in ROWS.items() if row.after_add is not None}
+_SUMS, _PRODUCTS = modes(ModeTrait.SUM), modes(ModeTrait.PRODUCT)
+_INVERSE = {mode: row.inverse for mode, row in ROWS.items() if row.inverse is not None}
+_CHAINED = select(lambda op: op.family == "elemwise.modes")
 
 
 def expand_fused(graph: Graph) -> Graph:
@@ -46,21 +49,6 @@ def expand_fused(graph: Graph) -> Graph:
     return each(graph, visit, "Elemwise")
 
 
-@dataclass(frozen=True)
-class _Family:
-    """Sums (with multiples) or products (with powers).
-
-    Attributes:
-        add: the operation; sub: its inverse.
-    """
-
-    add: ElemwiseMode
-    sub: ElemwiseMode
-
-
-_SUM, _PRODUCT = _Family(M.ADD, M.SUB), _Family(M.MUL, M.TRUE_DIV)
-
-
 def normalize_chains(graph: Graph) -> Graph:
     """Rewrite chains of sums and of products with differences, quotients or repeated terms."""
     r = Rewriter(graph)
@@ -73,14 +61,15 @@ def _rewritten(r: Rewriter, opr: Opr) -> Var | None:
     return _normalized(r, opr, family) if family is not None and _ends(r, opr, family) else None
 
 
-def _family(r: Rewriter, opr: Opr) -> _Family | None:
-    if opr.type not in ("Elemwise", "PowC") or r.frozen(opr) or uniform(r, opr) is None:
+def _family(r: Rewriter, opr: Opr) -> ElemwiseMode | None:
+    """ADD for sums and what becomes one, MUL for products, quotients and powers."""
+    if opr.type not in _CHAINED or r.frozen(opr) or uniform(r, opr) is None:
         return None
     mode = mode_of(opr)
-    if mode in (M.ADD, M.SUB, M.NEGATE):
-        return _SUM
-    if mode in (M.MUL, M.TRUE_DIV) or _exponent(opr) is not None:
-        return _PRODUCT if opr.outputs[0].dtype is not None and opr.outputs[0].dtype.is_float else None
+    if mode in _SUMS:
+        return M.ADD
+    if mode in _PRODUCTS or _exponent(opr) is not None:
+        return M.MUL if opr.outputs[0].dtype is not None and opr.outputs[0].dtype.is_float else None
     return None
 
 
@@ -98,22 +87,22 @@ def _stored_scalar(old: Var) -> float | None:
     return float(old.owner.tensors[0].value()[0])
 
 
-def _ends(r: Rewriter, opr: Opr, family: _Family) -> bool:
+def _ends(r: Rewriter, opr: Opr, family: ElemwiseMode) -> bool:
     var = opr.outputs[0]
     values = r.value_readers(var)
     return not r.single(var) or not values or r.frozen(values[0]) or _family(r, values[0]) is not family
 
 
-def _terms_of(r: Rewriter, opr: Opr, family: _Family) -> list[tuple[Var, float]] | None:
+def _terms_of(r: Rewriter, opr: Opr, family: ElemwiseMode) -> list[tuple[Var, float]] | None:
     """The terms of one operator with their coefficients (exponents), None where it is a term itself."""
-    if opr.type not in ("Elemwise", "PowC") or r.frozen(opr) or uniform(r, opr) is None:
+    if opr.type not in _CHAINED or r.frozen(opr) or uniform(r, opr) is None:
         return None
     mode = mode_of(opr)
-    if mode == family.add:
+    if mode == family:
         return [(v, 1.0) for v in opr.inputs]
-    if mode == family.sub:
+    if mode == _INVERSE[family]:
         return [(opr.inputs[0], 1.0), (opr.inputs[1], -1.0)]
-    if family is _PRODUCT:
+    if family == M.MUL:
         exponent = _exponent(opr)
         return [(opr.inputs[0], exponent)] if exponent is not None and exponent == int(exponent) else None
     if mode == M.NEGATE:
@@ -129,7 +118,7 @@ def _terms_of(r: Rewriter, opr: Opr, family: _Family) -> list[tuple[Var, float]]
     return None
 
 
-def _normalized(r: Rewriter, end: Opr, family: _Family) -> Var | None:
+def _normalized(r: Rewriter, end: Opr, family: ElemwiseMode) -> Var | None:
     queue = deque([(end.outputs[0], 1.0)])
     terms: dict[int, tuple[Var, float]] = {}
     negative = scaled = count = 0
@@ -145,7 +134,7 @@ def _normalized(r: Rewriter, end: Opr, family: _Family) -> Var | None:
             new = r.var(var)
             terms[new.id] = (new, factor + terms.get(new.id, (new, 0.0))[1])
             continue
-        negative += mode_of(opr) == family.sub
+        negative += mode_of(opr) == _INVERSE[family]
         scaled += len(parts) == 1 and parts[0][1] != 1
         powers |= opr.type == "PowC"
         queue.extend((v, factor * c) for v, c in parts)
@@ -156,19 +145,19 @@ def _normalized(r: Rewriter, end: Opr, family: _Family) -> Var | None:
     return _written(r, list(terms.values()), family)
 
 
-def _written(r: Rewriter, terms: list[tuple[Var, float]], family: _Family) -> Var:
+def _written(r: Rewriter, terms: list[tuple[Var, float]], family: ElemwiseMode) -> Var:
     total: Var | None = None
     for x, factor in terms:
         term = x
         if factor != 1:
-            if family is _PRODUCT:
+            if family == M.MUL:
                 (term,) = r.add("PowC", PowC(exp=factor), inputs=[x])
             elif factor == -1:
                 term = elemwise(r, M.NEGATE, x)
             else:
                 dtype = r.dtype(x)
                 term = elemwise(r, M.MUL, x, r.put(np.array([factor]).astype(dtype.np), dtype))
-        total = term if total is None else elemwise(r, family.add, total, term)
+        total = term if total is None else elemwise(r, family, total, term)
     assert total is not None
     return total
 
@@ -188,11 +177,11 @@ def finish_arithmetic(graph: Graph) -> Graph:
                 if exponent is None
                 else r.add("PowC", PowC(exp=exponent), inputs=[r.var(opr.inputs[0])])[0]
             )
-        if mode not in (M.ADD, M.MUL):
+        if mode not in _INVERSE:
             return None
         a, b = (r.var(v) for v in opr.inputs)
         first, second = _inverse(a, mode), _inverse(b, mode)
-        back = M.SUB if mode == M.ADD else M.TRUE_DIV
+        back = _INVERSE[mode]
         if first is not None and second is not None:
             inner = elemwise(r, mode, first, second)
             if mode == M.ADD:

@@ -34,11 +34,11 @@ def redistribute(graph: Graph) -> Graph:
 
     Only constant weights change, and only behind values that nothing else reads.
     """
-    return repeat(graph, _visit, _ROUNDS)
+    return repeat(graph, _visit, _ROUNDS, "Elemwise", "ConvolutionV2", "MatrixMulV2")
 
 
 def _visit(r: Rewriter, opr: Opr) -> Var | None:
-    if len(opr.outputs) != 1 or opr.type not in ("Elemwise", "ConvolutionV2", "MatrixMulV2"):
+    if len(opr.outputs) != 1:
         return None
     types = {r.dtype(r.var(v)).name for v in opr.inputs}
     if on_grid(r, opr) or types not in ({"Float32"}, {"Float16"}):

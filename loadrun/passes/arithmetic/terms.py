@@ -7,18 +7,18 @@ from collections.abc import Sequence
 from ...graph import Opr, Var
 from ...graph.dtypes import DType
 from ...graph.params import Elemwise, ElemwiseMode
+from ...ops.catalog import select, types
+from ...ops.elemwise.table import ModeTrait, modes
+from ...ops.op import Trait
 from ..rewriter import Rewriter
 
 __all__ = ["ends_chain", "leaves", "mode_of", "on_grid", "uniform"]
 
-M = ElemwiseMode
 _BOOL = DType("Bool")
-_STEPS = frozenset({M.FLOOR, M.CEIL, M.ROUND, M.FLOOR_DIV, M.MOD, M.EQ, M.NEQ, M.LT, M.LEQ})
-_SELECTS = frozenset({M.COND_LEQ_MOV, M.COND_LT_MOV, M.MAX, M.MIN, M.ABS, M.NEGATE, M.SIGN, M.RELU})
-_EXACT = _SELECTS | {M.ADD, M.SUB, M.MUL, M.TRUE_DIV, M.FUSE_MUL_ADD3, M.FUSE_MUL_ADD4}
-_VIEWS = frozenset({"AxisAddRemove", "Broadcast", "Dimshuffle", "ReshapeV1", "Split", "Subtensor"})
-_MOVES = _VIEWS | {"Concat", "TypeCvtV2"}
-_GIVEN = frozenset({"Host2DeviceCopy", "ImmutableTensor", "SharedDeviceTensor", "MultipleDeviceTensorHolder"})
+_STEPS, _ON_GRID = modes(ModeTrait.STEPS), modes(ModeTrait.ON_GRID)
+_VIEWS = types(Trait.VIEW) & types(Trait.FOLLOWED)
+_MOVES = _VIEWS | {"Concat"} | select(lambda op: op.family == "typecvt")
+_GIVEN = select(lambda op: op.category == "io")
 
 
 def mode_of(opr: Opr) -> ElemwiseMode | None:
@@ -78,7 +78,7 @@ def _grid(step: Opr) -> set[int]:
         seen.add(opr.id)
         if opr.type in _GIVEN or _is_step(opr):
             continue
-        if mode_of(opr) in _EXACT:
+        if mode_of(opr) in _ON_GRID:
             found.add(opr.id)
         elif opr.type not in _MOVES:
             return set()

@@ -15,14 +15,16 @@ from ...base.errors import EngineError
 from ...graph import Graph, Opr, Var
 from ...graph.dtypes import DType
 from ...graph.params import IndexDescMaskDump, IndexItem, OptionalAxisV1
+from ...ops.catalog import select, types
 from ...ops.infer import Inference, infer_dtypes, infer_shapes
+from ...ops.op import Trait
 from ...ops.registry import Shape
 from ..rewriter import Rewriter
 
 __all__ = ["empty_at", "without_elements"]
 
-_ELEMWISE = frozenset({"Elemwise", "ElemwiseMultiType", "PowC"})
-_STORED = frozenset({"ImmutableTensor", "SharedDeviceTensor"})
+_ELEMWISE = select(lambda op: op.family.startswith("elemwise."))
+_STORED = types(Trait.STORED)
 _INT = DType("Int32")
 
 
@@ -34,7 +36,7 @@ def without_elements(r: Rewriter, opr: Opr, fixed: Inference) -> Var | None:
         opr: the old operator.
         fixed: shapes of the old graph that are the same for all shapes of its inputs.
     """
-    if opr.type in _STORED and len(opr.tensors) == 1:
+    if opr.type in _STORED and len(opr.outputs) == 1:
         shape = opr.tensors[0].shape
         return (
             _empty_constant(r, shape, opr.tensors[0].dtype) if shape is not None and not prod(shape) else None

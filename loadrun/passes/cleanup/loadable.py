@@ -14,7 +14,8 @@ from __future__ import annotations
 
 from ...graph import Graph, Opr, Var
 from ...graph.params import Elemwise, ElemwiseMode, OptionalAxisV1
-from ...ops.elemwise.table import ROWS
+from ...ops.catalog import select
+from ...ops.elemwise.table import ROWS, ModeTrait, modes
 from ...ops.infer import Inference, follow
 from ..arithmetic.identities import immutable
 from ..guards import guarded
@@ -25,7 +26,8 @@ from .shapes import is_shape_of
 __all__ = ["make_loadable"]
 
 M = ElemwiseMode
-_NEUTRAL = {mode: ROWS[mode].neutral for mode in (M.ADD, M.MUL, M.POW, M.FLOOR_DIV)}
+_LEFT_OUT, _CHAINS = modes(ModeTrait.LEFT_OUT), modes(ModeTrait.ASSOCIATIVE)
+_SHAPED = select(lambda op: op.inputs == "src target_shape")
 
 
 def make_loadable(graph: Graph) -> Graph:
@@ -62,7 +64,7 @@ def _visit(r: Rewriter, opr: Opr, fixed: Inference) -> Var | None:
     if empty is not None:
         return empty
     given = [r.var(v) for v in opr.inputs]
-    if opr.type in ("ReshapeV1", "Broadcast"):
+    if opr.type in _SHAPED:
         shape, wanted = fixed.shapes.get(opr.inputs[0].id), fixed.values.get(opr.inputs[1].id)
         same = shape is not None and wanted is not None and tuple(wanted.tolist()) == shape
         return given[0] if same or _is_own_shape(*given) else None
@@ -94,9 +96,10 @@ def _is_own_shape(source: Var, target: Var) -> bool:
 
 def _unchanged(r: Rewriter, mode: ElemwiseMode, given: list[Var]) -> Var | None:
     """The input that an elementwise operator gives as it is."""
-    if mode not in _NEUTRAL or (mode == M.FLOOR_DIV and r.dtype(given[0]).is_float):
+    whole = mode == M.FLOOR_DIV and not r.dtype(given[0]).is_float
+    if mode not in _LEFT_OUT and not whole:
         return None
-    for x, other in (given, given[::-1])[: 2 if mode in (M.ADD, M.MUL) else 1]:
-        if r.shape(other) == (1,) and immutable(r, other) and r.scalar(other) == _NEUTRAL[mode]:
+    for x, other in (given, given[::-1])[: 2 if mode in _CHAINS else 1]:
+        if r.shape(other) == (1,) and immutable(r, other) and r.scalar(other) == ROWS[mode].neutral:
             return x
     return None

@@ -9,10 +9,7 @@ from ..rewriter import Rewriter
 
 __all__ = ["merge_weights"]
 
-_HOLDERS = {
-    "SharedDeviceTensor": "MultipleDeviceTensorHolder",
-    "SharedDeviceTensorWithFormat": "MultipleDeviceTensorWithFormatHolder",
-}
+_HOLDERS = {f"SharedDeviceTensor{form}": f"MultipleDeviceTensor{form}Holder" for form in ("", "WithFormat")}
 
 
 def merge_weights(graph: Graph) -> Graph:

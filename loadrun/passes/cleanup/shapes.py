@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from ...base.registry import Registry
 from ...graph import Graph, Opr, Var
 from ...graph.params import AxisAddRemove, AxisDesc, Dimshuffle, OptionalAxisV1
 from ..rewriter import Rewriter, each
@@ -9,6 +12,8 @@ from ..rewriter import Rewriter, each
 __all__ = ["is_shape_of", "remove_shape_changes"]
 
 _NO_AXIS = 7
+_Rule = Callable[[Rewriter, Opr], "Var | None"]
+_RULES: Registry[str, _Rule] = Registry("rule of shapes")
 
 
 def remove_shape_changes(graph: Graph) -> Graph:
@@ -33,6 +38,7 @@ def _visit(r: Rewriter, opr: Opr) -> Var | None:
     return _RULES[opr.type](r, opr)
 
 
+@_RULES.register("Dimshuffle")
 def _dimshuffle(r: Rewriter, opr: Opr) -> Var | None:
     p = opr.get(Dimshuffle)
     source = r.var(opr.inputs[0])
@@ -49,6 +55,7 @@ def _dimshuffle(r: Rewriter, opr: Opr) -> Var | None:
     return r.add("Dimshuffle", Dimshuffle(pattern=pattern, ndim=ndim), inputs=[source], like=opr)[0]
 
 
+@_RULES.register("ReshapeV1")
 def _reshape(r: Rewriter, opr: Opr) -> Var | None:
     source, target = map(r.var, opr.inputs)
     if opr.get(OptionalAxisV1).axis == _NO_AXIS and is_shape_of(target, source):
@@ -64,6 +71,7 @@ def _reshape(r: Rewriter, opr: Opr) -> Var | None:
     return r.add("ReshapeV1", *opr.params, inputs=[first, target], like=opr)[0]
 
 
+@_RULES.register("Broadcast")
 def _broadcast(r: Rewriter, opr: Opr) -> Var | None:
     source, target = map(r.var, opr.inputs)
     if is_shape_of(target, source):
@@ -79,6 +87,7 @@ def is_shape_of(target: Var, source: Var) -> bool:
     return opr.type == "GetVarShapeV1" and opr.inputs == [source] and opr.get(OptionalAxisV1).axis == _NO_AXIS
 
 
+@_RULES.register("AxisAddRemove")
 def _axes(r: Rewriter, opr: Opr) -> Var | None:
     source = r.var(opr.inputs[0])
     steps = list(opr.get(AxisAddRemove).desc)
@@ -97,11 +106,3 @@ def _axes(r: Rewriter, opr: Opr) -> Var | None:
     if tuple(kept) == tuple(AxisDesc(*s) for s in opr.get(AxisAddRemove).desc):
         return None
     return r.add("AxisAddRemove", AxisAddRemove(desc=tuple(kept)), inputs=[source], like=opr)[0]
-
-
-_RULES = {
-    "Dimshuffle": _dimshuffle,
-    "ReshapeV1": _reshape,
-    "Broadcast": _broadcast,
-    "AxisAddRemove": _axes,
-}

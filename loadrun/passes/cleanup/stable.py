@@ -18,27 +18,18 @@ import numpy as np
 
 from ...graph import Graph, Opr, Var
 from ...graph.params import Elemwise, ElemwiseMode, Empty, OptionalAxisV1, Reduce, ReduceDataType, ReduceMode
+from ...ops.catalog import types
+from ...ops.elemwise.table import ROWS, modes
+from ...ops.elemwise.table import ModeTrait as T
+from ...ops.op import Trait
 from ..arithmetic.identities import elemwise, immutable, neutral
 from ..rewriter import Rewriter, each
 
 __all__ = ["as_made", "stabilize"]
 
 M = ElemwiseMode
-_NEUTRAL = {M.ADD: (0.0, (0, 1)), M.MUL: (1.0, (0, 1)), M.POW: (1.0, (1,))}
-"""A number without effect, and which operands it may be."""
-_FOLDED = {
-    "Elemwise",
-    "ElemwiseMultiType",
-    "TypeCvtV2",
-    "ReshapeV1",
-    "AxisAddRemove",
-    "Dimshuffle",
-    "Subtensor",
-    "Concat",
-    "ReduceV2",
-}
-"""Operators whose value MegEngine knows beforehand."""
-_CONSTANTS = ("ImmutableTensor", "SharedDeviceTensor")
+_LEFT_OUT, _CHAINS, _PRODUCTS = (modes(t) for t in (T.LEFT_OUT, T.ASSOCIATIVE, T.PRODUCT))
+_FOLDED, _STORED = types(Trait.FOLDED), types(Trait.STORED)
 _SPREAD = "Broadcast"
 """What stays where nothing computes with it."""
 _SMALL = 1024
@@ -136,7 +127,7 @@ def _known(r: Rewriter, var: Var) -> bool:
     if owner.type == _SPREAD:
         shape = r.shape(var)
         return shape is not None and prod(shape) <= _SMALL and all(_known(r, v) for v in owner.inputs)
-    return owner.type in _CONSTANTS and prod(owner.tensors[0].shape or ()) <= _SMALL
+    return owner.type in _STORED and len(owner.tensors) == 1 and prod(owner.tensors[0].shape or ()) <= _SMALL
 
 
 def _visit(r: Rewriter, opr: Opr) -> Var | None:
@@ -145,13 +136,14 @@ def _visit(r: Rewriter, opr: Opr) -> Var | None:
     if dtype is None or dtype.is_quantized or any(r.dtype(v) != dtype for v in given):
         return None
     mode = opr.get(Elemwise).mode
-    if mode in _NEUTRAL:
-        number, places = _NEUTRAL[mode]
-        for at in places:
+    number = ROWS[mode].neutral
+    if mode in _LEFT_OUT and number is not None:
+        for at in (0, 1) if mode in _CHAINS else (1,):
             if _is_number(r, given[at], number):
                 return given[1 - at]
-    if mode in (M.SUB, M.TRUE_DIV, M.FLOOR_DIV) and given[0] is given[1]:
-        return _number_like(r, given[0], 0 if mode == M.SUB else 1)
+    number = ROWS[mode].of_same
+    if number is not None and given[0] is given[1]:
+        return _number_like(r, given[0], number)
     if not dtype.is_float:
         return None
     if mode == M.LOG:
@@ -176,7 +168,7 @@ def _log(r: Rewriter, x: Var) -> Var | None:
     a, b = owner.inputs
     mode = owner.get(Elemwise).mode
     ea, eb = _of(a, M.EXP), _of(b, M.EXP)
-    if mode in (M.MUL, M.TRUE_DIV) and (ea is not None or eb is not None):
+    if mode in _PRODUCTS and (ea is not None or eb is not None):
         parts = [v if e is None else e for v, e in ((a, ea), (b, eb))]
         logs = [
             p if e is not None else _log(r, p) or elemwise(r, M.LOG, p)
@@ -192,7 +184,7 @@ def _log(r: Rewriter, x: Var) -> Var | None:
     return None
 
 
-def _number_like(r: Rewriter, x: Var, number: int) -> Var:
+def _number_like(r: Rewriter, x: Var, number: float) -> Var:
     """A number in the shape of a variable."""
     constant = r.put(np.full((1,), number, r.dtype(x).np), r.dtype(x))
     (shape,) = r.add("GetVarShapeV1", OptionalAxisV1(), inputs=[x])

@@ -20,6 +20,7 @@ from ...graph.params import (
     WarpPerspective,
 )
 from ...ops.catalog import TypeParam
+from ...ops.elemwise.table import ROWS
 from ..arithmetic.terms import mode_of
 from ..layouts.reformat import shape_of
 from ..rewriter import Rewriter, each
@@ -28,6 +29,7 @@ __all__ = ["fuse_packing", "fuse_warp"]
 
 _F32 = DType("Float32")
 _BYTES = ("Uint8", "Quantized8Asymm")
+_SHIFTS = frozenset(mode for mode, row in ROWS.items() if row.neutral == 0)
 
 
 def fuse_packing(graph: Graph) -> Graph:
@@ -132,7 +134,7 @@ def _quantized(r: Rewriter, old: Var) -> Var | None:
 def _shifted(r: Rewriter, old: Var) -> Var | None:
     """The uint8 image from which 128 is subtracted as float32."""
     opr = old.owner
-    if mode_of(opr) not in (ElemwiseMode.ADD, ElemwiseMode.SUB) or not r.single(old):
+    if mode_of(opr) not in _SHIFTS or not r.single(old):
         return None
     least = -128.0 if mode_of(opr) == ElemwiseMode.ADD else 128.0
     pairs = [opr.inputs] if mode_of(opr) == ElemwiseMode.SUB else [opr.inputs, opr.inputs[::-1]]

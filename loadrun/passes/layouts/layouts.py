@@ -17,7 +17,7 @@ __all__ = ["CONVOLUTIONS", "ELEMENTWISE", "Layouts", "convert_layouts", "fills_p
 
 ELEMENTWISE = types(Trait.ELEMENTWISE)
 """Operators to which a layout does not matter."""
-CONVOLUTIONS = frozenset(("ConvolutionV2", "ConvBiasForwardV4"))
+CONVOLUTIONS = types(Trait.PACKED)
 """Those that layout passes convert alike: data, filter, then bias and residual if there are any."""
 PLAIN = "NCHW"
 

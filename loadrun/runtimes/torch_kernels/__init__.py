@@ -6,14 +6,6 @@ them.
 
 from __future__ import annotations
 
-from importlib import import_module
-
 from .registry import KERNELS, Node
 
-__all__ = ["KERNELS", "Node", "load_kernels"]
-
-
-def load_kernels() -> None:
-    """Import the kernels, and torch with them."""
-    for module in ("elementwise", "shapes", "indexing", "networks", "recurrent"):
-        import_module(f"{__name__}.{module}")
+__all__ = ["KERNELS", "Node"]

@@ -9,7 +9,7 @@ from typing import Any
 import torch  # optional
 import torch.nn.functional as F
 
-from .registry import KERNELS, Node, kernel
+from .registry import Node, kernel
 
 __all__ = ["DTYPES", "axes_of"]
 
@@ -78,9 +78,9 @@ _BINARY: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 
 def _register() -> None:
     for name, unary in _UNARY.items():
-        KERNELS[name] = lambda node, x, unary=unary: unary(x)
+        kernel(name)(lambda node, x, unary=unary: unary(x))
     for name, binary in _BINARY.items():
-        KERNELS[name] = lambda node, x, y, binary=binary: binary(x, y)
+        kernel(name)(lambda node, x, y, binary=binary: binary(x, y))
 
 
 _register()

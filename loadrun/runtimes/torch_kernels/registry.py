@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
+
+from ...base.registry import Registry
 
 __all__ = ["KERNELS", "Kernel", "Node", "kernel"]
 
 Kernel = Callable[..., Any]
-K = TypeVar("K", bound=Kernel)
-KERNELS: dict[str, Kernel] = {}
-"""Kernels by ONNX's name of the operator."""
+_FILES = ("elementwise", "shapes", "indexing", "networks", "recurrent")
+KERNELS: Registry[str, Kernel] = Registry("torch kernel", (f"{__package__}.{name}" for name in _FILES))
+"""Kernels by ONNX's name of the operator; they import torch."""
+kernel = KERNELS.register
 
 
 @dataclass(frozen=True)
@@ -31,13 +34,3 @@ class Node:
     def get(self, name: str, default: Any = None) -> Any:
         """An attribute, or its default."""
         return self.attributes.get(name, default)
-
-
-def kernel(*names: str) -> Callable[[K], K]:
-    """Register a function as the kernel of operators."""
-
-    def register(func: K) -> K:
-        KERNELS.update(dict.fromkeys(names, func))
-        return func
-
-    return register

@@ -53,7 +53,6 @@ _SAME: dict[str, Callable[..., Any]] = {
     "fix": np.trunc,
     "round": np.rint,
     "square": np.square,
-    "positive": np.positive,
     "bitwise_not": np.invert,
 }
 _BINARY: dict[str, Callable[..., Any]] = {

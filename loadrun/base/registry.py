@@ -1,0 +1,136 @@
+"""Things by name: what a family of functions registers beside their definitions, and what is found where it stands.
+
+A registry imports its modules when a name is first asked for. `resolve` is how a low package finds a high one, as entry
+points do: ``"module:attribute"``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
+from difflib import get_close_matches
+from importlib import import_module
+from typing import Any, TypeVar, overload
+
+__all__ = ["Registry", "resolve"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+D = TypeVar("D")
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+def resolve(path: str) -> Any:
+    """Import what ``"module:attribute"`` names, or a module where there is no colon.
+
+    Raises:
+        ImportError: the module, or a package that it needs, is not there.
+        AttributeError: the module holds no such attribute.
+
+    >>> resolve("math:sqrt")(4)
+    2.0
+    """
+    module, _, attribute = path.partition(":")
+    found = import_module(module)
+    return getattr(found, attribute) if attribute else found
+
+
+class Registry(MutableMapping[K, V]):
+    """A mapping of names to things, of which some are imported when they are first asked for.
+
+    Args:
+        what: what one of them is, in messages.
+        homes: modules that register what they hold when they are imported; or for every name by itself the module
+            that registers it, or ``"module:attribute"``.
+
+    >>> roots = Registry("root", {"square": "math:sqrt"})
+    >>> @roots.register("cube")
+    ... def cube_root(x):
+    ...     return x ** (1 / 3)
+    >>> roots["square"](16), roots["cube"](8), sorted(roots)
+    (4.0, 2.0, ['cube', 'square'])
+    >>> roots["cubes"]
+    Traceback (most recent call last):
+    KeyError: "no root is registered as 'cubes'; did you mean 'cube'?"
+    """
+
+    def __init__(self, what: str, homes: Iterable[str] | Mapping[K, str] = ()) -> None:
+        self.what = what
+        self._homes: dict[K, str] = dict(homes) if isinstance(homes, Mapping) else {}
+        self._modules: tuple[str, ...] = () if isinstance(homes, Mapping) else tuple(homes)
+        self._loaded = False
+        self._found: dict[K, V] = {}
+
+    def register(self, *names: K) -> Callable[[F], F]:
+        """Register a function or a class by one or more names; for use as a decorator.
+
+        Raises:
+            ValueError: another one has the name.
+        """
+
+        def add(thing: F) -> F:
+            for name in names:
+                self.add(name, thing)  # type: ignore[arg-type]
+            return thing
+
+        return add
+
+    def add(self, name: K, thing: V) -> None:
+        """Register a thing by a name that is free; ``registry[name] = thing`` replaces what has it.
+
+        Raises:
+            ValueError: another one has the name.
+        """
+        if name in self._found:
+            raise ValueError(f"{name!r} is registered twice as a {self.what}; choose another name")
+        self._found[name] = thing
+
+    def load(self) -> None:
+        """Import all modules, so that all names are known."""
+        if not self._loaded:
+            for module in self._modules:
+                resolve(module)
+            self._loaded = True
+
+    def _find(self, name: object) -> bool:
+        """Whether something has a name, imported now if it must be."""
+        if name not in self._found:
+            if name in self._homes:
+                thing = resolve(self._homes[name])
+                if ":" in self._homes[name]:
+                    self._found.setdefault(name, thing)
+            else:
+                self.load()
+        return name in self._found
+
+    def __getitem__(self, name: K) -> V:
+        if not self._find(name):
+            near = get_close_matches(str(name), map(str, self), 1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise KeyError(f"no {self.what} is registered as {name!r}{hint}")
+        return self._found[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._found or name in self._homes or self._find(name)
+
+    @overload
+    def get(self, name: K, /) -> V | None: ...
+
+    @overload
+    def get(self, name: K, /, default: V | D) -> V | D: ...
+
+    def get(self, name: K, /, default: D | None = None) -> V | D | None:
+        """Return the thing of a name, or a default where nothing has it."""
+        return self._found[name] if self._find(name) else default
+
+    def __setitem__(self, name: K, thing: V) -> None:
+        self._found[name] = thing
+
+    def __delitem__(self, name: K) -> None:
+        del self._found[name]
+
+    def __iter__(self) -> Iterator[K]:
+        self.load()
+        return iter([*dict.fromkeys((*self._homes, *self._found))])
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
