@@ -87,7 +87,7 @@ class RNG:
     """A source of random tensors with a state of its own.
 
     Args:
-        seed: where its numbers start; without one it shares the global source, which `loadrun.build.random.seed` starts.
+        seed: where its numbers start; without one it shares the global source, which `seed` starts.
         device: of the tensors, if there is a seed; by default that of the parameters, else the default one.
 
     >>> first, second = RNG(seed=7), RNG(seed=7)

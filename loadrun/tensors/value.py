@@ -26,9 +26,6 @@ from .session import SessionOf, active
 __all__ = ["Bound", "DeviceTensor", "Parameter", "Session", "Tensor", "attach", "tensor"]
 
 T = TypeVar("T", bound="Tensor")
-Session: TypeAlias = "SessionOf[Tensor]"
-"""What a running trace does for the tensors inside it."""
-
 _M = P.ElemwiseMode
 
 
@@ -654,6 +651,10 @@ def _expanded(args: tuple[Any, ...]) -> Any:
     (only,) = args
     whole = isinstance(only, (list, tuple, np.ndarray)) or (isinstance(only, Tensor) and only.ndim > 0)
     return only if whole else args
+
+
+Session: TypeAlias = SessionOf[Tensor]
+"""What a running trace does for the tensors inside it."""
 
 
 class DeviceTensor(Tensor):
