@@ -8,18 +8,20 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from .base.about import About
 from .base.errors import EngineError, InputError, LoadRunError, UsageError
+from .base.registry import resolve
+from .compare.formula import Formula
 from .compare.judging import Criteria, blind, judge, policy_for
 from .compare.policy import Policy
+from .compare.recorded import packed_policies
 from .compare.results import FileResult, OutputResult, Result, Verdict
-from .dump import load
-from .dump.record import packed_policies
-from .engines import About, Choice, Engine, check_engine, make_engine, make_ready
+from .engines import Choice, Engine, check_engine, make_engine, make_ready
 from .graph import Graph, Var
 from .graph.dtypes import Array, DType, dtype_of
 from .inputs.feeds import fit_inputs, random_inputs
 from .ops.infer import infer_dtypes
-from .passes.checks import GET, Cone, Formula, Origins, compared, cone, formula, two_sided
+from .passes.checks import GET, Cone, Origins, compared, cone, formula, two_sided
 from .testcase import EXPECT, Bundle, Check, Testcase
 
 __all__ = ["FileResult", "OutputResult", "Result", "Runner", "Verdict", "fit_inputs", "random_inputs", "run"]
@@ -97,7 +99,7 @@ class Runner:
     ) -> None:
         if seed < 0:
             raise UsageError(f"a seed must be a whole number of at least 0, found {seed}")
-        self.bundle = bundle if isinstance(bundle, Bundle) else load(bundle)
+        self.bundle = bundle if isinstance(bundle, Bundle) else resolve("loadrun.dump:load")(bundle)
         self.engine = check_engine(engine)
         self.seed = seed
         self._model: Engine | None = None

@@ -18,8 +18,9 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 import loadrun
+from loadrun.base.about import About
 from loadrun.base.errors import LoadRunError
-from loadrun.engines import About, check_engine
+from loadrun.engines import check_engine
 from loadrun.runner import Verdict
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 import loadrun
+from loadrun.compare.formula import Formula
 from loadrun.graph.dtypes import DType
 from loadrun.graph.params import Elemwise, ElemwiseMode
-from loadrun.passes.checks import Formula, formula
+from loadrun.passes.checks import formula
 from loadrun.passes.copies import bare, subgraph
 from loadrun.runner import Verdict
 from loadrun.verify.pack.capture import Recorder, capture, embed

@@ -11,13 +11,14 @@ import pytest
 import loadrun
 from loadrun import Bundle, Testcase, Verdict
 from loadrun.cli import main
+from loadrun.compare.formula import Formula
 from loadrun.compare.results import OutputResult
 from loadrun.graph import Graph, StoredTensor, Var
 from loadrun.graph.dtypes import DType, encode
 from loadrun.graph.params import AssertEqual, Elemwise, Host2DeviceCopy, Reduce, ReduceMode
 from loadrun.graph.params import ElemwiseMode as M
 from loadrun.ops.catalog import TypeParam
-from loadrun.passes.checks import Formula, add_check, formula
+from loadrun.passes.checks import add_check, formula
 
 F32, F16, I32, I16, I8, U8, B = (
     DType(n) for n in ("Float32", "Float16", "Int32", "Int16", "Int8", "Uint8", "Bool")

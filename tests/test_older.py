@@ -10,8 +10,8 @@ import pytest
 import loadrun
 from loadrun.base.errors import UsageError
 from loadrun.cli import main
+from loadrun.compare.recorded import header
 from loadrun.dump.options import DumpOptions
-from loadrun.dump.record import header
 from loadrun.graph import Graph
 from loadrun.graph.params import Elemwise, ElemwiseMode
 from loadrun.passes.older import for_older, newer

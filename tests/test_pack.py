@@ -19,8 +19,8 @@ import loadrun
 from loadrun.base.errors import UsageError
 from loadrun.cli import main
 from loadrun.cli.pack import tolerance
+from loadrun.compare.recorded import header, record_at
 from loadrun.dump.options import DumpOptions, strip_info
-from loadrun.dump.record import header, record_at
 from loadrun.dump.writer import dump_bytes
 from loadrun.graph import Graph, StoredTensor
 from loadrun.graph.dtypes import Array, encode

@@ -6,10 +6,10 @@ import argparse
 import sys
 from dataclasses import replace
 
+from ..base.about import About
 from ..base.files import files_of
 from ..base.text import clean, indented
 from ..dump import load_all
-from ..engines import About
 from ..report import json as json_report
 from ..report.engines import islands
 from ..report.text import shape_text, table

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 from ..base.files import files_of
 from ..base.text import clean
+from ..compare.recorded import header
 from ..dump import load_all
-from ..dump.record import header
 from ..engines import Choice
 from ..report.text import summary
 from ..runner import FileResult, Result, Runner, Verdict

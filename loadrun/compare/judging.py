@@ -11,8 +11,8 @@ import numpy as np
 
 from ..base.errors import EngineError
 from ..graph.dtypes import Array, DType
-from ..passes.checks import Formula
 from . import Comparison, assert_equal_error, compare, passes
+from .formula import Formula
 from .policy import Policy
 from .results import OutputResult, Verdict
 

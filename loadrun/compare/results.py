@@ -8,7 +8,7 @@ from enum import Enum
 
 import numpy as np
 
-from ..engines import About
+from ..base.about import About
 from ..graph.dtypes import Array, DType
 from . import Comparison
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 import os
 
 from ..base.errors import LoadRunError
+from ..compare.recorded import record_at
 from .container import load_all, mapped
-from .record import numbered, record_at
+from .record import numbered
 
 __all__ = ["ExistingFile"]
 

@@ -13,11 +13,11 @@ from typing import Any, BinaryIO
 from ..base.errors import FormatError, UsageError
 from ..base.files import FileWatch, opened
 from ..base.registry import resolve
+from ..compare.recorded import header, record_at, record_damage
 from ..graph import Graph, StoredTensor
 from ..testcase import Bundle, LazyTestcases, Testcase
 from . import v1, v2
 from .history import release
-from .record import header, record_at, record_damage
 from .repeated import Reader
 
 __all__ = ["MAGIC", "load", "load_all", "loads", "mapped", "stored_tensors"]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pickle
 import sys
-from importlib import import_module
 from typing import Any
 
 from ..base.errors import FormatError, UsageError
 from ..base.logger import get_logger
+from ..base.registry import resolve
 from ..graph import Metadata
 from ..passes.options import FLAGS, InferenceOptions
 from .checkpoint import read_pickle
@@ -26,8 +26,7 @@ _MODULES = "loadrun.megengine.module"
 def _class_named(module: str, name: str) -> type | None:
     if not module.startswith(("megengine.module", _MODULES)) or name.startswith("_"):
         return None
-    # The door upward, for start-up: only what names such a class needs it.
-    found = getattr(import_module("loadrun.megengine.module"), name, None)
+    found = getattr(resolve(_MODULES), name, None)
     return found if isinstance(found, type) else None
 
 

@@ -9,111 +9,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from itertools import islice
-from struct import pack, unpack_from
-from typing import Any
+from struct import pack
 
 import numpy as np
 
-from ..base.errors import FormatError, LoadRunError
-from ..compare.policy import Policy, parse
+from ..base.errors import FormatError
+from ..compare.recorded import HEAD, MAGIC, header, lines
 from ..graph import Graph
 from ..graph.dtypes import Array, DType, dtype_of, encode
 from ..graph.params import AxisDesc, Record
 from ..testcase import Testcase
 
 __all__ = [
-    "MAGIC",
     "RecordWriter",
     "graph_digest",
-    "header",
     "intermediates_at",
-    "lines",
     "moved",
     "numbered",
-    "packed_policies",
-    "record_at",
-    "record_damage",
     "tensor_digest",
 ]
-
-MAGIC = b"loadrun\x01"
-_HEAD = 16
-_LONGEST = 1 << 24
-
-
-def record_at(data: memoryview) -> memoryview | None:
-    """The record that some bytes begin with, whole, or None."""
-    if len(data) < _HEAD or bytes(data[:8]) != MAGIC:
-        return None
-    (length,) = unpack_from("<Q", data, 8)
-    return data[: _HEAD + length] if length <= len(data) - _HEAD else None
-
-
-def record_damage(data: memoryview) -> str | None:
-    """What is wrong where bytes begin as a record does that `record_at` does not take; None where they do not."""
-    head = bytes(data[:8])
-    if not head or not MAGIC.startswith(head):
-        return None
-    if len(data) < _HEAD:
-        return f"the record behind the testcases is cut off within its first {_HEAD} bytes"
-    (length,) = unpack_from("<Q", data, 8)
-    if length <= len(data) - _HEAD:
-        return None
-    return f"the record behind the testcases claims {length} bytes, the file ends after {len(data) - _HEAD}"
-
-
-def lines(record: memoryview) -> Iterator[dict[str, Any]]:
-    """The objects of a record, one after another.
-
-    Raises:
-        FormatError: a line is no JSON object.
-    """
-    import json  # for start-up
-
-    at = _HEAD
-    while at < len(record):
-        # A line is found within a window, so that no more than it is copied.
-        window = 1 << 12
-        while (end := bytes(record[at : at + window]).find(b"\n")) < 0:
-            if at + window >= len(record) or window > _LONGEST:
-                raise FormatError("the record behind the testcases is damaged: a line has no end")
-            window *= 4
-        try:
-            found = json.loads(bytes(record[at : at + end]))
-        except (ValueError, RecursionError):
-            found = None
-        if not isinstance(found, dict):
-            raise FormatError("the record behind the testcases is damaged: a line is no JSON object")
-        yield found
-        at += end + 1
-
-
-def header(record: memoryview) -> dict[str, Any]:
-    """The first object of a record, about the file."""
-    for found in lines(record):
-        return found
-    raise FormatError("the record behind the testcases is empty")
-
-
-def packed_policies(record: object) -> tuple[dict[str, Policy], dict[str, float]]:
-    """What a record says of the outputs: their policies, and the tolerances of checks that were loosened.
-
-    A record that is damaged or says nothing of the kind gives none; `verify` is what looks at records.
-    """
-    policies: dict[str, Policy] = {}
-    loosened: dict[str, float] = {}
-    try:
-        about = header(record) if isinstance(record, memoryview) else record
-        found = about.get("policy") if isinstance(about, Mapping) else None
-        for name, said in found.items() if isinstance(found, Mapping) else ():
-            if isinstance(said, Mapping) and isinstance(said.get("check"), str):
-                policies[str(name)] = parse(str(said["check"]))
-            before = said.get("loosened") if isinstance(said, Mapping) else None
-            if isinstance(before, (int, float)):
-                loosened[str(name)] = float(before)
-    except LoadRunError:
-        return {}, {}
-    return policies, loosened
 
 
 def intermediates_at(record: object, testcase: int) -> list[list[float | None]] | None:
@@ -151,7 +65,7 @@ def _headed(record: memoryview, about: Mapping[str, object]) -> bytes:
     """A record with another first line."""
     import json  # for start-up
 
-    rest = bytes(record[_HEAD:])
+    rest = bytes(record[HEAD:])
     body = json.dumps(about, separators=(",", ":")).encode() + rest[rest.index(b"\n") :]
     return MAGIC + pack("<Q", len(body)) + body
 

@@ -3,7 +3,8 @@
 `reference` is numpy; runtimes that are extras are in `loadrun.runtimes`, imported only when used.
 """
 
-from .protocol import About, Choice, Engine, Factory, Island, Setup
+from ..base.about import About, Island
+from .protocol import Choice, Engine, Factory, Setup
 from .registry import (
     check_engine,
     engine_names,

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from ..base.about import About
 from ..graph import Graph, Var
 from ..graph.dtypes import Array
-from ..passes.excerpts import excerpt
-from .protocol import About, Engine
+from ..graph.excerpts import excerpt
+from .protocol import Engine
 from .reference import ReferenceEngine
 from .registry import make_ready
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..base.about import About
 from ..base.errors import EngineError, InputError, UsageError
 from ..base.locks import ForkLock
 from ..base.version import __version__
@@ -20,7 +21,6 @@ from ..ops.registry import Shape, implementation
 from .fuse import fuse
 from .memory import MemoryMeter, keep_heap, memory_limit
 from .program import Observer, Program, Step, bind, execute, make_step, mark_dying, specialize, typed, walk
-from .protocol import About
 
 if TYPE_CHECKING:
     from .profile import Profile

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from ..base.about import About
 from ..base.errors import EngineError, InputError
 from ..base.version import __version__
 from ..graph import Graph, Opr, Var
@@ -25,7 +26,6 @@ from ..ops.numeric.parallel import blas_serial
 from ..ops.registry import Call, Shape, ShapeCall, implementation
 from .formulas import FORMULAS, MOVING
 from .program import ABSENT, Step, make_step, mark_dying, run_step
-from .protocol import About
 
 __all__ = ["Float64Engine", "WideEngine"]
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ..engines import About, Engine
+from ..base.about import About
+from ..engines import Engine
 from ..engines.reference import ReferenceEngine
 from ..graph import Graph, Var
 from ..graph.dtypes import Array

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from copy import copy
 from dataclasses import dataclass
-from enum import Enum
 
 import numpy as np
 
+from ..compare.formula import Formula
 from ..graph import Graph, Opr, StoredTensor, Var
 from ..graph.dtypes import DType, encode
 from ..graph.params import AssertEqual, Elemwise, ElemwiseMode, Host2DeviceCopy, Reduce, ReduceMode
@@ -24,7 +24,6 @@ from .copies import subgraph
 
 __all__ = [
     "Cone",
-    "Formula",
     "Origins",
     "add_check",
     "compared",
@@ -41,22 +40,6 @@ _QUOTIENTS = [mode for mode, row in ROWS.items() if row.of_same == 1]
 _LARGEST_CONE = 256
 _CONES = 20_000
 """Operators between expected value and error; MegEngine's have at most 40, in layout-optimized nets."""
-
-
-class Formula(Enum):
-    """How a check computes its error.
-
-    - REAL: MegEngine's formula in float32 (or in numbers that it converts to).
-    - INTEGER: the same with FLOOR_DIV, which MegEngine writes for integers: every error below 100 % is 0, and small
-      integers wrap around.
-    - NARROW: the same in float16, whose rounding is part of the verdict.
-    - OTHER: anything else.
-    """
-
-    REAL = "real"
-    INTEGER = "integer"
-    NARROW = "narrow"
-    OTHER = "other"
 
 
 def add_check(

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from ..base.errors import LoadRunError, UsageError
 from ..base.failures import failure
+from ..compare.recorded import header
 from ..compare.vacuity import ImpostorWatch
 from ..dump import load_all
-from ..dump.record import graph_digest, header, tensor_digest
+from ..dump.record import graph_digest, tensor_digest
 from ..engines import check_engine
 from ..graph.dtypes import Array
 from ..runner import Result, Runner, Verdict, own_errors, random_inputs

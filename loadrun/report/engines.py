@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 
+from ..base.about import About
 from ..base.text import clean
 from ..compare.results import EngineResults
-from ..engines import About
 from .text import table
 
 __all__ = ["entrants_lines", "islands"]

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any, TextIO
 
+from ..base.about import About
 from ..base.plain import plain
 from ..compare import Comparison
 from ..compare.results import EngineResults
-from ..engines import About
 from ..runner import FileResult, OutputResult, Result
 from ..verify.bench import Timing
 

@@ -12,9 +12,10 @@ from weakref import finalize
 
 import numpy as np
 
+from ..base.about import About
 from ..base.errors import EngineError, FormatError, UsageError
 from ..base.files import replacing
-from ..engines import About, Engine, Setup
+from ..engines import Engine, Setup
 from ..graph import Graph, Var
 from ..graph.dtypes import Array
 from ..verify.diff.stored import read_binary_dump

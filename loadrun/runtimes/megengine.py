@@ -12,8 +12,9 @@ from itertools import count
 from pathlib import Path
 from weakref import finalize
 
+from ..base.about import About
 from ..base.errors import EngineError, UsageError
-from ..engines import About, Engine, Setup
+from ..engines import Engine, Setup
 from ..graph import Graph, Var
 from ..graph.dtypes import Array
 from .process import MessageProcess

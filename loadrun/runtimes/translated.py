@@ -15,20 +15,21 @@ from typing import TypeVar
 
 import numpy as np
 
+from ..base.about import About, Island
 from ..base.errors import EngineError, InputError, LoadRunError, UnsupportedError
 from ..base.version import __version__
 from ..dump.record import graph_digest
-from ..engines import About, Island, Setup
+from ..engines import Setup
 from ..engines.reference import ReferenceEngine
 from ..graph import Graph, Opr, Var
 from ..graph.dtypes import Array
+from ..graph.excerpts import excerpt
 from ..onnx.encode import encode
 from ..onnx.model import Request, refusals, write
 from ..ops.catalog import CATALOG
 from ..ops.control import CONDITIONAL, find_branches
 from ..ops.infer import Inference, describe, infer_dtypes, infer_shapes
 from ..ops.registry import Shape, implementation
-from ..passes.excerpts import excerpt
 from .cache import Cache
 from .pieces import Piece, divide
 from .runtime import NotTaken, Runtime, RuntimeSession

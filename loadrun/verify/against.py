@@ -15,9 +15,9 @@ from ..base.errors import InputError
 from ..compare import Comparison
 from ..compare.judging import Criteria, judge, policy_for
 from ..compare.policy import Policy
+from ..compare.recorded import packed_policies
 from ..compare.results import OutputResult, Result, Verdict
 from ..dump import load
-from ..dump.record import packed_policies
 from ..graph import Var
 from ..graph.dtypes import Array, DType, dtype_of
 from ..passes.checks import compared

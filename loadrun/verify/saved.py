@@ -13,12 +13,12 @@ from typing import IO, Any
 import numpy as np
 
 from ..base.errors import FormatError, InputError, UsageError
+from ..compare.formula import Formula
 from ..compare.judging import ABSURD, Criteria, judge, policy_for
 from ..compare.policy import Policy
 from ..compare.results import OutputResult, Result, Verdict
 from ..graph.dtypes import Array, DType
 from ..inputs.files import members
-from ..passes.checks import Formula
 
 __all__ = ["ResultWriter", "SavedFile", "judge_saved", "read_saved"]
 

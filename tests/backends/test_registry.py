@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 import loadrun
+from loadrun.base.about import About
 from loadrun.base.errors import UsageError
-from loadrun.engines import About, Choice, check_engine, make_engine, register_engine, registry
+from loadrun.engines import Choice, check_engine, make_engine, register_engine, registry
 from loadrun.testcase import Bundle
 from loadrun.testing import GraphBuilder
 from loadrun.verify.pack.packing import Packer

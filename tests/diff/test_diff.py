@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 import loadrun
+from loadrun.base.about import About
 from loadrun.cli import main
 from loadrun.dump.options import DumpOptions
-from loadrun.engines import About, Setup, register_engine
+from loadrun.engines import Setup, register_engine
 from loadrun.engines.reference import ReferenceEngine
 from loadrun.graph import Graph
 from loadrun.graph.params import Elemwise, ElemwiseMode

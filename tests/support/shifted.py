@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from loadrun.engines import About, Setup
+from loadrun.base.about import About
+from loadrun.engines import Setup
 from loadrun.engines.reference import ReferenceEngine
 from loadrun.graph import Graph, Var
 from loadrun.graph.dtypes import Array

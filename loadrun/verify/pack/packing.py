@@ -13,10 +13,10 @@ from ...base.errors import EngineError, InputError, LoadRunError, UsageError
 from ...compare import compare, passes
 from ...compare.judging import policy_for
 from ...compare.policy import Policy
+from ...compare.recorded import lines, packed_policies
 from ...compare.vacuity import ImpostorWatch
 from ...dump import save
 from ...dump.options import DumpOptions, DumpResult
-from ...dump.record import lines, packed_policies
 from ...engines import Choice
 from ...graph import Graph, Var
 from ...graph.dtypes import Array

@@ -13,8 +13,9 @@ import numpy as np
 from ...base.errors import InputError, LoadRunError, UsageError
 from ...base.files import FileNames, new_folder
 from ...base.plain import plain
+from ...compare.recorded import header, lines
 from ...dump import save
-from ...dump.record import graph_digest, header, lines, tensor_digest
+from ...dump.record import graph_digest, tensor_digest
 from ...graph.dtypes import Array, DType
 from ...inputspec import InputPart, InputSpec, PathSource
 from ...passes.copies import bare

@@ -9,7 +9,8 @@ import numpy as np
 
 from ...base.errors import LoadRunError
 from ...compare import assert_equal_error, passes
-from ...dump.record import lines, tensor_digest
+from ...compare.recorded import lines
+from ...dump.record import tensor_digest
 from ...graph.dtypes import Array
 from ...testcase import Bundle, Testcase
 

@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..graph import Graph, Opr, StoredTensor, Var
-from ..graph import params as P
-from ..graph.dtypes import Array, DType, encode
+from . import params as P
+from .dtypes import Array, DType, encode
+from .graph import Graph, Opr, StoredTensor, Var
 
 __all__ = ["excerpt", "reached"]
 

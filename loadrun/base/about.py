@@ -1,0 +1,55 @@
+"""What a result says of the engine that computed it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["About", "Island"]
+
+
+@dataclass(frozen=True)
+class Island:
+    """An operator that an engine leaves to the reference engine, and why.
+
+    Attributes:
+        operator: the operator with its place in the file.
+        type: its type.
+        reason: why the engine cannot run it.
+    """
+
+    operator: str
+    type: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class About:
+    """Which engine ran, and how it computes.
+
+    Attributes:
+        engine: its name.
+        version: version of the runtime.
+        arithmetic: in what it computes float32 operators, such as ``float32``, ``bfloat16``.
+        provider: what of the runtime executes: an execution provider, a device, a program.
+        islands: operators that the reference engine executed instead; known after the first run.
+        operators: how many operators the targets need.
+
+    >>> About("onnxruntime", "1.20.0", "float32", "CPUExecutionProvider").text
+    'onnxruntime 1.20.0 (CPUExecutionProvider), float32'
+    """
+
+    engine: str
+    version: str
+    arithmetic: str
+    provider: str = ""
+    islands: tuple[Island, ...] = ()
+    operators: int = 0
+
+    @property
+    def text(self) -> str:
+        """One line, with the number of operators that ran elsewhere."""
+        provider = f" ({self.provider})" if self.provider else ""
+        line = f"{self.engine} {self.version}{provider}, {self.arithmetic}"
+        if self.islands:
+            line += f"; {len(self.islands)} of {self.operators} operators on the reference engine"
+        return line
