@@ -26,7 +26,7 @@ _MODULES = "loadrun.megengine.module"
 def _class_named(module: str, name: str) -> type | None:
     if not module.startswith(("megengine.module", _MODULES)) or name.startswith("_"):
         return None
-    found = getattr(resolve(_MODULES), name, None)
+    found = getattr(resolve("loadrun.megengine:module"), name, None)
     return found if isinstance(found, type) else None
 
 
