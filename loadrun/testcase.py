@@ -30,6 +30,7 @@ class Testcase:
         provenance: where captured values come from (engine, seed, versions, time); a testcase that was read has
             it in its bundle's record.
         intermediates: statistics of the intermediate values, for the record (`loadrun.verify.pack.intermediates`).
+        left_out: which of the values that were expected these arrays do not hold, where some were cut off.
 
     >>> import numpy as np
     >>> case = Testcase({"x": np.ones(2, "f4"), "y:expect": np.zeros(2, "f4")})
@@ -43,6 +44,7 @@ class Testcase:
     dtypes: dict[str, DType] = field(default_factory=dict)
     provenance: Mapping[str, object] = field(default_factory=dict)
     intermediates: Sequence[Sequence[float | None]] = ()
+    left_out: str = ""
 
     @property
     def inputs(self) -> dict[str, Array]:
@@ -108,6 +110,7 @@ class Bundle:
         warnings: what MegEngine would only warn of, such as a newer format version.
         tail: what shows that the file's end is not what was written: rubbish, a broken dump, testcases that the
             header does not announce.
+        missed: what the file holds to be compared that no testcase here tells of.
         watch: tells whether the file that the weights are views of is still as it was.
         damage: what is wrong with a record that stands, or should stand, behind the testcases.
         record: what loadrun keeps behind the testcases, where MegEngine looks at nothing: the raw bytes as they were
@@ -127,6 +130,12 @@ class Bundle:
     scalars: frozenset[str] = frozenset()
     watch: FileWatch | None = None
     damage: str | None = None
+    missed: list[str] = field(default_factory=list)
+
+    @property
+    def defects(self) -> list[str]:
+        """What shows that the file is not what was written."""
+        return [*self.tail, *([self.damage] if self.damage else [])]
 
     def require_unchanged(self) -> None:
         """Check, before mapped weights are read, that the file did not change.

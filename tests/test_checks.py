@@ -340,9 +340,12 @@ def test_damaged_end(what: str, tmp_path: Path, capsys: pytest.CaptureFixture[st
         data += b"rubbish" if what == "rubbish" else data[:200]
     path = tmp_path / "d.mge"
     path.write_bytes(data)
-    assert main([str(path)]) == 0
+    code = 3 if what == "fewer" else 0
+    assert main([str(path)]) == code
     shown = capsys.readouterr().out
     assert f"warning: {said}" in shown
     assert "1 file, " in shown
+    assert main([str(path), "-q"]) == code
+    assert f"warning: {said}" in capsys.readouterr().out
     assert main([str(path), "--strict"]) == 2
     assert said in capsys.readouterr().out

@@ -250,7 +250,11 @@ class _Dump:
         self.path = path
         self.opened = opened
         self.file = FileResult(
-            opened.name, warnings=Warnings(opened.warnings), load_seconds=opened.load_seconds
+            opened.name,
+            warnings=Warnings(opened.warnings),
+            damage=opened.damage,
+            missed=opened.missed,
+            load_seconds=opened.load_seconds,
         )
         self.timing: Timing | None = None
         self.explanation: tuple[str, ...] = ()
@@ -301,6 +305,7 @@ class _RunDisplay:
     def dump(self, dump: _Dump) -> None:
         """Show and report the results of one dump."""
         args, file = self.args, dump.file
+        file.free = args.no_check
         self.found.append(file)
         self.reports.begin(file, dump.opened.facts)
         out = None if args.quiet else self.out
@@ -348,14 +353,16 @@ class _RunDisplay:
 
     def _judge(self, file: FileResult, spots: list[str]) -> None:
         """Note what is told of a file at the end."""
-        good = file.verdict is Verdict.PASS or (file.verdict is Verdict.NOT_COMPARED and self.args.no_check)
-        if good:
+        if self.args.quiet and file.damage:
+            print(clean(file.path, 200), *map(text.warning, file.damage), sep="\n", file=self.out)
+        if file.good:
             return
         self.bad = self._last_bad = True
         said = [*spots[:_LISTED], *([f"{len(spots) - _LISTED} more"] if len(spots) > _LISTED else [])]
         if file.message:
             said.append(clean(file.message.splitlines()[0], 300))
-        if file.verdict is Verdict.NOT_COMPARED:
+        said += file.missed
+        if file.verdict is Verdict.NOT_COMPARED and not file.passed:
             said.append("nothing was compared")
         word = self.style.verdict(file.verdict, file.verdict.value)
         self._failing.append(f"  {clean(file.path, 200)}: {word}: {'; '.join(said)}")
@@ -398,7 +405,7 @@ class _RunDisplay:
 
 
 def _note(result: Result, spots: list[str]) -> None:
-    """Where a result fails, in few words."""
+    """Where a result fails or was not compared, in few words."""
     case = "" if result.index is None else f"testcase {result.index}"
     if result.choice is not None:
         case = f"{case} {clean(result.choice, 60)}".lstrip()
@@ -408,3 +415,6 @@ def _note(result: Result, spots: list[str]) -> None:
         if out.verdict is Verdict.FAIL:
             error = "" if out.error is None else f" error {out.error:.4g}, tolerance {out.maxerr:.4g}"
             spots.append(f"{case} output {clean(out.name)}{error}".lstrip())
+        elif out.verdict is Verdict.NOT_COMPARED and out.reason:
+            said = f"{case} output {clean(out.name)} not compared: {clean(out.reason, 200)}"
+            spots.append(said.lstrip())

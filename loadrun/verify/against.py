@@ -14,7 +14,7 @@ import numpy as np
 from ..base.errors import InputError
 from ..compare import Comparison
 from ..compare.judging import Criteria, judge, policy_for
-from ..compare.policy import Policy
+from ..compare.policy import Policy, require_compared
 from ..compare.results import OutputResult, Result, Verdict
 from ..dump import load
 from ..dump.record import packed_policies
@@ -51,6 +51,7 @@ def check(
 
     Raises:
         InputError: the file holds no testcases.
+        UsageError: a tolerance or a policy is for an output that has no check.
 
     >>> import loadrun
     >>> network = loadrun.Runner("fixtures/nets/mlp.mge")
@@ -65,6 +66,7 @@ def check(
     packed, loosened = packed_policies(bundle.record)
     limits = maxerr if isinstance(maxerr, Mapping) else {} if maxerr is None else {"": maxerr}
     every = {**packed, **(policies or {})}
+    require_compared([*(policies or {}), *limits], bundle.outputs, [c.name for c in bundle.checks])
     asked = []
     for found in bundle.checks:
         limit = limits.get(found.name, limits.get("", found.maxerr))
@@ -130,7 +132,7 @@ def _result(
         if name in values and name not in checked:
             got = values[name]
             outs.append(OutputResult(name, got.shape, dtype_of(got), Verdict.NOT_COMPARED, value=got))
-    return Result(index, tuple(outs), Verdict.worst(o.verdict for o in outs), seconds)
+    return Result(index, tuple(outs), Verdict.of_outputs(outs), seconds)
 
 
 def _caller(function: Any, inputs: list[str], outputs: list[str]) -> _Call:
