@@ -16,13 +16,15 @@ import pytest
 
 import loadrun
 from loadrun import Bundle, Testcase, Verdict
+from loadrun.base.errors import UsageError
 from loadrun.cli import main
+from loadrun.compare.policy import parse
 from loadrun.graph import Graph, StoredTensor, Var
 from loadrun.graph.dtypes import DType
-from loadrun.graph.params import Elemwise, ElemwiseMode, ReduceMode
+from loadrun.graph.params import AssertEqual, Elemwise, ElemwiseMode, ReduceMode
 from loadrun.verify.pack.packing import Packer
+from tests.support.error_graphs import F16, RIGHT, bundle_of, elem, feed, ratio, reduced, standard
 from tests.support.small_models import unary
-from tests.test_checks import RIGHT, bundle_of, elem, feed, reduced, standard
 
 ROOT = Path(__file__).resolve().parent.parent
 MLP = ROOT / "fixtures" / "nets" / "mlp.mge"
@@ -172,3 +174,87 @@ def test_values_in_another_layout_are_contradicted_too() -> None:
         assert result.verdict is verdict
     # In order, -36, -34, -32, 25, 27, 29 lie beside -6, -5, -4, -3, -2, -1: |29 + 1| is the largest.
     assert "MegEngine's formula gives 30 for the same values" in (result.outputs[0].reason or "")
+
+
+def test_what_float16_rounds_away_is_no_contradiction() -> None:
+    """3 + 2**-9 against 3: 2**-9 / 3 is 0.000651, in float16 a little less, and that is the tolerance."""
+    expect, got = np.float16(3), np.float16(3 + 2.0**-9)
+    narrow = np.float16((got - expect) / np.float16(3))
+    assert float(narrow) < 2.0**-9 / 3
+    g = Graph()
+    e, x = feed(g, "y:expect", (1,), F16), feed(g, "x", (1,), F16)
+    y = elem(g, ElemwiseMode.NEGATE, x)
+    err = reduced(g, ratio(g, e, y, 1, F16))
+    g.outputs = g.add("AssertEqual", AssertEqual(maxerr=float(narrow)), inputs=[e, y, err])
+    bundle = Bundle(g, [Testcase({"x": np.array([-got]), "y:expect": np.array([expect])})])
+    assert loadrun.run(bundle)[0].verdict is Verdict.PASS
+
+
+@pytest.mark.parametrize(
+    ("terms", "verdict"),
+    [("exact", Verdict.FAIL), ("cosine>=0.9", Verdict.NOT_COMPARED), ("maxerr<=2", Verdict.PASS)],
+)
+def test_a_violated_policy_fails_whatever_the_tolerance(terms: str, verdict: Verdict) -> None:
+    """Values are off by 1 to 2 by MegEngine's measure, the file's own tolerance is 1e10."""
+    bundle = bundle_of(standard, 1e10)
+    bundle.testcases = [Testcase({"x": -RIGHT, "y:expect": RIGHT - 1.5})]
+    (result,) = loadrun.Runner(bundle, policies={"y": parse(terms)}).replay()
+    assert result.verdict is verdict
+
+
+def test_a_policy_of_an_output_without_expected_value_is_an_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bundle = bundle_of(standard)
+    y = bundle.checks[0].get
+    z = bundle.graph.add("Elemwise", Elemwise(mode=ElemwiseMode.NEGATE), inputs=[y], names=["z"])[0]
+    bundle.graph.outputs.append(z)
+    path = str(tmp_path / "m.mge")
+    loadrun.save(bundle, path, testcases=[Testcase({"x": -RIGHT, "y:expect": RIGHT})])
+    assert main([path, "-q"]) == 0
+    assert main([path, "-q", "--check", "z: exact"]) == 2
+    assert "for the output 'z', but there is no expected value of it" in capsys.readouterr().err
+    assert main([path, "-q", "--check", "y: exact"]) == 0
+    assert main([path, "-q", "--input", "x:[1,2,3,4,5,6]", "--check", "y: exact"]) == 2
+    assert main([path, "--save-results", str(tmp_path / "r.zip"), "-q"]) == 0
+    assert main(["judge", str(tmp_path / "r.zip"), "-q", "--check", "z: exact"]) == 2
+    with pytest.raises(UsageError, match="no expected value"):
+        loadrun.check(lambda x: {"y": -x, "z": x}, path, policies={"z": parse("exact")})
+
+
+@pytest.mark.parametrize(("size", "code"), [(1, 3), (3, 3), (5, 0), (7, 0)])
+def test_expected_rows_that_are_cut_off_are_no_pass(
+    size: int, code: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The second testcase of this net has five rows, the first has one."""
+    junit = str(tmp_path / "r.xml")
+    assert main([str(MLP), "-q", "--batch-size", str(size), "--junit", junit]) == code
+    said = f"the first {size} of 5 expected rows alone were run (--batch-size {size})"
+    assert (said in capsys.readouterr().out) == (code == 3)
+    assert (int(ET.parse(junit).getroot().attrib["failures"]) > 0) == (code == 3)
+
+
+def test_quiet_shows_a_second_dump_that_is_cut(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    whole = MLP.read_bytes()
+    path = tmp_path / "cut.mge"
+    path.write_bytes(whole + whole[: len(whole) // 2])
+    for argv in ([str(path), "-q"], [str(path), str(MLP), "-q"], [str(path)]):
+        assert main(argv) == 0
+        assert "warning: what stands behind the last dump cannot be read: " in capsys.readouterr().out
+    code, out = pytest_run(tmp_path, "cut.mge")
+    assert code == 0
+    assert "PytestWarning: cut.mge: what stands behind the last dump cannot be read" in out
+
+
+def test_a_record_that_cannot_be_read_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It may have held a policy."""
+    path = tmp_path / "p.mge"
+    argv = ["pack", str(MLP), "--replace", "-d", "#rand(0,1)", "--check", "exact", "-o", str(path), "-q"]
+    assert main(argv) == 0
+    data = path.read_bytes()
+    at = data.rindex(b"loadrun\x01") + 16
+    path.write_bytes(data[:at] + b"x" + data[at + 1 :])
+    capsys.readouterr()
+    assert main([str(path), "-q"]) == 0
+    assert "warning: the record behind the testcases is damaged" in capsys.readouterr().out
+    assert main([str(path), "-q", "--strict"]) == 2

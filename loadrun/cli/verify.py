@@ -71,8 +71,11 @@ def main(argv: list[str]) -> int:
         for i, bundle in enumerate(bundles):
             name = path if i == 0 else f"{path} (dump {i + 1})"
             states.add(_digests(name, bundle))
-            said = [*bundle.warnings, *bundle.missed]
-            found.append(FileResult(name, warnings=said, missed=bundle.missed, free=args.no_check))
+            for text in bundle.missed:
+                print(f"{clean(name, 200)}: {clean(text, 300)}")
+            found.append(
+                FileResult(name, warnings=list(bundle.warnings), missed=bundle.missed, free=args.no_check)
+            )
             results = _results(bundle, chosen(args), args.seed)
             show(found[-1], results, None if args.quiet else sys.stdout)
             if not args.quiet:

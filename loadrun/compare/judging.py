@@ -168,7 +168,8 @@ def _contradicted(
     measured = _measured(question.dtype, expect, get)
     if passes(measured, allowed):
         return None
-    return f"its error graph gives {error:g} and lets it pass, MegEngine's formula gives {measured:g} for the same values"
+    formula = f"MegEngine's formula gives {measured:g} for the same values"
+    return f"its error graph gives {error:g} and lets it pass, {formula}"
 
 
 def _measured(dtype: DType, expect: Array, get: Array) -> float:
