@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import zipfile
 from pathlib import Path
@@ -13,6 +14,10 @@ import pytest
 import loadrun
 from loadrun import FormatError, InputError, Verdict
 from loadrun.cli import main
+from loadrun.graph import Graph, StoredTensor
+from loadrun.graph.dtypes import DType
+from loadrun.graph.params import Elemwise, ElemwiseMode, Host2DeviceCopy
+from loadrun.verify.pack.packing import Packer
 from loadrun.verify.saved import judge_saved, read_saved
 
 MLP = "fixtures/nets/mlp.mge"
@@ -217,3 +222,55 @@ def test_reports_of_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
         assert main([MLP, "-q", "--json", str(tmp_path / f"{name}.json")]) == 0
     assert main(["compare", str(tmp_path / "a.json"), str(tmp_path / "b.json"), "--slower", "1000"]) == 0
     assert "3 outputs in both reports, 0 changes" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("dtype", "given", "said"),
+    [
+        ("Int32", np.array([[2, 4.5, 6]], "f4"), "4.5 would become 4"),
+        ("Int32", np.array([[2, np.nan, 6]], "f4"), "holds NaN"),
+        ("Int32", np.array([[2, 2**40, 6]], "i8"), "1099511627776 would become 0"),
+        ("Uint8", np.array([[2, -2, 6]], "i1"), "-2 would become 254"),
+        ("Int8", np.array([[2, 254, 6]], "u1"), "254 would become -2"),
+    ],
+)
+def test_expected_values_that_a_whole_number_is_not_are_refused(
+    dtype: str, given: np.ndarray, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = doubled(dtype, tmp_path)
+    np.save(tmp_path / "given.npy", given)
+    np.save(tmp_path / "right.npy", np.array([[2, 4, 6]], "f8"))
+    argv = ["pack", source, "-d", "[[1,2,3]]", "-o", str(tmp_path / "o.mge"), "-q", "--expect"]
+    assert main([*argv, str(tmp_path / "given.npy")]) == 2
+    assert said in capsys.readouterr().err
+    assert not (tmp_path / "o.mge").exists()
+    assert main([*argv, str(tmp_path / "right.npy")]) == 0, "whole numbers in another dtype are what they are"
+    assert main([str(tmp_path / "o.mge"), "-q"]) == 0
+    packer = Packer(loadrun.load(source), warn=print)
+    with pytest.raises(InputError, match="a value of float64 is expected of 'y', which is "):
+        packer.pack(
+            [{"x": np.array([[1, 2, 3]], DType(dtype).np)}], io.BytesIO(), expected=[{"y": np.ones((1, 3))}]
+        )
+
+
+def doubled(dtype: str, folder: Path) -> str:
+    """``y = x + x`` in a file."""
+    graph = Graph()
+    tensor = StoredTensor(DType(dtype), (1, 3), "x")
+    x = graph.add("Host2DeviceCopy", Host2DeviceCopy(), tensors=[tensor], names=["x"])
+    graph.outputs = graph.add("Elemwise", Elemwise(mode=ElemwiseMode.ADD), inputs=[*x, *x], names=["y"])
+    loadrun.save(graph, folder / "m.mge")
+    return str(folder / "m.mge")
+
+
+def test_a_file_without_a_record_has_no_policies(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source, out = doubled("Float32", tmp_path), tmp_path / "o.mge"
+    argv = ["pack", source, "-d", "[[1,2,3]]", "-o", str(out), "-q"]
+    assert main([*argv, "--check", "y: exact", "--no-record"]) == 2
+    assert "without it (--no-record) nothing would" in capsys.readouterr().err
+    assert not out.exists()
+    assert main([*argv, "--check", "y: exact", "--no-assert"]) == 2
+    assert main([*argv, "--check", "y: exact"]) == 0
+    # Nor are those of the file that is packed again lost without a word.
+    assert main(["pack", str(out), "-o", str(tmp_path / "p.mge"), "-q", "--no-record"]) == 2
+    assert main(["pack", source, "-d", "[[1,2,3]]", "-o", str(out), "-q", "--no-record"]) == 0

@@ -192,11 +192,12 @@ def require_compared(policies: Iterable[str], outputs: Iterable[str], compared: 
         UsageError: one is for no output, or for one of which nothing is expected.
     """
     known = list(outputs)
+    shown = ", ".join(map(repr, known)) or "none"
     for name in sorted(set(policies) - {""}):
         if name not in known:
-            raise UsageError(f"a policy is for the output {name!r}; the outputs are {', '.join(known)}")
+            raise UsageError(f"a policy is for the output {name!r}; the outputs are {shown}")
         if name not in compared:
             raise UsageError(
                 f"a policy is for the output {name!r}, but there is no expected value of it that a check reads; "
-                f"there is one of {', '.join(compared) or 'no output'}"
+                f"there is one of {', '.join(map(repr, compared)) or 'no output'}"
             )
