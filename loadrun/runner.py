@@ -152,6 +152,8 @@ class Runner:
             outs.append(_unchecked_output(name, var, next(values), reason))
         alone = plan.unread.keys() - dict(plan.plain)
         outs += [_unread(n, v, testcase) for n, v in plan.unread.items() if n in alone]
+        if testcase.faults:
+            outs = faulty(outs, testcase.faults)
         if testcase.left_out:
             outs = [_not_in_full(o, testcase.left_out) for o in outs]
         shown = _at_border(outs, self.bundle.scalars)
@@ -352,6 +354,15 @@ def _unread(name: str, var: Var, testcase: Testcase) -> OutputResult:
     shape = () if value is None else value.shape
     dtype = var.owner.tensors[0].dtype
     return OutputResult(name, shape, dtype, Verdict.NOT_COMPARED, reason=_UNREAD)
+
+
+def faulty(outs: Sequence[OutputResult], faults: Mapping[str, str]) -> list[OutputResult]:
+    """The outputs with those that fail by what the testcase is, whatever was computed."""
+    found = {o.name: o for o in outs}
+    for name, why in faults.items():
+        out = found.get(name) or OutputResult(name, (), DType("Float32"), Verdict.FAIL)
+        found[name] = replace(out, verdict=Verdict.FAIL, reason=None, notes=(why, *out.notes))
+    return list(found.values())
 
 
 def _not_in_full(out: OutputResult, left_out: str) -> OutputResult:

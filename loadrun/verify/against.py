@@ -21,6 +21,7 @@ from ..dump.record import packed_policies
 from ..graph import Var
 from ..graph.dtypes import Array, DType, dtype_of
 from ..passes.checks import compared
+from ..runner import faulty
 from ..testcase import Bundle, Check, Testcase
 
 __all__ = ["check"]
@@ -132,6 +133,8 @@ def _result(
         if name in values and name not in checked:
             got = values[name]
             outs.append(OutputResult(name, got.shape, dtype_of(got), Verdict.NOT_COMPARED, value=got))
+    if case.faults:
+        outs = faulty(outs, case.faults)
     return Result(index, tuple(outs), Verdict.of_outputs(outs), seconds)
 
 
