@@ -414,9 +414,7 @@ def _note(result: Result, spots: list[str]) -> None:
     for out in result.outputs:
         if out.verdict is Verdict.FAIL:
             error = "" if out.error is None else f" error {out.error:.4g}, tolerance {out.maxerr:.4g}"
-            # Within its tolerance it fails for another reason, which is noted.
-            if out.notes and (out.error is None or out.maxerr is None or out.error <= out.maxerr):
-                error = f": {clean(out.notes[0], 200)}"
+            error += f": {clean(out.notes[0], 200)}" if out.notes else ""
             spots.append(f"{case} output {clean(out.name)}{error}".lstrip())
         elif out.verdict is Verdict.NOT_COMPARED and out.reason:
             said = f"{case} output {clean(out.name)} not compared: {clean(out.reason, 200)}"

@@ -126,7 +126,7 @@ def testcases(sets: Sequence[DataSet], kinds: dict[str, int]) -> LazyTestcases:
         whole = {**one.inputs(), **{n + EXPECT: v for n, v in one.outputs().items()}}
         arrays: dict[str, Array] = {}
         dtypes: dict[str, DType] = {}
-        faults = {n: "the model has no such output" for n in one.surplus()}
+        faults = dict.fromkeys(one.surplus(), "the model has no such output")
         for name, kind in kinds.items():
             if name not in whole:
                 raise InputError(f"{one.folder} holds no value for {name!r}")
