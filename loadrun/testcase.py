@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import overload
 
 from .base.errors import FormatError
@@ -60,8 +60,52 @@ class Testcase:
         return {k[: -len(EXPECT)]: v for k, v in self.arrays.items() if k.endswith(EXPECT)}
 
 
+class _WatchedArrays(dict[str, Array]):
+    """Arrays of a testcase that was decoded: read-only ones, and what is put in their place is kept.
+
+    Args:
+        arrays: what was decoded.
+        changed: called before the first change.
+    """
+
+    def __init__(self, arrays: Mapping[str, Array], changed: Callable[[], None]) -> None:
+        super().__init__((n, a.view()) for n, a in arrays.items())
+        for array in self.values():
+            array.flags.writeable = False
+        self._changed = changed
+
+    def __setitem__(self, name: str, value: Array) -> None:
+        self._changed()
+        super().__setitem__(name, value)
+
+    def __delitem__(self, name: str) -> None:
+        self._changed()
+        super().__delitem__(name)
+
+    def update(self, other: Mapping[str, Array], /) -> None:  # type: ignore[override]
+        self._changed()
+        super().update(other)
+
+    def pop(self, name: str, *default: Array) -> Array:  # type: ignore[override]
+        self._changed()
+        return super().pop(name, *default)
+
+    def __reduce__(self) -> tuple[type, tuple[dict[str, Array]]]:
+        return dict, (dict(self),)
+
+
 class LazyTestcases(Sequence[Testcase]):
     """Testcases that are decoded when they are asked for, so that memory does not grow with their number.
+
+    Their arrays are read-only, since what is written to them would not be there the next time. A testcase in whose
+    `Testcase.arrays` another array is put is kept.
+
+    >>> import loadrun
+    >>> cases = loadrun.load("fixtures/nets/mlp.mge").testcases
+    >>> before = cases[0].arrays["data"]
+    >>> cases[0].arrays["data"] = before * 2
+    >>> bool((cases[0].arrays["data"] == before * 2).all()), before.flags.writeable
+    (True, False)
 
     Args:
         read: gives the testcase of a number.
@@ -74,6 +118,7 @@ class LazyTestcases(Sequence[Testcase]):
     def __init__(self, read: Callable[[int], Testcase], numbers: Sequence[int]) -> None:
         self._read = read
         self._numbers = numbers
+        self._edited: dict[int, Testcase] = {}
         self.before: Callable[[], None] | None = None
 
     def __len__(self) -> int:
@@ -86,7 +131,7 @@ class LazyTestcases(Sequence[Testcase]):
     def __getitem__(self, index: int | slice) -> Testcase | LazyTestcases:
         if isinstance(index, slice):
             part = LazyTestcases(self._read, self._numbers[index])
-            part.before = self.before
+            part.before, part._edited = self.before, self._edited
             return part
         return self._checked(self._numbers[index])
 
@@ -96,7 +141,15 @@ class LazyTestcases(Sequence[Testcase]):
     def _checked(self, number: int) -> Testcase:
         if self.before is not None:
             self.before()
-        return self._read(number)
+        if number in self._edited:
+            return self._edited[number]
+        found = self._read(number)
+
+        def keep() -> None:
+            self._edited[number] = case
+
+        case = replace(found, arrays=_WatchedArrays(found.arrays, keep))
+        return case
 
 
 @dataclass(eq=False)

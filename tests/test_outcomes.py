@@ -258,3 +258,25 @@ def test_a_record_that_cannot_be_read_is_told(tmp_path: Path, capsys: pytest.Cap
     assert main([str(path), "-q"]) == 0
     assert "warning: the record behind the testcases is damaged" in capsys.readouterr().out
     assert main([str(path), "-q", "--strict"]) == 2
+
+
+@pytest.mark.parametrize("source", ["nets/mlp.mge", "nets/mlp.v1.mge", "onnx/names/model.onnx"])
+def test_what_is_edited_is_written(source: str, tmp_path: Path) -> None:
+    """In place nothing can be changed, since it is not there the next time; a value of one's own is kept."""
+    bundle = loadrun.load(ROOT / "fixtures" / source)
+    names = list(bundle.testcases[0].arrays)
+    before = {n: a.copy() for n, a in bundle.testcases[0].arrays.items()}
+    for name in names:
+        with pytest.raises(ValueError, match="read-only"):
+            bundle.testcases[0].arrays[name] += 1
+        with pytest.raises(ValueError, match="read-only"):
+            bundle.testcases[0].arrays[name][...] = 0
+        np.testing.assert_array_equal(bundle.testcases[0].arrays[name], before[name])
+    expected = next(n for n in names if n.endswith(":expect"))
+    assert loadrun.run(bundle)[0].verdict is Verdict.PASS
+    bundle.testcases[0].arrays[expected] = before[expected] + 1
+    assert loadrun.run(bundle)[0].verdict is Verdict.FAIL
+    loadrun.save(bundle, tmp_path / "edited.mge")
+    again = loadrun.load(tmp_path / "edited.mge").testcases[0].arrays
+    np.testing.assert_array_equal(again[expected], before[expected] + 1)
+    np.testing.assert_array_equal(again[names[0]], before[names[0]])
