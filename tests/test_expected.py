@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -274,3 +275,70 @@ def test_a_file_without_a_record_has_no_policies(tmp_path: Path, capsys: pytest.
     # Nor are those of the file that is packed again lost without a word.
     assert main(["pack", str(out), "-o", str(tmp_path / "p.mge"), "-q", "--no-record"]) == 2
     assert main(["pack", source, "-d", "[[1,2,3]]", "-o", str(out), "-q", "--no-record"]) == 0
+
+
+def written(
+    path: Path, *, maxerr: float | None = 1e-6, data: str = "aa", shape: int = 3, model: str = "m1"
+) -> str:
+    """A report of one output that passes."""
+    out = {"name": "y", "verdict": "pass", "max_error": 0.0, "maxerr": maxerr}
+    case = {"testcase": 0, "verdict": "pass", "seconds": 0.01, "outputs": [out]}
+    case |= {"data_digest": data, "inputs": {"x": [1, shape]}}
+    file = {"file": "m.mge", "model_digest": model, "verdict": "pass", "testcases": [case]}
+    path.write_text(json.dumps({"files": [file], "exit_code": 0}))
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "row"),
+    [
+        ({}, 0, None),
+        ({"maxerr": 1.0}, 1, r"greater tolerance +m\.mge +0 +y +1e-06 +1"),
+        ({"maxerr": None}, 1, r"greater tolerance +m\.mge +0 +y +1e-06 +none"),
+        ({"maxerr": 1e-8}, 0, r"smaller tolerance +m\.mge +0 +y +1e-06 +1e-08"),
+        ({"data": "bb"}, 0, r"other inputs +m\.mge +0 +digest aa +digest bb"),
+        ({"data": "bb", "shape": 5}, 0, r"other inputs +m\.mge +0 +x \[1, 3\] +x \[1, 5\]"),
+        ({"model": "m2"}, 0, r"other model +m\.mge +digest m1 +digest m2"),
+    ],
+)
+def test_compare_tells_what_was_asked_of_what(
+    change: dict[str, Any], code: int, row: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    old, new = written(tmp_path / "old.json"), written(tmp_path / "new.json", **change)
+    assert main(["compare", old, new]) == code
+    out = capsys.readouterr().out
+    assert ("0 changes" in out) == (row is None)
+    assert row is None or re.search(row, out), out
+
+
+def test_a_report_without_its_end_is_cut(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    whole, cut = tmp_path / "r.jsonl", tmp_path / "cut.jsonl"
+    assert main([MLP, "-q", "--json", str(whole)]) == 0
+    lines = whole.read_bytes().splitlines(keepends=True)
+    assert json.loads(lines[-1])["type"] == "end"
+    cut.write_bytes(b"".join(lines[:-1]))
+    assert main(["compare", str(whole), str(whole)]) == 0
+    for pair in ((whole, cut), (cut, whole)):
+        capsys.readouterr()
+        assert main(["compare", *map(str, pair)]) == 1
+        assert "the run did not come to its end" in capsys.readouterr().out
+
+
+def test_folders_that_are_skipped_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for place in ("models", "models/.old", "elsewhere", "models/more/.git"):
+        (tmp_path / place).mkdir(parents=True)
+        (tmp_path / place / "m.mge").write_bytes(Path(MLP).read_bytes())
+    (tmp_path / "models" / ".hidden.mge").write_bytes(b"")
+    (tmp_path / "models" / "link").symlink_to(tmp_path / "elsewhere", target_is_directory=True)
+    folder = str(tmp_path / "models")
+    for argv in (
+        [folder, "-q"],
+        [folder],
+        ["verify", folder, "--no-check"],
+        ["audit", folder, "--mutants", "1"],
+    ):
+        assert main(argv) == 0
+        told = capsys.readouterr()
+        assert "skipped in folders: 2 hidden folders, 1 linked folder, 1 hidden file" in told.out + told.err
+    assert main([str(tmp_path / "models" / "link"), "-q"]) == 0
+    assert "skipped" not in capsys.readouterr().out

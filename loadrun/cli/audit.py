@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import sys
 
-from ..base.files import files_of
 from ..base.text import clean
 from ..dump import load_all
 from ..report.text import error, table
 from ..verify.audit import Score, audit
 from .engines import add_engine_options, chosen
-from .groups import EXIT_FAIL, EXIT_NOT_COMPARED, EXIT_PASS, Parser, failure, seed
+from .groups import EXIT_FAIL, EXIT_NOT_COMPARED, EXIT_PASS, Parser, failure, model_files, seed
 from .models import add_model_options, model_options
 
 __all__ = ["main"]
@@ -43,7 +42,7 @@ def main(argv: list[str]) -> int:
     found: list[tuple[str, Score]] = []
     code = EXIT_PASS
     read = model_options(args)
-    for path in files_of(args.files):
+    for path in model_files(args.files, sys.stderr):
         try:
             for bundle in load_all(path, **read):
                 scores = audit(bundle, mutants=max(1, args.mutants), seed=args.seed, engine=chosen(args))

@@ -10,7 +10,6 @@ from itertools import groupby
 from typing import TYPE_CHECKING, TextIO
 
 from ..base.failures import Warnings
-from ..base.files import files_of
 from ..base.text import clean
 from ..compare.policy import parse_all
 from ..engines import Choice, held_against
@@ -21,7 +20,17 @@ from ..report import text
 from ..report.style import Style, style_for
 from ..runner import FileResult, Result, Verdict
 from .engines import add_engine_options, all_chosen
-from .groups import EXIT_ERROR, EXIT_FAIL, Parser, add_copy_option, exit_code, seed, target, whole
+from .groups import (
+    EXIT_ERROR,
+    EXIT_FAIL,
+    Parser,
+    add_copy_option,
+    exit_code,
+    model_files,
+    seed,
+    target,
+    whole,
+)
 from .inputs import add_input_options, check_input_options
 from .limits import add_policy_option
 from .models import add_model_options, model_options
@@ -161,7 +170,9 @@ def main(argv: list[str]) -> int:
     options = parser()
     args = options.parse_args(argv)
     check_input_options(options, args)
-    args.files = list(files_of(args.files))
+    to_stdout = [args.json == "-", args.json_lines == "-"]
+    out = sys.stderr if any(to_stdout) else sys.stdout
+    args.files = model_files(args.files, out)
     if args.iter and (args.jobs or 1) > 1:
         options.error("--iter times runs, which other processes would disturb; leave out -j")
     if args.dask is not None and (args.jobs is not None or args.iter):
@@ -175,8 +186,6 @@ def main(argv: list[str]) -> int:
         )
     args.engine = ",".join(e.spec for e in engines)
     tasks = _tasks(args, engines)
-    to_stdout = [args.json == "-", args.json_lines == "-"]
-    out = sys.stderr if any(to_stdout) else sys.stdout
     with threaded(args.threads), sinks(args, len(tasks) > 1) as reports, _source(args, tasks) as events:
         run = _RunDisplay(args, reports, out, style_for(args.color, out), len(tasks))
         for (_, task), group in groupby(events, key=lambda pair: (id(pair[0]), pair[0])):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 
-from ..base.files import files_of
 from ..base.text import clean
 from ..dump import load_all
 from ..dump.record import header
@@ -24,6 +23,7 @@ from .groups import (
     add_copy_option,
     exit_code,
     failure,
+    model_files,
     progress,
     seed,
 )
@@ -60,7 +60,7 @@ def main(argv: list[str]) -> int:
     found: list[FileResult] = []
     states: set[bool | None] = set()
     read = model_options(args)
-    for path in files_of(args.files):
+    for path in model_files(args.files, sys.stderr):
         try:
             bundles = load_all(path, copy=args.copy, **read)
         except Exception as e:

@@ -17,7 +17,7 @@ from .messages import ModelProto
 
 __all__ = ["FILE", "KEY", "limits_of", "read_limits", "record_of", "text_of"]
 
-KEY = "loadrun.checks"
+KEY = "loadrun:checks"
 """The key of the model's metadata."""
 FILE = "checks.json"
 """The file in a folder of test data that says the same, for models that lost their metadata."""
