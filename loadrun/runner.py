@@ -12,7 +12,7 @@ from .base.about import About
 from .base.errors import EngineError, InputError, LoadRunError, UsageError
 from .base.registry import resolve
 from .compare.formula import Formula
-from .compare.judging import Criteria, blind, judge, policy_for
+from .compare.judging import NARROW, Criteria, blind, judge, policy_for
 from .compare.policy import Policy
 from .compare.recorded import packed_policies
 from .compare.results import FileResult, OutputResult, Result, Verdict
@@ -62,7 +62,7 @@ class _OutputPlan:
 
     checks: list[_Checked]
     plain: list[tuple[str, Var]]
-    unread: list[Var]
+    unread: dict[str, Var]
 
     @property
     def vars(self) -> list[Var]:
@@ -149,10 +149,17 @@ class Runner:
         values = iter(engine.run(testcase.arrays))
         seconds = time.perf_counter() - start
         outs = [self._judged(c, values) for c in plan.checks]
-        outs += [_unchecked_output(name, var, next(values)) for name, var in plan.plain]
-        outs += [_unread(var, testcase) for var in plan.unread]
+        for name, var in plan.plain:
+            reason = _UNREAD if name in plan.unread else None
+            outs.append(_unchecked_output(name, var, next(values), reason))
+        alone = plan.unread.keys() - dict(plan.plain)
+        outs += [_unread(n, v, testcase) for n, v in plan.unread.items() if n in alone]
+        if testcase.faults:
+            outs = faulty(outs, testcase.faults)
+        if testcase.left_out:
+            outs = [_not_in_full(o, testcase.left_out) for o in outs]
         shown = _at_border(outs, self.bundle.scalars)
-        return Result(index, shown, Verdict.worst(o.verdict for o in outs), seconds, engine=engine.about)
+        return Result(index, shown, Verdict.of_outputs(outs), seconds, engine=engine.about)
 
     def _plan(self) -> _OutputPlan:
         graph = self.bundle.graph
@@ -166,7 +173,8 @@ class Runner:
             infer_dtypes(graph.needed(others))
         found = [self._asked(c, f, origins) for c, f in zip(checks, formulas, strict=True)]
         needed = {id(o) for o in graph.needed([c.expect for c in checks])}
-        unread = [v for v in graph.inputs if (v.name or "").endswith(EXPECT) and id(v.owner) not in needed]
+        given = [v for v in graph.inputs if (v.name or "").endswith(EXPECT) and id(v.owner) not in needed]
+        unread = {(v.name or "")[: -len(EXPECT)]: v for v in given}
         return _OutputPlan(found, plain, unread)
 
     def _asked(self, check: Check, kind: Formula, origins: Origins) -> _Checked:
@@ -181,6 +189,7 @@ class Runner:
                 fault, own = taken, None
             else:
                 around = taken
+                infer_dtypes(around.graph.oprs)
                 own = check.err if taken.direct else None
         question = Criteria(
             check.name,
@@ -190,6 +199,7 @@ class Runner:
             fault,
             policy_for(self.policies, check.name),
             loosened=self.loosened.get(check.name),
+            rounding=_rounding(kind, around),
         )
         return _Checked(check, question, expect, get, own, around)
 
@@ -329,18 +339,42 @@ def run(
     return [runner.run(inputs)]
 
 
-def _unread(var: Var, testcase: Testcase) -> OutputResult:
-    """An expected value that nothing reads: it says that something was to be compared."""
-    name = var.name or ""
-    value = testcase.arrays.get(name)
+def _rounding(kind: Formula, around: Cone | None) -> float:
+    """Machine epsilon of the narrowest float in which an error is computed, 0 for float32."""
+    if kind is Formula.NARROW:
+        return NARROW["Float16"]
+    met = {v.dtype.name for v in around.graph.vars() if v.dtype is not None} if around is not None else set()
+    return max((eps for name, eps in NARROW.items() if name in met), default=0.0)
+
+
+_UNREAD = "the testcases hold an expected value of it that no check reads"
+
+
+def _unread(name: str, var: Var, testcase: Testcase) -> OutputResult:
+    """An expected value that nothing reads, of no output: it says that something was to be compared."""
+    value = testcase.arrays.get(name + EXPECT)
     shape = () if value is None else value.shape
-    reason = "the testcases hold an expected value of it that no check reads"
     dtype = var.owner.tensors[0].dtype
-    return OutputResult(name[: -len(EXPECT)], shape, dtype, Verdict.NOT_COMPARED, reason=reason)
+    return OutputResult(name, shape, dtype, Verdict.NOT_COMPARED, reason=_UNREAD)
 
 
-def _unchecked_output(name: str, var: Var, value: Array) -> OutputResult:
-    return OutputResult(name, value.shape, var.dtype or dtype_of(value), Verdict.NOT_COMPARED, value=value)
+def faulty(outs: Sequence[OutputResult], faults: Mapping[str, str]) -> list[OutputResult]:
+    """The outputs with those that fail by what the testcase is, whatever was computed."""
+    found = {o.name: o for o in outs}
+    for name, why in faults.items():
+        out = found.get(name) or OutputResult(name, (), DType("Float32"), Verdict.FAIL)
+        found[name] = replace(out, verdict=Verdict.FAIL, reason=None, notes=(why, *out.notes))
+    return list(found.values())
+
+
+def _not_in_full(out: OutputResult, left_out: str) -> OutputResult:
+    """An output whose expected value was cut before it was compared: it may fail, but not pass."""
+    return replace(out, verdict=Verdict.NOT_COMPARED, reason=left_out) if out.verdict is Verdict.PASS else out
+
+
+def _unchecked_output(name: str, var: Var, value: Array, reason: str | None = None) -> OutputResult:
+    dtype = var.dtype or dtype_of(value)
+    return OutputResult(name, value.shape, dtype, Verdict.NOT_COMPARED, value=value, reason=reason)
 
 
 def _at_border(outs: Iterable[OutputResult], scalars: frozenset[str]) -> tuple[OutputResult, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import overload
 
 from .base.errors import FormatError
@@ -32,6 +32,9 @@ class Testcase:
         provenance: where captured values come from (engine, seed, versions, time); a testcase that was read has
             it in its bundle's record.
         intermediates: statistics of the intermediate values, for the record (`loadrun.verify.pack.intermediates`).
+        faults: why outputs fail whatever is computed, by name: their expected value is of another type, or there is no
+            such output.
+        left_out: which of the values that were expected these arrays do not hold, where some were cut off.
 
     >>> import numpy as np
     >>> case = Testcase({"x": np.ones(2, "f4"), "y:expect": np.zeros(2, "f4")})
@@ -45,6 +48,8 @@ class Testcase:
     dtypes: dict[str, DType] = field(default_factory=dict)
     provenance: Mapping[str, object] = field(default_factory=dict)
     intermediates: Sequence[Sequence[float | None]] = ()
+    left_out: str = ""
+    faults: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def inputs(self) -> dict[str, Array]:
@@ -57,8 +62,52 @@ class Testcase:
         return {k[: -len(EXPECT)]: v for k, v in self.arrays.items() if k.endswith(EXPECT)}
 
 
+class _WatchedArrays(dict[str, Array]):
+    """Arrays of a testcase that was decoded: read-only ones, and what is put in their place is kept.
+
+    Args:
+        arrays: what was decoded.
+        changed: called before the first change.
+    """
+
+    def __init__(self, arrays: Mapping[str, Array], changed: Callable[[], None]) -> None:
+        super().__init__((n, a.view()) for n, a in arrays.items())
+        for array in self.values():
+            array.flags.writeable = False
+        self._changed = changed
+
+    def __setitem__(self, name: str, value: Array) -> None:
+        self._changed()
+        super().__setitem__(name, value)
+
+    def __delitem__(self, name: str) -> None:
+        self._changed()
+        super().__delitem__(name)
+
+    def update(self, other: Mapping[str, Array], /) -> None:  # type: ignore[override]
+        self._changed()
+        super().update(other)
+
+    def pop(self, name: str, *default: Array) -> Array:  # type: ignore[override]
+        self._changed()
+        return super().pop(name, *default)
+
+    def __reduce__(self) -> tuple[type, tuple[dict[str, Array]]]:
+        return dict, (dict(self),)
+
+
 class LazyTestcases(Sequence[Testcase]):
     """Testcases that are decoded when they are asked for, so that memory does not grow with their number.
+
+    Their arrays are read-only, since what is written to them would not be there the next time. A testcase in whose
+    `Testcase.arrays` another array is put is kept.
+
+    >>> import loadrun
+    >>> cases = loadrun.load("fixtures/nets/mlp.mge").testcases
+    >>> before = cases[0].arrays["data"]
+    >>> cases[0].arrays["data"] = before * 2
+    >>> bool((cases[0].arrays["data"] == before * 2).all()), before.flags.writeable
+    (True, False)
 
     Args:
         read: gives the testcase of a number.
@@ -71,6 +120,7 @@ class LazyTestcases(Sequence[Testcase]):
     def __init__(self, read: Callable[[int], Testcase], numbers: Sequence[int]) -> None:
         self._read = read
         self._numbers = numbers
+        self._edited: dict[int, Testcase] = {}
         self.before: Callable[[], None] | None = None
 
     def __len__(self) -> int:
@@ -83,7 +133,7 @@ class LazyTestcases(Sequence[Testcase]):
     def __getitem__(self, index: int | slice) -> Testcase | LazyTestcases:
         if isinstance(index, slice):
             part = LazyTestcases(self._read, self._numbers[index])
-            part.before = self.before
+            part.before, part._edited = self.before, self._edited
             return part
         return self._checked(self._numbers[index])
 
@@ -93,7 +143,15 @@ class LazyTestcases(Sequence[Testcase]):
     def _checked(self, number: int) -> Testcase:
         if self.before is not None:
             self.before()
-        return self._read(number)
+        if number in self._edited:
+            return self._edited[number]
+        found = self._read(number)
+
+        def keep() -> None:
+            self._edited[number] = case
+
+        case = replace(found, arrays=_WatchedArrays(found.arrays, keep))
+        return case
 
 
 @dataclass(eq=False)
@@ -110,6 +168,7 @@ class Bundle:
         warnings: what MegEngine would only warn of, such as a newer format version.
         tail: what shows that the file's end is not what was written: rubbish, a broken dump, testcases that the
             header does not announce.
+        missed: what the file holds to be compared that no testcase here tells of.
         watch: tells whether the file that the weights are views of is still as it was.
         damage: what is wrong with a record that stands, or should stand, behind the testcases.
         record: what loadrun keeps behind the testcases, where MegEngine looks at nothing: the raw bytes as they were
@@ -129,6 +188,12 @@ class Bundle:
     scalars: frozenset[str] = frozenset()
     watch: FileWatch | None = None
     damage: str | None = None
+    missed: list[str] = field(default_factory=list)
+
+    @property
+    def defects(self) -> list[str]:
+        """What shows that the file is not what was written."""
+        return [*self.tail, *([self.damage] if self.damage else [])]
 
     def require_unchanged(self) -> None:
         """Check, before mapped weights are read, that the file did not change.

@@ -14,54 +14,29 @@ from loadrun.cli import main
 from loadrun.compare.formula import Formula
 from loadrun.compare.results import OutputResult
 from loadrun.graph import Graph, StoredTensor, Var
-from loadrun.graph.dtypes import DType, encode
-from loadrun.graph.params import AssertEqual, Elemwise, Host2DeviceCopy, Reduce, ReduceMode
+from loadrun.graph.dtypes import DType
+from loadrun.graph.params import AssertEqual, Elemwise, ReduceMode
 from loadrun.graph.params import ElemwiseMode as M
 from loadrun.ops.catalog import TypeParam
 from loadrun.passes.checks import add_check, formula
-
-F32, F16, I32, I16, I8, U8, B = (
-    DType(n) for n in ("Float32", "Float16", "Int32", "Int16", "Int8", "Uint8", "Bool")
+from tests.support.error_graphs import (
+    F16,
+    F32,
+    I8,
+    I16,
+    I32,
+    RIGHT,
+    U8,
+    Measure,
+    N,
+    bundle_of,
+    constant,
+    elem,
+    feed,
+    ratio,
+    reduced,
+    standard,
 )
-N = 6
-
-
-def feed(g: Graph, name: str, shape: tuple[int, ...] = (N,), dtype: DType = F32) -> Var:
-    return g.add(
-        "Host2DeviceCopy", Host2DeviceCopy(), tensors=[StoredTensor(dtype, shape, name)], names=[name]
-    )[0]
-
-
-def constant(g: Graph, value: float, dtype: DType = F32, shape: tuple[int, ...] = (1,)) -> Var:
-    stored = StoredTensor(dtype, shape, None, encode(np.full(shape, value, dtype.np), dtype))
-    return g.add("ImmutableTensor", tensors=[stored])[0]
-
-
-def elem(g: Graph, mode: M, *inputs: Var) -> Var:
-    return g.add("Elemwise", Elemwise(mode=mode), inputs=inputs)[0]
-
-
-def reduced(g: Graph, x: Var, mode: ReduceMode = ReduceMode.MAX, to: int = 1) -> Var:
-    return g.add("ReduceV2", Reduce(mode=mode), inputs=[x, constant(g, to, I32)])[0]
-
-
-def ratio(g: Graph, e: Var, y: Var, one: float = 1.0, dtype: DType = F32, division: M = M.TRUE_DIV) -> Var:
-    """``|e - y| / max(one, min(|e|, |y|))`` without the maximum, as MegEngine writes it."""
-    top = elem(g, M.ABS, elem(g, M.SUB, e, y))
-    least = elem(g, M.MIN, elem(g, M.ABS, y), elem(g, M.ABS, e))
-    return elem(g, division, top, elem(g, M.MAX, constant(g, one, dtype), least))
-
-
-Measure = Callable[[Graph, Var, Var], Var]
-
-
-def bundle_of(measure: Measure, maxerr: float = 1e-3, shape: tuple[int, ...] = (N,)) -> Bundle:
-    """``y = -x`` with a check whose error is what `measure` makes of expected and computed value."""
-    g = Graph()
-    e, x = feed(g, "y:expect", shape), feed(g, "x")
-    (y,) = g.add("Elemwise", Elemwise(mode=M.NEGATE), inputs=[x], names=["y"])
-    g.outputs = g.add("AssertEqual", AssertEqual(maxerr=maxerr), inputs=[e, y, measure(g, e, y)])
-    return Bundle(g)
 
 
 def judged(bundle: Bundle, expect: object, x: object = None) -> OutputResult:
@@ -70,9 +45,6 @@ def judged(bundle: Bundle, expect: object, x: object = None) -> OutputResult:
     (result,) = loadrun.run(bundle)
     assert result.message is None
     return result.outputs[0]
-
-
-RIGHT = -np.arange(1, N + 1, dtype="f4")
 
 
 def sliced(g: Graph, v: Var) -> Var:
@@ -123,10 +95,6 @@ def test_expected_value_that_broadcasts_is_another_shape() -> None:
         lambda g, e, y: reduced(g, elem(g, M.MUL, ratio(g, e, y), constant(g, 0.5))),
     ):
         assert judged(bundle_of(measure, shape=(1,)), [-3], [3] * N).verdict is Verdict.FAIL
-
-
-def standard(g: Graph, e: Var, y: Var) -> Var:
-    return reduced(g, ratio(g, e, y))
 
 
 def graph_with(make: Callable[[Graph, Var, Var], tuple[Var, Var]], maxerr: float = 1e-3) -> Bundle:
@@ -341,9 +309,12 @@ def test_damaged_end(what: str, tmp_path: Path, capsys: pytest.CaptureFixture[st
         data += b"rubbish" if what == "rubbish" else data[:200]
     path = tmp_path / "d.mge"
     path.write_bytes(data)
-    assert main([str(path)]) == 0
+    code = 3 if what == "fewer" else 0
+    assert main([str(path)]) == code
     shown = capsys.readouterr().out
     assert f"warning: {said}" in shown
     assert "1 file, " in shown
+    assert main([str(path), "-q"]) == code
+    assert f"warning: {said}" in capsys.readouterr().out
     assert main([str(path), "--strict"]) == 2
     assert said in capsys.readouterr().out

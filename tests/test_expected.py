@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import re
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,10 @@ import pytest
 import loadrun
 from loadrun import FormatError, InputError, Verdict
 from loadrun.cli import main
+from loadrun.graph import Graph, StoredTensor
+from loadrun.graph.dtypes import DType
+from loadrun.graph.params import Elemwise, ElemwiseMode, Host2DeviceCopy
+from loadrun.verify.pack.packing import Packer
 from loadrun.verify.saved import judge_saved, read_saved
 
 MLP = "fixtures/nets/mlp.mge"
@@ -217,3 +223,122 @@ def test_reports_of_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
         assert main([MLP, "-q", "--json", str(tmp_path / f"{name}.json")]) == 0
     assert main(["compare", str(tmp_path / "a.json"), str(tmp_path / "b.json"), "--slower", "1000"]) == 0
     assert "3 outputs in both reports, 0 changes" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("dtype", "given", "said"),
+    [
+        ("Int32", np.array([[2, 4.5, 6]], "f4"), "4.5 would become 4"),
+        ("Int32", np.array([[2, np.nan, 6]], "f4"), "holds NaN"),
+        ("Int32", np.array([[2, 2**40, 6]], "i8"), "1099511627776 would become 0"),
+        ("Uint8", np.array([[2, -2, 6]], "i1"), "-2 would become 254"),
+        ("Int8", np.array([[2, 254, 6]], "u1"), "254 would become -2"),
+    ],
+)
+def test_expected_values_that_a_whole_number_is_not_are_refused(
+    dtype: str, given: np.ndarray, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = doubled(dtype, tmp_path)
+    np.save(tmp_path / "given.npy", given)
+    np.save(tmp_path / "right.npy", np.array([[2, 4, 6]], "f8"))
+    argv = ["pack", source, "-d", "[[1,2,3]]", "-o", str(tmp_path / "o.mge"), "-q", "--expect"]
+    assert main([*argv, str(tmp_path / "given.npy")]) == 2
+    assert said in capsys.readouterr().err
+    assert not (tmp_path / "o.mge").exists()
+    assert main([*argv, str(tmp_path / "right.npy")]) == 0, "whole numbers in another dtype are what they are"
+    assert main([str(tmp_path / "o.mge"), "-q"]) == 0
+    packer = Packer(loadrun.load(source), warn=print)
+    with pytest.raises(InputError, match="a value of float64 is expected of 'y', which is "):
+        packer.pack(
+            [{"x": np.array([[1, 2, 3]], DType(dtype).np)}], io.BytesIO(), expected=[{"y": np.ones((1, 3))}]
+        )
+
+
+def doubled(dtype: str, folder: Path) -> str:
+    """``y = x + x`` in a file."""
+    graph = Graph()
+    tensor = StoredTensor(DType(dtype), (1, 3), "x")
+    x = graph.add("Host2DeviceCopy", Host2DeviceCopy(), tensors=[tensor], names=["x"])
+    graph.outputs = graph.add("Elemwise", Elemwise(mode=ElemwiseMode.ADD), inputs=[*x, *x], names=["y"])
+    loadrun.save(graph, folder / "m.mge")
+    return str(folder / "m.mge")
+
+
+def test_a_file_without_a_record_has_no_policies(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source, out = doubled("Float32", tmp_path), tmp_path / "o.mge"
+    argv = ["pack", source, "-d", "[[1,2,3]]", "-o", str(out), "-q"]
+    assert main([*argv, "--check", "y: exact", "--no-record"]) == 2
+    assert "without it (--no-record) nothing would" in capsys.readouterr().err
+    assert not out.exists()
+    assert main([*argv, "--check", "y: exact", "--no-assert"]) == 2
+    assert main([*argv, "--check", "y: exact"]) == 0
+    # Nor are those of the file that is packed again lost without a word.
+    assert main(["pack", str(out), "-o", str(tmp_path / "p.mge"), "-q", "--no-record"]) == 2
+    assert main(["pack", source, "-d", "[[1,2,3]]", "-o", str(out), "-q", "--no-record"]) == 0
+
+
+def written(
+    path: Path, *, maxerr: float | None = 1e-6, data: str = "aa", shape: int = 3, model: str = "m1"
+) -> str:
+    """A report of one output that passes."""
+    out = {"name": "y", "verdict": "pass", "max_error": 0.0, "maxerr": maxerr}
+    case = {"testcase": 0, "verdict": "pass", "seconds": 0.01, "outputs": [out]}
+    case |= {"data_digest": data, "inputs": {"x": [1, shape]}}
+    file = {"file": "m.mge", "model_digest": model, "verdict": "pass", "testcases": [case]}
+    path.write_text(json.dumps({"files": [file], "exit_code": 0}))
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "row"),
+    [
+        ({}, 0, None),
+        ({"maxerr": 1.0}, 1, r"greater tolerance +m\.mge +0 +y +1e-06 +1"),
+        ({"maxerr": None}, 1, r"greater tolerance +m\.mge +0 +y +1e-06 +none"),
+        ({"maxerr": 1e-8}, 0, r"smaller tolerance +m\.mge +0 +y +1e-06 +1e-08"),
+        ({"data": "bb"}, 0, r"other inputs +m\.mge +0 +digest aa +digest bb"),
+        ({"data": "bb", "shape": 5}, 0, r"other inputs +m\.mge +0 +x \[1, 3\] +x \[1, 5\]"),
+        ({"model": "m2"}, 0, r"other model +m\.mge +digest m1 +digest m2"),
+    ],
+)
+def test_compare_tells_what_was_asked_of_what(
+    change: dict[str, Any], code: int, row: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    old, new = written(tmp_path / "old.json"), written(tmp_path / "new.json", **change)
+    assert main(["compare", old, new]) == code
+    out = capsys.readouterr().out
+    assert ("0 changes" in out) == (row is None)
+    assert row is None or re.search(row, out), out
+
+
+def test_a_report_without_its_end_is_cut(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    whole, cut = tmp_path / "r.jsonl", tmp_path / "cut.jsonl"
+    assert main([MLP, "-q", "--json", str(whole)]) == 0
+    lines = whole.read_bytes().splitlines(keepends=True)
+    assert json.loads(lines[-1])["type"] == "end"
+    cut.write_bytes(b"".join(lines[:-1]))
+    assert main(["compare", str(whole), str(whole)]) == 0
+    for pair in ((whole, cut), (cut, whole)):
+        capsys.readouterr()
+        assert main(["compare", *map(str, pair)]) == 1
+        assert "the run did not come to its end" in capsys.readouterr().out
+
+
+def test_folders_that_are_skipped_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for place in ("models", "models/.old", "elsewhere", "models/more/.git"):
+        (tmp_path / place).mkdir(parents=True)
+        (tmp_path / place / "m.mge").write_bytes(Path(MLP).read_bytes())
+    (tmp_path / "models" / ".hidden.mge").write_bytes(b"")
+    (tmp_path / "models" / "link").symlink_to(tmp_path / "elsewhere", target_is_directory=True)
+    folder = str(tmp_path / "models")
+    for argv in (
+        [folder, "-q"],
+        [folder],
+        ["verify", folder, "--no-check"],
+        ["audit", folder, "--mutants", "1"],
+    ):
+        assert main(argv) == 0
+        told = capsys.readouterr()
+        assert "skipped in folders: 2 hidden folders, 1 linked folder, 1 hidden file" in told.out + told.err
+    assert main([str(tmp_path / "models" / "link"), "-q"]) == 0
+    assert "skipped" not in capsys.readouterr().out

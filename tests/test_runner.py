@@ -46,8 +46,9 @@ def checked(maxerr: float = 0.1, *, err: str = "standard") -> Bundle:
             g, ElemwiseMode.MIN, elemwise(g, ElemwiseMode.ABS, expect), elemwise(g, ElemwiseMode.ABS, y)
         )
         ratio = elemwise(g, ElemwiseMode.TRUE_DIV, top, elemwise(g, ElemwiseMode.MAX, smaller, one))
-        if err == "halved":
-            ratio = elemwise(g, ElemwiseMode.MUL, ratio, constant(g, [0.5]))
+        if err in ("halved", "doubled"):
+            factor = {"halved": 0.5, "doubled": 2.0}[err]
+            ratio = elemwise(g, ElemwiseMode.MUL, ratio, constant(g, [factor]))
         (measure,) = g.add("ReduceV2", Reduce(mode=ReduceMode.MAX), inputs=[ratio, ones(g)])
     g.outputs = g.add("AssertEqual", AssertEqual(maxerr=maxerr), inputs=[expect, y, measure])
     return Bundle(g)
@@ -106,11 +107,27 @@ def test_constant_error_cannot_hide_a_difference() -> None:
     assert judge(checked(err="constant"), case([1, 2, 3], [9, 9, 9])).verdict is Verdict.FAIL
 
 
-def test_own_error_graph_is_followed() -> None:
-    """A file may compute another measure from both values; it is MegEngine's verdict that counts."""
-    result = judge(checked(0.3, err="halved"), case([2, 1, 1], [-1.5, -1, -1]))
-    assert result.outputs[0].error == pytest.approx(0.5 / 1.5 / 2, rel=1e-6)
-    assert result.verdict is Verdict.PASS
+@pytest.mark.parametrize(
+    ("err", "maxerr", "factor", "verdict"),
+    [
+        ("doubled", 0.7, 2, Verdict.PASS),
+        ("doubled", 0.6, 2, Verdict.FAIL),
+        ("halved", 0.4, 0.5, Verdict.PASS),
+        ("halved", 0.3, 0.5, Verdict.NOT_COMPARED),
+        ("halved", 0.1, 0.5, Verdict.FAIL),
+    ],
+)
+def test_own_error_graph_can_only_be_stricter(
+    err: str, maxerr: float, factor: float, verdict: Verdict
+) -> None:
+    """A file may measure otherwise, here a third times a factor; what MegEngine's formula fails is no pass."""
+    result = judge(checked(maxerr, err=err), case([2, 1, 1], [-1.5, -1, -1]))
+    assert result.outputs[0].error == pytest.approx(0.5 / 1.5 * factor, rel=1e-6)
+    assert result.verdict is verdict
+    if verdict is Verdict.NOT_COMPARED:
+        assert result.outputs[0].reason == (
+            "its error graph gives 0.166667 and lets it pass, MegEngine's formula gives 0.333333 for the same values"
+        )
 
 
 def test_other_shape_fails() -> None:

@@ -28,6 +28,23 @@ def packed(tmp_path: Path) -> Path:
     return tmp_path / "p.mge"
 
 
+@pytest.mark.parametrize("name", ["mlp", "many_inputs_outputs"])
+@pytest.mark.parametrize("format", ["FBS_V2", "FBS"])
+def test_files_without_names_are_packed_again(
+    name: str, format: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, first, again = f"fixtures/nets/{name}.mge", tmp_path / "a.mge", tmp_path / "b.mge"
+    assert main(["pack", source, "--keep-var-name", "0", "--format", format, "-o", str(first), "-q"]) == 0
+    assert main(["unpack", str(first), "-o", str(tmp_path / "f")]) == 0
+    assert main(["pack", str(tmp_path / "f"), "-o", str(again), "-q"]) == 0
+    made, was = loadrun.load(again), loadrun.load(source)
+    assert [(c.name, c.maxerr) for c in made.checks] == [(c.name, c.maxerr) for c in was.checks]
+    for i, case in enumerate(was.testcases):
+        for output, value in case.expects.items():
+            np.testing.assert_array_equal(made.testcases[i].expects[output], value)
+    assert main([str(again), "-q"]) == 0
+
+
 def test_unpack(packed: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     assert main(["unpack", str(packed), "-o", str(out)]) == 0

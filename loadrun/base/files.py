@@ -28,6 +28,7 @@ __all__ = [
     "one_file",
     "opened",
     "replacing",
+    "skipped_line",
     "temporary",
 ]
 
@@ -39,17 +40,20 @@ _STALE = 24 * 3600.0
 """Seconds without a change after which a temporary belongs to nobody: its process was killed."""
 
 
-def files_of(given: Iterable[str], endings: tuple[str, ...] = MODELS) -> Iterator[str]:
+def files_of(
+    given: Iterable[str], endings: tuple[str, ...] = MODELS, skipped: list[str] | None = None
+) -> Iterator[str]:
     """The files that a user's names stand for.
 
     ``~`` is the home folder. What is there under its name is that; else ``*``, ``?`` and ``[...]`` are a pattern, in
     which ``**`` goes through folders. A folder stands for the files in it and its folders whose names have one of the
-    endings, those that begin with a dot left out. Files of a pattern or a folder come in order of their names. What
-    stands for nothing is given as it is, for the reader to say so.
+    endings; those that begin with a dot, and what links to folders lead to, are left out. Files of a pattern or a
+    folder come in order of their names. What stands for nothing is given as it is, for the reader to say so.
 
     Args:
         given: names, patterns and folders.
         endings: of the files that are meant in folders, in small letters; empty for all.
+        skipped: takes the folders that are left out, and files that begin with a dot and have one of the endings.
 
     >>> [p.replace(os.sep, "/") for p in files_of(["fixtures/nets/ml*.mge", "absent"])]
     ['fixtures/nets/mlp.mge', 'fixtures/nets/mlp.v1.mge', 'absent']
@@ -60,17 +64,41 @@ def files_of(given: Iterable[str], endings: tuple[str, ...] = MODELS) -> Iterato
         if not os.path.lexists(name) and glob.has_magic(name):
             found = sorted(glob.glob(name, recursive=True)) or found
         for path in found:
-            inside = list(_within(path, endings)) if os.path.isdir(path) else []
+            inside = list(_within(path, endings, skipped)) if os.path.isdir(path) else []
             yield from inside or [path]
 
 
-def _within(folder: str, endings: tuple[str, ...]) -> Iterator[str]:
+def _within(folder: str, endings: tuple[str, ...], skipped: list[str] | None) -> Iterator[str]:
     """The files of a folder and its folders, in order of their names."""
+    out = [] if skipped is None else skipped
     for place, folders, names in os.walk(folder):
-        folders[:] = sorted(n for n in folders if not n.startswith("."))
+        inside = sorted(folders)
+        folders[:] = [
+            n for n in inside if not n.startswith(".") and not os.path.islink(os.path.join(place, n))
+        ]
+        out += [os.path.join(place, n) for n in inside if n not in folders]
         for name in sorted(names):
-            if not name.startswith(".") and (not endings or name.lower().endswith(endings)):
-                yield os.path.join(place, name)
+            if not endings or name.lower().endswith(endings):
+                path = os.path.join(place, name)
+                if name.startswith("."):
+                    out.append(path)
+                else:
+                    yield path
+
+
+def skipped_line(skipped: Iterable[str]) -> str:
+    """How much `files_of` left out, in one line; empty for nothing.
+
+    >>> skipped_line(["models/.old.mge", "models/.new.mge"])
+    'skipped in folders: 2 hidden files (name them to take them)'
+    """
+    counts = {"hidden folder": 0, "linked folder": 0, "hidden file": 0}
+    for path in skipped:
+        linked = os.path.islink(path) and os.path.isdir(path)
+        hidden = "hidden folder" if os.path.isdir(path) else "hidden file"
+        counts["linked folder" if linked else hidden] += 1
+    parts = [f"{n} {what}{'s' * (n != 1)}" for what, n in counts.items() if n]
+    return f"skipped in folders: {', '.join(parts)} (name them to take them)" if parts else ""
 
 
 def one_file(given: str, endings: tuple[str, ...] = MODELS) -> str:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import sys
 
-from ..base.files import files_of
 from ..base.text import clean
 from ..dump import load_all
 from ..report.text import error, table
 from ..verify.audit import Score, audit
 from .engines import add_engine_options, chosen
-from .groups import EXIT_FAIL, EXIT_NOT_COMPARED, EXIT_PASS, Parser, failure, seed
+from .groups import EXIT_FAIL, EXIT_NOT_COMPARED, EXIT_PASS, Parser, failure, model_files, seed
 from .models import add_model_options, model_options
 
 __all__ = ["main"]
@@ -25,7 +24,7 @@ def parser() -> Parser:
         description="Replay files with weights negated, set to zero and permuted, inputs moved by one and testcases "
         "swapped, and tell how many of the changes that reach an output its check catches.",
         epilog="Exit codes: 0 every check that a mutant reached caught one, 1 one caught none, 2 a file cannot be read "
-        "or run, 3 no mutant reached a check.",
+        "or run, 3 no mutant reached a check, or a check does not pass without any.",
     )
     p.add_argument("files", nargs="+", metavar="FILE.mge")
     p.add_argument(
@@ -43,7 +42,7 @@ def main(argv: list[str]) -> int:
     found: list[tuple[str, Score]] = []
     code = EXIT_PASS
     read = model_options(args)
-    for path in files_of(args.files):
+    for path in model_files(args.files, sys.stderr):
         try:
             for bundle in load_all(path, **read):
                 scores = audit(bundle, mutants=max(1, args.mutants), seed=args.seed, engine=chosen(args))
@@ -55,14 +54,16 @@ def main(argv: list[str]) -> int:
     if found:
         print(table([_row(path, s) for path, s in found], _HEADERS, right=(2, 3, 4)))
         print()
+    silent = sum(s.reason is not None for _, s in found)
     reached = [s for _, s in found if s.mutants]
-    whole = sum(not s.passed for s in reached)
+    whole = sum(not s.passed and s.reason is None for s in reached)
     nothing = sum(not s.caught for s in reached)
     outputs = f"{len(found)} output{'s' * (len(found) != 1)}"
-    print(f"{outputs}, {whole} with a check that catches every mutant, {nothing} that catch none")
+    without = f", {silent} that do not pass without any" if silent else ""
+    print(f"{outputs}, {whole} with a check that catches every mutant, {nothing} that catch none{without}")
     if code:
         return code
-    return EXIT_FAIL if nothing else EXIT_PASS if reached else EXIT_NOT_COMPARED
+    return EXIT_FAIL if nothing else EXIT_PASS if reached and not silent else EXIT_NOT_COMPARED
 
 
 def _row(path: str, s: Score) -> tuple[str, ...]:

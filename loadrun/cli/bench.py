@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..base.errors import InputError
-from ..base.files import contents, files_of, replacing
+from ..base.files import contents, replacing
 from ..base.text import clean
 from ..dump import load
 from ..engines import split_engines
@@ -23,7 +23,7 @@ from ..report.profile import cost_table, memory_table, trace_events
 from ..runner import Verdict
 from ..testcase import Bundle
 from ..verify.bench.running import Subject, peak_memory, run_subjects
-from .groups import EXIT_FAIL, EXIT_PASS, Parser, seed, whole
+from .groups import EXIT_FAIL, EXIT_NOT_COMPARED, EXIT_PASS, Parser, model_files, seed, whole
 from .models import add_model_options, model_options
 from .observe import add_profile_options
 
@@ -36,7 +36,7 @@ def parser() -> Parser:
         prog="loadrun bench",
         description="Time models: loading, the first run, the steady state. Several models take turns.",
         epilog="Exit codes: 0 measured; 1 a check failed, or slower than --max-slowdown allows; 2 a bad file or "
-        "bad usage.",
+        "bad usage; 3 the baseline lacks a model.",
     )
     p.add_argument("files", nargs="+", metavar="MODEL", help="files, patterns and folders")
     p.add_argument(
@@ -78,10 +78,10 @@ def parser() -> Parser:
     p.add_argument("--baseline", metavar="FILE", help="compare with what --save-baseline wrote")
     p.add_argument(
         "--max-slowdown",
-        type=_percent,
+        type=_slowdown,
         default=0.1,
         metavar="10%",
-        help="fail when slower than the baseline by more (default 10%%)",
+        help="fail when slower than the baseline by more: 10%% or 1.1x, which is the same (default 10%%)",
     )
     add_model_options(p)
     add_profile_options(p)
@@ -92,8 +92,8 @@ def main(argv: list[str]) -> int:
     """Measure, compare, report."""
     args = parser().parse_args(argv)
     read = model_options(args)
-    args.files = list(files_of(args.files))
     out = sys.stderr if args.json == "-" else sys.stdout
+    args.files = model_files(args.files, sys.stderr)
     subjects = [
         Subject(path, engine, threads, batch)
         for path, engine, threads, batch in product(args.files, args.engine, args.threads, args.batch)
@@ -134,7 +134,9 @@ def main(argv: list[str]) -> int:
         with replacing(args.html) as f:
             f.write(benchmark_html(found, warnings, [s.text for s in slower]).encode())
     failed = any(m.verdict in (Verdict.FAIL, Verdict.ERROR) for m in found) or any(s.failed for s in slower)
-    return EXIT_FAIL if failed else EXIT_PASS
+    if failed:
+        return EXIT_FAIL
+    return EXIT_PASS if all(s.compared for s in slower) else EXIT_NOT_COMPARED
 
 
 def look(args: argparse.Namespace, bundle: Bundle, feeds: Mapping[str, Array], out: Any) -> None:
@@ -196,6 +198,28 @@ def _seconds(text: str) -> float:
     return value
 
 
-def _percent(text: str) -> float:
-    value = _seconds(text.removesuffix("%"))
-    return value / 100 if text.endswith("%") else value
+def _slowdown(text: str) -> float:
+    """A share of time from a percentage, a factor or a fraction.
+
+    >>> _slowdown("50%"), _slowdown("1.5x"), _slowdown("0.5")
+    (0.5, 0.5, 0.5)
+    """
+    number = text.rstrip("%x")
+    try:
+        value = float(number)
+    except ValueError:
+        value = -1.0
+    unit = text[len(number) :]
+    if unit == "x" and 1 <= value < float("inf"):
+        return value - 1
+    if unit == "%" and 0 <= value < float("inf"):
+        return value / 100
+    if unit == "" and 0 <= value <= 1:
+        return value
+    if unit == "" and 1 < value < float("inf"):
+        raise argparse.ArgumentTypeError(
+            f"is {number}% or {number}x meant? ({number}x is {100 * (value - 1):g}% slower)"
+        )
+    raise argparse.ArgumentTypeError(
+        f"expected a percentage such as 10% or a factor such as 1.1x, found {text!r}"
+    )

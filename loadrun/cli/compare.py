@@ -23,9 +23,9 @@ def parser() -> Parser:
     p = Parser(
         prog="loadrun compare",
         description="Compare two reports that `loadrun --json` wrote: what newly fails, is mended, has a greater error "
-        "or is slower.",
-        epilog="Exit codes: 0 nothing newly fails or is missing, 1 something does, 2 bad usage, 3 the reports have no "
-        "output in common.",
+        "or another tolerance, was fed other inputs, is another model or is slower.",
+        epilog="Exit codes: 0 nothing is for the worse, 1 something newly fails, is missing or has a greater "
+        "tolerance, or a report is of a run that was cut, 2 bad usage, 3 the reports have no output in common.",
     )
     p.add_argument("old", metavar="OLD.json")
     p.add_argument("new", metavar="NEW.json")

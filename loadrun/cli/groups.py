@@ -7,9 +7,10 @@ import os
 import sys
 import time
 from collections.abc import Iterable, Iterator
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn, TextIO, TypeVar
 
 from ..base.failures import EXIT_ERROR, EXIT_FAULT, Failure, Warnings, failure
+from ..base.files import files_of, skipped_line
 from ..base.text import clean
 from ..runner import Verdict
 
@@ -27,6 +28,7 @@ __all__ = [
     "add_copy_option",
     "exit_code",
     "failure",
+    "model_files",
     "progress",
     "seed",
     "target",
@@ -99,6 +101,15 @@ class Parser(argparse.ArgumentParser):
                 whole = [o for o in close if all(other.startswith(o) for other in close)]
                 if whole:
                     yield name, whole[0]
+
+
+def model_files(given: Iterable[str], out: TextIO) -> list[str]:
+    """The models that names, patterns and folders stand for; a line says what was left out of folders."""
+    skipped: list[str] = []
+    found = list(files_of(given, skipped=skipped))
+    if line := skipped_line(skipped):
+        print(line, file=out)
+    return found
 
 
 def add_copy_option(p: argparse._ActionsContainer) -> None:

@@ -7,7 +7,6 @@ import sys
 from dataclasses import replace
 
 from ..base.about import About
-from ..base.files import files_of
 from ..base.text import clean, indented
 from ..dump import load_all
 from ..report import json as json_report
@@ -17,7 +16,7 @@ from ..runner import Runner
 from ..verify.describe import Description, describe
 from ..verify.pack.witness import testimony
 from .engines import add_engine_options, chosen
-from .groups import EXIT_PASS, Parser, failure
+from .groups import EXIT_PASS, Parser, failure, model_files
 from .models import add_model_options, model_options
 
 __all__ = ["main"]
@@ -48,7 +47,7 @@ def main(argv: list[str]) -> int:
     code = EXIT_PASS
     read = model_options(args)
     found: list[Description] = []
-    for path in files_of(args.files):
+    for path in model_files(args.files, sys.stderr):
         try:
             found += [replace(describe(b), witnesses=tuple(testimony(b))) for b in load_all(path, **read)]
         except Exception as e:
@@ -66,7 +65,7 @@ def _engine(args: argparse.Namespace) -> int:
     """Say which operators the engine leaves to the reference engine; 2 when a file cannot be run."""
     code = EXIT_PASS
     found: dict[str, About] = {}
-    for path in files_of(args.files):
+    for path in model_files(args.files, sys.stderr):
         try:
             for number, bundle in enumerate(load_all(path, **model_options(args))):
                 runner = Runner(bundle, chosen(args))

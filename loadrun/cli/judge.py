@@ -40,7 +40,7 @@ def main(argv: list[str]) -> int:
     found: list[FileResult] = []
     with json_file(args.json) as report:
         for saved in read_saved(args.file):
-            file = FileResult(saved.path)
+            file = FileResult(saved.path, warnings=list(saved.missed), missed=saved.missed)
             found.append(file)
             if report is not None:
                 report.begin(file)

@@ -10,7 +10,6 @@ from itertools import groupby
 from typing import TYPE_CHECKING, TextIO
 
 from ..base.failures import Warnings
-from ..base.files import files_of
 from ..base.text import clean
 from ..compare.policy import parse_all
 from ..engines import Choice, held_against
@@ -21,7 +20,17 @@ from ..report import text
 from ..report.style import Style, style_for
 from ..runner import FileResult, Result, Verdict
 from .engines import add_engine_options, all_chosen
-from .groups import EXIT_ERROR, EXIT_FAIL, Parser, add_copy_option, exit_code, seed, target, whole
+from .groups import (
+    EXIT_ERROR,
+    EXIT_FAIL,
+    Parser,
+    add_copy_option,
+    exit_code,
+    model_files,
+    seed,
+    target,
+    whole,
+)
 from .inputs import add_input_options, check_input_options
 from .limits import add_policy_option
 from .models import add_model_options, model_options
@@ -161,7 +170,9 @@ def main(argv: list[str]) -> int:
     options = parser()
     args = options.parse_args(argv)
     check_input_options(options, args)
-    args.files = list(files_of(args.files))
+    to_stdout = [args.json == "-", args.json_lines == "-"]
+    out = sys.stderr if any(to_stdout) else sys.stdout
+    args.files = model_files(args.files, out)
     if args.iter and (args.jobs or 1) > 1:
         options.error("--iter times runs, which other processes would disturb; leave out -j")
     if args.dask is not None and (args.jobs is not None or args.iter):
@@ -175,8 +186,6 @@ def main(argv: list[str]) -> int:
         )
     args.engine = ",".join(e.spec for e in engines)
     tasks = _tasks(args, engines)
-    to_stdout = [args.json == "-", args.json_lines == "-"]
-    out = sys.stderr if any(to_stdout) else sys.stdout
     with threaded(args.threads), sinks(args, len(tasks) > 1) as reports, _source(args, tasks) as events:
         run = _RunDisplay(args, reports, out, style_for(args.color, out), len(tasks))
         for (_, task), group in groupby(events, key=lambda pair: (id(pair[0]), pair[0])):
@@ -250,7 +259,11 @@ class _Dump:
         self.path = path
         self.opened = opened
         self.file = FileResult(
-            opened.name, warnings=Warnings(opened.warnings), load_seconds=opened.load_seconds
+            opened.name,
+            warnings=Warnings(opened.warnings),
+            damage=opened.damage,
+            missed=opened.missed,
+            load_seconds=opened.load_seconds,
         )
         self.timing: Timing | None = None
         self.explanation: tuple[str, ...] = ()
@@ -301,6 +314,7 @@ class _RunDisplay:
     def dump(self, dump: _Dump) -> None:
         """Show and report the results of one dump."""
         args, file = self.args, dump.file
+        file.free = args.no_check
         self.found.append(file)
         self.reports.begin(file, dump.opened.facts)
         out = None if args.quiet else self.out
@@ -348,14 +362,16 @@ class _RunDisplay:
 
     def _judge(self, file: FileResult, spots: list[str]) -> None:
         """Note what is told of a file at the end."""
-        good = file.verdict is Verdict.PASS or (file.verdict is Verdict.NOT_COMPARED and self.args.no_check)
-        if good:
+        if self.args.quiet and file.damage:
+            print(clean(file.path, 200), *map(text.warning, file.damage), sep="\n", file=self.out)
+        if file.good:
             return
         self.bad = self._last_bad = True
         said = [*spots[:_LISTED], *([f"{len(spots) - _LISTED} more"] if len(spots) > _LISTED else [])]
         if file.message:
             said.append(clean(file.message.splitlines()[0], 300))
-        if file.verdict is Verdict.NOT_COMPARED:
+        said += file.missed
+        if file.verdict is Verdict.NOT_COMPARED and not file.passed:
             said.append("nothing was compared")
         word = self.style.verdict(file.verdict, file.verdict.value)
         self._failing.append(f"  {clean(file.path, 200)}: {word}: {'; '.join(said)}")
@@ -398,7 +414,7 @@ class _RunDisplay:
 
 
 def _note(result: Result, spots: list[str]) -> None:
-    """Where a result fails, in few words."""
+    """Where a result fails or was not compared, in few words."""
     case = "" if result.index is None else f"testcase {result.index}"
     if result.choice is not None:
         case = f"{case} {clean(result.choice, 60)}".lstrip()
@@ -407,4 +423,8 @@ def _note(result: Result, spots: list[str]) -> None:
     for out in result.outputs:
         if out.verdict is Verdict.FAIL:
             error = "" if out.error is None else f" error {out.error:.4g}, tolerance {out.maxerr:.4g}"
+            error += f": {clean(out.notes[0], 200)}" if out.notes else ""
             spots.append(f"{case} output {clean(out.name)}{error}".lstrip())
+        elif out.verdict is Verdict.NOT_COMPARED and out.reason:
+            said = f"{case} output {clean(out.name)} not compared: {clean(out.reason, 200)}"
+            spots.append(said.lstrip())

@@ -108,7 +108,7 @@ class Sinks:
         for w in self._writers:
             w.begin(file, facts)
         if self._saved is not None:
-            self._saved.begin(file.path)
+            self._saved.begin(file.path, file.missed)
 
     def add(self, path: str, found: Replayed, bare: Result) -> None:
         """A result of it: as it came, and without values."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 
-from ..base.files import files_of
 from ..base.text import clean
 from ..compare.recorded import header
 from ..dump import load_all
@@ -24,6 +23,7 @@ from .groups import (
     add_copy_option,
     exit_code,
     failure,
+    model_files,
     progress,
     seed,
 )
@@ -60,7 +60,7 @@ def main(argv: list[str]) -> int:
     found: list[FileResult] = []
     states: set[bool | None] = set()
     read = model_options(args)
-    for path in files_of(args.files):
+    for path in model_files(args.files, sys.stderr):
         try:
             bundles = load_all(path, copy=args.copy, **read)
         except Exception as e:
@@ -71,7 +71,11 @@ def main(argv: list[str]) -> int:
         for i, bundle in enumerate(bundles):
             name = path if i == 0 else f"{path} (dump {i + 1})"
             states.add(_digests(name, bundle))
-            found.append(FileResult(name, warnings=list(bundle.warnings)))
+            for text in bundle.missed:
+                print(f"{clean(name, 200)}: {clean(text, 300)}")
+            found.append(
+                FileResult(name, warnings=list(bundle.warnings), missed=bundle.missed, free=args.no_check)
+            )
             results = _results(bundle, chosen(args), args.seed)
             show(found[-1], results, None if args.quiet else sys.stdout)
             if not args.quiet:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -17,7 +17,7 @@ from ..base.errors import UsageError
 from ..graph.dtypes import Array
 from . import Comparison
 
-__all__ = ["Policy", "parse", "parse_all"]
+__all__ = ["Policy", "parse", "parse_all", "require_compared"]
 
 _AT_MOST = ("max_abs", "max_rel", "mean_abs", "ulp", "off_by")
 _AT_LEAST = ("cosine", "top1", "snr")
@@ -178,3 +178,26 @@ def parse_all(texts: Iterable[str]) -> dict[str, Policy]:
             )
         found[name] = parse(terms)
     return found
+
+
+def require_compared(policies: Iterable[str], outputs: Iterable[str], compared: Collection[str]) -> None:
+    """Check that the policies of single outputs are for outputs that are compared with something.
+
+    Args:
+        policies: the names that policies are for; the empty one is for all.
+        outputs: names of the outputs.
+        compared: those of them that have an expected value.
+
+    Raises:
+        UsageError: one is for no output, or for one of which nothing is expected.
+    """
+    known = list(outputs)
+    shown = ", ".join(map(repr, known)) or "none"
+    for name in sorted(set(policies) - {""}):
+        if name not in known:
+            raise UsageError(f"a policy is for the output {name!r}; the outputs are {shown}")
+        if name not in compared:
+            raise UsageError(
+                f"a policy is for the output {name!r}, but there is no expected value of it that a check reads; "
+                f"there is one of {', '.join(map(repr, compared)) or 'no output'}"
+            )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -27,18 +27,32 @@ class Verdict(str, Enum):
 
     @staticmethod
     def worst(verdicts: Iterable[Verdict]) -> Verdict:
-        """The verdict of a whole: crash, timeout, error, fail, pass in this order; not compared only when nothing was.
+        """The verdict of a whole: crash, timeout, error, fail, not compared, pass in this order.
 
         >>> Verdict.worst([Verdict.PASS, Verdict.NOT_COMPARED]).value
-        'pass'
+        'not compared'
         >>> Verdict.worst([]).value
         'not compared'
         """
         found = set(verdicts)
-        for v in (Verdict.CRASH, Verdict.TIMEOUT, Verdict.ERROR, Verdict.FAIL, Verdict.PASS):
+        for v in (Verdict.CRASH, Verdict.TIMEOUT, Verdict.ERROR, Verdict.FAIL, Verdict.NOT_COMPARED):
             if v in found:
                 return v
-        return Verdict.NOT_COMPARED
+        return Verdict.PASS if found else Verdict.NOT_COMPARED
+
+    @staticmethod
+    def of_outputs(outputs: Iterable[OutputResult]) -> Verdict:
+        """The verdict of a testcase: the worst of its outputs', without those of which nothing is expected.
+
+        >>> from dataclasses import replace
+        >>> y, z = (OutputResult(n, (1,), DType("Float32"), Verdict.NOT_COMPARED) for n in "yz")
+        >>> passed = replace(y, verdict=Verdict.PASS)
+        >>> Verdict.of_outputs([passed, z]).value, Verdict.of_outputs([y, z]).value
+        ('pass', 'not compared')
+        >>> Verdict.of_outputs([passed, replace(z, reason="no check reads its expected value")]).value
+        'not compared'
+        """
+        return Verdict.worst(o.verdict for o in outputs if not o.is_free)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +92,11 @@ class OutputResult:
     file_maxerr: float | None = None
 
     @property
+    def is_free(self) -> bool:
+        """Whether nothing was expected of it, so that nothing could be compared."""
+        return self.verdict is Verdict.NOT_COMPARED and self.reason is None
+
+    @property
     def real(self) -> Array | None:
         """The value in numbers: dequantized for quantized types."""
         if self.value is None or not self.dtype.is_quantized:
@@ -110,6 +129,13 @@ class Result:
     engine: About | None = None
     choice: str | None = None
     apart: Mapping[str, Comparison] = field(default_factory=dict)
+
+    def standing(self, out: OutputResult) -> Verdict | None:
+        """What an output is to a test report; None where nothing is expected of it, but of another output.
+
+        A testcase of which nothing is expected at all is no pass, so its outputs are not compared, one by one.
+        """
+        return None if out.is_free and any(not o.is_free for o in self.outputs) else out.verdict
 
     def __getitem__(self, name: str) -> Array:
         """The value of an output by name."""
@@ -167,6 +193,9 @@ class FileResult:
         fault: whether that is a bug in loadrun.
         ended: timeout or crash, where the process that ran it ended so.
         warnings: what MegEngine would only warn of.
+        damage: those of them that tell of damage, which are said even where nothing else is.
+        missed: what the file holds to be compared and was not, besides what its results say.
+        free: whether it is wanted that nothing is compared.
         load_seconds: time to read the file.
         testcases: how many results are of testcases, not of a run on given inputs.
         passed, failed: how many checks did.
@@ -189,6 +218,9 @@ class FileResult:
     fault: bool = False
     ended: Verdict | None = None
     warnings: list[str] = field(default_factory=list)
+    damage: Sequence[str] = ()
+    missed: Sequence[str] = ()
+    free: bool = False
     load_seconds: float = 0.0
     testcases: int = 0
     passed: int = 0
@@ -211,7 +243,10 @@ class FileResult:
         self.errors += result.verdict is Verdict.ERROR
         self.passed += sum(o.verdict is Verdict.PASS for o in result.outputs)
         self.failed += sum(o.verdict is Verdict.FAIL for o in result.outputs)
-        self.verdicts.add(result.verdict)
+        # The first of several engines is what the others are compared with where no check is.
+        measure = entrant is not None and entrant is next(iter(self.entrants.values()))
+        if not (measure and result.outputs and all(o.is_free for o in result.outputs)):
+            self.verdicts.add(result.verdict)
         self.engine = result.engine or self.engine
         if self.first is None and result.verdict is Verdict.FAIL:
             self.first, self.first_choice = result.index, result.choice
@@ -223,5 +258,13 @@ class FileResult:
 
     @property
     def verdict(self) -> Verdict:
-        """The worst of the results' verdicts."""
-        return self.ended or (Verdict.ERROR if self.message else Verdict.worst(self.verdicts))
+        """The worst of the results' verdicts; not compared where something of the file was not."""
+        if self.ended or self.message:
+            return self.ended or Verdict.ERROR
+        found = Verdict.worst(self.verdicts)
+        return Verdict.worst([found, Verdict.NOT_COMPARED]) if self.missed else found
+
+    @property
+    def good(self) -> bool:
+        """Whether all is as it is wanted, so that a pipeline goes on."""
+        return self.verdict is Verdict.PASS or (self.free and self.verdict is Verdict.NOT_COMPARED)

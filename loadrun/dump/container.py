@@ -145,7 +145,7 @@ def _load_all(data: memoryview, path: str, watch: FileWatch | None) -> list[Bund
         while end < len(data):
             found = record_at(data[end:])
             if found is not None and (owner := _owner(found, bundles)) is not None:
-                owner.record = found
+                owner.record, owner.damage = found, _damage_in(found)
                 end += len(found)
                 continue
             if _kind(data[end:]) is None:
@@ -162,10 +162,12 @@ def _load_all(data: memoryview, path: str, watch: FileWatch | None) -> list[Bund
             else:
                 bundles.append(behind)
         if surplus:
-            bundles[0].tail.append(
+            said = (
                 f"the header announces {len(bundles[0].testcases)} testcase(s), {surplus} more stand behind them and "
                 "are not replayed"
             )
+            bundles[0].tail.append(said)
+            bundles[0].missed.append(said)
         bundles[0].trailing = len(data) - end
         if bundles[0].trailing:
             said = f"{bundles[0].trailing} bytes at the end belong to no dump and are ignored"
@@ -191,6 +193,15 @@ def _owner(record: memoryview, bundles: list[Bundle]) -> Bundle | None:
     known = isinstance(number, int) and 0 <= number < len(bundles)
     found = bundles[number if known else -1]
     return found if found.record is None else None
+
+
+def _damage_in(record: memoryview) -> str | None:
+    """Why nothing can be read from a record of the right length."""
+    try:
+        header(record)
+    except FormatError as e:
+        return e.message
+    return None
 
 
 def _is_testcase_of(bundle: Bundle, graph: Graph) -> bool:

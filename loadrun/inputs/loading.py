@@ -84,9 +84,18 @@ def load_spec(spec: InputSpec, inputs: Sequence[Var], *, seed: int = 0) -> dict[
     return _Loader(inputs, 1, False, None, seed, None).load(LocatedSpec(spec), 0)
 
 
-def load_located(case: LocatedSpec, inputs: Sequence[Var], *, seed: int = 0) -> dict[str, Array]:
-    """Load the data of a specification whose paths start from its list file's folder."""
-    return _Loader(inputs, 1, False, None, seed, None).load(case, 0)
+def load_located(
+    case: LocatedSpec, inputs: Sequence[Var], *, seed: int = 0, exact: bool = False
+) -> dict[str, Array]:
+    """Load the data of a specification whose paths start from its list file's folder.
+
+    Args:
+        case: the specification.
+        inputs: what the data is for.
+        seed: seed of generated data.
+        exact: refuse numbers that an integer or boolean dtype does not hold, which are truncated or wrap otherwise.
+    """
+    return _Loader(inputs, 1, False, None, seed, None, exact).load(case, 0)
 
 
 @dataclass
@@ -108,7 +117,9 @@ class _Loader:
         transform: str | None,
         seed: int,
         warn: Callable[[str], None] | None,
+        exact: bool = False,
     ) -> None:
+        self.exact = exact
         if not isinstance(repeat, (int, float)) or repeat != int(repeat) or repeat < 1:
             raise UsageError(f"repeat must be a whole number of at least 1, found {repeat!r}")
         if not isinstance(seed, int) or not 0 <= seed <= MAX_SEED:
@@ -310,10 +321,25 @@ class _Loader:
         if tensor.shape is not None and array.shape[1:] != tensor.shape[1:]:
             self.warn(f"input {_name(name)} has shape {_shape(tensor)}, its data {list(array.shape)}")
         found = cast(array, tensor.dtype)
+        if self.exact and found.dtype.kind in "iub":
+            _require_exact(array, found, tensor.dtype)
         # Of #rand(0,255) for signed bytes nobody expects anything else.
         if (said := _lost(array, found, tensor.dtype)) and not (given.generated and "wrap" in said):
             self.warn(f"input {_name(name)}: {said}")
         return found
+
+
+def _require_exact(array: Array, found: Array, dtype: DType) -> None:
+    """Check that a cast to whole numbers or booleans kept every number.
+
+    Raises:
+        InputError: it did not.
+    """
+    other = array != found
+    if count := int(np.count_nonzero(other)):
+        at = int(other.argmax())
+        example = f"{array.flat[at]} would become {found.flat[at]}"
+        raise InputError(f"{count} numbers of {array.dtype} are none that {dtype} holds: {example}")
 
 
 def _lost(array: Array, found: Array, dtype: DType) -> str:

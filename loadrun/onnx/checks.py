@@ -7,7 +7,7 @@ from ..graph import params as P
 from ..tensors import Tensor, apply1, const
 from .values import BF16
 
-__all__ = ["ATOL", "RTOL", "check"]
+__all__ = ["ATOL", "RTOL", "check", "check_within"]
 
 RTOL, ATOL = 1e-3, 1e-7
 _BRAIN_RTOL = 2.0**-6
@@ -45,4 +45,22 @@ def check(expect: Tensor, get: Tensor, kind: int, rtol: float = RTOL, atol: floa
     shaped = e.reduce(e.cast(other, "float32"), P.ReduceMode.MAX, [0])._vector()
     err = e.elem(_M.ADD, worst, e.elem(_M.MUL, shaped, const(1e30, "float32")))
     param = P.AssertEqual(maxerr=1.0, verbose=False)
+    return apply1("AssertEqual", param, inputs=[a, b, err], scalar=False)
+
+
+def check_within(expect: Tensor, get: Tensor, maxerr: float) -> Tensor:
+    """An AssertEqual of MegEngine's formula, for a model that was a dump with such a check.
+
+    Args:
+        expect: the expected value.
+        get: what the graph computes.
+        maxerr: its tolerance.
+    """
+    a, b = (e.cast(v._vector(), "float32") for v in (expect, get))
+    top = e.elem(_M.ABS, e.elem(_M.SUB, a, b))
+    least = e.elem(_M.MIN, e.elem(_M.ABS, a), e.elem(_M.ABS, b))
+    ratio = e.elem(_M.TRUE_DIV, top, e.elem(_M.MAX, least, const(1.0, "float32")))
+    worst = P.Reduce(mode=P.ReduceMode.MAX)
+    err = apply1("ReduceV2", worst, inputs=[ratio, const(1)._vector()], scalar=False)
+    param = P.AssertEqual(maxerr=maxerr, verbose=False)
     return apply1("AssertEqual", param, inputs=[a, b, err], scalar=False)

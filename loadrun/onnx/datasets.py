@@ -9,6 +9,7 @@ from ..base.files import replacing
 from ..engines.reference import ReferenceEngine
 from ..graph.dtypes import Array
 from .encode import TensorMessage, encode_tensor
+from .limits import FILE, KEY
 from .model import WrittenModel
 from .source import ExportSource
 
@@ -17,6 +18,8 @@ __all__ = ["write_data_sets"]
 
 def write_data_sets(folder: Path, source: ExportSource, written: WrittenModel) -> int:
     """Write every testcase as ``input_K.pb`` and ``output_K.pb``; returns how many there are.
+
+    What the file's checks ask of the outputs goes along, as ``checks.json``.
 
     Outputs are what the testcases expect; where they expect nothing of an output, or expect it in another layout, what
     the reference engine gives.
@@ -51,6 +54,11 @@ def write_data_sets(folder: Path, source: ExportSource, written: WrittenModel) -
             if dtype is not None and not dtype.is_quantized and value.dtype != dtype.np:
                 value = value.astype(dtype.np)
             _write(target / f"output_{k}.pb", new, value)
+        if source.limits:
+            with replacing(target / FILE) as file:
+                file.write(written.model.metadata[KEY].encode())
+        else:
+            (target / FILE).unlink(missing_ok=True)
         for kind, names in (("input", written.inputs), ("output", written.outputs)):
             k = len(names)
             while (surplus := target / f"{kind}_{k}.pb").is_file():
@@ -68,7 +76,9 @@ def _remove_older(folder: Path, count: int) -> None:
         if not number.isdigit() or int(number) < count or entry.is_symlink() or not entry.is_dir():
             continue
         files = list(entry.iterdir())
-        if all(re.fullmatch(r"(in|out)put_\d+\.pb", f.name) and f.is_file() for f in files):
+        if all(
+            (f.name == FILE or re.fullmatch(r"(in|out)put_\d+\.pb", f.name)) and f.is_file() for f in files
+        ):
             for file in files:
                 file.unlink()
             entry.rmdir()

@@ -16,6 +16,7 @@ from ..base.files import replacing
 from .check import Verification, verify
 from .datasets import write_data_sets
 from .encode import TensorMessage, encode, raw_bytes
+from .limits import KEY, text_of
 from .model import Request, WrittenModel, write
 from .sizes import dynamic_sizes, sizes_of_testcases
 from .source import ExportSource, read_source
@@ -248,6 +249,9 @@ def _written(
     )
     written = write(request)
     written.outputs = {old: written.outputs[new] for old, new in ends.items()}
+    if source.limits:
+        limits = {written.outputs[n]: said for n, said in source.limits.items() if n in written.outputs}
+        written.model.metadata = {**written.model.metadata, KEY: text_of(limits)}
     return written
 
 

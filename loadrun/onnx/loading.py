@@ -10,6 +10,7 @@ from typing import Any
 from ..base.errors import FormatError
 from ..testcase import EXPECT, Bundle
 from .importing import Importer
+from .limits import read_limits, record_of
 from .messages import ModelProto, ValueInfoProto, read_model
 from .tensors import ExternalData
 from .testdata import find_sets, testcases
@@ -73,9 +74,10 @@ def _bundle(
     others = any(tuple(s) != examples[n].shape for n, s in input_shapes.items() if n in examples)
     if others or set(constants) & set(names) or any(n not in examples for n in names):
         sets, examples, expected = [], {}, {}
-    importer = Importer(
-        model, ExternalData(file.parent if file else None), input_shapes, constants, examples, expected
-    )
+    limits = read_limits(model, [s.folder for s in sets], list(outputs))
+    maxerr = {n: float(said["maxerr"]) for n, said in limits.items() if "maxerr" in said}
+    external = ExternalData(file.parent if file else None)
+    importer = Importer(model, external, input_shapes, constants, examples, expected, maxerr)
     graph = importer.graph()
     opset = next((o.version for o in model.opsets if o.domain in ("", "ai.onnx")), 1)
     graph.magic = f"ONNX opset {opset}"
@@ -85,6 +87,7 @@ def _bundle(
         + [n for n, v in importer.outputs.items() if not v.rank]
     )
     bundle.warnings += list(importer.notes)
+    bundle.record = record_of(limits)
     kinds = {n: d.kind for n, d in importer.inputs.items()}
     kinds.update((n + EXPECT, importer.outputs[n].kind) for n in expected)
     fed = {v.name for v in graph.inputs}

@@ -37,6 +37,7 @@ class ExportSource:
         outputs: the outputs by name.
         examples: example values by input name, where there are any.
         testcases: testcases that the file has, with expected values by output name.
+        limits: what the file's checks ask of the outputs, see `loadrun.onnx.limits`.
         named_outputs: whether the outputs' names were chosen by the model (a file, a dict).
     """
 
@@ -46,6 +47,7 @@ class ExportSource:
     examples: dict[str, Array] = field(default_factory=dict)
     testcases: Sequence[Testcase] = ()
     named_outputs: bool = False
+    limits: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
 
 
 def read_source(model: Any, args: Any, kwargs: Mapping[str, Any] | None, eval_mode: bool) -> ExportSource:
@@ -119,6 +121,7 @@ def _examples_by_name(
 def _of_bundle(bundle: Bundle, positional: tuple[Any, ...], named: Mapping[str, Any]) -> ExportSource:
     from ..passes.copies import bare  # for start-up
     from ..runner import fit_inputs, random_inputs  # for start-up
+    from .limits import limits_of  # for start-up
 
     graph = bare(bundle)
     variables = graph.inputs
@@ -144,7 +147,7 @@ def _of_bundle(bundle: Bundle, positional: tuple[Any, ...], named: Mapping[str, 
             raise UsageError(f"the file gives no shape for input {var.name!r}: give example values in args")
         inputs.append(Input(var.name or "", tensor.dtype, tuple(shape)))
     outputs = dict(zip(_names(bundle, graph), graph.outputs, strict=True))
-    return ExportSource(graph, inputs, outputs, examples, cases, True)
+    return ExportSource(graph, inputs, outputs, examples, cases, True, limits_of(bundle))
 
 
 def _names(bundle: Bundle, graph: Graph) -> list[str]:

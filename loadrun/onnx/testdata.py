@@ -14,7 +14,7 @@ from ..base.files import contents
 from ..graph.dtypes import Array, DType
 from ..testcase import EXPECT, LazyTestcases, Testcase
 from .messages import TensorProto, parse
-from .tensors import ExternalData, UnsupportedTensorTypeError, array
+from .tensors import ExternalData, UnsupportedTensorTypeError, array, kind_name
 from .values import UnsupportedNodeError, checked, graph_type
 
 __all__ = ["DataSet", "find_sets", "testcases"]
@@ -29,37 +29,57 @@ class DataSet:
         folder: where the files are.
         names: names of the model's inputs, without those that have a stored value.
         outputs: names of its outputs.
+
+    Attributes:
+        kinds: ONNX's types of the tensors that were read, by name and, of outputs, ``:expect``.
     """
 
     def __init__(self, folder: Path, names: Sequence[str], outputs: Sequence[str]) -> None:
         self.folder = folder
+        self.kinds: dict[str, int] = {}
+        self._count = len(outputs)
         self._inputs = {n: folder / f"input_{i}.pb" for i, n in enumerate(names)}
         self._outputs = {n: folder / f"output_{i}.pb" for i, n in enumerate(outputs)}
 
     def inputs(self) -> dict[str, Array]:
         """Values by input name; what is not a tensor or has no file is left out."""
-        return self._read(self._inputs)
+        return self._read(self._inputs, "")
 
     def outputs(self) -> dict[str, Array]:
         """Values by output name."""
-        return self._read(self._outputs)
+        return self._read(self._outputs, EXPECT)
 
-    def _read(self, files: dict[str, Path]) -> dict[str, Array]:
+    def surplus(self) -> list[str]:
+        """Files of outputs that the model does not have."""
+        found = [re.fullmatch(r"output_(\d+)\.pb", p.name) for p in self.folder.glob("output_*.pb")]
+        return sorted(m.group() for m in found if m is not None and int(m.group(1)) >= self._count)
+
+    def _read(self, files: dict[str, Path], ending: str) -> dict[str, Array]:
         found = {}
         for name, path in files.items():
             if path.is_file():
-                value = _value(path)
+                proto = _proto(path)
+                value = _value(proto, path)
                 if value is not None:
                     found[name] = value
+                    self.kinds[name + ending] = proto.data_type
         return found
 
 
-def _value(path: Path) -> Array | None:
-    """The tensor in a file, None for strings and the like."""
+def _proto(path: Path) -> TensorProto:
+    """The tensor in a file as it is stored."""
     try:
         if path.stat().st_size > _MOST_BYTES:
             raise FormatError(f"a value of {path.stat().st_size} bytes is larger than 2 GiB")
-        proto = parse(TensorProto, memoryview(contents(path, "a tensor")))
+        return parse(TensorProto, memoryview(contents(path, "a tensor")))
+    except FormatError as e:
+        e.path = str(path)
+        raise
+
+
+def _value(proto: TensorProto, path: Path) -> Array | None:
+    """The value of a tensor, None for strings and the like."""
+    try:
         return np.array(array(proto, ExternalData(path.parent)))
     except UnsupportedTensorTypeError:
         return None
@@ -106,14 +126,20 @@ def testcases(sets: Sequence[DataSet], kinds: dict[str, int]) -> LazyTestcases:
         whole = {**one.inputs(), **{n + EXPECT: v for n, v in one.outputs().items()}}
         arrays: dict[str, Array] = {}
         dtypes: dict[str, DType] = {}
+        faults = dict.fromkeys(one.surplus(), "the model has no such output")
         for name, kind in kinds.items():
             if name not in whole:
                 raise InputError(f"{one.folder} holds no value for {name!r}")
+            if one.kinds[name] != kind:
+                types = f"holds {kind_name(one.kinds[name])}, where the model has {kind_name(kind)}"
+                if not name.endswith(EXPECT):
+                    raise InputError(f"the data of the input {name!r} in {one.folder} {types}")
+                faults[name[: -len(EXPECT)]] = f"its expected value {types}"
             try:
                 arrays[name] = np.atleast_1d(checked(whole[name], kind, name))
             except UnsupportedNodeError as e:
                 raise InputError(f"{one.folder}: {e}") from e
             dtypes[name] = graph_type(kind)
-        return Testcase(arrays, dtypes, {"source": one.folder.name})
+        return Testcase(arrays, dtypes, {"source": one.folder.name}, faults=faults)
 
     return LazyTestcases(read, range(len(sets)))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..base.errors import LoadRunError, UsageError
 from ..base.failures import failure
+from ..compare.policy import require_compared
 from ..compare.recorded import header
 from ..compare.vacuity import ImpostorWatch
 from ..dump import load_all
@@ -65,9 +66,9 @@ class Desk:
             return
         for i, bundle in enumerate(self._bundles):
             name = task.path if i == 0 else f"{task.path} (dump {i + 1})"
-            if task.strict and bundle.tail:
+            if task.strict and bundle.defects:
                 yield Opened(name, i, load_seconds=self._seconds)
-                yield Closed("; ".join(bundle.tail))
+                yield Closed("; ".join(bundle.defects))
                 continue
             yield from self._dump(part, bundle, name, i)
 
@@ -100,6 +101,8 @@ class Desk:
                 number,
                 many or 1,
                 tuple(_warnings(bundle, task)),
+                tuple(bundle.defects),
+                tuple(bundle.missed),
                 self._seconds,
                 facts,
                 stop if stop < total else None,
@@ -143,11 +146,9 @@ class Desk:
         """A runner of the dump, the last one again for a further part."""
         if self._runner is not None and self._runner.bundle is bundle:
             return self._runner
-        unknown = sorted(set(task.policies) - {"", *bundle.outputs})
-        if unknown:
-            raise UsageError(
-                f"a policy is for the output {unknown[0]!r}; the outputs are {', '.join(bundle.outputs)}"
-            )
+        compared = [c.name for c in bundle.checks] if task.specs is None and len(bundle.testcases) else []
+        # Beside another engine outputs without a check are held against the first one's.
+        require_compared(task.policies, bundle.outputs, list(bundle.outputs) if task.others else compared)
         self._runner = Runner(bundle, task.engine, seed=task.seed, policies=task.policies)
         if task.others:
             from ..verify.beside import EngineComparison  # for start-up
@@ -243,7 +244,7 @@ def _timing(runner: Runner, feeds: dict[str, Array], task: Task) -> Timing:
 
 
 def _warnings(bundle: Bundle, task: Task) -> list[str]:
-    found = [*bundle.warnings, *bundle.tail]
+    found = [*bundle.warnings, *bundle.defects]
     if bundle.is_container and not len(bundle.testcases):
         found.append("the file is a testcase file without testcases")
     if len(bundle.testcases) and not bundle.checks:

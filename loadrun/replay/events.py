@@ -92,6 +92,8 @@ class Opened:
         dump: its number in the file.
         total: how many testcases there are of it, or data in their place.
         warnings: what there is to say of the file.
+        damage: those of them that tell of damage.
+        missed: those that tell of what the file holds to be compared and is not.
         load_seconds: how long reading took.
         facts: digest of the model, its inputs, the size of the file.
         rest: the first testcase that this part leaves to others, None when it leaves none.
@@ -101,6 +103,8 @@ class Opened:
     dump: int = 0
     total: int = 0
     warnings: tuple[str, ...] = ()
+    damage: tuple[str, ...] = ()
+    missed: tuple[str, ...] = ()
     load_seconds: float = 0.0
     facts: Mapping[str, Any] = field(default_factory=dict)
     rest: int | None = None

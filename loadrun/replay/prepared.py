@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from ..base.errors import UsageError
-from ..testcase import Bundle, LazyTestcases, Testcase
+from ..testcase import EXPECT, Bundle, LazyTestcases, Testcase
 
 __all__ = ["prepared"]
 
@@ -19,7 +19,8 @@ def prepared(bundle: Bundle, flags: Sequence[str] = (), batch: int | None = None
     Args:
         bundle: what was read.
         flags: keywords of `loadrun.passes.optimize_for_inference`, and ``optimize_for_inference`` for none of them.
-        batch: items of axis 0 of all that testcases hold, expected values included.
+        batch: items of axis 0 of all that testcases hold, expected values included; where some of these are cut off,
+            the rest can fail, but not pass.
 
     Raises:
         UsageError: two layouts, or an unknown keyword.
@@ -46,7 +47,9 @@ def prepared(bundle: Bundle, flags: Sequence[str] = (), batch: int | None = None
             arrays = {
                 n: a[np.arange(size) % len(a)] if a.ndim and len(a) else a for n, a in case.arrays.items()
             }
-            return replace(case, arrays=arrays)
+            rows = max((len(a) for n, a in case.arrays.items() if n.endswith(EXPECT) and a.ndim), default=0)
+            cut = f"the first {size} of {rows} expected rows alone were run (--batch-size {size})"
+            return replace(case, arrays=arrays, left_out=cut if rows > size else "")
 
         bundle = replace(bundle, testcases=LazyTestcases(read, range(len(given))))
     return bundle

@@ -1,4 +1,4 @@
-"""What changed between two JSON reports: newly failing, mended, larger errors, slower runs."""
+"""What changed between two JSON reports: verdicts, errors, times, and what was asked of which data and model."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from ..base.errors import FormatError
 
 __all__ = ["Change", "changes", "same_checks"]
 
-_ORDER = ("newly failing", "missing", "mended", "new", "greater error", "slower")
+_ORDER = (
+    *("cut", "newly failing", "missing", "greater tolerance", "mended", "new", "greater error"),
+    *("smaller tolerance", "other inputs", "other model", "slower"),
+)
 _BAD = ("fail", "error", "timeout", "crash")
 Key = tuple[str, str, str]
 
@@ -20,7 +23,8 @@ class Change:
     """One difference.
 
     Attributes:
-        kind: newly failing, missing, mended, new, greater error or slower.
+        kind: newly failing, missing, greater tolerance, mended, new, greater error, smaller tolerance, other inputs
+            (or expected values), other model, slower; cut for a report whose run did not come to its end.
         file, testcase, output: where; no output for what concerns the whole testcase.
         before, now: verdict, error or milliseconds in words.
     """
@@ -35,7 +39,7 @@ class Change:
     @property
     def bad(self) -> bool:
         """Whether something holds no longer."""
-        return self.kind in ("newly failing", "missing")
+        return self.kind in ("cut", "newly failing", "missing", "greater tolerance")
 
 
 def changes(old: Any, new: Any, *, growth: float = 2.0, slower: float = 1.5) -> list[Change]:
@@ -60,7 +64,8 @@ def changes(old: Any, new: Any, *, growth: float = 2.0, slower: float = 1.5) -> 
     ['newly failing']
     """
     before, now = _Report(old), _Report(new)
-    found = [*_verdicts(before, now, growth), *_times(before, now, slower)]
+    found = [*_cut(old, new), *_verdicts(before, now, growth)]
+    found += [*_asked(before, now), *_times(before, now, slower)]
     return sorted(found, key=lambda c: _ORDER.index(c.kind))
 
 
@@ -70,23 +75,33 @@ def same_checks(old: Any, new: Any) -> int:
 
 
 class _Report:
-    """Verdict and error of every output, seconds of every testcase."""
+    """Verdict, error and tolerance of every output, seconds and data of every testcase, the model of every file."""
 
     def __init__(self, data: Any) -> None:
         self.outputs: dict[Key, tuple[str, float | None]] = {}
+        self.tolerances: dict[Key, float] = {}
         self.seconds: dict[Key, float] = {}
+        self.inputs: dict[Key, tuple[str, ...]] = {}
+        self.models: dict[Key, str] = {}
         try:
             for file in data["files"]:
+                if file.get("model_digest") is not None:
+                    self.models[str(file["file"]), "", ""] = str(file["model_digest"])
                 for case in file["testcases"]:
                     number = "-" if case["testcase"] is None else str(case["testcase"])
                     # One of several engines is told apart by its name.
                     key = str(file["file"]), f"{number} {case['engine']}" if "engine" in case else number
                     self.seconds[key + ("",)] = float(case["seconds"])
+                    if case.get("data_digest") is not None:
+                        shapes = ", ".join(f"{n} {s}" for n, s in dict(case.get("inputs") or {}).items())
+                        self.inputs[key + ("",)] = str(case["data_digest"]), shapes
                     if case["verdict"] == "error":
                         self.outputs[key + ("",)] = "error", None
                     for out in case["outputs"]:
                         error = None if out["max_error"] is None else float(out["max_error"])
                         self.outputs[key + (str(out["name"]),)] = str(out["verdict"]), error
+                        if out.get("maxerr") is not None:
+                            self.tolerances[key + (str(out["name"]),)] = float(out["maxerr"])
                 ended = file.get("verdict")
                 if ended in ("timeout", "crash") or (ended == "error" and not file["testcases"]):
                     self.outputs[str(file["file"]), "-", ""] = str(ended), None
@@ -113,6 +128,31 @@ def _verdicts(before: _Report, now: _Report, growth: float) -> Iterator[Change]:
         yield Change(
             "newly failing" if now.outputs[key][0] in _BAD[1:] else "new", *key, "-", now.outputs[key][0]
         )
+
+
+def _cut(old: Any, new: Any) -> Iterator[Change]:
+    for name, report in (("old", old), ("new", new)):
+        if report.get("cut"):
+            yield Change("cut", f"the {name} report", "", "", "", str(report["cut"]))
+
+
+def _asked(before: _Report, now: _Report) -> Iterator[Change]:
+    """What was asked of other numbers, or by other tolerances, so that equal verdicts do not say the same."""
+    for key, was in before.tolerances.items():
+        limit = now.tolerances.get(key, was if key not in now.outputs else float("inf"))
+        if limit != was:
+            kind = "greater tolerance" if limit > was else "smaller tolerance"
+            yield Change(kind, *key, f"{was:g}", "none" if key not in now.tolerances else f"{limit:g}")
+    for key, given in before.inputs.items():
+        other = now.inputs.get(key, given)
+        if other != given:
+            alike = other[1] == given[1]
+            yield Change(
+                "other inputs", *key, *(f"digest {x[0][:8]}" if alike else x[1] for x in (given, other))
+            )
+    for key, model in before.models.items():
+        if now.models.get(key, model) != model:
+            yield Change("other model", *key, f"digest {model[:8]}", f"digest {now.models[key][:8]}")
 
 
 def _times(before: _Report, now: _Report, slower: float) -> Iterator[Change]:

@@ -69,7 +69,7 @@ class JUnitWriter:
         self._counts = _Counts()
         self._suites: IO[str] = _spool()
         self._cases: IO[str] = _spool()
-        self._path = ""
+        self._path, self._silent = "", "failure"
         self._facts: dict[str, Any] = {}
 
     def begin(self, file: FileResult, facts: Mapping[str, Any] | None = None) -> None:
@@ -78,6 +78,8 @@ class JUnitWriter:
         self._cases.close()
         self._cases = _spool()
         self._path = clean(file.path, 500)
+        # What CI servers count as a failure is what exit codes count as one.
+        self._silent = "skipped" if file.free else "failure"
         self._facts = dict(facts or {})
 
     def add(self, result: Result, extra: Mapping[str, Any] | None = None) -> None:
@@ -88,14 +90,19 @@ class JUnitWriter:
         seconds = result.seconds
         if result.verdict is Verdict.ERROR or not result.outputs:
             said = result.message or "the model has no outputs"
-            self._case(case, seconds, "error" if result.verdict is Verdict.ERROR else "skipped", said, said)
+            kind = "error" if result.verdict is Verdict.ERROR else self._silent
+            self._case(case, seconds, kind, said, said)
             return
         for out in result.outputs:
             name = f"{case}::{clean(out.name)}"
-            if out.verdict is Verdict.FAIL:
+            standing = result.standing(out)
+            if standing is Verdict.FAIL:
                 self._case(name, seconds, "failure", _short(out), _long(out))
-            elif out.verdict is Verdict.NOT_COMPARED:
-                self._case(name, seconds, "skipped", out.reason or "there is nothing to compare it with")
+            elif standing is Verdict.NOT_COMPARED:
+                said = f"not compared: {out.reason or 'there is nothing to compare it with'}"
+                self._case(name, seconds, self._silent, said, said)
+            elif standing is None:
+                self._case(name, seconds, "skipped", "there is nothing to compare it with")
             else:
                 self._case(name, seconds)
             # The testcase ran once, whatever the number of its outputs.
@@ -105,6 +112,8 @@ class JUnitWriter:
         """End a file with what its results come to."""
         if file.message:
             self._case(file.verdict.value, 0.0, "error", file.message.splitlines()[0], file.message)
+        for number, missed in enumerate(file.missed):
+            self._case(f"not compared {number}", 0.0, self._silent, missed, missed)
         self._all.add(self._counts)
         out = self._suites
         made = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S")

@@ -18,7 +18,8 @@ def read_report(data: bytes, name: str) -> Any:
         name: the file, for messages.
 
     Returns:
-        the report; one of a run that did not come to its end has no ``exit_code``, and of its last file what there is.
+        the report; one of a run that did not come to its end has no ``exit_code`` but a sentence about that as ``cut``,
+        and of its last file what there is.
 
     Raises:
         FormatError: it is no JSON, or no report.
@@ -58,4 +59,6 @@ def _together(data: bytes, begin: dict[str, Any]) -> dict[str, Any]:
             report["files"][-1].update(entry)
         elif kind in ("end", "interrupted"):
             report.update(entry)
+    if "exit_code" not in report:
+        report["cut"] = f"the run did not come to its end: {report.get('message', 'its lines break off')}"
     return report

@@ -227,7 +227,8 @@ def summary(files: Sequence[FileResult]) -> str:
     """One line over all files."""
     passed, failed = sum(f.passed for f in files), sum(f.failed for f in files)
     errors = sum(f.errors + bool(f.message and f.ended is None) for f in files)
-    silent = sum(f.verdict is Verdict.NOT_COMPARED for f in files)
+    silent = [f for f in files if f.verdict is Verdict.NOT_COMPARED]
+    part = sum(f.passed > 0 for f in silent)
     runs = sum(f.testcases for f in files)
     parts = [_count(len(files), "file"), _count(runs, "testcase"), _count(passed + failed, "check")]
     parts[-1] += f": {passed} passed, {failed} failed"
@@ -236,8 +237,10 @@ def summary(files: Sequence[FileResult]) -> str:
     for verdict, word in ((Verdict.TIMEOUT, "timeout"), (Verdict.CRASH, "crash")):
         if n := sum(f.ended is verdict for f in files):
             parts.append(f"{n} {word if n == 1 else {'timeout': 'timeouts', 'crash': 'crashes'}[word]}")
-    if silent:
-        parts.append(f"{_count(silent, 'file')} with nothing compared")
+    if len(silent) > part:
+        parts.append(f"{_count(len(silent) - part, 'file')} with nothing compared")
+    if part:
+        parts.append(f"{_count(part, 'file')} not compared in full")
     return ", ".join(parts)
 
 

@@ -4,7 +4,9 @@ It is active wherever loadrun is installed and costs nothing until a model is co
 an ``.onnx`` file beside folders ``test_data_set_N``. Models are collected where the command line names them, or a
 folder with them; `pytest` alone takes those that the configuration lists, since models may lie in a project as data.
 Tests are called ``model.mge::1::logits``: file, testcase, output; further dumps of one file have testcases
-``dump2-0``. An output without a check is skipped, a check that compares nothing fails.
+``dump2-0``. A test fails where `loadrun` on the same file does not exit with 0: a check that compares nothing fails,
+and so do the outputs of a file without any check and testcases that the header of a file does not announce. An output
+of which nothing is expected is skipped where another one of its testcase is compared.
 
 Options of pytest's configuration: ``loadrun_engine`` (or ``--loadrun-engine``), ``loadrun_seed``, the list
 ``loadrun_models`` of patterns for the files that are collected, whatever the command line says, and the lists
@@ -134,9 +136,10 @@ _open = _OpenModel()
 class ModelFile(pytest.File):
     """A file with a model and its testcases."""
 
-    def collect(self) -> Iterator[pytest.Collector]:
-        """One collector a testcase."""
+    def collect(self) -> Iterator[pytest.Item | pytest.Collector]:
+        """One collector a testcase, and a test that fails for what no testcase tells of."""
         from ..base.errors import LoadRunError  # for start-up
+        from ..base.text import clean  # for start-up
         from ..dump import load_all  # for start-up
 
         try:
@@ -146,6 +149,13 @@ class ModelFile(pytest.File):
         for i, bundle in enumerate(bundles):
             names = tuple(dict.fromkeys([*bundle.outputs, *_expected(bundle)]))
             lead = f"dump{i + 1}-" if i else ""
+            for said in bundle.defects:
+                self.warn(pytest.PytestWarning(f"{self.name}: {clean(said, 500)}"))
+            if bundle.missed:
+                missed = ModelMissed.from_parent(self, name=f"{lead}missed")
+                missed.missed = tuple(bundle.missed)
+                _mark(missed)
+                yield missed
             indices: list[int | None] = [*range(len(bundle.testcases))] or [None]
             for index in indices:
                 name = f"{lead}{'run' if index is None else index}"
@@ -192,47 +202,8 @@ class ModelCase(pytest.Collector):
         return _open.run(self.path, self.dump, self.index, str(engine), int(config.getini("loadrun_seed")))
 
 
-class ModelOutput(pytest.Item):
-    """The check of one output in one testcase.
-
-    Attributes:
-        output: the output's name.
-    """
-
-    output: str
-
-    def runtest(self) -> None:
-        """Run the testcase, once for all its outputs, and look at this one."""
-        from ..runner import Verdict  # for start-up
-
-        assert isinstance(self.parent, ModelCase)
-        result = self.parent.result()
-        if result.verdict is Verdict.ERROR:
-            raise CheckFailed(result.message or "the model cannot be executed")
-        out = next((o for o in result.outputs if o.name == self.output), None)
-        if out is None or (out.verdict is Verdict.NOT_COMPARED and out.maxerr is None and not out.reason):
-            pytest.skip("the output has no check")
-        if out.verdict is not Verdict.PASS:
-            raise CheckFailed(self._said(out))
-
-    def _said(self, out: OutputResult) -> str:
-        """Why it fails, as an assertion would."""
-        from ..base.text import clean  # for start-up
-
-        assert isinstance(self.parent, ModelCase)
-        if out.reason:
-            return f"nothing was compared: {clean(out.reason, 500)}"
-        error = "-" if out.error is None else f"{out.error:.6g}"
-        lines = [
-            f"assert error <= tolerance: {error} <= {out.maxerr:g}" if out.maxerr is not None else "failed"
-        ]
-        if out.comparison is not None:
-            lines += out.comparison.explain().splitlines()
-        lines += [clean(note, 400) for note in out.notes]
-        words = ["loadrun", "diff", str(self.path), "--testcase", str(self.parent.index)]
-        words += ["--dump", str(self.parent.dump + 1)] if self.parent.dump else []
-        lines.append(f"where it began: {shlex.join(words)} --against GOOD (another model, or float64)")
-        return "\n".join(lines)
+class ModelTest(pytest.Item):
+    """A test of a model, with what is the same for all of them."""
 
     def repr_failure(self, excinfo: Any, style: Any = None) -> Any:
         """A failing check by what was compared, anything else by its traceback."""
@@ -244,6 +215,70 @@ class ModelOutput(pytest.Item):
         if isinstance(excinfo.value, LoadRunError):
             return f"E   {type(excinfo.value).__name__}: {excinfo.value}"
         return super().repr_failure(excinfo, style)
+
+
+class ModelMissed(ModelTest):
+    """What a file holds to be compared that none of its testcases tells of.
+
+    Attributes:
+        missed: sentences.
+    """
+
+    missed: tuple[str, ...]
+
+    def runtest(self) -> None:
+        """Fail."""
+        raise CheckFailed("not compared: " + "; ".join(self.missed))
+
+    def reportinfo(self) -> tuple[Path, int, str]:
+        """Where it is, for headings."""
+        return self.path, 0, f"{self.path.name}, {self.name}"
+
+
+class ModelOutput(ModelTest):
+    """The check of one output in one testcase.
+
+    Attributes:
+        output: the output's name.
+    """
+
+    output: str
+
+    def runtest(self) -> None:
+        """Run the testcase, once for all its outputs, and look at this one."""
+        from ..base.text import clean  # for start-up
+        from ..runner import Verdict  # for start-up
+
+        assert isinstance(self.parent, ModelCase)
+        result = self.parent.result()
+        if result.verdict is Verdict.ERROR:
+            raise CheckFailed(result.message or "the model cannot be executed")
+        out = next((o for o in result.outputs if o.name == self.output), None)
+        standing = Verdict.NOT_COMPARED if out is None else result.standing(out)
+        if standing is None:
+            pytest.skip("the output has no check")
+        if standing is Verdict.NOT_COMPARED:
+            said = "the output has no check" if out is None or not out.reason else clean(out.reason, 500)
+            raise CheckFailed(f"nothing was compared: {said}")
+        if out is not None and standing is not Verdict.PASS:
+            raise CheckFailed(self._said(out))
+
+    def _said(self, out: OutputResult) -> str:
+        """Why it fails, as an assertion would."""
+        from ..base.text import clean  # for start-up
+
+        assert isinstance(self.parent, ModelCase)
+        error = "-" if out.error is None else f"{out.error:.6g}"
+        lines = [
+            f"assert error <= tolerance: {error} <= {out.maxerr:g}" if out.maxerr is not None else "failed"
+        ]
+        if out.comparison is not None:
+            lines += out.comparison.explain().splitlines()
+        lines += [clean(note, 400) for note in out.notes]
+        words = ["loadrun", "diff", str(self.path), "--testcase", str(self.parent.index)]
+        words += ["--dump", str(self.parent.dump + 1)] if self.parent.dump else []
+        lines.append(f"where it began: {shlex.join(words)} --against GOOD (another model, or float64)")
+        return "\n".join(lines)
 
     def reportinfo(self) -> tuple[Path, int, str]:
         """Where it is, for headings."""

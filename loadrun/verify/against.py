@@ -14,13 +14,14 @@ import numpy as np
 from ..base.errors import InputError
 from ..compare import Comparison
 from ..compare.judging import Criteria, judge, policy_for
-from ..compare.policy import Policy
+from ..compare.policy import Policy, require_compared
 from ..compare.recorded import packed_policies
 from ..compare.results import OutputResult, Result, Verdict
 from ..dump import load
 from ..graph import Var
 from ..graph.dtypes import Array, DType, dtype_of
 from ..passes.checks import compared
+from ..runner import faulty
 from ..testcase import Bundle, Check, Testcase
 
 __all__ = ["check"]
@@ -51,6 +52,7 @@ def check(
 
     Raises:
         InputError: the file holds no testcases.
+        UsageError: a tolerance or a policy is for an output that has no check.
 
     >>> import loadrun
     >>> network = loadrun.Runner("fixtures/nets/mlp.mge")
@@ -65,6 +67,7 @@ def check(
     packed, loosened = packed_policies(bundle.record)
     limits = maxerr if isinstance(maxerr, Mapping) else {} if maxerr is None else {"": maxerr}
     every = {**packed, **(policies or {})}
+    require_compared([*(policies or {}), *limits], bundle.outputs, [c.name for c in bundle.checks])
     asked = []
     for found in bundle.checks:
         limit = limits.get(found.name, limits.get("", found.maxerr))
@@ -130,7 +133,9 @@ def _result(
         if name in values and name not in checked:
             got = values[name]
             outs.append(OutputResult(name, got.shape, dtype_of(got), Verdict.NOT_COMPARED, value=got))
-    return Result(index, tuple(outs), Verdict.worst(o.verdict for o in outs), seconds)
+    if case.faults:
+        outs = faulty(outs, case.faults)
+    return Result(index, tuple(outs), Verdict.of_outputs(outs), seconds)
 
 
 def _caller(function: Any, inputs: list[str], outputs: list[str]) -> _Call:

@@ -115,7 +115,7 @@ class EngineComparison:
         outs = tuple(self._judged(o, first.get(o.name)) for o in result.outputs)
         if not outs:
             return result
-        verdict = Verdict.worst(o.verdict for o in outs)
+        verdict = Verdict.of_outputs(outs)
         return replace(result, outputs=outs, verdict=verdict, apart=_apart(result, first))
 
     def _judged(self, out: OutputResult, first: OutputResult | None) -> OutputResult:

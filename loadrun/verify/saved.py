@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import IO, Any
@@ -14,8 +14,8 @@ import numpy as np
 
 from ..base.errors import FormatError, InputError, UsageError
 from ..compare.formula import Formula
-from ..compare.judging import ABSURD, Criteria, judge, policy_for
-from ..compare.policy import Policy
+from ..compare.judging import ABSURD, NARROW, Criteria, judge, policy_for
+from ..compare.policy import Policy, require_compared
 from ..compare.results import OutputResult, Result, Verdict
 from ..graph.dtypes import Array, DType
 from ..inputs.files import members
@@ -42,10 +42,12 @@ class ResultWriter:
         self._file = -1
         self._count = 0
 
-    def begin(self, path: str) -> None:
-        """Begin the results of another file."""
+    def begin(self, path: str, missed: Sequence[str] = ()) -> None:
+        """Begin the results of another file, with what it holds to be compared that they do not tell of."""
         self._file += 1
         self._count = 0
+        if missed:
+            self._zip.writestr(f"{self._file}/missed.json", json.dumps(list(missed)))
         self._zip.writestr(f"{self._file}/file.json", json.dumps(path))
 
     def add(self, result: Result) -> None:
@@ -104,12 +106,19 @@ class SavedFile:
 
     Attributes:
         path: the file that was run.
+        missed: what the file held to be compared that was not run.
     """
 
     def __init__(
-        self, path: str, entries: list[dict[str, Any]], values: Mapping[str, Any], number: int
+        self,
+        path: str,
+        entries: list[dict[str, Any]],
+        values: Mapping[str, Any],
+        number: int,
+        missed: Sequence[str] = (),
     ) -> None:
         self.path = path
+        self.missed = missed
         self._entries = entries
         self._values = values
         self._number = number
@@ -155,7 +164,9 @@ def read_saved(path: str | os.PathLike[str]) -> list[SavedFile]:
                 entries: list[dict[str, Any]] = []
                 while f"{number}/{len(entries)}.json" in sizes:
                     entries.append(_entry(text(f"{number}/{len(entries)}.json")))
-                found.append(SavedFile(str(text(f"{number}/file.json")), entries, values, number))
+                missed = f"{number}/missed.json"
+                said = [str(t) for t in text(missed)] if missed in sizes else ()
+                found.append(SavedFile(str(text(f"{number}/file.json")), entries, values, number, said))
     except (KeyError, ValueError, TypeError, zipfile.BadZipFile, OSError, RecursionError) as e:
         if isinstance(e, (FormatError, InputError)):
             raise
@@ -189,20 +200,22 @@ def judge_saved(
     Raises:
         UsageError: a name is that of no output.
     """
-    names = {out["name"] for i in range(len(saved)) for out in saved.about(i)["outputs"]}
+    outputs = [out for i in range(len(saved)) for out in saved.about(i)["outputs"]]
+    names = {out["name"] for out in outputs}
     for name in {*(maxerr or {}), *(policies or {})} - {""} - names:
         raise UsageError(
             f"{saved.path} has no output {name!r}; its outputs are {', '.join(sorted(names)) or 'none'}"
         )
+    require_compared(policies or {}, names, sorted({out["name"] for out in outputs if out["compared"]}))
     for i in range(len(saved)):
         about = saved.about(i)
-        outputs = tuple(
+        judged = tuple(
             _judged(out, expect, got, maxerr or {}, policies or {}) for out, expect, got in saved.outputs(i)
         )
-        verdict = Verdict.worst(o.verdict for o in outputs)
+        verdict = Verdict.of_outputs(judged)
         if about["verdict"] is Verdict.ERROR:
             verdict = Verdict.ERROR
-        yield Result(about["testcase"], outputs, verdict, about["seconds"], about["message"])
+        yield Result(about["testcase"], judged, verdict, about["seconds"], about["message"])
 
 
 def _judged(
@@ -232,5 +245,6 @@ def _judged(
         policy,
         loosen=True,
         loosened=out["loosened"],
+        rounding=NARROW.get(dtype.name, 0.0),
     )
     return judge(question, expect, got, own)

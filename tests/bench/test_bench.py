@@ -144,6 +144,8 @@ def test_baseline(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", MLP, *flags, "--baseline", scaled(0.001), "--max-slowdown", "10%"]) == 1
     out = capsys.readouterr().out
     assert "slower, allowed 10%" in out
+    assert main(["bench", MLP, RESNET, *flags, "--baseline", scaled(1000)]) == 3
+    assert "resnet_basic.mge: not compared, it is not in the baseline" in capsys.readouterr().out
     assert main(["bench", RESNET, *flags, "--baseline", str(base)]) == 2
     assert "holds none of what was measured" in capsys.readouterr().err
     base.write_text("[")
@@ -179,7 +181,16 @@ def test_a_failing_check_fails(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "flags",
-    [["--threads", "0"], ["--batch", "a"], ["--by", "size"], ["--min-time", "x"], ["--max-slowdown", "-1%"]],
+    [
+        ["--threads", "0"],
+        ["--batch", "a"],
+        ["--by", "size"],
+        ["--min-time", "x"],
+        ["--max-slowdown", "-1%"],
+        ["--max-slowdown", "10"],
+        ["--max-slowdown", "0.9x"],
+        ["--max-slowdown", "x"],
+    ],
 )
 def test_bad_usage(flags: list[str]) -> None:
     assert main(["bench", MLP, *flags]) == 2

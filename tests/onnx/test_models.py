@@ -11,6 +11,7 @@ import pytest
 import loadrun
 from loadrun.base.errors import UsageError
 from loadrun.cli import main
+from loadrun.onnx.encode import TensorMessage, encode_tensor
 from loadrun.onnx.messages import TensorProto, parse
 from loadrun.onnx.tensors import array
 
@@ -194,3 +195,30 @@ def test_options_for_onnx_models_are_not_for_others(
     assert "are for ONNX models" in capsys.readouterr().err
     assert main(["convert", dump, str(tmp_path / "a.onnx"), "--constant", "a:1"]) == 2
     assert "are for ONNX models" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("other", ["f8", "f2", "i8"])
+def test_data_of_another_type_fail(other: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The same numbers as the model's float outputs and inputs, stored in another type."""
+    shutil.copytree(MODELS / "convnet", tmp_path / "net")
+    path, data = str(tmp_path / "net" / "model.onnx"), tmp_path / "net" / "test_data_set_0"
+    assert main([path, "-q"]) == 0
+    kept = (data / "output_0.pb").read_bytes()
+    right = stored(data / "output_0.pb")
+    assert right.dtype == np.float32
+    (data / "output_0.pb").write_bytes(b"".join(encode_tensor(TensorMessage.of("y", right.astype(other)))))
+    assert main([path, "-q"]) == 1
+    assert "its expected value holds " in capsys.readouterr().out
+    (data / "output_0.pb").write_bytes(kept)
+    given = stored(data / "input_0.pb").astype(other)
+    (data / "input_0.pb").write_bytes(b"".join(encode_tensor(TensorMessage.of("x", given))))
+    assert main([path, "-q"]) == 2
+    assert "where the model has float" in capsys.readouterr().out
+
+
+def test_an_expected_value_of_no_output_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.copytree(MODELS / "convnet", tmp_path / "net")
+    data = tmp_path / "net" / "test_data_set_0"
+    shutil.copy(data / "output_0.pb", data / "output_3.pb")
+    assert main([str(tmp_path / "net" / "model.onnx"), "-q"]) == 1
+    assert "output output_3.pb: the model has no such output" in capsys.readouterr().out

@@ -127,7 +127,11 @@ def test_junit(reports: Path) -> None:
         )
         assert all(c.attrib["name"] and c.attrib["classname"] and len(c) <= 1 for c in cases)
         assert all(p.attrib["name"] and "value" in p.attrib for p in suite.iter("property"))
-    assert [int(root.attrib[k]) for k in ("tests", "failures", "errors", "skipped")] == [10, 4, 1, 2]
+    assert [int(root.attrib[k]) for k in ("tests", "failures", "errors", "skipped")] == [10, 6, 1, 0]
+    silent = [c.find("failure") for c in suites[2].iter("testcase")]
+    assert [s.attrib["message"] for s in silent if s is not None] == [
+        "not compared: there is nothing to compare it with"
+    ] * 2, "exit code 3 is no success of a pipeline"
     names = [c.attrib["name"] for c in suites[1].iter("testcase")]
     assert names == ["0::mask", "0::gate", "1::mask", "1::gate"]
     assert "error 0.0614 > 0.0001" in suites[1].find("testcase/failure").attrib["message"]  # type: ignore[union-attr]

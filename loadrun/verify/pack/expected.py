@@ -36,7 +36,7 @@ def expected_cases(specs: Sequence[str], bundle: Bundle, seed: int) -> Iterator[
     Raises:
         SpecError: a text is malformed.
         UsageError: a name is that of no output.
-        InputError: a file cannot be read, or holds what the output cannot be.
+        InputError: a file cannot be read, or holds what the output cannot be, such as 0.5 for an integer.
     """
     model = bare(bundle)
     infer_dtypes(model.needed())
@@ -56,7 +56,7 @@ def expected_cases(specs: Sequence[str], bundle: Bundle, seed: int) -> Iterator[
                 raise UsageError(
                     f"a value is expected of {name!r}; the outputs are {', '.join(map(repr, names))}"
                 )
-        yield load_located(case, [known[n] for n in wanted], seed=seed)
+        yield load_located(case, [known[n] for n in wanted], seed=seed, exact=True)
 
 
 def _located(specs: Sequence[str]) -> Iterator[LocatedSpec]:

@@ -12,7 +12,7 @@ from typing import BinaryIO
 from ...base.errors import EngineError, InputError, LoadRunError, UsageError
 from ...compare import compare, passes
 from ...compare.judging import policy_for
-from ...compare.policy import Policy
+from ...compare.policy import Policy, require_compared
 from ...compare.recorded import lines, packed_policies
 from ...compare.vacuity import ImpostorWatch
 from ...dump import save
@@ -117,11 +117,10 @@ class Packer:
         """The policy of every output that has one: what is given, else what the file's record says."""
         kept, loosened = packed_policies(self.source.record) if self.extends else ({}, {})
         self.loosened.update(loosened)
-        for name, policy in given.items():
-            if name and name not in names:
-                raise UsageError(
-                    f"a policy is for the output {name!r}; the outputs are {', '.join(map(repr, names))}"
-                )
+        require_compared(given, names, [] if self.no_assert else names)
+        if given and self.no_assert:
+            raise UsageError("a policy is for outputs with a check, and --no-assert packs none")
+        for policy in given.values():
             if policy.nan_equal and not self.loosen:
                 raise UsageError(
                     "nan=equal lets through what MegEngine's check never does; pass --loosen if that is intended"
@@ -158,8 +157,12 @@ class Packer:
             witness: another runtime, whose opinion of every testcase goes into the record.
 
         Raises:
+            UsageError: there is to be no record, which policies stand in.
             LoadRunError: a testcase failed; the message says which one. The target is as it was.
         """
+        if not record and (self.policies or self.loosened):
+            what = "the policies of its outputs" if self.policies else "which tolerances were loosened"
+            raise UsageError(f"the record says {what}, and without it (--no-record) nothing would")
         self._whence = dict(whence or {})
         cases = self._numbered(chain(self._old(), self._captured(inputs, expected, where)), seen, witness)
         first = next(cases, None)
@@ -248,6 +251,10 @@ class Packer:
         arrays, given = dict(case.arrays), []
         for name, value in truth.items():
             computed = arrays[name + EXPECT]
+            if value.dtype != computed.dtype and not (value.dtype.kind == computed.dtype.kind == "f"):
+                raise InputError(
+                    f"{place()}a value of {value.dtype} is expected of {name!r}, which is {computed.dtype}"
+                )
             limits = (
                 self.maxerr
                 if isinstance(self.maxerr, Mapping)

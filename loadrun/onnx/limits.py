@@ -1,0 +1,108 @@
+"""Tolerances and policies of checks, for which ONNX has no place: in the metadata of a model and beside its data."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ..base.errors import FormatError
+from ..base.files import contents
+from ..compare.formula import Formula
+from ..compare.recorded import packed_policies
+from ..passes.checks import formula
+from ..testcase import Bundle
+from .messages import ModelProto
+
+__all__ = ["FILE", "KEY", "limits_of", "read_limits", "record_of", "text_of"]
+
+KEY = "loadrun:checks"
+"""The key of the model's metadata."""
+FILE = "checks.json"
+"""The file in a folder of test data that says the same, for models that lost their metadata."""
+_LARGEST = 1 << 24
+_HALF = 1 + 2.0**-9
+"""What float16 may round in the error of a check that is computed in it."""
+Limits = Mapping[str, Mapping[str, Any]]
+
+
+def limits_of(bundle: Bundle) -> dict[str, dict[str, object]]:
+    """What the checks of a file ask beyond ONNX's rule, by the output's name.
+
+    Each is a mapping of ``maxerr``, the tolerance of MegEngine's formula, ``check``, the text of its policy, and
+    ``loosened``, the tolerance that it had before. Quantized values are compared as whole numbers, and a rule of ONNX's
+    that was read is written again by itself: they have no ``maxerr``.
+
+    >>> import loadrun
+    >>> limits_of(loadrun.load("fixtures/nets/mlp.mge"))
+    {'out': {'maxerr': 9.999999747378752e-06}}
+    """
+    policies, loosened = packed_policies(bundle.record)
+    found: dict[str, dict[str, object]] = {}
+    for check in bundle.checks:
+        said: dict[str, object] = {}
+        kind, dtype = formula(check), bundle.outputs[check.name].dtype
+        quantized = dtype is not None and dtype.is_quantized
+        if not quantized and not (kind is Formula.OTHER and check.maxerr >= 1):
+            # NaN and negative tolerances let nothing pass, and of those that JSON holds 0 is the next to that.
+            said["maxerr"] = max(0.0, check.maxerr) * (_HALF if kind is Formula.NARROW else 1)
+        if check.name in policies:
+            said["check"] = policies[check.name].text
+        if check.name in loosened:
+            said["loosened"] = loosened[check.name]
+        if said:
+            found[check.name] = said
+    return found
+
+
+def text_of(limits: Limits) -> str:
+    """The text that stands in a model or beside its data."""
+    return json.dumps(limits, sort_keys=True)
+
+
+def read_limits(
+    model: ModelProto, folders: Sequence[Path], outputs: Sequence[str]
+) -> dict[str, dict[str, Any]]:
+    """What a model's metadata says of its outputs, and what the folders of its data say where it says nothing.
+
+    Raises:
+        FormatError: one of the texts is damaged.
+    """
+    texts = [(f"the metadata {KEY!r}", p.value) for p in model.properties if p.key == KEY]
+    for folder in folders:
+        if (folder / FILE).is_file():
+            texts.append(
+                (str(folder / FILE), contents(folder / FILE, "the checks").decode("utf-8", "replace"))
+            )
+    found: dict[str, dict[str, Any]] = {}
+    for where, text in texts:
+        for name, said in _parsed(where, text).items():
+            if name in outputs:
+                found.setdefault(name, said)
+    return found
+
+
+def _parsed(where: str, text: str) -> dict[str, dict[str, Any]]:
+    """The mapping that a text stands for, of the right kinds."""
+    try:
+        data = json.loads(text) if len(text) <= _LARGEST else None
+    except (ValueError, RecursionError):
+        data = None
+    good = isinstance(data, dict) and all(isinstance(said, dict) and _fits(said) for said in data.values())
+    if not good:
+        raise FormatError(f"{where} does not say what outputs must fulfil, as loadrun writes it")
+    return dict(data or {})
+
+
+def _fits(said: Mapping[str, Any]) -> bool:
+    numbers = [said.get(n, 0.0) for n in ("maxerr", "loosened")]
+    right = all(type(x) in (int, float) and x >= 0 and not math.isnan(x) for x in numbers)
+    return right and isinstance(said.get("check", ""), str)
+
+
+def record_of(limits: Limits) -> dict[str, object] | None:
+    """What stands for a record of a dump in a bundle of a model; None where outputs have no policies."""
+    kept = {n: said for n, said in limits.items() if "check" in said or "loosened" in said}
+    return {"record": 1, "policy": kept} if kept else None

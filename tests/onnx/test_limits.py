@@ -1,0 +1,90 @@
+"""What a dump's checks ask goes along to ONNX and back: no file that fails passes for having been converted."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import loadrun
+from loadrun import Testcase
+from loadrun.base.errors import FormatError
+from loadrun.cli import main
+from loadrun.compare.recorded import packed_policies
+
+MLP = "fixtures/nets/mlp.mge"
+
+
+def shifted(folder: Path, by: float) -> str:
+    """A packed net at a tolerance of 1e-6 whose first testcase expects values that are off by a factor."""
+    path = str(folder / "m.mge")
+    argv = ["--maxerr", "1e-6", "--check", "cosine>=0.9", "--loosen", "-o", path, "-q"]
+    assert main(["pack", MLP, *argv]) == 0
+    bundle = loadrun.load(path)
+    cases = list(bundle.testcases)
+    arrays = {n: a * np.float32(1 + by) if n == "out:expect" else a for n, a in cases[0].arrays.items()}
+    loadrun.save(bundle, path, testcases=[Testcase(arrays, cases[0].dtypes), *cases[1:]])
+    return path
+
+
+@pytest.mark.parametrize(("by", "code"), [(0.0, 0), (2e-4, 1)])
+def test_what_fails_at_its_tolerance_fails_as_onnx(
+    by: float, code: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """2e-4 is far within the 1e-3 of ONNX's rule, and far beyond 1e-6."""
+    path, model = shifted(tmp_path, by), str(tmp_path / "m.onnx")
+    assert main([path, "-q"]) == code
+    assert main(["convert", path, model, "-q"]) == 0
+    assert main([model, "-q"]) == code
+    assert main(["convert", model, str(tmp_path / "back.mge"), "-q"]) == 0
+    assert main([str(tmp_path / "back.mge"), "-q"]) == code
+    limit = loadrun.load(path).checks[0].maxerr
+    for name in ("m.onnx", "back.mge"):
+        assert loadrun.load(tmp_path / name).checks[0].maxerr == limit
+    said = json.loads((tmp_path / "test_data_set_0" / "checks.json").read_text())
+    assert said["out"]["maxerr"] == limit
+
+
+def test_what_the_data_say_holds_where_the_metadata_are_lost(tmp_path: Path) -> None:
+    path, model = shifted(tmp_path, 2e-4), tmp_path / "m.onnx"
+    assert main(["convert", path, str(model), "-q"]) == 0
+    data = model.read_bytes()
+    assert data.count(b"loadrun:checks") == 1
+    model.write_bytes(data.replace(b"loadrun:checks", b"another:checks"))
+    assert main([str(model), "-q"]) == 1
+    for one in tmp_path.glob("test_data_set_*/checks.json"):
+        one.unlink()
+    assert main([str(model), "-q"]) == 0, "ONNX's own rule"
+
+
+def test_policies_travel(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The policy of the dump is violated in ONNX, too, and is there when it comes back."""
+    first = str(tmp_path / "p.mge")
+    argv = ["pack", MLP, "--replace", "-d", "#rand(0,1)", "--check", "out: atol=1e-3", "-o", first, "-q"]
+    assert main(argv) == 0
+    for source, target in ((first, "p.onnx"), (str(tmp_path / "p.onnx"), "q.mge")):
+        assert main(["convert", source, str(tmp_path / target), "-q"]) == 0
+        policies, _ = packed_policies(loadrun.load(tmp_path / target).record)
+        assert {n: p.text for n, p in policies.items()} == {"out": "atol=1e-3"}
+    bundle = loadrun.load(tmp_path / "p.onnx")
+    case = bundle.testcases[0]
+    bundle.testcases = [
+        Testcase(
+            {n: a + np.float32(0.01) if n == "out:expect" else a for n, a in case.arrays.items()}, case.dtypes
+        )
+    ]
+    (out,) = loadrun.run(bundle)[0].outputs
+    assert out.verdict is loadrun.Verdict.FAIL
+
+
+@pytest.mark.parametrize(
+    "text", ["[]", "{", '{"out": 1}', '{"out": {"maxerr": "x"}}', '{"out": {"maxerr": NaN}}']
+)
+def test_a_damaged_text_is_refused(text: str, tmp_path: Path) -> None:
+    path, model = shifted(tmp_path, 0.0), tmp_path / "m.onnx"
+    assert main(["convert", path, str(model), "-q"]) == 0
+    (tmp_path / "test_data_set_1" / "checks.json").write_text(text)
+    with pytest.raises(FormatError, match="does not say what outputs must fulfil"):
+        loadrun.load(model)
