@@ -80,7 +80,7 @@ def main(argv: list[str] | None = None) -> int:
 
     net = ResNet50()
     if args.weights:
-        net.load_state_dict(loadrun.load_checkpoint(args.weights))
+        net.load_state_dict(loadrun.megengine.load(args.weights))
     net.eval()
 
     @jit.trace(symbolic=True, capture_as_const=True)

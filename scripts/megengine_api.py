@@ -78,13 +78,13 @@ def resolve(path: str) -> Any:
     return None
 
 
-PLACES = {"megengine.jit.trace": "loadrun.tracing.traced.Traced", "megengine.jit.tracing": "loadrun.tracing"}
+PLACES = {"megengine.jit.tracing": "loadrun.tracing"}
 """Where names stand here that MegEngine has elsewhere."""
 
 
 def counterpart(module: str, name: str) -> Any:
     """What stands here for a name: at its own place, or in the package above it, where users take it from."""
-    place = PLACES.get(module, "loadrun" + module.removeprefix("megengine"))
+    place = PLACES.get(module, "loadrun.megengine" + module.removeprefix("megengine"))
     found = resolve(f"{place}.{name}")
     if found is None and place.count(".") > 1:
         found = getattr(resolve(place.rsplit(".", 1)[0]), name, None)
@@ -116,7 +116,7 @@ def modules() -> Iterator[tuple[str, Found]]:
                 found.refused.setdefault(why.split(";")[0], []).append(name)
             else:
                 found.offered.append(name)
-        if names is None and resolve("loadrun" + module.removeprefix("megengine")) is None:
+        if names is None and resolve("loadrun.megengine" + module.removeprefix("megengine")) is None:
             found.absent.setdefault(reason(module), []).append("all of it")
         elif names is None:
             found.offered.append("see its docstring")
@@ -138,11 +138,10 @@ def page() -> str:
         "# MegEngine's Python API",
         "",
         MARK,
-        "What of MegEngine 1.13.0 is there under the same name, with `loadrun` in place of `megengine`: "
+        "What of MegEngine 1.13.0 is there under the same name, in `loadrun.megengine`: "
         f"{offered} names work, {refused} can be imported and refuse when they are called, {absent} are not there. "
         "Names that a package gathers from its modules are listed with the package alone, from which they are to be "
-        "imported. `megengine.load` and `megengine.save` are `loadrun.load_checkpoint` and `save_checkpoint` "
-        "(`loadrun.megengine.serialization` has them under the old names), as `loadrun.load` reads dumps.",
+        "imported. `load` and `save` are MegEngine's, of checkpoints; `loadrun.load` reads dumps.",
         "",
         "## Works",
         "",

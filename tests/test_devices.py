@@ -23,9 +23,9 @@ from loadrun.tracing import trace
 
 @pytest.fixture
 def on_cpu0() -> Iterator[None]:
-    loadrun.set_default_device("cpu0")
+    loadrun.megengine.set_default_device("cpu0")
     yield
-    loadrun.set_default_device("xpux")
+    loadrun.megengine.set_default_device("xpux")
 
 
 def at(device: str | None, value: Any = (1.0, 2.0)) -> Tensor:
@@ -134,9 +134,9 @@ def test_a_tensor_of_a_tensor_is_what_that_is() -> None:
 
 
 def test_the_default_device(on_cpu0: None) -> None:
-    loadrun.set_default_device("xpux")
+    loadrun.megengine.set_default_device("xpux")
     before = Tensor(1.0)
-    loadrun.set_default_device("cpu0")
+    loadrun.megengine.set_default_device("cpu0")
     made = [Tensor(1.0), F.zeros(2), loadrun.build.random.uniform(size=(1,)), RNG(1).normal(size=(2,))]
     assert [str(x.device) for x in made] == ["cpu0:0"] * 4
     assert [str(x.device) for x in (before, before + 1, Tensor(1, device="xpux"))] == ["xpux:0"] * 3

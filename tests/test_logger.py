@@ -20,16 +20,16 @@ def stream() -> io.StringIO:
 
 @pytest.fixture
 def logger(stream: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> Iterator[logging.Logger]:
-    found = loadrun.get_logger("loadrun.test.logger")
+    found = loadrun.megengine.get_logger("loadrun.test.logger")
     monkeypatch.setattr(found.handlers[0], "stream", stream)
-    before = loadrun.set_log_level("INFO")
+    before = loadrun.megengine.set_log_level("INFO")
     yield found
-    loadrun.set_log_level(before)
-    loadrun.set_log_file(None)
+    loadrun.megengine.set_log_level(before)
+    loadrun.megengine.set_log_file(None)
 
 
 def test_messages(logger: logging.Logger, stream: io.StringIO) -> None:
-    assert loadrun.get_logger("loadrun.test.logger") is logger
+    assert loadrun.megengine.get_logger("loadrun.test.logger") is logger
     assert not logger.propagate
     logger.debug("quiet")
     logger.info("plain")
@@ -41,9 +41,9 @@ def test_messages(logger: logging.Logger, stream: io.StringIO) -> None:
 
 
 def test_levels(logger: logging.Logger, stream: io.StringIO) -> None:
-    assert loadrun.set_log_level(logging.ERROR) == "INFO"
+    assert loadrun.megengine.set_log_level(logging.ERROR) == "INFO"
     logger.warning("quiet")
-    assert loadrun.set_log_level(logging.DEBUG, update_existing=False) == logging.ERROR
+    assert loadrun.megengine.set_log_level(logging.DEBUG, update_existing=False) == logging.ERROR
     logger.warning("quiet")
     enable_debug_log()
     logger.debug("loud")
@@ -57,11 +57,11 @@ def test_levels(logger: logging.Logger, stream: io.StringIO) -> None:
 
 def test_file(logger: logging.Logger, tmp_path: Path) -> None:
     path = tmp_path / "log.txt"
-    loadrun.set_log_file(str(path))
+    loadrun.megengine.set_log_file(str(path))
     logger.error("to both")
     logger.info("long\n" + "\n".join(["x"] * 300))
     opened = MegEngineLogFormatter.log_fout
-    loadrun.set_log_file(None)
+    loadrun.megengine.set_log_file(None)
     assert opened.closed
     text = path.read_text()
     assert "@test_logger.py:loadrun.test.logger] ERR to both\n" in text

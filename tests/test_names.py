@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import loadrun
+from loadrun.dump.checkpoint import load_checkpoint, save_checkpoint
 import loadrun.megengine.distributed as dist
 import loadrun.megengine.functional.distributed as exchange
 import loadrun.megengine.module as M
@@ -93,30 +94,36 @@ def test_names_of_no_device(name: Any) -> None:
     with pytest.raises(RuntimeError, match="invalid device name"):
         Tensor(1.0, device=name)
     with pytest.raises(AssertionError, match="invalid device name"):
-        loadrun.set_default_device(name)
+        loadrun.megengine.set_default_device(name)
 
 
 def test_default_device() -> None:
-    assert loadrun.get_default_device() == "xpux"
+    assert loadrun.megengine.get_default_device() == "xpux"
     assert Tensor(1).device == "xpux"
-    loadrun.set_default_device("cpu0")
+    loadrun.megengine.set_default_device("cpu0")
     try:
-        assert loadrun.get_default_device() == "cpu0"
+        assert loadrun.megengine.get_default_device() == "cpu0"
         assert str(Tensor(1).device) == "cpu0:0"
     finally:
-        loadrun.set_default_device("xpux")
+        loadrun.megengine.set_default_device("xpux")
     for name in ("cpu:0", "xpu", "multithread:default:0"):
         with pytest.raises(AssertionError, match="invalid device name"):
-            loadrun.set_default_device(name)
+            loadrun.megengine.set_default_device(name)
 
 
 def test_what_there_is() -> None:
-    assert loadrun.get_device_count("cpu") == loadrun.get_device_count("xpu") == os.cpu_count()
-    assert loadrun.get_device_count("gpu") == loadrun.get_device_count("rocm") == 0
+    assert (
+        loadrun.megengine.get_device_count("cpu")
+        == loadrun.megengine.get_device_count("xpu")
+        == os.cpu_count()
+    )
+    assert loadrun.megengine.get_device_count("gpu") == loadrun.megengine.get_device_count("rocm") == 0
     for name in ("CPU", "cuda", "cambricon", "multithread"):
         with pytest.raises(AssertionError, match="device must be one of"):
-            loadrun.get_device_count(name)
-    assert not any((loadrun.is_cuda_available(), device.is_rocm_available(), device.is_atlas_available()))
+            loadrun.megengine.get_device_count(name)
+    assert not any(
+        (loadrun.megengine.is_cuda_available(), device.is_rocm_available(), device.is_atlas_available())
+    )
     assert device.what_is_xpu() == "cpu"
     with pytest.raises(LoadRunError, match="no GPU"):
         loadrun.get_cuda_version()
@@ -155,26 +162,26 @@ def test_dtr() -> None:
 
 def test_saved_tensors_come_back_as_tensors(capsys: pytest.CaptureFixture[str]) -> None:
     file = io.BytesIO()
-    loadrun.save_checkpoint({"t": Tensor([1.0]), "p": loadrun.Parameter([2.0]), "a": np.ones(1)}, file)
-    found = loadrun.load_checkpoint(file.getvalue(), map_location={"gpu0": "cpu0"})
+    save_checkpoint({"t": Tensor([1.0]), "p": loadrun.Parameter([2.0]), "a": np.ones(1)}, file)
+    found = load_checkpoint(file.getvalue(), map_location={"gpu0": "cpu0"})
     assert [type(v).__name__ for v in found.values()] == ["Tensor", "Parameter", "ndarray"]
-    plain = loadrun.load_checkpoint(file.getvalue(), tensors=False)
+    plain = load_checkpoint(file.getvalue(), tensors=False)
     assert [type(v).__name__ for v in plain.values()] == ["ndarray"] * 3
     for fine in ("cpu0", lambda name: "cpu0", None):
-        loadrun.load_checkpoint(file.getvalue(), fine)
+        load_checkpoint(file.getvalue(), fine)
     for wrong in ("cuda0", {"gpu0": "nowhere"}, 3):
         with pytest.raises(AssertionError, match="invalid device name"):
-            loadrun.load_checkpoint(file.getvalue(), wrong)  # type: ignore[arg-type]
+            load_checkpoint(file.getvalue(), wrong)  # type: ignore[arg-type]
 
 
 def test_saving_a_module_says_what_it_does(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = io.StringIO()
-    logger = loadrun.get_logger("loadrun.dump.checkpoint.emit")
+    logger = loadrun.megengine.get_logger("loadrun.dump.checkpoint.emit")
     monkeypatch.setattr(logger.handlers[0], "stream", stream)
     file = io.BytesIO()
-    loadrun.save_checkpoint(M.Linear(2, 3), file)
+    save_checkpoint(M.Linear(2, 3), file)
     assert "wrote the state dict of the Linear, 2 tensors, and no code" in stream.getvalue()
-    assert list(loadrun.load_checkpoint(file.getvalue())) == ["bias", "weight"]
+    assert list(load_checkpoint(file.getvalue())) == ["bias", "weight"]
 
 
 def test_mixed_precision_under_its_inner_name() -> None:
@@ -217,7 +224,7 @@ def test_the_seed_of_all_random_numbers() -> None:
 def test_nothing_waits() -> None:
     from loadrun.megengine.core._imperative_rt.core2 import full_sync, sync
 
-    for wait in (loadrun._sync, loadrun._full_sync, full_sync, sync):
+    for wait in (loadrun.megengine._sync, loadrun.megengine._full_sync, full_sync, sync):
         assert wait() is None  # type: ignore[func-returns-value]
 
 

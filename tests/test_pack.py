@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 import loadrun
+from loadrun.dump.checkpoint import load_checkpoint, save_checkpoint
 from loadrun.base.errors import UsageError
 from loadrun.cli import main
 from loadrun.cli.pack import tolerance
@@ -358,7 +359,7 @@ def test_tensors_in_user_info_are_megengines(tmp_path: Path) -> None:
     # What MegEngine 1.13 pickles tensors by.
     assert b"megengine.tensor" in raw
     assert b"loadrun" not in raw
-    held = loadrun.load_checkpoint(raw)["w"]
+    held = load_checkpoint(raw)["w"]
     assert held.tolist() == [1.5, 2.0]
 
 

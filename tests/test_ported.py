@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import loadrun
+from loadrun.dump.checkpoint import load_checkpoint, save_checkpoint
 import loadrun.megengine.distributed as dist
 import loadrun.megengine.functional as F
 import loadrun.megengine.module as M
@@ -36,7 +37,7 @@ def test_pretrained_weights_come_from_the_file_that_megengine_would_have_cached(
     ):
         linear(pretrained=True)
     path.parent.mkdir()
-    loadrun.save_checkpoint({"weight": np.array([[2, 3]], np.float32), "bias": np.ones(1, np.float32)}, path)
+    save_checkpoint({"weight": np.array([[2, 3]], np.float32), "bias": np.ones(1, np.float32)}, path)
     assert linear(pretrained=True)(tensor([[1.0, 10.0]])).tolist() == [[33.0]]
     assert linear(width=5).weight.shape == (1, 5)
     assert (linear.__name__, linear.__doc__) == ("linear", "A line.")

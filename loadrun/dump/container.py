@@ -27,7 +27,7 @@ _KNOWN_MGE_VERSION, _KNOWN_MODEL_VERSION = 101304, 2
 
 _FOREIGN = (
     (b"PK\x03\x04", "a zip archive (.npz, .pt and .zip files begin so)"),
-    *((bytes((0x80, n)), "a Python pickle; loadrun.load_checkpoint reads checkpoints") for n in (2, 3, 4, 5)),
+    *((bytes((0x80, n)), "a Python pickle; loadrun.megengine.load reads checkpoints") for n in (2, 3, 4, 5)),
     (b"\x93NUMPY", "a .npy array; give it as --input NAME:FILE"),
     (b"\x89PNG", "a PNG image; give it as --input NAME:FILE"),
     (b"\xff\xd8\xff", "a JPEG image; give it as --input NAME:FILE"),

@@ -1,7 +1,7 @@
 """Checkpoints under the name of ``megengine.serialization``; ``megengine.load`` and ``megengine.save`` are these two.
 
 `loadrun.load` and `loadrun.save` read and write dumps, so that checkpoints are read and written by
-`loadrun.load_checkpoint` and `loadrun.save_checkpoint`.
+`loadrun.megengine.load` and `loadrun.megengine.save`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ __all__ = ["load", "save"]
 
 
 def load(f: Any, map_location: Any = None, pickle_module: Any = None) -> Any:
-    """Read a checkpoint without running anything; see `loadrun.load_checkpoint`.
+    """Read a checkpoint without running anything; see `loadrun.megengine.load`.
 
     Args:
         f: a path, an open binary file, or bytes.
@@ -25,7 +25,7 @@ def load(f: Any, map_location: Any = None, pickle_module: Any = None) -> Any:
 
 
 def save(obj: Any, f: Any, pickle_module: Any = None, pickle_protocol: int = 4) -> None:
-    """Write a checkpoint that MegEngine reads; see `loadrun.save_checkpoint`.
+    """Write a checkpoint that MegEngine reads; see `loadrun.megengine.save`.
 
     Args:
         obj: a module, whose state dict is written, or containers of tensors and arrays.

@@ -76,7 +76,7 @@ def forward(module: str, names: Mapping[str, str]) -> None:
         module: the module's name.
         names: the module's attributes, with those of `Switches` that they stand for.
 
-    >>> from loadrun import config
+    >>> from loadrun.megengine import config
     >>> config.async_level = 0
     >>> SWITCHES.replaced(async_level=2)
     {'async_level': 0}
@@ -153,7 +153,7 @@ def override(
 ) -> Iterator[None]:
     """Change settings inside a ``with`` block, or inside a function that this decorates; None leaves one as it is.
 
-    >>> from loadrun import config
+    >>> from loadrun.megengine import config
     >>> with config._override(compute_mode="float32"):
     ...     config._compute_mode
     'float32'

@@ -669,7 +669,7 @@ class DeviceTensor(Tensor):
 class Parameter(Tensor):
     """A Tensor that a module counts among its parameters.
 
-    >>> from loadrun import module as M
+    >>> from loadrun.megengine import module as M
     >>> layer = M.Linear(2, 1)
     >>> layer.scale = Parameter([1.0])
     >>> [name for name, _ in layer.named_parameters()]

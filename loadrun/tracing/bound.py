@@ -53,4 +53,4 @@ def reduced(traced: Any, function: Callable[..., Any], options: TraceOptions, ow
     name = getattr(function, "__qualname__", "")
     for part in name.split("."):
         found = getattr(found, part, None)
-    return name if found is traced else (type(traced), (function, options))
+    return name if found is traced else (traced.remade, (function, options))

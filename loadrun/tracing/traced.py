@@ -113,7 +113,20 @@ class Traced(Dumps):
         if instance is None or self._owner is not None or not hasattr(self._function, "__get__"):
             return self
         state = self._methods.state(instance, TraceState)
-        return type(self)(self._function, self.options, instance, state)
+        return self.remade(self._function, self.options, instance, state)
+
+    @classmethod
+    def remade(
+        cls,
+        function: Callable[..., Any],
+        options: TraceOptions,
+        owner: Any = None,
+        state: TraceState | None = None,
+    ) -> Traced:
+        """Return another one of a function, as the class of a trace may take its options one by one."""
+        made = object.__new__(cls)
+        Traced.__init__(made, function, options, owner, state)
+        return made
 
     def __reduce__(self) -> Any:
         """Reduce to what copies are made of, which are traced anew."""

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import fields, replace
+from dataclasses import fields
 from typing import Any
 
-from ..engines.recompute_config import DTRConfig, SublinearMemoryConfig
 from ..tensors.session import active, use
 from ..tensors.switches import set_symbolic_shape
-from .config import GraphOptimizationConfig
 from .options import TraceOptions
 from .torch_door import is_torch_call, traced_torch
 from .traced import Traced
@@ -67,23 +65,8 @@ class _Absent:
     """The function where only options are given."""
 
 
-def trace(
-    function: Any = _Absent,
-    *examples: Any,
-    symbolic: bool = False,
-    capture_as_const: bool = False,
-    record_only: bool = False,
-    sublinear_memory_config: SublinearMemoryConfig | None = None,
-    dtr_config: DTRConfig | None = None,
-    profiling: bool = False,
-    opt_level: int = 2,
-    graph_opt_config: GraphOptimizationConfig | None = None,
-    symbolic_shape: bool = True,
-    without_host: bool = False,
-    imperative: bool = False,
-    **of_torch: Any,
-) -> Any:
-    """Wrap a function so that its first call is recorded and later calls run the compiled graph.
+class trace(Traced):
+    """A function whose first call is recorded and whose later calls run the compiled graph.
 
     Every call runs the Python code (unless `without_host`); in later calls nothing is computed by it, each
     operator is only compared with the recorded one, and the graph is executed as a whole.
@@ -106,8 +89,8 @@ def trace(
         examples: example inputs, for a torch module; else options without names, in the order above.
         of_torch: the options that ``torch.jit.trace`` has besides, for a torch module.
 
-    Returns:
-        a `loadrun.tracing.Traced`; with options alone the decorator that makes one.
+    With options alone it is the decorator that takes the function; with a torch module it gives what
+    `loadrun.torch.trace` gives.
 
     Raises:
         TypeError: `function` cannot be called, or an option is given twice.
@@ -122,32 +105,25 @@ def trace(
     >>> scaled(np.ones(3, "f4")), scaled(np.zeros(2, "f4"))
     (array([3., 3., 3.], dtype=float32), array([1., 1.], dtype=float32))
     """
-    options = TraceOptions(
-        symbolic=symbolic,
-        capture_as_const=capture_as_const,
-        record_only=record_only,
-        sublinear_memory_config=sublinear_memory_config,
-        dtr_config=dtr_config,
-        profiling=profiling,
-        opt_level=opt_level,
-        graph_opt_config=graph_opt_config,
-        symbolic_shape=symbolic_shape,
-        without_host=without_host,
-        imperative=imperative,
-    )
-    given = {f.name: getattr(options, f.name) for f in fields(options) if f.name != "live"}
-    if function is _Absent:
-        return functools.partial(trace, **given, **of_torch)
-    if is_torch_call((function, *examples)):
-        as_torch: Any = traced_torch
-        return as_torch(function, *examples, **given, **of_torch)
-    if of_torch or (examples and not isinstance(examples[0], bool)) or len(examples) > len(given):
-        unknown = ", ".join(of_torch) or f"{len(examples)} more positional arguments"
-        raise TypeError(
-            f"trace takes a function and options, found {unknown}; example inputs are for torch modules"
-        )
-    unnamed = dict(zip(given, examples, strict=False))
-    twice = [name for name in unnamed if given[name] != getattr(TraceOptions(), name)]
-    if twice:
-        raise TypeError(f"trace got {', '.join(twice)} both by place and by name")
-    return Traced(function, replace(options, **unnamed))
+
+    def __new__(cls, function: Any = _Absent, *examples: Any, **options: Any) -> Any:
+        """Return a traced function, or where there is none yet the decorator that makes one."""
+        if function is _Absent:
+            return functools.partial(cls, **options)
+        if is_torch_call((function, *examples)):
+            as_torch: Any = traced_torch
+            return as_torch(function, *examples, **options)
+        return super().__new__(cls)
+
+    def __init__(self, function: Callable[..., Any], *examples: Any, **options: Any) -> None:
+        names = [f.name for f in fields(TraceOptions) if f.name != "live"]
+        unknown = sorted(set(options) - set(names))
+        if unknown or (examples and not isinstance(examples[0], bool)) or len(examples) > len(names):
+            found = ", ".join(unknown) or f"{len(examples)} more positional arguments"
+            raise TypeError(
+                f"trace takes a function and options, found {found}; example inputs are for torch modules"
+            )
+        unnamed = dict(zip(names, examples, strict=False))
+        if twice := sorted(set(unnamed) & set(options)):
+            raise TypeError(f"trace got {', '.join(twice)} both by place and by name")
+        super().__init__(function, TraceOptions(**unnamed, **options))

@@ -28,7 +28,7 @@ def load_serialized_obj_from_url(url: str, model_dir: str | os.PathLike[str] | N
             ``$XDG_CACHE_HOME/megengine``, which is ``~/.cache/megengine`` if nothing is set).
 
     Returns:
-        what `loadrun.load_checkpoint` gives.
+        what `loadrun.megengine.load` gives.
 
     Raises:
         FileNotFoundError: it is not there; nothing is ever downloaded.
@@ -46,7 +46,7 @@ def load_serialized_obj_from_url(url: str, model_dir: str | os.PathLike[str] | N
     if not path.exists():
         raise FileNotFoundError(
             f"no {path}: loadrun downloads nothing; put {url} there, "
-            "or give its state dict to the net: net.load_state_dict(loadrun.load_checkpoint(file))"
+            "or give its state dict to the net: net.load_state_dict(loadrun.megengine.load(file))"
         )
     return load_checkpoint(path)
 
