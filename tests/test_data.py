@@ -23,7 +23,7 @@ RECORDED = Path(__file__).parent / "data" / "transforms.npz"
 
 def test_transforms_give_what_megengine_gives() -> None:
     pytest.importorskip("cv2", reason="OpenCV does the work of transforms")
-    got = applied("loadrun")
+    got = applied("loadrun.megengine")
     with np.load(RECORDED) as want:
         assert set(got) == set(want.files)
         for name in want.files:

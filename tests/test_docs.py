@@ -135,4 +135,4 @@ def test_names_of_the_package_exist() -> None:
         if not resolves(name)
     ]
     assert wrong == []
-    assert not resolves("loadrun.tracing.trace.dump")
+    assert not resolves("loadrun.tracing.trace.dumped")

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 import loadrun
-from loadrun.dump.checkpoint import load_checkpoint, save_checkpoint
 import loadrun.megengine.distributed as dist
 import loadrun.megengine.functional.distributed as exchange
 import loadrun.megengine.module as M
 from loadrun import LoadRunError, Tensor
+from loadrun.dump.checkpoint import load_checkpoint, save_checkpoint
 from loadrun.megengine import amp, config, core, device, dtr, functional, optimizer
 from loadrun.megengine.autodiff import Function, GradManager
 from loadrun.megengine.data import transform
@@ -126,8 +126,8 @@ def test_what_there_is() -> None:
     )
     assert device.what_is_xpu() == "cpu"
     with pytest.raises(LoadRunError, match="no GPU"):
-        loadrun.get_cuda_version()
-    loadrun.coalesce_free_memory()
+        loadrun.megengine.get_cuda_version()
+    loadrun.megengine.coalesce_free_memory()
 
 
 def test_levels() -> None:

@@ -16,11 +16,11 @@ import numpy as np
 import pytest
 
 import loadrun
-from loadrun.dump.checkpoint import load_checkpoint, save_checkpoint
 from loadrun.base.errors import UsageError
 from loadrun.cli import main
 from loadrun.cli.pack import tolerance
 from loadrun.compare.recorded import header, record_at
+from loadrun.dump.checkpoint import load_checkpoint
 from loadrun.dump.options import DumpOptions, strip_info
 from loadrun.dump.writer import dump_bytes
 from loadrun.graph import Graph, StoredTensor

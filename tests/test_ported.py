@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 import loadrun
-from loadrun.dump.checkpoint import load_checkpoint, save_checkpoint
 import loadrun.megengine.distributed as dist
 import loadrun.megengine.functional as F
 import loadrun.megengine.module as M
 from loadrun.base.errors import UnsupportedError
+from loadrun.dump.checkpoint import save_checkpoint
 from loadrun.megengine import autodiff, hub, tensor
 from loadrun.megengine.utils.tuple_function import _pair, _quadruple, _single, get_ndtuple
 

@@ -7,7 +7,6 @@ Nothing here computes: kernels, shape and dtype rules live in `loadrun.ops`, byt
 from __future__ import annotations
 
 import builtins
-import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -272,11 +271,3 @@ class Graph:
 
     def __str__(self) -> str:
         return "\n".join(map(repr, self.oprs))
-
-
-def __getattr__(name: str) -> type[StoredTensor]:
-    """The name of `StoredTensor` before 0.2, which collided with the `Tensor` that holds a value."""
-    if name == "Tensor":
-        warnings.warn("loadrun.graph.Tensor is now StoredTensor", DeprecationWarning, stacklevel=2)
-        return StoredTensor
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

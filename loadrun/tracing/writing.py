@@ -37,7 +37,7 @@ def dump_graph(
     """Write a graph, packed with testcases where there is input data.
 
     Args:
-        passes: keywords of `loadrun.passes.optimize_for_inference`, None for no optimization.
+        passes: keywords of `loadrun.passes.inference.optimize_for_inference`, None for no optimization.
         packing: keywords of `Packer`.
         loading: keywords of `load_cases`.
         replay: whether testcases are replayed before the file takes its place.

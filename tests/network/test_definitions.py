@@ -120,7 +120,7 @@ def test_choices_are_their_names() -> None:
 
 
 def test_every_mode_is_found_by_its_name() -> None:
-    from loadrun.build.elemwise import Elemwise as of_functional
+    from loadrun.megengine.functional.elemwise import Elemwise as of_functional
 
     assert of_functional is Elemwise
     modes = {n: m for n, m in vars(Elemwise.Mode).items() if isinstance(m, Elemwise.Mode)}
@@ -158,7 +158,7 @@ def test_what_is_refused() -> None:
     with pytest.raises(RuntimeError, match="found 3"):
         Elemwise(3)
     with pytest.raises(
-        TypeError, match=r"expected an operator of loadrun\.core\.ops\.builtin, found str 'add'"
+        TypeError, match=r"expected an operator of loadrun\.megengine\.core\.ops\.builtin, found str 'add'"
     ):
         apply("add", Tensor([1.0]))
 
