@@ -15,12 +15,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from loadrun.graph.params import ElemwiseMode, ElemwiseMultiTypeMode
 from loadrun.ops.catalog import CATALOG
 
 ROOT = Path(__file__).resolve().parent.parent
 HOMES = ("loadrun/ops/catalog.py", "loadrun/ops/elemwise/table.py")
 """Where such tables belong."""
+ONNX = ("loadrun/onnx/exact.py", "loadrun/onnx/lowering/")
+"""Where texts name ONNX's operators, of which some are called as MegEngine's."""
 ENUMS = frozenset(("ElemwiseMode", "ElemwiseMultiTypeMode"))
+MODES = frozenset(mode.name for mode in (*ElemwiseMode, *ElemwiseMultiTypeMode))
 NAMES = frozenset(n for op in CATALOG.values() for n in (op.name, op.class_name))
 
 
@@ -51,41 +55,38 @@ def aliases(tree: ast.AST) -> frozenset[str]:
 
 
 def elements(node: ast.AST) -> list[ast.expr]:
-    """What a literal collection holds, with the words of ``"A B".split()``; nothing of other expressions."""
+    """What a literal collection holds, and the words of a text that is nothing but names; nothing of others."""
     if isinstance(node, (ast.List, ast.Tuple, ast.Set)):
         return [e.value if isinstance(e, ast.Starred) else e for e in node.elts]
     if isinstance(node, ast.Dict):
         return [e for e in (*node.keys, *node.values) if e is not None]
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "split":
-        text = node.func.value
-        if isinstance(text, ast.Constant) and isinstance(text.value, str):
-            return [ast.Constant(word) for word in text.value.split()]
-    return []
+    words = node.value.split() if isinstance(node, ast.Constant) and isinstance(node.value, str) else []
+    return [ast.Constant(word) for word in words] if len(words) > 1 and set(words) <= NAMES else []
 
 
-def names(node: ast.AST, enums: frozenset[str]) -> Iterator[str]:
-    """The operators and modes that a collection names, nested ones included."""
+def names(node: ast.AST, enums: frozenset[str], texts: bool) -> Iterator[str]:
+    """The operators (where texts name them) and modes that a collection names, nested ones included."""
     for e in elements(node):
-        if isinstance(e, ast.Constant) and e.value in NAMES:
+        if texts and isinstance(e, ast.Constant) and e.value in NAMES:
             yield str(e.value)
         elif (
-            isinstance(e, ast.Attribute) and e.attr.isupper() and ast.unparse(e.value).split(".")[-1] in enums
+            isinstance(e, ast.Attribute) and e.attr in MODES and ast.unparse(e.value).split(".")[-1] in enums
         ):
             yield e.attr
-        yield from names(e, enums)
+        yield from names(e, enums, texts)
 
 
 def tables_of(source: str, file: str) -> Iterator[Table]:
     """The tables of one file."""
     tree = ast.parse(source)
-    enums = aliases(tree)
+    enums, texts = aliases(tree), not file.startswith(ONNX)
     passed: set[ast.AST] = set()
     for node in ast.walk(tree):
         if isinstance(node, (ast.Assign, ast.AnnAssign)) and node.value is not None:
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             if isinstance(targets[0], ast.Tuple) or ast.unparse(targets[0]) == "__all__":
                 passed.add(node.value)
-        if node in passed or not (found := tuple(dict.fromkeys(names(node, enums)))):
+        if node in passed or not (found := tuple(dict.fromkeys(names(node, enums, texts)))):
             continue
         passed.update(ast.walk(node))
         if len(found) > 1:

@@ -145,7 +145,7 @@ def test_levels() -> None:
     core.set_option("async_level", 1)
     assert core.get_option("async_level") == 1
     core.set_option("async_level", 2)
-    with pytest.raises(IndexError, match="no option"):
+    with pytest.raises(LoadRunError, match="no option"):
         core.get_option("nonsense")
 
 

@@ -11,11 +11,15 @@ __all__ = [
     "FormatError",
     "InputError",
     "LoadRunError",
+    "NotDefinedError",
     "SpecError",
     "TraceError",
     "TraceWarning",
     "UnsupportedError",
+    "UsageAssertionError",
     "UsageError",
+    "UsageRuntimeError",
+    "UsageTypeError",
 ]
 
 
@@ -66,6 +70,22 @@ class TraceWarning(UserWarning):
 
 class UsageError(LoadRunError, ValueError):
     """A command line or API call that makes no sense."""
+
+
+class UsageTypeError(UsageError, TypeError):
+    """A call with a value of the wrong type."""
+
+
+class UsageRuntimeError(UsageError, RuntimeError):
+    """A call that MegEngine refuses with RuntimeError, which code for it may catch."""
+
+
+class UsageAssertionError(UsageError, AssertionError):
+    """A call that fails an assertion of MegEngine's, which code for it may catch."""
+
+
+class NotDefinedError(UsageError, NotImplementedError):
+    """A method that a subclass has to define, as Python has it."""
 
 
 class TraceError(LoadRunError, RuntimeError):

@@ -7,17 +7,13 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ..base.errors import UsageError
+from ..base.errors import UsageAssertionError
 
-__all__ = ["ConfigError", "DTRConfig", "SublinearMemoryConfig", "parse_bytes", "sublinear_from_environment"]
+__all__ = ["DTRConfig", "SublinearMemoryConfig", "parse_bytes", "sublinear_from_environment"]
 
 _UNITS = ("b", "kb", "mb", "gb")
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmg]?b)", re.IGNORECASE)
 _SUBLINEAR = "MGB_SUBLINEAR_MEMORY_"
-
-
-class ConfigError(UsageError, AssertionError):
-    """A setting outside its range; also an AssertionError, which is what MegEngine raises."""
 
 
 def parse_bytes(size: int | str, name: str = "value") -> int:
@@ -26,7 +22,7 @@ def parse_bytes(size: int | str, name: str = "value") -> int:
     Units are B, KB, MB and GB, powers of 1024, in any case.
 
     Raises:
-        ConfigError: the text does not hold exactly one number with such a unit.
+        UsageAssertionError: the text does not hold exactly one number with such a unit.
         TypeError: neither an integer nor a text.
 
     >>> parse_bytes("1.5 KB"), parse_bytes("5GB") == 5 * 2**30, parse_bytes(7)
@@ -38,7 +34,7 @@ def parse_bytes(size: int | str, name: str = "value") -> int:
         return size
     found = _SIZE.findall(size)
     if len(found) != 1:
-        raise ConfigError(f"{name} must be one number with a unit B, KB, MB or GB, found {size!r}")
+        raise UsageAssertionError(f"{name} must be one number with a unit B, KB, MB or GB, found {size!r}")
     number, unit = found[0]
     return int(float(number) * 1024 ** _UNITS.index(unit.lower()))
 
@@ -55,7 +51,7 @@ class DTRConfig:
         recomp_time_factor: exponent of the time that recomputing a value takes.
 
     Raises:
-        ConfigError: the threshold is not positive (its default is not, as in MegEngine), or another setting is
+        UsageAssertionError: the threshold is not positive (its default is not, as in MegEngine), or another setting is
             negative.
 
     Source: MegEngine ``jit.DTRConfig``.
@@ -73,7 +69,9 @@ class DTRConfig:
     ) -> None:
         self.eviction_threshold = parse_bytes(eviction_threshold, "eviction_threshold")
         if self.eviction_threshold <= 0:
-            raise ConfigError(f"eviction_threshold must be greater than zero, found {eviction_threshold!r}")
+            raise UsageAssertionError(
+                f"eviction_threshold must be greater than zero, found {eviction_threshold!r}"
+            )
         self.evictee_minimum_size = parse_bytes(evictee_minimum_size, "evictee_minimum_size")
         self.recomp_memory_factor = recomp_memory_factor
         self.recomp_time_factor = recomp_time_factor
@@ -99,7 +97,7 @@ class SublinearMemoryConfig:
     ``.._GENETIC_POOL_SIZE``, ``.._LOWER_BOUND_MB`` and ``.._WORKERS`` go before the arguments, see `resolve`.
 
     Raises:
-        ConfigError: a setting is negative, or there is no worker.
+        UsageAssertionError: a setting is negative, or there is no worker.
 
     Source: MegEngine ``jit.SublinearMemoryConfig``.
 
@@ -123,7 +121,7 @@ class SublinearMemoryConfig:
         for name in ("thresh_nr_try", "genetic_nr_iter", "genetic_pool_size"):
             _not_negative(name, getattr(self, name))
         if num_worker < 1:
-            raise ConfigError(f"num_worker must be greater or equal to one, found {num_worker!r}")
+            raise UsageAssertionError(f"num_worker must be greater or equal to one, found {num_worker!r}")
 
     def __repr__(self) -> str:
         return _config_text(self)
@@ -132,7 +130,8 @@ class SublinearMemoryConfig:
         """The settings that a search uses: the arguments, or what the environment says instead.
 
         Raises:
-            ConfigError: an environment variable is not a number, or the pool is empty while the genetic search is on.
+            UsageAssertionError: an environment variable is not a number, or the pool is empty while the genetic
+                search is on.
 
         >>> SublinearMemoryConfig().resolve({"MGB_SUBLINEAR_MEMORY_THRESH_NR_TRY": "3"}).thresh_nr_try
         3
@@ -146,9 +145,9 @@ class SublinearMemoryConfig:
             _int_from_env(env, "WORKERS", self.num_worker),
         )
         if found.workers < 1:
-            raise ConfigError(f"{_SUBLINEAR}WORKERS must be at least 1, found {found.workers}")
+            raise UsageAssertionError(f"{_SUBLINEAR}WORKERS must be at least 1, found {found.workers}")
         if found.genetic_nr_iter and not found.genetic_pool_size:
-            raise ConfigError("the genetic search needs a genetic_pool_size of at least 1, found 0")
+            raise UsageAssertionError("the genetic search needs a genetic_pool_size of at least 1, found 0")
         return found
 
 
@@ -181,7 +180,7 @@ def _int_from_env(env: Mapping[str, str], name: str, given: int) -> int:
     try:
         number = int(text)
     except ValueError:
-        raise ConfigError(f"{_SUBLINEAR}{name} must be a whole number, found {text!r}") from None
+        raise UsageAssertionError(f"{_SUBLINEAR}{name} must be a whole number, found {text!r}") from None
     _not_negative(_SUBLINEAR + name, number)
     return number
 
@@ -189,7 +188,7 @@ def _int_from_env(env: Mapping[str, str], name: str, given: int) -> int:
 def _not_negative(name: str, number: float) -> None:
     # Written so that NaN is refused.
     if not number >= 0:
-        raise ConfigError(f"{name} must be greater or equal to zero, found {number!r}")
+        raise UsageAssertionError(f"{name} must be greater or equal to zero, found {number!r}")
 
 
 def _config_text(config: object) -> str:

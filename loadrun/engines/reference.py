@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..base.about import About
-from ..base.errors import EngineError, InputError, UsageError
+from ..base.errors import EngineError, UsageError
 from ..base.locks import ForkLock
 from ..base.version import __version__
 from ..graph import Graph, Opr, Var
@@ -18,6 +18,7 @@ from ..ops.control import find_branches
 from ..ops.infer import Inference, describe, infer_dtypes, infer_shapes
 from ..ops.numeric.parallel import blas_serial
 from ..ops.registry import Shape, implementation
+from .feeding import checked_feeds, constant_ids, graph_inputs
 from .fuse import fuse
 from .memory import MemoryMeter, keep_heap, memory_limit
 from .program import Observer, Program, Step, bind, execute, make_step, mark_dying, specialize, typed, walk
@@ -76,11 +77,11 @@ class ReferenceEngine:
         self._oprs = graph.needed(self.targets)
         infer_dtypes(self._oprs)
         self._branches = find_branches(self._oprs)
-        self._inputs = {
-            o.outputs[0].name or "": o.outputs[0] for o in self._oprs if o.type == "Host2DeviceCopy"
-        }
+        self._inputs = graph_inputs(self._oprs)
         self._random = any(implementation(o.type).random for o in self._oprs)
-        self._constant = self._find_constants()
+        self._constant = constant_ids(
+            self._oprs, self._branches.guard, lambda o: not implementation(o.type).random
+        )
         self._values: dict[int, Array] | None = None
         self._steps: list[Step] = []
         self._programs: dict[tuple[object, ...], Program] = {}
@@ -126,7 +127,7 @@ class ReferenceEngine:
             InputError: an input is missing or has another dtype.
             EngineError: an operator failed.
         """
-        values = self._feed(feeds)
+        values = checked_feeds(self._inputs, feeds)
         with np.errstate(all="ignore"), blas_serial():
             program = self._program(values, fused=observe is None)
             values.update(program.constants)
@@ -147,7 +148,7 @@ class ReferenceEngine:
             InputError: an input is missing or has another dtype.
             EngineError: shapes that cannot go together.
         """
-        values = self._feed(feeds)
+        values = checked_feeds(self._inputs, feeds)
         with np.errstate(all="ignore"), blas_serial():
             self._program(values, fused=True)
 
@@ -163,7 +164,7 @@ class ReferenceEngine:
             InputError: an input is missing or has another dtype.
             EngineError: an operator failed.
         """
-        values = self._feed(feeds)
+        values = checked_feeds(self._inputs, feeds)
         todo = [make_step(o, (), self._branches) for o in self._oprs if o.type != "Host2DeviceCopy"]
         mark_dying(todo, {v.id for v in self.targets})
         steps = walk(todo, values, self._rng())
@@ -188,18 +189,6 @@ class ReferenceEngine:
     def _rng(self) -> np.random.Generator | None:
         """What the random operators of a run draw from; None where there are none: making one takes its time."""
         return np.random.default_rng(self.seed) if self._random else None
-
-    def _find_constants(self) -> set[int]:
-        """Ids of the variables that are the same in every run."""
-        constant: set[int] = set()
-        for opr in self._oprs:
-            if opr.type == "Host2DeviceCopy" or implementation(opr.type).random:
-                continue
-            if opr.id in self._branches.guard:
-                continue
-            if all(v.id in constant for v in opr.inputs):
-                constant.update(v.id for v in opr.outputs)
-        return constant
 
     def _fold(self) -> dict[int, Array]:
         """Compute the constant variables; what remains to be executed becomes `self._steps`."""
@@ -261,27 +250,6 @@ class ReferenceEngine:
             self._profile.watch(program.steps, known)
         return program
 
-    def _feed(self, feeds: Mapping[str, Array]) -> dict[int, Array]:
-        values: dict[int, Array] = {}
-        for name, var in self._inputs.items():
-            tensor = var.owner.tensors[0]
-            if name in feeds:
-                array = feeds[name]
-                want = typed(var).np
-                if array.dtype != want:
-                    raise InputError(
-                        f"input {name!r} takes {var.dtype} ({want}), got an array of {array.dtype}"
-                    )
-                values[var.id] = array.reshape(1) if array.ndim == 0 else array
-            elif tensor.data is not None:
-                values[var.id] = tensor.value()
-            else:
-                raise InputError(
-                    f"input {name!r} ({var.dtype} {_shape_text(tensor.shape)}) was not given; "
-                    f"given: {', '.join(feeds) or 'none'}"
-                )
-        return values
-
     def _check_memory(self, known: Inference) -> None:
         """Refuse shapes whose values cannot fit in memory."""
         limit = memory_limit()
@@ -308,7 +276,3 @@ def _profile(graph: Graph) -> Profile:
     from .profile import Profile  # for start-up
 
     return Profile(graph)
-
-
-def _shape_text(shape: Shape | None) -> str:
-    return "of any shape" if shape is None else str(list(shape))

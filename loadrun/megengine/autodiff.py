@@ -2,17 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from .absent import TRAINING, absent_class
+from .absent import listed, refusing
 from .function import Function
 
-__all__ = ["Function", "GradManager"]
+__all__ = ["Function", *listed(__name__)]
 
-GradManager = absent_class("GradManager", TRAINING)
-
-
-def __getattr__(name: str) -> Any:
-    raise AttributeError(
-        f"loadrun.megengine.autodiff has no {name}: loadrun runs networks, it does not train them"
-    )
+__getattr__ = refusing(__name__)

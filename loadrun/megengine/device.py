@@ -8,24 +8,13 @@ from typing import Any
 
 from ..tensors.device import Device as CompNode
 from ..tensors.device import get_default_device, get_device_count, is_cuda_available, set_default_device
-from .absent import absent_function
+from .absent import listed, refusing
 
 __all__ = [
     "CompNode",
     "coalesce_free_memory",
-    "get_allocated_memory",
-    "get_cuda_compute_capability",
-    "get_cuda_device_property",
-    "get_cuda_driver_version",
-    "get_cuda_version",
-    "get_cudnn_version",
     "get_default_device",
     "get_device_count",
-    "get_max_allocated_memory",
-    "get_max_reserved_memory",
-    "get_mem_status_bytes",
-    "get_reserved_memory",
-    "get_tensorrt_version",
     "is_atlas_available",
     "is_cambricon_available",
     "is_cuda_available",
@@ -34,22 +23,8 @@ __all__ = [
     "set_default_device",
     "set_prealloc_config",
     "what_is_xpu",
+    *listed(__name__),
 ]
-
-_NO_GPU = "there is no GPU; the CPU computes"
-_NO_METER = "memory of devices is not counted; loadrun.engines.memory.MemoryMeter measures a run"
-
-get_cuda_compute_capability = absent_function("get_cuda_compute_capability", _NO_GPU)
-get_cuda_device_property = absent_function("get_cuda_device_property", _NO_GPU)
-get_allocated_memory = absent_function("get_allocated_memory", _NO_METER)
-get_reserved_memory = absent_function("get_reserved_memory", _NO_METER)
-get_max_allocated_memory = absent_function("get_max_allocated_memory", _NO_METER)
-get_max_reserved_memory = absent_function("get_max_reserved_memory", _NO_METER)
-get_mem_status_bytes = absent_function("get_mem_status_bytes", _NO_METER)
-get_cuda_version = absent_function("get_cuda_version", _NO_GPU)
-get_cuda_driver_version = absent_function("get_cuda_driver_version", _NO_GPU)
-get_cudnn_version = absent_function("get_cudnn_version", _NO_GPU)
-get_tensorrt_version = absent_function("get_tensorrt_version", _NO_GPU)
 
 
 def is_rocm_available() -> bool:
@@ -88,3 +63,6 @@ def set_prealloc_config(
     device_type: Any = None,
 ) -> None:
     """Do nothing: memory is the operating system's."""
+
+
+__getattr__ = refusing(__name__)

@@ -38,10 +38,6 @@ def disable() -> None:
     """Do nothing."""
 
 
-class _SizeError(UsageError, ValueError):
-    """A text that is not a size."""
-
-
 def _size_in_bytes(value: Any) -> int:
     """Return a size in bytes.
 
@@ -52,7 +48,7 @@ def _size_in_bytes(value: Any) -> int:
         return int(value)
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMG]?B?)", value.strip().upper())
     if found is None or found[2] not in _UNITS:
-        raise _SizeError(f"a size is a number with B, KB, MB or GB, found {value!r}")
+        raise UsageError(f"a size is a number with B, KB, MB or GB, found {value!r}")
     return int(float(found[1]) * _UNITS[found[2]])
 
 

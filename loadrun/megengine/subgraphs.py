@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..base.errors import EngineError, UsageError
+from ..base.errors import EngineError, UsageAssertionError
 from ..tensors.value import Tensor
 from .opdefs import DEFINITIONS, OpDef, apply
 
@@ -52,14 +52,6 @@ _NAMED = _named()
 """Operators by the name and the number of inputs by which functions call them."""
 
 
-class _UnknownOperatorError(UsageError, AssertionError):
-    """A name that stands for no operator."""
-
-
-class _WrongCountError(EngineError, ValueError, AssertionError):
-    """Another number of inputs or outputs than was said."""
-
-
 def _operator(op: Any, n: int) -> OpDef:
     """Return an operator, which its name may stand for.
 
@@ -71,7 +63,7 @@ def _operator(op: Any, n: int) -> OpDef:
     found = _NAMED.get((op, n)) if isinstance(op, str) else None
     if found is None:
         names = ", ".join(f"{name} ({count})" for name, count in _NAMED)
-        raise _UnknownOperatorError(
+        raise UsageAssertionError(
             f"unknown operator {op!r} of {n} inputs; expected an operator of megengine.core.ops.builtin, or a name "
             f"(with its number of inputs) of {names}"
         )
@@ -115,12 +107,12 @@ class Subgraph(OpDef):
     def applied(self, inputs: list[Tensor]) -> list[Tensor]:
         """Return the outputs for some inputs."""
         if len(inputs) != len(self.inputs):
-            raise _WrongCountError(f"{self.name} takes {len(self.inputs)} inputs, found {len(inputs)}")
+            raise EngineError(f"{self.name} takes {len(self.inputs)} inputs, found {len(inputs)}")
         known = dict(zip(self.inputs, inputs, strict=True)) | dict(self.constants)
         for step in self.steps:
             made = apply(step.op, *(known[slot] for slot in step.inputs))
             if len(made) != step.n:
-                raise _WrongCountError(
+                raise UsageAssertionError(
                     f"{step.op} gives {len(made)} outputs, expected {step.n}; nr_out says how many"
                 )
             known |= {_Slot(step.first + i): x for i, x in enumerate(made)}
@@ -256,7 +248,7 @@ def interpret_subgraph(
         def emit(op: Any, *args: Any, nr_out: int | None = None) -> Any:
             made = apply(_operator(op, len(args)), *args)
             if len(made) != (1 if nr_out is None else nr_out):
-                raise _WrongCountError(
+                raise UsageAssertionError(
                     f"{op} gives {len(made)} outputs, expected {nr_out or 1}; nr_out says how many"
                 )
             return made[0] if nr_out is None else made

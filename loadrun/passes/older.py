@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from ..base.errors import LoadRunError, UsageError
+from ..base.registry import Registry
 from ..graph import Graph, Opr, StoredTensor, Var
 from ..graph import params as P
 from ..graph.dtypes import DType, encode
@@ -26,6 +27,12 @@ from .guards import guarded
 __all__ = ["for_older", "newer"]
 
 _F32, _I32, _BOOL = DType("Float32"), DType("Int32"), DType("Bool")
+Formula = Callable[..., Var]
+_ELEMWISE: Registry[M, Formula] = Registry("formula for older runtimes")
+_MULTI: Registry[Multi, Formula] = Registry("formula for older runtimes")
+_ALWAYS: Registry[str, Formula] = Registry("formula for older runtimes")
+_IN_V1: Registry[str, Formula] = Registry("formula for v1 files")
+_elemwise, _multi, _always, _in_v1 = _ELEMWISE.register, _MULTI.register, _ALWAYS.register, _IN_V1.register
 
 
 def newer(graph: Graph, format: str = "FBS_V2") -> list[Opr]:
@@ -154,23 +161,24 @@ class _Maker:
         return self.cast(x, self.dtype)
 
 
-Formula = Callable[..., Var]
-
-
+@_elemwise(M.SINH)
 def _sinh(e: _Maker, x: Var) -> Var:
     difference = e(M.SUB, e(M.EXPM1, x), e(M.EXPM1, e(M.NEGATE, x)))
     return e(M.MUL, difference, e.number(0.5))
 
 
+@_elemwise(M.COSH)
 def _cosh(e: _Maker, x: Var) -> Var:
     return e(M.MUL, e(M.ADD, e(M.EXP, x), e(M.EXP, e(M.NEGATE, x))), e.number(0.5))
 
 
+@_elemwise(M.SIGN)
 def _sign(e: _Maker, x: Var) -> Var:
     zero = e.number(0)
     return e(M.SUB, e(M.LT, zero, x), e(M.LT, x, zero))
 
 
+@_elemwise(M.CLIP)
 def _clip(e: _Maker, x: Var, low: Var, high: Var) -> Var:
     """``low`` where x is not above it, else ``min(x, high)``, also where the bounds are in the wrong order."""
     if _in_order(low, high):
@@ -185,6 +193,7 @@ def _in_order(low: Var, high: Var) -> bool:
     return len(held) == 2 and bool(np.all(held[0].value() <= held[1].value()))
 
 
+@_elemwise(M.ASINH)
 def _asinh(e: _Maker, x: Var) -> Var:
     """``sign(x) log1p(a + a^2 / (1 + sqrt(a^2 + 1)))`` with ``a = |x|``: no digits cancel."""
     one, a = e.number(1), e(M.ABS, x)
@@ -194,6 +203,7 @@ def _asinh(e: _Maker, x: Var) -> Var:
     return e(M.MUL, _sign(e, x), e(M.LOG1P, inner))
 
 
+@_elemwise(M.ACOSH)
 def _acosh(e: _Maker, x: Var) -> Var:
     """``log1p(t + sqrt(t (t + 2)))`` with ``t = x - 1``."""
     t = e(M.SUB, x, e.number(1))
@@ -201,64 +211,55 @@ def _acosh(e: _Maker, x: Var) -> Var:
     return e(M.LOG1P, e(M.ADD, t, root))
 
 
+@_elemwise(M.ATANH)
 def _atanh(e: _Maker, x: Var) -> Var:
     difference = e(M.SUB, e(M.LOG1P, x), e(M.LOG1P, e(M.NEGATE, x)))
     return e(M.MUL, difference, e.number(0.5))
 
 
+@_elemwise(M.HSIGMOID)
 def _hsigmoid(e: _Maker, x: Var) -> Var:
     six = e.number(6)
     gate = e(M.MIN, e(M.MAX, e(M.ADD, x, e.number(3)), e.number(0)), six)
     return e(M.TRUE_DIV, gate, six)
 
 
+@_elemwise(M.PRELU)
 def _prelu(e: _Maker, x: Var, weight: Var) -> Var:
     zero = e.number(0)
     return e(M.FUSE_MUL_ADD3, e(M.MIN, x, zero), weight, e(M.MAX, x, zero))
 
 
+@_elemwise(M.SOFTPLUS)
 def _softplus(e: _Maker, x: Var) -> Var:
     tail = e(M.LOG1P, e(M.EXP, e(M.NEGATE, e(M.ABS, x))))
     return e(M.ADD, tail, e(M.RELU, x))
 
 
-_ELEMWISE: dict[M, Formula] = {
-    M.SQRT: lambda e, x: e(M.POW, x, e.number(0.5)),
-    M.SQUARE: lambda e, x: e(M.MUL, x, x),
-    M.TAN: lambda e, x: e(M.TRUE_DIV, e(M.SIN, x), e(M.COS, x)),
-    M.SINH: _sinh,
-    M.COSH: _cosh,
-    M.ASINH: _asinh,
-    M.ACOSH: _acosh,
-    M.ATANH: _atanh,
-    M.CLIP: _clip,
-    M.SIGN: _sign,
-    M.HSIGMOID: _hsigmoid,
-    M.RELU6: lambda e, x: e(M.MIN, e(M.MAX, x, e.number(0)), e.number(6)),
-    M.PRELU: _prelu,
-    M.SOFTPLUS: _softplus,
-    M.LOGSIGMOID: lambda e, x: e(M.NEGATE, _softplus(e, e(M.NEGATE, x))),
-}
+_elemwise(M.SQRT)(lambda e, x: e(M.POW, x, e.number(0.5)))
+_elemwise(M.SQUARE)(lambda e, x: e(M.MUL, x, x))
+_elemwise(M.TAN)(lambda e, x: e(M.TRUE_DIV, e(M.SIN, x), e(M.COS, x)))
+_elemwise(M.RELU6)(lambda e, x: e(M.MIN, e(M.MAX, x, e.number(0)), e.number(6)))
+_elemwise(M.LOGSIGMOID)(lambda e, x: e(M.NEGATE, _softplus(e, e(M.NEGATE, x))))
 
 
+@_multi(Multi.EQ)
 def _same(e: _Maker, x: Var, y: Var) -> Var:
     return e.cast(e(M.EQ, x, y), _BOOL)
 
 
+@_multi(Multi.ISINF)
 def _infinite(e: _Maker, x: Var) -> Var:
     return e.cast(e(M.EQ, e(M.ABS, e.cast(x, _F32)), e.number(np.inf, _F32)), _BOOL)
 
 
-_MULTI: dict[Multi, Formula] = {
-    Multi.EQ: _same,
-    Multi.NEQ: lambda e, x, y: e(M.NOT, _same(e, x, y)),
-    Multi.LT: lambda e, x, y: e.cast(e(M.LT, x, y), _BOOL),
-    Multi.LEQ: lambda e, x, y: e.cast(e(M.LEQ, x, y), _BOOL),
-    Multi.ISNAN: lambda e, x: e(M.NOT, _same(e, x, x)),
-    Multi.ISINF: _infinite,
-}
+_multi(Multi.NEQ)(lambda e, x, y: e(M.NOT, _same(e, x, y)))
+_multi(Multi.LT)(lambda e, x, y: e.cast(e(M.LT, x, y), _BOOL))
+_multi(Multi.LEQ)(lambda e, x, y: e.cast(e(M.LEQ, x, y), _BOOL))
+_multi(Multi.ISNAN)(lambda e, x: e(M.NOT, _same(e, x, x)))
 
 
+@_always("Where")
 def _where(e: _Maker, mask: Var, x: Var, y: Var) -> Var:
     if e.dtype == _BOOL:
         return e(M.OR, e(M.AND, mask, x), e(M.AND, e(M.NOT, mask), y))
@@ -266,6 +267,7 @@ def _where(e: _Maker, mask: Var, x: Var, y: Var) -> Var:
     return e(M.ADD, e(M.SWITCH_GT0, yes, x), e(M.SWITCH_GT0, no, y))
 
 
+@_in_v1("Softmax")
 def _softmax(e: _Maker, x: Var) -> Var:
     axis = e.opr.get(P.Softmax).axis
     axis += e.rank if axis < 0 and e.rank is not None else 0
@@ -295,6 +297,7 @@ def _scaled(e: _Maker, x: Var, affine: Sequence[Var], target: tuple[int, ...], a
     return e(M.ADD, e(M.MUL, x, weight), bias)
 
 
+@_in_v1("LayerNorm")
 def _layer_norm(e: _Maker, x: Var, *affine: Var) -> Var:
     p = e.opr.get(P.LayerNorm)
     x, *affine_ = e.widened(x, *(affine if p.affine else ()))
@@ -303,6 +306,7 @@ def _layer_norm(e: _Maker, x: Var, *affine: Var) -> Var:
     return e.narrowed(e.reshape(y, e.shape(x)))
 
 
+@_always("GroupNorm", "InstanceNorm")
 def _group_norm(e: _Maker, x: Var, *affine: Var) -> Var:
     p = e.opr.get(P.GroupNorm)
     x, *affine_ = e.widened(x, *(affine if p.affine else ()))
@@ -315,6 +319,7 @@ def _group_norm(e: _Maker, x: Var, *affine: Var) -> Var:
     return e.narrowed(_scaled(e, y, affine_, (1, -1, 1, 1), 1))
 
 
+@_in_v1("Dropout")
 def _dropout(e: _Maker, x: Var) -> Var:
     p = e.opr.get(P.Dropout)
     uniform = e.add("UniformRNGV1", P.UniformRNG(seed=p.seed), inputs=[e.shape(x)])
@@ -323,19 +328,11 @@ def _dropout(e: _Maker, x: Var) -> Var:
     return e.narrowed(e(M.MUL, e(M.MUL, x, kept), e.number(1 / (1 - p.drop_prob), _F32)))
 
 
-_TYPES: dict[str, Formula] = {"Where": _where, "GroupNorm": _group_norm, "InstanceNorm": _group_norm}
-_TYPES_V1: dict[str, Formula] = {
-    **_TYPES,
-    "LayerNorm": _layer_norm,
-    "Softmax": _softmax,
-    "Dropout": _dropout,
-}
-
-
 def _formula(opr: Opr, format: str) -> Formula | None:
     """How an operator is rewritten, None when it stays."""
     if opr.type == "Elemwise":
         return _ELEMWISE.get(opr.get(P.Elemwise).mode)
     if opr.type == "ElemwiseMultiType":
         return _MULTI.get(opr.get(P.ElemwiseMultiType).mode)
-    return (_TYPES_V1 if format == "FBS" else _TYPES).get(opr.type)
+    older = _IN_V1.get(opr.type) if format == "FBS" else None
+    return older or _ALWAYS.get(opr.type)

@@ -18,7 +18,7 @@ def prepared(bundle: Bundle, flags: Sequence[str] = (), batch: int | None = None
 
     Args:
         bundle: what was read.
-        flags: keywords of `optimize_for_inference` of `loadrun.passes.inference`, and that name itself for none of them.
+        flags: keywords of `optimize_for_inference` in `passes.inference`, and that name itself for none of them.
         batch: items of axis 0 of all that testcases hold, expected values included; where some of these are cut off,
             the rest can fail, but not pass.
 

@@ -16,10 +16,11 @@ from typing import TypeVar
 import numpy as np
 
 from ..base.about import About, Island
-from ..base.errors import EngineError, InputError, LoadRunError, UnsupportedError
+from ..base.errors import EngineError, LoadRunError, UnsupportedError
 from ..base.version import __version__
 from ..dump.record import graph_digest
 from ..engines import Setup
+from ..engines.feeding import checked_feeds, constant_ids, graph_inputs
 from ..engines.reference import ReferenceEngine
 from ..graph import Graph, Opr, Var
 from ..graph.dtypes import Array
@@ -83,9 +84,7 @@ class Translated:
         self._oprs = graph.needed(self.targets)
         infer_dtypes(self._oprs)
         self._branches = find_branches(self._oprs)
-        self._inputs = {
-            o.outputs[0].name or "": o.outputs[0] for o in self._oprs if o.type == "Host2DeviceCopy"
-        }
+        self._inputs = graph_inputs(self._oprs)
         self._stored = {v.id for o in self._oprs if o.tensors for v in o.outputs}
         self._stored -= {v.id for v in self._inputs.values()}
         self._folded: dict[int, Array] | None = None
@@ -149,34 +148,16 @@ class Translated:
     # Values
 
     def _fed(self, feeds: Mapping[str, Array]) -> dict[int, Array]:
-        values: dict[int, Array] = {}
-        for name, var in self._inputs.items():
-            tensor = var.owner.tensors[0]
-            if name not in feeds and tensor.data is None:
-                raise InputError(f"input {name!r} was not given; given: {', '.join(feeds) or 'none'}")
-            array = feeds[name] if name in feeds else tensor.value()
-            if array.dtype != tensor.dtype.np:
-                raise InputError(
-                    f"input {name!r} takes {tensor.dtype} ({tensor.dtype.np}), got an array of {array.dtype}"
-                )
-            values[var.id] = np.ascontiguousarray(array.reshape(1) if array.ndim == 0 else array)
-        return values
+        values = checked_feeds(self._inputs, feeds)
+        return {i: np.ascontiguousarray(array) for i, array in values.items()}
 
     def _constants(self) -> dict[int, Array]:
         """What follows from constants alone, by variable id; computed once."""
         if self._folded is None:
-            constant: set[int] = set()
-            stored: set[int] = set()
-            for opr in self._oprs:
-                pure = CATALOG[opr.type].pure and not implementation(opr.type).random
-                if opr.type == "Host2DeviceCopy" or not pure or opr.id in self._branches.guard:
-                    continue
-                if all(v.id in constant for v in opr.inputs):
-                    constant.update(v.id for v in opr.outputs)
-                    stored.update(v.id for v in opr.outputs if opr.tensors)
+            constant = constant_ids(self._oprs, self._branches.guard, lambda o: CATALOG[o.type].pure)
             read = {v.id: v for o in self._oprs for v in o.inputs if o.outputs[0].id not in constant}
             read.update((v.id, v) for v in self.targets)
-            wanted = [v for i, v in read.items() if i in constant and i not in stored]
+            wanted = [v for i, v in read.items() if i in constant and i not in self._stored]
             self._folded = dict(zip((v.id for v in wanted), self._reference(wanted), strict=True))
         return self._folded
 

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from ..base.errors import EngineError, InputError
+from ..base.errors import EngineError
 from ..dump import save
+from ..engines.feeding import checked_feeds, fed_value, graph_inputs
 from ..graph import Graph, Var
 from ..graph.dtypes import Array
 from ..ops.infer import infer_dtypes
@@ -32,9 +33,7 @@ class WholeDump:
         self.targets = list(targets)
         self.oprs = graph.needed(self.targets)
         infer_dtypes(self.oprs)
-        self.inputs = {
-            o.outputs[0].name or "": o.outputs[0] for o in self.oprs if o.type == "Host2DeviceCopy"
-        }
+        self.inputs = graph_inputs(self.oprs)
         self.computed = list({v.id: v for v in self.targets if not v.owner.tensors}.values())
         self._graph = graph
         needed = {o.id for o in graph.needed(self.computed)}
@@ -61,23 +60,8 @@ class WholeDump:
         Raises:
             InputError: one is missing or of another dtype.
         """
-        found: dict[str, Array] = {}
-        for name in self.inputs:
-            value = self._given(name, feeds)
-            if name in self.names:
-                found[self.names[name]] = np.ascontiguousarray(value.reshape(1) if value.ndim == 0 else value)
-        return found
-
-    def _given(self, name: str, feeds: Mapping[str, Array]) -> Array:
-        tensor = self.inputs[name].owner.tensors[0]
-        if name not in feeds and tensor.data is None:
-            raise InputError(f"input {name!r} was not given; given: {', '.join(feeds) or 'none'}")
-        value = feeds[name] if name in feeds else tensor.value()
-        if value.dtype != tensor.dtype.np:
-            raise InputError(
-                f"input {name!r} takes {tensor.dtype} ({tensor.dtype.np}), got an array of {value.dtype}"
-            )
-        return value
+        values = checked_feeds(self.inputs, feeds)
+        return {new: np.ascontiguousarray(values[self.inputs[name].id]) for name, new in self.names.items()}
 
     def results(self, found: Sequence[Array], feeds: Mapping[str, Array], what: str) -> list[Array]:
         """The targets, from what the dump's outputs gave.
@@ -96,5 +80,5 @@ class WholeDump:
     def _kept(self, var: Var, feeds: Mapping[str, Array]) -> Array:
         """A target that is an input or stored."""
         if var.owner.type == "Host2DeviceCopy":
-            return self._given(var.name or "", feeds)
+            return fed_value(var.name or "", var, feeds)
         return var.owner.tensors[var.index].value()

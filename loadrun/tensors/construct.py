@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ..base.errors import UsageError
+from ..base.errors import UsageRuntimeError
 from ..graph.dtypes import odd, plain, round_bfloat16
 from .device import Device
 from .dtypes import graph_dtype, narrowed, numpy_dtype
@@ -56,10 +56,6 @@ def fill(x: Tensor, data: Any, dtype: Any) -> None:
     x._dtype = want
 
 
-class _OtherThanGivenError(UsageError, RuntimeError):
-    """A tensor is to be made of another, and to be what that is not."""
-
-
 def check_kept(data: Tensor, dtype: Any, place: Device | None) -> None:
     """Refuse a dtype and a device that the tensor given does not have.
 
@@ -67,12 +63,12 @@ def check_kept(data: Tensor, dtype: Any, place: Device | None) -> None:
         UsageError: one of them is another.
     """
     if dtype is not None and graph_dtype(dtype) != data._dtype:
-        raise _OtherThanGivenError(
+        raise UsageRuntimeError(
             f"a tensor made of another keeps its dtype, found dtype={dtype!s:.60} for one of {data._dtype}; "
             "convert it with x.astype(dtype)"
         )
     if place is not None and place != data.device:
-        raise _OtherThanGivenError(
+        raise UsageRuntimeError(
             f"a tensor made of another keeps its device, found device={place!s} for one on {data.device!s}; "
             "move it with x.to(device)"
         )

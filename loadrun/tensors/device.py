@@ -42,12 +42,12 @@ _INVALID = "invalid"
 _KINDS = ("cpu", "gpu", "rocm", "xpu")
 
 
+class DeviceMixtureError(EngineError, ValueError):
+    """Tensors of several devices; MegEngine raises ValueError where it joins them, RuntimeError elsewhere."""
+
+
 class InvalidDeviceError(UsageError, RuntimeError, AssertionError):
     """No name of a device; MegEngine refuses it with one or the other of these."""
-
-
-class DeviceMixtureError(EngineError, RuntimeError, ValueError):
-    """Tensors of two devices meet; MegEngine refuses it with one or the other of these."""
 
 
 class Device(str):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..base.errors import EngineError, UsageError
+from ..base.errors import EngineError, UsageRuntimeError
 from ..ops.catalog import select, types
 from ..ops.op import Trait
 
@@ -26,10 +26,6 @@ _KEEPS = types(Trait.KEEPS_FORMAT)
 _used = False
 
 
-class _UnknownFormat(UsageError, RuntimeError):
-    """A format that MegEngine does not have, or that a tensor of such a shape cannot be in."""
-
-
 def in_use() -> bool:
     """Tell whether any tensor was ever in another format than the default one."""
     return _used
@@ -43,16 +39,16 @@ def checked(format: Any, ndim: int, given: str | None = None) -> str:
             in it.
     """
     if format not in FORMATS:
-        raise _UnknownFormat(
+        raise UsageRuntimeError(
             f"the format of a tensor is one of {', '.join(map(repr, FORMATS))}, found {format!r}"
         )
     if given is not None and given != format:
-        raise _UnknownFormat(
+        raise UsageRuntimeError(
             f"a tensor in the format {given!r} keeps it, found format={format!r}; assign to its attribute .format, "
             "or make the tensor of x.numpy()"
         )
     if format == "nhwc" and ndim not in (4, 5):
-        raise _UnknownFormat(
+        raise UsageRuntimeError(
             f"only tensors of 4 and 5 dimensions can be in the format 'nhwc', found {ndim}; leave the format out"
         )
     return str(format)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, TypeVar
 
-from ..base.errors import UsageError
+from ..base.errors import UsageAssertionError, UsageTypeError
 
 __all__ = ["SWITCHES", "Switches", "autocast", "forward", "override", "set_symbolic_shape", "symbolic_shape"]
 
@@ -56,13 +56,11 @@ class Switches:
         return before
 
 
-class _LevelError(UsageError, AssertionError, TypeError):
-    """A level that MegEngine does not have."""
-
-
 def _check_level(value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= 2:
-        raise _LevelError(f"async_level should be 0, 1 or 2, found {value!r}")
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise UsageTypeError(f"async_level should be 0, 1 or 2, found {value!r}")
+    if not 0 <= value <= 2:
+        raise UsageAssertionError(f"async_level should be 0, 1 or 2, found {value!r}")
 
 
 SWITCHES = Switches()

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..arrays.array import Array as Traced
-from ..base.errors import TraceError
+from ..base.errors import TraceError, UsageAssertionError
 from ..graph.dtypes import Array, DType
 from ..tensors.dtypes import narrowed
 from ..tensors.value import Tensor
@@ -20,7 +20,6 @@ __all__ = [
     "Argument",
     "CallArguments",
     "Slot",
-    "TraceArgumentError",
     "changed_among",
     "marked",
     "settle",
@@ -57,10 +56,6 @@ def _stand_in(array: Array) -> Tensor:
     """Return a tensor around a caller's ndarray, which is not copied."""
     value, dtype = narrowed(array)
     return Traced._of(value.reshape(1) if value.ndim == 0 else value, dtype, value.ndim == 0)
-
-
-class TraceArgumentError(TraceError, AssertionError):
-    """An argument that a trace cannot take."""
 
 
 def settle(found: list[Argument], changed: list[tuple[Argument, Tensor]], results: Iterable[Tensor]) -> None:
@@ -116,7 +111,7 @@ def marked(args: tuple[Any, ...], kwargs: Mapping[str, Any], *, tensors_only: bo
         tensors_only: whether every positional argument must hold one.
 
     Raises:
-        TraceArgumentError: a positional argument holds none.
+        UsageAssertionError: a positional argument holds none.
     """
     found: list[Argument] = []
 
@@ -134,7 +129,7 @@ def marked(args: tuple[Any, ...], kwargs: Mapping[str, Any], *, tensors_only: bo
 
     for i, arg in enumerate(args):
         if tensors_only and not any(isinstance(x, (Tensor, np.ndarray)) for _, x in leaves(arg)):
-            raise TraceArgumentError(
+            raise UsageAssertionError(
                 "Only support tensor type args when capture_as_const is enabled: positional argument "
                 f"{i} is {type(arg).__name__} {arg!r:.60}; pass it by keyword, or as a tensor or ndarray"
             )

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-from ..base.errors import TraceError
+from ..base.errors import TraceError, UsageError, UsageTypeError
 from ..graph import Graph, Opr, Var
 from ..graph.dtypes import decode
 from ..graph.params import Elemwise
@@ -36,14 +36,14 @@ def input_names(recording: Recording, given: str | Sequence[str | None] | None) 
     if given is not None:
         wanted = [given] if isinstance(given, str) else list(given)
         if len(wanted) != len(positional):
-            raise DumpValueError(
+            raise UsageError(
                 f"wrong number of arg_names, should be {len(positional)} values: found {len(wanted)} "
                 f"({', '.join(map(repr, wanted))}) for {', '.join(positional) or 'no positional tensors'}"
             )
         names.update({a: n for a, n in zip(positional, wanted, strict=True) if n})
     doubled = {n for n in names.values() if list(names.values()).count(n) > 1}
     if doubled:
-        raise DumpValueError(f"two inputs cannot have the same name: {', '.join(sorted(doubled))}")
+        raise UsageError(f"two inputs cannot have the same name: {', '.join(sorted(doubled))}")
     return names
 
 
@@ -53,7 +53,7 @@ def output_names_of(
     """Return names of the outputs: those of a dict, those given, or None."""
     if isinstance(structure, dict):
         if given:
-            raise _DumpTypeError(
+            raise UsageTypeError(
                 "cannot specify output_names when output is already in dict format; its keys are the names: "
                 + ", ".join(map(str, structure))
             )
@@ -62,7 +62,7 @@ def output_names_of(
         return [None] * len(outs)
     names = [given] if isinstance(given, str) else list(given)
     if len(names) != len(outs):
-        raise DumpValueError(
+        raise UsageError(
             f"wrong number of output_names, should be {len(outs)} values: found {len(names)} "
             f"({', '.join(map(repr, names))})"
         )
@@ -85,7 +85,7 @@ def name_outputs(graph: Graph, names: Sequence[str | None]) -> None:
     given = [n for n in names if n]
     doubled = {n for n in given if given.count(n) > 1}
     if doubled:
-        raise DumpValueError(f"two outputs cannot have the same name: {', '.join(sorted(doubled))}")
+        raise UsageError(f"two outputs cannot have the same name: {', '.join(sorted(doubled))}")
 
 
 def rename_outputs(before: Graph, graph: Graph) -> None:
@@ -167,7 +167,3 @@ _COUNTED = types(Trait.COUNTED)
 
 class DumpValueError(TraceError, ValueError):
     """What is asked for cannot be dumped."""
-
-
-class _DumpTypeError(TraceError, TypeError):
-    """Options of a dump that contradict the function."""

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any, BinaryIO
 
-from ..base.errors import UsageError
+from ..base.errors import UsageAssertionError
 from ..dump import save
 from ..dump.options import DumpOptions, DumpResult
 from ..graph import Graph
@@ -50,7 +50,7 @@ def dump_graph(
         return save(finish(graph), file, options)
     specs = [input_data] if isinstance(input_data, str) else list(input_data)
     if not specs:
-        raise _UsageAssertion("testcases can not be empty: input_data holds no specification")
+        raise UsageAssertionError("testcases can not be empty: input_data holds no specification")
     warn = partial(warnings.warn, stacklevel=4)
     packer = Packer(Bundle(graph), **packing, finish=finish, warn=warn)
     cases = load_cases(specs, Bundle(graph).inputs, **loading, warn=warn)
@@ -76,17 +76,15 @@ def _optimized(graph: Graph, passes: Mapping[str, Any] | None) -> Graph:
 def check_older(version: str, no_change_graph: bool, dump_format: str | None) -> None:
     """Refuse options that ``compat_older_version`` excludes."""
     if version != "8.14":
-        raise _UsageAssertion(
+        raise UsageAssertionError(
             f"Forward compatibility for older version only support 8.14 currently, found {version!r}"
         )
     if no_change_graph:
-        raise _UsageAssertion("compat_older_version rewrites newer operators, which no_change_graph forbids")
+        raise UsageAssertionError(
+            "compat_older_version rewrites newer operators, which no_change_graph forbids"
+        )
     if dump_format != "FBS":
-        raise _UsageAssertion(
+        raise UsageAssertionError(
             "forward compatibility for older version only works when dump_format is FBS, found "
             f"{dump_format!r}"
         )
-
-
-class _UsageAssertion(UsageError, AssertionError):
-    """Options that exclude one another."""

@@ -13,20 +13,19 @@ Attributes:
 from __future__ import annotations
 
 from ...tensors.switches import autocast, forward
-from ..absent import TRAINING, absent_class
+from ..absent import listed, refusing
 from .convert_format import convert_module_format, convert_tensor_format
 
 __all__ = [
-    "GradScaler",
     "autocast",
     "convert_module_format",
     "convert_tensor_format",
     "enabled",
     "high_prec_dtype",
     "low_prec_dtype",
+    *listed(__name__),
 ]
 
-GradScaler = absent_class("GradScaler", TRAINING)
 enabled: bool
 high_prec_dtype: str
 low_prec_dtype: str
@@ -35,3 +34,5 @@ forward(
     __name__,
     {"enabled": "autocast", "low_prec_dtype": "low_prec_dtype", "high_prec_dtype": "high_prec_dtype"},
 )
+
+__getattr__ = refusing(__name__)

@@ -16,13 +16,9 @@ _values = {
 }
 
 
-class _UnknownOptionError(UsageError, IndexError):
-    """An option that MegEngine does not have."""
-
-
 def _check_option(name: str) -> None:
     if name not in _values:
-        raise _UnknownOptionError(f"there is no option {name!r}; known are {', '.join(_values)}")
+        raise UsageError(f"there is no option {name!r}; known are {', '.join(_values)}")
 
 
 def get_option(name: str) -> int:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ...base.errors import UsageError
+from ...base.errors import UsageTypeError
 
 __all__ = ["Collator"]
 
@@ -36,7 +36,7 @@ class Collator:
             return inputs
         if isinstance(first, np.ndarray):
             if first.dtype.kind in "SUOaM":
-                raise _NotJoinedError(_message(str(first.dtype)))
+                raise UsageTypeError(_message(str(first.dtype)))
             return np.ascontiguousarray(np.stack(inputs))
         if isinstance(first, np.generic):
             return np.array(inputs)
@@ -50,12 +50,8 @@ class Collator:
             return type(first)(*(self.apply(s) for s in zip(*inputs, strict=True)))
         if isinstance(first, Sequence):
             return [self.apply(s) for s in zip(*inputs, strict=False)]
-        raise _NotJoinedError(_message(type(first).__name__))
+        raise UsageTypeError(_message(type(first).__name__))
 
 
 def _message(found: str) -> str:
     return f"batches are made of arrays, numbers, texts and containers of them, found {found}"
-
-
-class _NotJoinedError(UsageError, TypeError):
-    """Samples that make no batch."""

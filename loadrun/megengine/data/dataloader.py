@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ...base.errors import UsageError
+from ...base.errors import UsageAssertionError, UsageError
 from ...tensors import Tensor
 from .collator import Collator
 from .dataset.base import Dataset, StreamDataset
@@ -59,14 +59,14 @@ class DataLoader:
     ) -> None:
         for name, value in (("num_workers", num_workers), ("timeout", timeout)):
             if value < 0:
-                raise _NegativeError(f"{name} should not be negative, found {value}")
+                raise UsageError(f"{name} should not be negative, found {value}")
         stream = isinstance(dataset, StreamDataset)
         if not isinstance(dataset, Dataset):
-            raise _MismatchError(f"expected a Dataset, found {type(dataset).__name__}")
+            raise UsageAssertionError(f"expected a Dataset, found {type(dataset).__name__}")
         if sampler is None:
             sampler = StreamSampler() if stream else SequentialSampler(dataset)
         if not isinstance(sampler, StreamSampler if stream else MapSampler):
-            raise _MismatchError(
+            raise UsageAssertionError(
                 f"types of dataset and sampler do not match: {type(dataset).__name__}, {type(sampler).__name__}"
             )
         self.dataset = dataset
@@ -150,11 +150,3 @@ def _in_time(stream: StreamDataset, seconds: float) -> Iterator[Any]:
             yield sample
     finally:
         asked.put(False)
-
-
-class _NegativeError(UsageError, ValueError):
-    """A number that cannot be negative."""
-
-
-class _MismatchError(UsageError, AssertionError):
-    """A dataset and a sampler that do not go together."""

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ...base.errors import UsageError
+from ...base.errors import NotDefinedError, UsageError
 
 __all__ = [
     "Infinite",
@@ -24,10 +24,6 @@ __all__ = [
     "SequentialSampler",
     "StreamSampler",
 ]
-
-
-class SamplerError(UsageError, ValueError):
-    """Parameters of a sampler that do not fit."""
 
 
 class Sampler(ABC):
@@ -75,11 +71,11 @@ class MapSampler(Sampler):
         seed: int | None = None,
     ) -> None:
         if not isinstance(batch_size, int) or isinstance(batch_size, bool) or batch_size <= 0:
-            raise SamplerError(f"batch_size should be a positive integer value, found {batch_size!r}")
+            raise UsageError(f"batch_size should be a positive integer value, found {batch_size!r}")
         if not isinstance(drop_last, bool):
-            raise SamplerError(f"drop_last should be a boolean value, found {drop_last!r}")
+            raise UsageError(f"drop_last should be a boolean value, found {drop_last!r}")
         if num_samples is not None and (not isinstance(num_samples, int) or num_samples <= 0):
-            raise SamplerError(f"num_samples should be a positive integer value, found {num_samples!r}")
+            raise UsageError(f"num_samples should be a positive integer value, found {num_samples!r}")
         self.dataset = dataset
         self.batch_size = batch_size
         self.drop_last = drop_last
@@ -87,7 +83,7 @@ class MapSampler(Sampler):
         self.rank = rank or 0
         self.num_samples = math.ceil((len(dataset) if num_samples is None else num_samples) / self.world_size)
         if self.num_samples < batch_size:
-            raise SamplerError(
+            raise UsageError(
                 f"num_samples should be greater than batch_size, found {self.num_samples} samples a rank for "
                 f"batches of {batch_size}"
             )
@@ -107,7 +103,7 @@ class MapSampler(Sampler):
         Raises:
             UsageError: a subclass does not define it.
         """
-        raise _NotDefinedError(f"{type(self).__name__} defines no sample(), which gives the indices")
+        raise NotDefinedError(f"{type(self).__name__} defines no sample(), which gives the indices")
 
     def scatter(self, indices: list[Any]) -> list[Any]:
         """Return the indices of this rank; the first ones come again where they do not go round."""
@@ -143,7 +139,7 @@ class StreamSampler(Sampler):
 
 def _sequence(indices: Any, what: str) -> Any:
     if indices is not None and not isinstance(indices, Sequence):
-        raise SamplerError(f"{what} should be None or a sequence, found {indices!r:.60}")
+        raise UsageError(f"{what} should be None or a sequence, found {indices!r:.60}")
     return indices
 
 
@@ -208,7 +204,7 @@ class ReplacementSampler(MapSampler):
     ) -> None:
         super().__init__(dataset, batch_size, drop_last, num_samples, world_size, rank, seed)
         if _sequence(weights, "weights") is not None and len(weights) != len(dataset):
-            raise SamplerError(f"there are {len(weights)} weights for {len(dataset)} samples")
+            raise UsageError(f"there are {len(weights)} weights for {len(dataset)} samples")
         self.weights = None if weights is None else np.array(weights) / sum(weights)
 
     def sample(self) -> Any:
@@ -230,7 +226,7 @@ class Infinite(MapSampler):
 
     def sample(self) -> Any:
         """Refuse: batches come from the sampler within."""
-        raise _NotDefinedError("sample method not supported in Infinite")
+        raise NotDefinedError("sample method not supported in Infinite")
 
     def __iter__(self) -> Any:
         return self
@@ -249,7 +245,3 @@ class Infinite(MapSampler):
         if name == "sampler":
             raise AttributeError(name)
         return getattr(self.sampler, name)
-
-
-class _NotDefinedError(UsageError, NotImplementedError):
-    """A method that a subclass should have."""

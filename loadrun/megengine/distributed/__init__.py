@@ -9,44 +9,24 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from ..absent import absent_class, absent_function
+from ..absent import listed, refusing
 from . import functional
 
 __all__ = [
     "WORLD",
-    "Client",
-    "Group",
-    "Server",
-    "bcast_list_",
     "functional",
     "get_backend",
-    "get_client",
     "get_rank",
     "get_world_size",
     "group_barrier",
-    "init_process_group",
     "is_distributed",
-    "launcher",
-    "make_allreduce_cb",
-    "new_group",
-    "override_backend",
     "synchronized",
+    *listed(__name__),
 ]
 
 C = TypeVar("C", bound=Callable[..., Any])
 
 
-_WHY = "loadrun runs in one process; run it once, or start several processes yourself"
-Client = absent_class("Client", _WHY)
-Group = absent_class("Group", _WHY)
-Server = absent_class("Server", _WHY)
-launcher = absent_class("launcher", _WHY)
-bcast_list_ = absent_function("bcast_list_", _WHY)
-get_client = absent_function("get_client", _WHY)
-init_process_group = absent_function("init_process_group", _WHY)
-make_allreduce_cb = absent_function("make_allreduce_cb", _WHY)
-new_group = absent_function("new_group", _WHY)
-override_backend = absent_function("override_backend", _WHY)
 WORLD = None
 """The group of all processes, which code names as a default value."""
 
@@ -79,5 +59,4 @@ def synchronized(func: C) -> C:
     return func
 
 
-def __getattr__(name: str) -> Any:
-    raise AttributeError(f"loadrun.megengine.distributed has no {name}: loadrun runs in one process")
+__getattr__ = refusing(__name__)

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from ...base.errors import UsageError
+from ...base.errors import UsageError, UsageRuntimeError
 from ...dump.checkpoint.hub import load_serialized_obj_from_url, pretrained
 from .const import (
     DEFAULT_CACHE_DIR,
@@ -94,7 +94,9 @@ def import_module(
 def _entry(module: ModuleType, name: str) -> Any:
     found = getattr(module, name, None)
     if not callable(found):
-        raise _NoEntryError(f"cannot find callable {name} in {HUBCONF}; it has {', '.join(_entries(module))}")
+        raise UsageRuntimeError(
+            f"cannot find callable {name} in {HUBCONF}; it has {', '.join(_entries(module))}"
+        )
     return found
 
 
@@ -126,7 +128,9 @@ def load(
     found = _entry(module, entry)
     missing = [m for m in getattr(module, HUBDEPENDENCY, None) or () if not check_module_exists(m)]
     if missing:
-        raise _NoEntryError(f"missing dependencies: {', '.join(missing)}; {repo_info} needs them installed")
+        raise UsageRuntimeError(
+            f"missing dependencies: {', '.join(missing)}; {repo_info} needs them installed"
+        )
     return found(*args, **kwargs)
 
 
@@ -156,7 +160,3 @@ def help(
     """
     doc: str | None = _entry(import_module(repo_info, git_host, use_cache, commit, protocol), entry).__doc__
     return doc
-
-
-class _NoEntryError(UsageError, RuntimeError):
-    """An entry that is not there, or that cannot work."""

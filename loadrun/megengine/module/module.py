@@ -11,7 +11,7 @@ from typing import Any
 
 from ...tensors import Parameter, Tensor
 from ...tensors.naming import scope
-from ..absent import TRAINING, absent_function
+from ..absent import stand_in
 from .hooks import HookHandler
 from .state import State, load_state, state_of
 from .structure import ModuleBase, expand
@@ -214,7 +214,7 @@ class Module(ModuleBase, metaclass=ABCMeta):
         for module in list(self.modules()):
             fn(module)
 
-    zero_grad = absent_function("zero_grad", TRAINING)
+    zero_grad = stand_in(__name__, "zero_grad")
 
     def train(self, mode: bool = True, recursive: bool = True) -> None:
         """Set ``training`` here and, unless `recursive` is False, in all modules below."""

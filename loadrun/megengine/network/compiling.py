@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ...base.errors import LoadRunError
+from ...base.errors import LoadRunError, UsageRuntimeError
 from ...engines.reference import ReferenceEngine
 from ...graph import Graph, Opr, Var
 from ...graph.dtypes import Array
@@ -16,7 +16,7 @@ from ...ops.numbering import Numbering, loaded
 from ...testcase import Bundle
 from .classes import class_of, node_of
 from .editing import SESSION
-from .nodes import NodeVar, OpNode, UnknownValueError, VarNode
+from .nodes import NodeVar, OpNode, VarNode
 from .providers import Host2DeviceCopy, constant_node
 from .traversal import get_dep_vars, get_oprs_seq, operators
 
@@ -146,7 +146,7 @@ def value_of(node: VarNode) -> Array:
     if held.tensors and held.type != "Host2DeviceCopy":
         return held.tensors[node.variable.index].value()
     if any(isinstance(o, Host2DeviceCopy) for o in operators([node])):
-        raise UnknownValueError(
+        raise UsageRuntimeError(
             f"the value of {node.name} depends on the inputs of the graph; GraphInference computes it for given ones"
         )
     return compute([node], {})[0]
@@ -171,7 +171,7 @@ def rank_of(node: VarNode) -> int:
             return compute([node], feeds)[0].ndim
         except LoadRunError as e:
             refused = e
-    raise UnknownValueError(
+    raise UsageRuntimeError(
         f"how many axes {node.name} has depends on the inputs of the graph: {refused}"
     ) from refused
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ...base.errors import UsageError
+from ...base.errors import UsageError, UsageRuntimeError
 from ...graph import Opr
 from ...graph.dtypes import Array, DType
 from ...graph.params import Record
@@ -153,15 +153,11 @@ def _place_of(inputs: Sequence[Tensor]) -> Device | None:
     """
     named = {x._place for x in inputs if isinstance(x, VarNode) and x._place is not None}
     if len(named) > 1:
-        raise _DevicesError(
+        raise UsageRuntimeError(
             f"inputs of one operator are on one device, found {', '.join(sorted(named))}; var.to(device) brings one "
             "to another"
         )
     return named.pop() if named else None
-
-
-class _DevicesError(UsageError, RuntimeError):
-    """Inputs on several devices."""
 
 
 SESSION = EditingSession()

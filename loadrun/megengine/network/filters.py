@@ -11,22 +11,14 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from ...base.errors import UsageError
+from ...base.errors import UsageAssertionError, UsageTypeError
 from .nodes import NetworkNode, OpNode, VarNode
 from .providers import ConstOpBase, Host2DeviceCopy
 from .traversal import get_oprs_seq
 
-__all__ = ["NodeFilter", "NodeTypeError", "NotUniqueError", "as_oprnode", "as_varnode"]
+__all__ = ["NodeFilter", "as_oprnode", "as_varnode"]
 
 _builtin_type = type
-
-
-class NodeTypeError(UsageError, TypeError, AssertionError):
-    """A node, or something else, of a kind that does not fit."""
-
-
-class NotUniqueError(UsageError, ValueError, AssertionError):
-    """Not exactly one node where one is meant."""
 
 
 def as_varnode(obj: Any) -> VarNode:
@@ -39,7 +31,7 @@ def as_varnode(obj: Any) -> VarNode:
         return obj
     if isinstance(obj, OpNode):
         if len(obj.outputs) != 1:
-            raise NodeTypeError(
+            raise UsageAssertionError(
                 f"operator {obj} stands for a variable only with one output, it has {len(obj.outputs)}"
             )
         return obj.outputs[0]
@@ -61,10 +53,10 @@ def as_oprnode(obj: Any) -> OpNode:
 
 def _only(obj: Any, kind: str) -> Any:
     if not isinstance(obj, Iterable):
-        raise NodeTypeError(f"{obj!r:.60} does not stand for a {kind}")
+        raise UsageAssertionError(f"{obj!r:.60} does not stand for a {kind}")
     held = list(obj)
     if len(held) != 1:
-        raise NodeTypeError(f"a sequence of {len(held)} does not stand for one {kind}: {held!r:.60}")
+        raise UsageAssertionError(f"a sequence of {len(held)} does not stand for one {kind}: {held!r:.60}")
     return held[0]
 
 
@@ -87,7 +79,7 @@ class NodeFilter:
         elif isinstance(node_iter, OpNode):
             node_iter = get_oprs_seq(node_iter.inputs, False, False)[:-1]
         if not isinstance(node_iter, Iterable):
-            raise NodeTypeError(f"expected nodes, found {_builtin_type(node_iter).__name__}")
+            raise UsageAssertionError(f"expected nodes, found {_builtin_type(node_iter).__name__}")
         self._source: Iterable[Any] = node_iter
         self._keep: Callable[[Any], bool] = _is_node
 
@@ -120,7 +112,7 @@ class NodeFilter:
 
         def check(node: Any) -> bool:
             if not isinstance(node, node_type):
-                raise NodeTypeError(f"all nodes should be {node_type.__name__}, found {node!r}")
+                raise UsageTypeError(f"all nodes should be {node_type.__name__}, found {node!r}")
             return True
 
         return self._where(check)
@@ -141,7 +133,7 @@ class NodeFilter:
             ignorecase: whether upper and lower case are the same.
         """
         if not isinstance(pattern, str):
-            raise NodeTypeError(f"a pattern is a text, found {pattern!r}")
+            raise UsageAssertionError(f"a pattern is a text, found {pattern!r}")
         fits = re.compile(fnmatch.translate(pattern), re.IGNORECASE if ignorecase else 0)
         return self._where(lambda n: pattern == n.name or bool(fits.match(n.name)))
 
@@ -151,7 +143,7 @@ class NodeFilter:
 
         def reads(opr: Any) -> bool:
             if not isinstance(opr, OpNode):
-                raise NodeTypeError(f"has_input is asked of operators, found {opr!r}")
+                raise UsageAssertionError(f"has_input is asked of operators, found {opr!r}")
             return any(v is node for v in opr.inputs)
 
         return self._where(reads)
@@ -168,7 +160,7 @@ class NodeFilter:
         """
         held = list(self)
         if len(held) != 1:
-            raise NotUniqueError(
+            raise UsageAssertionError(
                 f"expected one node, found {len(held)}: {', '.join(n.name for n in held[:5]) or 'none'}"
             )
         return held[0]
@@ -184,10 +176,10 @@ class NodeFilter:
 
 def _is_node(node: Any) -> bool:
     if not isinstance(node, NetworkNode):
-        raise NodeTypeError(f"expected a node, found {_builtin_type(node).__name__} {node!r:.60}")
+        raise UsageAssertionError(f"expected a node, found {_builtin_type(node).__name__} {node!r:.60}")
     return True
 
 
 def _check_class(node_type: Any) -> None:
     if not (isinstance(node_type, _builtin_type) and issubclass(node_type, NetworkNode)):
-        raise NodeTypeError(f"expected a class of nodes, found {node_type!r}")
+        raise UsageAssertionError(f"expected a class of nodes, found {node_type!r}")

@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from ...base.errors import UsageError
+from ...base.errors import UsageAssertionError
 from ...dump import load
 from ...engines.reference import ReferenceEngine
 from ...graph.dtypes import Array
@@ -117,7 +117,7 @@ def embed_inputs(
     """
     inputs = _inputs(dst) if inputs is None else list(inputs)
     if len(inputs) != len(data):
-        raise _WrongInputsError(f"{len(data)} values are given for {len(inputs)} inputs")
+        raise UsageAssertionError(f"{len(data)} values are given for {len(inputs)} inputs")
     given: OrderedDict[str, VarNode] = OrderedDict()
     replaced: dict[VarNode, VarNode] = {}
     for inp, value in zip(inputs, data, strict=True):
@@ -179,12 +179,12 @@ class GraphInference:
             UsageError: not exactly the graph's inputs are given.
         """
         if len(inp_args) > len(self._inputs):
-            raise _WrongInputsError(
+            raise UsageAssertionError(
                 f"this model expects {len(self._inputs)} inputs ({', '.join(self._inputs)}), found {len(inp_args)}"
             )
         given = dict(zip(self._inputs, inp_args, strict=False)) | dict(inp_dict or {})
         if set(given) != set(self._inputs):
-            raise _WrongInputsError(
+            raise UsageAssertionError(
                 f"this model expects inputs {self._inputs}, but gets inputs {list(given)}"
             )
         # One generator for all runs: each draws anew, as in MegEngine.
@@ -200,7 +200,3 @@ def _storage_form(value: Any) -> Array:
         return value._stored()
     array, _ = narrowed(np.asarray(value))
     return array.reshape(array.shape or (1,))
-
-
-class _WrongInputsError(UsageError, AssertionError):
-    """Inputs that are not those of the graph."""

@@ -10,7 +10,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, BinaryIO, TextIO
 
-from ...base.errors import UsageError
+from ...base.errors import UsageAssertionError
 from ...base.logger import get_logger
 from ...dump import load
 from ...dump.information import information, metadata_of
@@ -19,7 +19,7 @@ from ...graph import Graph, Metadata
 from ...passes.inference import optimize_for_inference
 from ...tracing.writing import dump_graph
 from .compiling import graph_of, nodes_of, outputs_of, refreshed, replace_inputs, take_over
-from .filters import NodeFilter, NotUniqueError
+from .filters import NodeFilter
 from .graphs import Graph as RunningGraph
 from .nodes import OpNode, VarNode
 from .providers import Host2DeviceCopy, ImmutableTensor
@@ -228,17 +228,17 @@ class Network:
     def add_dep_oprs(self, *vars: VarNode) -> list[VarNode]:
         """Return the variables (default: the outputs); what they depend on is known anyway."""
         if not all(isinstance(v, VarNode) for v in vars):
-            raise _NotAVariableError("expected variables of a graph")
+            raise UsageAssertionError("expected variables of a graph")
         return [v.itself for v in vars or self.output_vars]
 
     def modify_opr_names(self, modifier: str | Callable[[str], str]) -> None:
         """Rename all operators: a text goes before each name with a dot, a function gives the new names."""
         if not (isinstance(modifier, str) or callable(modifier)):
-            raise _NotAVariableError(f"expected a text or a function of names, found {modifier!r}")
+            raise UsageAssertionError(f"expected a text or a function of names, found {modifier!r}")
         for opr in self.all_oprs:
             new = f"{modifier}.{opr.name}" if isinstance(modifier, str) else modifier(opr.name)
             if not isinstance(new, str):
-                raise _NotAVariableError(f"the new name of {opr.name} is not text: {new!r}")
+                raise UsageAssertionError(f"the new name of {opr.name} is not text: {new!r}")
             opr.name = new
 
     def reset_batch_size(self, batchsize: int, *, blacklist: Iterable[str] = ()) -> None:
@@ -257,16 +257,16 @@ class Network:
                 left.remove(opr.name)
                 continue
             if size is not None and opr.shape[0] != size:
-                raise _CannotResizeError(
+                raise UsageAssertionError(
                     f"inputs differ in their first axis: {size}, and {list(opr.shape)} of {opr.name}; name those "
                     "that have no batch axis in blacklist"
                 )
             size = opr.shape[0]
             opr.shape = (int(batchsize), *opr.shape[1:])
         if size is None:
-            raise _CannotResizeError("there is no input whose first axis could change")
+            raise UsageAssertionError("there is no input whose first axis could change")
         if left:
-            raise _CannotResizeError(f"blacklist names what is not an input: {', '.join(sorted(left))}")
+            raise UsageAssertionError(f"blacklist names what is not an input: {', '.join(sorted(left))}")
         refreshed(self.output_vars)
 
     def replace_vars(self, repl_dict: Mapping[VarNode, VarNode]) -> None:
@@ -292,7 +292,7 @@ class Network:
         """
         for old, new in repl_dict.items():
             if len(old.outputs) != len(new.outputs):
-                raise _CannotReplaceError(
+                raise UsageAssertionError(
                     f"{old} has {len(old.outputs)} outputs, {new} has {len(new.outputs)}; it cannot take its place"
                 )
             if old is new:
@@ -328,7 +328,9 @@ class Network:
         if not unique:
             return held
         if len(held) != 1:
-            raise NotUniqueError(f"{len(held)} nodes {what} found, expected one; unique=False gives them all")
+            raise UsageAssertionError(
+                f"{len(held)} nodes {what} found, expected one; unique=False gives them all"
+            )
         return held[0]
 
     def get_var_receive_oprs(self, var: VarNode) -> list[OpNode]:
@@ -397,17 +399,5 @@ def find_vars_by_name(dst: Iterable[VarNode], names: Sequence[str]) -> list[VarN
     missing = [n for n in names if n not in found]
     if missing:
         some = ", ".join(list(found)[:8])
-        raise NotUniqueError(f"can not find {missing} in this model; it has {some} ...")
+        raise UsageAssertionError(f"can not find {missing} in this model; it has {some} ...")
     return [found[n] for n in names]
-
-
-class _NotAVariableError(UsageError, AssertionError):
-    """Something else stands where a node or a name is meant."""
-
-
-class _CannotResizeError(UsageError, AssertionError):
-    """Inputs that cannot get another batch size."""
-
-
-class _CannotReplaceError(UsageError, AssertionError):
-    """An operator that cannot take the place of another."""

@@ -13,7 +13,7 @@ import itertools
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from ...base.errors import UnsupportedError, UsageError
+from ...base.errors import UnsupportedError, UsageError, UsageRuntimeError
 from ...graph import Opr, Var
 from ...graph.dtypes import Array, DType
 from ...graph.params import AxisDesc, OptionalAxisV1, Record
@@ -32,7 +32,6 @@ __all__ = [
     "NetworkNode",
     "NodeVar",
     "OpNode",
-    "UnknownValueError",
     "VarNode",
     "fresh_id",
     "infer",
@@ -45,10 +44,6 @@ _ids = itertools.count(1 << 20)
 def fresh_id() -> int:
     """Return a number that no other node has; those of loaded graphs are smaller."""
     return next(_ids)
-
-
-class UnknownValueError(UsageError, RuntimeError):
-    """A value that only data would tell."""
 
 
 class NodeVar(Var):
@@ -174,7 +169,7 @@ class VarNode(NetworkNode, Tensor):
 
     def _need_shape(self, what: str) -> None:
         if self.shape is None:
-            raise UnknownValueError(
+            raise UsageRuntimeError(
                 f"the {what} of {self.name} is not known: its shape depends on the values of the graph's inputs; "
                 "shapeof(axis) gives the node that computes a size"
             )

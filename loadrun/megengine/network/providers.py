@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ...base.errors import UsageError
+from ...base.errors import UsageAssertionError, UsageError
 from ...graph import Opr, StoredTensor
 from ...graph.dtypes import Array, DType, encode
 from ...graph.params import Host2DeviceCopy as InputParam
@@ -132,7 +132,7 @@ class ConstOpBase(_Provider):
         self, data: Any = None, name: str | None = None, device: object = None, graph: object = None
     ) -> None:
         if type(self) is ConstOpBase:
-            raise _CannotMakeError("a constant is an ImmutableTensor or a SharedDeviceTensor")
+            raise UsageAssertionError("a constant is an ImmutableTensor or a SharedDeviceTensor")
         super().__init__(device)
         self._own_name = name
         if data is not None:
@@ -174,7 +174,7 @@ class ConstOpBase(_Provider):
             data, str
         )
         if isinstance(data, Tensor) or not numbers:
-            raise _CannotMakeError(
+            raise UsageAssertionError(
                 f"a constant is a number, a list or an ndarray, found {type(data).__name__}"
             )
         value, dtype = narrowed(np.asarray(data))
@@ -198,10 +198,6 @@ class SharedDeviceTensor(ConstOpBase):
     """A constant, as which MegEngine stores weights that have names."""
 
     type = "SharedDeviceTensor"
-
-
-class _CannotMakeError(UsageError, AssertionError):
-    """A node that cannot be made so."""
 
 
 def constant_node(value: Array, dtype: DType, name: str | None) -> VarNode:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any, BinaryIO
 
-from ...base.errors import UsageError
+from ...base.errors import UsageError, UsageRuntimeError
 from ...graph.dtypes import Array
 from ..module.costs import (
     enable_receptive_field,
@@ -23,7 +23,7 @@ from ..module.stats import get_activation_stats, get_param_stats, stats_details,
 from .classes import CLASSES
 from .compiling import compute
 from .network import Network
-from .nodes import OpNode, UnknownValueError, VarNode
+from .nodes import OpNode, VarNode
 from .providers import ConstOpBase
 
 __all__ = ["visualize"]
@@ -158,7 +158,7 @@ def _count(
     about = {"name": opr.name, "class_name": opr.type}
     out = opr.outputs[-1] if opr.class_name == "BatchNormForward" else opr.outputs[0]
     if out.shape is None:
-        raise UnknownValueError(f"the shape of {out.name} depends on the data; give the inputs")
+        raise UsageRuntimeError(f"the shape of {out.name} depends on the data; give the inputs")
     if wanted[1]:
         row = get_op_stats(opr, opr.inputs, opr.outputs)
         if row is not None:

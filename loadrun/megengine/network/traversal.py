@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from ...base.errors import UsageError
+from ...base.errors import UsageAssertionError, UsageError
 from .nodes import OpNode, VarNode
 from .providers import ConstOpBase, Host2DeviceCopy
 
@@ -71,7 +71,7 @@ def get_opr_type(opr: OpNode) -> str:
         UsageError: it is not an operator.
     """
     if not isinstance(opr, OpNode):
-        raise _NotAnOperatorError(f"expected an operator of a graph, found {type(opr).__name__}")
+        raise UsageAssertionError(f"expected an operator of a graph, found {type(opr).__name__}")
     return opr.class_name
 
 
@@ -210,7 +210,3 @@ def set_priority_to_id(dest_vars: VarNode | Iterable[VarNode]) -> None:
     for opr in operators(listed(dest_vars)):
         if not opr.opr.priority:
             opr.opr.priority = opr.opr.id
-
-
-class _NotAnOperatorError(UsageError, AssertionError):
-    """Something else stands in the place of an operator."""

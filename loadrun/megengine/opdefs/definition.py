@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from enum import IntEnum
 from typing import Any, ClassVar
 
-from ...base.errors import UsageError
+from ...base.errors import UsageTypeError
 from ...graph import Opr, Var
 from ...graph.dtypes import DType
 from ...graph.params import AxisDesc, DTypeEnum, Record
@@ -52,12 +52,12 @@ class OpDef:
     def __init__(self, *values: Any, **named: Any) -> None:
         known = type(self).parameters
         if len(values) > len(known):
-            raise _NoParameterError(
+            raise UsageTypeError(
                 f"{type(self).__name__} has {len(known)} parameters, found {len(values)} values"
             )
         given = dict(zip(known, values, strict=False))
         if twice := [n for n in named if n in given]:
-            raise _NoParameterError(f"{twice[0]} of {type(self).__name__} is given by place and by name")
+            raise UsageTypeError(f"{twice[0]} of {type(self).__name__} is given by place and by name")
         given.update(named)
         if unknown := [n for n in given if n not in known]:
             raise self._no_parameter(", ".join(unknown))
@@ -66,9 +66,9 @@ class OpDef:
         for name, value in given.items():
             self._values[name] = known[name].checked(value)
 
-    def _no_parameter(self, name: str) -> _NoParameterError:
+    def _no_parameter(self, name: str) -> UsageTypeError:
         known = ", ".join(type(self).parameters) or "none"
-        return _NoParameterError(f"{type(self).__name__} has no parameter {name}; it has {known}")
+        return UsageTypeError(f"{type(self).__name__} has no parameter {name}; it has {known}")
 
     @property
     def records(self) -> tuple[Record, ...]:
@@ -155,10 +155,6 @@ def _text(value: Any) -> str:
     )
 
 
-class _NoParameterError(UsageError, TypeError):
-    """A parameter that an operator does not have."""
-
-
 def apply(op: OpDef, *inputs: Any) -> list[Tensor]:
     """Return the outputs of an operator.
 
@@ -171,14 +167,10 @@ def apply(op: OpDef, *inputs: Any) -> list[Tensor]:
         EngineError: it does not take these inputs.
     """
     if not isinstance(op, OpDef):
-        raise _NoOperatorError(
+        raise UsageTypeError(
             f"expected an operator of loadrun.megengine.core.ops.builtin, found {type(op).__name__} {op!r:.60}"
         )
     return op.applied([x if isinstance(x, Tensor) else Tensor(x) for x in inputs])
-
-
-class _NoOperatorError(UsageError, TypeError):
-    """Something else where an operator is meant."""
 
 
 def _with_axis_of(op: OpDef, inputs: Sequence[Tensor]) -> tuple[Record, ...]:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...base.errors import UsageError
+from ...base.registry import Registry
 from ...tensors.value import Tensor
 
 __all__ = ["NO_AXIS", "PREPARED"]
@@ -16,19 +17,26 @@ _FROM_INPUT = -(2**31)
 """An entry of ``slice_items`` that an input gives."""
 NO_AXIS = (7, 2**31 - 1)
 """What stands for no axis, in older records and newer ones."""
+_Prepare = Callable[[Mapping[str, Any], list[Tensor]], list[Tensor]]
+PREPARED: Registry[str, _Prepare] = Registry("preparation of inputs")
+"""What an operator gets beside its inputs, from the values of its parameters."""
+_prepares = PREPARED.register
 
 
+@_prepares("Reduce")
 def _targeted(values: Mapping[str, Any], inputs: list[Tensor]) -> list[Tensor]:
     """Add the shape of one number where neither an axis nor an input says what is left."""
     return [*inputs, _numbers([1])] if len(inputs) == 1 and values["axis"] in NO_AXIS else inputs
 
 
+@_prepares("AdaptivePooling", "Broadcast", "Reshape")
 def _shaped(values: Mapping[str, Any], inputs: list[Tensor]) -> list[Tensor]:
     """Add the shape that the definition holds, where no input gives it."""
     shape = values["shape"]
     return [*inputs, _numbers(shape)] if len(inputs) == 1 and shape else inputs
 
 
+@_prepares("Split")
 def _sectioned(values: Mapping[str, Any], inputs: list[Tensor]) -> list[Tensor]:
     """Add the sizes of equal sections."""
     n = values["nsections"]
@@ -40,6 +48,7 @@ def _sectioned(values: Mapping[str, Any], inputs: list[Tensor]) -> list[Tensor]:
     return [inputs[0], *(_numbers([size // n]) for _ in range(n))]
 
 
+@_prepares("Subtensor")
 def _sliced(values: Mapping[str, Any], inputs: list[Tensor]) -> list[Tensor]:
     """Add the numbers of slices that the definition holds."""
     held = values["slice_items"]
@@ -57,14 +66,3 @@ def _sliced(values: Mapping[str, Any], inputs: list[Tensor]) -> list[Tensor]:
 
 def _numbers(values: Sequence[int]) -> Tensor:
     return Tensor(np.asarray(values, np.int32), is_const=True)
-
-
-PREPARED: dict[str, Callable[[Mapping[str, Any], list[Tensor]], list[Tensor]]] = {
-    "AdaptivePooling": _shaped,
-    "Broadcast": _shaped,
-    "Reduce": _targeted,
-    "Reshape": _shaped,
-    "Split": _sectioned,
-    "Subtensor": _sliced,
-}
-"""What an operator gets beside its inputs, from the values of its parameters."""

@@ -6,7 +6,7 @@ from enum import IntEnum, IntFlag
 from functools import cache
 from typing import Any, ClassVar, NamedTuple
 
-from ...base.errors import UsageError
+from ...base.errors import UsageRuntimeError
 from ...graph.dtypes import DType
 from ...graph.params import DTypeEnum, IndexItem, Strategy
 from ...tensors.dtypes import graph_dtype, numpy_dtype
@@ -120,7 +120,7 @@ class OpParameter(NamedTuple):
             names = {n.lower(): m for n, m in self.enum.__members__.items()}
             if value.lower() in names:
                 return names[value.lower()]
-        raise _NoChoiceError(f"{self.name} is one of {', '.join(self.enum.__members__)}, found {value!r}")
+        raise UsageRuntimeError(f"{self.name} is one of {', '.join(self.enum.__members__)}, found {value!r}")
 
     def shown(self, value: Any) -> Any:
         """Return a value as MegEngine shows it."""
@@ -131,10 +131,6 @@ class OpParameter(NamedTuple):
         if isinstance(value, tuple):
             return [tuple(v) if isinstance(v, tuple) else v for v in value]
         return value
-
-
-class _NoChoiceError(UsageError, RuntimeError):
-    """A value that a parameter cannot have."""
 
 
 def dtype_of(value: Any) -> DType:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from ...arrays import arithmetic as a
 from ...build import emit as e
 from ...graph import params as P
+from ...ops.elemwise.table import ROWS
 from ...tensors import Tensor
 from ..call import NodeCall, lower
 from .parts import M, cast, const_like, floats
@@ -15,36 +16,17 @@ __all__ = ["activation", "celu", "elu", "gelu_tanh", "hard_sigmoid", "relu"]
 
 _LT = P.ElemwiseMultiTypeMode.LT
 
-_MODES = {
-    "Acos": M.ACOS,
-    "Acosh": M.ACOSH,
-    "Asin": M.ASIN,
-    "Asinh": M.ASINH,
-    "Atanh": M.ATANH,
-    "Ceil": M.CEIL,
-    "Cos": M.COS,
-    "Cosh": M.COSH,
-    "Erf": M.ERF,
-    "Exp": M.EXP,
-    "Floor": M.FLOOR,
-    "Log": M.LOG,
-    "Sigmoid": M.SIGMOID,
-    "Sin": M.SIN,
-    "Sinh": M.SINH,
-    "Softplus": M.SOFTPLUS,
-    "Sqrt": M.SQRT,
-    "Tan": M.TAN,
-    "Tanh": M.TANH,
-    "HardSwish": M.H_SWISH,
-}
-
 
 def _unary_lowering(mode: P.ElemwiseMode) -> Callable[[NodeCall], Tensor]:
     return lambda c: e.elem(mode, c.t(0))
 
 
-for _name, _mode in _MODES.items():
-    lower(_name)(_unary_lowering(_mode))
+for _row in ROWS.values():
+    # What takes integers as well stands elsewhere.
+    if _row.onnx and _row.arity == 1 and _row.real is not None and _row.whole is None:
+        lower(_row.onnx)(_unary_lowering(_row.mode))
+lower("Softplus")(_unary_lowering(M.SOFTPLUS))
+lower("HardSwish")(_unary_lowering(M.H_SWISH))
 
 
 @lower("Atan")

@@ -10,11 +10,13 @@ from collections.abc import Callable
 
 import numpy as np
 
+from ...base.registry import Registry
 from ...graph import Opr
 from ...graph.dtypes import DType
 from ...graph.params import Elemwise, PowC
 from ...graph.params import ElemwiseMode as M
 from ...ops.catalog import TypeParam
+from ...ops.elemwise.table import ROWS, ModeTrait, modes
 from ..encode import ElemType
 from .elemwise_float import SINGLE, compose
 from .emitter import NodeEmitter, UnsupportedOprError
@@ -22,7 +24,10 @@ from .writer import OnnxWriter, elem_of, translation
 
 __all__ = ["convert", "multiply_high", "round_shift"]
 
-_BOOL = {M.NOT: "Not", M.AND: "And", M.OR: "Or", M.XOR: "Xor"}
+_BOOL = {mode: row.onnx for mode, row in ROWS.items() if row.onnx and row.real is None}
+_INTEGER: Registry[M, Callable[..., str]] = Registry("mode on integers")
+_on_integers = _INTEGER.register
+_SELECTS = modes(ModeTrait.SELECTS)
 
 
 def convert(w: OnnxWriter, x: str, source: DType, target: DType) -> str:
@@ -106,7 +111,7 @@ def elemwise(w: OnnxWriter, opr: Opr) -> str:
 
 
 def _float(w: OnnxWriter, opr: Opr, mode: M, dtype: DType, args: list[str]) -> str:
-    if dtype.name == "Float16" and mode not in SINGLE and mode not in (M.MAX, M.MIN):
+    if dtype.name == "Float16" and mode not in SINGLE and mode not in _SELECTS:
         wide = [w.cast(a, ElemType.FLOAT) for a in args]
         return w.cast(compose(w, mode, *wide), ElemType.FLOAT16)
     out = compose(w, mode, *args)
@@ -165,6 +170,7 @@ def _floor_div(w: NodeEmitter, x: str, y: str) -> str:
     return w.op("Div", w.op("Sub", x, rest), y)
 
 
+@_on_integers(M.FLOOR_DIV)
 def _floor_div_wide(w: NodeEmitter, x: str, y: str) -> str:
     """The floor division in int64: the difference of int32 values may not fit."""
     return w.cast(_floor_div(w, w.cast(x, ElemType.INT64), w.cast(y, ElemType.INT64)), ElemType.INT32)
@@ -196,22 +202,27 @@ def _shift_power(w: NodeEmitter, count: str) -> str:
     return w.op("Gather", table, k, axis=0)
 
 
+@_on_integers(M.SHL)
 def _shl(w: NodeEmitter, x: str, y: str) -> str:
     return w.cast(w.op("Mul", w.cast(x, ElemType.INT64), _shift_power(w, y)), ElemType.INT32)
 
 
+@_on_integers(M.SHR)
 def _shr(w: NodeEmitter, x: str, y: str) -> str:
     return w.cast(_floor_div(w, w.cast(x, ElemType.INT64), _shift_power(w, y)), ElemType.INT32)
 
 
+@_on_integers(M.ABS)
 def _abs(w: NodeEmitter, x: str) -> str:
     return w.op("Abs", x)
 
 
+@_on_integers(M.MAX)
 def _max(w: NodeEmitter, x: str, y: str) -> str:
     return w.where(_less(w, x, y), y, x) if w.opset < 12 else w.op("Max", x, y)
 
 
+@_on_integers(M.MIN)
 def _min(w: NodeEmitter, x: str, y: str) -> str:
     return w.where(_less(w, y, x), y, x) if w.opset < 12 else w.op("Min", x, y)
 
@@ -223,38 +234,34 @@ def _select(condition: Callable[[NodeEmitter, str, str], str]) -> Callable[..., 
     return apply
 
 
-_INTEGER: dict[M, Callable[..., str]] = {
-    M.RELU: lambda w, x: _max(w, x, _zero(w)),
-    M.ABS: _abs,
-    M.NEGATE: lambda w, x: w.op("Neg", x),
-    M.RELU6: lambda w, x: _min(w, _max(w, x, _zero(w)), w.const(np.int32(6))),
-    M.SQUARE: lambda w, x: w.op("Mul", x, x),
-    M.SIGN: lambda w, x: w.op("Sign", x),
-    M.ABS_GRAD: lambda w, x, y: w.where(_positive(w, x), y, w.op("Neg", y)),
-    M.ADD: lambda w, x, y: w.op("Add", x, y),
-    M.SUB: lambda w, x, y: w.op("Sub", x, y),
-    M.MUL: lambda w, x, y: w.op("Mul", x, y),
-    M.FLOOR_DIV: _floor_div_wide,
-    M.MAX: _max,
-    M.MIN: _min,
-    M.MOD: lambda w, x, y: w.op("Mod", x, y),
-    M.SIGMOID_GRAD: lambda w, x, y: w.op("Mul", w.op("Mul", x, w.op("Sub", w.const(np.int32(1)), x)), y),
-    M.TANH_GRAD: lambda w, x, y: w.op("Mul", w.op("Sub", w.const(np.int32(1)), w.op("Mul", x, x)), y),
-    M.SWITCH_GT0: lambda w, x, y: w.where(_positive(w, x), y, _zero(w)),
-    M.LT: _compared(_less),
-    M.LEQ: _compared(_leq_ints),
-    M.EQ: _compared(lambda w, x, y: w.equal(x, y, real=False)),
-    M.FUSE_ADD_RELU: lambda w, x, y: _max(w, w.op("Add", x, y), _zero(w)),
-    M.SHL: _shl,
-    M.SHR: _shr,
-    M.PRELU: lambda w, x, y: w.where(_positive(w, x), x, w.op("Mul", x, y)),
-    M.COND_LEQ_MOV: _select(_leq_ints),
-    M.COND_LT_MOV: _select(_less),
-    M.CLIP: lambda w, x, y, z: w.where(_leq_ints(w, x, y), y, w.where(_leq_ints(w, x, z), x, z)),
-    M.FUSE_MUL_ADD3: lambda w, x, y, z: w.op("Add", w.op("Mul", x, y), z),
-    M.FUSE_MUL_ADD4: lambda w, x, y, z, u: w.op("Add", w.op("Mul", x, y), w.op("Mul", z, u)),
-    M.RMULH: lambda w, x, y: "",
-}
+_on_integers(M.RELU)(lambda w, x: _max(w, x, _zero(w)))
+_on_integers(M.NEGATE)(lambda w, x: w.op("Neg", x))
+_on_integers(M.RELU6)(lambda w, x: _min(w, _max(w, x, _zero(w)), w.const(np.int32(6))))
+_on_integers(M.SQUARE)(lambda w, x: w.op("Mul", x, x))
+_on_integers(M.SIGN)(lambda w, x: w.op("Sign", x))
+_on_integers(M.ABS_GRAD)(lambda w, x, y: w.where(_positive(w, x), y, w.op("Neg", y)))
+_on_integers(M.ADD)(lambda w, x, y: w.op("Add", x, y))
+_on_integers(M.SUB)(lambda w, x, y: w.op("Sub", x, y))
+_on_integers(M.MUL)(lambda w, x, y: w.op("Mul", x, y))
+_on_integers(M.MOD)(lambda w, x, y: w.op("Mod", x, y))
+_on_integers(M.SIGMOID_GRAD)(
+    lambda w, x, y: w.op("Mul", w.op("Mul", x, w.op("Sub", w.const(np.int32(1)), x)), y)
+)
+_on_integers(M.TANH_GRAD)(
+    lambda w, x, y: w.op("Mul", w.op("Sub", w.const(np.int32(1)), w.op("Mul", x, x)), y)
+)
+_on_integers(M.SWITCH_GT0)(lambda w, x, y: w.where(_positive(w, x), y, _zero(w)))
+_on_integers(M.LT)(_compared(_less))
+_on_integers(M.LEQ)(_compared(_leq_ints))
+_on_integers(M.EQ)(_compared(lambda w, x, y: w.equal(x, y, real=False)))
+_on_integers(M.FUSE_ADD_RELU)(lambda w, x, y: _max(w, w.op("Add", x, y), _zero(w)))
+_on_integers(M.PRELU)(lambda w, x, y: w.where(_positive(w, x), x, w.op("Mul", x, y)))
+_on_integers(M.COND_LEQ_MOV)(_select(_leq_ints))
+_on_integers(M.COND_LT_MOV)(_select(_less))
+_on_integers(M.CLIP)(lambda w, x, y, z: w.where(_leq_ints(w, x, y), y, w.where(_leq_ints(w, x, z), x, z)))
+_on_integers(M.FUSE_MUL_ADD3)(lambda w, x, y, z: w.op("Add", w.op("Mul", x, y), z))
+_on_integers(M.FUSE_MUL_ADD4)(lambda w, x, y, z, u: w.op("Add", w.op("Mul", x, y), w.op("Mul", z, u)))
+_on_integers(M.RMULH)(lambda w, x, y: "")
 
 
 def multiply_high(w: OnnxWriter, dtype: DType, a: str, b: str) -> str:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import pi, sqrt
 
+from ...base.registry import Registry
 from ...graph.params import ElemwiseMode as M
+from ...ops.elemwise.table import ROWS
 from ..encode import ElemType
 from .emitter import NodeEmitter, UnsupportedOprError
 
@@ -13,38 +15,14 @@ __all__ = ["COMPOSED", "SINGLE", "compose", "erf_gelu", "stepwise_h_swish"]
 
 Function = Callable[..., str]
 
-SINGLE: dict[M, str] = {
-    M.RELU: "Relu",
-    M.ABS: "Abs",
-    M.ACOS: "Acos",
-    M.ASIN: "Asin",
-    M.CEIL: "Ceil",
-    M.COS: "Cos",
-    M.EXP: "Exp",
-    M.FLOOR: "Floor",
-    M.LOG: "Log",
-    M.NEGATE: "Neg",
-    M.SIGMOID: "Sigmoid",
-    M.SIN: "Sin",
-    M.TANH: "Tanh",
-    M.ERF: "Erf",
-    M.SINH: "Sinh",
-    M.COSH: "Cosh",
-    M.ASINH: "Asinh",
-    M.ACOSH: "Acosh",
-    M.ATANH: "Atanh",
-    M.TAN: "Tan",
-    M.SQRT: "Sqrt",
-    M.SIGN: "Sign",
-    M.ADD: "Add",
-    M.SUB: "Sub",
-    M.MUL: "Mul",
-    M.TRUE_DIV: "Div",
-    M.POW: "Pow",
-}
+SINGLE = {mode: row.onnx for mode, row in ROWS.items() if row.onnx and row.real is not None}
 """Modes that are one ONNX operator on floats."""
+COMPOSED: Registry[M, Function] = Registry("composition of ONNX's operators")
+"""Modes that are several ONNX operators; arguments and result are float32."""
+composed = COMPOSED.register
 
 
+@composed(M.EXPM1)
 def _expm1(e: NodeEmitter, x: str) -> str:
     """``2 exp(x/2) sinh(x/2)``, which loses nothing near 0; a plain difference where that would overflow."""
     half = e.op("Mul", x, e.f32(0.5))
@@ -53,6 +31,7 @@ def _expm1(e: NodeEmitter, x: str) -> str:
     return e.where(e.op("Less", e.op("Abs", x), e.f32(1)), near, far)
 
 
+@composed(M.LOG1P)
 def _log1p(e: NodeEmitter, x: str) -> str:
     """``2 atanh(x / (x + 2))`` near 0, where ``log(1 + x)`` loses digits."""
     near = e.op("Mul", e.f32(2), e.op("Atanh", e.op("Div", x, e.op("Add", x, e.f32(2)))))
@@ -60,12 +39,14 @@ def _log1p(e: NodeEmitter, x: str) -> str:
     return e.where(e.op("Less", e.op("Abs", x), e.f32(0.5)), near, far)
 
 
+@composed(M.ERFC)
 def _erfc(e: NodeEmitter, x: str) -> str:
     """The complement of Erf in float64: float32 has no digits left where the result is small."""
     wide = e.op("Erf", x)
     return e.op("Sub", e.f32(1), wide)
 
 
+@composed(M.GELU)
 def erf_gelu(e: NodeEmitter, x: str) -> str:
     """``x (1 + erf(x / sqrt 2)) / 2``."""
     if e.opset >= 20:
@@ -74,6 +55,7 @@ def erf_gelu(e: NodeEmitter, x: str) -> str:
     return e.op("Mul", e.op("Mul", x, inner), e.f32(0.5))
 
 
+@composed(M.H_SWISH)
 def _h_swish(e: NodeEmitter, x: str) -> str:
     return e.op("HardSwish", x) if e.opset >= 14 else stepwise_h_swish(e, x)
 
@@ -88,34 +70,41 @@ def _softplus_tail(e: NodeEmitter, x: str) -> str:
     return _log1p(e, e.op("Exp", e.op("Neg", e.op("Abs", x))))
 
 
+@composed(M.SOFTPLUS)
 def _softplus(e: NodeEmitter, x: str) -> str:
     return e.op("Add", e.op("Relu", x), _softplus_tail(e, x))
 
 
+@composed(M.LOGSIGMOID)
 def _logsigmoid(e: NodeEmitter, x: str) -> str:
     return e.op("Neg", _softplus(e, e.op("Neg", x)))
 
 
+@composed(M.FAST_TANH)
 def _fast_tanh(e: NodeEmitter, x: str) -> str:
     t = e.op("Mul", x, x)
     top = e.op("Mul", e.op("Add", t, e.f32(27)), x)
     return e.op("Div", top, e.op("Add", e.op("Mul", t, e.f32(9)), e.f32(27)))
 
 
+@composed(M.FLOOR_DIV)
 def _floor_div(e: NodeEmitter, x: str, y: str) -> str:
     return e.op("Floor", e.op("Div", x, y))
 
 
+@composed(M.MOD)
 def _mod(e: NodeEmitter, x: str, y: str) -> str:
     return e.op("Mod", x, y, fmod=1)
 
 
+@composed(M.LOG_SUM_EXP)
 def _log_sum_exp(e: NodeEmitter, x: str, y: str) -> str:
     high = e.op("Max", x, y)
     gap = e.op("Neg", e.op("Abs", e.op("Sub", x, y)))
     return e.op("Add", high, _log1p(e, e.op("Exp", gap)))
 
 
+@composed(M.ATAN2)
 def _atan2(e: NodeEmitter, y: str, x: str) -> str:
     """The angle of the point (x, y): Atan with the quadrant put right."""
     zero = e.f32(0)
@@ -135,14 +124,17 @@ def _mask(e: NodeEmitter, condition: str) -> str:
     return e.cast(condition, ElemType.FLOAT)
 
 
+@composed(M.LT)
 def _lt(e: NodeEmitter, x: str, y: str) -> str:
     return _mask(e, e.op("Less", x, y))
 
 
+@composed(M.LEQ)
 def _leq(e: NodeEmitter, x: str, y: str) -> str:
     return _mask(e, e.leq(x, y))
 
 
+@composed(M.EQ)
 def _eq(e: NodeEmitter, x: str, y: str) -> str:
     return _mask(e, e.equal(x, y))
 
@@ -151,22 +143,27 @@ def _positive(e: NodeEmitter, x: str) -> str:
     return e.op("Less", e.f32(0), x)
 
 
+@composed(M.SWITCH_GT0)
 def _switch_gt0(e: NodeEmitter, x: str, y: str) -> str:
     return e.where(_positive(e, x), y, e.f32(0))
 
 
+@composed(M.ABS_GRAD)
 def _abs_grad(e: NodeEmitter, x: str, y: str) -> str:
     return e.where(_positive(e, x), y, e.op("Neg", y))
 
 
+@composed(M.SIGMOID_GRAD)
 def _sigmoid_grad(e: NodeEmitter, x: str, y: str) -> str:
     return e.op("Mul", e.op("Mul", x, e.op("Sub", e.f32(1), x)), y)
 
 
+@composed(M.TANH_GRAD)
 def _tanh_grad(e: NodeEmitter, x: str, y: str) -> str:
     return e.op("Mul", e.op("Sub", e.f32(1), e.op("Mul", x, x)), y)
 
 
+@composed(M.FAST_TANH_GRAD)
 def _fast_tanh_grad(e: NodeEmitter, x: str, y: str) -> str:
     t = e.op("Mul", x, x)
     d = e.op("Add", t, e.f32(3))
@@ -175,22 +172,26 @@ def _fast_tanh_grad(e: NodeEmitter, x: str, y: str) -> str:
     return e.op("Mul", e.op("Div", top, e.op("Mul", d, e.f32(9))), y)
 
 
+@composed(M.H_SWISH_GRAD)
 def _h_swish_grad(e: NodeEmitter, x: str, y: str) -> str:
     slope = e.op("Div", e.op("Add", e.op("Mul", e.f32(2), x), e.f32(3)), e.f32(6))
     upper = e.where(e.op("Less", e.f32(3), x), y, e.op("Mul", slope, y))
     return e.where(e.op("Less", x, e.f32(-3)), e.f32(0), upper)
 
 
+@composed(M.SILU)
 def _silu(e: NodeEmitter, x: str) -> str:
     return e.op("Mul", x, e.op("Sigmoid", x))
 
 
+@composed(M.SILU_GRAD)
 def _silu_grad(e: NodeEmitter, x: str, y: str) -> str:
     s = e.op("Sigmoid", x)
     inner = e.op("Add", e.f32(1), e.op("Mul", x, e.op("Sub", e.f32(1), s)))
     return e.op("Mul", e.op("Mul", y, s), inner)
 
 
+@composed(M.GELU_GRAD)
 def _gelu_grad(e: NodeEmitter, x: str, y: str) -> str:
     phi = e.op("Mul", e.op("Exp", e.op("Mul", e.f32(-0.5), e.op("Mul", x, x))), e.f32(0.3989422804014327))
     inner = e.op("Add", e.f32(1), e.op("Erf", e.op("Mul", x, e.f32(1 / sqrt(2)))))
@@ -204,10 +205,12 @@ def _over_root(sign: float) -> Function:
     return apply
 
 
+@composed(M.ATANH_GRAD)
 def _atanh_grad(e: NodeEmitter, x: str, y: str) -> str:
     return e.op("Div", y, e.op("Sub", e.f32(1), e.op("Mul", x, x)))
 
 
+@composed(M.SOFTPLUS_GRAD)
 def _softplus_grad(e: NodeEmitter, x: str, y: str) -> str:
     t = e.op("Exp", e.op("Neg", e.op("Abs", x)))
     g = e.op("Div", e.op("Mul", y, t), e.op("Add", e.f32(1), t))
@@ -219,30 +222,37 @@ def _inside(e: NodeEmitter, x: str, low: float, high: float, value: str) -> str:
     return e.where(within, value, e.f32(0))
 
 
+@composed(M.RELU6_GRAD)
 def _relu6_grad(e: NodeEmitter, x: str, y: str) -> str:
     return _inside(e, x, 0, 6, y)
 
 
+@composed(M.HSIGMOID_GRAD)
 def _hsigmoid_grad(e: NodeEmitter, x: str, y: str) -> str:
     return _inside(e, x, -3, 3, e.op("Div", y, e.f32(6)))
 
 
+@composed(M.PRELU)
 def _prelu(e: NodeEmitter, x: str, y: str) -> str:
     return e.where(_positive(e, x), x, e.op("Mul", x, y))
 
 
+@composed(M.PRELU_GRAD)
 def _prelu_grad(e: NodeEmitter, x: str, y: str, z: str) -> str:
     return e.where(e.leq(e.f32(0), x), y, e.op("Mul", y, z))
 
 
+@composed(M.CLIP)
 def _clip(e: NodeEmitter, x: str, low: str, high: str) -> str:
     return e.where(e.leq(x, low), low, e.where(e.leq(x, high), x, high))
 
 
+@composed(M.COND_LEQ_MOV)
 def _cond_leq(e: NodeEmitter, x: str, y: str, z: str) -> str:
     return e.where(e.leq(x, y), z, e.f32(0))
 
 
+@composed(M.COND_LT_MOV)
 def _cond_lt(e: NodeEmitter, x: str, y: str, z: str) -> str:
     return e.where(e.op("Less", x, y), z, e.f32(0))
 
@@ -259,56 +269,20 @@ def _chain(*kinds: str) -> Function:
     return apply
 
 
-COMPOSED: dict[M, Function] = {
-    M.EXPM1: _expm1,
-    M.LOG1P: _log1p,
-    M.ERFC: _erfc,
-    M.GELU: erf_gelu,
-    M.H_SWISH: _h_swish,
-    M.SILU: _silu,
-    M.SOFTPLUS: _softplus,
-    M.LOGSIGMOID: _logsigmoid,
-    M.RELU6: lambda e, x: e.clip(x, 0, 6),
-    M.HSIGMOID: lambda e, x: e.clip(e.op("Div", e.op("Add", x, e.f32(3)), e.f32(6)), 0, 1),
-    M.SQUARE: lambda e, x: e.op("Mul", x, x),
-    M.FAST_TANH: _fast_tanh,
-    M.ROUND: lambda e, x: e.round_away(x),
-    M.MAX: lambda e, x, y: e.op("Max", x, y),
-    M.MIN: lambda e, x, y: e.op("Min", x, y),
-    M.FLOOR_DIV: _floor_div,
-    M.MOD: _mod,
-    M.LOG_SUM_EXP: _log_sum_exp,
-    M.ATAN2: _atan2,
-    M.LT: _lt,
-    M.LEQ: _leq,
-    M.EQ: _eq,
-    M.SWITCH_GT0: _switch_gt0,
-    M.ABS_GRAD: _abs_grad,
-    M.SIGMOID_GRAD: _sigmoid_grad,
-    M.TANH_GRAD: _tanh_grad,
-    M.FAST_TANH_GRAD: _fast_tanh_grad,
-    M.H_SWISH_GRAD: _h_swish_grad,
-    M.SILU_GRAD: _silu_grad,
-    M.GELU_GRAD: _gelu_grad,
-    M.ASINH_GRAD: _over_root(1),
-    M.ACOSH_GRAD: _over_root(-1),
-    M.ATANH_GRAD: _atanh_grad,
-    M.SOFTPLUS_GRAD: _softplus_grad,
-    M.RELU6_GRAD: _relu6_grad,
-    M.HSIGMOID_GRAD: _hsigmoid_grad,
-    M.PRELU: _prelu,
-    M.PRELU_GRAD: _prelu_grad,
-    M.CLIP: _clip,
-    M.COND_LEQ_MOV: _cond_leq,
-    M.COND_LT_MOV: _cond_lt,
-    M.FUSE_ADD_RELU: _chain("Relu"),
-    M.FUSE_ADD_SIGMOID: _chain("Sigmoid"),
-    M.FUSE_ADD_TANH: _chain("Tanh"),
-    M.FUSE_ADD_H_SWISH: lambda e, x, y: _h_swish(e, e.op("Add", x, y)),
-    M.FUSE_MUL_ADD3: lambda e, x, y, z: e.op("Add", e.op("Mul", x, y), z),
-    M.FUSE_MUL_ADD4: lambda e, x, y, z, w: e.op("Add", e.op("Mul", x, y), e.op("Mul", z, w)),
-}
-"""Modes that are several ONNX operators; arguments and result are float32."""
+composed(M.RELU6)(lambda e, x: e.clip(x, 0, 6))
+composed(M.HSIGMOID)(lambda e, x: e.clip(e.op("Div", e.op("Add", x, e.f32(3)), e.f32(6)), 0, 1))
+composed(M.SQUARE)(lambda e, x: e.op("Mul", x, x))
+composed(M.ROUND)(lambda e, x: e.round_away(x))
+composed(M.MAX)(lambda e, x, y: e.op("Max", x, y))
+composed(M.MIN)(lambda e, x, y: e.op("Min", x, y))
+composed(M.ASINH_GRAD)(_over_root(1))
+composed(M.ACOSH_GRAD)(_over_root(-1))
+composed(M.FUSE_ADD_RELU)(_chain("Relu"))
+composed(M.FUSE_ADD_SIGMOID)(_chain("Sigmoid"))
+composed(M.FUSE_ADD_TANH)(_chain("Tanh"))
+composed(M.FUSE_ADD_H_SWISH)(lambda e, x, y: _h_swish(e, e.op("Add", x, y)))
+composed(M.FUSE_MUL_ADD3)(lambda e, x, y, z: e.op("Add", e.op("Mul", x, y), z))
+composed(M.FUSE_MUL_ADD4)(lambda e, x, y, z, w: e.op("Add", e.op("Mul", x, y), e.op("Mul", z, w)))
 
 
 def compose(e: NodeEmitter, mode: M, *args: str) -> str:

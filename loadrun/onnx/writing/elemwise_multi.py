@@ -7,6 +7,7 @@ from ...graph.dtypes import DType
 from ...graph.params import ElemwiseMode, ElemwiseMultiType
 from ...graph.params import ElemwiseMultiTypeMode as M
 from ...ops.elemwise.modes import promote
+from ...ops.elemwise.table import ModeTrait, modes
 from ..encode import ElemType
 from .elemwise import convert, multiply_high, round_shift
 from .elemwise_float import compose, stepwise_h_swish
@@ -15,12 +16,7 @@ from .writer import OnnxWriter, elem_of, translation
 
 __all__: list[str] = []
 
-_BOOL = (M.EQ, M.NEQ, M.LT, M.LEQ, M.ISNAN, M.ISINF)
-_MUL_ADD = (
-    M.FUSE_MUL_ADD3_INT16x32x32x32,
-    M.FUSE_MUL_ADD3_INT16xF32xF32xF32,
-    M.FUSE_MUL_ADD3_UINT8xF32xF32xF32,
-)
+_BOOL = frozenset(M[mode.name] for mode in modes(ModeTrait.COMPARES))
 
 
 @translation("AffineInt")
@@ -43,15 +39,15 @@ def elemwise_multi_type(w: OnnxWriter, opr: Opr) -> str:
         return w.quantize(compose(w, ElemwiseMode[mode.name[1:]], *args), target)
     if mode in _BOOL:
         return _compare(w, opr, mode)
-    if mode in _MUL_ADD or mode is M.MUL_INT16xF32xF32:
+    if mode is M.FUSE_MUL_ADD3_IXxF32xF32xI8:
+        return _affine(w, opr)
+    if mode.name.startswith(("MUL_", "FUSE_MUL_ADD3_")):
         elem = elem_of(target)
         x, k, *b = (w.cast(w.name(v), elem) if w.dtype(v) != target else w.name(v) for v in opr.inputs)
         out = w.op("Mul", x, k)
         return w.op("Add", out, b[0]) if b else out
-    if mode is M.FUSE_MUL_ADD3_IXxF32xF32xI8:
-        return _affine(w, opr)
     wide = [w.cast(w.name(v), ElemType.INT64) for v in opr.inputs]
-    if mode in (M.ROUND_SHR_SATURATE_IXxI8xI8, M.ROUND_SHR_SATURATE_IXxI8xI16):
+    if mode.name.startswith("ROUND_SHR_SATURATE_"):
         return w.cast(round_shift(w, wide[0], w.name(opr.inputs[1]), target), elem_of(target))
     return _fixed_point(w, opr, wide, target)
 
@@ -65,15 +61,16 @@ def _affine(w: OnnxWriter, opr: Opr) -> str:
 
 def _compare(w: OnnxWriter, opr: Opr, mode: M) -> str:
     types = [w.dtype(v) for v in opr.inputs]
-    if mode in (M.ISNAN, M.ISINF):
+    if len(opr.inputs) == 1:
         x = w.float(opr.inputs[0])
         return w.op("IsNaN" if mode is M.ISNAN else "IsInf", x)
     common = promote(types)
     a, b = (convert(w, w.name(v), t, common) for v, t in zip(opr.inputs, types, strict=True))
     if common.name == "Bool":
-        if mode in (M.EQ, M.NEQ):
-            differ = w.op("Xor", a, b)
-            return differ if mode is M.NEQ else w.op("Not", differ)
+        if mode is M.NEQ:
+            return w.op("Xor", a, b)
+        if mode is M.EQ:
+            return w.op("Not", w.op("Xor", a, b))
         return w.op("And", w.op("Not", a), b) if mode is M.LT else w.op("Or", w.op("Not", a), b)
     through = ElemType.FLOAT if common.is_float else ElemType.INT32
     if elem_of(common) is not through:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from ...graph import Opr, Var
 from ...graph import params as P
+from ...ops.elemwise.table import ROWS
 from ...ops.shape import NO_AXIS, axis_of
 from .emitter import Dim
 from .shape import common_shape
-from .writer import SIZE_RULES, OnnxWriter
+from .writer import OnnxWriter, size_rule
 
 __all__: list[str] = []
 
@@ -30,12 +31,14 @@ def _never_negative(w: OnnxWriter, var: Var) -> bool:
     return all(v is not None and (v >= 0).all() for v in values)
 
 
+@size_rule("GetVarShapeV1")
 def _get_var_shape(w: OnnxWriter, opr: Opr) -> list[Dim] | None:
     axis = opr.get(P.OptionalAxisV1).axis
     dims = common_shape(w, list(opr.inputs))
     return dims if axis == NO_AXIS else [dims[axis_of(axis, len(dims))]]
 
 
+@size_rule("Concat")
 def _concat(w: OnnxWriter, opr: Opr) -> list[Dim] | None:
     found: list[Dim] = []
     for var in opr.inputs:
@@ -46,6 +49,7 @@ def _concat(w: OnnxWriter, opr: Opr) -> list[Dim] | None:
     return found
 
 
+@size_rule("Subtensor")
 def _subtensor(w: OnnxWriter, opr: Opr) -> list[Dim] | None:
     whole = _known(w, opr.inputs[0])
     items = opr.get(P.IndexDescMaskDump).items
@@ -62,6 +66,7 @@ def _subtensor(w: OnnxWriter, opr: Opr) -> list[Dim] | None:
     return [whole[index]] if index is not None else whole[slice(begin, end, step)]
 
 
+@size_rule("ReduceV2")
 def _product(w: OnnxWriter, opr: Opr) -> list[Dim] | None:
     whole = _known(w, opr.inputs[0])
     if whole is None or w.shape(opr.outputs[0]) != (1,):
@@ -78,13 +83,12 @@ def _product(w: OnnxWriter, opr: Opr) -> list[Dim] | None:
 
 
 _ARITHMETIC = {
-    P.ElemwiseMode.ADD: "Add",
-    P.ElemwiseMode.SUB: "Sub",
-    P.ElemwiseMode.MUL: "Mul",
-    P.ElemwiseMode.FLOOR_DIV: "Div",
+    mode: row.onnx or "Div" for mode, row in ROWS.items() if row.neutral is not None and row.whole is not None
 }
+"""The modes that are sums, differences, products and quotients of integers."""
 
 
+@size_rule("Elemwise")
 def _elemwise(w: OnnxWriter, opr: Opr) -> list[Dim] | None:
     kind = _ARITHMETIC.get(opr.get(P.Elemwise).mode)
     if kind is None or len(opr.inputs) != 2:
@@ -97,24 +101,10 @@ def _elemwise(w: OnnxWriter, opr: Opr) -> list[Dim] | None:
     return [w.arith(kind, parts[0][0], parts[1][0])]
 
 
+@size_rule("ReshapeV1", "AxisAddRemove", "Identity", "Copy")
 def _same(w: OnnxWriter, opr: Opr) -> list[Dim] | None:
     """Operators that leave one number, or a vector, as it is."""
     found = _known(w, opr.inputs[0])
     if found is None or w.rank(opr.outputs[0]) != 1 or w.shape(opr.outputs[0]) != (len(found),):
         return None
     return found
-
-
-SIZE_RULES.update(
-    {
-        "GetVarShapeV1": _get_var_shape,
-        "Concat": _concat,
-        "Subtensor": _subtensor,
-        "ReduceV2": _product,
-        "Elemwise": _elemwise,
-        "ReshapeV1": _same,
-        "AxisAddRemove": _same,
-        "Identity": _same,
-        "Copy": _same,
-    }
-)

@@ -13,9 +13,11 @@ from ...ops.image.sampling import border_index
 from ..encode import ElemType
 from .emitter import UnsupportedOprError
 from .resize import store
-from .writer import OnnxWriter, translation
+from .writer import REASONS, OnnxWriter, translation
 
 __all__: list[str] = []
+
+REASONS.add("NvOf", "it runs only on graphics processors")
 
 _LAST = -(2**63) + 1
 

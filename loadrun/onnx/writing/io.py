@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from ...base.errors import EngineError
 from ...graph import Opr
-from .writer import OnnxWriter, translation
+from .writer import REASONS, OnnxWriter, translation
 
 __all__: list[str] = []
+
+REASONS.add("AssertEqual", "checks are not part of the model; what they expect becomes test data sets")
+REASONS.add("AddUpdate", "it changes a weight; ONNX's graphs do not keep state")
+REASONS.add("VirtualGrad", "it stands for gradients")
 
 
 @translation(

@@ -11,9 +11,12 @@ from ...graph.params import MatrixMulFormat as Format
 from ...ops.shape import axis_of
 from ..encode import ElemType
 from .emitter import UnsupportedOprError
-from .writer import OnnxWriter, elem_of, translation
+from .writer import REASONS, OnnxWriter, elem_of, translation
 
 __all__: list[str] = []
+
+REASONS.add("SVD", "ONNX has no singular value decomposition")
+REASONS.add("MatrixInverse", "ONNX has no inverse of a matrix")
 
 
 @translation("MatrixMulV2", "BatchedMatrixMulV2")

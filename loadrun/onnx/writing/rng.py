@@ -8,9 +8,13 @@ from ...graph import Opr, Var
 from ...graph import params as P
 from ..encode import ElemType
 from .emitter import UnsupportedOprError
-from .writer import OnnxWriter, translation
+from .writer import REASONS, OnnxWriter, translation
 
 __all__: list[str] = []
+
+REASONS.add("GammaRNG", "ONNX has no gamma distribution")
+REASONS.add("BetaRNG", "ONNX has no beta distribution")
+REASONS.add("PoissonRNG", "ONNX has no Poisson distribution")
 
 _TINY = float(np.finfo(np.float32).tiny)
 

@@ -44,23 +44,13 @@ _FAMILIES = (
     *("quantization", "norm", "select", "relayout", "rnn", "resize", "warp", "roi", "windows", "image"),
     *("attention", "rng", "control"),
 )
-TRANSLATIONS: Registry[str, Translation] = Registry(
-    "translation to ONNX", (f"{__package__}.{family}" for family in _FAMILIES)
-)
+SizeRule = Callable[["OnnxWriter", Opr], "list[Dim] | None"]
+_HOMES = [f"{__package__}.{family}" for family in _FAMILIES]
+TRANSLATIONS: Registry[str, Translation] = Registry("translation to ONNX", _HOMES)
 """How operators of each type are written; a translation gives the names of the outputs."""
 translation = TRANSLATIONS.register
-REASONS = {
-    "AssertEqual": "checks are not part of the model; what they expect becomes test data sets",
-    "SVD": "ONNX has no singular value decomposition",
-    "MatrixInverse": "ONNX has no inverse of a matrix",
-    "GammaRNG": "ONNX has no gamma distribution",
-    "BetaRNG": "ONNX has no beta distribution",
-    "PoissonRNG": "ONNX has no Poisson distribution",
-    "NvOf": "it runs only on graphics processors",
-    "AddUpdate": "it changes a weight; ONNX's graphs do not keep state",
-    "VirtualGrad": "it stands for gradients",
-    "CheckNonFinite": "it belongs to training",
-}
+REASONS: Registry[str, str] = Registry("reason", _HOMES)
+"""Why operators of a type have no translation."""
 _CATEGORIES = {
     "backward": "it computes gradients, which belong to training",
     "training": "it belongs to training",
@@ -92,8 +82,9 @@ def reason(name: str) -> str:
     'ONNX has no singular value decomposition'
     """
     op: Op | None = CATALOG.get(name)
-    if name in REASONS:
-        return REASONS[name]
+    why = REASONS.get(name)
+    if why is not None:
+        return why
     if op is not None and op.category in _CATEGORIES:
         return _CATEGORIES[op.category]
     return "no composition of ONNX's operators is known for it"
@@ -110,8 +101,9 @@ def followed_sizes(w: OnnxWriter, opr: Opr) -> list[Dim] | None:
     return rule(w, opr)
 
 
-SIZE_RULES: dict[str, Callable[[OnnxWriter, Opr], list[Dim] | None]] = {}
-"""How vectors of sizes come out of operators, by operator type; filled by `loadrun.onnx.writing.following`."""
+SIZE_RULES: Registry[str, SizeRule] = Registry("rule of sizes", (f"{__package__}.following",))
+"""How vectors of sizes come out of operators, by operator type."""
+size_rule = SIZE_RULES.register
 
 
 class OnnxWriter(NodeEmitter):

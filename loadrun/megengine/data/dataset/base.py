@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from itertools import accumulate
 from typing import Any
 
-from ....base.errors import UsageError
+from ....base.errors import UsageAssertionError, UsageError
 
 __all__ = ["ArrayDataset", "ConcatDataset", "Dataset", "StreamDataset"]
 
@@ -39,10 +39,10 @@ class StreamDataset(Dataset):
     def __iter__(self) -> Iterator[Any]: ...
 
     def __getitem__(self, index: Any) -> Any:
-        raise _CannotError("can not get item from StreamDataset by index")
+        raise UsageAssertionError("can not get item from StreamDataset by index")
 
     def __len__(self) -> int:
-        raise _CannotError("StreamDataset does not have length")
+        raise UsageAssertionError("StreamDataset does not have length")
 
 
 class ArrayDataset(Dataset):
@@ -58,7 +58,7 @@ class ArrayDataset(Dataset):
     def __init__(self, *arrays: Any) -> None:
         lengths = [len(a) for a in arrays]
         if len(set(lengths)) > 1:
-            raise _LengthError(f"lengths of input arrays are inconsistent: {', '.join(map(str, lengths))}")
+            raise UsageError(f"lengths of input arrays are inconsistent: {', '.join(map(str, lengths))}")
         self.arrays = arrays
 
     def __getitem__(self, index: Any) -> tuple[Any, ...]:
@@ -82,25 +82,17 @@ class ConcatDataset(Dataset):
     def __init__(self, datasets: Iterable[Any]) -> None:
         self.datasets = list(datasets)
         if not self.datasets:
-            raise _CannotError("datasets should not be an empty iterable")
+            raise UsageAssertionError("datasets should not be an empty iterable")
         if any(isinstance(d, StreamDataset) for d in self.datasets):
-            raise _CannotError("ConcatDataset does not support StreamDataset")
+            raise UsageAssertionError("ConcatDataset does not support StreamDataset")
         self.cumulative_sizes = list(accumulate(len(d) for d in self.datasets))
 
     def __getitem__(self, index: Any) -> Any:
         if index < -len(self):
-            raise _LengthError("absolute value of index should not exceed dataset length")
+            raise UsageError("absolute value of index should not exceed dataset length")
         index = index + len(self) if index < 0 else index
         which = bisect_right(self.cumulative_sizes, index)
         return self.datasets[which][index - (self.cumulative_sizes[which - 1] if which else 0)]
 
     def __len__(self) -> int:
         return self.cumulative_sizes[-1]
-
-
-class _CannotError(UsageError, AssertionError):
-    """What a dataset of this kind cannot do."""
-
-
-class _LengthError(UsageError, ValueError):
-    """Lengths or indices that do not fit."""

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ....base.errors import UsageError
+from ....base.errors import NotDefinedError, UsageError
 
 __all__ = ["PseudoTransform", "Transform", "VisionTransform"]
 
@@ -63,12 +63,12 @@ class VisionTransform(Transform):
         if order is None:
             order = ("image",)
         if not isinstance(order, Sequence):
-            raise TransformError(f"order should be a sequence, found {order!r}")
+            raise UsageError(f"order should be a sequence, found {order!r}")
         for name in order:
             if name == "batch":
-                raise TransformError("batch is not part of a sample")
+                raise UsageError("batch is not part of a sample")
             if not name.endswith(("category", "info")) and self._get_apply(name) is None:
-                raise UnknownPartError(
+                raise NotDefinedError(
                     f"{name} is not a part that {type(self).__name__} knows how to transform"
                 )
         self.order = order
@@ -90,13 +90,13 @@ class VisionTransform(Transform):
         return parts[self.order.index("image")]
 
     def _apply_image(self, image: Any) -> Any:
-        raise UnknownPartError(f"{type(self).__name__} does not say what becomes of images")
+        raise NotDefinedError(f"{type(self).__name__} does not say what becomes of images")
 
     def _apply_coords(self, coords: Any) -> Any:
-        raise UnknownPartError(f"{type(self).__name__} does not say what becomes of coordinates")
+        raise NotDefinedError(f"{type(self).__name__} does not say what becomes of coordinates")
 
     def _apply_mask(self, mask: Any) -> Any:
-        raise UnknownPartError(f"{type(self).__name__} does not say what becomes of masks")
+        raise NotDefinedError(f"{type(self).__name__} does not say what becomes of masks")
 
     def _apply_boxes(self, boxes: Any) -> Any:
         """Return the boxes around what becomes of the four corners."""
@@ -110,11 +110,3 @@ class VisionTransform(Transform):
 
     def _apply_polygons(self, polygons: Any) -> Any:
         return [[self._apply_coords(p) for p in instance] for instance in polygons]
-
-
-class TransformError(UsageError, ValueError):
-    """Parameters of a transform that do not fit."""
-
-
-class UnknownPartError(UsageError, NotImplementedError):
-    """A part of a sample that a transform knows nothing of."""

@@ -13,7 +13,7 @@ import numpy as np
 
 from ....base.errors import UsageError
 from . import functional as F
-from .base import TransformError, VisionTransform
+from .base import VisionTransform
 
 __all__ = [
     "BrightnessTransform",
@@ -84,7 +84,7 @@ class _Mixed(_Pixels):
     def __init__(self, value: float, *, order: Any = None) -> None:
         super().__init__(order)
         if value < 0:
-            raise TransformError(f"{self._what} value should be non-negative, found {value}")
+            raise UsageError(f"{self._what} value should be non-negative, found {value}")
         self.value = value
 
     def _apply_image(self, image: Any) -> Any:
@@ -149,7 +149,7 @@ class HueTransform(_Pixels):
     def __init__(self, value: float, *, order: Any = None) -> None:
         super().__init__(order)
         if not 0 <= value <= 0.5:
-            raise TransformError(f"hue value should be in [0.0, 0.5], found {value}")
+            raise UsageError(f"hue value should be in [0.0, 0.5], found {value}")
         self.value = value
 
     def _apply_image(self, image: Any) -> Any:
@@ -174,7 +174,7 @@ class Lighting(_Pixels):
     def __init__(self, scale: float, *, order: Any = None) -> None:
         super().__init__(order)
         if scale < 0:
-            raise TransformError(f"lighting scale should be non-negative, found {scale}")
+            raise UsageError(f"lighting scale should be non-negative, found {scale}")
         self.scale = scale
         self.eigvec = np.array(
             [[-0.5836, -0.6948, 0.4203], [-0.5808, -0.0045, -0.8140], [-0.5675, 0.7192, 0.4009]]
@@ -215,7 +215,7 @@ class Compose(VisionTransform):
     ) -> None:
         super().__init__(order)
         if batch_compose and shuffle_indices is not None:
-            raise TransformError("transforms of whole batches cannot be shuffled; leave out one of the two")
+            raise UsageError("transforms of whole batches cannot be shuffled; leave out one of the two")
         self.transforms = transforms
         self.batch_compose = batch_compose
         self.shuffle_indices = (

@@ -36,7 +36,7 @@ def cv2() -> Any:
 
 def _checked(image: Any) -> Any:
     if image.ndim != 3:
-        raise ImageError(f"an image has 3 dims (H, W, C), found {image.ndim}: {list(image.shape)}")
+        raise UsageError(f"an image has 3 dims (H, W, C), found {image.ndim}: {list(image.shape)}")
     return image
 
 
@@ -93,11 +93,7 @@ def resize(input: Any, size: Sequence[int], interpolation: Any = LINEAR) -> Any:
         interpolation: OpenCV's number of it, or several of which one is drawn.
     """
     if len(size) != 2:
-        raise ImageError(f"resize needs (h, w), found {size}")
+        raise UsageError(f"resize needs (h, w), found {size}")
     if isinstance(interpolation, Sequence):
         interpolation = random.choice(interpolation)
     return _channel_axis_kept(cv2().resize(_checked(input), tuple(size)[::-1], interpolation=interpolation))
-
-
-class ImageError(UsageError, ValueError):
-    """An image, or a size of one, of another shape."""

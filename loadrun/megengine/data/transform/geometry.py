@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from ....base.errors import UsageError
+from ....base.errors import NotDefinedError, UsageAssertionError, UsageError
 from . import functional as F
-from .base import TransformError, UnknownPartError, VisionTransform
+from .base import VisionTransform
 
 __all__ = [
     "CenterCrop",
@@ -43,7 +43,7 @@ class ToMode(VisionTransform):
     def __init__(self, mode: str = "CHW", *, order: Any = None) -> None:
         super().__init__(order)
         if mode != "CHW":
-            raise GeometryError(f"unsupported mode: {mode}; known is CHW")
+            raise UsageAssertionError(f"unsupported mode: {mode}; known is CHW")
         self.mode = mode
 
     def _apply_image(self, image: Any) -> Any:
@@ -70,11 +70,9 @@ class Pad(VisionTransform):
         super().__init__(order)
         self.size = F.sides(size)
         if not isinstance(self.size, (list, tuple)) or len(self.size) != 4:
-            raise TransformError(
-                f"size is one number, two, or four (top, bottom, left, right), found {size!r}"
-            )
+            raise UsageError(f"size is one number, two, or four (top, bottom, left, right), found {size!r}")
         if not isinstance(mask_value, int):
-            raise TransformError(f"mask_value should be an integer, found {mask_value!r}")
+            raise UsageError(f"mask_value should be an integer, found {mask_value!r}")
         self.value = value
         self.mask_value = mask_value
 
@@ -97,7 +95,7 @@ class _Scaled(VisionTransform):
 
     def _get_shape(self, image: Any) -> tuple[int, int, int, int]:
         """Return height and width of the image, and the height and width that it gets."""
-        raise UnknownPartError(f"{type(self).__name__} does not say to which size")
+        raise NotDefinedError(f"{type(self).__name__} does not say to which size")
 
     def apply(self, input: Any) -> Any:
         """Return a sample at the size that is found for its image."""
@@ -168,7 +166,7 @@ class ShortestEdgeResize(_Scaled):
     ) -> None:
         super().__init__(order)
         if sample_style not in ("range", "choice"):
-            raise UnknownPartError(f"{sample_style} is unsupported sample style; known are range and choice")
+            raise NotDefinedError(f"{sample_style} is unsupported sample style; known are range and choice")
         self.min_size = _pair(min_size)
         self.max_size = max_size
         self.sample_style = sample_style
@@ -285,7 +283,7 @@ class RandomResizedCrop(VisionTransform):
         super().__init__(order)
         for name, (low, high) in (("scale_range", scale_range), ("ratio_range", ratio_range)):
             if low > high:
-                raise GeometryError(f"{name} should be of kind (min, max), found {(low, high)}")
+                raise UsageAssertionError(f"{name} should be of kind (min, max), found {(low, high)}")
         self.output_size = _pair(output_size)
         self.scale_range = scale_range
         self.ratio_range = ratio_range
@@ -366,7 +364,7 @@ class CenterCrop(VisionTransform):
     def _get_coord(self, image: Any) -> tuple[int, int]:
         (th, tw), (h, w) = self.output_size, image.shape[:2]
         if th > h or tw > w:
-            raise GeometryError(f"output size is bigger than image size: {th}x{tw} of {h}x{w}")
+            raise UsageAssertionError(f"output size is bigger than image size: {th}x{tw} of {h}x{w}")
         return round((w - tw) / 2.0), round((h - th) / 2.0)
 
 
@@ -418,7 +416,3 @@ class RandomVerticalFlip(_Flip):
     """
 
     _axis, _code = 1, 0
-
-
-class GeometryError(UsageError, AssertionError):
-    """Sizes and ranges that do not fit."""

@@ -4,23 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ....absent import absent_class
+from ....absent import listed, refusing
 from ..base import Dataset
 
-__all__ = [
-    "CIFAR10",
-    "CIFAR100",
-    "COCO",
-    "MNIST",
-    "Cityscapes",
-    "ImageFolder",
-    "ImageNet",
-    "Objects365",
-    "PascalVOC",
-    "VisionDataset",
-]
-
-_WHY = "loadrun downloads and unpacks no datasets; give the samples to ArrayDataset, or write a Dataset"
+__all__ = ["VisionDataset", *listed(__name__)]
 
 
 class VisionDataset(Dataset):
@@ -47,12 +34,4 @@ class VisionDataset(Dataset):
                 )
 
 
-CIFAR10 = absent_class("CIFAR10", _WHY, VisionDataset)
-CIFAR100 = absent_class("CIFAR100", _WHY, VisionDataset)
-COCO = absent_class("COCO", _WHY, VisionDataset)
-Cityscapes = absent_class("Cityscapes", _WHY, VisionDataset)
-ImageFolder = absent_class("ImageFolder", _WHY, VisionDataset)
-ImageNet = absent_class("ImageNet", _WHY, VisionDataset)
-MNIST = absent_class("MNIST", _WHY, VisionDataset)
-Objects365 = absent_class("Objects365", _WHY, VisionDataset)
-PascalVOC = absent_class("PascalVOC", _WHY, VisionDataset)
+__getattr__ = refusing(__name__)
