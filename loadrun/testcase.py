@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import overload
 
 from .base.errors import FormatError
@@ -113,6 +113,12 @@ class Bundle:
         record: what loadrun keeps behind the testcases, where MegEngine looks at nothing: the raw bytes as they were
             read, or what is to be written there; see `loadrun.dump.record`.
         scalars: inputs and outputs without axes, which the graph holds with one; a .mge file has none.
+        sized: gives the bundle for the sizes of some arrays by input name, where a graph is made for each set of sizes
+            (`for_data`); None where one graph serves all, as in every .mge file.
+        guarded: gives the graph with operators that refuse sizes for which it does not hold, where there are such;
+            see `lasting`.
+        open_inputs: inputs with sizes that the file leaves open, so that theirs here are one choice among many.
+        taken: a sentence on the sizes that the graph was made for, where neither the file nor data tell them.
     """
 
     graph: Graph
@@ -127,6 +133,29 @@ class Bundle:
     scalars: frozenset[str] = frozenset()
     watch: FileWatch | None = None
     damage: str | None = None
+    sized: Callable[[Mapping[str, Array]], Bundle] | None = None
+    guarded: Callable[[], Graph] | None = None
+    open_inputs: frozenset[str] = frozenset()
+    taken: str | None = None
+
+    def for_data(self, arrays: Mapping[str, Array]) -> Bundle:
+        """Give the bundle whose graph is made for the sizes of some data: this one, or another of the same model.
+
+        Args:
+            arrays: values by input name, expected values (``<name>:expect``) among them; what is left out has the size
+                that it has here.
+
+        Raises:
+            UnsupportedError: at these sizes the model cannot be expressed.
+            InputError: an array has another number of axes than the input that it is for.
+        """
+        return self if self.sized is None else self.sized(arrays)
+
+    def lasting(self) -> Bundle:
+        """Give this bundle for a file, which holds one graph: it refuses sizes for which it does not hold."""
+        if self.guarded is None:
+            return self
+        return replace(self, graph=self.guarded(), guarded=None)
 
     def require_unchanged(self) -> None:
         """Check, before mapped weights are read, that the file did not change.
@@ -144,7 +173,12 @@ class Bundle:
     @property
     def inputs(self) -> list[Var]:
         """The model inputs, sorted by name, without the expected values."""
-        return [v for v in self.graph.inputs if not (v.name or "").endswith(EXPECT)]
+        return [v for v in self.fed if not (v.name or "").endswith(EXPECT)]
+
+    @property
+    def fed(self) -> list[Var]:
+        """All inputs of the graph, sorted by name: those of the model, and the expected values."""
+        return self.graph.inputs
 
     @property
     def checks(self) -> list[Check]:

@@ -215,6 +215,9 @@ def main(argv: list[str]) -> int:
     if args.input is not None:
         total = count_cases(args.input)
         cases = progress(cases_of(args, bundle, warned.add), total, "testcase")
+        if bundle.sized is not None:
+            first = next(cases)
+            cases, bundle = chain([first], cases), bundle.for_data(first)
     maxerr, reasons = tolerance(args.maxerr), {}
     if args.suggest_maxerr:
         first = next(cases)

@@ -62,7 +62,7 @@ def save(
         if format not in ("FBS_V2", "FBS"):
             raise FormatError(f"format {format!r} is unknown; known are 'FBS_V2' and 'FBS'")
         options = DumpOptions(**{**vars(options), "dump_format": format})
-    bundle = source if isinstance(source, Bundle) else Bundle(source)
+    bundle = source.lasting() if isinstance(source, Bundle) else Bundle(source)
     graph = options.apply(bundle.graph)
     before = ExistingFile.of(target) if options.append else None
     with _opened(target, options.append and before is None, beside=inspect is not None) as file:

@@ -89,7 +89,7 @@ def _fitted(name: str, array: Array, tensor: StoredTensor) -> Array:
 
 def fit_inputs(bundle: Bundle, inputs: Mapping[str, Array]) -> dict[str, Array]:
     """Bring given arrays to the inputs' dtypes; refuse what would change values."""
-    known = {v.name or "": v for v in bundle.graph.inputs}
+    known = {v.name or "": v for v in bundle.fed}
     unknown = [n for n in inputs if n not in known]
     if unknown:
         names = ", ".join(v.name or "" for v in bundle.inputs) or "none"
