@@ -57,7 +57,8 @@ def load(
     Args:
         source: the path of a regular file, an open binary file (read to its end) or the bytes themselves.
         copy: read the file into memory now, so that what happens to it later does not matter.
-        input_shapes: shapes of an ONNX model's inputs by name, where the file leaves sizes open (1 by default).
+        input_shapes: shapes of an ONNX model's inputs by name, where the file leaves sizes open and no data tell them;
+            a graph is made for each set of sizes that is fed (`Bundle.for_data`).
         constants: values of an ONNX model's inputs that are to be constants, such as axes and sizes.
         test_data: a folder of an ONNX model's test data, instead of the folders beside it.
 

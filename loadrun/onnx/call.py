@@ -158,7 +158,6 @@ class NodeCall:
             raise UnsupportedNodeError(
                 f"its {what} must be known when the model is loaded, but data decide it; give it as {hint}"
             )
-        self.importer.note(f"{self.op}'s {what} was taken from the sizes that the model was loaded with")
         return found
 
     def integers(self, i: int, what: str) -> list[int]:
