@@ -172,8 +172,15 @@ class Bundle:
 
     @property
     def inputs(self) -> list[Var]:
-        """The model inputs, sorted by name, without the expected values."""
-        return [v for v in self.fed if not (v.name or "").endswith(EXPECT)]
+        """The model inputs without the expected values, in the order of what the model was made of, else by name."""
+        order = {name: i for i, name in enumerate(self.input_order)}
+        found = [v for v in self.fed if not (v.name or "").endswith(EXPECT)]
+        return sorted(found, key=lambda v: order.get(v.name or "", len(order)))
+
+    @property
+    def input_order(self) -> tuple[str, ...]:
+        """Names of inputs in the order of what the model was made of; empty where that is not known."""
+        return self.graph.input_order
 
     @property
     def fed(self) -> list[Var]:
@@ -187,15 +194,21 @@ class Bundle:
 
     @property
     def outputs(self) -> dict[str, Var]:
-        """The model outputs by name: what the checks look at, then outputs without a check."""
+        """The model outputs by name, in the graph's order: what checks look at, and outputs without a check."""
         found: dict[str, Var] = {}
+        names: dict[int, str] = {}
         for check in self.checks:
             found[check.name] = _converted(check)
+            names[id(check.opr)] = check.name
         behind, unique = _Behind(), _Unique(found)
+        order: dict[str, None] = {}
         for var in self.graph.outputs:
-            if behind(var.owner).type != "AssertEqual":
-                found[unique(var.label)] = var
-        return found
+            name = names.get(id(behind(var.owner)))
+            if name is None and behind(var.owner).type != "AssertEqual":
+                found[name := unique(var.label)] = var
+            if name is not None:
+                order.setdefault(name)
+        return {n: found[n] for n in (*order, *(n for n in found if n not in order))}
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from ..graph import Graph, StoredTensor
 from ..testcase import Bundle, LazyTestcases, Testcase
 from . import v1, v2
 from .history import release
-from .record import header, record_at, record_damage
+from .record import header, input_order, record_at, record_damage
 from .repeated import Reader
 
 __all__ = ["MAGIC", "load", "load_all", "loads", "mapped", "stored_tensors"]
@@ -148,6 +148,7 @@ def _load_all(data: memoryview, path: str, watch: FileWatch | None) -> list[Bund
             found = record_at(data[end:])
             if found is not None and (owner := _owner(found, bundles)) is not None:
                 owner.record = found
+                owner.graph.input_order = input_order(found)
                 end += len(found)
                 continue
             if _kind(data[end:]) is None:

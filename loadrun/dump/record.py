@@ -26,6 +26,7 @@ __all__ = [
     "RecordWriter",
     "graph_digest",
     "header",
+    "input_order",
     "intermediates_at",
     "lines",
     "moved",
@@ -114,6 +115,16 @@ def packed_policies(record: object) -> tuple[dict[str, Policy], dict[str, float]
     except LoadRunError:
         return {}, {}
     return policies, loosened
+
+
+def input_order(record: memoryview) -> tuple[str, ...]:
+    """Names of the inputs in the order of what the model was made of, where a record says it."""
+    try:
+        found = header(record).get("inputs")
+    except FormatError:
+        # What is wrong with a record is for `verify` to say.
+        return ()
+    return tuple(n for n in found if isinstance(n, str)) if isinstance(found, list) else ()
 
 
 def intermediates_at(record: object, testcase: int) -> list[list[float | None]] | None:

@@ -35,7 +35,7 @@ def random_inputs(bundle: Bundle, seed: int = 0) -> dict[str, Array]:
     bits = np.random.PCG64(seed)
     feeds: dict[str, Array] = {}
     left = MOST_RANDOM
-    for var in bundle.inputs:
+    for var in sorted(bundle.inputs, key=lambda v: v.name or ""):
         tensor = var.owner.tensors[0]
         if tensor.data is not None:
             continue

@@ -77,6 +77,7 @@ class Importer:
 
     Attributes:
         assumed: whether such a size was needed.
+        recorded: the graph as lowerings recorded it, before what makes it fit for MegEngine's loader.
     """
 
     def __init__(
@@ -93,6 +94,7 @@ class Importer:
         self.fixed = fixed or {}
         self.stand_in = stand_in or StandIn()
         self.assumed = False
+        self.recorded = Graph()
         self.model = model
         self.external = external
         self.input_shapes = input_shapes
@@ -296,7 +298,8 @@ class Importer:
                 (end,) = whole.add("Identity", inputs=[var]) if taken else (var,)
                 end.name = None
                 ends.append(end)
-        graph = make_loadable(stabilize(subgraph(whole, ends)[0]))
+        self.recorded = subgraph(whole, ends)[0]
+        graph = make_loadable(stabilize(self.recorded))
         for i, (name, _) in enumerate(found):
             var = graph.outputs[i]
             if i in checked_ends:

@@ -44,10 +44,10 @@ class UnsizedBundle(Bundle):
         why: what is said where the graph is asked for.
     """
 
-    def __init__(self, inputs: Sequence[Var], why: str, **options: Any) -> None:
-        self._fed = list(inputs)
+    def __init__(self, inputs: Graph, why: str, **options: Any) -> None:
+        self._declared = inputs
         self._why = why
-        super().__init__(Graph(), **options)
+        super().__init__(inputs, **options)
 
     @property
     def graph(self) -> Graph:
@@ -65,7 +65,12 @@ class UnsizedBundle(Bundle):
     @property
     def fed(self) -> list[Var]:
         """The inputs that the file declares."""
-        return self._fed
+        return self._declared.inputs
+
+    @property
+    def input_order(self) -> tuple[str, ...]:
+        """Their names in the file's order."""
+        return self._declared.input_order
 
 
 def _is_tensor(info: ValueInfoProto) -> bool:
@@ -173,7 +178,11 @@ class OnnxModel:
         return found
 
     def _guarded(
-        self, graph: Graph, shapes: Mapping[str, tuple[int, ...]], expected: Mapping[str, Array]
+        self,
+        graph: Graph,
+        recorded: Graph,
+        shapes: Mapping[str, tuple[int, ...]],
+        expected: Mapping[str, Array],
     ) -> Graph:
         """A graph, with its inputs' open axes fixed where it is another one at another size.
 
@@ -183,7 +192,7 @@ class OnnxModel:
         if not axes:
             return graph
         # Expected values have the sizes of this graph; those of others are not known.
-        alone = self._importer(shapes, {}, {}).graph() if expected else graph
+        alone = self._recorded(shapes) if expected else recorded
         if self._same_at(alone, shapes, [a for places in axes for a in places]):
             return graph
         fixed: dict[str, list[int]] = {}
@@ -212,10 +221,15 @@ class OnnxModel:
             for name, axis in places:
                 changed[name][axis] = factor * changed[name][axis] + more
             try:
-                return same(graph, self._importer(changed, {}, {}).graph())
+                return same(graph, self._recorded(changed))
             except UnsupportedError:
                 continue
         return False
+
+    def _recorded(self, shapes: Mapping[str, Sequence[int]]) -> Graph:
+        importer = self._importer(shapes, {}, {})
+        importer.graph()
+        return importer.recorded
 
     def _importer(
         self,
@@ -237,9 +251,10 @@ class OnnxModel:
     def _bundle(self, importer: Importer, graph: Graph, expected: Mapping[str, Array]) -> Bundle:
         opset = next((o.version for o in self._model.opsets if o.domain in ("", "ai.onnx")), 1)
         graph.magic = f"ONNX opset {opset}"
+        graph.input_order = tuple(i.name for i in self._infos)
         bundle = Bundle(graph, path=self._path, size=self._size, sized=self.sized)
         shapes = {n: d.shape for n, d in importer.inputs.items()}
-        bundle.guarded = partial(self._guarded, graph, shapes, expected)
+        bundle.guarded = partial(self._guarded, graph, importer.recorded, shapes, expected)
         bundle.scalars = frozenset(
             [n for n, d in importer.inputs.items() if not d.shape]
             + [n for n, v in importer.outputs.items() if not v.rank]
@@ -257,7 +272,7 @@ class OnnxModel:
 
     def _unsized(self, importer: Importer, why: UnsupportedError) -> Bundle:
         """A bundle without a graph, for a model that takes none of the sizes that were tried."""
-        graph = Graph()
+        graph = Graph(input_order=tuple(i.name for i in self._infos))
         for info in self._infos:
             declared, one = declared_shape(info), importer.inputs[info.name]
             open_one = declared is None or None in declared
@@ -270,7 +285,7 @@ class OnnxModel:
             f"input_shapes (--input-shape); at sizes of 1, {why}"
         )
         self._shapes = {n: d.shape for n, d in importer.inputs.items() if not d.assumed}
-        self._first = UnsizedBundle(graph.inputs, text, path=self._path, size=self._size, sized=self.sized)
+        self._first = UnsizedBundle(graph, text, path=self._path, size=self._size, sized=self.sized)
         self._first.scalars = frozenset(n for n, d in importer.inputs.items() if not d.shape)
         return self._first
 

@@ -185,6 +185,8 @@ class Packer:
         self.watch.errors.update(own_errors(bundle))
         if record:
             bundle.record = {"record": 1, **self.about, "policy": policy}
+        else:
+            graph.input_order = ()
         return save(
             bundle, target, options, testcases=self._fitting(chain([first], cases), graph), inspect=inspect
         )
