@@ -250,8 +250,8 @@ def _in_mode(model: Any, positional: tuple[Any, ...], named: Mapping[str, Any], 
 
 def _values(result: Any) -> list[Array]:
     """The arrays of a result, in order."""
-    from ..imperative.value import Tensor  # for start-up
-    from ..jit.structure import leaves  # for start-up
+    from ..tensors.value import Tensor  # for start-up
+    from ..tracing.structure import leaves  # for start-up
 
     return [
         _array(v) for _, v in leaves(result) if isinstance(v, (Tensor, np.ndarray)) or hasattr(v, "numpy")
@@ -260,7 +260,7 @@ def _values(result: Any) -> list[Array]:
 
 def _of_foreign(traced: Any, positional: tuple[Any, ...], named: Mapping[str, Any]) -> ExportSource:
     """What a trace of another framework's module recorded."""
-    from ..jit.structure import leaves  # for start-up
+    from ..tracing.structure import leaves  # for start-up
 
     if traced.recording is None:
         if not positional and not named:

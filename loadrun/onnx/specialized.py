@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from ..graph.dtypes import Array
 from ..base.errors import InputError, UnsupportedError
 from ..graph import Graph, StoredTensor, Var
-from ..params import Host2DeviceCopy
+from ..graph.dtypes import Array
+from ..graph.params import Host2DeviceCopy
 from ..testcase import EXPECT, Bundle
 from .importing import Importer
 from .messages import ModelProto, ValueInfoProto

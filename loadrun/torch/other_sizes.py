@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..errors import EngineError, InputError
-from ..imperative import Tensor, TracedInt
-from ..jit.checking import error_between
+from ..base.errors import EngineError, InputError
+from ..tensors import Tensor
+from ..tensors.sizes import TracedInt
+from ..tracing.checking import error_between
 
 if TYPE_CHECKING:
     from .traced import Traced

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import loadrun
-from loadrun.errors import EngineError, InputError, UnsupportedError
+from loadrun.base.errors import EngineError, InputError, UnsupportedError
 
 onnx = pytest.importorskip("onnx", reason="models are built with the package onnx")
 parser = pytest.importorskip("onnx.parser")

@@ -10,11 +10,11 @@ import pytest
 
 import loadrun
 import loadrun.onnx
+from loadrun.base.errors import EngineError
 from loadrun.cli import main
-from loadrun.errors import EngineError
-from loadrun.jit import trace
 from loadrun.onnx.check import available, verify
-from loadrun.pack.capture import capture, embed
+from loadrun.tracing import trace
+from loadrun.verify.pack.capture import capture, embed
 
 X, A = np.array([3.0, 5.0], np.float32), np.array([1.0, 1.0], np.float32)
 WANT = [1.0, 3.0]
