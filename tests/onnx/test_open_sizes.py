@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import loadrun
+import loadrun.onnx
 from loadrun.base.errors import EngineError, InputError, UnsupportedError
 
 onnx = pytest.importorskip("onnx", reason="models are built with the package onnx")
@@ -415,4 +416,13 @@ def test_sizes_that_decide_nothing_stay_open_in_a_file(tmp_path: Path) -> None:
     for row in range(3):
         feeds = case.feeds(row)
         got = loadrun.run(tmp_path / "m.mge", feeds)[0]["y"]
+        np.testing.assert_allclose(got, case.want(*feeds.values()), rtol=2e-5, atol=2e-5)
+
+
+def test_a_model_in_memory_is_loaded() -> None:
+    case = CASES["convolution"]
+    feeds = case.feeds(0)
+    message = onnx.load_from_string(case.model)
+    for bundle in (loadrun.load(message), loadrun.onnx.load(case.model)):
+        got = loadrun.run(bundle, feeds)[0]["y"]
         np.testing.assert_allclose(got, case.want(*feeds.values()), rtol=2e-5, atol=2e-5)
