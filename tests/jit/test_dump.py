@@ -60,7 +60,7 @@ def test_automatic_names_are_megengine_s() -> None:
 def test_keyword_tensors_are_inputs_by_their_name() -> None:
     t = traced(lambda x, *, bias, factor: x * factor + bias, tensor(X), bias=tensor([1.0]), factor=3)
     bundle = dumped(t, arg_names="x", output_names=["y"])
-    assert [v.name for v in bundle.inputs] == ["bias", "x"]
+    assert [v.name for v in bundle.inputs] == ["x", "bias"]
     assert outputs(bundle, x=[[2]], bias=[5]) == {"y": [[11]]}
 
 

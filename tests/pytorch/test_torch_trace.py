@@ -13,6 +13,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 import loadrun  # noqa: E402
 import loadrun.torch  # noqa: E402
 from loadrun.base.errors import (  # noqa: E402
+    EngineError,
     InputError,
     TraceError,
     TraceWarning,
@@ -90,7 +91,11 @@ def test_truth_is_torch_and_not_the_graph(monkeypatch):
     def wrong(call, x):
         return x * 2
 
-    traced = loadrun.torch.trace(lambda x: torch.erfinv(x), torch.tensor([0.1, 0.5]))
+    function, example = lambda x: torch.erfinv(x), torch.tensor([0.1, 0.5])
+    with pytest.raises(TraceError, match="the graph does not give what torch gives for the example: output"):
+        loadrun.torch.trace(function, example)
+    with pytest.warns(TraceWarning, match="does not give what torch gives"):
+        traced = loadrun.torch.trace(function, example, check=False)
     assert traced.differences["output"] > 0.1
     with pytest.warns(UserWarning, match="the file does not hold: output of testcase 0"):
         _, bundle = dumped(traced, input_data="#rand(0.4,0.5)")
@@ -342,3 +347,58 @@ def test_places_in_a_folder_called_torch():
     )
     node = SimpleNamespace(meta={"stack_trace": trace})
     assert place_of(node) == "/home/me/torch/model.py:7: return self.head(x)"
+
+
+ASKS = {
+    "squeeze": (lambda x: x.squeeze(), (0, 1)),
+    "squeeze of one axis": (lambda x: x.squeeze(-1) * 2, (1,)),
+    "a branch": (lambda x: x * 2 if x.shape[0] == 1 else x * 3, (0,)),
+    "a stretched row": (
+        lambda x: nn.functional.interpolate(
+            x[None], size=(2 * x.shape[1],), mode="linear", align_corners=True
+        ),
+        (),
+    ),
+    "a mean": (lambda x: x.mean(0), ()),
+    "a sum": (lambda x: x + torch.ones(x.shape[0], 1), ()),
+}
+"""Functions of a matrix, and which axes may not be 1, since torch gives something else there than the trace."""
+
+
+@pytest.mark.parametrize("name", ASKS)
+@pytest.mark.parametrize("example", [torch.arange(20.0).reshape(5, 4), torch.zeros(5, 4)])
+def test_sizes_of_one(name, example, tmp_path):
+    function, refused = ASKS[name]
+    traced = loadrun.torch.trace(function, example, dynamic_shapes=True)
+    traced.dump(tmp_path / "m.mge", arg_names=["x"])
+    dump = loadrun.Runner(tmp_path / "m.mge")
+    for shape in ((5, 4), (7, 3), (2, 2), (1, 4), (5, 1)):
+        x = torch.rand(shape)
+        if any(shape[axis] == 1 for axis in refused):
+            with pytest.raises(InputError, match="has size 1, for which the trace does not hold"):
+                traced(x)
+            with pytest.raises(EngineError, match="cannot reshape"):
+                dump.run({"x": x.numpy()})
+            continue
+        want = function(x)
+        torch.testing.assert_close(traced(x), want, equal_nan=True)
+        np.testing.assert_allclose(dump.run({"x": x.numpy()}).outputs[0].value, want.numpy(), rtol=1e-5)
+
+
+def test_what_the_example_does_not_show_is_found_at_another_size():
+    @loadrun.torch.aten("aten.erfinv.default")
+    def wrong(call, x):
+        return x * 2
+
+    from loadrun.torch import registry
+
+    try:
+        with pytest.raises(TraceError, match=r"what torch gives for sizes of \[6\]: output"):
+            loadrun.torch.trace(lambda x: torch.erfinv(x), torch.zeros(5), dynamic_shapes=True)
+    finally:
+        registry._TABLE.pop("aten.erfinv.default")
+        from importlib import reload
+
+        from loadrun.torch.lower import elementwise
+
+        reload(elementwise)

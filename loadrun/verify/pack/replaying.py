@@ -47,7 +47,7 @@ class TrialReplay:
         except LoadRunError as e:
             raise FormatError(
                 f"with these options the file would not run, so it is not written: {e}; leave out what changes the "
-                "graph"
+                "graph, or testcases of other sizes than the first"
             ) from e
 
     def warning(self) -> str | None:
