@@ -93,6 +93,7 @@ class Rewriter:
         self._constants = Constants()
         self._next = 0
         self.on_grid: set[int] | None = None
+        self._value_readers: dict[int, list[Opr]] = {}
         self._ends = {id(v) for v in graph.outputs}
 
     # What the old graph says
@@ -125,7 +126,11 @@ class Rewriter:
 
     def value_readers(self, var: Var) -> list[Opr]:
         """The operators that read the value of a variable of the old graph, not its shape alone."""
-        return [o for o in self.readers.get(var.id, ()) if o.type not in _SHAPE_ONLY]
+        found = self._value_readers.get(var.id)
+        if found is None:
+            found = [o for o in self.readers.get(var.id, ()) if o.type not in _SHAPE_ONLY]
+            self._value_readers[var.id] = found
+        return found
 
     def old_shape(self, var: Var) -> Shape | None:
         """Shape of a variable of the old graph, None when unknown."""
