@@ -1,10 +1,10 @@
 """How the time of every command grows with the number of operators, for graphs of several shapes.
 
-    OMP_NUM_THREADS=1 python benchmarks/growth.py [--sizes 1000,4000] [--nets chain,fan] [--commands dump,diff] [--repeat 2]
+    OMP_NUM_THREADS=1 python benchmarks/growth.py [--sizes 1000,4000,16000] [--nets chain,fan] [--commands dump,diff]
 
-Each command runs in this process, on tensors so small that only operators count. Times are seconds of processor time, the
-least of all repetitions; the exponent is that by which the last size took longer than the one before: 1 is linear, 2 is
-quadratic. With --most the exit code is 1 where an exponent is above it.
+Each command runs in this process, on tensors so small that only operators count. Times are seconds of processor time,
+the least of all repetitions; the exponent says how the time grew from one size to the next: 1 is linear, 2 is
+quadratic. With --most the exit code is 1 where the last exponent is above it.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ class Timer:
         import torch  # optional
 
         class Module(torch.nn.Module):
-            def forward(module, x: torch.Tensor) -> torch.Tensor:  # noqa: N805
+            def forward(module, x: torch.Tensor) -> torch.Tensor:
                 return self.net(torch, x, self.operators)
 
         return loadrun.torch.trace(Module(), (torch.from_numpy(_X),))

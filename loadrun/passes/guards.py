@@ -282,7 +282,7 @@ def _is_merged(exponent: float, inner: Opr) -> bool:
 
 @dataclass
 class _Powers:
-    """The variables of which a product has roots, those of which it has other powers, whether two roots would be joined."""
+    """The variables of which a product has roots, and other powers; whether roots would be joined in it."""
 
     roots: set[int] = field(default_factory=set)
     others: set[int] = field(default_factory=set)

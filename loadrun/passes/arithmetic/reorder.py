@@ -91,7 +91,9 @@ def _merge_broadcast(r: Rewriter, mode: ElemwiseMode, terms: list[_Term]) -> Non
         merged = False
         for i, source in enumerate(terms):
             places = [
-                j for j, t in enumerate(terms) if j != i and _broadcast(source.shape, t.shape) in (source.shape, t.shape)
+                j
+                for j, t in enumerate(terms)
+                if j != i and _broadcast(source.shape, t.shape) in (source.shape, t.shape)
             ]
             if not places:
                 continue
@@ -107,4 +109,3 @@ def _merge_broadcast(r: Rewriter, mode: ElemwiseMode, terms: list[_Term]) -> Non
 
 def _broadcast(a: Shape, b: Shape) -> Shape:
     return a if a == b else broadcast([a, b])
-
