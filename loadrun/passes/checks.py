@@ -356,8 +356,13 @@ def cone(check: Check, origins: Origins) -> Cone | str:
 
 def _before_widening(var: Var) -> Var:
     """The float16 variable that a float32 one is the same numbers of, any other variable itself."""
-    source = var.owner.inputs[0] if var.owner.type == "TypeCvtV2" else var
-    return source if (source.dtype, var.dtype) == (DType("Float16"), _F32) else var
+    opr = var.owner
+    widens = (
+        opr.type == "TypeCvtV2"
+        and opr.get(TypeParam).dtype == _F32
+        and opr.inputs[0].dtype == DType("Float16")
+    )
+    return opr.inputs[0] if widens else var
 
 
 GET = "loadrun:get"
