@@ -52,10 +52,11 @@ def product(f: Any, x: Any, n: int) -> Any:
 
 
 def skip(f: Any, x: Any, n: int) -> Any:
-    """Residual blocks."""
-    for i in range(0, n, 4):
+    """Residual blocks, every other one with a step."""
+    for i in range(0, n, 8):
         x = x + f.relu(x * (0.1 + i % 3) - 0.25)
-    return f.floor(x * 0.125)
+        x = x - f.floor(x * 0.5) * 2
+    return x
 
 
 def shape(f: Any, x: Any, n: int) -> Any:
