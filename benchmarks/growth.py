@@ -28,9 +28,9 @@ from typing import Any
 import numpy as np
 
 import loadrun
-import loadrun.functional as F
-from loadrun import jit
+import loadrun.megengine.functional as F
 from loadrun.cli import main as command
+from loadrun.tracing import trace
 
 Net = Callable[[Any, Any, int], Any]
 """A function of a namespace (sin, concat, relu), its input of shape (4, 6) and the number of operators."""
@@ -101,7 +101,7 @@ class Timer:
     def steps(self) -> Iterator[tuple[str, Callable[[], object]]]:
         """The commands by name, in an order in which each finds the files that it needs."""
         x = loadrun.tensor(_X)
-        traced = jit.trace(self._function, symbolic=True, capture_as_const=True)
+        traced = trace(self._function, symbolic=True, capture_as_const=True)
         data = ["-d", "#rand(0,1)"]
         yield "trace", lambda: traced(x) if traced.recording is None else self._traced(x)
         yield "dump", lambda: traced.dump(self.bare, input_data=["#rand(0,1)"], optimize_for_inference=False)
@@ -123,7 +123,7 @@ class Timer:
         return self.net(F, x * loadrun.tensor(_X[0]), self.operators)
 
     def _traced(self, x: loadrun.Tensor) -> object:
-        return jit.trace(self._function, symbolic=True, capture_as_const=True)(x)
+        return trace(self._function, symbolic=True, capture_as_const=True)(x)
 
     def _torch(self) -> object:
         import torch  # optional

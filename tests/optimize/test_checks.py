@@ -10,10 +10,15 @@ import numpy as np
 import pytest
 
 import loadrun
-import loadrun.functional as F
-from loadrun.jit import trace
-from loadrun.optimize import simplify
-from loadrun.rewrite.checks import Formula, formula
+import loadrun.megengine.functional as F
+from loadrun.graph import Graph, StoredTensor
+from loadrun.graph import params as P
+from loadrun.graph.dtypes import DType, encode
+from loadrun.ops.catalog import TypeParam
+from loadrun.passes.checks import Formula, formula
+from loadrun.passes.simplify import simplify
+from loadrun.testcase import Testcase
+from loadrun.tracing import trace
 
 X = np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)
 FUNCTIONS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
@@ -45,7 +50,7 @@ def wrong(bundle: loadrun.Bundle, name: str, change: float) -> loadrun.Bundle:
         n: a + np.asarray(change).astype(a.dtype) if n == f"{name}:expect" else a
         for n, a in case.arrays.items()
     }
-    bundle.testcases = [loadrun.testcase.Testcase(arrays, case.dtypes)]
+    bundle.testcases = [Testcase(arrays, case.dtypes)]
     return bundle
 
 
@@ -107,32 +112,31 @@ def test_float16_errors_are_those_of_the_formula_in_float16(name: str, flag: str
 
 def test_float16_files_that_widen_what_they_check_are_asked_as_they_are() -> None:
     """Such files computed the error in float16 and named the float32 value as the computed one."""
-    graph = loadrun.graph.Graph()
-    half, full = loadrun.dtypes.DType("Float16"), loadrun.dtypes.DType("Float32")
-    P = loadrun.params
+    graph = Graph()
+    half, full = DType("Float16"), DType("Float32")
 
     def given(name: str) -> Any:
-        stored = loadrun.graph.StoredTensor(full, (3,), name)
+        stored = StoredTensor(full, (3,), name)
         return graph.add("Host2DeviceCopy", P.Host2DeviceCopy(), names=[name], tensors=[stored])[0]
 
     def converted(v: Any, dtype: Any) -> Any:
-        return graph.add("TypeCvtV2", loadrun.ops.catalog.TypeParam(dtype=dtype), inputs=[v])[0]
+        return graph.add("TypeCvtV2", TypeParam(dtype=dtype), inputs=[v])[0]
 
     def constant(value: Any, dtype: Any) -> Any:
-        held = loadrun.dtypes.encode(np.array([value], dtype.np), dtype)
-        return graph.add("ImmutableTensor", tensors=[loadrun.graph.StoredTensor(dtype, (1,), None, held)])[0]
+        held = encode(np.array([value], dtype.np), dtype)
+        return graph.add("ImmutableTensor", tensors=[StoredTensor(dtype, (1,), None, held)])[0]
 
     expect, x = given("y:expect"), given("x")
     a, b = converted(expect, half), converted(x, half)
     (gap,) = graph.add("Elemwise", P.Elemwise(mode=P.ElemwiseMode.SUB), inputs=[a, b])
     (gap,) = graph.add("Elemwise", P.Elemwise(mode=P.ElemwiseMode.ABS), inputs=[gap])
-    one = constant(1, loadrun.dtypes.DType("Int32"))
+    one = constant(1, DType("Int32"))
     (err,) = graph.add("ReduceV2", P.Reduce(mode=P.ReduceMode.MAX), inputs=[gap, one])
     check = P.AssertEqual(maxerr=1e-4)
     graph.outputs = graph.add("AssertEqual", check, inputs=[expect, converted(b, full), converted(err, full)])
     values = np.array([0.1, 0.2, 0.3], np.float32)
-    bundle = loadrun.Bundle(graph, [loadrun.testcase.Testcase({"x": values, "y:expect": values})])
+    bundle = loadrun.Bundle(graph, [Testcase({"x": values, "y:expect": values})])
     (result,) = loadrun.run(bundle)
     assert (result.verdict.value, result.outputs[0].error) == ("pass", 0.0)
-    bundle.testcases = [loadrun.testcase.Testcase({"x": values, "y:expect": values + np.float32(0.01)})]
+    bundle.testcases = [Testcase({"x": values, "y:expect": values + np.float32(0.01)})]
     assert loadrun.run(bundle)[0].verdict.value == "fail"
