@@ -193,11 +193,14 @@ def test_optimization_flags_change_the_graph_and_stand_in_the_metadata() -> None
 
 
 def test_ground_truth_is_what_was_traced_so_that_a_lossy_pass_shows() -> None:
-    data = {"input_data": "x:[[1000.25,0.25,3]]", "arg_names": ["x"], "output_names": ["y"]}
+    # Next to 1, float16 has steps of 2 ** -10: 1.0004 becomes 1.
+    data = {"input_data": "x:[[1.0004,0.25,3]]", "arg_names": ["x"], "output_names": ["y"]}
     with pytest.warns(UserWarning, match="the file does not hold: y of testcase 0"):
-        bundle = dumped(traced(lambda x: x + 1), **data, enable_ioc16=True, maxerr=1e-5)
-    assert loadrun.run(bundle)[0].verdict.value == "fail"
-    bundle = dumped(traced(lambda x: x + 1), **data, enable_ioc16=True, maxerr=1e-2)
+        bundle = dumped(traced(lambda x: x - 1), **data, enable_ioc16=True, maxerr=1e-5)
+    (result,) = loadrun.run(bundle)
+    assert result.verdict.value == "fail"
+    assert result.outputs[0].error == float(np.float16(0.0004))
+    bundle = dumped(traced(lambda x: x - 1), **data, enable_ioc16=True, maxerr=1e-2)
     assert loadrun.run(bundle)[0].verdict.value == "pass"
 
 

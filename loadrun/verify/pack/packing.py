@@ -308,7 +308,8 @@ class Packer:
         covering = {n: p.covering for n, p in self.policies.items()}
         asked = {n: limit for n, limit in covering.items() if limit is not None and math.isfinite(limit)}
         graph = checked(self.model, first, {**asked, **limits}, silent=bool(self.silent), warn=self.warn)
-        self.unchecked = [n for n in Bundle(graph).outputs if n not in {c.name for c in Bundle(graph).checks}]
+        names = {c.name for c in Bundle(graph).checks}
+        self.unchecked = [n for n in Bundle(graph).outputs if n not in names]
         return graph
 
     def _with_tolerances(self) -> Graph:
