@@ -28,7 +28,7 @@ _KNOWN_MGE_VERSION, _KNOWN_MODEL_VERSION = 101304, 2
 
 
 @runtime_checkable
-class ModelMessage(Protocol):
+class SerializableModel(Protocol):
     """A message of protobuf, such as a ModelProto of the package onnx."""
 
     def SerializeToString(self) -> bytes:
@@ -48,7 +48,7 @@ _FOREIGN = (
 
 
 def load(
-    source: str | os.PathLike[str] | BinaryIO | bytes | ModelMessage,
+    source: str | os.PathLike[str] | BinaryIO | bytes | SerializableModel,
     *,
     copy: bool = False,
     input_shapes: Mapping[str, Sequence[int]] | None = None,
@@ -100,7 +100,7 @@ def loads(data: bytes) -> Bundle:
 
 
 def load_all(
-    source: str | os.PathLike[str] | BinaryIO | bytes | ModelMessage,
+    source: str | os.PathLike[str] | BinaryIO | bytes | SerializableModel,
     *,
     copy: bool = False,
     input_shapes: Mapping[str, Sequence[int]] | None = None,
@@ -225,12 +225,12 @@ def _is_testcase_of(bundle: Bundle, graph: Graph) -> bool:
 
 
 def mapped(
-    source: str | os.PathLike[str] | BinaryIO | bytes | ModelMessage, copy: bool = False
+    source: str | os.PathLike[str] | BinaryIO | bytes | SerializableModel, copy: bool = False
 ) -> tuple[memoryview, str, FileWatch | None]:
     """The bytes of a source, mapped where they can be, its name, and what tells whether they changed."""
     if isinstance(source, (bytes, bytearray, memoryview)):
         return memoryview(source).cast("B").toreadonly(), "<bytes>", None
-    if isinstance(source, ModelMessage):
+    if isinstance(source, SerializableModel):
         return memoryview(source.SerializeToString()), "<bytes>", None
     if not isinstance(source, (str, os.PathLike)):
         return memoryview(source.read()).toreadonly(), str(getattr(source, "name", "<stream>")), None

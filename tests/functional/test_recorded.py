@@ -45,7 +45,7 @@ def test_eager(some: list[Recorded]) -> None:
 
 def eager(one: Recorded) -> None:
     family, case = one
-    check_values(family, case, run(case.make(loadrun), case))
+    check_values(family, case, run(case.make(loadrun.megengine), case))
 
 
 @pytest.mark.parametrize("symbolic", [False, True], ids=["recorded", "symbolic"])
@@ -57,7 +57,7 @@ def test_traced(some: list[Recorded], symbolic: bool) -> None:
 
 def traced(symbolic: bool, one: Recorded) -> None:
     family, case = one
-    function = loadrun.tracing.trace(symbolic=symbolic)(case.make(loadrun))
+    function = loadrun.tracing.trace(symbolic=symbolic)(case.make(loadrun.megengine))
     for _ in range(2):
         check_values(family, case, run(function, case))
 
@@ -72,5 +72,5 @@ def fails(one: Recorded) -> None:
     family, case = one
     want = str(recorded(family)[f"{case.id}.error"])
     with pytest.raises(Exception) as caught:  # noqa: PT011
-        run(case.make(loadrun), case)
+        run(case.make(loadrun.megengine), case)
     assert want in {kind.__name__ for kind in type(caught.value).__mro__}, repr(caught.value)
