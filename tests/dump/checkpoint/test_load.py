@@ -23,7 +23,7 @@ from loadrun.dump.checkpoint import load_checkpoint, save_checkpoint
 from loadrun.megengine.quantization.utils import QuantMode, create_qparams
 from loadrun.tracing import load_module
 
-FOLDER = Path(__file__).resolve().parents[2] / "fixtures/checkpoints"
+FOLDER = Path(__file__).resolve().parents[3] / "fixtures/checkpoints"
 INDEX: dict[str, Any] = json.loads((FOLDER / "index.json").read_text())
 EXPECTED = dict(np.load(FOLDER / "expected.npz", allow_pickle=False))
 KINDS = {c.__name__: c for c in (dict, OrderedDict, defaultdict)}

@@ -14,7 +14,7 @@ from loadrun.graph import Graph, StoredTensor
 from loadrun.graph.dtypes import DType
 from loadrun.graph.params import CondTake, Elemwise, ElemwiseMode, Host2DeviceCopy, MatrixMul
 
-ROOT = Path(__file__).resolve().parents[1] / "fixtures"
+ROOT = Path(__file__).resolve().parents[2] / "fixtures"
 F32 = DType("Float32")
 FAMILIES = (
     "nets",

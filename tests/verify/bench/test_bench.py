@@ -22,7 +22,7 @@ from loadrun.testing import GraphBuilder
 from loadrun.verify.bench.running import Subject, peak_memory, run_subjects
 from loadrun.verify.describe import describe
 
-NETS = Path(__file__).resolve().parents[2] / "fixtures" / "nets"
+NETS = Path(__file__).resolve().parents[3] / "fixtures" / "nets"
 MLP, RESNET = str(NETS / "mlp.mge"), str(NETS / "resnet_basic.mge")
 
 

@@ -12,7 +12,7 @@ import pytest
 from loadrun.base.errors import LoadRunError
 from loadrun.inputs.transform import TransformExpression
 
-FOUND = json.loads((Path(__file__).parent / "data" / "numpy1_transforms.json").read_text())
+FOUND = json.loads((Path(__file__).parents[1] / "data" / "numpy1_transforms.json").read_text())
 
 
 @pytest.mark.parametrize(("text", "name", "dtype", "shape", "values"), FOUND["outcomes"])

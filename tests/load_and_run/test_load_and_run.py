@@ -19,7 +19,7 @@ from loadrun.testcase import Bundle
 from loadrun.verify.pack.packing import Packer
 from tests.support.small_models import unary
 
-NETS = Path(__file__).resolve().parents[1] / "fixtures" / "nets"
+NETS = Path(__file__).resolve().parents[2] / "fixtures" / "nets"
 V2, V1 = "FBS_V2", "FBS"
 
 

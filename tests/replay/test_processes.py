@@ -42,7 +42,7 @@ def timeless(event: Event) -> Event:
 def obedient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Workers that do what the names of their files say."""
     monkeypatch.setattr(
-        processes, "_BOOT", processes._BOOT.replace("loadrun.replay.worker", "tests.cluster.obedient")
+        processes, "_BOOT", processes._BOOT.replace("loadrun.replay.worker", "tests.replay.obedient")
     )
 
 
@@ -138,7 +138,7 @@ def test_what_a_worker_prints_is_no_message(obedient: None, capfd: pytest.Captur
 @pytest.fixture
 def command(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
     """A run of two workers in another process, which sleep."""
-    boot = processes._BOOT.replace("loadrun.replay.worker", "tests.cluster.obedient")
+    boot = processes._BOOT.replace("loadrun.replay.worker", "tests.replay.obedient")
     code = (
         "import sys; from loadrun.replay import processes; from loadrun.cli import main; "
         f"processes._BOOT = {boot!r}; sys.exit(main(sys.argv[1:]))"

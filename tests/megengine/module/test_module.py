@@ -23,7 +23,7 @@ from loadrun.megengine.utils.module_utils import (
     set_module_mode_safe,
 )
 
-FOLDER = Path(__file__).resolve().parents[2] / "fixtures/checkpoints"
+FOLDER = Path(__file__).resolve().parents[3] / "fixtures/checkpoints"
 
 
 class Block(M.Module):

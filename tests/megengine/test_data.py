@@ -18,7 +18,7 @@ from loadrun.megengine.data.dataset import MNIST, ArrayDataset, ConcatDataset, D
 from loadrun.megengine.data.transform.vision import functional as F
 from tests.support.transforms import ORDER, applied, sample
 
-RECORDED = Path(__file__).parent / "data" / "transforms.npz"
+RECORDED = Path(__file__).parents[1] / "data" / "transforms.npz"
 
 
 def test_transforms_give_what_megengine_gives() -> None:

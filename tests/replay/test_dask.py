@@ -31,7 +31,7 @@ MLP = ROOT / "fixtures" / "nets" / "mlp.mge"
 FAILING = ROOT / "fixtures" / "nets" / "xfail_quant_unet_minmax.mge"
 START = (
     "import sys; from loadrun.replay import processes; processes._BOOT = processes._BOOT.replace("
-    "'loadrun.replay.worker', 'tests.cluster.obedient') if sys.argv[1] == 'obedient' else processes._BOOT; "
+    "'loadrun.replay.worker', 'tests.replay.obedient') if sys.argv[1] == 'obedient' else processes._BOOT; "
     "from distributed.cli.dask_worker import main; sys.exit(main(sys.argv[2:]))"
 )
 

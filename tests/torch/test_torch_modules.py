@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 import loadrun  # noqa: E402
 import loadrun.torch  # noqa: E402
 from loadrun.base.errors import TraceWarning  # noqa: E402
-from tests.pytorch.torch_models import CASES  # noqa: E402
+from tests.torch.torch_models import CASES  # noqa: E402
 
 pytree = torch.utils._pytree
 

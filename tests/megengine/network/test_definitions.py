@@ -33,7 +33,7 @@ from loadrun.megengine.core.ops.builtin import (
     TypeCvt,
 )
 
-KNOWN = json.loads((Path(__file__).parent.parent / "data" / "operator_definitions.json").read_text())
+KNOWN = json.loads((Path(__file__).parents[2] / "data" / "operator_definitions.json").read_text())
 SHARED = sorted(set(KNOWN) & set(vars(builtin)))
 NONE = ("invalid", "")
 """A device that is not given: what MegEngine shows, and what is shown here."""

@@ -21,7 +21,7 @@ from loadrun.verify.pack.packing import Packer
 from loadrun.verify.pack.unpacking import mismatches
 from tests.support.small_models import unary
 
-ROOT = Path(__file__).resolve().parents[1] / "fixtures"
+ROOT = Path(__file__).resolve().parents[2] / "fixtures"
 CASES = [
     *((f, v) for f in ("nets", "ops/elemwise", "ops/elemwise_multi", "ops/norm") for v in ("FBS_V2", "FBS")),
     ("ops/attention", "FBS"),

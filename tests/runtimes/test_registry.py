@@ -77,8 +77,8 @@ def test_engines_without_an_argument(name: str) -> None:
 
 def test_entry_points(monkeypatch: pytest.MonkeyPatch) -> None:
     found = [
-        EntryPoint("plugged", "tests.backends.test_registry:Shifted", registry.GROUP),
-        EntryPoint("broken", "tests.backends.absent:Engine", registry.GROUP),
+        EntryPoint("plugged", "tests.runtimes.test_registry:Shifted", registry.GROUP),
+        EntryPoint("broken", "tests.runtimes.absent:Engine", registry.GROUP),
     ]
     monkeypatch.setattr(
         "importlib.metadata.entry_points", lambda group: found if group == registry.GROUP else []
@@ -90,5 +90,5 @@ def test_entry_points(monkeypatch: pytest.MonkeyPatch) -> None:
         4,
     ]
     assert registry.engine_names()[-3:] == ["broken", "plugged", "shifted"]
-    with pytest.raises(UsageError, match=r"'broken' \(tests.backends.absent:Engine\) cannot be loaded"):
+    with pytest.raises(UsageError, match=r"'broken' \(tests.runtimes.absent:Engine\) cannot be loaded"):
         make_engine("broken", graph, graph.outputs)
