@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 
 from ..base.about import About
@@ -13,7 +14,7 @@ from ..report import json as json_report
 from ..report.engines import islands
 from ..report.text import shape_text, table
 from ..runner import Runner
-from ..verify.describe import Description, describe
+from ..verify.describe import Description, VarInfo, describe
 from ..verify.pack.witness import testimony
 from .engines import add_engine_options, chosen
 from .groups import EXIT_PASS, Parser, failure, model_files
@@ -23,6 +24,8 @@ __all__ = ["main"]
 
 _SHOWN = 8
 """Testcases that are shown one by one."""
+_WIDEST = 12
+"""Inputs or outputs of an operator whose shapes are shown."""
 
 
 def parser() -> Parser:
@@ -107,8 +110,8 @@ def text(d: Description, *, operators: bool = True) -> str:
             (
                 o.id,
                 clean(o.type),
-                ", ".join(shape_text(v.shape) for v in o.inputs),
-                ", ".join(shape_text(v.shape) for v in o.outputs),
+                _shapes(o.inputs),
+                _shapes(o.outputs),
                 "?" if o.flops is None else o.flops,
                 o.weights or "",
                 clean(o.parameters, 70),
@@ -129,6 +132,12 @@ def text(d: Description, *, operators: bool = True) -> str:
     if d.metadata is not None:
         lines += ["", "metadata: " + ", ".join(f"{k}={_meta(v)}" for k, v in d.metadata.items())]
     return "\n".join(lines)
+
+
+def _shapes(values: Sequence[VarInfo]) -> str:
+    """The shapes of an operator's inputs or outputs: not all of many, since every row is as wide as the widest."""
+    shown = ", ".join(shape_text(v.shape) for v in values[:_WIDEST])
+    return shown if len(values) <= _WIDEST else f"{shown}, ... ({len(values)} in all)"
 
 
 def _meta(value: object) -> str:
