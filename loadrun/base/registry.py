@@ -105,9 +105,15 @@ class Registry(MutableMapping[K, V]):
     def load(self) -> None:
         """Import all modules, so that all names are known."""
         while self._modules:
-            # Taken off afterwards: where the import fails, the next look-up tries again.
-            resolve(self._modules[-1])
-            self._modules.pop()
+            self._import_next()
+
+    def _import_next(self) -> None:
+        """Import the next module; where that fails the next look-up tries again."""
+        module = self._modules[-1]
+        resolve(module)
+        # While it was imported, it may have looked something up itself.
+        if module in self._modules:
+            self._modules.remove(module)
 
     def _find(self, name: object) -> bool:
         """Tell whether something has a name; modules are imported, first to last, until one registers it."""
@@ -116,8 +122,7 @@ class Registry(MutableMapping[K, V]):
             if ":" in self._homes[name]:
                 self._found.setdefault(name, thing)
         while name not in self._found and name not in self._homes and self._modules:
-            resolve(self._modules[-1])
-            self._modules.pop()
+            self._import_next()
         return name in self._found
 
     def __getitem__(self, name: K) -> V:
