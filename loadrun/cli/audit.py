@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import sys
 
+from ..base.failures import failure
 from ..base.files import files_of
 from ..base.text import clean
+from ..compare.codes import EXIT_FAIL, EXIT_NOT_COMPARED, EXIT_PASS
 from ..dump import load_all
+from ..engines import Choice
 from ..report.text import error, table
 from ..verify.audit import Score, audit
-from .engines import add_engine_options, chosen
-from .groups import EXIT_FAIL, EXIT_NOT_COMPARED, EXIT_PASS, Parser, failure, seed
+from .engines import add_engine_options
+from .groups import Parser, seed
 from .models import add_model_options, model_options
 
 __all__ = ["main"]
@@ -42,11 +45,16 @@ def main(argv: list[str]) -> int:
     args = parser().parse_args(argv)
     found: list[tuple[str, Score]] = []
     code = EXIT_PASS
-    read = model_options(args)
+    read = model_options(args.input_shape, args.constant).read
     for path in files_of(args.files):
         try:
             for bundle in load_all(path, **read):
-                scores = audit(bundle, mutants=max(1, args.mutants), seed=args.seed, engine=chosen(args))
+                scores = audit(
+                    bundle,
+                    mutants=max(1, args.mutants),
+                    seed=args.seed,
+                    engine=Choice(args.engine, args.strict_engine, args.cache),
+                )
                 found += [(path, score) for score in scores]
         except Exception as e:
             said = failure(e)

@@ -13,6 +13,7 @@ from typing import Any
 from ..base.errors import InputError
 from ..base.files import contents, files_of, replacing
 from ..base.text import clean
+from ..compare.codes import EXIT_FAIL, EXIT_PASS
 from ..dump import load
 from ..engines import split_engines
 from ..engines.reference import ReferenceEngine
@@ -23,7 +24,7 @@ from ..report.profile import cost_table, memory_table, trace_events
 from ..runner import Verdict
 from ..testcase import Bundle
 from ..verify.bench.running import Subject, peak_memory, run_subjects
-from .groups import EXIT_FAIL, EXIT_PASS, Parser, seed, whole
+from .groups import Parser, seed, whole
 from .models import add_model_options, model_options
 from .observe import add_profile_options
 
@@ -91,7 +92,7 @@ def parser() -> Parser:
 def main(argv: list[str]) -> int:
     """Measure, compare, report."""
     args = parser().parse_args(argv)
-    read = model_options(args)
+    read = model_options(args.input_shape, args.constant).read
     args.files = list(files_of(args.files))
     out = sys.stderr if args.json == "-" else sys.stdout
     subjects = [

@@ -8,10 +8,11 @@ from typing import Any
 from ..base.errors import FormatError
 from ..base.files import contents
 from ..base.text import clean
+from ..compare.codes import EXIT_FAIL, EXIT_NOT_COMPARED, EXIT_PASS
 from ..report.changes import changes, same_checks
 from ..report.reading import read_report
 from ..report.text import table
-from .groups import EXIT_FAIL, EXIT_NOT_COMPARED, EXIT_PASS, Parser
+from .groups import Parser
 
 __all__ = ["main"]
 

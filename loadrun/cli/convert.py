@@ -8,11 +8,13 @@ from pathlib import Path
 from ..base.errors import UsageError
 from ..base.files import one_file
 from ..base.text import clean
+from ..compare.codes import EXIT_PASS
 from ..dump import save
+from ..dump.choosing import load_dump
 from ..report.text import table
 from ..testcase import Bundle
-from .groups import EXIT_PASS, Parser, target
-from .inputs import add_dump_option, load_dump
+from .groups import Parser, target
+from .inputs import add_dump_option
 from .models import add_model_options, model_options
 
 __all__ = ["main"]
@@ -68,7 +70,7 @@ def main(argv: list[str]) -> int:
         options.error("A is an ONNX model already; B must end in .mge")
     if ending == ".onnx" and args.format:
         options.error("--format is for writing .mge files")
-    bundle = load_dump(args.source, args.dump, **model_options(args))
+    bundle = load_dump(args.source, args.dump, **model_options(args.input_shape, args.constant).read)
     if ending == ".mge":
         found = save(bundle, args.target, format=args.format)
         count = len(bundle.testcases)

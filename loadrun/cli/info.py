@@ -6,18 +6,20 @@ import argparse
 import sys
 from dataclasses import replace
 
+from ..base.failures import failure
 from ..base.files import files_of
 from ..base.text import clean, indented
+from ..compare.codes import EXIT_PASS
 from ..dump import load_all
-from ..engines import About
+from ..engines import About, Choice
 from ..report import json as json_report
 from ..report.engines import islands
 from ..report.text import shape_text, table
 from ..runner import Runner
 from ..verify.describe import Description, describe
 from ..verify.pack.witness import testimony
-from .engines import add_engine_options, chosen
-from .groups import EXIT_PASS, Parser, failure
+from .engines import add_engine_options
+from .groups import Parser
 from .models import add_model_options, model_options
 
 __all__ = ["main"]
@@ -46,7 +48,7 @@ def main(argv: list[str]) -> int:
     if args.engine is not None:
         return _engine(args)
     code = EXIT_PASS
-    read = model_options(args)
+    read = model_options(args.input_shape, args.constant).read
     found: list[Description] = []
     for path in files_of(args.files):
         try:
@@ -68,8 +70,10 @@ def _engine(args: argparse.Namespace) -> int:
     found: dict[str, About] = {}
     for path in files_of(args.files):
         try:
-            for number, bundle in enumerate(load_all(path, **model_options(args))):
-                runner = Runner(bundle, chosen(args))
+            for number, bundle in enumerate(
+                load_all(path, **model_options(args.input_shape, args.constant).read)
+            ):
+                runner = Runner(bundle, Choice(args.engine, args.strict_engine, args.cache))
                 runner.run(bundle.testcases[0].inputs if len(bundle.testcases) else None)
                 found[path if number == 0 else f"{path} (dump {number + 1})"] = runner.about
         except Exception as e:

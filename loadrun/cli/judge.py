@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import sys
 
+from ..compare.codes import exit_code
 from ..compare.policy import parse_all
 from ..compare.results import FileResult
+from ..replay.counting import counted
 from ..report import text
 from ..verify.saved import judge_saved, read_saved
-from .groups import Parser, exit_code
+from .groups import Parser
 from .limits import add_policy_option, tolerance
 from .stream import json_file, show
 
@@ -45,7 +47,11 @@ def main(argv: list[str]) -> int:
             if report is not None:
                 report.begin(file)
             results = judge_saved(saved, limits, policies)
-            show(file, results, None if args.quiet else shown, report.add if report is not None else None)
+            show(
+                file,
+                counted(file, results, report.add if report is not None else None),
+                None if args.quiet else shown,
+            )
             if report is not None:
                 report.end(file)
             if not args.quiet:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from ..base.files import one_file
 from ..base.text import clean
+from ..compare.codes import EXIT_PASS
 from ..dump import load_all
+from ..dump.choosing import load_dump
 from ..verify.pack.unpacking import unpack, unpack_all
-from .groups import EXIT_PASS, Parser, target
-from .inputs import add_dump_option, load_dump
+from .groups import Parser, target
+from .inputs import add_dump_option
 from .models import add_model_options, model_options
 
 __all__ = ["main"]
@@ -32,7 +34,7 @@ def main(argv: list[str]) -> int:
     """Unpack; 2 when something fails, and then there is no folder."""
     args = parser().parse_args(argv)
     path = one_file(args.file)
-    read = model_options(args)
+    read = model_options(args.input_shape, args.constant).read
     bundles = load_all(path, **read) if args.dump is None else [load_dump(path, args.dump, **read)]
     if len(bundles) == 1:
         unpack(bundles[0], args.output)

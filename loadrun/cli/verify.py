@@ -5,28 +5,21 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 
+from ..base.failures import failure
 from ..base.files import files_of
 from ..base.text import clean
+from ..compare.codes import EXIT_FAIL, EXIT_NOT_COMPARED, EXIT_PASS, exit_code
 from ..dump import load_all
 from ..dump.record import header
 from ..engines import Choice
+from ..replay.counting import counted
 from ..report.text import summary
 from ..runner import FileResult, Result, Runner, Verdict
 from ..testcase import Bundle
 from ..verify.pack.unpacking import mismatches
 from ..verify.pack.witness import testimony
-from .engines import add_engine_options, chosen
-from .groups import (
-    EXIT_FAIL,
-    EXIT_NOT_COMPARED,
-    EXIT_PASS,
-    Parser,
-    add_copy_option,
-    exit_code,
-    failure,
-    progress,
-    seed,
-)
+from .engines import add_engine_options
+from .groups import Parser, add_copy_option, progress, seed
 from .models import add_model_options, model_options
 from .stream import show
 
@@ -59,7 +52,7 @@ def main(argv: list[str]) -> int:
     args = parser().parse_args(argv)
     found: list[FileResult] = []
     states: set[bool | None] = set()
-    read = model_options(args)
+    read = model_options(args.input_shape, args.constant).read
     for path in files_of(args.files):
         try:
             bundles = load_all(path, copy=args.copy, **read)
@@ -72,8 +65,8 @@ def main(argv: list[str]) -> int:
             name = path if i == 0 else f"{path} (dump {i + 1})"
             states.add(_digests(name, bundle))
             found.append(FileResult(name, warnings=list(bundle.warnings)))
-            results = _results(bundle, chosen(args), args.seed)
-            show(found[-1], results, None if args.quiet else sys.stdout)
+            results = _results(bundle, Choice(args.engine, args.strict_engine, args.cache), args.seed)
+            show(found[-1], counted(found[-1], results), None if args.quiet else sys.stdout)
             if not args.quiet:
                 print()
     print(summary(found))

@@ -1,0 +1,63 @@
+"""Operators looked at one by one: what each took, the most expensive ones, the peak of memory."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from typing import TextIO
+
+from ..base.files import replacing
+from ..engines.reference import ReferenceEngine
+from ..graph.dtypes import Array
+from ..report.profile import cost_table, memory_table, trace_events
+from ..testcase import Bundle
+from ..verify.bench.running import peak_memory
+from .options import ProfileOptions
+
+__all__ = ["write_profiles"]
+
+
+def write_profiles(
+    options: ProfileOptions, bundle: Bundle, feeds: Mapping[str, Array], out: TextIO, *, seed: int = 0
+) -> None:
+    """Run a model twice and write what its operators took the second time.
+
+    Args:
+        options: the files to write and the tables to print.
+        bundle: the model.
+        feeds: arrays by input name.
+        out: where tables go.
+        seed: seed of random operators.
+
+    Raises:
+        LoadRunError: it cannot be run.
+
+    >>> import sys, loadrun
+    >>> bundle = loadrun.load("fixtures/nets/mlp.mge")
+    >>> write_profiles(ProfileOptions(memory=True), bundle, bundle.testcases[0].inputs, sys.stdout)
+    ... # doctest: +ELLIPSIS
+    peak ...
+    """
+    if options.profile or options.perfetto or options.top:
+        engine = ReferenceEngine(bundle.graph, list(bundle.outputs.values()), seed=seed, profile=True)
+        engine.run(feeds)
+        engine.run(feeds)
+        profile = engine.get_profile()
+        if options.profile:
+            _write(options.profile, profile)
+        if options.perfetto:
+            _write(options.perfetto, trace_events(profile, os.path.basename(bundle.path)))
+        if options.top:
+            print(cost_table(profile, options.by, options.top), file=out)
+    if options.memory:
+        print(memory_table(peak_memory(bundle, feeds, seed)), file=out)
+
+
+def _write(target: str, content: object) -> None:
+    text = json.dumps(content)
+    if target == "-":
+        print(text)
+        return
+    with replacing(target) as f:
+        f.write(text.encode())
