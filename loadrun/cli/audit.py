@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import sys
 
-from ..base.failures import failure
-from ..base.files import files_of
 from ..base.text import clean
-from ..compare.codes import EXIT_FAIL, EXIT_NOT_COMPARED, EXIT_PASS
-from ..dump import load_all
 from ..engines import Choice
 from ..report.text import error, table
-from ..verify.audit import Score, audit
+from ..verify.audit import AuditOptions, Score, audit_files
 from .engines import add_engine_options
 from .groups import Parser, seed
 from .models import add_model_options, model_options
@@ -42,35 +38,28 @@ def parser() -> Parser:
 
 def main(argv: list[str]) -> int:
     """Audit the files; 1 when a check caught nothing."""
-    args = parser().parse_args(argv)
-    found: list[tuple[str, Score]] = []
-    code = EXIT_PASS
-    read = model_options(args.input_shape, args.constant).read
-    for path in files_of(args.files):
-        try:
-            for bundle in load_all(path, **read):
-                scores = audit(
-                    bundle,
-                    mutants=max(1, args.mutants),
-                    seed=args.seed,
-                    engine=Choice(args.engine, args.strict_engine, args.cache),
-                )
-                found += [(path, score) for score in scores]
-        except Exception as e:
-            said = failure(e)
-            code = max(code, said.code)
-            print(f"{clean(path, 200)}\n{error(said.message)}", file=sys.stderr)
-    if found:
-        print(table([_row(path, s) for path, s in found], _HEADERS, right=(2, 3, 4)))
+    p = parser()
+    args = p.parse_args(argv)
+    read = model_options(args.input_shape, args.constant)
+    options = p.record(
+        AuditOptions,
+        vars(args),
+        engine=Choice(args.engine, args.strict_engine, args.cache),
+        input_shapes=read.input_shapes,
+        constants=read.constants,
+    )
+    found = audit_files(args.files, options)
+    for path, said in found.failures:
+        print(f"{clean(path, 200)}\n{error(said.message)}", file=sys.stderr)
+    scores = [s for _, s in found.scores]
+    if scores:
+        print(table([_row(path, s) for path, s in found.scores], _HEADERS, right=(2, 3, 4)))
         print()
-    reached = [s for _, s in found if s.mutants]
-    whole = sum(not s.passed for s in reached)
-    nothing = sum(not s.caught for s in reached)
-    outputs = f"{len(found)} output{'s' * (len(found) != 1)}"
+    whole = sum(bool(s.mutants) and not s.passed for s in scores)
+    nothing = sum(bool(s.mutants) and not s.caught for s in scores)
+    outputs = f"{len(scores)} output{'s' * (len(scores) != 1)}"
     print(f"{outputs}, {whole} with a check that catches every mutant, {nothing} that catch none")
-    if code:
-        return code
-    return EXIT_FAIL if nothing else EXIT_PASS if reached else EXIT_NOT_COMPARED
+    return found.exit_code
 
 
 def _row(path: str, s: Score) -> tuple[str, ...]:

@@ -8,14 +8,16 @@ from collections.abc import Mapping
 from typing import TextIO
 
 from ..base.files import replacing
+from ..dump import load
 from ..engines.reference import ReferenceEngine
 from ..graph.dtypes import Array
+from ..inputs.feeds import ModelOptions, random_inputs
 from ..report.profile import cost_table, memory_table, trace_events
 from ..testcase import Bundle
 from ..verify.bench.running import peak_memory
 from .options import ProfileOptions
 
-__all__ = ["write_profiles"]
+__all__ = ["profile_file", "write_profiles"]
 
 
 def write_profiles(
@@ -52,6 +54,39 @@ def write_profiles(
             print(cost_table(profile, options.by, options.top), file=out)
     if options.memory:
         print(memory_table(peak_memory(bundle, feeds, seed)), file=out)
+
+
+def profile_file(
+    path: str | os.PathLike[str],
+    options: ProfileOptions,
+    out: TextIO,
+    *,
+    testcase: int | None = None,
+    seed: int = 0,
+    read: ModelOptions | None = None,
+) -> None:
+    """Profile a model on one of its testcases, or on random data where it has none; see `write_profiles`.
+
+    Args:
+        path: the file.
+        options: what is written and shown; nothing is run where that is nothing.
+        out: where tables go.
+        testcase: which testcase, default the first.
+        seed: seed of random data and random operators.
+        read: what an ONNX model leaves open.
+
+    Raises:
+        LoadRunError: it cannot be read or run.
+
+    >>> import sys
+    >>> profile_file("fixtures/nets/mlp.mge", ProfileOptions(top=0), sys.stdout)
+    """
+    if not options.profiled:
+        return
+    bundle = load(path, **(read or ModelOptions()).read)
+    cases = bundle.testcases
+    feeds = cases[testcase or 0].inputs if len(cases) else random_inputs(bundle, seed)
+    write_profiles(options, bundle, feeds, out, seed=seed)
 
 
 def _write(target: str, content: object) -> None:

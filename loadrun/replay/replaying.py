@@ -15,11 +15,11 @@ from ..base.failures import EXIT_ERROR, Warnings
 from ..base.files import files_of
 from ..base.text import clean
 from ..compare.codes import EXIT_FAIL, exit_code
+from ..compare.counting import CountedResults
 from ..compare.results import FileResult, Result, Verdict
 from ..engines import held_against
 from ..graph.dtypes import Array
 from ..ops.numeric.parallel import set_threads, threads
-from .counting import counted
 from .events import Closed, Event, Explained, Opened, Replayed, Task, Warned
 from .options import ReplayOptions, RunOptions
 from .reporting import Sinks, sinks
@@ -33,7 +33,7 @@ __all__ = ["Replay", "ReplayedDump", "replay_files"]
 Events = Iterator[tuple[Task, Event]]
 
 
-class ReplayedDump:
+class ReplayedDump(CountedResults):
     """One dump of a file: what is known of it, and its results as they come.
 
     Attributes:
@@ -47,16 +47,15 @@ class ReplayedDump:
     def __init__(self, path: str, opened: Opened, events: Iterator[Event], run: Replay) -> None:
         self.path = path
         self.total = opened.total
-        self.file = FileResult(
-            opened.name, warnings=Warnings(opened.warnings), load_seconds=opened.load_seconds
-        )
+        warnings = Warnings(opened.warnings)
+        file = FileResult(opened.name, warnings=warnings, load_seconds=opened.load_seconds)
+        super().__init__(file, self._raw(), self._report)
         self.timing: Timing | None = None
         self.explanation: tuple[str, ...] = ()
         self._number = opened.dump
         self._events = events
         self._run = run
         self._last: Replayed | None = None
-        self._results = counted(self.file, self._raw(), self._report)
 
     def __iter__(self) -> Iterator[Result]:
         """Give the results, without values unless `RunOptions.values` asks for them."""

@@ -127,7 +127,7 @@ def sinks(options: RunOptions, several: bool) -> Iterator[Sinks]:
         whole, lines = None, lines or whole
     about: dict[str, Any] = {}
     if options.reported:
-        from ..report.environment import environment  # for start-up
+        from ..verify.bench.environment import environment  # for start-up
 
         about = {
             "environment": environment(),

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 from ..base.failures import failure
-from ..compare.results import FileResult, Result
+from .results import FileResult, Result
 
-__all__ = ["counted"]
+__all__ = ["CountedResults", "counted"]
 
 
 def counted(
@@ -41,3 +41,30 @@ def counted(
         if seen is not None:
             seen(bare)
         yield bare
+
+
+class CountedResults:
+    """One file and its results, which are counted into it as they are read.
+
+    Args:
+        file: what is known of the file.
+        results: one after another; an error that ends them becomes the file's message.
+
+    Attributes:
+        file: what the results come to, so far.
+
+    >>> import loadrun
+    >>> found = CountedResults(FileResult("mlp.mge"), loadrun.run("fixtures/nets/mlp.mge"))
+    >>> [r.verdict.value for r in found], found.file.verdict.value
+    (['pass', 'pass', 'pass'], 'pass')
+    """
+
+    def __init__(
+        self, file: FileResult, results: Iterable[Result] = (), seen: Callable[[Result], None] | None = None
+    ) -> None:
+        self.file = file
+        self._results = counted(file, results, seen)
+
+    def __iter__(self) -> Iterator[Result]:
+        """Give the results, without the values of their outputs."""
+        return self._results
