@@ -38,8 +38,11 @@ def write_profiles(
     >>> import sys, loadrun
     >>> bundle = loadrun.load("fixtures/nets/mlp.mge")
     >>> write_profiles(ProfileOptions(memory=True), bundle, bundle.testcases[0].inputs, sys.stdout)
-    ... # doctest: +ELLIPSIS
-    peak ...
+    peak: 224 B of intermediate values, after layers.1.MatrixMul (MatrixMulV2)
+    alive                             shape      bytes
+    --------------------------------  -------  -------
+    TANH (Elemwise)                   1x32       128 B
+    layers.1.MatrixMul (MatrixMulV2)  1x24        96 B
     """
     if options.profile or options.perfetto or options.top:
         engine = ReferenceEngine(bundle.graph, list(bundle.outputs.values()), seed=seed, profile=True)

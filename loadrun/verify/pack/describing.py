@@ -54,7 +54,7 @@ def describe_files(
 
     >>> (name, about), = describe_files(["fixtures/nets/mlp.mge"]).found
     >>> name, about.parameters, about.testcases
-    ('fixtures/nets/mlp.mge', 404, 3)
+    ('fixtures/nets/mlp.mge', 2028, 3)
     """
 
     def said(bundle: Bundle) -> Description:
