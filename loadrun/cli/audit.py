@@ -40,13 +40,11 @@ def main(argv: list[str]) -> int:
     """Audit the files; 1 when a check caught nothing."""
     p = parser()
     args = p.parse_args(argv)
-    read = model_options(args.input_shape, args.constant)
     options = p.record(
         AuditOptions,
         vars(args),
         engine=Choice(args.engine, args.strict_engine, args.cache),
-        input_shapes=read.input_shapes,
-        constants=read.constants,
+        **model_options(args.input_shape, args.constant),
     )
     found = audit_files(args.files, options)
     for path, said in found.failures:

@@ -83,8 +83,7 @@ def main(argv: list[str]) -> int:
     """Measure, compare, report."""
     p = parser()
     args = p.parse_args(argv)
-    read = model_options(args.input_shape, args.constant)
-    options = p.record(BenchOptions, vars(args), input_shapes=read.input_shapes, constants=read.constants)
+    options = p.record(BenchOptions, vars(args), **model_options(args.input_shape, args.constant))
     out = sys.stderr if args.json == "-" else sys.stdout
     found = bench_files(args.files, options, done=_progress)
     print(benchmark_table(found.measurements), file=out)
@@ -98,7 +97,7 @@ def main(argv: list[str]) -> int:
         out,
         testcase=args.testcase,
         seed=args.seed,
-        read=read,
+        read=options,
     )
     for target in filter(None, (args.json, args.save_baseline)):
         _write(target, json.dumps(benchmark_json(found.measurements, found.warnings)))

@@ -57,12 +57,10 @@ def main(argv: list[str]) -> int:
     """Convert; 2 when something fails, and then B is as it was."""
     p = parser()
     args = p.parse_args(argv)
-    read = model_options(args.input_shape, args.constant)
     options = p.record(
         ConvertOptions,
         vars(args),
-        input_shapes=read.input_shapes,
-        constants=read.constants,
+        **model_options(args.input_shape, args.constant),
         dynamic=_dynamic(args.dynamic) if args.dynamic else None,
     )
     found = convert_file(args.source, args.target, options)

@@ -87,8 +87,7 @@ def main(argv: list[str]) -> int:
     p = parser()
     args = p.parse_args(argv)
     try:
-        read = model_options(args.input_shape, args.constant)
-        options = p.record(DiffOptions, vars(args), input_shapes=read.input_shapes, constants=read.constants)
+        options = p.record(DiffOptions, vars(args), **model_options(args.input_shape, args.constant))
         found = diff_files(args.model, args.against, options, warn=_warn)
         shown = sys.stderr if args.json == "-" and found.differences is not None else sys.stdout
         _show(found, args.model, args.against, args.range, args.all, shown)

@@ -6,6 +6,7 @@ import sys
 
 from ..base.text import clean, indented
 from ..engines import Choice
+from ..inputs.feeds import ModelOptions
 from ..report import json as json_report
 from ..report.engines import islands
 from ..report.text import shape_text, table
@@ -38,7 +39,7 @@ def parser() -> Parser:
 def main(argv: list[str]) -> int:
     """Describe the files; 2 when one of them cannot be read."""
     args = parser().parse_args(argv)
-    read = model_options(args.input_shape, args.constant)
+    read = ModelOptions(**model_options(args.input_shape, args.constant))
     if args.engine is not None:
         engine = Choice(args.engine, args.strict_engine, args.cache)
         ran = describe_engine(args.files, engine, read)

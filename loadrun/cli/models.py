@@ -6,14 +6,13 @@ import argparse
 import os
 from collections.abc import Sequence
 from functools import partial
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 
 from ..base.errors import InputError, SpecError, UsageError
 from ..base.text import clean
 from ..graph.dtypes import Array
-from ..inputs.feeds import ModelOptions
 
 __all__ = ["add_model_options", "model_options"]
 
@@ -35,14 +34,14 @@ def add_model_options(p: argparse.ArgumentParser) -> None:
     )
 
 
-def model_options(input_shape: Sequence[str] | None, constant: Sequence[str] | None) -> ModelOptions:
-    """What the options say.
+def model_options(input_shape: Sequence[str] | None, constant: Sequence[str] | None) -> dict[str, Any]:
+    """What the options say, as fields of `loadrun.inputs.feeds.ModelOptions`.
 
     Raises:
         UsageError: one is malformed, or a name comes twice.
         InputError: a file of a constant cannot be read.
 
-    >>> model_options(["a:b:1,3", "n:"], ["rate:16000"]).read
+    >>> model_options(["a:b:1,3", "n:"], ["rate:16000"])
     {'input_shapes': {'a:b': (1, 3), 'n': ()}, 'constants': {'rate': array(16000)}}
     """
     shapes: dict[str, tuple[int, ...]] = {}
@@ -62,7 +61,7 @@ def model_options(input_shape: Sequence[str] | None, constant: Sequence[str] | N
         if name in constants:
             raise UsageError(f"--constant gives {clean(name)!r} two values")
         constants[name] = value
-    return ModelOptions(input_shapes=shapes, constants=constants)
+    return {"input_shapes": shapes, "constants": constants}
 
 
 def _constant(text: str) -> tuple[str, Array]:

@@ -194,12 +194,10 @@ def main(argv: list[str]) -> int:
     """Pack; 2 when something fails, and then the output is as it was; 1 when what was written does not hold."""
     p = parser()
     args = p.parse_args(argv)
-    read = model_options(args.input_shape, args.constant)
     options = p.record(
         PackOptions,
         vars(args),
-        input_shapes=read.input_shapes,
-        constants=read.constants,
+        **model_options(args.input_shape, args.constant),
         expect=tuple(args.expect or ()),
         maxerr=tolerance(args.maxerr),
         policies=parse_all(args.check or ()),

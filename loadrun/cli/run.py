@@ -181,15 +181,13 @@ def main(argv: list[str]) -> int:
     """Replay the files; the exit code tells the verdict."""
     p = parser()
     args = p.parse_args(argv)
-    read = model_options(args.input_shape, args.constant)
     options = p.record(
         RunOptions,
         vars(args),
         engines=all_chosen(args.engine, args.strict_engine, args.cache),
         policies=parse_all(args.check or ()),
         optimize=optimizations(vars(args)),
-        input_shapes=read.input_shapes,
-        constants=read.constants,
+        **model_options(args.input_shape, args.constant),
     )
     out = sys.stderr if "-" in (options.json, options.json_lines) else sys.stdout
     with Replay(args.files, options) as run:

@@ -31,8 +31,7 @@ def main(argv: list[str]) -> int:
     """Unpack; 2 when something fails, and then there is no folder."""
     p = parser()
     args = p.parse_args(argv)
-    read = model_options(args.input_shape, args.constant)
-    options = p.record(UnpackOptions, vars(args), input_shapes=read.input_shapes, constants=read.constants)
+    options = p.record(UnpackOptions, vars(args), **model_options(args.input_shape, args.constant))
     counts = unpack_file(args.file, args.output, options)
     models = "the model" if len(counts) == 1 else f"{len(counts)} models"
     count = sum(counts)

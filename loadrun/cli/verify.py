@@ -41,13 +41,11 @@ def main(argv: list[str]) -> int:
     """Verify the files."""
     p = parser()
     args = p.parse_args(argv)
-    read = model_options(args.input_shape, args.constant)
     options = p.record(
         VerifyOptions,
         vars(args),
         engine=Choice(args.engine, args.strict_engine, args.cache),
-        input_shapes=read.input_shapes,
-        constants=read.constants,
+        **model_options(args.input_shape, args.constant),
     )
     found: list[VerifiedDump] = []
     for dump in verify_files(args.files, options):
