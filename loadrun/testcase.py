@@ -18,6 +18,7 @@ EXPECT = ":expect"
 """Ending of the graph inputs that carry expected values."""
 FORWARDING = frozenset(("TypeCvtV2", "Identity", "Copy"))
 """Operators that hand on their input, converted at most."""
+NamedRuntime = tuple[str, Callable[[Mapping[str, Array]], Mapping[str, Array]]]
 
 
 @dataclass(frozen=True)
@@ -113,6 +114,8 @@ class Bundle:
         record: what loadrun keeps behind the testcases, where MegEngine looks at nothing: the raw bytes as they were
             read, or what is to be written there; see `loadrun.dump.record`.
         scalars: inputs and outputs without axes, which the graph holds with one; a .mge file has none.
+        witness: gives the name of a runtime that runs the file as it is, and a function from inputs to outputs by name;
+            None where it is not installed.
     """
 
     graph: Graph
@@ -127,6 +130,7 @@ class Bundle:
     scalars: frozenset[str] = frozenset()
     watch: FileWatch | None = None
     damage: str | None = None
+    witness: Callable[[], NamedRuntime | None] | None = None
 
     def require_unchanged(self) -> None:
         """Check, before mapped weights are read, that the file did not change.

@@ -125,8 +125,8 @@ class Dumps(ABC):
 
         Args:
             file: a path, or an open binary file.
-            keywords: those of MegEngine's ``trace.dump``, and a few more; `loadrun.tracing.writing.DumpArguments` says what
-                each means.
+            keywords: those of MegEngine's ``trace.dump``, and a few more; `loadrun.tracing.writing.DumpArguments` says
+                what each means.
 
         Returns:
             the counts that MegEngine returns.

@@ -7,7 +7,6 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from importlib import import_module
 from itertools import chain
 
 from ...base.errors import UsageError
@@ -17,8 +16,8 @@ from ...dump.options import DumpResult
 from ...graph import Graph
 from ...graph.dtypes import Array
 from ...inputs.lists import TextSource, count_cases
-from ...passes.inference import optimize_for_inference
 from ...passes.copies import bare
+from ...passes.inference import optimize_for_inference
 from ...passes.options import InferenceOptions
 from ...testcase import Testcase
 from .capture import Warn
@@ -163,13 +162,9 @@ class FilePacker:
         return optimize_for_inference(graph, **self.options.passes or {})[0]
 
     def _witness(self) -> Witness | None:
-        """ONNX Runtime, where it is installed and the model is one that it reads."""
-        if not self._bundle.graph.magic.startswith("ONNX"):
-            return None
-        truth = import_module("loadrun.onnx.truth")  # the door upward, for start-up
-        name = truth.runtime_name()
-        constants = self.options.constants or None
-        return None if name is None else Witness(name, truth.runtime(self._bundle.path, constants))
+        """Another runtime, where the file is one that it reads."""
+        found = self._bundle.witness() if self._bundle.witness is not None else None
+        return None if found is None else Witness(*found)
 
 
 def pack_file(

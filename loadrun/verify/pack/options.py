@@ -24,7 +24,7 @@ class PackOptions(ModelOptions, DataOptions):
         expect: specifications of what the outputs must be, ``NAME:golden.npy``, once for each testcase; what the model
             computes is expected of outputs that are not named.
         replace: whether testcases that the model's file has are dropped.
-        maxerr: tolerance of the checks, one or by output name; None is `loadrun.verify.pack.capture.MAXERR`, or what existing
+        maxerr: tolerance of the checks, one or by output name; None is 1e-4, or what existing
             checks have.
         suggest_maxerr: whether tolerances are measured on the first testcase; new checks get them unless `maxerr` is
             given.
