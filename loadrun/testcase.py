@@ -20,6 +20,7 @@ EXPECT = ":expect"
 """Ending of the graph inputs that carry expected values."""
 FORWARDING = types(Trait.FORWARDS) | select(lambda op: op.family == "typecvt")
 """Operators that hand on their input, converted at most."""
+NamedRuntime = tuple[str, Callable[[Mapping[str, Array]], Mapping[str, Array]]]
 
 
 @dataclass(frozen=True)
@@ -174,6 +175,8 @@ class Bundle:
         record: what loadrun keeps behind the testcases, where MegEngine looks at nothing: the raw bytes as they were
             read, or what is to be written there; see `loadrun.dump.record`.
         scalars: inputs and outputs without axes, which the graph holds with one; a .mge file has none.
+        witness: gives the name of a runtime that runs the file as it is, and a function from inputs to outputs by name;
+            None where it is not installed.
     """
 
     graph: Graph
@@ -189,6 +192,7 @@ class Bundle:
     watch: FileWatch | None = None
     damage: str | None = None
     missed: list[str] = field(default_factory=list)
+    witness: Callable[[], NamedRuntime | None] | None = None
 
     @property
     def defects(self) -> list[str]:

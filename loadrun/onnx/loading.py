@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ..base.errors import FormatError
-from ..testcase import EXPECT, Bundle
+from ..testcase import EXPECT, Bundle, NamedRuntime
 from .importing import Importer
 from .limits import read_limits, record_of
 from .messages import ModelProto, ValueInfoProto, read_model
@@ -49,6 +50,14 @@ def load_model(
         raise
 
 
+def _witness(path: str, constants: Mapping[str, Any]) -> NamedRuntime | None:
+    """ONNX Runtime on the file as it is, where it is installed."""
+    from .truth import runtime, runtime_name  # for start-up
+
+    name = runtime_name()
+    return None if name is None else (name, runtime(path, constants))
+
+
 def _is_tensor(info: ValueInfoProto) -> bool:
     return info.type is None or info.type.tensor is not None
 
@@ -81,7 +90,7 @@ def _bundle(
     graph = importer.graph()
     opset = next((o.version for o in model.opsets if o.domain in ("", "ai.onnx")), 1)
     graph.magic = f"ONNX opset {opset}"
-    bundle = Bundle(graph, path=path, size=size)
+    bundle = Bundle(graph, path=path, size=size, witness=partial(_witness, path, constants))
     bundle.scalars = frozenset(
         [n for n, d in importer.inputs.items() if not d.shape]
         + [n for n, v in importer.outputs.items() if not v.rank]

@@ -78,7 +78,7 @@ class Desk:
         self._task, self._runner, self._beside, self._bundles = None, None, None, []
         start = time.perf_counter()
         bundles = load_all(task.path, copy=task.copy, **task.read)
-        self._bundles = [prepared(b, task.optimize, task.batch) for b in bundles]
+        self._bundles = [prepared(b, task.optimize, task.batch_size) for b in bundles]
         self._seconds = time.perf_counter() - start
         self._task = task
 
@@ -86,7 +86,7 @@ class Desk:
         task = part.task
         total = len(bundle.testcases)
         stop = total
-        if part.most is not None and len(self._bundles) == 1 and task.specs is None:
+        if part.most is not None and len(self._bundles) == 1 and task.input_data is None:
             stop = min(total, part.start + part.most)
         said: list[str] = []
         watch: ImpostorWatch | None = None
@@ -95,7 +95,7 @@ class Desk:
         opened = False
         try:
             facts = _facts(bundle, task) if task.facts and part.start == 0 else {}
-            many = total if task.specs is None else _count_cases(task.specs)
+            many = total if task.input_data is None else _count_cases(task.input_data)
             yield Opened(
                 name,
                 number,
@@ -127,11 +127,11 @@ class Desk:
             if task.explain and failing is not None:
                 from .explaining import explained  # for start-up
 
-                yield Explained(tuple(explained(bundle, *failing, engine=task.engine, seed=task.seed)))
-            if task.iterations:
+                yield Explained(tuple(explained(bundle, *failing, engine=task.engines[0], seed=task.seed)))
+            if task.iter:
                 feeds = self._timed(bundle, task)
                 if self._beside is not None:
-                    closed = Closed(turns=self._beside.time(feeds, task.iterations, task.warmup))
+                    closed = Closed(turns=self._beside.time(feeds, task.iter, task.warmup_iter))
                 else:
                     closed = Closed(timing=_timing(runner, feeds, task))
         except Exception as e:
@@ -146,14 +146,17 @@ class Desk:
         """A runner of the dump, the last one again for a further part."""
         if self._runner is not None and self._runner.bundle is bundle:
             return self._runner
-        compared = [c.name for c in bundle.checks] if task.specs is None and len(bundle.testcases) else []
+        compared = (
+            [c.name for c in bundle.checks] if task.input_data is None and len(bundle.testcases) else []
+        )
         # Beside another engine outputs without a check are held against the first one's.
-        require_compared(task.policies, bundle.outputs, list(bundle.outputs) if task.others else compared)
-        self._runner = Runner(bundle, task.engine, seed=task.seed, policies=task.policies)
-        if task.others:
+        several = len(task.engines) > 1
+        require_compared(task.policies, bundle.outputs, list(bundle.outputs) if several else compared)
+        self._runner = Runner(bundle, task.engines[0], seed=task.seed, policies=task.policies)
+        if several:
             from ..verify.beside import EngineComparison  # for start-up
 
-            engines = [check_engine(task.engine), *task.others]
+            engines = [check_engine(e) for e in task.engines]
             self._beside = EngineComparison(bundle, engines, seed=task.seed, policies=task.policies)
         return self._runner
 
@@ -165,10 +168,10 @@ class Desk:
         There is one of each engine.
         """
         task, bundle, beside = part.task, runner.bundle, self._beside
-        if task.specs is not None:
-            many = _count_cases(task.specs) > 1
-            for i, feeds in enumerate(_cases(task, bundle, said)):
-                if i == 0 and task.iterations:
+        if task.input_data is not None:
+            many = _count_cases(task.input_data) > 1
+            for i, feeds in enumerate(task.cases(bundle, said.append)):
+                if i == 0 and task.iter:
                     self._first = feeds
                 index = i if many else None
                 if beside is not None:
@@ -194,7 +197,7 @@ class Desk:
 
     def _timed(self, bundle: Bundle, task: Task) -> dict[str, Array]:
         """What further runs are timed on: the first testcase, or the first data that was given, as it was loaded."""
-        if task.specs is not None:
+        if task.input_data is not None:
             return self._first
         return bundle.testcases[0].inputs if len(bundle.testcases) else random_inputs(bundle, task.seed)
 
@@ -222,25 +225,10 @@ def _count_cases(specs: Sequence[str]) -> int:
     return count_cases(specs)
 
 
-def _cases(task: Task, bundle: Bundle, said: list[str]) -> Iterator[dict[str, Array]]:
-    from ..inputs.loading import load_cases  # for start-up
-
-    assert task.specs is not None
-    return load_cases(
-        task.specs,
-        bundle.inputs,
-        repeat=task.repeat,
-        resize_input=task.resize_input,
-        input_transform=task.input_transform,
-        seed=task.seed,
-        warn=said.append,
-    )
-
-
 def _timing(runner: Runner, feeds: dict[str, Array], task: Task) -> Timing:
     from ..verify.bench import measure  # for start-up
 
-    return measure(lambda: runner.run(feeds), task.iterations, task.warmup)
+    return measure(lambda: runner.run(feeds), task.iter, task.warmup_iter)
 
 
 def _warnings(bundle: Bundle, task: Task) -> list[str]:
@@ -249,7 +237,7 @@ def _warnings(bundle: Bundle, task: Task) -> list[str]:
         found.append("the file is a testcase file without testcases")
     if len(bundle.testcases) and not bundle.checks:
         found.append("the testcases hold no expected outputs (packed with no_assert)")
-    if not len(bundle.testcases) and task.specs is None:
+    if not len(bundle.testcases) and task.input_data is None:
         found.append(f"there are no testcases, so the model ran once on random data (seed {task.seed})")
     return found
 
