@@ -7,20 +7,32 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import cast
 
-from .base.errors import EngineError, InputError, LoadRunError, UsageError
+from .base.errors import EngineError, InputError, LoadRunError, UnsupportedError, UsageError
 from .compare.judging import Criteria, blind, judge, policy_for
+from .compare.native import FileReplay, file_errors, own_inputs
 from .compare.policy import Policy
 from .compare.results import FileResult, OutputResult, Result, Verdict
 from .dump import load
 from .dump.record import packed_policies
-from .engines import About, Choice, Engine, check_engine, make_engine, make_ready
+from .engines import (
+    About,
+    Choice,
+    Engine,
+    check_engine,
+    make_engine,
+    make_file_engine,
+    make_ready,
+    runs_file,
+)
 from .graph import Graph, Var
 from .graph.dtypes import Array, DType, dtype_of
 from .inputs.feeds import fit_inputs, random_inputs
 from .ops.infer import infer_dtypes
 from .passes.checks import GET, Cone, Formula, Origins, compared, cone, formula, two_sided
-from .testcase import EXPECT, Bundle, Check, Testcase
+from .testcase import EXPECT, Bundle, Check, FileValue, Testcase
 
 __all__ = ["FileResult", "OutputResult", "Result", "Runner", "Verdict", "fit_inputs", "random_inputs", "run"]
 
@@ -97,8 +109,8 @@ class Runner:
     ) -> None:
         if seed < 0:
             raise UsageError(f"a seed must be a whole number of at least 0, found {seed}")
-        self.bundle = bundle if isinstance(bundle, Bundle) else load(bundle)
         self.engine = check_engine(engine)
+        self.bundle = bundle if isinstance(bundle, Bundle) else load(bundle, native=runs_file(self.engine))
         self.seed = seed
         self._model: Engine | None = None
         self._outputs: dict[str, Var] = {}
@@ -106,9 +118,28 @@ class Runner:
         self.packed, self.loosened = packed_policies(self.bundle.record)
         self.policies = {**self.packed, **(policies or {})}
 
+    @cached_property
+    def _native(self) -> FileReplay | None:
+        """The model's own file on the engine, where the engine runs such files and the graph is that of the file."""
+        source = self.bundle.source
+        if source is None or source.graph is not self.bundle.graph:
+            return None
+        if runs_file(self.engine, source.format):
+            self.bundle.require_unchanged()
+            return FileReplay(source, make_file_engine(self.engine, source), self.policies)
+        if self.bundle.refusal is not None:
+            raise UnsupportedError(f"not run by {self.engine}: {self.bundle.refusal}")
+        return None
+
+    def inputs_of(self, testcase: Testcase) -> Mapping[str, FileValue]:
+        """The inputs of a testcase in the form that `run` passes on without change."""
+        return own_inputs(testcase) if self._native is not None else testcase.inputs
+
     @property
     def about(self) -> About:
         """What executes the model, and how it computes; what the engine cannot run is known after the first run."""
+        if self._native is not None:
+            return self._native.engine.about
         if self._checked is not None:
             return self._checked[1].about
         return self._outputs_engine().about
@@ -136,6 +167,9 @@ class Runner:
             EngineError: an operator failed.
             FormatError: the file changed while it was in use.
         """
+        if self._native is not None:
+            self.bundle.require_unchanged()
+            return self._native.check(testcase, index)
         if self._checked is None:
             plan = self._plan()
             self._checked = plan, self._checking(plan)
@@ -217,7 +251,7 @@ class Runner:
 
         return blind(errors, given[0], around.source.owner.tensors[0].dtype, check.maxerr)
 
-    def run(self, inputs: Mapping[str, Array] | None = None) -> Result:
+    def run(self, inputs: Mapping[str, FileValue] | None = None) -> Result:
         """Run the model on given inputs, without its checks.
 
         Args:
@@ -229,7 +263,11 @@ class Runner:
             EngineError: an operator failed.
             FormatError: the file changed while it was in use.
         """
-        feeds = random_inputs(self.bundle, self.seed) if inputs is None else fit_inputs(self.bundle, inputs)
+        if self._native is not None:
+            self.bundle.require_unchanged()
+            return self._native.run(random_inputs(self.bundle, self.seed) if inputs is None else inputs)
+        given = cast("Mapping[str, Array] | None", inputs)
+        feeds = random_inputs(self.bundle, self.seed) if given is None else fit_inputs(self.bundle, given)
         self.bundle.require_unchanged()
         model = self._outputs_engine()
         make_ready(model, feeds)
@@ -272,6 +310,9 @@ def own_errors(
     None stands for a formula that needs more than an expected and a computed value.
     """
     found: dict[str, Callable[[Array, Array], float] | None] = {}
+    source = bundle.source
+    if source is not None and source.graph is bundle.graph and len(bundle.testcases):
+        return file_errors(source, bundle.testcases[0])
     for check in bundle.checks:
         if formula(check) is Formula.OTHER:
             infer_dtypes(bundle.graph.needed([check.err]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import overload
+from typing import Protocol, overload
 
 from .base.errors import FormatError
 from .base.files import FileWatch
@@ -12,7 +12,20 @@ from .graph import Graph, Opr, Var
 from .graph.dtypes import Array, DType
 from .graph.params import AssertEqual
 
-__all__ = ["EXPECT", "FORWARDING", "Bundle", "Check", "LazyTestcases", "Testcase", "checks_of"]
+__all__ = [
+    "EXPECT",
+    "FORWARDING",
+    "Bundle",
+    "Check",
+    "FileValue",
+    "LazyTestcases",
+    "SourceFile",
+    "Testcase",
+    "checks_of",
+]
+
+FileValue = Array | Sequence["FileValue"] | Mapping[object, object] | None
+"""What a model's own file may take or give: an array of any type, text included, a sequence, a map, or nothing."""
 
 EXPECT = ":expect"
 """Ending of the graph inputs that carry expected values."""
@@ -30,6 +43,8 @@ class Testcase:
         provenance: where captured values come from (engine, seed, versions, time); a testcase that was read has
             it in its bundle's record.
         intermediates: statistics of the intermediate values, for the record (`loadrun.verify.pack.intermediates`).
+        own: the same values as the model's own file has them (int64, text, sequences), for engines that run that file;
+            None where there are none. A testcase with other arrays made of this one has none.
 
     >>> import numpy as np
     >>> case = Testcase({"x": np.ones(2, "f4"), "y:expect": np.zeros(2, "f4")})
@@ -43,6 +58,13 @@ class Testcase:
     dtypes: dict[str, DType] = field(default_factory=dict)
     provenance: Mapping[str, object] = field(default_factory=dict)
     intermediates: Sequence[Sequence[float | None]] = ()
+    own: Mapping[str, FileValue] | None = field(default=None, init=False)
+
+    def with_own(self, values: Mapping[str, FileValue]) -> Testcase:
+        """The same testcase with its values as the model's own file has them."""
+        made = Testcase(self.arrays, self.dtypes, self.provenance, self.intermediates)
+        object.__setattr__(made, "own", values)
+        return made
 
     @property
     def inputs(self) -> dict[str, Array]:
@@ -94,6 +116,38 @@ class LazyTestcases(Sequence[Testcase]):
         return self._read(number)
 
 
+class SourceFile(Protocol):
+    """The file that a graph was made from, for engines that run such files as they are.
+
+    Attributes:
+        format: what it is: ``onnx``, ``pt2``.
+        location: its path, or its bytes where it has none.
+        graph: what was made of it; a bundle with another graph no longer stands for this file.
+        inputs: the names of its inputs, without those that it has a value for.
+        outputs: the data types of its outputs by name, None where the file does not say.
+        constants: values that stand for inputs, by name.
+        scalars: the inputs without axes.
+        nodes: how many operators it has.
+    """
+
+    format: str
+    location: str | bytes
+    graph: Graph
+    inputs: Sequence[str]
+    outputs: Mapping[str, DType | None]
+    constants: Mapping[str, FileValue]
+    scalars: frozenset[str]
+    nodes: int
+
+    def maxerr(self, name: str) -> float:
+        """The tolerance of an output."""
+        ...
+
+    def error(self, name: str, expect: Array, get: Array) -> float | None:
+        """What is held against the tolerance; None for MegEngine's own measure."""
+        ...
+
+
 @dataclass(eq=False)
 class Bundle:
     """What one .mge file holds.
@@ -113,6 +167,8 @@ class Bundle:
         record: what loadrun keeps behind the testcases, where MegEngine looks at nothing: the raw bytes as they were
             read, or what is to be written there; see `loadrun.dump.record`.
         scalars: inputs and outputs without axes, which the graph holds with one; a .mge file has none.
+        source: the file that the graph was made from, where engines can run that; a .mge file has none.
+        refusal: why the graph holds only the inputs, where the file's operators cannot be expressed.
     """
 
     graph: Graph
@@ -127,6 +183,8 @@ class Bundle:
     scalars: frozenset[str] = frozenset()
     watch: FileWatch | None = None
     damage: str | None = None
+    source: SourceFile | None = None
+    refusal: str | None = None
 
     def require_unchanged(self) -> None:
         """Check, before mapped weights are read, that the file did not change.

@@ -9,7 +9,7 @@ from dataclasses import replace
 from ..base.files import files_of
 from ..base.text import clean, indented
 from ..dump import load_all
-from ..engines import About
+from ..engines import About, runs_file
 from ..report import json as json_report
 from ..report.engines import islands
 from ..report.text import shape_text, table
@@ -68,9 +68,10 @@ def _engine(args: argparse.Namespace) -> int:
     found: dict[str, About] = {}
     for path in files_of(args.files):
         try:
-            for number, bundle in enumerate(load_all(path, **model_options(args))):
-                runner = Runner(bundle, chosen(args))
-                runner.run(bundle.testcases[0].inputs if len(bundle.testcases) else None)
+            engine = chosen(args)
+            for number, bundle in enumerate(load_all(path, native=runs_file(engine), **model_options(args))):
+                runner = Runner(bundle, engine)
+                runner.run(runner.inputs_of(bundle.testcases[0]) if len(bundle.testcases) else None)
                 found[path if number == 0 else f"{path} (dump {number + 1})"] = runner.about
         except Exception as e:
             fault = failure(e, named=True)

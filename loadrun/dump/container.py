@@ -44,6 +44,7 @@ def load(
     input_shapes: Mapping[str, Sequence[int]] | None = None,
     constants: Mapping[str, Any] | None = None,
     test_data: str | os.PathLike[str] | None = None,
+    native: bool = False,
 ) -> Bundle:
     """Read the first dump of a .mge file, or an ONNX model.
 
@@ -60,6 +61,8 @@ def load(
         input_shapes: shapes of an ONNX model's inputs by name, where the file leaves sizes open (1 by default).
         constants: values of an ONNX model's inputs that are to be constants, such as axes and sizes.
         test_data: a folder of an ONNX model's test data, instead of the folders beside it.
+        native: read an ONNX model for an engine that runs the file as it is: where nodes cannot be expressed, the
+            bundle has the inputs, the testcases and the reason (`Bundle.refusal`).
 
     Raises:
         FormatError: the bytes are neither a MegEngine dump nor an ONNX model; the message names the offset and the
@@ -73,7 +76,8 @@ def load(
     >>> [v.name for v in bundle.inputs], [*bundle.outputs], len(bundle.testcases)
     (['data'], ['out'], 3)
     """
-    return load_all(source, copy=copy, input_shapes=input_shapes, constants=constants, test_data=test_data)[0]
+    read: dict[str, Any] = {"input_shapes": input_shapes, "constants": constants, "test_data": test_data}
+    return load_all(source, copy=copy, native=native, **read)[0]
 
 
 def loads(data: bytes) -> Bundle:
@@ -94,6 +98,7 @@ def load_all(
     input_shapes: Mapping[str, Sequence[int]] | None = None,
     constants: Mapping[str, Any] | None = None,
     test_data: str | os.PathLike[str] | None = None,
+    native: bool = False,
 ) -> list[Bundle]:
     """Read all dumps of a file: `trace.dump(append=True)` writes them one behind the other; see `load`.
 
@@ -103,7 +108,8 @@ def load_all(
     """
     data, path, watch = mapped(source, copy)
     if _is_onnx(data, path):
-        bundle = _load_onnx(data, path, input_shapes=input_shapes, constants=constants, test_data=test_data)
+        read: dict[str, Any] = {"input_shapes": input_shapes, "constants": constants, "test_data": test_data}
+        bundle = _load_onnx(data, path, native=native, **read)
         bundle.watch = watch
         return [bundle]
     if input_shapes or constants or test_data is not None:

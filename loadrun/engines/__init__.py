@@ -3,29 +3,48 @@
 `reference` is numpy; runtimes that are extras are in `loadrun.runtimes`, imported only when used.
 """
 
-from .protocol import About, Choice, Engine, Factory, Island, Setup
+from .protocol import (
+    NATIVE,
+    TRANSLATED,
+    About,
+    Choice,
+    Engine,
+    Factory,
+    FileEngine,
+    FileFactory,
+    Island,
+    Setup,
+)
 from .registry import (
     check_engine,
     engine_names,
     held_against,
     make_engine,
+    make_file_engine,
     make_ready,
     register_engine,
+    runs_file,
     split_engines,
 )
 
 __all__ = [
+    "NATIVE",
+    "TRANSLATED",
     "About",
     "Choice",
     "Engine",
     "Factory",
+    "FileEngine",
+    "FileFactory",
     "Island",
     "Setup",
     "check_engine",
     "engine_names",
     "held_against",
     "make_engine",
+    "make_file_engine",
     "make_ready",
     "register_engine",
+    "runs_file",
     "split_engines",
 ]

@@ -21,11 +21,26 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ..graph import Graph, Var
 from ..graph.dtypes import Array
+from ..testcase import FileValue, SourceFile
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["About", "Choice", "Engine", "Factory", "Island", "Setup"]
+__all__ = [
+    "NATIVE",
+    "TRANSLATED",
+    "About",
+    "Choice",
+    "Engine",
+    "Factory",
+    "FileEngine",
+    "FileFactory",
+    "Island",
+    "Setup",
+]
+
+NATIVE, TRANSLATED = "native", "translated"
+"""The ways that a model takes into a runtime: its own file, or what loadrun wrote of its graph."""
 
 
 @dataclass(frozen=True)
@@ -54,9 +69,14 @@ class About:
         provider: what of the runtime executes: an execution provider, a device, a program.
         islands: operators that the reference engine executed instead; known after the first run.
         operators: how many operators the targets need.
+        way: ``native`` where the runtime got the model's own file, ``translated`` where it got models that loadrun
+            wrote of its graph; empty for engines that execute graphs themselves.
+        options: what else was chosen for the runtime, as it was written.
 
-    >>> About("onnxruntime", "1.20.0", "float32", "CPUExecutionProvider").text
-    'onnxruntime 1.20.0 (CPUExecutionProvider), float32'
+    >>> About("onnxruntime", "1.20.0", "float32", "CPUExecutionProvider", way="translated").text
+    'onnxruntime 1.20.0 (CPUExecutionProvider), float32, translated'
+    >>> About("onnxruntime", "1.20.0", "", way="native", options=("opt=basic",)).text
+    'onnxruntime 1.20.0, native, opt=basic'
     """
 
     engine: str
@@ -65,12 +85,15 @@ class About:
     provider: str = ""
     islands: tuple[Island, ...] = ()
     operators: int = 0
+    way: str = ""
+    options: tuple[str, ...] = ()
 
     @property
     def text(self) -> str:
         """One line, with the number of operators that ran elsewhere."""
         provider = f" ({self.provider})" if self.provider else ""
-        line = f"{self.engine} {self.version}{provider}, {self.arithmetic}"
+        parts = (f"{self.engine} {self.version}{provider}", self.arithmetic, self.way, *self.options)
+        line = ", ".join(p for p in parts if p)
         if self.islands:
             line += f"; {len(self.islands)} of {self.operators} operators on the reference engine"
         return line
@@ -99,6 +122,32 @@ class Engine(Protocol):
             InputError: an input is missing or has another dtype.
             EngineError: an operator failed.
             UnsupportedError: an operator cannot be executed.
+        """
+        ...
+
+
+class FileEngine(Protocol):
+    """A model's own file made ready for repeated execution by a runtime that reads such files.
+
+    Attributes:
+        about: what executes, and how it computes.
+    """
+
+    about: About
+
+    def fitted(self, feeds: Mapping[str, FileValue]) -> Mapping[str, object]:
+        """What `run` takes, made of values by input name; inputs that the file has a value for may be missing.
+
+        Raises:
+            InputError: an input is missing, unknown, or holds what its type cannot.
+        """
+        ...
+
+    def run(self, given: Mapping[str, object]) -> Mapping[str, FileValue]:
+        """Execute the file: values by output name.
+
+        Raises:
+            EngineError: the runtime fails.
         """
         ...
 
@@ -138,6 +187,19 @@ class Setup(NamedTuple):
     seed: int = 0
     strict: bool = False
     cache: Path | None = None
+
+
+class FileFactory(Protocol):
+    """Makes an engine that runs a file as it is."""
+
+    def __call__(self, source: SourceFile, setup: Setup, /) -> FileEngine:
+        """Load a file into the runtime.
+
+        Raises:
+            EngineError: the runtime does not take the file.
+            UsageError: the argument says nothing to it, or the runtime is not installed.
+        """
+        ...
 
 
 class Factory(Protocol):

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from ..base.errors import UsageError
 from ..graph import Graph, Var
 from ..graph.dtypes import Array
-from .protocol import Choice, Engine, Factory, Setup
+from ..testcase import SourceFile
+from .protocol import TRANSLATED, Choice, Engine, Factory, FileEngine, FileFactory, Setup
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -21,8 +22,10 @@ __all__ = [
     "engine_names",
     "held_against",
     "make_engine",
+    "make_file_engine",
     "make_ready",
     "register_engine",
+    "runs_file",
     "split_engines",
 ]
 
@@ -31,13 +34,15 @@ GROUP = "loadrun.engines"
 NAMES = {
     "reference": "numpy, every operator (the default)",
     "float64": "the same operators in double precision",
-    "onnxruntime": "ONNX Runtime; onnxruntime:PROVIDER chooses the execution provider",
-    "openvino": "OpenVINO on the processor, in float32; openvino:bf16 and openvino:f16 in less",
+    "onnxruntime": "ONNX Runtime, which gets an .onnx file as it is; onnxruntime:PROVIDER:KEY=VALUE chooses execution "
+    "provider and options, onnxruntime:translated gives it loadrun's graph",
+    "openvino": "OpenVINO on the processor, in float32, files as above; openvino:bf16 and openvino:f16 in less",
     "torch": "PyTorch's kernels",
     "megengine": "MegEngine itself, in the Python that megengine:PYTHON names",
     "load_and_run": "MegEngine's C++ tool: load_and_run:PATH",
 }
 """The names that loadrun itself knows, and what they are."""
+_FILES = {"onnxruntime": "onnx", "openvino": "onnx"}
 _registered: dict[str, Factory] = {}
 
 
@@ -141,6 +146,29 @@ def make_engine(engine: str | Choice, graph: Graph, targets: Sequence[Var], *, s
     chosen = check_engine(engine)
     name, _, argument = chosen.spec.partition(":")
     return _factory(name)(graph, targets, Setup(argument, seed, chosen.strict, chosen.cache))
+
+
+def runs_file(engine: str | Choice, format: str = "onnx") -> bool:
+    """Whether an engine runs files of a format as they are, instead of the graph that is made of them.
+
+    >>> runs_file("onnxruntime"), runs_file("onnxruntime:translated"), runs_file("reference")
+    (True, False, False)
+    """
+    name, *options = str(engine).split(":")
+    return _FILES.get(name) == format and TRANSLATED not in options
+
+
+def make_file_engine(engine: str | Choice, source: SourceFile) -> FileEngine:
+    """Load a model's own file into a runtime that `runs_file`.
+
+    Raises:
+        EngineError: the runtime does not take the file.
+        UsageError: the runtime is not installed, or does not know an option.
+    """
+    chosen = check_engine(engine)
+    name, _, argument = chosen.spec.partition(":")
+    made: FileFactory = import_module("loadrun.runtimes").file_factory(name)  # the door upward, for start-up
+    return made(source, Setup(argument, strict=chosen.strict, cache=chosen.cache))
 
 
 def make_ready(engine: Engine, feeds: Mapping[str, Array]) -> None:

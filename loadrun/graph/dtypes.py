@@ -48,6 +48,21 @@ _STORAGE: dict[str, tuple[str, int, tuple[int, int] | None]] = {
     "QuantizedS1": ("i1", 8, (0, 1)),
     "Complex64": ("c8", 64, None),
 }
+_OTHERS = {
+    "Int64": ("i8", 64, None),
+    "Uint32": ("u4", 32, None),
+    "Uint64": ("u8", 64, None),
+    "Float64": ("f8", 64, None),
+    "String": ("O", 0, None),
+    **{f"Float8{n}": ("f4", 8, None) for n in ("E4M3FN", "E4M3FNUZ", "E5M2", "E5M2FNUZ", "E8M0")},
+    "Float4E2M1": ("f4", 4, None),
+    "Int4": ("i1", 4, None),
+    "Uint4": ("u1", 4, None),
+    "Int2": ("i1", 2, None),
+    "Uint2": ("u1", 2, None),
+}
+"""Types of values that other runtimes give for files of their own; no graph and no dump has them."""
+_STORAGE |= _OTHERS
 
 
 @dataclass(frozen=True)
@@ -136,8 +151,8 @@ class DType:
         >>> DType("Float32").spelling, DType("BFloat16").spelling, DType("QuantizedS8", 0.5).spelling
         ('float32', 'bfloat16', 'QuantizedS8')
         """
-        if self.name == "BFloat16":
-            return "bfloat16"
+        if self.name == "BFloat16" or self.name in _OTHERS:
+            return self.name.lower()
         return str(self.np) if self in _PLAIN.values() else self.name
 
     @property

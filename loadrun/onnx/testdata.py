@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,9 +12,10 @@ import numpy as np
 from ..base.errors import FormatError, InputError, UsageError
 from ..base.files import contents
 from ..graph.dtypes import Array, DType
-from ..testcase import EXPECT, LazyTestcases, Testcase
-from .messages import TensorProto, parse
-from .tensors import ExternalData, UnsupportedTensorTypeError, array
+from ..testcase import EXPECT, FileValue, LazyTestcases, Testcase
+from .messages import TypeProto
+from .own_values import parsed
+from .tensors import UnsupportedTensorTypeError
 from .values import UnsupportedNodeError, checked, graph_type
 
 __all__ = ["DataSet", "find_sets", "testcases"]
@@ -36,36 +37,31 @@ class DataSet:
         self._inputs = {n: folder / f"input_{i}.pb" for i, n in enumerate(names)}
         self._outputs = {n: folder / f"output_{i}.pb" for i, n in enumerate(outputs)}
 
-    def inputs(self) -> dict[str, Array]:
-        """Values by input name; what is not a tensor or has no file is left out."""
-        return self._read(self._inputs)
+    def own(self, types: Mapping[str, TypeProto | None]) -> dict[str, FileValue]:
+        """Values by input name, and by output name and ``:expect``, in the types that the model declares.
 
-    def outputs(self) -> dict[str, Array]:
-        """Values by output name."""
-        return self._read(self._outputs)
-
-    def _read(self, files: dict[str, Path]) -> dict[str, Array]:
-        found = {}
+        What has no file is left out, and so are complex numbers.
+        """
+        files = {**self._inputs, **{n + EXPECT: p for n, p in self._outputs.items()}}
+        found: dict[str, FileValue] = {}
         for name, path in files.items():
-            if path.is_file():
-                value = _value(path)
-                if value is not None:
-                    found[name] = value
+            if not path.is_file():
+                continue
+            try:
+                kind = types.get(name.removesuffix(EXPECT))
+                found[name] = parsed(_bytes(path), kind, path.parent)
+            except UnsupportedTensorTypeError:
+                continue
+            except FormatError as e:
+                e.path = str(path)
+                raise
         return found
 
 
-def _value(path: Path) -> Array | None:
-    """The tensor in a file, None for strings and the like."""
-    try:
-        if path.stat().st_size > _MOST_BYTES:
-            raise FormatError(f"a value of {path.stat().st_size} bytes is larger than 2 GiB")
-        proto = parse(TensorProto, memoryview(contents(path, "a tensor")))
-        return np.array(array(proto, ExternalData(path.parent)))
-    except UnsupportedTensorTypeError:
-        return None
-    except FormatError as e:
-        e.path = str(path)
-        raise
+def _bytes(path: Path) -> memoryview:
+    if path.stat().st_size > _MOST_BYTES:
+        raise FormatError(f"a value of {path.stat().st_size} bytes is larger than 2 GiB")
+    return memoryview(contents(path, "a tensor"))
 
 
 def find_sets(
@@ -93,27 +89,38 @@ def find_sets(
     return [DataSet(f, names, outputs) for f in found]
 
 
-def testcases(sets: Sequence[DataSet], kinds: dict[str, int]) -> LazyTestcases:
-    """The data sets as testcases of the graph.
+def testcases(
+    sets: Sequence[DataSet],
+    kinds: Mapping[str, int],
+    types: Mapping[str, TypeProto | None],
+    *,
+    native: bool,
+) -> LazyTestcases:
+    """The data sets as testcases of the graph, and of the file itself.
 
     Args:
         sets: the data sets.
         kinds: ONNX's types of the graph's inputs and, by name and ``:expect``, of the expected values.
+        types: the declared types of the model's inputs and outputs.
+        native: values that the graph cannot hold are left to runtimes that run the file.
     """
 
     def read(i: int) -> Testcase:
         one = sets[i]
-        whole = {**one.inputs(), **{n + EXPECT: v for n, v in one.outputs().items()}}
+        own = one.own(types)
         arrays: dict[str, Array] = {}
         dtypes: dict[str, DType] = {}
         for name, kind in kinds.items():
-            if name not in whole:
+            value = own.get(name)
+            if not isinstance(value, np.ndarray) or value.dtype == object:
                 raise InputError(f"{one.folder} holds no value for {name!r}")
             try:
-                arrays[name] = np.atleast_1d(checked(whole[name], kind, name))
+                arrays[name] = np.atleast_1d(checked(value, kind, name))
+                dtypes[name] = graph_type(kind)
             except UnsupportedNodeError as e:
-                raise InputError(f"{one.folder}: {e}") from e
-            dtypes[name] = graph_type(kind)
-        return Testcase(arrays, dtypes, {"source": one.folder.name})
+                if not native:
+                    raise InputError(f"{one.folder}: {e}") from e
+                arrays[name], dtypes[name] = np.atleast_1d(value), DType("Int64")
+        return Testcase(arrays, dtypes, {"source": one.folder.name}).with_own(own)
 
     return LazyTestcases(read, range(len(sets)))

@@ -8,15 +8,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from ..base.errors import LoadRunError, UsageError
 from ..base.failures import failure
+from ..base.files import contents
+from ..compare.native import array_dtype
 from ..compare.vacuity import ImpostorWatch
 from ..dump import load_all
 from ..dump.record import graph_digest, header, tensor_digest
-from ..engines import check_engine
+from ..engines import check_engine, runs_file
 from ..graph.dtypes import Array
 from ..runner import Result, Runner, Verdict, own_errors, random_inputs
-from ..testcase import EXPECT, Bundle
+from ..testcase import EXPECT, Bundle, Testcase
 from .events import Closed, Event, Explained, Opened, Replayed, Task, TaskPart, Warned
 from .prepared import prepared
 
@@ -75,7 +79,8 @@ class Desk:
             return
         self._task, self._runner, self._beside, self._bundles = None, None, None, []
         start = time.perf_counter()
-        bundles = load_all(task.path, copy=task.copy, **task.read)
+        native = any(runs_file(e) for e in (task.engine, *task.others))
+        bundles = load_all(task.path, copy=task.copy, native=native, **task.read)
         self._bundles = [prepared(b, task.optimize, task.batch) for b in bundles]
         self._seconds = time.perf_counter() - start
         self._task = task
@@ -125,11 +130,11 @@ class Desk:
 
                 yield Explained(tuple(explained(bundle, *failing, engine=task.engine, seed=task.seed)))
             if task.iterations:
-                feeds = self._timed(bundle, task)
+                timed = self._timed(bundle, task)
                 if self._beside is not None:
-                    closed = Closed(turns=self._beside.time(feeds, task.iterations, task.warmup))
+                    closed = Closed(turns=self._beside.time(timed, task.iterations, task.warmup))
                 else:
-                    closed = Closed(timing=_timing(runner, feeds, task))
+                    closed = Closed(timing=_timing(runner, timed, task))
         except Exception as e:
             found = failure(e, named=True)
             if not opened:
@@ -142,10 +147,12 @@ class Desk:
         """A runner of the dump, the last one again for a further part."""
         if self._runner is not None and self._runner.bundle is bundle:
             return self._runner
-        unknown = sorted(set(task.policies) - {"", *bundle.outputs})
+        unread = bundle.source if bundle.refusal is not None else None
+        outputs = bundle.outputs if unread is None else unread.outputs
+        unknown = sorted(set(task.policies) - {"", *outputs})
         if unknown:
             raise UsageError(
-                f"a policy is for the output {unknown[0]!r}; the outputs are {', '.join(bundle.outputs)}"
+                f"a policy is for the output {unknown[0]!r}; the outputs are {', '.join(outputs)}"
             )
         self._runner = Runner(bundle, task.engine, seed=task.seed, policies=task.policies)
         if task.others:
@@ -181,7 +188,7 @@ class Desk:
                 arrays: dict[str, Array] = {}
                 try:
                     case = bundle.testcases[i]
-                    arrays = case.arrays
+                    arrays = _arrays(case, bundle)
                     results = (runner.check(case, i),) if beside is None else beside.check(case, i)
                 except UsageError:
                     # An engine that is not installed is no fault of the testcase.
@@ -190,11 +197,11 @@ class Desk:
                     results = (Result(i, (), Verdict.ERROR, message=str(e)),)
                 yield results, arrays
 
-    def _timed(self, bundle: Bundle, task: Task) -> dict[str, Array]:
+    def _timed(self, bundle: Bundle, task: Task) -> Testcase:
         """What further runs are timed on: the first testcase, or the first data that was given, as it was loaded."""
         if task.specs is not None:
-            return self._first
-        return bundle.testcases[0].inputs if len(bundle.testcases) else random_inputs(bundle, task.seed)
+            return Testcase(self._first)
+        return bundle.testcases[0] if len(bundle.testcases) else Testcase(random_inputs(bundle, task.seed))
 
     def _found(self, result: Result, feeds: dict[str, Array], digest: str | None, task: Task) -> Replayed:
         shapes = {n: a.shape for n, a in feeds.items() if not n.endswith(EXPECT)}
@@ -235,9 +242,17 @@ def _cases(task: Task, bundle: Bundle, said: list[str]) -> Iterator[dict[str, Ar
     )
 
 
-def _timing(runner: Runner, feeds: dict[str, Array], task: Task) -> Timing:
+def _arrays(case: Testcase, bundle: Bundle) -> dict[str, Array]:
+    """What a testcase feeds; where there is no graph to feed, what its file has but for text and sequences."""
+    if bundle.refusal is None or case.own is None:
+        return case.arrays
+    return {n: v for n, v in case.own.items() if isinstance(v, np.ndarray) and v.dtype.kind in "biuf"}
+
+
+def _timing(runner: Runner, case: Testcase, task: Task) -> Timing:
     from ..verify.bench import measure  # for start-up
 
+    feeds = runner.inputs_of(case)
     return measure(lambda: runner.run(feeds), task.iterations, task.warmup)
 
 
@@ -245,7 +260,7 @@ def _warnings(bundle: Bundle, task: Task) -> list[str]:
     found = [*bundle.warnings, *bundle.tail]
     if bundle.is_container and not len(bundle.testcases):
         found.append("the file is a testcase file without testcases")
-    if len(bundle.testcases) and not bundle.checks:
+    if len(bundle.testcases) and not bundle.checks and bundle.refusal is None:
         found.append("the testcases hold no expected outputs (packed with no_assert)")
     if not len(bundle.testcases) and task.specs is None:
         found.append(f"there are no testcases, so the model ran once on random data (seed {task.seed})")
@@ -262,7 +277,7 @@ def _facts(bundle: Bundle, task: Task) -> dict[str, Any]:
         }
         for v in bundle.inputs
     ]
-    found: dict[str, Any] = {"model_digest": graph_digest(bundle.graph), "inputs": inputs}
+    found: dict[str, Any] = {"model_digest": _model_digest(bundle), "inputs": inputs}
     found["bytes"] = bundle.size or os.path.getsize(task.path)
     if isinstance(bundle.record, memoryview):
         try:
@@ -272,11 +287,24 @@ def _facts(bundle: Bundle, task: Task) -> dict[str, Any]:
     return found
 
 
+def _model_digest(bundle: Bundle) -> str:
+    """The digest of the graph, or of the file where no graph could be made of it."""
+    if bundle.refusal is None:
+        return graph_digest(bundle.graph)
+    from hashlib import blake2b  # for start-up
+
+    return blake2b(contents(bundle.path, "a model"), digest_size=16).hexdigest()
+
+
 def _digest(feeds: dict[str, Array]) -> str:
     """A digest of all that was fed, expected values included."""
     from hashlib import blake2b  # for start-up
 
     digest = blake2b(digest_size=16)
     for name in sorted(feeds):
-        digest.update(f"{name} {tensor_digest(feeds[name])}\n".encode("utf-8", "surrogateescape"))
+        digest.update(
+            f"{name} {tensor_digest(feeds[name], array_dtype(feeds[name]))}\n".encode(
+                "utf-8", "surrogateescape"
+            )
+        )
     return digest.hexdigest()

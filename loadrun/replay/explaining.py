@@ -50,6 +50,9 @@ def explained(
 def _lines(
     bundle: Bundle, result: Result, feeds: Mapping[str, Array], engine: str, seed: int
 ) -> Iterator[str]:
+    if bundle.refusal is not None:
+        yield "it cannot be explained operator by operator: the reference engine does not run the model"
+        return
     case = "the run" if result.index is None else f"testcase {result.index}"
     model = bare(bundle)
     given = {n: a for n, a in feeds.items() if n in {v.name for v in model.inputs}}

@@ -7,13 +7,20 @@ from __future__ import annotations
 
 from importlib import import_module
 
-from ..engines import Factory
+from ..engines import Factory, FileFactory
 
-__all__ = ["factory"]
+__all__ = ["factory", "file_factory"]
 
 
 def factory(name: str) -> Factory:
     """The factory of an engine: ``make_engine`` of the file that is called like it."""
     module = import_module(f"{__package__}.{name}")
     made: Factory = module.make_engine
+    return made
+
+
+def file_factory(name: str) -> FileFactory:
+    """What loads files as they are into an engine: ``open_file`` of the file that is called like it."""
+    module = import_module(f"{__package__}.{name}")
+    made: FileFactory = module.open_file
     return made
