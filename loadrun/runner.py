@@ -22,6 +22,7 @@ from .engines import (
     Choice,
     Engine,
     check_engine,
+    file_of,
     make_engine,
     make_file_engine,
     make_ready,
@@ -121,10 +122,8 @@ class Runner:
     @cached_property
     def _native(self) -> FileReplay | None:
         """The model's own file on the engine, where the engine runs such files and the graph is that of the file."""
-        source = self.bundle.source
-        if source is None or source.graph is not self.bundle.graph:
-            return None
-        if runs_file(self.engine, source.format):
+        source = file_of(self.bundle, self.engine)
+        if source is not None:
             self.bundle.require_unchanged()
             return FileReplay(source, make_file_engine(self.engine, source), self.policies)
         if self.bundle.refusal is not None:

@@ -128,6 +128,8 @@ class SourceFile(Protocol):
         constants: values that stand for inputs, by name.
         scalars: the inputs without axes.
         nodes: how many operators it has.
+        tensors: the names of the values that its operators make, outside of branches and loops.
+        folder: where data outside the file is, None where the location says that.
     """
 
     format: str
@@ -138,9 +140,15 @@ class SourceFile(Protocol):
     constants: Mapping[str, FileValue]
     scalars: frozenset[str]
     nodes: int
+    tensors: frozenset[str]
+    folder: str | None
 
     def maxerr(self, name: str) -> float:
         """The tolerance of an output."""
+        ...
+
+    def asking(self, names: Sequence[str]) -> SourceFile:
+        """The same file with some of its `tensors` as further outputs."""
         ...
 
     def error(self, name: str, expect: Array, get: Array) -> float | None:

@@ -15,14 +15,14 @@ from ..base.errors import InputError, LoadRunError, UsageError
 from ..base.files import one_file, replacing
 from ..base.text import clean
 from ..dump import load, save
-from ..engines import engine_names
+from ..engines import engine_names, file_of
 from ..graph import Graph
 from ..graph.dtypes import Array, DType
 from ..passes.copies import bare
 from ..report import differences as report
 from ..runner import fit_inputs, random_inputs
 from ..testcase import Bundle
-from ..verify.diff import StoredValues, between, bisect, extract, read_values, watch
+from ..verify.diff import FileSide, StoredValues, between, bisect, extract, read_values, watch
 from ..verify.diff.finding import TOLERANCE
 from ..verify.diff.measuring import real
 from ..verify.saved import SavedFile, read_saved
@@ -118,7 +118,7 @@ def _compare(args: argparse.Namespace) -> int:
         found = watch(graph, feeds, limit=args.range, seed=args.seed)
         print("\n".join(report.findings(found, args.range)))
         return EXIT_FAIL if found else EXIT_PASS
-    other = _other(args.against, args.testcase, read if against_onnx else {})
+    other = _side(bundle, graph, _other(args.against, args.testcase, read if against_onnx else {}))
     if args.bisect:
         return _bisected(args, graph, feeds, other)
     result = between(graph, other, feeds, tolerance=args.tolerance, seed=args.seed)
@@ -138,13 +138,24 @@ def _compare(args: argparse.Namespace) -> int:
     return EXIT_PASS if result.agree else EXIT_FAIL
 
 
+def _side(
+    bundle: Bundle, graph: Graph, other: Graph | StoredValues | str
+) -> Graph | StoredValues | FileSide | str:
+    """What the model is held against; a runtime that runs files gets the model's own."""
+    source = file_of(bundle, other) if isinstance(other, str) else None
+    return other if source is None else FileSide(graph, source, str(other))
+
+
 def _bisected(
-    args: argparse.Namespace, graph: Graph, feeds: Mapping[str, Array], other: Graph | StoredValues | str
+    args: argparse.Namespace,
+    graph: Graph,
+    feeds: Mapping[str, Array],
+    other: Graph | StoredValues | FileSide | str,
 ) -> int:
-    if not isinstance(other, str):
+    if not isinstance(other, (str, FileSide)):
         raise UsageError("--bisect searches with an engine: name one with --against, such as onnxruntime")
     found = bisect(graph, other, feeds, tolerance=args.tolerance, seed=args.seed)
-    print(f"{found.runs} runs of {clean(other)}")
+    print(f"{found.runs} runs of {clean(str(other))}")
     print(report.bisected(found))
     if args.extract and found.var is not None:
         save(extract(graph, found.var.owner, other, feeds, seed=args.seed), args.extract)

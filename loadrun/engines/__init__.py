@@ -18,6 +18,7 @@ from .protocol import (
 from .registry import (
     check_engine,
     engine_names,
+    file_of,
     held_against,
     make_engine,
     make_file_engine,
@@ -40,6 +41,7 @@ __all__ = [
     "Setup",
     "check_engine",
     "engine_names",
+    "file_of",
     "held_against",
     "make_engine",
     "make_file_engine",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ..base.errors import UsageError
 from ..graph import Graph, Var
 from ..graph.dtypes import Array
-from ..testcase import SourceFile
+from ..testcase import Bundle, SourceFile
 from .protocol import TRANSLATED, Choice, Engine, Factory, FileEngine, FileFactory, Setup
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ __all__ = [
     "NAMES",
     "check_engine",
     "engine_names",
+    "file_of",
     "held_against",
     "make_engine",
     "make_file_engine",
@@ -156,6 +157,14 @@ def runs_file(engine: str | Choice, format: str = "onnx") -> bool:
     """
     name, *options = str(engine).split(":")
     return _FILES.get(name) == format and TRANSLATED not in options
+
+
+def file_of(bundle: Bundle, engine: str | Choice) -> SourceFile | None:
+    """The file that an engine runs in place of a bundle's graph, None where it runs the graph."""
+    source = bundle.source
+    if source is None or source.graph is not bundle.graph or not runs_file(engine, source.format):
+        return None
+    return source
 
 
 def make_file_engine(engine: str | Choice, source: SourceFile) -> FileEngine:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from ..base.files import contents
 from ..graph import Graph
 from ..graph.dtypes import Array, DType
 from ..testcase import FileValue
 from .checks import ATOL, BRAIN_RTOL, RTOL
 from .messages import ModelProto, TypeProto, ValueInfoProto
 from .tensors import kind_name
+from .wire import field_bytes
 
 __all__ = ["OnnxFile", "file_dtype", "rule_error"]
 
@@ -52,6 +55,8 @@ class OnnxFile:
     constants: Mapping[str, FileValue]
     scalars: frozenset[str]
     nodes: int
+    tensors: frozenset[str] = frozenset()
+    folder: str | None = None
     format: str = field(default="onnx", init=False)
 
     @classmethod
@@ -66,7 +71,24 @@ class OnnxFile:
         scalars = frozenset(n for n, s in shapes.items() if s is not None and not s.dims)
         stored = {t.name for t in model.graph.initializers}
         inputs = [i.name for i in model.graph.inputs if i.name not in stored]
-        return cls(location, graph, inputs, outputs, constants, scalars, len(model.graph.nodes))
+        made = frozenset(n for node in model.graph.nodes for n in node.outputs if n)
+        return cls(location, graph, inputs, outputs, constants, scalars, len(model.graph.nodes), made)
+
+    def asking(self, names: Sequence[str]) -> OnnxFile:
+        """See `loadrun.testcase.SourceFile.asking`.
+
+        Protobuf merges a message that comes twice, so the further outputs stand behind the file as a graph of nothing
+        else: not a byte of the file is another.
+        """
+        where, folder = self.location, self.folder
+        if isinstance(where, str):
+            data, folder = bytes(contents(where, "a model")), os.path.dirname(os.path.abspath(where))
+        else:
+            data = where
+        more = [n for n in dict.fromkeys(names) if n not in self.outputs]
+        added = b"".join(field_bytes(12, field_bytes(1, n.encode())) for n in more)
+        outputs = {**self.outputs, **dict.fromkeys(more)}
+        return replace(self, location=data + field_bytes(7, added), outputs=outputs, folder=folder)
 
     def maxerr(self, name: str) -> float:
         """What `error` may be at most."""

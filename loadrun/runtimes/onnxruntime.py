@@ -25,6 +25,7 @@ __all__ = ["OnnxRuntime", "OnnxRuntimeFile", "make_engine", "open_file"]
 
 _FATAL = 4
 _DEFAULT = "CPUExecutionProvider"
+_FOLDER = "session.model_external_initializers_file_folder_path"
 _LEVELS = {
     "disable": "ORT_DISABLE_ALL",
     "basic": "ORT_ENABLE_BASIC",
@@ -196,7 +197,10 @@ class OnnxRuntimeFile:
     def __init__(self, runtime: OnnxRuntime, source: SourceFile) -> None:
         self._runtime, self._source = runtime, source
         try:
-            self._session = runtime.session(source.location, runtime.settings())
+            settings = runtime.settings()
+            if source.folder is not None:
+                settings.add_session_config_entry(_FOLDER, source.folder)
+            self._session = runtime.session(source.location, settings)
         except NotTaken as e:
             raise UnsupportedError(refused("onnxruntime", source, e)) from e
         inputs = self._session.get_inputs()

@@ -13,9 +13,13 @@ import pytest
 import loadrun
 from loadrun.base.errors import EngineError, InputError, UnsupportedError, UsageError
 from loadrun.cli import main
-from loadrun.engines import make_file_engine, runs_file
+from loadrun.engines import file_of, make_file_engine, runs_file
+from loadrun.graph import StoredTensor
+from loadrun.graph.dtypes import DType
 from loadrun.onnx.codes import from_codes, to_codes
 from loadrun.onnx.file import rule_error
+from loadrun.passes.copies import bare
+from loadrun.verify.diff import FileSide
 
 pytest.importorskip("onnx", reason="the files of these tests are written with the package onnx")
 pytest.importorskip("onnxruntime", reason="these files run in ONNX Runtime")
@@ -327,6 +331,74 @@ def test_a_changed_graph_is_not_the_file() -> None:
     assert loadrun.Runner(bundle, "onnxruntime").about.way == "native"
     changed = prepared(bundle, ("optimize_for_inference",))
     assert loadrun.Runner(changed, "onnxruntime").about.way == "translated"
+
+
+def chain(folder: Path) -> tuple[Path, np.ndarray]:
+    """A model of forty products, each of which another name has: more than are asked for at once."""
+    w = np.float32(1.01)
+    nodes = [helper.make_node("Mul", [f"v{i}", "w"], [f"v{i + 1}"]) for i in range(40)]
+    made = model(
+        nodes,
+        [("v0", T.FLOAT, [2])],
+        [("v40", T.FLOAT, [2])],
+        initializer=[numpy_helper.from_array(np.full(2, w), "w")],
+    )
+    x = np.array([1, -2], "f4")
+    path = write(folder, made, ((x,), ((x.astype("f8") * np.float64(w) ** 40).astype("f4"),)))
+    onnx.save(made, path, save_as_external_data=True, location="w.bin", size_threshold=0)
+    return path, x
+
+
+def test_intermediate_values_of_the_file_are_asked_for_by_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, x = chain(tmp_path)
+    before = path.read_bytes()
+    bundle = loadrun.load(path)
+    graph = bare(bundle)
+    source = file_of(bundle, "onnxruntime")
+    assert source is not None
+    side = FileSide(graph, source, "onnxruntime")
+    values = {var.name: value for var, value in side.values({"v0": x})}
+    assert sorted(values) == sorted(f"v{i}" for i in range(1, 41))
+    for i in range(1, 41):
+        np.testing.assert_allclose(
+            values[f"v{i}"], x.astype("f8") * np.float64(np.float32(1.01)) ** i, rtol=1e-5
+        )
+    assert path.read_bytes() == before
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["model.onnx", "test_data_set_0", "w.bin"]
+    assert main(["diff", str(path), "--against", "onnxruntime"]) == 0
+    assert "40 values compared" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("way", [(), ("--bisect",)])
+def test_a_fault_is_found_by_the_files_own_values(
+    way: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A graph that was read wrongly parts from the file in the operator that is wrong."""
+    path, x = chain(tmp_path)
+    bundle = loadrun.load(path)
+    (seventeenth,) = (o for o in bundle.graph.oprs if any(v.name == "v17" for v in o.outputs))
+    (five,) = bundle.graph.add(
+        "ImmutableTensor",
+        tensors=[StoredTensor(DType("Float32"), (2,), None, np.full(2, 5, "f4").view("u1"))],
+    )
+    # An operator's inputs come before it.
+    made = bundle.graph.oprs.pop()
+    bundle.graph.oprs.insert(0, made)
+    for i, opr in enumerate(bundle.graph.oprs):
+        opr.id = i
+    seventeenth.inputs = [five if v.owner.type != "Elemwise" else v for v in seventeenth.inputs]
+    monkeypatch.setattr("loadrun.cli.diff.load_dump", lambda *args, **kwargs: bundle)
+    assert main(["diff", str(path), "--against", "onnxruntime", *way]) == 1
+    said = capsys.readouterr().out
+    assert ("first to part" if way else "v17") in said
+    extracted = tmp_path / "one.mge"
+    assert main(["diff", str(path), "--against", "onnxruntime", *way, "--extract", str(extracted)]) == 1
+    case = loadrun.load(extracted).testcases[0]
+    np.testing.assert_allclose(
+        case.expects["v17"], x.astype("f8") * np.float64(np.float32(1.01)) ** 17, rtol=1e-5
+    )
 
 
 def test_which_engines_run_files() -> None:
