@@ -31,7 +31,7 @@ __all__ = [
     "temporary",
 ]
 
-MODELS = (".mge", ".onnx")
+MODELS = (".mge", ".onnx", ".pt2")
 """Endings of models, the files that a folder stands for."""
 _PART = ".part"
 _LONGEST = 100

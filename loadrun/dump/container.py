@@ -25,8 +25,9 @@ __all__ = ["MAGIC", "load", "load_all", "loads", "mapped", "stored_tensors"]
 MAGIC = b"mgbtest0"
 _KNOWN_MGE_VERSION, _KNOWN_MODEL_VERSION = 101304, 2
 
+_ZIP = b"PK\x03\x04"
 _FOREIGN = (
-    (b"PK\x03\x04", "a zip archive (.npz, .pt and .zip files begin so)"),
+    (_ZIP, "a zip archive (.npz, .pt and .zip files begin so)"),
     *((bytes((0x80, n)), "a Python pickle; loadrun.load_checkpoint reads checkpoints") for n in (2, 3, 4, 5)),
     (b"\x93NUMPY", "a .npy array; give it as --input NAME:FILE"),
     (b"\x89PNG", "a PNG image; give it as --input NAME:FILE"),
@@ -112,6 +113,11 @@ def load_all(
         bundle = _load_onnx(data, path, native=native, **read)
         bundle.watch = watch
         return [bundle]
+    if path.lower().endswith(".pt2") and bytes(data[:4]) == _ZIP:
+        torch = import_module("loadrun.torch.program")  # the door upward, for start-up and optional
+        program: Bundle = torch.load_program(data, path, native=native)
+        program.watch = watch
+        return [program]
     if input_shapes or constants or test_data is not None:
         raise UsageError(f"{path}: input_shapes, constants and test_data are for ONNX models, this is none")
     return _load_all(data, path, watch)

@@ -38,12 +38,12 @@ NAMES = {
     "onnxruntime": "ONNX Runtime, which gets an .onnx file as it is; onnxruntime:PROVIDER:KEY=VALUE chooses execution "
     "provider and options, onnxruntime:translated gives it loadrun's graph",
     "openvino": "OpenVINO on the processor, in float32, files as above; openvino:bf16 and openvino:f16 in less",
-    "torch": "PyTorch's kernels",
+    "torch": "PyTorch's kernels; of a .pt2 file the program itself",
     "megengine": "MegEngine itself, in the Python that megengine:PYTHON names",
     "load_and_run": "MegEngine's C++ tool: load_and_run:PATH",
 }
 """The names that loadrun itself knows, and what they are."""
-_FILES = {"onnxruntime": "onnx", "openvino": "onnx"}
+_FILES = {"onnxruntime": "onnx", "openvino": "onnx", "torch": "pt2"}
 _registered: dict[str, Factory] = {}
 
 
@@ -149,14 +149,14 @@ def make_engine(engine: str | Choice, graph: Graph, targets: Sequence[Var], *, s
     return _factory(name)(graph, targets, Setup(argument, seed, chosen.strict, chosen.cache))
 
 
-def runs_file(engine: str | Choice, format: str = "onnx") -> bool:
-    """Whether an engine runs files of a format as they are, instead of the graph that is made of them.
+def runs_file(engine: str | Choice, format: str | None = None) -> bool:
+    """Whether an engine runs files of a format, or of any, as they are, instead of the graph that is made of them.
 
     >>> runs_file("onnxruntime"), runs_file("onnxruntime:translated"), runs_file("reference")
     (True, False, False)
     """
     name, *options = str(engine).split(":")
-    return _FILES.get(name) == format and TRANSLATED not in options
+    return name in _FILES and format in (None, _FILES[name]) and TRANSLATED not in options
 
 
 def file_of(bundle: Bundle, engine: str | Choice) -> SourceFile | None:

@@ -99,7 +99,7 @@ def _bundle(
     except EngineError as e:
         if not native:
             raise
-        return _unread(model, path, str(e), input_shapes, constants, whole, stored)
+        return _unread(model, path, " ".join(str(e).split()), input_shapes, constants, whole, stored)
     opset = next((o.version for o in model.opsets if o.domain in ("", "ai.onnx")), 1)
     graph.magic = f"ONNX opset {opset}"
     bundle = Bundle(graph, path=path)

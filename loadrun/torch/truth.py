@@ -37,7 +37,8 @@ def outputs_of(traced: Traced, flat: Sequence[Any]) -> list[Array]:
     given = [copy.deepcopy(v) for v in flat]
     if any(s.kind.name == "BUFFER_MUTATION" for s in traced.program.graph_signature.output_specs):
         # A call that changes buffers must not show in the next one.
-        owner = copy.deepcopy(traced.original)
+        with quiet():
+            owner = copy.deepcopy(traced.original)
         function = owner if function is traced.original else getattr(owner, function.__name__)
     args, kwargs = pytree.tree_unflatten(given, traced.program.call_spec.in_spec)
     try:
