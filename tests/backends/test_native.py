@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import warnings
+from collections import Counter
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -290,6 +292,59 @@ def test_the_level_of_optimization_is_the_one_asked_for(tmp_path: Path) -> None:
         found[level] = sorted(n.op_type for n in onnx.load(out).graph.node)
     assert found["disable"] == ["Add", "MatMul"]
     assert found["all"] != found["disable"]
+
+
+def plain(path: Path, case: Any) -> str | None:
+    """The verdict of ONNX's own test runner on ONNX Runtime; None for types that its Python interface has not."""
+    import onnxruntime
+    from onnx.backend.test.runner import Runner
+
+    settings = onnxruntime.SessionOptions()
+    settings.log_severity_level = 4
+    settings.intra_op_num_threads = 1
+    ((inputs, outputs),) = case.data_sets
+    if any(name in str(getattr(v, "dtype", v)) for v in (*inputs, *outputs) for name in LACKING):
+        return None
+    try:
+        session = onnxruntime.InferenceSession(str(path), settings)
+        names = [i.name for i in session.get_inputs()]
+        given = [np.asarray(v) if isinstance(v, np.generic) else v for v in inputs]
+        found = session.run(None, dict(zip(names, given, strict=False)))
+    except Exception:
+        return "error"
+    try:
+        Runner.assert_similar_outputs(outputs, found, case.rtol, case.atol)
+    except AssertionError:
+        return "fail"
+    return "pass"
+
+
+LACKING = ("bfloat16", "float8", "float4", "int4", "int2", "data_type")
+
+
+@pytest.mark.slow
+def test_verdicts_of_node_tests_are_those_of_the_plain_runtime(tmp_path: Path) -> None:
+    """Every eleventh of ONNX's node tests; a value without elements compares nothing here and passes there."""
+    from onnx.backend.test.case.node import collect_testcases
+
+    with warnings.catch_warnings():
+        # Their data are made by numpy beyond what small types hold.
+        warnings.simplefilter("ignore")
+        cases = collect_testcases(None)[::11]
+    seen: Counter[str] = Counter()
+    for case in cases:
+        if len(case.data_sets) != 1 or (case.rtol, case.atol) != (1e-3, 1e-7):
+            continue
+        path = write(tmp_path / case.name, case.model, *case.data_sets)
+        verdict = plain(path, case)
+        if verdict is None:
+            continue
+        result = loadrun.Runner(path, "onnxruntime:intra_op=1").replay_one(0)
+        empty = any(o.reason == "the value has no elements" for o in result.outputs)
+        assert result.verdict.value == verdict or (empty and verdict == "pass"), case.name
+        seen[verdict] += 1
+    assert seen["pass"] > 90
+    assert seen["error"] > 2
 
 
 def test_a_file_that_the_runtime_refuses(tmp_path: Path) -> None:
