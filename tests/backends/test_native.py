@@ -361,9 +361,11 @@ def test_a_file_that_the_runtime_refuses(tmp_path: Path) -> None:
 
 
 def test_many_processes_and_limits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    report = tmp_path / "r.json"
+    report, junit, page = (tmp_path / f"r.{n}" for n in ("json", "xml", "html"))
     args = [str(ONNX), "--engine", "onnxruntime", "-j", "2", "--timeout", "300", "--json", str(report)]
-    assert main(args) == 0
+    assert main([*args, "--junit", str(junit), "--html", str(page)]) == 0
+    for text in (junit.read_text(), page.read_text()):
+        assert text.count("(CPUExecutionProvider), native") >= 7
     files = json.loads(report.read_text())["files"]
     assert len(files) == 7
     assert {f["engine"]["way"] for f in files} == {"native"}
