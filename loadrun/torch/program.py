@@ -232,8 +232,9 @@ def _append(file: Any, values: Sequence[Mapping[str, Array]], limits: Mapping[st
             listed.append({})
             for k, (name, value) in enumerate(case.items()):
                 listed[-1][name] = f"{i}.{k}.npy"
-                with archive.open(f"{place}{i}.{k}.npy", "w") as f:
-                    np.lib.format.write_array(f, value, allow_pickle=False)
+                made = io.BytesIO()
+                np.lib.format.write_array(made, value, allow_pickle=False)
+                archive.writestr(f"{place}{i}.{k}.npy", made.getbuffer())
         about = {"format": _FORMAT, "maxerr": limits, "testcases": listed}
         archive.writestr(f"{place}testcases.json", json.dumps(about))
 
