@@ -33,7 +33,7 @@ __all__ = [
     "text_file",
 ]
 
-MODELS = (".mge", ".onnx")
+MODELS = (".mge", ".onnx", ".pt2")
 """Endings of models, the files that a folder stands for."""
 _PART = ".part"
 _LONGEST = 100

@@ -51,7 +51,7 @@ def parser() -> Parser:
         "files",
         nargs="+",
         metavar="MODEL",
-        help="files, patterns, and folders, which stand for their .mge and .onnx",
+        help="files, patterns, and folders, which stand for their .mge, .onnx and .pt2",
     )
     data = p.add_argument_group("data")
     add_input_options(data, "--input")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -83,7 +83,8 @@ def audit(
     cases = [bundle.testcases[i] for i in range(min(_FEW, len(bundle.testcases)))]
     if not scores or not cases:
         return list(scores.values())
-    runner = Runner(bundle, engine, seed=seed)
+    # Mutants are graphs: the file itself, which some engines run, is none.
+    runner = Runner(replace(bundle, source=None), engine, seed=seed)
     truth = [runner.check(case) for case in cases]
     for result in truth:
         for out in result.outputs:

@@ -14,7 +14,7 @@ from ...base.errors import InputError, UsageError
 from ...base.files import one_file
 from ...dump import load, save
 from ...dump.choosing import load_dump
-from ...engines import engine_names
+from ...engines import engine_names, file_of
 from ...graph import Graph, Var
 from ...graph.dtypes import Array, DType
 from ...inputs.feeds import DataOptions, ModelOptions, fit_inputs, random_inputs
@@ -25,6 +25,7 @@ from .bisecting import Bisected, bisect
 from .extracting import extract
 from .finding import TOLERANCE, Differences, between
 from .measuring import real
+from .running import FileSide
 from .stored import StoredValues, read_values
 from .watching import Finding, watch
 
@@ -68,7 +69,7 @@ class FileDifferences:
     findings: list[Finding] | None
     ran_on: str
     _graph: Graph
-    _other: Graph | StoredValues | str | None
+    _other: Graph | StoredValues | FileSide | str | None
     _feeds: Mapping[str, Array]
     _seed: int
 
@@ -143,11 +144,11 @@ def diff_files(
     if options.check_finite or options.range is not None:
         findings = watch(graph, feeds, limit=options.range, seed=seed)
         return FileDifferences(None, None, findings, ran_on, graph, None, feeds, seed)
-    other = _other(name, options.testcase, options.read if against_onnx else {})
+    other = _side(bundle, graph, _other(name, options.testcase, options.read if against_onnx else {}))
     if not options.bisect:
         found = between(graph, other, feeds, tolerance=options.tolerance, seed=seed)
         return FileDifferences(found, None, None, ran_on, graph, other, feeds, seed)
-    if not isinstance(other, str):
+    if not isinstance(other, (str, FileSide)):
         raise UsageError("--bisect searches with an engine: name one with --against, such as onnxruntime")
     halved = bisect(graph, other, feeds, tolerance=options.tolerance, seed=seed)
     return FileDifferences(None, halved, None, ran_on, graph, other, feeds, seed)
@@ -184,6 +185,14 @@ def _other(against: str, testcase: int, read: Mapping[str, Any]) -> Graph | Stor
     if zipfile.is_zipfile(path):
         return _results(read_saved(path), testcase, str(path))
     return bare(load(one_file(against), **read))
+
+
+def _side(
+    bundle: Bundle, graph: Graph, other: Graph | StoredValues | str
+) -> Graph | StoredValues | FileSide | str:
+    """What the model is held against; a runtime that runs files gets the model's own."""
+    source = file_of(bundle, other) if isinstance(other, str) else None
+    return other if source is None else FileSide(graph, source, str(other))
 
 
 def _results(saved: list[SavedFile], testcase: int, path: str) -> StoredValues:

@@ -11,7 +11,7 @@ from ...base.about import About
 from ...base.failures import Failure, failure
 from ...base.files import files_of
 from ...dump import load_all
-from ...engines import Choice
+from ...engines import Choice, runs_file
 from ...inputs.feeds import ModelOptions
 from ...runner import Runner
 from ...testcase import Bundle
@@ -84,19 +84,23 @@ def describe_engine(
 
     def said(bundle: Bundle) -> About:
         runner = Runner(bundle, engine)
-        runner.run(bundle.testcases[0].inputs if len(bundle.testcases) else None)
+        runner.run(runner.inputs_of(bundle.testcases[0]) if len(bundle.testcases) else None)
         return runner.about
 
-    return _each(files, read, said)
+    return _each(files, read, said, native=runs_file(engine))
 
 
 def _each(
-    files: Iterable[str | os.PathLike[str]], read: ModelOptions | None, said: Callable[[Bundle], T]
+    files: Iterable[str | os.PathLike[str]],
+    read: ModelOptions | None,
+    said: Callable[[Bundle], T],
+    native: bool = False,
 ) -> Described[T]:
     found: Described[T] = Described()
     for path in files_of([os.fspath(f) for f in files]):
         try:
-            what = [said(bundle) for bundle in load_all(path, **(read or ModelOptions()).read)]
+            bundles = load_all(path, native=native, **(read or ModelOptions()).read)
+            what = [said(bundle) for bundle in bundles]
             found.found += [(path if i == 0 else f"{path} (dump {i + 1})", a) for i, a in enumerate(what)]
         except Exception as e:
             found.failures.append((path, failure(e, named=True)))
