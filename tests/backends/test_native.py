@@ -106,6 +106,29 @@ def test_a_wrong_value_fails_and_so_does_another_type(tmp_path: Path) -> None:
     assert shape.verdict.value == "fail"
 
 
+def test_what_a_dump_asked_holds_for_the_file_as_it_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "m.onnx"
+    loadrun.convert_file("fixtures/nets/mlp.mge", path)
+    good = replay(path)
+    assert good.verdict.value == "pass"
+    assert good.outputs[0].maxerr == np.float32(1e-5)
+    # Cut rows do not pass, nor does a value that ONNX's own tolerance of a thousandth would let through.
+    assert main([str(path), "--engine", "onnxruntime", "--batch-size", "1"]) == 3
+    assert "the first 1 of 5 expected rows alone" in capsys.readouterr().out
+    output = tmp_path / "test_data_set_0" / "output_0.pb"
+    stored = numpy_helper.to_array(onnx.load_tensor(str(output)))
+    onnx.save_tensor(numpy_helper.from_array(stored + np.float32(1e-4)), str(output))
+    assert replay(path).verdict.value == "fail"
+    onnx.save_tensor(numpy_helper.from_array(stored), str(output))
+    (output.parent / "output_1.pb").write_bytes(output.read_bytes())
+    assert [(o.name, o.verdict.value) for o in replay(path).outputs] == [
+        ("out", "pass"),
+        ("output_1.pb", "fail"),
+    ]
+
+
 def test_text_is_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     good, bad = texts(tmp_path / "good", ["ab", "é"]), texts(tmp_path / "bad", ["ab", "e"])
     assert [o.value.tolist() for o in replay(good).outputs if o.value is not None] == [["ab", "é"]]
