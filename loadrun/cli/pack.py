@@ -103,7 +103,9 @@ def parser() -> Parser:
     p.add_argument(
         "--no-assert", action="store_true", help="embed the inputs alone, without outputs and checks"
     )
-    p.add_argument("--no-record", action="store_true", help="leave out provenance and digests")
+    p.add_argument(
+        "--no-record", action="store_true", help="leave out provenance, digests and the order of the inputs"
+    )
     p.add_argument(
         "--intermediates",
         action="store_true",

@@ -179,10 +179,8 @@ def runs_file(engine: str | Choice, format: str | None = None) -> bool:
 
 def file_of(bundle: Bundle, engine: str | Choice) -> SourceFile | None:
     """The file that an engine runs in place of a bundle's graph, None where it runs the graph."""
-    source = bundle.source
-    if source is None or source.graph is not bundle.graph or not runs_file(engine, source.format):
-        return None
-    return source
+    source = bundle.file
+    return source if source is not None and runs_file(engine, source.format) else None
 
 
 def make_file_engine(engine: str | Choice, source: SourceFile) -> FileEngine:

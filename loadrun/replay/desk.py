@@ -82,7 +82,11 @@ class Desk:
         start = time.perf_counter()
         native = any(runs_file(e) for e in task.engines)
         bundles = load_all(task.path, copy=task.copy, native=native, **task.read)
-        self._bundles = [prepared(b, task.optimize, task.batch_size) for b in bundles]
+        # Where the data that are given say which graph it is, that is not known yet.
+        later = task.input_data is not None
+        self._bundles = [
+            b if b.sized and later else prepared(b, task.optimize, task.batch_size) for b in bundles
+        ]
         self._seconds = time.perf_counter() - start
         self._task = task
 
@@ -98,6 +102,7 @@ class Desk:
         failing: tuple[Result, dict[str, Array]] | None = None
         opened = False
         try:
+            bundle = self._sized(bundle, task)
             facts = _facts(bundle, task) if task.facts and part.start == 0 else {}
             many = total if task.input_data is None else _count_cases(task.input_data)
             yield Opened(
@@ -145,6 +150,15 @@ class Desk:
             yield Closed(found.message, found.fault)
             return
         yield replace(closed, watch=watch.sent() if watch is not None else None)
+
+    def _sized(self, bundle: Bundle, task: Task) -> Bundle:
+        """The bundle for the sizes of the first data that were given."""
+        if bundle.sized is None or task.input_data is None:
+            return bundle
+        if self._runner is not None:
+            return self._runner.bundle
+        first = next(task.cases(bundle, lambda _: None), None)
+        return prepared(bundle if first is None else bundle.for_data(first), task.optimize, task.batch_size)
 
     def _made(self, bundle: Bundle, task: Task) -> Runner:
         """A runner of the dump, the last one again for a further part."""
@@ -258,6 +272,8 @@ def _warnings(bundle: Bundle, task: Task) -> list[str]:
         found.append("the testcases hold no expected outputs (packed with no_assert)")
     if not len(bundle.testcases) and task.input_data is None:
         found.append(f"there are no testcases, so the model ran once on random data (seed {task.seed})")
+        if bundle.taken is not None:
+            found.append(bundle.taken)
     return found
 
 

@@ -54,7 +54,7 @@ def _lines(
         yield "it cannot be explained operator by operator: the reference engine does not run the model"
         return
     case = "the run" if result.index is None else f"testcase {result.index}"
-    model = bare(bundle)
+    model = bare(bundle.for_data(feeds))
     given = {n: a for n, a in feeds.items() if n in {v.name for v in model.inputs}}
     kept = None if result.index is None else intermediates_at(bundle.record, result.index)
     if kept is not None:

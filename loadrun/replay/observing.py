@@ -46,7 +46,7 @@ def observe(
     """
     bundle = prepared(load(path, copy=options.copy, **options.read), options.optimize, options.batch_size)
     cases = [Testcase(dict(feeds)) for feeds in fed] or _cases(bundle, options.seed)
-    write_profiles(options, bundle, cases[0].inputs, out, seed=options.seed)
+    write_profiles(options, bundle.for_data(cases[0].arrays), cases[0].inputs, out, seed=options.seed)
     if not options.watched:
         return None
     _watched(options, bundle, cases, out)
@@ -62,8 +62,8 @@ def _cases(bundle: Bundle, seed: int) -> list[Testcase]:
 
 def _wrong(path: str, options: RunOptions, bundle: Bundle, cases: list[Testcase]) -> Iterator[str]:
     """Where values that are not finite or out of range begin, testcase by testcase."""
-    model = bare(bundle)
     for i, case in enumerate(cases):
+        model = bare(bundle.for_data(case.arrays))
         found = watch(model, case.inputs, limit=options.range, seed=options.seed)
         if found:
             yield f"{clean(path, 200)}, testcase {i}:" if len(cases) > 1 else f"{clean(path, 200)}:"
@@ -79,10 +79,11 @@ def _watched(options: RunOptions, bundle: Bundle, cases: list[Testcase], out: Te
             files.callback(text.detach)
         outputs: OutputDump | None = None
         for i, case in enumerate(cases):
-            plan = ExecutionPlan(bundle.graph, {n: a.shape for n, a in case.arrays.items()})
+            sized = bundle.for_data(case.arrays)
+            plan = ExecutionPlan(sized.graph, {n: a.shape for n, a in case.arrays.items()})
             if i == 0 and options.model_info:
                 print(model_table(plan), file=out)
-            runner = ObservedRunner(bundle, seed=options.seed)
+            runner = ObservedRunner(sized, seed=options.seed)
             runner.plan = plan
             if text is not None:
                 runner.plugins.append(TextDump(text, plan))
@@ -93,7 +94,7 @@ def _watched(options: RunOptions, bundle: Bundle, cases: list[Testcase], out: Te
                 outputs.plan = plan
                 runner.plugins.append(outputs)
             if runner.plugins:
-                _run(runner, bundle, case)
+                _run(runner, sized, case)
 
 
 def _run(runner: ObservedRunner, bundle: Bundle, case: Testcase) -> None:

@@ -89,7 +89,7 @@ def profile_file(
     bundle = load(path, **(read or ModelOptions()).read)
     cases = bundle.testcases
     feeds = cases[testcase or 0].inputs if len(cases) else random_inputs(bundle, seed)
-    write_profiles(options, bundle, feeds, out, seed=seed)
+    write_profiles(options, bundle.for_data(feeds), feeds, out, seed=seed)
 
 
 def _write(target: str, content: object) -> None:

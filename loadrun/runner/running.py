@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 import os
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import cast
@@ -37,6 +39,9 @@ from ..testcase import EXPECT, Bundle, Check, FileValue, Testcase
 from .native import FileReplay, file_errors, own_inputs
 
 __all__ = ["Runner", "faulty", "own_errors", "run"]
+
+_KEPT = 16
+"""Sets of sizes whose engines are kept where each has a graph of its own, those that were needed last."""
 
 
 @dataclass(eq=False)
@@ -120,6 +125,8 @@ class Runner:
         self._model: Engine | None = None
         self._outputs: dict[str, Var] = {}
         self._checked: tuple[_OutputPlan, Engine] | None = None
+        self._others: OrderedDict[int, Runner] = OrderedDict()
+        self._last = self
         self.packed, self.loosened = packed_policies(self.bundle.record)
         self.policies = {**self.packed, **(policies or {})}
 
@@ -143,6 +150,8 @@ class Runner:
         """What executes the model, and how it computes; what the engine cannot run is known after the first run."""
         if self._native is not None:
             return self._native.engine.about
+        if self._last is not self:
+            return self._last.about
         if self._checked is not None:
             return self._checked[1].about
         return self._outputs_engine().about
@@ -175,6 +184,9 @@ class Runner:
             found = self._native.check(testcase, index)
             settled = _settled(found.outputs, testcase)
             return replace(found, outputs=tuple(settled), verdict=Verdict.of_outputs(settled))
+        self._last = self._for(testcase.arrays)
+        if self._last is not self:
+            return self._last.check(testcase, index)
         if self._checked is None:
             plan = self._plan()
             self._checked = plan, self._checking(plan)
@@ -280,6 +292,9 @@ class Runner:
             return self._native.run(random_inputs(self.bundle, self.seed) if inputs is None else inputs)
         given = cast("Mapping[str, Array] | None", inputs)
         feeds = random_inputs(self.bundle, self.seed) if given is None else fit_inputs(self.bundle, given)
+        self._last = self._for(feeds)
+        if self._last is not self:
+            return self._last.run(feeds)
         self.bundle.require_unchanged()
         model = self._outputs_engine()
         make_ready(model, feeds)
@@ -291,6 +306,21 @@ class Runner:
         )
         shown = _at_border(outs, self.bundle.scalars)
         return Result(None, shown, Verdict.NOT_COMPARED, seconds, engine=model.about)
+
+    def _for(self, arrays: Mapping[str, Array]) -> Runner:
+        """The runner of the graph that is made for the sizes of some arrays; itself where one serves all."""
+        bundle = self.bundle.for_data(arrays)
+        if bundle is self.bundle:
+            return self
+        found = self._others.pop(id(bundle), None)
+        if found is None or found.bundle is not bundle:
+            found = copy(self)
+            found.bundle, found._last = bundle, found
+            found._model, found._checked, found._others = None, None, OrderedDict()
+        self._others[id(bundle)] = found
+        while len(self._others) > _KEPT:
+            self._others.popitem(last=False)
+        return found
 
     def _outputs_engine(self) -> Engine:
         """The engine for the outputs alone, made on first use."""
@@ -322,9 +352,8 @@ def own_errors(
     None stands for a formula that needs more than an expected and a computed value.
     """
     found: dict[str, Callable[[Array, Array], float] | None] = {}
-    source = bundle.source
-    if source is not None and source.graph is bundle.graph and len(bundle.testcases):
-        return file_errors(source, bundle.testcases[0])
+    if bundle.file is not None and len(bundle.testcases):
+        return file_errors(bundle.file, bundle.testcases[0])
     for check in bundle.checks:
         if formula(check) is Formula.OTHER:
             infer_dtypes(bundle.graph.needed([check.err]))

@@ -350,7 +350,7 @@ def _read(
     limits: Mapping[str, float],
 ) -> Bundle:
     """The graph of a program, with checks where there are expected values."""
-    traced = Traced(callable_of(program), program=program)
+    traced = Traced(callable_of(program), program=program, check=None)
     traced.record(args, kwargs)
     signature = traced.signature
     graph = traced.graph(signature.input_names())

@@ -205,7 +205,7 @@ def _prepared(
         runner.run(f)
     memory = None
     if subject.engine == _REFERENCE:
-        memory = max(peak_memory(bundle, c.inputs, seed).peak for c in cases)
+        memory = max(peak_memory(bundle.for_data(c.arrays), c.inputs, seed).peak for c in cases)
     flops, weights = _costs(bundle, [c.inputs for c in cases])
     about = runner.about.text
     return _Ready(
@@ -241,15 +241,16 @@ def _resized(array: Array, size: int) -> Array:
 
 def _costs(bundle: Bundle, feeds: Sequence[Mapping[str, Array]]) -> tuple[int | None, int]:
     """Operations of a pass, None where one is unknown, and bytes of constants."""
-    oprs = bundle.graph.needed(bundle.outputs.values())
-    infer_dtypes(oprs)
-    weights = sum(
-        nbytes(t.shape or (), t.dtype) for o in oprs if o.type != "Host2DeviceCopy" for t in o.tensors
-    )
-    total = 0
+    total, weights = 0, 0
     for f in feeds:
+        sized = bundle.for_data(f)
+        oprs = sized.graph.needed(sized.outputs.values())
+        infer_dtypes(oprs)
+        weights = sum(
+            nbytes(t.shape or (), t.dtype) for o in oprs if o.type != "Host2DeviceCopy" for t in o.tensors
+        )
         try:
-            known = infer_shapes(bundle.graph, oprs, {n: a.shape for n, a in f.items()})
+            known = infer_shapes(sized.graph, oprs, {n: a.shape for n, a in f.items()})
         except LoadRunError:
             return None, weights
         if any(o.id not in known.flops for o in oprs if o.type != "Host2DeviceCopy"):

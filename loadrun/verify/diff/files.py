@@ -138,13 +138,15 @@ def diff_files(
     against_onnx = name.lower().endswith(".onnx")
     alone = against_onnx and os.fspath(model).lower().endswith(".mge")
     bundle = load_dump(model, options.dump, **({} if alone else options.read))
-    graph = bare(bundle)
     feeds, ran_on = _feeds(options, bundle, model, warn)
+    bundle = bundle.for_data(feeds)
+    graph = bare(bundle)
     seed = options.seed
     if options.check_finite or options.range is not None:
         findings = watch(graph, feeds, limit=options.range, seed=seed)
         return FileDifferences(None, None, findings, ran_on, graph, None, feeds, seed)
-    other = _side(bundle, graph, _other(name, options.testcase, options.read if against_onnx else {}))
+    named = _other(name, options.testcase, options.read if against_onnx else {}, feeds)
+    other = _side(bundle, graph, named)
     if not options.bisect:
         found = between(graph, other, feeds, tolerance=options.tolerance, seed=seed)
         return FileDifferences(found, None, None, ran_on, graph, other, feeds, seed)
@@ -171,8 +173,10 @@ def _feeds(
     return bundle.testcases[chosen].inputs, f"testcase {chosen}"
 
 
-def _other(against: str, testcase: int, read: Mapping[str, Any]) -> Graph | StoredValues | str:
-    """What the model is held against.
+def _other(
+    against: str, testcase: int, read: Mapping[str, Any], feeds: Mapping[str, Array]
+) -> Graph | StoredValues | str:
+    """What the model is held against, for the sizes of the data.
 
     Raises:
         UsageError: it is neither a file nor an engine.
@@ -184,7 +188,7 @@ def _other(against: str, testcase: int, read: Mapping[str, Any]) -> Graph | Stor
         return read_values(path)
     if zipfile.is_zipfile(path):
         return _results(read_saved(path), testcase, str(path))
-    return bare(load(one_file(against), **read))
+    return bare(load(one_file(against), **read).for_data(feeds))
 
 
 def _side(

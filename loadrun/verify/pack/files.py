@@ -101,6 +101,9 @@ class FilePacker:
             total = count_cases(options.input_data)
             cases = options.cases(self._bundle, self._warn)
             self._cases = cases if watch is None else watch(cases, total)
+            if self._bundle.sized is not None and (options.replace or not len(self._bundle.testcases)):
+                first = next(self._cases)
+                self._cases, self._bundle = chain([first], self._cases), self._bundle.for_data(first)
         if options.suggest_maxerr:
             self._suggest()
 

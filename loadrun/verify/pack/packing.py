@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import partial
+from functools import lru_cache, partial
 from itertools import chain
 from typing import BinaryIO
 
@@ -71,7 +71,7 @@ class Packer:
         self.finish = finish
         self.reasons = dict(reasons or {})
         self.loosened: dict[str, float] = {}
-        self.source = bundle
+        self.source = bundle = bundle.lasting()
         self.warn = warn
         self.kept = 0 if options.replace else len(bundle.testcases)
         self.extends = bool(self.kept and bundle.checks)
@@ -86,7 +86,10 @@ class Packer:
             names = names or [""]
         tolerances(options.maxerr if options.maxerr is not None else {}, names)
         make = recorder or (lambda model: Recorder(model, options.engine, seed=options.seed))
-        self.recorder = None if options.no_assert else make(Bundle(self.model))
+        alone = Bundle(self.model)
+        if bundle.sized is not None:
+            alone.sized = partial(_alone, bundle, alone, lru_cache(16)(_without_checks))
+        self.recorder = None if options.no_assert else make(alone)
         self.about = {
             "provenance": self.recorder.provenance if self.recorder else provenance("none", options.seed)
         }
@@ -163,6 +166,8 @@ class Packer:
         self.watch.errors.update(own_errors(bundle))
         if self.options.record:
             bundle.record = {"record": 1, **self.about, "policy": policy}
+        else:
+            graph.input_order = ()
         return save(
             bundle,
             target,
@@ -279,7 +284,8 @@ class Packer:
         graph = checked(
             self.model, first, {**asked, **limits}, silent=bool(self.options.silent), warn=self.warn
         )
-        self.unchecked = [n for n in Bundle(graph).outputs if n not in {c.name for c in Bundle(graph).checks}]
+        names = {c.name for c in Bundle(graph).checks}
+        self.unchecked = [n for n in Bundle(graph).outputs if n not in names]
         return graph
 
     def _with_tolerances(self) -> Graph:
@@ -359,6 +365,18 @@ def _expect_input(check: Check) -> Var:
 def _place(number: int, index: int, where: Callable[[int], str] | None) -> str:
     """What stands before a sentence about a testcase."""
     return f"testcase {number} ({where(index)}): " if where is not None else f"testcase {number}: "
+
+
+def _without_checks(bundle: Bundle) -> Bundle:
+    return Bundle(bare(bundle))
+
+
+def _alone(
+    source: Bundle, alone: Bundle, made: Callable[[Bundle], Bundle], arrays: Mapping[str, Array]
+) -> Bundle:
+    """The model at the sizes of some data: what is true there, whatever the written graph makes of them."""
+    found = source.for_data(arrays)
+    return alone if found is source else made(found)
 
 
 def _provenances(bundle: Bundle) -> Iterator[Mapping[str, object]]:

@@ -88,7 +88,10 @@ class VerifiedDump(CountedResults):
                     by = ", ".join(
                         f"{k} {known[k]}" for k in ("time", "loadrun", "engine", "seed") if k in known
                     )
-                    self.said += [f"all digests agree ({by})", *testimony(bundle)]
+                    self.said += [
+                        f"all digests agree ({by})" if by else "all digests agree",
+                        *testimony(bundle),
+                    ]
                     self.agrees = True
             except Exception as e:
                 self.said.append(failure(e).message)
