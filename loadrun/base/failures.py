@@ -16,7 +16,7 @@ EXIT_FAULT = 70
 
 
 def reason(e: Exception, *, named: bool = False) -> str:
-    """Why a file cannot be read or written, in one line; `named` for a line that does not name the file otherwise.
+    """Say why a file cannot be read or written, in one line; `named` for a line that does not name the file otherwise.
 
     >>> reason(FileNotFoundError(2, "No such file or directory", "a.mge"), named=True)
     'a.mge: No such file or directory'
@@ -42,7 +42,7 @@ class Failure:
 
 
 def failure(e: Exception, *, named: bool = False) -> Failure:
-    """What to say of an exception; one that loadrun did not foresee is its fault, not the file's.
+    """Describe an exception; one that loadrun did not foresee is its own fault, not the file's.
 
     With LOADRUN_TRACEBACK in the environment such a one is shown whole, on standard error.
 

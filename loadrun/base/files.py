@@ -43,7 +43,7 @@ _STALE = 24 * 3600.0
 def files_of(
     given: Iterable[str], endings: tuple[str, ...] = MODELS, skipped: list[str] | None = None
 ) -> Iterator[str]:
-    """The files that a user's names stand for.
+    """Return the files that a user's names stand for.
 
     ``~`` is the home folder. What is there under its name is that; else ``*``, ``?`` and ``[...]`` are a pattern, in
     which ``**`` goes through folders. A folder stands for the files in it and its folders whose names have one of the
@@ -69,7 +69,7 @@ def files_of(
 
 
 def _within(folder: str, endings: tuple[str, ...], skipped: list[str] | None) -> Iterator[str]:
-    """The files of a folder and its folders, in order of their names."""
+    """List the files of a folder and its subfolders, in order of their names."""
     out = [] if skipped is None else skipped
     for place, folders, names in os.walk(folder):
         inside = sorted(folders)
@@ -87,7 +87,7 @@ def _within(folder: str, endings: tuple[str, ...], skipped: list[str] | None) ->
 
 
 def skipped_line(skipped: Iterable[str]) -> str:
-    """How much `files_of` left out, in one line; empty for nothing.
+    """Say in one line how much `files_of` left out; empty for nothing.
 
     >>> skipped_line(["models/.old.mge", "models/.new.mge"])
     'skipped in folders: 2 hidden files (name them to take them)'
@@ -102,7 +102,7 @@ def skipped_line(skipped: Iterable[str]) -> str:
 
 
 def one_file(given: str, endings: tuple[str, ...] = MODELS) -> str:
-    """The one file that a name, a pattern or a folder stands for.
+    """Return the one file that a name, a pattern or a folder stands for.
 
     Raises:
         OSError: it stands for several.
@@ -117,7 +117,7 @@ def one_file(given: str, endings: tuple[str, ...] = MODELS) -> str:
 
 @contextmanager
 def growing(target: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
-    """A file to write to that shows from the beginning on what was written so far.
+    """Open a file to write to whose contents are visible to others as they are written.
 
     Raises:
         OSError: it cannot be written to.
@@ -155,7 +155,7 @@ def opened(path: str | os.PathLike[str], what: str) -> BinaryIO:
 
 
 def contents(path: str | os.PathLike[str], what: str) -> bytes:
-    """The bytes of a regular file; see `opened`."""
+    """Return the bytes of a regular file; see `opened`."""
     with opened(path, what) as f:
         return f.read()
 
@@ -180,7 +180,7 @@ class FileWatch:
         self.found = found
 
     def changed(self) -> bool:
-        """Whether size or time of the file are others by now."""
+        """Tell whether the size or time of the file has changed."""
         try:
             now = os.stat(self.path)
         except OSError:
@@ -193,7 +193,7 @@ class FileWatch:
 
 @contextmanager
 def replacing(target: str | os.PathLike[str], *, append: bool = False) -> Iterator[IO[bytes]]:
-    """A file to write to that takes the place of `target` when all is written, flushed and closed.
+    """Open a file to write to that takes the place of `target` when all is written, flushed and closed.
 
     An error or an interrupt leaves `target` as it was. A link is replaced, and what it leads to stays as it is,
     unless that is a device or a pipe: such is written to directly. A temporary that a killed process left for the same
@@ -283,7 +283,7 @@ def _naming_short_writes(target: str | os.PathLike[str]) -> Iterator[None]:
 
 @contextmanager
 def temporary() -> Iterator[IO[bytes]]:
-    """A file with a name, to write and to read, that is gone afterwards."""
+    """Open a named file to write and to read that is removed afterwards."""
     import tempfile  # for start-up
 
     fd, name = tempfile.mkstemp(prefix=".loadrun.", suffix=_PART)
@@ -298,7 +298,7 @@ def temporary() -> Iterator[IO[bytes]]:
 
 @contextmanager
 def new_folder(target: Path) -> Iterator[Path]:
-    """A folder to fill that appears as `target`, which is not there or empty, when all is done."""
+    """Make a folder to fill that appears as `target`, which must be missing or empty, when all is done."""
     import shutil  # for start-up
     import tempfile  # for start-up
     from pathlib import Path  # for start-up
@@ -357,7 +357,7 @@ class FileNames:
         self._count: dict[str, int] = {}
 
     def file(self, name: str, lead: str = "") -> str:
-        """A name of letters, digits and ``_.+-``, none that was given before, in capitals or not.
+        """Return a name of letters, digits and ``_.+-`` that was not given before, whatever the capitals.
 
         Args:
             name: what it is to remind of.
@@ -375,7 +375,7 @@ class FileNames:
 
 
 def _folded_name(name: str) -> str:
-    """What file systems may take for the same name."""
+    """Return the name as file systems may fold it."""
     return unicodedata.normalize("NFKC", name).casefold()
 
 

@@ -190,7 +190,7 @@ def set_mgb_log_level(level: int | str) -> int:
 
 @contextlib.contextmanager
 def replace_mgb_log_level(level: int | str) -> Iterator[None]:
-    """Inside a ``with``, set the level of the logger ``megbrain``."""
+    """Set the level of the logger ``megbrain``."""
     before = set_mgb_log_level(level)
     try:
         yield

@@ -11,7 +11,7 @@ __all__ = ["plain"]
 
 
 def plain(value: Any) -> Any:
-    """Data that JSON can hold: non-finite floats become the strings "nan", "inf" and "-inf".
+    """Return data that JSON can hold: non-finite floats become the strings "nan", "inf" and "-inf".
 
     >>> plain({"a": (1, float("nan"))})
     {'a': [1, 'nan']}

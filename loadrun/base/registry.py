@@ -92,7 +92,7 @@ class Registry(MutableMapping[K, V]):
             self._loaded = True
 
     def _find(self, name: object) -> bool:
-        """Whether something has a name, imported now if it must be."""
+        """Tell whether something has a name, imported now if it must be."""
         if name not in self._found:
             if name in self._homes:
                 thing = resolve(self._homes[name])
