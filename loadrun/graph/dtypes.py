@@ -173,7 +173,7 @@ _PLAIN = {
 
 
 def dtype_of(array: Array) -> DType:
-    """The plain dtype that stores a numpy array without change.
+    """Return the plain dtype that stores a numpy array without change.
 
     Raises:
         ValueError: MegEngine has no such type (float64 and int64 for instance).
@@ -190,7 +190,7 @@ def dtype_of(array: Array) -> DType:
 
 
 def nbytes(shape: tuple[int, ...], dtype: DType) -> int:
-    """Bytes that a value takes in a file, in Python integers (never wraps).
+    """Count the bytes that a value takes in a file, in Python integers (never wraps).
 
     >>> nbytes((3, 5), DType("QuantizedS4", 0.1))
     9
@@ -225,7 +225,7 @@ def decode(raw: Array, shape: tuple[int, ...], dtype: DType) -> Array:
 
 
 def encode(value: Array, dtype: DType) -> Array:
-    """The bytes (1-d uint8) that `decode` turns back into `value`."""
+    """Return the bytes (1-d uint8) that `decode` turns back into `value`."""
     value = np.ascontiguousarray(value)
     if dtype.bits < 8:
         return _pack(value, dtype)
@@ -302,5 +302,5 @@ def _pack(value: Array, dtype: DType) -> Array:
 
 @cache
 def plain(name: str) -> DType:
-    """The unquantized dtype of that name, one object each."""
+    """Return the unquantized dtype of that name, one object each."""
     return DType(name)

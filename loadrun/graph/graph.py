@@ -46,13 +46,13 @@ class StoredTensor:
     format: TensorFormat | None = None
 
     def value(self) -> Array:
-        """The tensor as an array of its storage dtype (a view where the file layout allows)."""
+        """Return the tensor as an array of its storage dtype (a view where the file layout allows)."""
         if self.data is None or self.shape is None:
             raise ValueError(f"tensor {self.name or '(unnamed)'} carries no value")
         return decode(self.data, self.shape, self.dtype)
 
     def copied(self) -> StoredTensor:
-        """A copy over the same bytes."""
+        """Copy the tensor over the same bytes."""
         return StoredTensor(self.dtype, self.shape, self.name, self.data, self.comp_node, self.format)
 
 
@@ -83,7 +83,7 @@ class Var:
         return self.name if self.name else f"{self.owner.title}[{self.id}]"
 
     def copied(self, id: int, owner: Opr) -> Var:
-        """The variable as an output of another operator."""
+        """Copy the variable as an output of another operator."""
         # Field by field: passes copy variables by the ten thousand, and `copy.copy` is slower.
         return Var(
             id,
@@ -124,14 +124,14 @@ class Opr:
         return self.params[0]
 
     def get(self, kind: builtins.type[R]) -> R:
-        """The parameter record of that class, or its defaults when the operator carries none."""
+        """Return the parameter record of that class, or its defaults when the operator carries none."""
         for p in self.params:
             if isinstance(p, kind):
                 return p
         return kind()
 
     def copied(self, inputs: list[Var], id: int = 0) -> Opr:
-        """The operator on other inputs, without outputs; stored tensors lie over the same bytes.
+        """Copy the operator with other inputs, without outputs; stored tensors lie over the same bytes.
 
         >>> x = Var(0, Opr("Host2DeviceCopy"), 0)
         >>> Opr("Copy", name="mine").copied([x], id=3).inputs == [x]
@@ -245,7 +245,7 @@ class Graph:
         return 0
 
     def vars(self) -> Iterator[Var]:
-        """All variables in file order."""
+        """Return all variables in file order."""
         for opr in self.oprs:
             yield from opr.outputs
 
@@ -256,7 +256,7 @@ class Graph:
         return sorted(found, key=lambda v: (v.name or "").encode("utf-8", "surrogateescape"))
 
     def needed(self, targets: Iterable[Var] | None = None) -> list[Opr]:
-        """The operators that the targets (default: the outputs) depend on, in execution order."""
+        """Return the operators that the targets (default: the outputs) depend on, in execution order."""
         stack = [v.owner for v in (self.outputs if targets is None else targets)]
         seen: set[int] = set()
         found = []
