@@ -289,7 +289,7 @@ CATALOG: dict[str, Op] = {op.name: op for op in _OPS}
 
 
 def by_name(name: str) -> Op:
-    """The catalog entry of a registered or retired name.
+    """Return the catalog entry of a registered or retired name.
 
     Raises:
         KeyError: no operator has that name.
@@ -303,7 +303,7 @@ def by_name(name: str) -> Op:
 
 
 def select(holds: Callable[[Op], bool]) -> frozenset[str]:
-    """The names of the operators of which something holds.
+    """Return the names of the operators that satisfy a condition.
 
     >>> sorted(select(lambda op: op.family == "elemwise.modes"))
     ['Elemwise', 'PowC']
@@ -312,7 +312,7 @@ def select(holds: Callable[[Op], bool]) -> frozenset[str]:
 
 
 def types(traits: T) -> frozenset[str]:
-    """The names of the operators that have any of some traits.
+    """Return the names of the operators that have any of some traits.
 
     >>> sorted(types(T.ELEMENTWISE))
     ['Elemwise', 'ElemwiseMultiType', 'PowC', 'TypeCvtV2']

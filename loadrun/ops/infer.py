@@ -24,7 +24,7 @@ _FOLLOWED, _SHAPE_ONLY = types(Trait.FOLLOWED), types(Trait.SHAPE_ONLY)
 
 
 def describe(opr: Opr) -> str:
-    """Operator with its place in the file, for messages: ``ConvolutionV2 'conv1' (operator 7)``."""
+    """Name an operator with its place in the file, for messages: ``ConvolutionV2 'conv1' (operator 7)``."""
     name = opr.name or next((v.name for v in opr.outputs if v.name), None)
     return f"{opr.type} {name!r} (operator {opr.id})" if name else f"{opr.type} (operator {opr.id})"
 
@@ -132,7 +132,7 @@ def follow(opr: Opr, known: Inference, inputs: Mapping[str, Shape], sometimes: b
 
 
 def _found(opr: Opr, call: ShapeCall, inputs: Mapping[str, Shape]) -> tuple[Shape | None, ...]:
-    """The shapes of the outputs, None where they are not known beforehand."""
+    """Return the shapes of the outputs, None where they are not known beforehand."""
     if opr.type == "Host2DeviceCopy":
         return (inputs.get(opr.outputs[0].name or "", opr.tensors[0].shape),)
     try:
@@ -142,7 +142,7 @@ def _found(opr: Opr, call: ShapeCall, inputs: Mapping[str, Shape]) -> tuple[Shap
 
 
 def misfit(opr: Opr, shapes: Iterable[Shape | None], e: Exception) -> EngineError:
-    """What to raise for an operator whose inputs have shapes that do not go together."""
+    """Return what to raise for an operator whose inputs' shapes do not go together."""
     return EngineError(f"{describe(opr)} cannot take shapes {', '.join(map(_text, shapes))}: {e}")
 
 

@@ -167,18 +167,18 @@ class Numbering:
     next: int = 0
 
     def var(self, var: Var) -> tuple[int, str]:
-        """Number and name of a variable."""
+        """Return number and name of a variable."""
         return self.vars[var.id]
 
     def inputs(self, opr: Opr) -> list[Var]:
-        """The inputs of an operator in MegEngine's order."""
+        """Return the inputs of an operator in MegEngine's order."""
         if opr.type == "Elemwise" and opr.title in _SORTED:
             return sorted(opr.inputs, key=lambda v: self.vars[v.id][0])
         return list(opr.inputs)
 
 
 def short(name: str) -> str:
-    """A variable's name inside of another name: what stands in brackets is left out.
+    """Shorten a variable's name for use in another name: what stands in brackets is left out.
 
     >>> short("conv(data,const{6,3,7,7}[2682])[2684]")
     'conv[2684]'
@@ -188,7 +188,7 @@ def short(name: str) -> str:
 
 
 def default_name(opr: Opr, number: int, inputs: Sequence[str]) -> str:
-    """The name of an operator that has none of its own.
+    """Return the name of an operator that has none of its own.
 
     Args:
         number: the operator's number.
@@ -229,7 +229,7 @@ def _base(opr: Opr, cls: str) -> str:
 
 
 def loaded(graph: Graph) -> Numbering:
-    """Numbers and names when MegEngine has read the file; dtypes must be inferred."""
+    """Return numbers and names once MegEngine has read the file; dtypes must be inferred."""
     found = Numbering()
     limited = False
     late = graph.format == "FBS" or all(
@@ -248,12 +248,12 @@ def loaded(graph: Graph) -> Numbering:
 
 
 def _while_loading(found: Numbering, var: Var) -> str:
-    """What a variable is called while a file is read whose inputs get their names afterwards."""
+    """Name a variable while a file is read whose inputs get their names afterwards."""
     return found.oprs[var.owner.id].name if var.owner.type == "Host2DeviceCopy" else found.var(var)[1]
 
 
 def add_numbers(found: Numbering, opr: Opr, name: str, scratch: str, number: int) -> None:
-    """Number an operator, its outputs and its scratch memory."""
+    """Assign numbers to an operator, its outputs and its scratch memory."""
     op = CATALOG[opr.type]
     found.oprs[opr.id] = OprNames(number, name, op.class_name)
     count = max(op.all_outputs, len(opr.outputs))
@@ -268,7 +268,7 @@ def add_numbers(found: Numbering, opr: Opr, name: str, scratch: str, number: int
 
 
 def _ending(op: Op, slot: int, count: int) -> str:
-    """What tells the outputs of one operator apart."""
+    """Return the suffix that tells the outputs of one operator apart."""
     if op.class_name == "NMSKeep":
         return (":indices", ":sizes")[slot]
     # Where a file says how many tensors there are, one is numbered too.
@@ -279,7 +279,7 @@ def _ending(op: Op, slot: int, count: int) -> str:
 
 
 def upward(ends: Iterable[Opr]) -> list[Opr]:
-    """The operators that others depend on before those, inputs in order."""
+    """List the operators so that inputs come first, in order."""
     order: list[Opr] = []
     seen: set[int] = set()
     for end in ends:

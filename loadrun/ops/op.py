@@ -125,7 +125,7 @@ class Op:
     title: str = ""
 
     def n_outputs(self, opr: Opr) -> int:
-        """How many variables this operator owns in a file."""
+        """Return how many variables this operator owns in a file."""
         return self.outputs(opr) if callable(self.outputs) else self.outputs
 
     @property

@@ -87,26 +87,26 @@ class Call:
     finish: Finish | None = None
 
     def in_run(self, rng: np.random.Generator | None, spare: list[Array]) -> Call:
-        """The call for one execution."""
+        """Return the call for one execution."""
         return Call(self.opr, self.inputs, self.outputs, self.const, self.memo, rng, spare)
 
     def generator(self) -> np.random.Generator:
-        """What random operators draw from; a kernel called by itself gets one of seed 0."""
+        """Return the generator of random operators; a kernel called by itself gets one of seed 0."""
         if self.rng is None:
             self.rng = np.random.default_rng(0)
         return self.rng
 
     def get(self, kind: type[R]) -> R:
-        """The operator's parameter record of that class."""
+        """Return the operator's parameter record of that class."""
         return self.opr.get(kind)
 
     def take_finish(self) -> Finish | None:
-        """What the engine fused to this operator; the kernel that takes it applies it to every block."""
+        """Return what the engine fused to this operator; the kernel that takes it applies it to every block."""
         taken, self.finish = self.finish, None
         return taken
 
     def reuse(self, shape: Shape, dtype: np.dtype[Any] | None = None) -> Array:
-        """An array to write the result into: a dying input of that shape and dtype, else a new one.
+        """Return an array for the result: the donated buffer of a dying input of that shape and dtype, else a new one.
 
         Only for kernels that read element i of their inputs before they write element i of the result.
         """
@@ -132,18 +132,18 @@ class ShapeCall:
     values: tuple[Array | None, ...]
 
     def get(self, kind: type[R]) -> R:
-        """The operator's parameter record of that class."""
+        """Return the operator's parameter record of that class."""
         return self.opr.get(kind)
 
     def shape(self, index: int) -> Shape:
-        """Shape of an input that must be known; an unknown one makes the outputs' shapes unknown."""
+        """Return the shape of an input that must be known; an unknown one makes the outputs' shapes unknown."""
         found = self.shapes[index]
         if found is None:
             raise UnknownShape
         return found
 
     def ints(self, index: int) -> tuple[int, ...]:
-        """Value of an integer input (a target shape) that must be known."""
+        """Return the value of an integer input (a target shape) that must be known."""
         found = self.values[index]
         if found is None:
             raise UnknownShape
@@ -178,17 +178,17 @@ class OpImpl:
 
 
 def same(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
-    """Every output has the operator's configured output dtype, or else the first input's."""
+    """Give every output the operator's configured output dtype, or else the first input's."""
     return (opr.output_dtype or inputs[0],) * max(1, len(opr.outputs))
 
 
 def same_shape(s: ShapeCall) -> Sequence[Shape | None]:
-    """Every output has the first input's shape."""
+    """Give every output the first input's shape."""
     return (s.shapes[0],) * max(1, len(s.opr.outputs))
 
 
 def no_flops(opr: Opr, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> int:
-    """Moves data, computes nothing."""
+    """Count nothing: the operator only moves data."""
     return 0
 
 
@@ -233,7 +233,7 @@ def kernel(
 
 
 def implementation(name: str) -> OpImpl:
-    """The implementation of an operator, importing its family on first use.
+    """Return the implementation of an operator, importing its family on first use.
 
     Raises:
         UnsupportedError: the operator has no kernel (vendor runtimes, custom operators, gradients).

@@ -21,7 +21,7 @@ _SHORT = 8
 
 
 def convert(x: Array, source: DType, target: DType) -> Array:
-    """The values of `x` in another data type, as MegEngine's x86 TypeCvt kernels convert them.
+    """Convert the values of `x` to another data type as MegEngine's x86 TypeCvt kernels do.
 
     Floats become integers by truncation to int32 and wrap from there, NaN and what lies outside int32 becomes
     -2^31; anything but zero becomes True; integers wrap; float16 ties round away from zero; quantized types go
@@ -82,7 +82,7 @@ def _target(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
 
 
 def _bind(c: Call, s: ShapeCall) -> Bound | None:
-    """The conversions of quantized nets for known shapes."""
+    """Bind the conversions of quantized nets for known shapes."""
     made = _quantized(s.shape(0), c.inputs[0], c.outputs[0])
     return None if made is None else lambda out, x: made(x)
 
@@ -99,5 +99,5 @@ def _quantized(shape: Shape, source: DType, target: DType) -> Callable[[Array], 
 
 @kernel("TypeCvtV2", dtype=_target, bind=_bind)
 def type_cvt(c: Call, x: Array) -> Array:
-    """The input converted to the parameter's dtype."""
+    """Convert the input to the parameter's dtype."""
     return convert(x, c.inputs[0], c.outputs[0])

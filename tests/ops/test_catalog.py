@@ -18,7 +18,7 @@ FACTS: dict[str, dict[str, Any]] = {row["name"]: row for row in REGISTRY["operat
 
 
 def differing(fact: str, declared: Any) -> dict[str, Any]:
-    """Operators for which the registry says something else: what it says and what is declared."""
+    """List the operators for which the registry says something else: what it says and what is declared."""
     pairs = {n: (row[fact], declared(CATALOG[n])) for n, row in FACTS.items() if row.get(fact) is not None}
     assert len(pairs) >= 80
     return {n: pair for n, pair in pairs.items() if pair[0] != pair[1]}

@@ -222,7 +222,7 @@ def test_softplus_gradient_is_its_slope() -> None:
 
 
 def c_int(value: int, dtype: np.dtype[np.generic]) -> int:
-    """A Python integer as a C type holds it."""
+    """Wrap a Python integer as a C type does."""
     bits = dtype.itemsize * 8
     value &= (1 << bits) - 1
     return value - (1 << bits) if dtype.kind == "i" and value >> (bits - 1) else value
@@ -485,7 +485,7 @@ def test_powc_takes_floats() -> None:
 def nan_pattern(
     mode: M, first: tuple[int, ...], second: tuple[int, ...], which: int, dtype: str = "f4"
 ) -> str:
-    """Which elements are NaN when one operand is: ``.16 N4`` for 16 numbers, then 4 NaN."""
+    """Describe which elements are NaN when one operand is: ``.16 N4`` for 16 numbers, then 4 NaN."""
     operands = [np.ones(first, dtype), np.ones(second, dtype)]
     operands[which][...] = np.nan
     (found,) = run("Elemwise", Elemwise(mode=mode), *operands)

@@ -17,7 +17,7 @@ _BLOCK = 1 << 18
 
 
 def deconv_fast(x: Array, w: Array, geo: Geometry) -> Array:
-    """The transpose of the convolution that `geo` describes.
+    """Compute the transpose of the convolution that `geo` describes.
 
     Args:
         x: (batch, groups * ocg, out...) float32 or float64.
@@ -63,7 +63,7 @@ def deconv_fast(x: Array, w: Array, geo: Geometry) -> Array:
 
 
 def _move(geo: Geometry, tap: tuple[int, ...]) -> tuple[int, tuple[slice, ...], tuple[slice, ...]] | None:
-    """A tap's number, the positions whose products stay inside, and where they are added."""
+    """Return a tap's number, the positions whose products stay inside, and where they are added."""
     number = 0
     source, to = [slice(None)], [slice(None)]
     for axis, k in enumerate(tap):

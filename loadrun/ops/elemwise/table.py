@@ -230,7 +230,7 @@ BOOL: dict[M, Function] = {row.mode: row.truth for row in _ROWS if row.truth is 
 
 
 def modes(traits: T) -> frozenset[M]:
-    """The modes that have any of some traits.
+    """Return the modes that have any of some traits.
 
     >>> sorted(m.name for m in modes(ModeTrait.UNDOES))
     ['NEGATE', 'NOT']

@@ -35,7 +35,7 @@ def _constant(value: float) -> Array:
 
 
 def filled(value: float, like: Array) -> Any:
-    """A float32 operand of one value for `like`: numpy's maximum and minimum are slow with a scalar.
+    """Return a float32 operand of one value for `like`: numpy's maximum and minimum are slow with a scalar.
 
     An array of the shape of `like` (which no caller may change) unless that is very small or large, else a scalar.
 
@@ -65,7 +65,7 @@ def short_buffers() -> Iterator[None]:
 
 
 def broadcast(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
-    """The shape of an elementwise result; an axis of size 0 wins over every other size, as in MegEngine.
+    """Return the shape of an elementwise result; an axis of size 0 wins over every other size, as in MegEngine.
 
     Raises:
         ValueError: two sizes above 1 differ.

@@ -29,14 +29,14 @@ def round_half(x: Array) -> Array:
 
 
 def stored(x: Array, dtype: DType) -> Array:
-    """Float32 values as an array of the storage dtype of a float type, rounded as MegEngine rounds."""
+    """Convert float32 values to the storage dtype of a float type, rounded as MegEngine rounds."""
     if dtype.name == "Float16":
         return round_half(x)
     return round_bfloat16(x) if dtype.name == "BFloat16" else np.asarray(x, np.float32)
 
 
 def rounded(x: Array, dtype: DType) -> Array:
-    """Float32 values rounded to the precision of a float type, still float32."""
+    """Round float32 values to the precision of a float type, still float32."""
     return stored(x, dtype).astype(np.float32, copy=False)
 
 
