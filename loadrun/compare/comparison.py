@@ -88,7 +88,7 @@ class Comparison:
         return self.same_shape and self.nonfinite_agree and self.mismatches == self.expected_nan
 
     def explain(self) -> str:
-        """The comparison in a few lines of text.
+        """Explain the comparison in a few lines of text.
 
         >>> import numpy as np
         >>> print(compare(np.array([1.0, 2, 3], "f4"), np.array([1.0, 2, 3.5], "f4")).explain())
@@ -207,11 +207,11 @@ def _shared(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _formatted(form: str, value: float | None) -> str:
-    """The filled-in form, empty without a value."""
+    """Fill in the form; empty without a value."""
     return "" if value is None else form.format(value if isinstance(value, int) else f"{value:.6g}")
 
 
 def _pairs(x: Array, kind: np.dtype[Any]) -> Array:
-    """A complex array as real and imaginary parts along a new last axis."""
+    """Split a complex array into real and imaginary parts along a new last axis."""
     whole = np.ascontiguousarray(x, kind)
     return whole.view(whole.real.dtype).reshape(*x.shape, 2)

@@ -72,7 +72,7 @@ class Policy:
         return both / (1 - both) * (1 + 1e-6) if both < 1 else math.inf
 
     def violations(self, found: Comparison, expect: Array, get: Array) -> list[str]:
-        """What does not hold, a sentence each; `maxerr` is left to the check.
+        """List what does not hold, a sentence each; `maxerr` is left to the check.
 
         Args:
             found: the comparison of the two.
@@ -116,7 +116,7 @@ def _bound(name: str, sign: str, limit: float, value: float | None) -> list[str]
 
 
 def parse(text: str) -> Policy:
-    """The policy that some terms describe.
+    """Parse the policy that some terms describe.
 
     Raises:
         UsageError: a term is not known, has no number, or contradicts itself.
@@ -160,7 +160,7 @@ def _bound_of(term: str, value: str) -> float:
 
 
 def parse_all(texts: Iterable[str]) -> dict[str, Policy]:
-    """Policies by output name, that for all others under the empty name.
+    """Parse policies by output name, the one for all others under the empty name.
 
     Raises:
         UsageError: see `parse`; or an output has two.

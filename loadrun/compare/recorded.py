@@ -22,7 +22,7 @@ _LONGEST = 1 << 24
 
 
 def record_at(data: memoryview) -> memoryview | None:
-    """The record that some bytes begin with, whole, or None."""
+    """Return the record that some bytes begin with, whole, or None."""
     if len(data) < HEAD or bytes(data[:8]) != MAGIC:
         return None
     (length,) = unpack_from("<Q", data, 8)
@@ -30,7 +30,7 @@ def record_at(data: memoryview) -> memoryview | None:
 
 
 def record_damage(data: memoryview) -> str | None:
-    """What is wrong where bytes begin as a record does that `record_at` does not take; None where they do not."""
+    """Say what is wrong with bytes that begin like a record but that `record_at` refuses; None for other bytes."""
     head = bytes(data[:8])
     if not head or not MAGIC.startswith(head):
         return None
@@ -43,7 +43,7 @@ def record_damage(data: memoryview) -> str | None:
 
 
 def lines(record: memoryview) -> Iterator[dict[str, Any]]:
-    """The objects of a record, one after another.
+    """Yield the objects of a record, one after another.
 
     Raises:
         FormatError: a line is no JSON object.
@@ -69,14 +69,14 @@ def lines(record: memoryview) -> Iterator[dict[str, Any]]:
 
 
 def header(record: memoryview) -> dict[str, Any]:
-    """The first object of a record, about the file."""
+    """Return the first object of a record, about the file."""
     for found in lines(record):
         return found
     raise FormatError("the record behind the testcases is empty")
 
 
 def packed_policies(record: object) -> tuple[dict[str, Policy], dict[str, float]]:
-    """What a record says of the outputs: their policies, and the tolerances of checks that were loosened.
+    """Return what a record says of the outputs: their policies, and the tolerances of checks that were loosened.
 
     A record that is damaged or says nothing of the kind gives none; `verify` is what looks at records.
     """

@@ -27,7 +27,7 @@ class Verdict(str, Enum):
 
     @staticmethod
     def worst(verdicts: Iterable[Verdict]) -> Verdict:
-        """The verdict of a whole: crash, timeout, error, fail, not compared, pass in this order.
+        """Return the worst verdict: crash, timeout, error, fail, not compared, pass in this order.
 
         >>> Verdict.worst([Verdict.PASS, Verdict.NOT_COMPARED]).value
         'not compared'
@@ -42,7 +42,7 @@ class Verdict(str, Enum):
 
     @staticmethod
     def of_outputs(outputs: Iterable[OutputResult]) -> Verdict:
-        """The verdict of a testcase: the worst of its outputs', without those of which nothing is expected.
+        """Return the verdict of a testcase: the worst of its outputs', without those of which nothing is expected.
 
         >>> from dataclasses import replace
         >>> y, z = (OutputResult(n, (1,), DType("Float32"), Verdict.NOT_COMPARED) for n in "yz")
@@ -131,14 +131,14 @@ class Result:
     apart: Mapping[str, Comparison] = field(default_factory=dict)
 
     def standing(self, out: OutputResult) -> Verdict | None:
-        """What an output is to a test report; None where nothing is expected of it, but of another output.
+        """Return an output's standing in a test report; None where something is expected of other outputs only.
 
         A testcase of which nothing is expected at all is no pass, so its outputs are not compared, one by one.
         """
         return None if out.is_free and any(not o.is_free for o in self.outputs) else out.verdict
 
     def __getitem__(self, name: str) -> Array:
-        """The value of an output by name."""
+        """Return the value of an output by name."""
         for out in self.outputs:
             if out.name == name and out.value is not None:
                 return out.value
@@ -179,7 +179,7 @@ class EngineResults:
 
 
 def _worse(a: float, b: float) -> float:
-    """The larger error; NaN is the largest."""
+    """Return the larger error; NaN is the largest."""
     return b if b > a or b != b else a
 
 
