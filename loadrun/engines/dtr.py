@@ -177,7 +177,7 @@ class _Execution:
         self.counts.peak = max(self.counts.peak, self.live)
 
     def _alone(self, v: int) -> bool:
-        """Whether a value owns its memory and a kernel may write into it."""
+        """Tell whether a value owns its memory and a kernel may write into it."""
         place = self.place.get(v)
         return place is not None and len(place.vars) == 1 and whole(self.values[v])
 
@@ -218,7 +218,7 @@ class _Execution:
             del self.memory[id(root(array))]
 
     def leave(self, i: int) -> None:
-        """After a step: values that the rest of the program does not read go."""
+        """Drop, after a step, the values that the rest of the program does not read."""
         s = self.p.steps[i]
         self.plain_live -= _vacate(self.plain, s.dying)
         self.now = i + 1
@@ -250,19 +250,19 @@ class _Execution:
         return {v for j in self.chain(self.evicted, gone) for v in self.p.steps[j].reads}
 
     def _irreplaceable(self, group: Iterable[int], gone: Collection[int] = ()) -> bool:
-        """Whether values could not be computed again from those that are there and not in `gone`."""
+        """Tell whether values could not be computed again from those that are there and not in `gone`."""
         own = {self.producer[v] for v in group}
         reads = {v for j in own for v in self.p.steps[j].reads if v not in self.values or v in gone}
         return any(self.p.fixed[j] for j in own.union(self.chain(reads, gone)))
 
     def next_use(self, v: int) -> int | None:
-        """The first step from now on that reads a variable."""
+        """Return the first step from now on that reads a variable."""
         uses = self.p.uses.get(v, ())
         at = bisect_left(uses, self.now)
         return uses[at] if at < len(uses) else None
 
     def chain(self, missing: Iterable[int], gone: Collection[int] = ()) -> list[int]:
-        """The steps, in order, that bring values back from those that are there and not in `gone`."""
+        """Return the steps, in order, that bring values back from those that are there and not in `gone`."""
         found: set[int] = set()
         stack = list(missing)
         while stack:
@@ -299,7 +299,7 @@ class _Execution:
             needed.difference_update(v for v in s.reads if last[v] == j and v not in wanted)
 
     def _way_back(self, wanted: Collection[int]) -> tuple[list[int], list[_Memory]]:
-        """Steps that bring values back with the least memory, and what is to be evicted before them."""
+        """Return the steps that bring values back with the least memory, and what is to be evicted before them."""
         limit = max(self.p.config.eviction_threshold, self.counts.peak)
         out: list[_Memory] = []
         best: tuple[int, list[int], list[_Memory]] | None = None
@@ -328,13 +328,13 @@ class _Execution:
             self.evicted.add(v)
 
     def _over(self, v: int, wanted: Collection[int]) -> bool:
-        """Whether a value has no reader outside the plan that brings values back."""
+        """Tell whether a value has no reader outside the plan that brings values back."""
         if v in wanted or v in self.held or v not in self.producer:
             return False
         return self.next_use(v) is None
 
     def peak_of(self, plan: Sequence[int], wanted: Collection[int], gone: set[int]) -> int:
-        """The most bytes alive while a plan runs, when `gone` and all that it does not need is evicted."""
+        """Return the most bytes alive while a plan runs, when `gone` and all that it does not need is evicted."""
         last = {v: j for j in plan for v in self.p.steps[j].reads}
         held = [
             m
@@ -355,7 +355,7 @@ class _Execution:
         return peak
 
     def _settle(self, s: Step, at: dict[int, _Memory], over: Collection[int]) -> int:
-        """Place a step's outputs where its kernel would, in imagined memory; the bytes of it that are new."""
+        """Place a step's outputs where its kernel would, in simulated memory; return the bytes that are new."""
         spare = [v for v in s.reads if v in over and v in at and len(at[v].vars) == 1]
         shares = foretell(s, self.p.known.shapes, spare, self.ragged)
         new = 0
@@ -374,7 +374,7 @@ class _Execution:
     # Evicting
 
     def evictable(self, m: _Memory, targets: bool = False) -> bool:
-        """Whether all that lives in a piece of memory may go and could come back.
+        """Tell whether all that lives in a piece of memory may go and could come back.
 
         Args:
             targets: whether what the caller wants may go for a while.
@@ -412,7 +412,7 @@ class _Execution:
     def _value(
         self, m: _Memory, time: Sequence[float], memory: Sequence[float], ahead: Mapping[int, float]
     ) -> float:
-        """The logarithm of what losing a piece of memory costs."""
+        """Return the logarithm of what losing a piece of memory costs."""
         own = {self.producer[v] for v in m.vars}
         before = {self.producer[v] for j in own for v in self.p.steps[j].reads if v not in self.values} - own
         seconds = sum(self.cost[j] for j in own) + sum(time[j] for j in before)
@@ -428,7 +428,7 @@ class _Execution:
         )
 
     def _back(self) -> tuple[list[float], list[float]]:
-        """For every executed step the cost and bytes of running it with all missing values before it."""
+        """Return for every executed step the cost and bytes of running it with all missing values before it."""
         time = [0.0] * len(self.done)
         memory = [0.0] * len(self.done)
         for j, s in enumerate(self.p.steps):
@@ -443,7 +443,7 @@ class _Execution:
         return time, memory
 
     def _ahead(self) -> dict[int, float]:
-        """For every variable how many lost steps, counted along all paths, would read it to run again."""
+        """Count for every variable the lost steps, along all paths, that would read it to run again."""
         count: dict[int, float] = {}
         for j in reversed(self.chain(self.evicted)):
             s = self.p.steps[j]

@@ -38,7 +38,7 @@ class Share:
 
 
 def stored_bytes(step: Step, shapes: Mapping[int, Shape]) -> list[int]:
-    """Bytes in memory of every output; 0 where the shape is unknown."""
+    """Return the bytes in memory of every output; 0 where the shape is unknown."""
     return [
         prod(shapes[v]) * d.np.itemsize if v in shapes else 0
         for v, d in zip(step.writes, step.call.outputs, strict=True)
@@ -48,7 +48,7 @@ def stored_bytes(step: Step, shapes: Mapping[int, Shape]) -> list[int]:
 def foretell(
     step: Step, shapes: Mapping[int, Shape], spare: Collection[int], ragged: Collection[int]
 ) -> list[Share]:
-    """Where the outputs of a step will live.
+    """Foretell where the outputs of a step will live.
 
     Args:
         spare: inputs whose memory the step may write into.
@@ -75,7 +75,7 @@ def foretell(
 def _views(
     step: Step, shapes: Mapping[int, Shape], sizes: Sequence[int], ragged: Collection[int]
 ) -> list[Share]:
-    """The outputs of an operator that gives views."""
+    """Return the outputs of an operator that gives views."""
     kind, first = step.call.opr.type, step.reads[0]
     if kind == "ReshapeV1" and first in ragged:
         return [Share(n) for n in sizes]
@@ -91,7 +91,7 @@ def _views(
 
 
 def _passes_on(step: Step, shapes: Mapping[int, Shape], ragged: Collection[int]) -> bool:
-    """Whether a reduction has nothing to reduce, so that its input is passed on."""
+    """Tell whether a reduction has nothing to reduce, so that its input is passed on."""
     first = step.reads[0]
     if first not in shapes or shapes.get(step.writes[0]) != shapes[first] or first in ragged:
         return False
@@ -102,7 +102,7 @@ def _passes_on(step: Step, shapes: Mapping[int, Shape], ragged: Collection[int])
 def _written_into(
     step: Step, shapes: Mapping[int, Shape], spare: Collection[int], ragged: Collection[int]
 ) -> int | None:
-    """The input that the first output will be written into."""
+    """Return the input that the first output will be written into."""
     kind = step.call.opr.type
     out = step.writes[0] if step.writes else None
     if out is None or (kind not in _IN_PLACE and kind not in _WRITES_FIRST):
@@ -120,7 +120,7 @@ def _written_into(
 
 
 def peak_bytes(steps: Sequence[Step], keep: Collection[int], shapes: Mapping[int, Shape]) -> int:
-    """The most bytes of intermediate values that are alive at once when the steps are executed.
+    """Return the most bytes of intermediate values that are alive at once when the steps are executed.
 
     Values count as `MemoryMeter` counts them: what is fed and constants do not, views once. A value of unknown
     shape counts nothing; all branches count as taken.

@@ -21,7 +21,7 @@ _KEPT = 31 << 20
 
 
 def memory_limit() -> int:
-    """Bytes of physical memory, or 2**62 where the system does not tell."""
+    """Return the bytes of physical memory, or 2**62 where the system does not tell."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):

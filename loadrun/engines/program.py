@@ -112,7 +112,7 @@ class Program:
 
 
 def make_step(opr: Opr, constant: Collection[int], branches: Branches) -> Step:
-    """The step of an operator; `constant` holds the ids of variables that never change."""
+    """Make the step of an operator; `constant` holds the ids of variables that never change."""
     predicates = branches.merged.get(opr.id, ())
     inputs = (*opr.inputs, *predicates)
     call = Call(
@@ -142,7 +142,7 @@ def mark_dying(steps: Sequence[Step], keep: Collection[int]) -> None:
 def specialize(
     steps: Iterable[Step], constants: Mapping[int, Array], known: Inference, keep: Collection[int]
 ) -> Program:
-    """The program for known input shapes: shape arithmetic is replaced by its values.
+    """Specialize the program to known input shapes: shape arithmetic is replaced by its values.
 
     Args:
         steps: the graph's steps without the constant ones.
@@ -284,7 +284,7 @@ def _execute(
 def run_step(
     step: Step, args: list[Array], spare: list[Array], rng: np.random.Generator | None
 ) -> Sequence[Array]:
-    """The outputs of one step.
+    """Run one step and return its outputs.
 
     Args:
         spare: arrays among `args` whose memory the kernel may write its result into.
@@ -311,7 +311,7 @@ def run_step(
 
 
 def _failure(call: Call, args: Sequence[Array], e: Exception) -> LoadRunError:
-    """What a kernel raised, with its operator and what it was given."""
+    """Return the error of a kernel, with its operator and inputs."""
     if isinstance(e, LoadRunError):
         return type(e)(f"{describe(call.opr)}: {e}")
     if isinstance(e, MemoryError):
@@ -338,7 +338,7 @@ def _own(out: Array, args: Sequence[Array], owners: dict[int, int]) -> None:
 
 
 def root(array: Array) -> object:
-    """The object that owns an array's memory."""
+    """Return the object that owns an array's memory."""
     base: object = array
     while isinstance(base, np.ndarray) and base.base is not None:
         base = base.base
@@ -346,13 +346,13 @@ def root(array: Array) -> object:
 
 
 def whole(array: Array) -> bool:
-    """Whether a kernel could write a result into the array's memory."""
+    """Tell whether a kernel could write a result into the array's memory."""
     flags = array.flags
     return bool(flags.writeable and flags.c_contiguous)
 
 
 def typed(var: Var) -> DType:
-    """The dtype of a variable after inference."""
+    """Return the dtype of a variable after inference."""
     if var.dtype is None:
         raise EngineError(f"the dtype of {var.label!r} is unknown")
     return var.dtype

@@ -76,7 +76,7 @@ def register_engine(name: str, factory: Factory) -> None:
 
 
 def engine_names() -> list[str]:
-    """The names of all engines, those of other packages and of programs behind loadrun's own.
+    """Return the names of all engines, those of other packages and of programs behind loadrun's own.
 
     >>> "reference" in engine_names(), "onnxruntime" in engine_names()
     (True, True)
@@ -105,7 +105,7 @@ def check_engine(engine: str | Choice) -> Choice:
 
 
 def split_engines(text: str) -> list[str]:
-    """Names with commas between them.
+    """Split names at commas.
 
     Raises:
         UsageError: one of them is unknown.
@@ -117,7 +117,7 @@ def split_engines(text: str) -> list[str]:
 
 
 def held_against(engine: str) -> str:
-    """The engine that is run beside the reference engine to find the operator in which a failing engine parts.
+    """Return the engine run beside the reference engine to find the operator at which a failing engine diverges.
 
     It is the one that failed; where that is the reference engine, the same operators in double precision.
 

@@ -111,7 +111,7 @@ class WideEngine:
     def _walk(
         self, feeds: Mapping[str, Array], values: dict[int, Array]
     ) -> Iterator[tuple[Opr, list[Array]]]:
-        """`walk`; `values` keeps the targets."""
+        """Do `walk`; `values` keeps the targets."""
         self.wide, self.narrow = 0, Counter()
         for name, var in self._inputs.items():
             tensor = var.owner.tensors[0]
@@ -181,7 +181,7 @@ def _shapes(call: Call, args: list[Array]) -> Sequence[Shape | None]:
 
 
 def _widened(call: Call) -> Call:
-    """A call that says float64 where the operator has Float32."""
+    """Return the call with float64 where the operator has Float32."""
     inputs, outputs = (
         tuple(_WIDE if d == _F32 else d for d in dtypes) for dtypes in (call.inputs, call.outputs)
     )

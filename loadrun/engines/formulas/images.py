@@ -21,7 +21,7 @@ _NHWC_CHANNELS = (1, 3)
 
 
 def _centres(size: int, out: int) -> Array:
-    """Positions of output pixels' centres between input pixels' centres."""
+    """Return the positions of output pixels' centres between input pixels' centres."""
     return (np.arange(out) + 0.5) * size / out - 0.5
 
 
@@ -151,7 +151,7 @@ def roi_align(c: Call, x: Array, rois: Array) -> tuple[Array, Array] | None:
 
 
 def _samples(start: Array, end: Array, bins: int, count: int) -> Array:
-    """Positions [regions, bins, count], evenly spaced in every bin."""
+    """Return positions [regions, bins, count], evenly spaced in every bin."""
     at = np.arange(bins)[:, None] + (np.arange(count) + 0.5) / count
     return start[:, None, None] + np.maximum(end - start, 0)[:, None, None] / bins * at
 

@@ -17,7 +17,7 @@ def softmax(c: Call, x: Array) -> Array | None:
 
 
 def softmax_of(x: Array, axis: int) -> Array:
-    """``exp(x) / sum(exp(x))`` along an axis.
+    """Compute ``exp(x) / sum(exp(x))`` along an axis.
 
     >>> softmax_of(np.log([1.0, 3.0]), 0).round(12).tolist()
     [0.25, 0.75]
@@ -27,7 +27,7 @@ def softmax_of(x: Array, axis: int) -> Array:
 
 
 def _f32(x: float) -> float:
-    """A parameter as the file stores it."""
+    """Round a parameter to float32, as the file stores it."""
     return float(np.float32(x))
 
 
