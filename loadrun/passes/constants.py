@@ -17,7 +17,7 @@ _STORED = types(Trait.STORED)
 
 
 def is_pure(opr: Opr) -> bool:
-    """Whether an operator gives the same for the same inputs and does nothing else.
+    """Tell whether an operator gives the same for the same inputs and does nothing else.
 
     >>> is_pure(Opr("Dimshuffle")), is_pure(Opr("UniformRNGV1")), is_pure(Opr("AssertEqual"))
     (True, False, False)
@@ -27,12 +27,12 @@ def is_pure(opr: Opr) -> bool:
 
 
 def is_stored(var: Var) -> bool:
-    """Whether a variable is a constant that is stored, not computed."""
+    """Tell whether a variable is a constant that is stored, not computed."""
     return var.owner.type in _STORED
 
 
 def dtype_of(var: Var) -> DType:
-    """The data type of a variable after inference.
+    """Return the data type of a variable after inference.
 
     Raises:
         EngineError: it is not inferred yet.
@@ -71,7 +71,7 @@ class Constants:
         self._values[var.id] = value
 
     def holds(self, var: Var) -> bool:
-        """Whether a variable is the same in every run."""
+        """Tell whether a variable is the same in every run."""
         stack = [var]
         while stack:
             at = stack[-1]
@@ -90,7 +90,7 @@ class Constants:
         return self._constant[var.id]
 
     def value(self, var: Var) -> Array | None:
-        """The value of a constant, None where it is none or cannot be computed."""
+        """Return the value of a constant, None where it is none or cannot be computed."""
         if not self.holds(var):
             return None
         stack = [var]
@@ -107,7 +107,7 @@ class Constants:
         return self._values[var.id]
 
     def scalar(self, var: Var) -> float | None:
-        """The number that all elements of a constant hold, None where they differ or it is not a constant."""
+        """Return the number that all elements of a constant hold, None where they differ or it is not a constant."""
         value = self.value(var)
         if value is None or not value.size or var.dtype is None or var.dtype.is_quantized:
             return None

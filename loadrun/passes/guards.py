@@ -52,7 +52,7 @@ _Guard = Callable[[Graph, Var], Var]
 
 
 def guarded(graph: Graph) -> Graph:
-    """A copy of a graph that MegEngine computes as it stands; the graph itself where nothing is to be done.
+    """Return a copy of a graph that MegEngine computes as written; the graph itself where nothing is to be done.
 
     >>> from loadrun.graph.dtypes import DType
     >>> from loadrun.graph.params import Elemwise, Host2DeviceCopy, PowC
@@ -99,7 +99,7 @@ class _GuardPlan:
                 self.changes[id(opr)] = change
 
     def convert(self, made: Graph, opr: Opr, inputs: list[Var]) -> Var | None:
-        """The operator as it is to be, in the copy."""
+        """Convert an operator, in the copy."""
         change = self.changes.get(id(opr))
         if change is None:
             return None
@@ -147,7 +147,7 @@ class _GuardPlan:
                 change.between[i] = _dense
 
     def _may_be_row(self, var: Var, other: Var) -> bool:
-        """Whether a variable may be repeated along the first axes of another."""
+        """Tell whether a variable may be repeated along the first axes of another."""
         if _is_loose(var):
             return True
         own, wide = self.shapes.get(var.id), self.shapes.get(other.id)
@@ -163,7 +163,7 @@ def _self_equality(made: Graph, x: Var) -> Var:
 
 
 def _dense(made: Graph, x: Var) -> Var:
-    """The same values in a block of their own: MegEngine's Copy keeps gaps, a vector has none."""
+    """Make the values contiguous: MegEngine's Copy keeps gaps, a vector has none."""
     node = x.owner.comp_node[:1]
     value = np.ones(1, np.int32)
     (one,) = made.add("ImmutableTensor", tensors=[StoredTensor(_INT, (1,), None, encode(value, _INT))])
@@ -191,7 +191,7 @@ def _mode(opr: Opr) -> M | None:
 
 
 def _is_loose(var: Var) -> bool:
-    """Whether a value may lie in memory with gaps between its rows, or have one row for all."""
+    """Tell whether a value may lie in memory with gaps between its rows, or have one row for all."""
     opr = var.owner
     while opr.type in _VIEWS:
         opr = opr.inputs[0].owner
@@ -209,7 +209,7 @@ def _is_loose(var: Var) -> bool:
 
 
 def _terms(var: Var, reader: Opr) -> list[Var]:
-    """The terms that MegEngine may bring together with others when it reorders a chain.
+    """Return the terms that MegEngine may bring together with others when it reorders a chain.
 
     A term that occurs more often is listed twice: of a square of a square and so on each step would double the list.
     """
@@ -231,14 +231,14 @@ def _terms(var: Var, reader: Opr) -> list[Var]:
 
 
 def _scalar_value(var: Var) -> float | None:
-    """The value of a stored scalar."""
+    """Return the value of a stored scalar."""
     if var.owner.type != "ImmutableTensor" or prod(var.owner.tensors[0].shape or ()) != 1:
         return None
     return float(var.owner.tensors[0].value().reshape(-1)[0])
 
 
 def _exponent(opr: Opr) -> float | None:
-    """The constant exponent of a power, None for other operators."""
+    """Return the constant exponent of a power, None for other operators."""
     if opr.type == "PowC":
         return float(opr.get(P.PowC).exp)
     return _scalar_value(opr.inputs[1]) if _mode(opr) == M.POW else None
@@ -263,7 +263,7 @@ def _watch_power(opr: Opr, change: _Change) -> None:
 
 
 def _is_merged(exponent: float, inner: Opr) -> bool:
-    """Whether a power of what an operator gives turns out otherwise when their exponents are joined."""
+    """Tell whether a power of an operator's result changes when their exponents are joined."""
     given = _exponent(inner)
     if given is None:
         return _mode(inner) == M.POW or (_mode(inner) in _PRODUCTS and not _is_whole(exponent))
@@ -296,7 +296,7 @@ def _behind_broadcast(var: Var) -> Var:
 
 
 def _trivial_power(made: Graph, opr: Opr, x: Var, exponent: int) -> Var:
-    """``x ** 1`` and ``x ** 0``."""
+    """Replace ``x ** 1`` and ``x ** 0``."""
     dtype = opr.outputs[0].dtype
     if exponent == 1 or dtype is None:
         out = made.add("Identity", inputs=[x], comp_node=opr.comp_node[:1])[0]
@@ -341,7 +341,7 @@ def _has_better_log(inner: Opr) -> bool:
 
 
 def _before_steps(oprs: Sequence[Opr]) -> set[int]:
-    """The products and quotients of data whose rounding shows in a whole number or a truth value."""
+    """Find the products and quotients of data whose rounding shows in a whole number or a truth value."""
     sizes: set[int] = set()
     for o in oprs:
         follows = o.type in _ONE_BY_ONE or o.type in _MOVES

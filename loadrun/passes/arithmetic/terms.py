@@ -22,12 +22,12 @@ _GIVEN = select(lambda op: op.category == "io")
 
 
 def mode_of(opr: Opr) -> ElemwiseMode | None:
-    """The mode of an Elemwise, None for other operators."""
+    """Return the mode of an Elemwise, None for other operators."""
     return opr.get(Elemwise).mode if opr.type == "Elemwise" else None
 
 
 def uniform(r: Rewriter, opr: Opr) -> DType | None:
-    """The one dtype of all inputs and the output of an old operator whose arithmetic may be rearranged.
+    """Return the one dtype of all inputs and the output of an old operator whose arithmetic may be rearranged.
 
     None where they differ or are quantized, or where a step shows every rounding.
     """
@@ -44,7 +44,7 @@ def uniform(r: Rewriter, opr: Opr) -> DType | None:
 
 
 def on_grid(r: Rewriter, opr: Opr) -> bool:
-    """Whether an old operator computes with inputs and constants alone what a step turns into whole numbers or truth.
+    """Tell whether an old operator computes, from inputs and constants alone, what a step makes integers or booleans.
 
     Inputs may be pixels or tenths, so that results lie on the very edge of a step (``x / 255 >= 0.2``, ``x // 0.3``),
     and one rounding more or less shows as a difference of one. What convolutions, sums or functions give meets no edge.
@@ -67,7 +67,7 @@ def _is_step(opr: Opr) -> bool:
 
 
 def _grid(step: Opr) -> set[int]:
-    """The arithmetic before a step, none where its values are not numbers on a grid."""
+    """Return the arithmetic before a step, none where its values are not numbers on a grid."""
     found: set[int] = set()
     stack = [v.owner for v in step.inputs]
     seen: set[int] = set()
@@ -88,7 +88,7 @@ def _grid(step: Opr) -> set[int]:
 
 
 def ends_chain(r: Rewriter, opr: Opr, modes: Sequence[ElemwiseMode]) -> bool:
-    """Whether a chain of these modes ends at an old operator: what reads it is not one of them, or not alone."""
+    """Tell whether a chain of these modes ends at an old operator: what reads it is not one of them, or not alone."""
     var = opr.outputs[0]
     if not r.single(var):
         return True
@@ -97,7 +97,7 @@ def ends_chain(r: Rewriter, opr: Opr, modes: Sequence[ElemwiseMode]) -> bool:
 
 
 def leaves(r: Rewriter, end: Var, mode: ElemwiseMode) -> list[Var]:
-    """The old variables that a chain of one mode joins, in the order of the tree."""
+    """Return the old variables that a chain of one mode joins, in the order of the tree."""
     found: list[Var] = []
     stack = [end]
     while stack:

@@ -29,7 +29,7 @@ _INT = DType("Int32")
 
 
 def without_elements(r: Rewriter, opr: Opr, fixed: Inference) -> Var | None:
-    """What stands for an operator whose value has no elements; None where it may stay.
+    """Replace an operator whose value has no elements; None where it may stay.
 
     Args:
         r: what rewrites the graph.
@@ -49,7 +49,7 @@ def without_elements(r: Rewriter, opr: Opr, fixed: Inference) -> Var | None:
 
 
 def _empty_shape(r: Rewriter, opr: Opr, fixed: Inference) -> Shape | None:
-    """The shape of an operand without elements that no other one can change, whatever its sizes are."""
+    """Return the shape of an operand without elements that no other one can change, whatever its sizes are."""
     ranks = [len(r.old_shape(v) or ()) for v in opr.inputs]
     for old in opr.inputs:
         held = fixed.shapes.get(old.id, ())
@@ -71,7 +71,7 @@ def _reshaped(r: Rewriter, x: Var, shape: Shape) -> Var:
 
 
 def empty_at(graph: Graph, times: int = 1) -> list[Opr]:
-    """The elementwise operators that give no elements at the sizes that the inputs have in the graph.
+    """Return the elementwise operators that give no elements at the sizes that the inputs have in the graph.
 
     Args:
         graph: any graph.

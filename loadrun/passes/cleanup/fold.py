@@ -64,7 +64,7 @@ def fold_constants(graph: Graph) -> Graph:
 
 
 def _found(r: Rewriter, folder: _Folder, opr: Opr) -> Var | None:
-    """A value that stands for an input of an operator or for an output, None if there is none."""
+    """Return the value that replaces an operator's input or an output, None if there is none."""
     ends = [v for v in opr.outputs if r.is_output(v)]
     constant = is_pure(opr) and all(map(r.constant, opr.inputs))
     for old in ends if constant else (*opr.inputs, *ends):
@@ -80,7 +80,7 @@ class _Folder:
         self.found: dict[int, Var] = {}
 
     def __call__(self, var: Var) -> Var:
-        """The stored value of a computed constant, any other variable itself."""
+        """Return the stored value of a computed constant, any other variable itself."""
         if self.r.stored(var) or not self.r.constant(var):
             return var
         if var.id not in self.found:
@@ -105,7 +105,7 @@ class _Folder:
         return self.r.put(value, self.r.dtype(var), param=param)
 
     def _sources(self, opr: Opr) -> tuple[int, bool]:
-        """Bytes of the constants that an operator's value comes from, and whether any is an exchangeable weight."""
+        """Return the bytes of the constants behind an operator's value, and whether any is an exchangeable weight."""
         size, param = 0, False
         seen: set[int] = set()
         stack = [opr]

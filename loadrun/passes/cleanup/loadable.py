@@ -31,7 +31,7 @@ _SHAPED = select(lambda op: op.inputs == "src target_shape")
 
 
 def make_loadable(graph: Graph) -> Graph:
-    """The graph without what the module tells of; all else stays as it is.
+    """Remove from the graph what the module describes; all else stays as it is.
 
     >>> from loadrun.graph.dtypes import DType
     >>> from loadrun.graph import StoredTensor
@@ -51,7 +51,7 @@ def make_loadable(graph: Graph) -> Graph:
 
 
 def _fixed(r: Rewriter) -> Inference:
-    """Shapes of the old graph that are the same for all shapes of its inputs."""
+    """Return the shapes of the old graph that are the same for all shapes of its inputs."""
     found = Inference()
     for opr in r.oprs:
         if opr.type != "Host2DeviceCopy":
@@ -78,7 +78,7 @@ def _visit(r: Rewriter, opr: Opr, fixed: Inference) -> Var | None:
 
 
 def _is_own_shape(source: Var, target: Var) -> bool:
-    """Whether a target shape is asked of the value itself."""
+    """Tell whether a target shape is asked of the value itself."""
     while target.owner.type == "GetVarShapeV1":
         if is_shape_of(target, source):
             return True
@@ -95,7 +95,7 @@ def _is_own_shape(source: Var, target: Var) -> bool:
 
 
 def _unchanged(r: Rewriter, mode: ElemwiseMode, given: list[Var]) -> Var | None:
-    """The input that an elementwise operator gives as it is."""
+    """Return the input that an elementwise operator gives as it is."""
     whole = mode == M.FLOOR_DIV and not r.dtype(given[0]).is_float
     if mode not in _LEFT_OUT and not whole:
         return None

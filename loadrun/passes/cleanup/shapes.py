@@ -82,7 +82,7 @@ def _broadcast(r: Rewriter, opr: Opr) -> Var | None:
 
 
 def is_shape_of(target: Var, source: Var) -> bool:
-    """Whether a target shape is the shape of `source`."""
+    """Tell whether a target shape is the shape of `source`."""
     opr = target.owner
     return opr.type == "GetVarShapeV1" and opr.inputs == [source] and opr.get(OptionalAxisV1).axis == _NO_AXIS
 

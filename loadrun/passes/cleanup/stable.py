@@ -95,7 +95,7 @@ def _sum_of_squares(r: Rewriter, opr: Opr) -> Var | None:
 
 
 def _is_number(r: Rewriter, var: Var, number: float) -> bool:
-    """Whether a variable is that number, as a constant of one axis."""
+    """Tell whether a variable is that number, as a constant of one axis."""
     return r.shape(var) == (1,) and immutable(r, var) and r.scalar(var) == number
 
 
@@ -122,7 +122,7 @@ def _constant(r: Rewriter, opr: Opr) -> Var | None:
 
 
 def _known(r: Rewriter, var: Var) -> bool:
-    """Whether a variable is a small constant, or one repeated along new axes."""
+    """Tell whether a variable is a small constant, or one repeated along new axes."""
     owner = var.owner
     if owner.type == _SPREAD:
         shape = r.shape(var)
@@ -154,7 +154,7 @@ def _visit(r: Rewriter, opr: Opr) -> Var | None:
 
 
 def _of(var: Var, mode: ElemwiseMode) -> Var | None:
-    """The first input of the operator that gives a variable, if that is of the mode."""
+    """Return the first input of the operator that gives a variable, if that is of the mode."""
     owner = var.owner
     return owner.inputs[0] if owner.type == "Elemwise" and owner.get(Elemwise).mode == mode else None
 
@@ -185,7 +185,7 @@ def _log(r: Rewriter, x: Var) -> Var | None:
 
 
 def _number_like(r: Rewriter, x: Var, number: float) -> Var:
-    """A number in the shape of a variable."""
+    """Return a number in the shape of a variable."""
     constant = r.put(np.full((1,), number, r.dtype(x).np), r.dtype(x))
     (shape,) = r.add("GetVarShapeV1", OptionalAxisV1(), inputs=[x])
     return r.add("Broadcast", Empty(), inputs=[constant, shape])[0]

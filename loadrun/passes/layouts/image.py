@@ -44,7 +44,7 @@ class _Images(Layouts):
     """Layouts that RelayoutFormat makes, and no other operator."""
 
     def change(self, var: Var, layout: str) -> Var:
-        """The variable in another layout."""
+        """Convert the variable to another layout."""
 
         def relayout(v: Var, _: str, target: str) -> Var:
             return _relayout(self.r, v, _MODES[target])
@@ -120,13 +120,13 @@ class _Filter:
         return self.grouped and self.out == self.into == 1
 
     def fits(self, image: bool) -> bool:
-        """Whether it can work on images, given data that are one already or are to become one."""
+        """Tell whether it can work on images, given data that are images or are to become such."""
         if image:
             return self.out % 4 == 0 or self.channelwise
         return self.out % 4 == 0 and (self.into % 4 == 0 or self.groups == 1)
 
     def relayout(self, dot: bool) -> RelayoutMode:
-        """The mode that makes it a filter for images."""
+        """Return the mode that makes it a filter for images."""
         if self.channelwise:
             return RelayoutMode.INTER_WEIGHT_CHANI
         return _FILTERS[self.grouped, dot]
@@ -149,7 +149,7 @@ def _filter(shape: Shape | None, grouped: bool, forward: bool) -> _Filter | None
 
 
 def _convolution(t: _Images, opr: Opr, at: int) -> bool:
-    """Convolution, ConvBias (filter at input 1) and transposed convolution (filter at input 0)."""
+    """Change convolution, ConvBias (filter at input 1) and transposed convolution (filter at input 0)."""
     r = t.r
     given = [r.var(v) for v in opr.inputs]
     p = opr.params[0]

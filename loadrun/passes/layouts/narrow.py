@@ -64,7 +64,7 @@ class _Narrow(Layouts):
     """Layouts where values of 4 bits are moved by RelayoutFormat, since parts of bytes cannot be reshaped."""
 
     def change(self, var: Var, layout: str) -> Var:
-        """The variable in another layout."""
+        """Convert the variable to another layout."""
         if self.r.dtype(var).name not in _FOUR:
             return self.to(var, layout)
 
@@ -166,7 +166,7 @@ def _transposed(t: _Narrow, opr: Opr) -> bool:
 
 
 def _elementwise(t: _Narrow, opr: Opr) -> bool:
-    """The layout of most elements becomes that of all."""
+    """Give all inputs the layout of most elements."""
     r = t.r
     given = [r.var(v) for v in opr.inputs]
     sizes: dict[str, int] = {}
