@@ -135,7 +135,7 @@ class _Loader:
         self.archives: dict[str, dict[str, Callable[[], Array]]] = {}
 
     def load_all(self, cases: Iterator[LocatedSpec]) -> Iterator[dict[str, Array]]:
-        """The data of testcases; options that change none of them are refused with the last one."""
+        """Load the data of testcases; options that change none of them are refused with the last one."""
         last: LocatedSpec | None = next(cases, None)
         index = 0
         while last is not None:
@@ -158,7 +158,7 @@ class _Loader:
             raise SpecError(f"{case.where}: {shown}" if case.where else shown)
 
     def load(self, case: LocatedSpec, index: int) -> dict[str, Array]:
-        """The data of one testcase."""
+        """Load the data of one testcase."""
         try:
             return self._load(case, index)
         except (SpecError, InputError) as e:
@@ -188,7 +188,7 @@ class _Loader:
     def _named_part(
         self, part: InputPart, only: str | None, case: LocatedSpec, text: str
     ) -> tuple[str, InputPart]:
-        """The input that a part feeds, and the part; `only` is the input of a part without a name."""
+        """Return the input that a part feeds, and the part; `only` is the input of a part without a name."""
         part = self._drive(part)
         self._refuse_equals(part, case, text)
         if part.name is None and only is not None:
@@ -202,7 +202,7 @@ class _Loader:
         return part.name, part
 
     def _assigned(self, case: LocatedSpec, text: str) -> list[tuple[str, InputPart, int]]:
-        """Which part feeds which input, with the input's number."""
+        """Yield which part feeds which input, with the input's number."""
         parts = case.spec.parts
         numbers = {name: i for i, name in enumerate(self.known)}
         wanted = [n for n, t in self.known.items() if t.data is None]
@@ -226,7 +226,7 @@ class _Loader:
         ]
 
     def _held(self, part: InputPart, case: LocatedSpec, wanted: list[str], text: str) -> list[str]:
-        """The inputs that an archive feeds by their names: all that it holds, which must be all that need data."""
+        """Return the inputs that an archive feeds by name: all that it holds, which must be all that need data."""
         assert isinstance(part.source, PathSource)
         try:
             held = self._members(case.path(part.source.path))
@@ -245,7 +245,7 @@ class _Loader:
         return self.archives[path]
 
     def _drive(self, part: InputPart) -> InputPart:
-        """``C:/x.npy`` is a Windows path, unless the model has an input of that letter."""
+        """Take ``C:/x.npy`` for a Windows path, unless the model has an input of that letter."""
         source, name = part.source, part.name
         if name is None or name in self.known or len(name) > 1 or not isinstance(source, PathSource):
             return part
@@ -254,7 +254,7 @@ class _Loader:
         return InputPart(None, PathSource(f"{name}:{source.path}", source.member), part.at, part.at)
 
     def _refuse_equals(self, part: InputPart, case: LocatedSpec, text: str) -> None:
-        """``data=#ones`` parses as a file of that name; say what was meant unless there is one."""
+        """Refuse ``data=#ones``, which parses as a file name, unless there is such a file; say what was meant."""
         if part.name is None and isinstance(part.source, PathSource):
             name = part.source.path.split("=")[0].rstrip()
             if (
@@ -343,7 +343,7 @@ def _require_exact(array: Array, found: Array, dtype: DType) -> None:
 
 
 def _lost(array: Array, found: Array, dtype: DType) -> str:
-    """What a cast loses beyond the last digits of fractions and the fractions themselves; empty for nothing."""
+    """Say what a cast loses beyond the last digits of fractions and the fractions themselves; empty for nothing."""
     if array.dtype.kind not in "iuf":
         return ""
     if found.dtype.kind in "iu":
@@ -359,7 +359,7 @@ def _lost(array: Array, found: Array, dtype: DType) -> str:
 
 
 def _wrapped(array: Array, found: Array, dtype: DType) -> str:
-    """Which numbers an integer type does not hold, so that others stand for them."""
+    """Mark the numbers that an integer type does not hold, so that they change."""
     low, high = 0, 2 ** min(dtype.bits, 8 * found.itemsize) - 1
     if found.dtype.kind == "i":
         low, high = -(high + 1) // 2, high // 2
@@ -376,7 +376,8 @@ def _wrapped(array: Array, found: Array, dtype: DType) -> str:
 
 
 def cast(array: Array, dtype: DType) -> Array:
-    """Numbers in a dtype's storage, as MegEngine casts input data: integers are truncated and wrap, bool is not zero.
+    """Cast numbers to a dtype's storage as MegEngine casts input data: to integers truncated and wrapping, to
+    bool by != 0.
 
     Raises:
         InputError: NaN, infinity or more than 64 bits for an integer type, or a number that the type leaves out.
@@ -403,7 +404,7 @@ def cast(array: Array, dtype: DType) -> Array:
 
 
 def _narrow(array: Array, dtype: DType) -> Array:
-    """Types of less than 8 bits wrap at their own width."""
+    """Wrap types of less than 8 bits at their own width."""
     kept = array.view(np.uint8) & np.uint8((1 << dtype.bits) - 1)
     if dtype.np.kind == "u":
         return kept
@@ -412,7 +413,7 @@ def _narrow(array: Array, dtype: DType) -> Array:
 
 
 def _feeds_all(source: Source) -> bool:
-    """Whether one unnamed source can hold data for several inputs."""
+    """Tell whether one unnamed source can hold data for several inputs."""
     return (
         isinstance(source, PathSource)
         and source.member is None
@@ -433,7 +434,7 @@ def _check_rank(array: Array, tensor: StoredTensor) -> None:
 
 
 def _name(name: str) -> str:
-    """A name from a file, fit to be shown."""
+    """Return a name from a file, fit to be shown."""
     shown = repr(name)
     return shown if len(shown) <= 60 else f"{shown[:40]}...{shown[-12:]}"
 

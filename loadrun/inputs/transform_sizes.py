@@ -55,7 +55,7 @@ METHODS = frozenset(_METHOD.split())
 
 
 def total(value: Any) -> int:
-    """Numbers in an array, or in nested lists of arrays and numbers."""
+    """Count the numbers in an array, or in nested lists of arrays and numbers."""
     if isinstance(value, (tuple, list)):
         return sum(map(total, value))
     return int(value.size) if isinstance(value, np.ndarray) else 1
@@ -95,7 +95,7 @@ class Budget:
             )
 
     def keep(self, alive: int, value: Any, *, new: bool) -> None:
-        """A node is evaluated: of what came to `alive` bytes before it, its value alone is added."""
+        """Note that a node is evaluated: its value alone is added to the `alive` bytes before it."""
         self.alive = alive + (_bytes(value) if new else 0)
 
 
@@ -150,7 +150,7 @@ class _Arguments:
         self.named = named
 
     def get(self, index: int, *names: str, default: Any = None) -> Any:
-        """An argument by its place or its names."""
+        """Return an argument by its place or its names."""
         for n in names:
             if n in self.named:
                 return self.named[n]
@@ -242,7 +242,7 @@ def _products(name: str, args: Sequence[Any]) -> int:
 
 
 def _contracted(args: Sequence[Any]) -> tuple[int, int]:
-    """Elements of what np.einsum gives, and products that are summed up for it.
+    """Return the elements of np.einsum's result, and the products that are summed for it.
 
     Raises:
         TypeError: the first argument is not text of subscripts, or it does not fit the others.
