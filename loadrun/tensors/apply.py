@@ -136,13 +136,13 @@ def apply1(
     scalar: bool | None = None,
     place: Device | None = None,
 ) -> Tensor:
-    """`apply` for an operator with one output."""
+    """Call `apply` for an operator with one output."""
     return apply(type, *params, inputs=inputs, output_dtype=output_dtype, scalar=scalar, place=place)[0]
 
 
 @cache
 def elemwise_param(mode: ElemwiseMode) -> Elemwise:
-    """The record of an elementwise mode, one object each, by which a later call of a trace knows it at once."""
+    """Return the record of an elementwise mode, one object each, by which a later call of a trace knows it at once."""
     return Elemwise(mode=mode)
 
 

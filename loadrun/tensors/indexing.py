@@ -234,7 +234,7 @@ def _position(entry: Any) -> Tensor:
 
 
 def _bounds(entry: slice, source: Tensor, axis: int) -> list[Any]:
-    """Start, stop and step; a negative bound before the tensor is cut off.
+    """Return start, stop and step; a negative bound before the tensor is cut off.
 
     MegEngine refuses such bounds, numpy does not.
     """

@@ -92,7 +92,7 @@ def create_qparams(
     scale: Any = None,
     zero_point: Any = None,
 ) -> QParams:
-    """Quantization parameters.
+    """Make quantization parameters.
 
     Args:
         mode: symmetric or not.

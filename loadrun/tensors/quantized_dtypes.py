@@ -256,27 +256,27 @@ def _dequantized(arr: Array, meta: QuantDtypeMeta) -> Array:
 
 
 def quint8(scale: float, zero_point: int) -> NpDType:
-    """Unsigned 8 bits: ``scale * (stored - zero_point)``."""
+    """Make an unsigned 8-bit dtype: ``scale * (stored - zero_point)``."""
     return create_quantized_dtype(KINDS["quint8"], scale, zero_point)
 
 
 def qint8(scale: float) -> NpDType:
-    """Signed 8 bits: ``scale * stored``."""
+    """Make a signed 8-bit dtype: ``scale * stored``."""
     return create_quantized_dtype(KINDS["qint8"], scale, None)
 
 
 def qint32(scale: float) -> NpDType:
-    """Signed 32 bits: ``scale * stored``."""
+    """Make a signed 32-bit dtype: ``scale * stored``."""
     return create_quantized_dtype(KINDS["qint32"], scale, None)
 
 
 def quint4(scale: float, zero_point: int) -> NpDType:
-    """Unsigned 4 bits: ``scale * (stored - zero_point)``."""
+    """Make an unsigned 4-bit dtype: ``scale * (stored - zero_point)``."""
     return create_quantized_dtype(KINDS["quint4"], scale, zero_point)
 
 
 def qint4(scale: float) -> NpDType:
-    """Signed 4 bits: ``scale * stored``."""
+    """Make a signed 4-bit dtype: ``scale * stored``."""
     return create_quantized_dtype(KINDS["qint4"], scale, None)
 
 

@@ -62,7 +62,7 @@ class Shape(tuple[int, ...]):
 
 
 def _numbers(value: Any) -> Any:
-    """Sizes as plain numbers, anything else as it is."""
+    """Return sizes as plain numbers, anything else as it is."""
     return tuple(map(int, value)) if isinstance(value, Shape) else value
 
 

@@ -44,7 +44,7 @@ WAY_OUT = (
 
 
 def user_line() -> str:
-    """The innermost line of the running code that is neither loadrun's nor numpy's, with its whole path and text."""
+    """Return the innermost running line that is neither loadrun's nor numpy's, with its whole path and text."""
     path, number = here()
     text = linecache.getline(path, number).strip()
     return f"{path}:{number}" + (f": {text}" if text else "")

@@ -368,7 +368,7 @@ class Tensor:
         return self.numpy().__dlpack__(**options)
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        """The device of the value: the CPU."""
+        """Return the device of the value: the CPU."""
         return self.numpy().__dlpack_device__()
 
     def detach(self) -> Tensor:
