@@ -236,7 +236,8 @@ def zeros_like(inp: TensorLike) -> Tensor:
 
 
 def meshgrid(*inputs: TensorLike, indexing: str = "xy") -> tuple[Tensor, ...]:
-    """Coordinate grids of vectors: output i has the values of input i along its axis and repeats them along others.
+    """Make coordinate grids of vectors: output i has the values of input i along its axis and repeats them along
+    others.
 
     Args:
         inputs: vectors.

@@ -158,7 +158,7 @@ def _scalar_constant(value: float, negative: bool, dtype: DType) -> Tensor:
 
 
 def like(value: Any, x: Tensor) -> Tensor:
-    """A constant array, or a size, in the dtype of `x`."""
+    """Return a constant array, or a size, in the dtype of `x`."""
     if isinstance(value, TracedNumber) and (result := value._tensor()) is not None:
         return cast(result, x._dtype)
     return const(np.asarray(value), x._dtype)
@@ -170,7 +170,7 @@ def logical_not(x: Tensor) -> Tensor:
 
 
 def where(mask: Tensor, x: Tensor, y: Tensor) -> Tensor:
-    """`x` where the mask is true, else `y`: two conditional moves and their sum, of any shapes that broadcast."""
+    """Choose `x` where the mask is true, else `y`: two conditional moves and their sum; shapes broadcast."""
     if is_bool(x):
         return elem(M.OR, elem(M.AND, mask, x), elem(M.AND, logical_not(mask), y))
     if x._dtype.name == "Uint16":
@@ -422,7 +422,7 @@ def set_subtensor(x: Tensor, value: Tensor, index: Sequence[Index]) -> Tensor:
 
 
 def gather(x: Tensor, index: Sequence[tuple[int, Tensor]]) -> Tensor:
-    """numpy's indexing by int32 tensors on some axes, which broadcast together."""
+    """Index as numpy does by int32 tensors on some axes, which broadcast together."""
     param = P.IndexDescMaskDump(items=tuple(P.IndexItem(a, idx=True) for a, _ in index))
     ids = [cast(i, _INT) for _, i in index]
     result = apply1("IndexingMultiAxisVec", param, inputs=[x, *(i._vector() for i in ids)], scalar=False)

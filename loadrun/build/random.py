@@ -132,7 +132,7 @@ class RNG:
         return found if low == 0 and high == 1 else low + (high - low) * found
 
     def normal(self, mean: float = 0, std: float = 1, size: Any = None) -> Tensor:
-        """Normally distributed numbers.
+        """Draw normally distributed numbers.
 
         Args:
             mean: their expectation.
@@ -146,7 +146,7 @@ class RNG:
         return self._draw("GaussianRNGV1", P.GaussianRNG, [shape], mean=float(mean), std=float(std))
 
     def gamma(self, shape: Any, scale: Any = 1, size: Any = None) -> Tensor:
-        """Gamma distributed numbers.
+        """Draw gamma distributed numbers.
 
         Args:
             shape: the parameter *k*: a positive number, or a float tensor.
@@ -163,7 +163,7 @@ class RNG:
         return self._draw("GammaRNG", P.GammaRNG, inputs)
 
     def beta(self, alpha: Any, beta: Any, size: Any = None) -> Tensor:
-        """Beta distributed numbers; the arguments are as those of `gamma`.
+        """Draw beta distributed numbers; the arguments are as those of `gamma`.
 
         >>> 0 <= RNG(seed=1).beta(2, 1).item() <= 1
         True
@@ -173,7 +173,7 @@ class RNG:
         )
 
     def poisson(self, lam: Any, size: Any = None) -> Tensor:
-        """Poisson distributed whole numbers (as floats) of the mean `lam`; the arguments are as those of `gamma`.
+        """Draw Poisson distributed whole numbers (as floats) of the mean `lam`; the arguments are as those of `gamma`.
 
         >>> RNG(seed=1).poisson(2.0, size=(1, 3)).shape
         (1, 3)
@@ -181,7 +181,7 @@ class RNG:
         return self._draw("PoissonRNG", P.PoissonRNG, _parameters("Poisson", size, self._place, lam=lam))
 
     def exponential(self, rate: Any = 1.0, size: Any = None) -> Tensor:
-        """Exponentially distributed numbers of the mean ``1 / rate``; the arguments are as those of `gamma`.
+        """Draw exponentially distributed numbers of the mean ``1 / rate``; the arguments are as those of `gamma`.
 
         >>> RNG(seed=1).exponential(0.5, size=4).shape
         (4,)
