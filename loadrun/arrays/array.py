@@ -102,7 +102,7 @@ class Array(ArrayMethods):
         return self._viewed(whole())
 
     def reshape(self, *shape: Any, order: str = "C", copy: bool | None = None) -> Array:
-        """The values in another shape, given as one tuple or as several numbers; a view where numpy gives one."""
+        """Reshape the values; the shape is one tuple or several numbers; a view where numpy gives one."""
         want = given_shape(shape[0] if len(shape) == 1 else shape)
         x = operand(self)
         checked_shape(want, e.sizes(x))
@@ -195,7 +195,7 @@ class Array(ArrayMethods):
     # Writing
 
     def _written(self, value: Tensor) -> Array:
-        """This array with another value; a new one where it stands for a numpy scalar."""
+        """Give this array another value; return a new one where it stands for a numpy scalar."""
         if self._cell.scalar:
             return Array._around(value, scalar=True)
         self._cell.write(value)

@@ -125,7 +125,7 @@ class ArrayMethods(Tensor):
         return np.compress(condition, cast(Any, self), axis, out)
 
     def transpose(self, *axes: Any) -> Any:
-        """A view with the axes in another order, given as one tuple or as several numbers; by default reversed."""
+        """Return a view with the axes in another order, one tuple or several numbers; by default reversed."""
         order: Any = axes[0] if len(axes) == 1 and not isinstance(axes[0], int) else axes
         return np.transpose(cast(Any, self), order or None)
 

@@ -48,7 +48,7 @@ _NUMBERS = (bool, int, float)
 
 
 def _key(target: np.ufunc, values: Sequence[Any]) -> Any:
-    """What the plan of a call follows from; None where that is more than dtypes, shapes and numbers."""
+    """Return what the plan of a call follows from; None where that is more than dtypes, shapes and numbers."""
     key: list[Any] = [target]
     # Shapes where they are checked: to ask for one may take computing it.
     shaped = target.nin > 1 and target.signature is None

@@ -63,7 +63,7 @@ def _narrow(found: DT) -> DT:
 
 
 def weak(value: Any) -> bool:
-    """Whether a value is a Python number, whose dtype gives way to that of arrays."""
+    """Tell whether a value is a Python number, whose dtype gives way to that of arrays."""
     return isinstance(value, _WEAK) and not (isinstance(value, np.generic) or getattr(value, "strong", False))
 
 

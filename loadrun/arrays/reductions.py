@@ -38,7 +38,7 @@ _TRUTH = "int32"
 
 
 def flat_or(a: Any, axis: Any, *, strict: bool = False) -> tuple[Tensor, int]:
-    """The array and an axis from 0; flattened for no axis, and for axis 0 of an array without axes unless `strict`."""
+    """Return the array and an axis from 0; flattened for no axis, and, unless `strict`, for axis 0 of a 0-d array."""
     x = operand(a)
     if axis is None or (not strict and x._scalar and axis in (0, -1)):
         return e.flat(x), 0

@@ -59,7 +59,7 @@ def argsort(a: Any, axis: Any = -1, kind: Any = None, order: Any = None, *, stab
 
 @lowers("partition")
 def partition(a: Any, kth: Any, axis: Any = -1, kind: Any = None, order: Any = None) -> Tensor:
-    """Sort, which is a partition, too."""
+    """Sort, which is also a partition."""
     return _ordered(a, axis, 0)
 
 

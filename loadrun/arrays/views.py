@@ -173,7 +173,7 @@ class MemoryCell:
         return self._certain(ask)
 
     def _certain(self, ask: Callable[[NDArray, Callable[[int], int]], bool | None]) -> bool | None:
-        """The answer to a question about the layout; None where it is not known, or another one at other sizes."""
+        """Answer a question about the layout; None where the answer is not known or depends on the sizes."""
         if not self.root.ordered:
             return None
         if self._is_steady():
@@ -223,7 +223,7 @@ class MemoryCell:
 
 
 def _complete(shape: list[int], size: int) -> list[int] | None:
-    """A shape without -1 for so many elements, None where there is none."""
+    """Return a shape without -1 for so many elements, None where there is none."""
     rest = prod(n for n in shape if n != -1)
     if -1 in shape:
         return [size // rest if n == -1 else n for n in shape] if rest and size % rest == 0 else None
