@@ -53,7 +53,7 @@ def _method(name: str) -> Any:
 
 
 class ArrayMethods(Tensor):
-    """What an `Array` has in common with ndarrays."""
+    """The methods that an `Array` shares with ndarrays."""
 
     __lt__, __le__ = _binary(np.less), _binary(np.less_equal)
     __gt__, __ge__ = _binary(np.greater), _binary(np.greater_equal)

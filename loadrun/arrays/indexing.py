@@ -47,7 +47,7 @@ class ParsedIndex:
 
     @property
     def basic(self) -> bool:
-        """Whether numpy makes a view of it."""
+        """True if numpy makes a view of it."""
         return self.mask is None and not any(isinstance(v, Tensor) and not v._scalar for v in self.entries)
 
 

@@ -27,7 +27,7 @@ _LARGEST_FACTOR = 10_000
 
 
 class UnknownLayoutError(Exception):
-    """What an array would look like at other sizes is not known."""
+    """An array's layout at other sizes is not known."""
 
 
 def is_view(array: NDArray, shape: Sequence[int]) -> bool:

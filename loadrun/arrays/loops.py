@@ -1,4 +1,4 @@
-"""What a ufunc computes: its operands promoted, its lowering applied, the result in the dtype that numpy gives."""
+"""The evaluation of a ufunc: its operands promoted, its lowering applied, the result in the dtype that numpy gives."""
 
 from __future__ import annotations
 

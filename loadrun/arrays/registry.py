@@ -1,4 +1,4 @@
-"""Which lowering stands for which numpy function; every chapter registers its own when it is imported."""
+"""The lowerings of numpy's functions; every chapter registers its own when it is imported."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _TABLE: list[tuple[str, Sequence[str], str]] = []
 
 
 class FunctionLowering(NamedTuple):
-    """How a function of numpy is lowered.
+    """The lowering of a function of numpy.
 
     Attributes:
         function: the lowering, which takes numpy's parameters.
@@ -63,7 +63,7 @@ class FunctionLowering(NamedTuple):
 
 
 class UfuncLowering(NamedTuple):
-    """How a ufunc, or a method of one, is lowered; `ufunc` says what the fields mean."""
+    """The lowering of a ufunc, or of a method of one; `ufunc` says what the fields mean."""
 
     function: Callable[..., Any]
     loop: str

@@ -1,4 +1,4 @@
-"""What numpy's views are to a trace.
+"""numpy's views in a trace.
 
 A graph's values never change, numpy's arrays do, and several arrays may share one memory. A `MemoryCell` is such a
 memory or a part of it: a root holds the value, a view knows how to read its part out of its parent's value and how to
@@ -35,7 +35,7 @@ _WHOLE = "whole"
 
 @dataclass(frozen=True, eq=False)
 class ViewPart:
-    """How a view reads and writes its parent.
+    """The way a view reads and writes its parent.
 
     Attributes:
         get: the part's value from the parent's.

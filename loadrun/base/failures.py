@@ -1,4 +1,4 @@
-"""What to say of an exception, and the warnings of a run."""
+"""Descriptions of exceptions, and the warnings of a run."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def reason(e: Exception, *, named: bool = False) -> str:
 
 @dataclass(frozen=True)
 class Failure:
-    """Why something could not be done, whether that is a bug in loadrun, and the exit code that follows."""
+    """The reason why something could not be done, whether it is a bug in loadrun, and the exit code that follows."""
 
     message: str
     fault: bool = False
 
     @property
     def code(self) -> int:
-        """What a command that does nothing else exits with."""
+        """The exit code of a command that does nothing else."""
         return EXIT_FAULT if self.fault else EXIT_ERROR
 
 

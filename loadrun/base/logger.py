@@ -153,7 +153,7 @@ class LogLevel(enum.IntEnum):
 
 
 class Logger:
-    """What sets the level of MegEngine's compiled part: here that of the logger ``megbrain``."""
+    """The level of MegEngine's compiled part: here that of the logger ``megbrain``."""
 
     LogLevel = LogLevel
 

@@ -79,12 +79,12 @@ class Comparison:
 
     @property
     def same_shape(self) -> bool:
-        """Whether the arrays could be compared at all."""
+        """True if the arrays could be compared at all."""
         return self.expected_shape == self.got_shape
 
     @property
     def equal(self) -> bool:
-        """Whether the arrays have one shape and equal elements, with NaN and infinities at the same places."""
+        """True if the arrays have one shape and equal elements, with NaN and infinities at the same places."""
         return self.same_shape and self.nonfinite_agree and self.mismatches == self.expected_nan
 
     def explain(self) -> str:

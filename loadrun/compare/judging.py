@@ -29,7 +29,7 @@ _PLACES = 8
 
 
 class Criteria(NamedTuple):
-    """What is asked of one output.
+    """The criteria for one output.
 
     Attributes:
         name: its name.

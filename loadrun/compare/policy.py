@@ -30,7 +30,7 @@ _KNOWN = (
 
 @dataclass(frozen=True)
 class Policy:
-    """What must hold for one output.
+    """The conditions that one output must meet.
 
     Attributes:
         text: the terms as they were written.

@@ -1,4 +1,4 @@
-"""What the record of a file says of its outputs.
+"""The record of a file about its outputs.
 
 MegEngine reads a graph and as many testcases as the header says and looks at nothing behind them. There stand the
 8 bytes of `MAGIC`, the length of the rest as u64, and one JSON object a line: the first about the file, then one for

@@ -1,4 +1,4 @@
-"""What a replay gives: verdicts, the results of outputs, testcases and files."""
+"""Results of a replay: verdicts, the results of outputs, testcases and files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["EngineResults", "FileResult", "OutputResult", "Result", "Verdict"]
 
 
 class Verdict(str, Enum):
-    """What a replay says about an output, a testcase or a file; ordered from best to worst by `worst`."""
+    """The verdict of a replay on an output, a testcase or a file; ordered from best to worst by `worst`."""
 
     PASS = "pass"
     NOT_COMPARED = "not compared"
@@ -93,7 +93,7 @@ class OutputResult:
 
     @property
     def is_free(self) -> bool:
-        """Whether nothing was expected of it, so that nothing could be compared."""
+        """True if nothing was expected of it, so that nothing could be compared."""
         return self.verdict is Verdict.NOT_COMPARED and self.reason is None
 
     @property
@@ -185,7 +185,7 @@ def _worse(a: float, b: float) -> float:
 
 @dataclass
 class FileResult:
-    """What the results of one file come to; it grows with their number only where several engines are timed.
+    """The summary of one file's results; it grows with their number only where several engines are timed.
 
     Attributes:
         path: the file.
@@ -253,7 +253,7 @@ class FileResult:
 
     @property
     def complete(self) -> bool:
-        """Whether all of the file was read and executed; single results may be errors."""
+        """True if all of the file was read and executed; single results may be errors."""
         return self.message is None and self.ended is None
 
     @property
@@ -266,5 +266,5 @@ class FileResult:
 
     @property
     def good(self) -> bool:
-        """Whether all is as it is wanted, so that a pipeline goes on."""
+        """True if all is as it is wanted, so that a pipeline goes on."""
         return self.verdict is Verdict.PASS or (self.free and self.verdict is Verdict.NOT_COMPARED)

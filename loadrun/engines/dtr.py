@@ -36,7 +36,7 @@ _FLOPS_PER_BYTE = 4
 
 @dataclass
 class DTRCounts:
-    """What the last run did.
+    """Counts of what the last run did.
 
     Attributes:
         evictions: pieces of memory that were dropped.

@@ -1,4 +1,4 @@
-"""Which memory steps need, known before execution: who shares memory with whom, and the peak of a program.
+"""The memory that steps need, known before execution: which values share memory, and the peak of a program.
 
 Kernels return views where they can, and write into the memory of a dying input where `Call.reuse` lets them. The
 rules here foretell that from operator types and shapes; where they are not sure they say that new memory is taken.
@@ -24,7 +24,7 @@ _IN_PLACE, _WRITES_FIRST = types(Trait.IN_PLACE), types(Trait.INTO_FIRST)
 
 @dataclass(frozen=True)
 class Share:
-    """Where an output lives.
+    """The place where an output lives.
 
     Attributes:
         size: bytes of new memory, 0 when it lives in an input's.

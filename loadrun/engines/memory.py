@@ -1,4 +1,4 @@
-"""How much memory a single value may take, and how much the values of a run take."""
+"""Limits on the memory of a single value, and the memory that the values of a run take."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every operator of a run took, in the structure of MegEngine's graph profiler."""
+"""Time and memory of every operator of a run, in the structure of MegEngine's graph profiler."""
 
 from __future__ import annotations
 

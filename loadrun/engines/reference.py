@@ -94,7 +94,7 @@ class ReferenceEngine:
 
     @property
     def about(self) -> About:
-        """What executes, and how it computes."""
+        """The executing engine, and how it computes."""
         return About(
             self.name,
             __version__,

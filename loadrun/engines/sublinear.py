@@ -54,7 +54,7 @@ class SublinearPlan:
 
     @property
     def recomputations(self) -> int:
-        """How many steps are executed a second time."""
+        """The number of steps that are executed a second time."""
         return sum(s.again for s in self.steps)
 
 

@@ -198,7 +198,7 @@ class Float64Engine(WideEngine):
 
     @property
     def about(self) -> About:
-        """What executes, and how it computes."""
+        """The executing engine, and how it computes."""
         return About("float64", __version__, "float64", f"numpy {np.__version__}", operators=self._count)
 
     def run(self, feeds: Mapping[str, Array]) -> list[Array]:

@@ -82,22 +82,22 @@ class DType:
 
     @cached_property
     def is_quantized(self) -> bool:
-        """Whether values stand for reals by scale and zero point."""
+        """True if values stand for reals by scale and zero point."""
         return _STORAGE[self.name][2] is not None
 
     @cached_property
     def is_asymmetric(self) -> bool:
-        """Whether the type has a zero point."""
+        """True if the type has a zero point."""
         return self.name in ("Quantized8Asymm", "Quantized4Asymm")
 
     @cached_property
     def is_float(self) -> bool:
-        """Whether values are floating-point numbers."""
+        """True if values are floating-point numbers."""
         return self.name in ("Float32", "Float16", "BFloat16")
 
     @cached_property
     def is_odd(self) -> bool:
-        """Whether values are odd numbers of few bits."""
+        """True if values are odd numbers of few bits."""
         return self.name.startswith("IntB")
 
     @property
@@ -131,7 +131,7 @@ class DType:
 
     @property
     def spelling(self) -> str:
-        """How tables and reports spell it: numpy's name where numpy has the type, else MegEngine's, without scale.
+        """Its spelling in tables and reports: numpy's name where numpy has the type, else MegEngine's, without scale.
 
         >>> DType("Float32").spelling, DType("BFloat16").spelling, DType("QuantizedS8", 0.5).spelling
         ('float32', 'bfloat16', 'QuantizedS8')

@@ -238,7 +238,7 @@ class Graph:
 
     @property
     def n_vars(self) -> int:
-        """How many variables the graph has (the next variable number)."""
+        """The number of variables in the graph (the next variable number)."""
         for opr in reversed(self.oprs):
             if opr.outputs:
                 return opr.outputs[-1].id + 1

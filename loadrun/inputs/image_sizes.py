@@ -1,4 +1,4 @@
-"""How large an image says it is, read from its header, so that a few bytes cannot make a decoder take gigabytes."""
+"""The size of an image as its header says, so that a few bytes cannot make a decoder take gigabytes."""
 
 from __future__ import annotations
 

@@ -119,7 +119,7 @@ def _several(path: str) -> list[str]:
 
 
 class _Unfolded:
-    """How much the list files come to, those that take in others counted each time; it is bounded by their size."""
+    """The total size of the list files, those included counted each time; it is bounded by their size."""
 
     def __init__(self) -> None:
         self.sizes: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""Which dtype numpy 1 gives to arrays and numbers together, on every version of numpy.
+"""The dtype that numpy 1 gives to arrays and numbers together, on every version of numpy.
 
 MegEngine evaluates input_transform with numpy 1, where the value of a number decides about the result: a number or a
 0-d array beside arrays counts as the smallest type that holds it, unless it is of a higher kind (bool, integer, float).

@@ -1,4 +1,4 @@
-"""What an input_transform expression may call, and how large the results get, known before they are computed."""
+"""The functions that an input_transform expression may call, and the sizes of results before they are computed."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def total(value: Any) -> int:
 
 
 class Budget:
-    """What one application of an expression may take: bytes of the values alive at once, and work of all operations.
+    """The limits of one application of an expression: bytes of the values alive at once, and work of all operations.
 
     Args:
         data: the array that the expression is applied to; both grow with it.
@@ -143,7 +143,7 @@ def _sized(value: Any) -> bool:
 
 
 class _Arguments:
-    """What a function was called with."""
+    """The arguments of a call."""
 
     def __init__(self, args: list[Any], named: dict[str, Any]) -> None:
         self.args = args

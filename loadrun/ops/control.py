@@ -31,7 +31,7 @@ _Mode = P.CondExecMergeMode
 
 @dataclass(eq=False)
 class Branches:
-    """Which operators are executed only sometimes.
+    """The operators that are executed only sometimes.
 
     Attributes:
         guard: by operator id the predicate variable that must be 1 for the operator to be executed.

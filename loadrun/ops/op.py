@@ -1,4 +1,4 @@
-"""What the catalog says of an operator: its facts in files, and the traits that the rooms above go by."""
+"""The record of an operator in the catalog: its facts in files, and the traits that other packages go by."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["Op", "Trait"]
 
 
 class Trait(Flag):
-    """What holds for an operator whatever its parameters and inputs are; each catalog line names those it has.
+    """A property of an operator, whatever its parameters and inputs; each catalog line names those it has.
 
     Attributes:
         ELEMENTWISE: an output element depends on the input elements of its place alone, so that layouts do not
@@ -135,12 +135,12 @@ class Op:
 
     @property
     def conditional(self) -> bool:
-        """Whether it is part of conditional execution."""
+        """True if it is part of conditional execution."""
         return self.category == "control_flow"
 
     @cached_property
     def pure(self) -> bool:
-        """Whether it can be run here, gives the same for the same inputs and does nothing else."""
+        """True if it can be run here, gives the same for the same inputs and does nothing else."""
         odd = self.conditional or self.category == "vendor" or not self.family
         return not odd and not self.traits & (Trait.EFFECTS | Trait.RANDOM)
 

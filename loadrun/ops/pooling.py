@@ -73,7 +73,7 @@ class Window:
 
     @property
     def empty(self) -> bool:
-        """Whether some window holds padding only."""
+        """True if some window holds padding only."""
         return self.window <= self.pad or (self.out - 1) * self.stride - self.pad >= self.size
 
     def taps(self) -> Iterator[tuple[int, slice, slice]]:

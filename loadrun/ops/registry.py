@@ -1,4 +1,4 @@
-"""How an operator family declares what it computes: kernels, dtype and shape rules, cost.
+"""Declarations of what an operator family computes: kernels, dtype and shape rules, cost.
 
 A family module registers one kernel per operator::
 
@@ -60,7 +60,7 @@ shapes. `out` is memory of the output's shape and dtype to write into, or None f
 
 @dataclass(eq=False)
 class Call:
-    """What a kernel knows besides its input arrays.
+    """The information for a kernel besides its input arrays.
 
     A step's call is the same in every run; a kernel gets one of its own, which `in_run` makes of it, so that several
     threads may execute the same program.
@@ -119,7 +119,7 @@ class Call:
 
 @dataclass(frozen=True, eq=False)
 class ShapeCall:
-    """What a shape rule knows: shapes, and the values of inputs that are known before any data is fed.
+    """The information for a shape rule: shapes, and the values of inputs that are known before any data is fed.
 
     Attributes:
         shapes: shape of every input, None where unknown.
@@ -173,7 +173,7 @@ class OpImpl:
 
     @property
     def random(self) -> bool:
-        """Whether equal inputs may give other results next time; such operators are never folded."""
+        """True if equal inputs may give other results next time; such operators are never folded."""
         return Trait.RANDOM in CATALOG[self.name].traits
 
 

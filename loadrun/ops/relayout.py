@@ -256,7 +256,7 @@ def relayout(c: Call, x: Array) -> Array:
 
 @dataclass(frozen=True)
 class RelayoutPlan:
-    """What a relayout does to a shape, for whoever expresses it in other operators.
+    """The effect of a relayout on a shape, for code that expresses it in other operators.
 
     Attributes:
         groups: how many groups of channels are packed each on its own; they are counted as samples.

@@ -225,7 +225,7 @@ class Origins:
 
 @dataclass(frozen=True)
 class Cone:
-    """What computes an error from an expected value, as a graph of its own.
+    """The operators that compute an error from an expected value, as a graph of their own.
 
     Attributes:
         graph: takes the expected value and the frontier as inputs, gives the error.

@@ -1,4 +1,4 @@
-"""Which variables of a graph are the same in every run, and their values, computed when they are asked for."""
+"""The variables of a graph that are the same in every run, and their values, computed on demand."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def dtype_of(var: Var) -> DType:
 
 
 class Constants:
-    """What is known of the constants of a graph that grows; variables are told apart by their ids.
+    """The known constants of a growing graph; variables are told apart by their ids.
 
     >>> from loadrun.graph.dtypes import encode
     >>> from loadrun.graph import Graph, StoredTensor

@@ -1,4 +1,4 @@
-"""What keeps MegEngine's compiler and kernels from computing something else than a graph says.
+"""Guards that keep MegEngine's compiler and kernels from computing something else than a graph says.
 
 When MegEngine 1.13 has loaded a graph, it rewrites arithmetic before it runs, by rules for real numbers that do not
 hold for all floats, and its kernels of two inputs have a fault. What would give other values gets an operator between:
@@ -72,7 +72,7 @@ def guarded(graph: Graph) -> Graph:
 
 @dataclass
 class _Change:
-    """What happens to an operator: which inputs get what between."""
+    """A change to an operator: which inputs get what in front of them."""
 
     between: dict[int, _Guard] = field(default_factory=dict)
     power: int | None = None

@@ -1,4 +1,4 @@
-"""What one pass hands to the next: facts inferred about a graph, and rules that found nothing to do in it."""
+"""Knowledge that one pass hands to the next: facts inferred about a graph, and rules that found nothing to do in it."""
 
 from __future__ import annotations
 

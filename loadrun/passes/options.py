@@ -1,4 +1,4 @@
-"""What `optimize_for_inference` can be told, by the names that MegEngine's ``trace.dump`` has for it.
+"""The options of `optimize_for_inference`, by the names that MegEngine's ``trace.dump`` has for them.
 
 The bits are those of MegEngine's ``OptimizeForInferenceOptions::serialize``, which dumps keep in their metadata.
 """

@@ -1,4 +1,4 @@
-"""What a new tensor is made of: arrays, numbers, nested lists, sizes."""
+"""Construction of tensors: from arrays, numbers, nested lists, sizes."""
 
 from __future__ import annotations
 

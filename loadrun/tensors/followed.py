@@ -386,7 +386,7 @@ class TracedInt(_Number, _Int):
 
 
 class TracedBool(TracedInt):
-    """What a comparison of followed numbers gives."""
+    """The result of comparing symbolic sizes."""
 
     _stands_for = bool
     _stored = _BOOL

@@ -33,7 +33,7 @@ class LowerFunction(Protocol):
 
 
 class NumpyProtocols(NamedTuple):
-    """What answers numpy's two protocols for tensors."""
+    """The answers to numpy's two protocols for tensors."""
 
     ufunc: LowerUfunc
     function: LowerFunction

@@ -77,7 +77,7 @@ class _Meta(NamedTuple):
 
 
 class QuantDtypeMeta(_Meta):
-    """What there is to know of a kind of quantized dtype.
+    """The description of a kind of quantized dtype.
 
     Args:
         name: a name of its own.

@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class SessionOf(Protocol[T]):
-    """What a running trace does for the tensors inside it.
+    """The interface of a running trace to the tensors inside it.
 
     A `standing` session belongs to no trace: it is asked whenever a tensor of it is an input.
     """

@@ -1,4 +1,4 @@
-"""Where in the user's code something happens."""
+"""The place in the user's code where something happens."""
 
 from __future__ import annotations
 

@@ -567,12 +567,12 @@ class Tensor:
 
     @property
     def ndim(self) -> int:
-        """How many axes the tensor has."""
+        """The number of axes."""
         return self._ndim()
 
     @property
     def size(self) -> int:
-        """How many elements the tensor has."""
+        """The number of elements."""
         return _bound.product_of(self.shape)
 
     @property

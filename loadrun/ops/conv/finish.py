@@ -1,4 +1,4 @@
-"""What follows the sum of a convolution: bias, a residual, the nonlinearity, quantization."""
+"""The steps after the sum of a convolution: bias, a residual, the nonlinearity, quantization."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class Real:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is to be done."""
+        """True if nothing is to be done."""
         nothing = all(v is None for v in (self.bias, self.z, self.then))
         return nothing and self.mode == NonlineMode.IDENTITY and not self.scale
 

@@ -1,4 +1,4 @@
-"""Where the taps of a convolution lie: sizes, strides, padding, and the checks on them."""
+"""The geometry of a convolution's taps: sizes, strides, padding, and the checks on them."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Geometry:
 
     @property
     def pointwise(self) -> bool:
-        """Whether the input itself is the matrix that the filter is multiplied with."""
+        """True if the input itself is the matrix that the filter is multiplied with."""
         return self.taps == 1 and all(s == 1 for s in self.stride) and not any(self.pad)
 
 

@@ -41,7 +41,7 @@ _NO_DILATION = frozenset(Format) - {Format.NCHW, Format.NHWC, Format.NHWCD4}
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """How a convolution's arrays become plain ones.
+    """The way a convolution's arrays become plain ones.
 
     Attributes:
         x, w, out: layouts of the convolution's input, filter and output.

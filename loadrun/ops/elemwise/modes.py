@@ -128,7 +128,7 @@ def float_step(opr: Opr) -> tuple[Function, bool]:
 
 
 class _Plan:
-    """What an Elemwise operator does in every run."""
+    """The work of an Elemwise operator in every run."""
 
     def __init__(self, c: Call) -> None:
         mode = c.get(Elemwise).mode

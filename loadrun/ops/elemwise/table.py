@@ -25,7 +25,7 @@ Function = Callable[..., object]
 
 
 class ModeTrait(Flag):
-    """What holds for a mode whatever its inputs are.
+    """A property of a mode, whatever its inputs are.
 
     Attributes:
         COMPARES: MegEngine's Python gives Bool, by the mode of ElemwiseMultiType of the same name.

@@ -1,4 +1,4 @@
-"""What image samplers share: border rules, interpolation weights, rounding."""
+"""Common parts of image samplers: border rules, interpolation weights, rounding."""
 
 from __future__ import annotations
 

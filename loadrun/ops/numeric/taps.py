@@ -1,4 +1,4 @@
-"""Where the taps of a window meet the data: slices of outputs and inputs along one axis."""
+"""The taps of a window that meet the data: slices of outputs and inputs along one axis."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What keeps MegEngine from loading or compiling a graph, although each operator is well-formed.
+"""Removal of what keeps MegEngine from loading or compiling a graph although each operator is well-formed.
 
 - Its loader makes every operator anew and expects one of the type that the file names; making a Reshape or Broadcast
   to the shape that a value has gives the value itself, as does a join of one part.

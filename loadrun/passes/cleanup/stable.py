@@ -1,4 +1,4 @@
-"""What MegEngine simplifies while it makes an operator, at every level but 0.
+"""The simplifications that MegEngine does while it makes an operator, at every level but 0.
 
 - ``x + 0``, ``x * 1`` and ``x ** 1`` are ``x``, for a number of one axis (other neutral ones stay);
 - ``x - x`` is 0 and ``x / x`` is 1, also for infinities, NaN and 0, where computing would give NaN;

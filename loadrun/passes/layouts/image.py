@@ -116,7 +116,7 @@ class _Filter:
 
     @property
     def channelwise(self) -> bool:
-        """Whether every channel is convolved by itself."""
+        """True if every channel is convolved by itself."""
         return self.grouped and self.out == self.into == 1
 
     def fits(self, image: bool) -> bool:

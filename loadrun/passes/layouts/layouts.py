@@ -1,4 +1,4 @@
-"""What the layout passes share: which variable has which layout, and what becomes of operators without one."""
+"""The common base of the layout passes: which variable has which layout, and what becomes of operators without one."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ _SIMPLE = (NonlineMode.IDENTITY, NonlineMode.RELU, NonlineMode.H_SWISH)
 
 @dataclass(frozen=True)
 class _FirstLayer:
-    """What MegEngine's kernel of a first layer takes: nonlinearities, square windows, a single pixel of stride 1."""
+    """Limits of MegEngine's kernel for a first layer: nonlinearities, square windows, a single pixel of stride 1."""
 
     nonlinearities: tuple[NonlineMode, ...] = _SIMPLE
     windows: tuple[int, ...] = (2, 3, 5, 7)
