@@ -186,7 +186,7 @@ def _bounds(s: slice, size: int, axis: int) -> tuple[e.Index | None, e.Index | N
     n = int(size)
     if step > 0:
         begin, end = (_not_before(v, size) for v in (begin, end))
-        # A followed bound that is 0 in this call may be another number in a later one.
+        # A symbolic bound that is 0 in this call may be another number in a later one.
         if type(begin) is int and begin == 0:
             begin = None
     else:

@@ -17,7 +17,7 @@ from numpy.lib.stride_tricks import as_strided
 
 from ..graph.dtypes import Array as NDArray
 from ..tensors import Tensor, TracedInt
-from ..tensors.followed import at_other_sizes
+from ..tensors.symbolic import at_other_sizes
 
 __all__ = ["OtherSizes", "UnknownLayoutError", "agrees_at_other_sizes", "is_view"]
 

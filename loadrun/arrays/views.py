@@ -5,7 +5,7 @@ memory or a part of it: a root holds the value, a view knows how to read its par
 rebuild the parent's value when the part is assigned to. So a write through a view shows in its base and the other way
 round, as in numpy.
 
-Whether `reshape` and `ravel` give a view depends on the memory layout. It is followed as far as it is certain; where
+Whether `reshape` and `ravel` give a view depends on the memory layout. It is tracked as far as it is certain; where
 it is not, or where it is another one at other sizes, the result is a copy, and to write to one side and then read the
 other is an error.
 """

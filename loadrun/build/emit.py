@@ -21,8 +21,8 @@ from ..ops.op import Trait
 from ..tensors.apply import apply, apply1, elemwise_param, type_cvt
 from ..tensors.convert import const
 from ..tensors.dtypes import graph_dtype
-from ..tensors.followed import TracedInt, TracedNumber, largest, least, place_of
 from ..tensors.sizes import shape_tensor
+from ..tensors.symbolic import TracedInt, TracedNumber, largest, least, place_of
 from ..tensors.value import Tensor
 
 __all__ = [
@@ -67,7 +67,7 @@ INT_MAX = 2**31 - 1
 _BOOL, _INT = plain("Bool"), plain("Int32")
 Index = tuple[int, Any, Any, Any, Any]
 """One indexed axis: axis, begin, end, step, index; None where absent."""
-_SAME_MEMORY = types(Trait.WHOLE) & types(Trait.REARRANGES)
+_SAME_MEMORY = types(Trait.CONTIGUOUS) & types(Trait.REARRANGES)
 
 
 def is_bool(x: Tensor) -> bool:
@@ -213,7 +213,7 @@ def with_nan_of(y: Tensor, *xs: Tensor) -> Tensor:
 
 
 def broadcast_shape(xs: Iterable[Tensor | Sequence[int]]) -> tuple[int, ...]:
-    """Return the shape to which tensors (or shapes) broadcast, with sizes that the graph follows.
+    """Return the shape to which tensors (or shapes) broadcast, with symbolic sizes.
 
     Raises:
         ValueError: they do not broadcast, worded as numpy does.
@@ -232,12 +232,12 @@ def broadcast_shape(xs: Iterable[Tensor | Sequence[int]]) -> tuple[int, ...]:
 
 
 def _wider(a: int, b: int) -> int:
-    """Return the size to which two sizes broadcast, one that the graph follows where it can."""
+    """Return the size to which two sizes broadcast, symbolic where it can be."""
     n = int(b) if int(a) == 1 else int(a)
     if n == 0:
         return a if int(a) == 0 else b
     if not isinstance(a, TracedInt) or not isinstance(b, TracedInt):
-        # A size of 1 that the graph follows may be the other's at another batch size.
+        # A symbolic size of 1 may be the other's at another batch size.
         chosen = b if int(a) == 1 else a
         other = a if int(a) == 1 else b
         return other if int(chosen) == 1 and isinstance(other, TracedInt) else chosen
@@ -336,7 +336,7 @@ def concat(xs: Sequence[Tensor], axis: int) -> Tensor:
 
 
 def arange(n: int, dtype: Any = "int32") -> Tensor:
-    """Return the numbers from 0 to n-1; made in the graph where the size is one that it follows."""
+    """Return the numbers from 0 to n-1; made in the graph where the size is symbolic."""
     if not isinstance(n, TracedInt) or n._tensor() is None:
         return const(np.arange(int(n)), dtype)
     last = cast(like(n - 1, const(0)), "float32")

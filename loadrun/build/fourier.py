@@ -3,7 +3,7 @@
 MegEngine has neither complex numbers nor transforms. Short axes are products with matrices of cosines and sines. A long
 axis of n = a * b elements takes two products, with matrices of a and b rows (Cooley and Tukey), so that neither the
 constants nor the work grow with the square of n; one whose length is a large prime becomes a convolution of another
-length (Bluestein). Matrices are computed in float64, in the graph where the length is one that it follows.
+length (Bluestein). Matrices are computed in float64, in the graph where the length is symbolic.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import numpy as np
 from ..graph import params as P
 from ..graph.dtypes import Array
 from ..tensors.convert import const
-from ..tensors.followed import TracedInt
 from ..tensors.products import matmul
+from ..tensors.symbolic import TracedInt
 from ..tensors.value import Tensor
 from . import emit as e
 
@@ -48,7 +48,7 @@ def transform(
 
     Args:
         x: float32 tensors of the shape (..., length).
-        length: the size of the last axis; an int where it is fixed, else a size that the graph follows.
+        length: the size of the last axis; an int where it is fixed, else a symbolic size.
         bins: how many frequencies are wanted, all by default.
         inverse: whether the exponent is positive.
         power: the result is divided by ``length ** power``.
@@ -65,7 +65,7 @@ def transform(
     flat = _each(x, (rows, length))
     bins = length if bins is None else bins
     if isinstance(length, TracedInt):
-        y = _product(flat, _followed_waves(length, bins, length, inverse, power))
+        y = _product(flat, _symbolic_waves(length, bins, length, inverse, power))
     else:
         y = _static(flat, length, bins, inverse, float(length) ** -power)
         if x.imag is None and y.imag is not None and length * bins > _DIRECT:
@@ -81,7 +81,7 @@ def real_of_half(x: Pair, length: int, bins: int, *, power: float = 1.0) -> Tens
 
     Args:
         x: float32 tensors of the shape (..., bins).
-        length: how many elements the signal has; an int where it is fixed, else a size that the graph follows.
+        length: how many elements the signal has; an int where it is fixed, else a symbolic size.
         bins: ``length // 2 + 1``.
         power: the result is divided by ``length ** power``.
 
@@ -91,10 +91,10 @@ def real_of_half(x: Pair, length: int, bins: int, *, power: float = 1.0) -> Tens
     lead = x.real.shape[:-1]
     flat = _each(x, (_total(lead), bins))
     if isinstance(length, TracedInt):
-        cos, sin = _followed_waves(bins, length, length, True, power)
+        cos, sin = _symbolic_waves(bins, length, length, True, power)
         twice = e.reshape(_weights(bins, length), (bins, 1))
-        followed = e.elem(_M.MUL, cos, twice), e.elem(_M.MUL, sin, twice)
-        y = _product(flat, followed, real_only=True).real
+        waves = e.elem(_M.MUL, cos, twice), e.elem(_M.MUL, sin, twice)
+        y = _product(flat, waves, real_only=True).real
     elif length * bins <= _DIRECT:
         real, imag = _waves(bins, length, length, True, float(length) ** -power)
         often = np.where(2 * np.arange(bins) % length == 0, 1, 2)[:, None]
@@ -135,7 +135,7 @@ def _matrix(n: int, bins: int, inverse: bool, scale: float) -> tuple[Array, Arra
     return cos, sin
 
 
-def _followed_waves(rows: Any, columns: Any, period: Any, inverse: bool, power: float) -> Waves:
+def _symbolic_waves(rows: Any, columns: Any, period: Any, inverse: bool, power: float) -> Waves:
     """Compute the same for a symbolic period, as values of the graph."""
     n = _number(period)
     down, across = e.reshape(e.arange(rows), (rows, 1)), e.reshape(e.arange(columns), (1, columns))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TextIO
 from ..base.failures import Warnings
 from ..base.text import clean
 from ..compare.policy import parse_all
-from ..engines import Choice, held_against
+from ..engines import Choice, baseline_for
 from ..graph.dtypes import Array
 from ..replay.events import Closed, Event, Explained, Opened, Replayed, Task, Warned
 from ..replay.serial import serial
@@ -401,7 +401,7 @@ class _RunDisplay:
             import shlex  # for start-up
 
             command = shlex.join([*words, *(["--dump", str(number + 1)] if number else [])])
-            other = held_against(file.first_choice or self.args.engine)
+            other = baseline_for(file.first_choice or self.args.engine)
             other = "GOOD (another model, or float64)" if other == "float64" else shlex.quote(other)
             line = f"  where it began: {command} --against {other}"
             if out is not None:

@@ -73,7 +73,7 @@ class OutputResult:
         notes: what deserves a look beside the verdict: why a policy failed, integers that drifted within a tolerance.
         loosened: the file's own tolerance where a greater one was asked for.
         by_file: whether `error` is what the file's own operators measured.
-        file_maxerr: the tolerance of the file's check where another one was held against the error.
+        file_maxerr: the tolerance of the file's check where the error was compared with another one.
     """
 
     name: str
@@ -266,5 +266,5 @@ class FileResult:
 
     @property
     def good(self) -> bool:
-        """True if all is as it is wanted, so that a pipeline goes on."""
+        """True if all is as wanted, so that a pipeline goes on."""
         return self.verdict is Verdict.PASS or (self.free and self.verdict is Verdict.NOT_COMPARED)

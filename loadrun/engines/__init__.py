@@ -6,9 +6,9 @@
 from ..base.about import About, Island
 from .protocol import Choice, Engine, Factory, Setup
 from .registry import (
+    baseline_for,
     check_engine,
     engine_names,
-    held_against,
     make_engine,
     make_ready,
     register_engine,
@@ -22,9 +22,9 @@ __all__ = [
     "Factory",
     "Island",
     "Setup",
+    "baseline_for",
     "check_engine",
     "engine_names",
-    "held_against",
     "make_engine",
     "make_ready",
     "register_engine",

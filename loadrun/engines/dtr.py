@@ -24,7 +24,7 @@ from ..graph.dtypes import Array
 from ..ops.infer import Inference
 from ..ops.registry import implementation
 from .liveness import foretell
-from .program import Observer, Program, Step, root, run_step, whole
+from .program import Observer, Program, Step, donatable, root, run_step
 from .recompute_config import DTRConfig
 
 __all__ = ["DTRCounts", "DTRProgram"]
@@ -137,7 +137,7 @@ class _Execution:
         self.cost = [0.0] * len(program.steps)
         self.size: dict[int, int] = {}
         self.view_of: dict[int, int] = {}
-        self.ragged: set[int] = set()
+        self.strided: set[int] = set()
         self.evicted: set[int] = set()
         self.held: set[int] = set()
         self.plain: dict[int, _Memory] = {}
@@ -157,14 +157,14 @@ class _Execution:
         s = self.p.steps[i]
         args = [self.values.get(v, _ABSENT) if s.merges else self.values[v] for v in s.reads]
         free = [v for v in dict.fromkeys(s.reads) if v in dying and v not in self.held and self._alone(v)]
-        ragged = [v for v in s.reads if v in self.values and not self.values[v].flags.c_contiguous]
-        shares = foretell(s, self.p.known.shapes, free, ragged)
-        self.make_room(sum(x.size for x in shares), pinned)
+        strided = [v for v in s.reads if v in self.values and not self.values[v].flags.c_contiguous]
+        shares = foretell(s, self.p.known.shapes, free, strided)
+        self.free_memory(sum(x.size for x in shares), pinned)
         self.hold(dying)
         free = [v for v in free if v not in self.held]
-        spare = [self.values[v] for v in free]
-        outs = run_step(s, args, spare, self.rng)
-        left = {id(a) for a in spare}
+        donated = [self.values[v] for v in free]
+        outs = run_step(s, args, donated, self.rng)
+        left = {id(a) for a in donated}
         taken = {v for v in free if id(self.values[v]) not in left}
         roots = {id(root(a)): v for v, a in zip(s.reads, args, strict=True)}
         moved = sum(a.nbytes for a in args)
@@ -179,7 +179,7 @@ class _Execution:
     def _alone(self, v: int) -> bool:
         """Tell whether a value owns its memory and a kernel may write into it."""
         place = self.place.get(v)
-        return place is not None and len(place.vars) == 1 and whole(self.values[v])
+        return place is not None and len(place.vars) == 1 and donatable(self.values[v])
 
     def _put(self, v: int, out: Array, roots: Mapping[int, int], taken: Collection[int]) -> None:
         base = root(out)
@@ -188,9 +188,9 @@ class _Execution:
         self.evicted.discard(v)
         self.size[v] = base.nbytes if isinstance(base, np.ndarray) else 0
         if out.flags.c_contiguous:
-            self.ragged.discard(v)
+            self.strided.discard(v)
         else:
-            self.ragged.add(v)
+            self.strided.add(v)
         if key in roots:
             # What it takes where it cannot live in its input's memory.
             self.size[v] = out.nbytes
@@ -356,11 +356,11 @@ class _Execution:
 
     def _settle(self, s: Step, at: dict[int, _Memory], over: Collection[int]) -> int:
         """Place a step's outputs where its kernel would, in simulated memory; return the bytes that are new."""
-        spare = [v for v in s.reads if v in over and v in at and len(at[v].vars) == 1]
-        shares = foretell(s, self.p.known.shapes, spare, self.ragged)
+        donated = [v for v in s.reads if v in over and v in at and len(at[v].vars) == 1]
+        shares = foretell(s, self.p.known.shapes, donated, self.strided)
         new = 0
         for v, share in zip(s.writes, shares, strict=True):
-            source = self.view_of.get(v, share.source if share.source in spare else None)
+            source = self.view_of.get(v, share.source if share.source in donated else None)
             if source is None:
                 at[v] = _Memory(self.size[v])
                 new += self.size[v]
@@ -391,7 +391,7 @@ class _Execution:
         for v in list(m.vars):
             self._lose(v)
 
-    def make_room(self, wanted: int, pinned: Collection[int]) -> None:
+    def free_memory(self, wanted: int, pinned: Collection[int]) -> None:
         """Evict until `wanted` more bytes fit under the threshold, as far as values may go."""
         while self.live + wanted > self.p.config.eviction_threshold:
             best = self._cheapest(pinned)

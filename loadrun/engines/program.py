@@ -26,6 +26,7 @@ __all__ = [
     "Program",
     "Step",
     "bind",
+    "donatable",
     "execute",
     "make_step",
     "mark_dying",
@@ -34,7 +35,6 @@ __all__ = [
     "specialize",
     "typed",
     "walk",
-    "whole",
 ]
 
 Observer = Callable[[Opr, Sequence[Array]], None]
@@ -252,7 +252,7 @@ def _execute_bound(step: Step, bound: Bound, values: dict[int, Array], owners: d
     for v in step.into:
         array = values[v]
         key = id(array if array.base is None else root(array))
-        if owners.get(key) == 1 and whole(array):
+        if owners.get(key) == 1 and donatable(array):
             into = array
             break
     try:
@@ -269,25 +269,28 @@ def _execute(
     step: Step, values: dict[int, Array], owners: dict[int, int], rng: np.random.Generator | None
 ) -> None:
     args = [values.get(v, ABSENT) if step.merges else values[v] for v in step.reads]
-    spare = []
+    donated = []
     if step.writes_into:
-        spare = [
+        donated = [
             values[v]
             for v in step.dying
-            if v in values and v in step.reads and owners.get(id(root(values[v]))) == 1 and whole(values[v])
+            if v in values
+            and v in step.reads
+            and owners.get(id(root(values[v]))) == 1
+            and donatable(values[v])
         ]
-    for v, out in zip(step.writes, run_step(step, args, spare, rng), strict=True):
+    for v, out in zip(step.writes, run_step(step, args, donated, rng), strict=True):
         values[v] = out
         _own(out, args, owners)
 
 
 def run_step(
-    step: Step, args: list[Array], spare: list[Array], rng: np.random.Generator | None
+    step: Step, args: list[Array], donated: list[Array], rng: np.random.Generator | None
 ) -> Sequence[Array]:
     """Run one step and return its outputs.
 
     Args:
-        spare: arrays among `args` whose memory the kernel may write its result into.
+        donated: arrays among `args` whose memory the kernel may write its result into.
         rng: what random operators draw from.
 
     Raises:
@@ -295,7 +298,7 @@ def run_step(
     """
     call = step.call
     try:
-        result = step.kernel(call if step.shared else call.in_run(rng, spare), *args)
+        result = step.kernel(call if step.shared else call.in_run(rng, donated), *args)
     except Exception as e:
         raise _failure(call, args, e) from e
     outs = result if isinstance(result, tuple) else (result,)
@@ -345,7 +348,7 @@ def root(array: Array) -> object:
     return base
 
 
-def whole(array: Array) -> bool:
+def donatable(array: Array) -> bool:
     """Tell whether a kernel could write a result into the array's memory."""
     flags = array.flags
     return bool(flags.writeable and flags.c_contiguous)

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 __all__ = [
     "GROUP",
     "NAMES",
+    "baseline_for",
     "check_engine",
     "engine_names",
-    "held_against",
     "make_engine",
     "make_ready",
     "register_engine",
@@ -116,12 +116,12 @@ def split_engines(text: str) -> list[str]:
     return [check_engine(part.strip()).spec for part in text.split(",")]
 
 
-def held_against(engine: str) -> str:
+def baseline_for(engine: str) -> str:
     """Return the engine run beside the reference engine to find the operator at which a failing engine diverges.
 
     It is the one that failed; where that is the reference engine, the same operators in double precision.
 
-    >>> held_against("onnxruntime"), held_against("reference")
+    >>> baseline_for("onnxruntime"), baseline_for("reference")
     ('onnxruntime', 'float64')
     """
     return "float64" if engine == "reference" else engine

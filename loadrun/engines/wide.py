@@ -185,7 +185,7 @@ def _widened(call: Call) -> Call:
     inputs, outputs = (
         tuple(_WIDE if d == _F32 else d for d in dtypes) for dtypes in (call.inputs, call.outputs)
     )
-    return replace(call, inputs=inputs, outputs=outputs, memo={}, spare=[])
+    return replace(call, inputs=inputs, outputs=outputs, memo={}, donated=[])
 
 
 class Float64Engine(WideEngine):

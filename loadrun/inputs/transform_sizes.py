@@ -83,11 +83,11 @@ class Budget:
         if self.work < 0:
             raise ValueError("the expression takes too many operations for the size of the data")
 
-    def room(self, size: int) -> None:
-        """Check that there is room for a result of that many bytes beside the values that are alive.
+    def reserve(self, size: int) -> None:
+        """Check that a result of that many bytes fits beside the values that are alive.
 
         Raises:
-            ValueError: there is not.
+            ValueError: it does not.
         """
         if self.alive + size > self.most_alive:
             raise ValueError(
@@ -127,7 +127,7 @@ def bound(name: str, args: Sequence[Any], named: dict[str, Any], budget: Budget)
     else:
         size = _size(name, list(args), named)
     _limit(size)
-    budget.room(8 * size)
+    budget.reserve(8 * size)
     numbers = max(size, sum(map(total, args))) * (64 if name == "norm" else 1)
     budget.spend(_ELEMENT * numbers * (4 if name in _SORTED else 1) + _products(name, args))
 
@@ -293,7 +293,7 @@ def index_bound(shape: tuple[int, ...], index: Any, budget: Budget) -> None:
     if picked:
         size = kept * math.prod(np.broadcast_shapes(*picked))
         _limit(size)
-        budget.room(8 * size)
+        budget.reserve(8 * size)
         budget.spend(_ELEMENT * size)
 
 

@@ -162,9 +162,9 @@ def _modify_dtype(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
 
 def _copy(c: Call, x: Array, value: Array) -> Array:
     """Copy `x` to write into, or return it when nothing else reads it."""
-    for i, spare in enumerate(c.spare):
-        if spare is x and value is not x:
-            return c.spare.pop(i)
+    for i, buffer in enumerate(c.donated):
+        if buffer is x and value is not x:
+            return c.donated.pop(i)
     return x.copy()
 
 

@@ -19,8 +19,8 @@ from .registry import Call, Shape, ShapeCall, UnknownShape, implementation
 __all__ = ["Inference", "describe", "follow", "infer_dtypes", "infer_shapes", "misfit"]
 
 _SMALL = 1024
-"""Values of at most this many elements are followed, as MegEngine's static inference does for shapes."""
-_FOLLOWED, _SHAPE_ONLY = types(Trait.FOLLOWED), types(Trait.SHAPE_ONLY)
+"""Values of at most this many elements are computed, as MegEngine's static inference does for shapes."""
+_INFERRED, _SHAPE_ONLY = types(Trait.INFERRED), types(Trait.SHAPE_ONLY)
 
 
 def describe(opr: Opr) -> str:
@@ -95,7 +95,7 @@ def infer_shapes(
 
 
 def follow(opr: Opr, known: Inference, inputs: Mapping[str, Shape], sometimes: bool = False) -> None:
-    """Add to `known` what follows for the outputs of one operator whose inputs were followed before.
+    """Add to `known` what follows for the outputs of one operator whose inputs were inferred before.
 
     Args:
         inputs: shapes of graph inputs by name; the others have the shapes that the file gives.
@@ -154,7 +154,7 @@ def _value(
             if tensor.shape is not None and prod(tensor.shape) <= _SMALL:
                 known.values[var.id] = tensor.value()
         return
-    if opr.type not in _FOLLOWED or any(prod(known.shapes[v.id]) > _SMALL for v in opr.outputs):
+    if opr.type not in _INFERRED or any(prod(known.shapes[v.id]) > _SMALL for v in opr.outputs):
         return
     args: list[Array] = []
     for value, shape, dtype in zip(values, shapes, ins, strict=True):

@@ -272,7 +272,7 @@ def _ending(op: Op, slot: int, count: int) -> str:
     if op.class_name == "NMSKeep":
         return (":indices", ":sizes")[slot]
     # Where a file says how many tensors there are, one is numbered too.
-    holder = Trait.STORED in op.traits and callable(op.outputs)
+    holder = Trait.CONSTANT in op.traits and callable(op.outputs)
     if op.class_name == "MultiHeadAttnForward" or (count == 1 and not holder):
         return ""
     return f":o{slot}"

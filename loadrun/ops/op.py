@@ -24,13 +24,13 @@ class Trait(Flag):
         MOVES: only moves numbers, and its kernel takes any dtype.
         CHANNELWISE: computes each channel of images by itself.
         VIEW: the result shares memory with an input (the first; each mark its own).
-        WHOLE: such a view covers the memory in order, where the input did.
+        CONTIGUOUS: such a view is contiguous where its input is.
         IN_PLACE: the result is written into a dying input of its shape and dtype.
         INTO_FIRST: the result is written into the first input, where that is dying.
-        STORED: holds values that stand in the file and that nothing changes.
+        CONSTANT: holds values of the file that nothing changes.
         EFFECTS: does or reads something besides its inputs, so that it is neither left out nor made one with another.
         RANDOM: equal inputs may give other results next time; its kernel draws from `Call.generator`.
-        FOLLOWED: inference computes it where its inputs are known before data is fed: the arithmetic of shapes.
+        INFERRED: static inference computes it from inputs known before data is fed: the arithmetic of shapes.
         SHAPE_ONLY: looks at the shapes of its inputs, never at their values.
         TAKES_SIZES: some of its inputs are sizes or places, or it joins them.
         LOW: mixed precision computes it in the low precision.
@@ -55,13 +55,13 @@ class Trait(Flag):
     MOVES = auto()
     CHANNELWISE = auto()
     VIEW = auto()
-    WHOLE = auto()
+    CONTIGUOUS = auto()
     IN_PLACE = auto()
     INTO_FIRST = auto()
-    STORED = auto()
+    CONSTANT = auto()
     EFFECTS = auto()
     RANDOM = auto()
-    FOLLOWED = auto()
+    INFERRED = auto()
     SHAPE_ONLY = auto()
     TAKES_SIZES = auto()
     LOW = auto()

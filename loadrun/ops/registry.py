@@ -73,7 +73,7 @@ class Call:
             (a transformed weight) may be kept in `memo`.
         memo: the operator's own store between runs, of all threads: what is put there is never changed again.
         rng: the run's random generator, see `generator`.
-        spare: dying inputs, see `reuse`.
+        donated: buffers of dying inputs, see `reuse`.
         finish: what the engine fused to a convolution, see `take_finish`.
     """
 
@@ -83,12 +83,12 @@ class Call:
     const: tuple[bool, ...] = ()
     memo: dict[Any, Any] = field(default_factory=dict)
     rng: np.random.Generator | None = None
-    spare: list[Array] = field(default_factory=list)
+    donated: list[Array] = field(default_factory=list)
     finish: Finish | None = None
 
-    def in_run(self, rng: np.random.Generator | None, spare: list[Array]) -> Call:
+    def in_run(self, rng: np.random.Generator | None, donated: list[Array]) -> Call:
         """Return the call for one execution."""
-        return Call(self.opr, self.inputs, self.outputs, self.const, self.memo, rng, spare)
+        return Call(self.opr, self.inputs, self.outputs, self.const, self.memo, rng, donated)
 
     def generator(self) -> np.random.Generator:
         """Return the generator of random operators; a kernel called by itself gets one of seed 0."""
@@ -111,9 +111,9 @@ class Call:
         Only for kernels that read element i of their inputs before they write element i of the result.
         """
         want = self.outputs[0].np if dtype is None else np.dtype(dtype)
-        for i, x in enumerate(self.spare):
+        for i, x in enumerate(self.donated):
             if x.shape == shape and x.dtype == want:
-                return self.spare.pop(i)
+                return self.donated.pop(i)
         return np.empty(shape, want)
 
 

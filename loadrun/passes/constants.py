@@ -13,7 +13,7 @@ from ..ops.registry import Call, implementation
 
 __all__ = ["Constants", "dtype_of", "is_pure", "is_stored"]
 
-_STORED = types(Trait.STORED)
+_CONSTANTS = types(Trait.CONSTANT)
 
 
 def is_pure(opr: Opr) -> bool:
@@ -28,7 +28,7 @@ def is_pure(opr: Opr) -> bool:
 
 def is_stored(var: Var) -> bool:
     """Tell whether a variable is a constant that is stored, not computed."""
-    return var.owner.type in _STORED
+    return var.owner.type in _CONSTANTS
 
 
 def dtype_of(var: Var) -> DType:
@@ -79,8 +79,8 @@ class Constants:
                 stack.pop()
                 continue
             opr = at.owner
-            if opr.type in _STORED or not opr.inputs or not is_pure(opr):
-                self._constant[at.id] = opr.type in _STORED or (not opr.inputs and is_pure(opr))
+            if opr.type in _CONSTANTS or not opr.inputs or not is_pure(opr):
+                self._constant[at.id] = opr.type in _CONSTANTS or (not opr.inputs and is_pure(opr))
                 continue
             todo = [v for v in opr.inputs if v.id not in self._constant]
             if todo:

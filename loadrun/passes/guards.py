@@ -44,9 +44,9 @@ _CLOSE = 1e-6
 _PRODUCTS, _SUMS, _STEPS = modes(ModeT.PRODUCT), modes(ModeT.SUM | ModeT.MUL_ADD), modes(ModeT.STEPS)
 _FAMILIES = (_SUMS, _PRODUCTS, frozenset({M.MAX}), frozenset({M.MIN}))
 _ARITHMETIC = select(lambda op: op.family == "elemwise.modes")
-_MADE = types(T.STORED | T.SHAPE_ONLY)
+_MADE = types(T.CONSTANT | T.SHAPE_ONLY)
 _VIEWS = types(T.REARRANGES)
-_MOVES = (types(T.VIEW) & types(T.FOLLOWED)) | {"Concat"}
+_MOVES = (types(T.VIEW) & types(T.INFERRED)) | {"Concat"}
 _ONE_BY_ONE = _ARITHMETIC | select(lambda op: op.family == "typecvt")
 _Guard = Callable[[Graph, Var], Var]
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from ..base.failures import failure
 from ..compare.results import Result
 from ..dump.record import intermediates_at
-from ..engines import Choice, held_against
+from ..engines import Choice, baseline_for
 from ..graph.dtypes import Array
 from ..passes.copies import bare
 from ..report.differences import departed, differences
@@ -58,7 +58,7 @@ def _lines(
         found = parted(model, kept, given, tolerance=TOLERANCE, seed=seed)
         yield f"{case} beside the intermediate values that were recorded when it was packed:"
         yield from departed(found)
-    other = held_against(engine)
+    other = baseline_for(engine)
     between_both = between(model, other, given, seed=seed)
     yield f"{case} beside the same model {'in float64' if other == 'float64' else f'on {other}'}:"
     yield from (line for said in differences(between_both) for line in said.splitlines())

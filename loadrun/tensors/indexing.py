@@ -17,11 +17,11 @@ from ..graph import params as P
 from ..graph.dtypes import plain
 from .apply import apply, apply1
 from .convert import as_tensor, const
-from .followed import TracedInt, largest
 from .naming import titled
 from .session import active
 from .shaping import with_axes
 from .sizes import Shape, product_of, shape_tensor
+from .symbolic import TracedInt, largest
 from .value import Tensor
 
 __all__ = ["getitem", "setitem"]

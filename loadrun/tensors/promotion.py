@@ -22,7 +22,7 @@ from .apply import apply1, elemwise_param
 from .complex_pairs import COMPLEX, as_pair, of_pair
 from .convert import as_tensor, const
 from .dtypes import graph_dtype
-from .followed import TracedBool
+from .symbolic import TracedBool
 from .value import Tensor
 
 __all__ = ["common_dtype", "convert", "elemwise", "operands"]

@@ -286,7 +286,7 @@ class Tensor:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The sizes; inside a trace with symbolic shapes a tuple of numbers that the graph follows (`TracedInt`)."""
+        """The sizes; inside a trace with symbolic shapes a tuple of symbolic sizes (`TracedInt`)."""
         if self._pair is not None:
             return self._pair[0].shape
         return _bound.shape_of(self, self._tuple_shape, self._session)

@@ -85,8 +85,8 @@ def test_declarations_agree(op: Op) -> None:
         assert callable(FORMULAS[op.name])
         assert Trait.MOVES not in op.traits, "a formula, or the kernel itself"
     t = op.traits
-    assert Trait.WHOLE not in t or Trait.VIEW in t
+    assert Trait.CONTIGUOUS not in t or Trait.VIEW in t
     assert sum(kind in t for kind in (Trait.VIEW, Trait.IN_PLACE, Trait.INTO_FIRST)) <= 1
     assert sum(kind in t for kind in (Trait.LOW, Trait.HIGH, Trait.LOW_DATA)) <= 1
-    assert sum(kind in t for kind in (Trait.STORED, Trait.EFFECTS, Trait.RANDOM)) <= 1
+    assert sum(kind in t for kind in (Trait.CONSTANT, Trait.EFFECTS, Trait.RANDOM)) <= 1
     assert all(i < len(op.inputs.split()) for i in op.float32_inputs)

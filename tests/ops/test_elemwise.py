@@ -418,7 +418,7 @@ def test_result_takes_the_memory_of_a_dying_input() -> None:
     (y,) = g.add("Elemwise", Elemwise(mode=M.RELU), inputs=[x])
     call = Call(y.owner, (F32,), (F32,))
     a = np.array([-1.0, 2.0, -3.0, 4.0], "f4")
-    call.spare = [a]
+    call.donated = [a]
     from loadrun.ops.elemwise.modes import elemwise
 
     out = elemwise(call, a)

@@ -16,7 +16,7 @@ __all__ = ["ends_chain", "leaves", "mode_of", "on_grid", "uniform"]
 
 _BOOL = DType("Bool")
 _STEPS, _ON_GRID = modes(ModeTrait.STEPS), modes(ModeTrait.ON_GRID)
-_VIEWS = types(Trait.VIEW) & types(Trait.FOLLOWED)
+_VIEWS = types(Trait.VIEW) & types(Trait.INFERRED)
 _MOVES = _VIEWS | {"Concat"} | select(lambda op: op.family == "typecvt")
 _GIVEN = select(lambda op: op.category == "io")
 

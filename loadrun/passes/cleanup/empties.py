@@ -24,7 +24,7 @@ from ..rewriter import Rewriter
 __all__ = ["empty_at", "without_elements"]
 
 _ELEMWISE = select(lambda op: op.family.startswith("elemwise."))
-_STORED = types(Trait.STORED)
+_CONSTANTS = types(Trait.CONSTANT)
 _INT = DType("Int32")
 
 
@@ -36,7 +36,7 @@ def without_elements(r: Rewriter, opr: Opr, fixed: Inference) -> Var | None:
         opr: the old operator.
         fixed: shapes of the old graph that are the same for all shapes of its inputs.
     """
-    if opr.type in _STORED and len(opr.outputs) == 1:
+    if opr.type in _CONSTANTS and len(opr.outputs) == 1:
         shape = opr.tensors[0].shape
         return (
             _empty_constant(r, shape, opr.tensors[0].dtype) if shape is not None and not prod(shape) else None

@@ -29,7 +29,7 @@ __all__ = ["as_made", "stabilize"]
 
 M = ElemwiseMode
 _LEFT_OUT, _CHAINS, _PRODUCTS = (modes(t) for t in (T.LEFT_OUT, T.ASSOCIATIVE, T.PRODUCT))
-_FOLDED, _STORED = types(Trait.FOLDED), types(Trait.STORED)
+_FOLDED, _CONSTANTS = types(Trait.FOLDED), types(Trait.CONSTANT)
 _SPREAD = "Broadcast"
 """What stays where nothing computes with it."""
 _SMALL = 1024
@@ -127,7 +127,9 @@ def _known(r: Rewriter, var: Var) -> bool:
     if owner.type == _SPREAD:
         shape = r.shape(var)
         return shape is not None and prod(shape) <= _SMALL and all(_known(r, v) for v in owner.inputs)
-    return owner.type in _STORED and len(owner.tensors) == 1 and prod(owner.tensors[0].shape or ()) <= _SMALL
+    return (
+        owner.type in _CONSTANTS and len(owner.tensors) == 1 and prod(owner.tensors[0].shape or ()) <= _SMALL
+    )
 
 
 def _visit(r: Rewriter, opr: Opr) -> Var | None:

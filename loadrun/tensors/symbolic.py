@@ -1,4 +1,4 @@
-"""Python numbers that a graph follows: sizes of traced tensors, and what is computed from them.
+"""Symbolic sizes: Python numbers for the sizes of traced tensors, and for what is computed from them.
 
 A `TracedInt` stands for an ``int``, a `TracedFloat` (``n / 2``, ``n ** -0.5``, ``np.sqrt(n)``) for a ``float``, and a
 `TracedBool` (``n > 4``) for a ``bool``. Each also remembers how it was computed, so that a graph can compute it
@@ -151,7 +151,7 @@ class TracedNumber:
 
 
 def plain_number(value: Any) -> Any:
-    """Return a symbolic size as a plain Python number, anything else as it is."""
+    """Return a symbolic number as a plain Python number, anything else as it is."""
     return value._value if isinstance(value, TracedNumber) else value
 
 
@@ -423,7 +423,7 @@ def at_other_sizes(value: Any, size: Callable[[Tensor, int], int | None]) -> int
     """Return what a whole number would be at other sizes; None where that is not known.
 
     Args:
-        value: the number, followed or not.
+        value: the number, symbolic or not.
         size: the size of a tensor along an axis there.
     """
     if not isinstance(value, TracedNumber):
