@@ -126,7 +126,7 @@ class Array(ArrayMethods):
     def ravel(self, order: str = "C") -> Array:
         """Return the values as a vector: a view where the array is contiguous."""
         base = self._viewed(permuted(range(self.ndim)[::-1])) if order == "F" else self
-        # A vector with gaps could be a view, but is not: the result is contiguous.
+        # A strided vector could be a view, but numpy copies: the result is contiguous.
         return base._reshaped((-1,), base._cell.is_dense())
 
     # numpy's protocols
@@ -134,7 +134,7 @@ class Array(ArrayMethods):
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
         return lowering().ufunc(ufunc, method, inputs, kwargs)
 
-    # What the tracer sees: the state of the value as it is now
+    # The tracer's view: the state of the value as it is now
 
     @classmethod
     def _of(
@@ -144,7 +144,7 @@ class Array(ArrayMethods):
 
     @classmethod
     def _recorded(cls: type[T], var: Var, dtype: DType, scalar: bool, session: Session) -> T:
-        # The session knows the value itself, which others may hold when this array has been assigned to.
+        # The session refers to the value itself, which others may hold after an assignment to this array.
         return cls._around(Tensor._recorded(var, dtype, scalar, session))
 
     @property
@@ -207,7 +207,7 @@ class Array(ArrayMethods):
             raise IndexError("only integers, slices, ... , None and arrays are valid indices, found a str")
         result = numpy_index.select(x, index)
         if not result.basic:
-            # numpy lays the result out by the order of the indices, so that only one shape of index is certain.
+            # numpy lays the result out by the order of the indices, so only one form of index is certain.
             certain = result.mask is not None or (len(result.entries) > 0 and result.entries[0] is not None)
             return Array._around(numpy_index.read(x, result), ordered=certain and self._cell.ordered)
         part = numpy_index.part_of(x, result)

@@ -35,7 +35,7 @@ def _in_place(ufunc: np.ufunc) -> Any:
     def method(self: Any, other: Any) -> Any:
         if not _operand(other):
             return NotImplemented
-        # numpy's scalars do not change: the name stands for a new one.
+        # numpy's scalars are immutable: the name is bound to a new one.
         return ufunc(self, other) if self._cell.scalar else ufunc(self, other, out=(self,))
 
     return method

@@ -2,8 +2,8 @@
 
 A trace sees an array at one set of sizes, its graph runs at others. Whether ``reshape`` shares memory follows from
 sizes and strides, so the question is asked again for arrays that are strides alone: of sizes that have nothing in
-common, and of sizes that coincide with each other and with the numbers of the program. What has the same answer in all
-of them is taken for certain. Axes that only become 1 at such sizes are left out: of them nearly everything is a view.
+common, and of sizes that coincide with each other and with the numbers of the program. An answer that is the same in
+all of them is certain. Axes that become 1 only at such sizes are left out: nearly any reshape of them is a view.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class OtherSizes:
         try:
             return self.number(value)
         except UnknownLayoutError:
-            # The program holds it, so that nothing else gets its id meanwhile.
+            # Referenced by the program, so that its id is not reused.
             return self._known.setdefault(id(value), self._fresh())
 
     def _fresh(self) -> int:

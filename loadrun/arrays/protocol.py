@@ -250,7 +250,7 @@ def _called_method(
     return _wrapped(result, arrays, tensors)
 
 
-# What tensors call
+# Entry points of tensors
 
 
 def _ufunc(ufunc: np.ufunc, method: str, inputs: Sequence[Any], kwargs: Mapping[str, Any], /) -> Any:

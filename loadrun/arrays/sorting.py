@@ -153,7 +153,7 @@ def quantile(
     last = len(e.sizes(y)) - 1
     end = e.like(y.shape[-1] - 1, share)
     place = elem(M.MUL, share, end)
-    # What is whole but for rounding counts as whole.
+    # A number that is whole up to rounding counts as whole.
     whole = elem(M.ROUND, place)
     near = e.compare(
         _LEQ,

@@ -146,7 +146,7 @@ def opened(path: str | os.PathLike[str], what: str) -> BinaryIO:
             raise IsADirectoryError(errno.EISDIR, f"expected {what}, found a folder", name)
         if not stat.S_ISREG(mode):
             raise OSError(
-                errno.EINVAL, f"{what} must be a regular file, no {_sort(mode)}; copy it first", name
+                errno.EINVAL, f"{what} must be a regular file, not a {_sort(mode)}; copy it first", name
             )
         return os.fdopen(fd, "rb")
     except BaseException:
@@ -167,7 +167,7 @@ def _sort(mode: int) -> str:
 class FileWatch:
     """Tells whether a file that is mapped into memory is still as it was.
 
-    A mapped file that is cut short kills the process that reads behind its end. A file that is replaced by another
+    A mapped file that is cut short kills the process that reads past its end. A file that is replaced by another
     (as loadrun writes files) does no harm: the mapping keeps the old one.
 
     Args:
@@ -336,7 +336,7 @@ def _sweep(path: Path) -> None:
             elif stat.S_ISREG(found.st_mode):
                 os.unlink(old)
         except OSError:
-            # Somebody else removed it, or may not be disturbed.
+            # Already removed by another process, or in use.
             continue
 
 

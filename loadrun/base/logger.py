@@ -1,4 +1,4 @@
-"""Messages of the library: one handler a logger to standard error, and to a file when one is set.
+"""Messages of the library: one handler per logger to standard error, and to a file when one is set.
 
 Source of semantics: MegEngine ``logger.py``.
 

@@ -17,7 +17,7 @@ def plain(value: Any) -> Any:
     {'a': [1, 'nan']}
     """
     kind = type(value)
-    # The checks by abstract classes below take a while; nearly everything is one of these.
+    # The abstract-class checks below are slow; nearly everything is one of these.
     if kind is str or kind is int or kind is bool or value is None:
         return value
     if kind is dict:

@@ -21,7 +21,7 @@ def clean(text: str, width: int = _WIDEST) -> str:
     ('a\\\\x1b[31m', 'cat\\\\u202egpj')
     """
     if not text.isprintable():
-        # An escape is at least as long as what it stands for, so that the middle of a long text is never seen.
+        # An escape is at least as long as its character, so the middle of a long text is never shown.
         if len(text) > 2 * width:
             text = text[:width] + text[-width:]
         text = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)

@@ -1,7 +1,7 @@
 """The building blocks from which numpy's functions are lowered: each applies one or two of MegEngine's operators.
 
 Everything takes and gives plain tensors of the graph; dtypes have been made equal by the caller. Sizes are taken
-from ``x.shape``, so that they follow the graph's inputs, and lists of axes from numbers known now.
+from ``x.shape``, so that they stay symbolic, and lists of axes from numbers known now.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def _dense(x: Tensor, row: Tensor) -> Tensor:
     now, other = sizes(x), sizes(row)
     if len(now) < 2 or not other:
         return x
-    # A constant of one row stays one where the batch grows.
+    # A constant of one row stays one row when the batch grows.
     grows = now[0] != 1 or (row._var is None and isinstance(x.shape[0], TracedInt))
     is_row = other[-1] == now[-1] != 1 and (len(other) < len(now) or (other[0] == 1 and grows))
     if not x._session.chosen(("dense", x._var.id, None if row._var is None else row._var.id), is_row):
@@ -148,7 +148,7 @@ def cast(x: Tensor, dtype: Any) -> Tensor:
 
 def number(value: float, x: Tensor) -> Tensor:
     """Return a constant scalar of the dtype of `x`; one tensor for equal numbers, so that a trace has it once."""
-    # The sign of zero and NaN are not told apart by equality.
+    # Equality ignores the sign of zero and fails for NaN.
     return _scalar_constant(value, np.signbit(value), x._dtype) if value == value else const(value, x._dtype)
 
 
@@ -407,7 +407,7 @@ def _items(index: Sequence[Index]) -> tuple[P.IndexDescMaskDump, list[Tensor]]:
 
 
 def subtensor(x: Tensor, index: Sequence[Index]) -> Tensor:
-    """Read slices and single indices, one entry an axis; axes of single ones are dropped."""
+    """Read slices and single indices, one entry per axis; axes of single ones are dropped."""
     if not index:
         return x
     param, inputs = _items(index)

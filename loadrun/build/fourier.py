@@ -213,7 +213,7 @@ def _split(x: Pair, a: int, b: int, bins: int, inverse: bool, scale: float) -> P
     y = _turned(_each(x, (rows, a, b)))
     y = _static(_each(y, (rows * b, a)), a, a, inverse, 1.0)
     y = _times(_each(y, (rows, b, a)), _constants(*_waves(b, a, n, inverse, 1.0)))
-    # The frequency k + a * m comes out in row k and column m: few columns hold the first of them.
+    # The frequency k + a * m ends up in row k and column m, so the first ones lie in few columns.
     columns = min(b, -(-bins // a))
     y = _static(_each(_turned(y), (rows * a, b)), b, columns, inverse, scale)
     y = _each(_turned(_each(y, (rows, a, columns))), (rows, columns * a))

@@ -99,7 +99,7 @@ class RNG:
         self._seed = seed or 0
         self._device = device or get_default_device()
         place = placed(self._device)
-        # Without a seed MegEngine leaves the device out, too.
+        # Without a seed MegEngine ignores the device, too.
         self._place = None if seed is None else place
         self._stream = None if seed is None else Stream(seed)
         self._trace = None if active() is None else ref(active())
@@ -107,7 +107,7 @@ class RNG:
     def _draw(self, type: str, kind: Any, inputs: list[Tensor], n: int = 1, **values: Any) -> Tensor:
         param = kind(seed=(self._seed + _place_in_trace()) % (1 << 64), **values)
         if self._stream is not None:
-            # Made anew in every call of a traced function, a source gives the same numbers each time.
+            # A source created inside a traced function gives the same numbers in every call.
             inside = self._trace is not None and self._trace() is active()
             param = drawing_from(self._stream.next() if inside else self._stream, param)
         return apply(type, param, inputs=inputs, n=n, scalar=False, place=self._place)[0]

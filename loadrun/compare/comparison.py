@@ -154,7 +154,7 @@ def compare(expect: Array, get: Array) -> Comparison:
     (247, 1, (0,))
     """
     expect, get = as_numbers(expect, "c"), as_numbers(get, "c")
-    # Results are kept for a while, so they share names and shapes, which numpy makes anew each time.
+    # Results are kept for a while, so they share names and shapes, which numpy would create anew.
     e_name, g_name = intern(expect.dtype.name), intern(get.dtype.name)
     shape = _shared(expect.shape)
     if get.shape != shape:

@@ -262,9 +262,9 @@ def _shifted_value(old: float, sign: int, maxerr: float, dtype: DType, kind: np.
     """Return a number whose error against `old` is several times the tolerance; None where the dtype has none."""
     scale = dtype.scale if dtype.is_quantized else 1.0
     real = (old - (dtype.zero_point if dtype.is_quantized else 0)) * scale
-    # Less than that is lost where the error is computed in float16.
+    # A smaller change would vanish where the error is computed in float16.
     wanted = _LOOSER * max(maxerr, 2e-4)
-    # The error is relative to the smaller of both values, so a move towards zero counts from where it ends.
+    # The error is relative to the smaller value, so a move towards zero is measured from where it ends.
     away = sign * real >= 0
     step = wanted * max(1.0, abs(real)) if away else max(wanted, abs(real) * wanted / (1 + wanted))
     new = old + sign * step / scale

@@ -30,7 +30,7 @@ class Totals:
         self.nan = [0, 0]
         self.inf = [0, 0]
         self.agree = True
-        # Fresh temporaries of this size would come from the system each time, which costs more than the arithmetic.
+        # Allocating temporaries of this size each time would cost more than the arithmetic.
         self.scratch = np.empty((4, min(CHUNK, expect.size)))
         self.ones = np.ones(self.scratch.shape[1])
 
@@ -128,7 +128,7 @@ def _ulp(e: Array, g: Array) -> int:
     d = np.abs(i - j)
     if not across.size:
         return int(d.max())
-    # Of two signs: both magnitudes add up, through zero; the difference of the bits may have wrapped around.
+    # Opposite signs: the magnitudes add up through zero; the difference of the bits may have wrapped.
     d[across] = 0
     low = np.iinfo(bits).max
     through = (i[across] & low).astype(np.int64) + (j[across] & low)

@@ -1,4 +1,4 @@
-"""Policies: what an output must fulfil beyond the check that its file carries.
+"""Policies: what an output must meet beyond the check that its file carries.
 
 A policy is written as ``prob: cosine>=0.9999, top1=1``: the name of an output, a colon, and terms that all must hold.
 Without a name it is for every output that has none of its own.

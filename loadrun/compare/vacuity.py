@@ -71,7 +71,7 @@ class ImpostorWatch:
         self._seen.add(name)
         if _ZEROS in left and not self._lets(name, expect, np.zeros((), expect.dtype)):
             left.discard(_ZEROS)
-        # The mean of equal numbers is their value, which no impostor knows.
+        # The mean of equal numbers is the number itself, which no impostor knows.
         if _MEAN in left and (expect.min() == expect.max() or not self._lets(name, expect, _mean(expect))):
             left.discard(_MEAN)
         before = self._last.get(name)

@@ -1,11 +1,11 @@
-"""Dynamic tensor rematerialization: values are evicted while memory is short and computed again on need.
+"""Dynamic tensor rematerialization: values are evicted while memory is short and recomputed on demand.
 
 `DTRProgram` executes steps as usual and counts the bytes that its intermediate values own. Where they would exceed
 the threshold it drops the memory whose loss costs least by MegEngine's measure (its graph-level DTR):
 
     recompute time ** time factor * recompute memory ** memory factor / (size * distance to the next use)
 
-Recompute time takes in the values that would have to come back first, times the number of lost values that would
+Recompute time includes the values that would have to come back first, times the number of lost values that would
 need this one. What is missing when a step needs it is computed again in the program's own order; so the values held
 meanwhile were also held together in the ordinary run, and the peak stays within what that run takes (or the threshold,
 or what may not be evicted).
@@ -23,7 +23,7 @@ import numpy as np
 from ..graph.dtypes import Array
 from ..ops.infer import Inference
 from ..ops.registry import implementation
-from .liveness import foretell
+from .liveness import predict_shares
 from .program import Observer, Program, Step, donatable, root, run_step
 from .recompute_config import DTRConfig
 
@@ -75,7 +75,7 @@ class DTRProgram(Program):
                 self.uses.setdefault(v, []).append(i)
         for v in self.keep:
             self.uses.setdefault(v, []).append(len(self.steps))
-        # Random results would differ, and what depends on branches need not be there to start from.
+        # Random results would differ, and values that depend on branches may be missing.
         self.fixed = [
             s.guard is not None or s.merges or implementation(s.call.opr.type).random for s in self.steps
         ]
@@ -158,7 +158,7 @@ class _Execution:
         args = [self.values.get(v, _ABSENT) if s.merges else self.values[v] for v in s.reads]
         free = [v for v in dict.fromkeys(s.reads) if v in dying and v not in self.held and self._alone(v)]
         strided = [v for v in s.reads if v in self.values and not self.values[v].flags.c_contiguous]
-        shares = foretell(s, self.p.known.shapes, free, strided)
+        shares = predict_shares(s, self.p.known.shapes, free, strided)
         self.free_memory(sum(x.size for x in shares), pinned)
         self.hold(dying)
         free = [v for v in free if v not in self.held]
@@ -192,7 +192,7 @@ class _Execution:
         else:
             self.strided.add(v)
         if key in roots:
-            # What it takes where it cannot live in its input's memory.
+            # Its size where it cannot live in its input's memory.
             self.size[v] = out.nbytes
             if roots[key] not in taken:
                 self.view_of[v] = roots[key]
@@ -224,7 +224,7 @@ class _Execution:
         self.now = i + 1
         self.hold(s.dying)
         for v in s.dying:
-            # What was fed stays: values may have to be computed again from it.
+            # Fed values stay: others may have to be computed again from them.
             if v in self.producer and v not in self.held:
                 self.drop(v)
         if self.held:
@@ -285,7 +285,7 @@ class _Execution:
         needed = {*wanted, *last}
         for j in plan:
             s = self.p.steps[j]
-            # An output that is still there would be held twice.
+            # An output that is still alive would be stored twice.
             for v in s.writes:
                 self.drop(v)
             dying = {v for v in s.reads if last[v] == j and self._over(v, wanted)}
@@ -309,7 +309,7 @@ class _Execution:
             peak = self.peak_of(plan, wanted, gone)
             if best is None or peak < best[0]:
                 best = peak, plan, list(out)
-            # Younger values were not there when the plan's first step ran first; they wait their turn.
+            # Younger values did not exist when the plan's first step first ran; they wait their turn.
             young = [
                 m
                 for m in self.memory.values()
@@ -357,7 +357,7 @@ class _Execution:
     def _settle(self, s: Step, at: dict[int, _Memory], over: Collection[int]) -> int:
         """Place a step's outputs where its kernel would, in simulated memory; return the bytes that are new."""
         donated = [v for v in s.reads if v in over and v in at and len(at[v].vars) == 1]
-        shares = foretell(s, self.p.known.shapes, donated, self.strided)
+        shares = predict_shares(s, self.p.known.shapes, donated, self.strided)
         new = 0
         for v, share in zip(s.writes, shares, strict=True):
             source = self.view_of.get(v, share.source if share.source in donated else None)

@@ -153,7 +153,7 @@ def fuse(steps: Sequence[Step], known: Inference, keep: Collection[int]) -> list
             readers.setdefault(v, []).append(i)
     out: list[Step | None] = list(steps)
     taken: set[int] = set()
-    # Where two convolutions meet in a sum, the later one takes it: then the other's output is ready.
+    # Where two convolutions meet in a sum, the later one fuses it: the other's output is ready then.
     for i, s in reversed(list(enumerate(steps))):
         if not _is_head(s) or s.writes[0] not in known.shapes:
             continue
@@ -243,7 +243,7 @@ def _fusable(s: Step, current: int, shape: Shape, known: Inference) -> list[str]
     sources = [source for v in s.reads if (source := _source(v, current, shape, known)) is not None]
     if len(sources) < len(s.reads):
         return []
-    # What MAX and MIN make of NaN depends on the place in the whole array, which a single number alone allows for.
+    # What MAX and MIN make of NaN depends on the place in the whole array; only scalars work block by block.
     mode = s.call.opr.get(Elemwise).mode
     limits = mode in _BY_PLACE and sorted(sources) == [_BLOCK, _SCALAR] and prod(shape) > 1
     return [] if mode in _BY_PLACE and not limits else sources
@@ -258,7 +258,7 @@ def _append(items: list[_FusedStep], opr: Opr, placed: Sequence[tuple[str, int]]
         return
     limit = _maximum if mode is ElemwiseMode.MAX else _minimum
     bound = tuple(p for p in placed if p[0] == _SCALAR)
-    # MAX and MIN in a row are one.
+    # MAX and MIN in a row become one step.
     joins = items and len(items[-1].limits) == 1 and items[-1].limits[0] is not limit
     before = items.pop() if joins else _FusedStep(func, ())
     items.append(_FusedStep(func, before.sources + bound, (*before.limits, limit)))
@@ -269,7 +269,7 @@ def _limit(
 ) -> None:
     """Take MAX, MIN or both of a block and single numbers."""
     if len(limits) == 2:
-        # Numbers are settled by this; NaN stays, and is what the functions look for.
+        # This settles all numbers; only NaN is left for the functions.
         low, high = bounds if limits[0] is _maximum else bounds[::-1]
         if low <= high:
             block.clip(low, high, out=block)

@@ -1,7 +1,7 @@
 """The memory that steps need, known before execution: which values share memory, and the peak of a program.
 
 Kernels return views where they can, and write into the memory of a dying input where `Call.reuse` lets them. The
-rules here foretell that from operator types and shapes; where they are not sure they say that new memory is taken.
+rules here predict that from operator types and shapes; where they cannot tell they assume new memory.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ..ops.op import Trait
 from ..ops.registry import Shape
 from .program import Step
 
-__all__ = ["Share", "foretell", "peak_bytes", "stored_bytes"]
+__all__ = ["Share", "peak_bytes", "predict_shares", "stored_bytes"]
 
 _VIEWS, _STAYS_CONTIGUOUS = types(Trait.VIEW), types(Trait.CONTIGUOUS)
 _IN_PLACE, _WRITES_FIRST = types(Trait.IN_PLACE), types(Trait.INTO_FIRST)
@@ -45,10 +45,10 @@ def stored_bytes(step: Step, shapes: Mapping[int, Shape]) -> list[int]:
     ]
 
 
-def foretell(
+def predict_shares(
     step: Step, shapes: Mapping[int, Shape], donated: Collection[int], strided: Collection[int]
 ) -> list[Share]:
-    """Foretell where the outputs of a step will live.
+    """Predict where the outputs of a step will live.
 
     Args:
         donated: inputs whose memory the step may write into.
@@ -134,7 +134,7 @@ def peak_bytes(steps: Sequence[Step], keep: Collection[int], shapes: Mapping[int
     for i, s in enumerate(steps):
         dying = {v for v in (*s.needs, *s.writes) if last[v] == i and v not in keep}
         donated = {v for v in dying if v in s.reads and v in slot and users[slot[v]] == 1}
-        for v, share in zip(s.writes, foretell(s, shapes, donated, strided), strict=True):
+        for v, share in zip(s.writes, predict_shares(s, shapes, donated, strided), strict=True):
             if not share.contiguous:
                 strided.add(v)
             if share.source is None:

@@ -78,7 +78,7 @@ class Step:
         self.dtypes = tuple(d.np for d in outputs)
         self.rounds = any(d.name == "BFloat16" for d in outputs)
         self.writes_into = self.call.opr.type in _WRITES_INTO
-        # A kernel that takes nothing from its call but what never changes needs no call of its own.
+        # A kernel that reads only constant fields of its call needs no call of its own.
         self.shared = not self.writes_into and self.call.opr.type not in _RANDOM
 
     @property
@@ -187,7 +187,7 @@ def bind(steps: Iterable[Step], known: Inference) -> None:
             s.bound = make(call, ShapeCall(call.opr, call.inputs, shapes, values))
         except Exception as e:
             if s.guard is not None:
-                # A branch need not fit shapes with which it is not taken; where it is taken, its kernel says the same.
+                # A branch need not fit shapes for which it is not taken; if it is taken, its kernel raises the same.
                 continue
             if isinstance(e, LoadRunError):
                 raise
@@ -220,7 +220,7 @@ def execute(
 
 def walk(steps: Iterable[Step], values: dict[int, Array], rng: np.random.Generator | None) -> Iterator[Step]:
     """Run steps one by one: each comes when it has run, while its outputs are among `values`."""
-    # Live variables per piece of memory; fed and constant arrays are absent: never overwritten.
+    # Live variables per piece of memory; without fed and constant arrays, which are never overwritten.
     owners: dict[int, int] = {}
     for step in steps:
         if step.guard is None or (step.guard in values and values[step.guard].any()):

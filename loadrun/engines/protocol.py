@@ -61,7 +61,7 @@ class Choice:
     """An engine's name and how it is to be made; functions that take an engine's name take this as well.
 
     Attributes:
-        spec: the name, with an argument behind a colon where the engine takes one.
+        spec: the name, with an argument after a colon where the engine takes one.
         strict: refuse what the engine cannot run, instead of leaving it to the reference engine.
         cache: a folder that keeps converted models.
 

@@ -169,7 +169,7 @@ class ReferenceEngine:
         mark_dying(todo, {v.id for v in self.targets})
         steps = walk(todo, values, self._rng())
         while True:
-            # What surrounds the caller's code between two steps is the caller's.
+            # Between two steps the caller's code runs under its own settings.
             with np.errstate(all="ignore"), blas_serial():
                 step = next(steps, None)
             if step is None:
@@ -211,11 +211,11 @@ class ReferenceEngine:
         shapes = {n: fed[v.id].shape for n, v in self._inputs.items()}
         key = (fused, *shapes.items())
         with self._compiling:
-            program = self._programs.pop(key, None) or self._made(shapes, fused=fused)
+            program = self._programs.pop(key, None) or self._compiled(shapes, fused=fused)
             self._programs[key] = program
         return program
 
-    def _made(self, shapes: Mapping[str, Shape], *, fused: bool) -> Program:
+    def _compiled(self, shapes: Mapping[str, Shape], *, fused: bool) -> Program:
         """Compile a new program, with space for it among those that are kept."""
         known = infer_shapes(self.graph, self._oprs, shapes)
         self._check_memory(known)

@@ -76,7 +76,7 @@ def register_engine(name: str, factory: Factory) -> None:
 
 
 def engine_names() -> list[str]:
-    """Return the names of all engines, those of other packages and of programs behind loadrun's own.
+    """Return the names of all engines, those of other packages and programs after loadrun's own.
 
     >>> "reference" in engine_names(), "onnxruntime" in engine_names()
     (True, True)
@@ -92,7 +92,7 @@ def _entry_points() -> Iterable[EntryPoint]:
 
 
 def check_engine(engine: str | Choice) -> Choice:
-    """Return an engine by its name, with or without an argument behind a colon, if there is such an engine.
+    """Return an engine by its name, with or without an argument after a colon, if there is such an engine.
 
     Raises:
         UsageError: there is none.
@@ -131,7 +131,7 @@ def make_engine(engine: str | Choice, graph: Graph, targets: Sequence[Var], *, s
     """Prepare a graph for execution by an engine.
 
     Args:
-        engine: the engine's name, with its argument behind a colon where it takes one; or a `Choice`.
+        engine: the engine's name, with its argument after a colon where it takes one; or a `Choice`.
         graph: the graph.
         targets: the variables to compute.
         seed: seed of the random operators.
@@ -190,4 +190,4 @@ def _float64(graph: Graph, targets: Sequence[Var], setup: Setup) -> Engine:
 
 def _no_argument(name: str, setup: Setup) -> None:
     if setup.argument:
-        raise UsageError(f"the engine {name} takes nothing behind a colon, found {setup.argument!r}")
+        raise UsageError(f"the engine {name} takes nothing after a colon, found {setup.argument!r}")

@@ -1,8 +1,8 @@
-"""Sublinear memory: before execution a plan is made of which values are dropped and computed a second time.
+"""Sublinear memory: a plan made before execution says which values are dropped and recomputed.
 
 The steps are divided into blocks. A value that outlives its block is dropped in its longest pause and computed again
-before the reader that ends it, from values that its block was given; these stay until then. How the
-blocks should lie is searched: block sizes on a logarithmic and a linear scale, sizes around the best, and on demand a
+before the reader that ends it, from the inputs of its block, which stay until then. The division into
+blocks is searched: block sizes on a logarithmic and a linear scale, sizes around the best, and on demand a
 genetic search over the divisions themselves. The method is that of MegEngine's sublinear memory optimization (Chen et
 al., Training Deep Nets with Sublinear Memory Cost); every operator is executed at most twice.
 """
@@ -167,7 +167,7 @@ class _Planner:
                 continue
             end = division[at]
             following = division[at + 1] if at + 1 < len(division) else end
-            # What a block ends with is what the next one starts from.
+            # The values at a block's end are the inputs of the next one.
             if (made == end and not loose) or access[-1] <= end:
                 continue
             pairs = [(b - a, a, b) for a, b in pairwise(access) if b > end and b - a > 1]
@@ -223,12 +223,12 @@ class _Writer:
 
     def _to_compute(self, v: int, block: int, now: int) -> bool:
         """Tell whether a value must be computed a second time, too."""
-        if v in self.version or v not in self.p.producer or self._there(v, now):
+        if v in self.version or v not in self.p.producer or self._is_alive(v, now):
             return False
         made = self.p.producer[v]
         return not self.p.fixed[made] and bisect_left(self.division, made) == block
 
-    def _there(self, v: int, now: int) -> bool:
+    def _is_alive(self, v: int, now: int) -> bool:
         """Tell whether a value is alive at step `now` anyway."""
         if v in self.p.stays:
             return True
@@ -242,7 +242,7 @@ class _Writer:
         for v, w in zip(s.writes, writes, strict=True):
             if v in self.p.known.shapes:
                 self.shapes[w] = self.p.known.shapes[v]
-            if v not in self.version and not self._there(v, now):
+            if v not in self.version and not self._is_alive(v, now):
                 self.version[v] = w
         self.steps.append(replace(s, reads=reads, writes=writes, dying=(), again=True))
         self.copies.append((i, self.steps[-1]))

@@ -1,6 +1,6 @@
 """The wide engine: a float32 model computed in float64, to see what float32 rounding does to it.
 
-Every Float32 variable is held as float64 where the operator that makes it has a float64 formula (`formulas`) or
+Every Float32 variable is stored as float64 where the operator that makes it has a float64 formula (`formulas`) or
 only moves numbers. Other operators run on the reference engine's float32 kernels, on inputs rounded to float32;
 `WideEngine.narrow` says which. Integer, quantized and half-precision operators are part of what a model means, so they
 run as they are.

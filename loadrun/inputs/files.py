@@ -225,7 +225,7 @@ def read_json(path: str) -> dict[str, Array]:
     except InputError as e:
         raise InputError(f"{path}: {e}") from None
     except ValueError as e:
-        raise InputError(f"{path} is no JSON text: {e}") from None
+        raise InputError(f"{path} is not JSON: {e}") from None
 
 
 _PNG = b"\x89PNG\r\n\x1a\n"
@@ -277,7 +277,7 @@ def _cv2(why: str) -> Any:
         import cv2  # an optional dependency
     except ImportError:
         raise InputError(
-            f"{why}, which OpenCV has to read: install it with `pip install 'loadrun[images]'` (any installed cv2 "
+            f"{why}, which OpenCV reads: install it with `pip install 'loadrun[images]'` (any installed cv2 "
             "serves, so keep an opencv-python that is there), or give the data as .npy"
         ) from None
     return cv2

@@ -80,7 +80,7 @@ def _drawn(fill: Generated, shape: Sequence[int], bits: np.random.PCG64, count: 
     values: Array
     if fill.kind == "randint":
         first, end = map(int, fill.args)
-        # The high half of the product of a 32-bit word and the range: whole numbers below the range.
+        # The high half of a 32-bit word times the range: integers below the range.
         values = ((raw >> np.uint64(32)) * np.uint64(end - first)) >> np.uint64(32)
         values = values.astype(np.int64) + np.int64(first)
     elif fill.kind == "randn":

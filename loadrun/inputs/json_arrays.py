@@ -154,7 +154,7 @@ class _JsonScanner:
                 self.fail(f"{type(e).__name__}: {str(e)[:100]}")
             start = cut + 1
             if start == end:
-                self.fail("a number is missing behind the last comma")
+                self.fail("a number is missing after the last comma")
 
     def _floats(self, found: list[Any]) -> Array:
         if not all(isinstance(n, (int, float)) for n in found):

@@ -282,10 +282,10 @@ def _text_lines(file: BinaryIO, path: str) -> Iterator[tuple[int, str]]:
 
 
 def _raw_lines(file: BinaryIO) -> Iterator[bytes]:
-    """Yield lines that end with LF, CRLF or CR, cut off behind `_MAX_LINE` bytes."""
+    """Yield lines that end with LF, CRLF or CR, cut off after `_MAX_LINE` bytes."""
     rest = b""
     while more := file.read(_MAX_LINE + 1):
-        # What ends with CR may go on with the LF that belongs to it.
+        # After a final CR the LF that belongs to it may follow.
         more = rest + more + (file.read(1) if more.endswith(b"\r") else b"")
         lines = more.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
         rest = lines.pop()

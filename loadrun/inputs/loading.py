@@ -213,19 +213,19 @@ class _Loader:
             if isinstance(part.source, Generated):
                 return [(n, part, numbers[n]) for n in self.known]
             if _feeds_all(part.source):
-                return [(n, part, numbers[n]) for n in self._held(part, case, wanted, text)]
+                return [(n, part, numbers[n]) for n in self._archived(part, case, wanted, text)]
         only = next(iter(self.known)) if len(parts) == len(self.known) == 1 else None
         found = dict(self._named_part(part, only, case, text) for part in parts)
         for name in wanted:
             if name not in found:
                 self._fail(f"no data for the input {_name(name)}", text, len(text))
-        # A seed of its own gives the same data whatever the place of its input; the run's seed tells inputs apart.
+        # A seed of its own gives the same data wherever its input stands; the run's seed varies by input.
         return [
             (n, p, 0 if isinstance(p.source, Generated) and p.source.seed is not None else numbers[n])
             for n, p in found.items()
         ]
 
-    def _held(self, part: InputPart, case: LocatedSpec, wanted: list[str], text: str) -> list[str]:
+    def _archived(self, part: InputPart, case: LocatedSpec, wanted: list[str], text: str) -> list[str]:
         """Return the inputs that an archive feeds by name: all that it holds, which must be all that need data."""
         assert isinstance(part.source, PathSource)
         try:
@@ -282,7 +282,7 @@ class _Loader:
             array = np.array(json.loads(source.text))
             if array.dtype.kind not in "fiub":
                 raise SpecError("these numbers are too large")
-            # load_and_run has one more axis than there are brackets, the batch.
+            # load_and_run adds one axis to those in brackets, the batch.
             batch = tensor.shape is not None and array.ndim + 1 == len(tensor.shape)
             return _Given(array[None] if batch else array)
         path = case.path(source.path)
@@ -323,7 +323,7 @@ class _Loader:
         found = cast(array, tensor.dtype)
         if self.exact and found.dtype.kind in "iub":
             _require_exact(array, found, tensor.dtype)
-        # Of #rand(0,255) for signed bytes nobody expects anything else.
+        # #rand(0,255) for signed bytes is expected to wrap.
         if (said := _lost(array, found, tensor.dtype)) and not (given.generated and "wrap" in said):
             self.warn(f"input {_name(name)}: {said}")
         return found
@@ -339,7 +339,7 @@ def _require_exact(array: Array, found: Array, dtype: DType) -> None:
     if count := int(np.count_nonzero(other)):
         at = int(other.argmax())
         example = f"{array.flat[at]} would become {found.flat[at]}"
-        raise InputError(f"{count} numbers of {array.dtype} are none that {dtype} holds: {example}")
+        raise InputError(f"{count} {array.dtype} numbers do not fit into {dtype}: {example}")
 
 
 def _lost(array: Array, found: Array, dtype: DType) -> str:
@@ -365,7 +365,7 @@ def _wrapped(array: Array, found: Array, dtype: DType) -> str:
         low, high = -(high + 1) // 2, high // 2
     if dtype.is_odd or not array.size:
         return ""
-    # Fractions are cut off, so that -0.5 is in the range of unsigned types.
+    # Fractions are cut off, so -0.5 is within unsigned types.
     outside = (array <= low - 1) | (array >= high + 1)
     count = int(np.count_nonzero(outside))
     if not count:

@@ -121,7 +121,7 @@ def bound(name: str, args: Sequence[Any], named: dict[str, Any], budget: Budget)
     if name not in _JOINED and any(
         isinstance(v, (tuple, list)) and total(v) > 1000 for v in (*args, *named.values())
     ):
-        raise TypeError("give an array here, as of np.array([...]) or np.stack([...])")
+        raise TypeError("give an array here, such as np.array([...]) or np.stack([...])")
     if name in _LOOSE:
         size = math.prod(np.broadcast_shapes(*(np.shape(a) for a in (*args, *named.values()) if _sized(a))))
     else:

@@ -1,6 +1,6 @@
 """Multi-head attention as MegEngine's CPU proxy of the operator computes it.
 
-What MegEngine does nowhere but in cuDNN has no effect here, as on its CPU: `reslink`, `input_order`,
+What MegEngine does only with cuDNN has no effect here, as on its CPU: `reslink`, `input_order`,
 `need_weights` (the weights always come) and masks of the CUDNN_STYLE kind. Extra key and value rows (`bias_k`,
 `bias_v`, `add_zero_attn`) are what its documentation says; its own kernels refuse them.
 """
@@ -97,7 +97,9 @@ def _sizes(p: MultiHeadAttn, shapes: Sequence[Shape]) -> _Sizes:
     heads = p.num_heads
     _require(heads > 0, "there must be at least one head")
     for name, n in (("query", p.qproj_size), ("key", p.kproj_size), ("value", p.vproj_size)):
-        _require(n % heads == 0, f"the {name} projection of {n} elements cannot be parted into {heads} heads")
+        _require(
+            n % heads == 0, f"the {name} projection of {n} elements cannot be divided into {heads} heads"
+        )
     qk = p.qproj_size // heads or p.embeding_size
     key = p.kproj_size // heads or p.k_size
     _require(qk == key, f"a head has {qk} elements of the query, but {key} of the key")

@@ -1,6 +1,6 @@
 """Conditional execution: predicates, marks that open a branch, merges that close it.
 
-Semantics follow MegEngine's ``cond`` operators. A predicate operator has one int32 output a branch, 1 where the
+Semantics follow MegEngine's ``cond`` operators. A predicate operator has one int32 output per branch, 1 where the
 branch is taken. Whatever depends on a mark belongs to the mark's branch and is executed only when that output
 is 1; `find_branches` tells which operators those are, the engine leaves them out.
 """

@@ -1,4 +1,4 @@
-"""Gradients that are a few lines of arithmetic; those of others are read and written, but not run.
+"""Gradients that take a few lines of arithmetic; all others are read and written, but not run.
 
 Inputs end with what gives the result its shape: the tensor of which it is the gradient.
 """
@@ -125,7 +125,7 @@ def images2neibs_backward(c: Call, diff: Array, x: Array) -> Array:
     """Add windows [N, C, OH, OW, KH, KW] to where they were taken from [N, C, H, W]."""
     p = c.get(P.Images2Neibs)
     if x.ndim != 4 or diff.shape != neibs_shape(p, x.shape):
-        raise ValueError(f"windows {list(diff.shape)} are none of images {list(x.shape)}")
+        raise ValueError(f"windows {list(diff.shape)} do not belong to images {list(x.shape)}")
     out = np.zeros(x.shape, x.dtype)
     rows, cols = window_taps(p, *x.shape[2:])
     for (ky, ty, fy), (kx, tx, fx) in product(rows, list(cols)):
@@ -140,7 +140,7 @@ def sliding_window_transpose_backward(c: Call, diff: Array, x: Array) -> Array:
     rows, cols = window_taps(p, p.out_h, p.out_w)
     want = (*diff.shape[:2], rows.out, cols.out, p.window_h, p.window_w)
     if diff.shape[2:] != (p.out_h, p.out_w) or x.shape != want:
-        raise ValueError(f"windows {list(x.shape)} are none of the gradient {list(diff.shape)}")
+        raise ValueError(f"windows {list(x.shape)} do not belong to the gradient {list(diff.shape)}")
     out = np.zeros(x.shape, x.dtype)
     for (ky, ty, fy), (kx, tx, fx) in product(rows, list(cols)):
         out[:, :, ty, tx, ky, kx] = diff[:, :, fy, fx]

@@ -2,7 +2,7 @@
 
 Semantics follow MegEngine's ``FancyIndexingHelper`` (slices, scalar indices) and its naive multi-axis, mesh,
 one-hot and remap kernels. An index may be negative; one outside the tensor is an error, also where MegEngine
-would read foreign memory.
+would read memory out of bounds.
 """
 
 from __future__ import annotations
@@ -468,7 +468,7 @@ def indexing_set_one_hot(c: Call, x: Array, index: Array, value: Array) -> Array
 def _remap(src: Shape, table: Shape) -> Shape:
     if len(table) < 2 or table[-1] != len(src):
         raise ValueError(
-            f"the map must end in a dimension of {len(src)}, one number an axis of {list(src)}, "
+            f"the map must end in a dimension of {len(src)}, one number per axis of {list(src)}, "
             f"found {list(table)}"
         )
     return table[:-1]

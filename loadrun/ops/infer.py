@@ -111,16 +111,16 @@ def follow(opr: Opr, known: Inference, inputs: Mapping[str, Shape], sometimes: b
     full = [s for s in shapes if s is not None]
     flops: int | None = None
     try:
-        found = _found(opr, ShapeCall(opr, ins, shapes, values), inputs)
+        found = _output_shapes(opr, ShapeCall(opr, ins, shapes, values), inputs)
         outs = [s for s in found if s is not None]
         if len(full) == len(shapes) and len(outs) == len(found):
-            # Some rules see only here that shapes do not go together.
+            # Some rules detect only here that shapes do not fit.
             flops = int(impl.flops(opr, full, outs))
     except LoadRunError:
         raise
     except Exception as e:
         if sometimes:
-            # A branch need not fit shapes with which it is not taken.
+            # A branch need not fit shapes for which it is not taken.
             return
         raise misfit(opr, shapes, e) from e
     for var, shape in zip(opr.outputs, found, strict=True):
@@ -131,7 +131,7 @@ def follow(opr: Opr, known: Inference, inputs: Mapping[str, Shape], sometimes: b
         _value(opr, known, ins, full, values)
 
 
-def _found(opr: Opr, call: ShapeCall, inputs: Mapping[str, Shape]) -> tuple[Shape | None, ...]:
+def _output_shapes(opr: Opr, call: ShapeCall, inputs: Mapping[str, Shape]) -> tuple[Shape | None, ...]:
     """Return the shapes of the outputs, None where they are not known beforehand."""
     if opr.type == "Host2DeviceCopy":
         return (inputs.get(opr.outputs[0].name or "", opr.tensors[0].shape),)
@@ -161,7 +161,7 @@ def _value(
         if value is None:
             if opr.type not in _SHAPE_ONLY:
                 return
-            # Only the shape is looked at: one element stands for all.
+            # Only the shape is read: one broadcast element suffices.
             value = np.broadcast_to(np.zeros((), dtype.np), shape)
         args.append(value)
     outs = tuple(_dtype(v) for v in opr.outputs)
@@ -170,7 +170,7 @@ def _value(
         with np.errstate(all="ignore"):
             result = implementation(opr.type).kernel(call, *args)
     except Exception:
-        # A value that cannot be known beforehand is no error here; the run will tell.
+        # A value that cannot be computed yet is no error here; the run will report it.
         return
     for var, value in zip(opr.outputs, result if isinstance(result, tuple) else (result,), strict=True):
         known.values[var.id] = value

@@ -86,7 +86,7 @@ def softmax_rows(x: Array, y: Array) -> None:
     def work(part: slice) -> None:
         rows = x[part]
         e = scratch("softmax", rows.shape)
-        # One maximum for all rows is quicker to find; it will do unless it is far above a row's own.
+        # One maximum for all rows is faster to find, and good enough unless far above a row's own.
         np.exp(np.subtract(rows, rows.max(), out=e), out=e)
         total = _row_sums(e)
         if not total.min() > 1e-6:
@@ -281,7 +281,7 @@ def _groups(s: Call | ShapeCall, shape: Shape) -> int:
         raise ValueError(f"the input must be NCHW, not {p.format.name}")
     groups = shape[1] if s.opr.type == "InstanceNorm" else p.group
     if groups < 1 or shape[1] % groups:
-        raise ValueError(f"{shape[1]} channels cannot be parted into {groups} groups")
+        raise ValueError(f"{shape[1]} channels cannot be divided into {groups} groups")
     return groups
 
 

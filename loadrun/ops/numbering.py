@@ -1,7 +1,7 @@
 """The numbers and names that MegEngine gives to operators and variables while it loads a dump.
 
 One counter numbers them all: an operator, then its outputs, scratch memory included. What has no name in the file gets
-one that is made of its inputs' and its number.
+one made of its inputs' names and its number.
 """
 
 from __future__ import annotations
@@ -241,7 +241,7 @@ def loaded(graph: Graph) -> Numbering:
         name = opr.name or default_name(opr, number, ins)
         add_numbers(found, opr, name, name, number)
         if Trait.LIMITED in CATALOG[opr.type].traits and not limited:
-            # The limit of scratch memory: a constant and its variable.
+            # The constant that limits scratch memory, and its variable.
             limited = True
             found.next += 2
     return found
@@ -271,7 +271,7 @@ def _ending(op: Op, slot: int, count: int) -> str:
     """Return the suffix that tells the outputs of one operator apart."""
     if op.class_name == "NMSKeep":
         return (":indices", ":sizes")[slot]
-    # Where a file says how many tensors there are, one is numbered too.
+    # Holders of a variable number of tensors number even a single one.
     holder = Trait.CONSTANT in op.traits and callable(op.outputs)
     if op.class_name == "MultiHeadAttnForward" or (count == 1 and not holder):
         return ""

@@ -103,7 +103,7 @@ def _sweep(x: Array, axis: int, w: Window, fold: np.ufunc, start: float, dtype: 
     if full is None:
         out[...] = start
     else:
-        # A tap that all windows have spares the fill.
+        # A tap inside for all windows makes the fill unnecessary.
         out[...] = x[_at(axis, taps.pop(full)[1])]
     for to, where in taps:
         view = out[_at(axis, to)]
@@ -213,7 +213,7 @@ def pool(
         total = _sum_rounded(x, axes, windows, cut)
         return cut(total.astype(np.float32) / cut(np.asarray(count)).astype(np.float32))
     if dtype.is_asymmetric and not exclude:
-        # Only the part of a window that is padding stands for the zero point.
+        # Only the padded part of a window holds the zero point.
         total = _sum(x, axes, windows, np.int32) + (area - present) * dtype.zero_point
     else:
         total = _sum(x, axes, windows, np.int32)
@@ -231,7 +231,7 @@ def _pool_max(x: Array, dtype: DType, axes: tuple[int, int], windows: tuple[Wind
     else:
         lowest = float(np.finfo(x.dtype).min) if dtype.is_float else int(np.iinfo(x.dtype).min)
     if any(w.empty for w in windows):
-        # MegEngine's 2x2 kernel gives the lowest number here, its others stop or give what memory holds.
+        # MegEngine's 2x2 kernel gives the lowest number here; its others crash or give what memory holds.
         small = all(w.window == 2 and w.stride == 2 for w in windows) and dtype.name == "Float32"
         if not small:
             raise ValueError(_outside(windows))

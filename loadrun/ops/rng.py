@@ -128,7 +128,7 @@ def gaussian(c: Call, shape: Array) -> Array:
 
 def _paired(a: Shape, b: Shape) -> Shape:
     if prod(a) != prod(b):
-        raise ValueError(f"the inputs must have as many elements as each other, found {list(a)}, {list(b)}")
+        raise ValueError(f"the inputs must have equal numbers of elements, found {list(a)}, {list(b)}")
     return a
 
 
@@ -270,7 +270,7 @@ def _dropout_shape(s: ShapeCall) -> Sequence[Shape | None]:
 def dropout(c: Call, x: Array) -> tuple[Array, Array]:
     """Zero each element with probability `drop_prob` and scale the others to keep the mean.
 
-    The second output holds one byte an element in a single dimension, 1 for those kept.
+    The second output holds one byte per element in a single dimension, 1 for those kept.
     """
     prob = np.float32(c.get(P.Dropout).drop_prob)
     kept = _uniform(c, x.shape) >= prob

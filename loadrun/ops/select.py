@@ -2,7 +2,7 @@
 
 Semantics follow MegEngine's naive Argmxx, Argsort, TopK, CondTake and NonZero kernels. Equal elements are ordered
 as those kernels order pairs of value and position: by position when ascending, from the back when descending.
-Their order of NaN is accidental (``std::sort`` on a relation that is no order); here NaN counts as the largest.
+Their order of NaN is accidental (``std::sort`` with an invalid ordering); here NaN counts as the largest.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def argmax(c: Call, x: Array) -> Array:
     """
     axis = c.get(P.Axis).axis
     _arg(axis, x.shape)
-    # Positions count from an infinite worst value that no element must equal to be chosen.
+    # The worst infinity counts as the worst finite number.
     limit = np.finfo(np.float32).max
     y = x.astype(np.float32, copy=False)
     best = np.maximum(y, -limit).argmax(axis) if c.opr.type == "Argmax" else np.minimum(y, limit).argmin(axis)
@@ -260,6 +260,6 @@ def _non_zero_shape(s: ShapeCall) -> Sequence[Shape | None]:
 
 @kernel("NonZero", dtype=_int32, shape=_non_zero_shape, flops=_ONE)
 def non_zero(c: Call, x: Array) -> Array:
-    """Return the coordinates of the elements that are not zero (floats: not within 1e-6), one column an element."""
+    """Return the coordinates of the elements that are not zero (floats: not within 1e-6), one column per element."""
     at = _chosen(P.CondTake(mode=P.CondTakeMode.NEQ), x)
     return np.stack(np.unravel_index(at, x.shape)).astype(np.int32)

@@ -65,11 +65,11 @@ def _plain(x: Array, want: np.dtype[np.generic]) -> Array:
         return round_half(x)
     if x.dtype.kind == "f" and want.kind in "iu":
         wide = x.astype(np.float32, copy=False)
-        # Outside int32 the C cast is undefined and x86 gives -2^31; said here so that all machines do.
+        # Outside int32 the C cast is undefined and x86 gives -2^31; written out so that all machines agree.
         wide = np.where(np.abs(wide) < np.float32(2**31), wide, np.float32(-(2**31)))
         return wide.astype(np.int32).astype(want, copy=False)
     if x.ndim > 1 and 1 < x.shape[-1] <= _SHORT and x.strides[-1] < 0 and x[..., ::-1].flags.c_contiguous:
-        # Pixels whose channels were turned round: one long loop per channel instead of a short one per pixel.
+        # Pixels with reversed channels: one long loop per channel instead of a short one per pixel.
         out = np.empty(x.shape, want)
         for i in range(x.shape[-1]):
             out[..., i] = x[..., i]

@@ -1,7 +1,7 @@
-"""The checks of a graph: MegEngine's error formula written, recognized, and looked at for what it cannot see.
+"""The checks of a graph: MegEngine's error formula written, recognized, and examined for blind spots.
 
 A dump computes the error of a check in operators of its own, so a file may hold any formula, or one that looks at
-nothing. What follows from the structure alone stands here; `loadrun.compare.judging` asks the rest of the numbers.
+nothing. What follows from the structure alone is here; `loadrun.compare.judging` judges the rest by the numbers.
 """
 
 from __future__ import annotations

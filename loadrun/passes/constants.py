@@ -128,7 +128,7 @@ class Constants:
             with np.errstate(all="ignore"):
                 found = impl.kernel(call, *(self._values[v.id] for v in opr.inputs))
         except Exception:
-            # What cannot be computed stays in the graph; running it will tell why.
+            # What cannot be computed stays in the graph; running it reports why.
             return False
         for v, array in zip(opr.outputs, found if isinstance(found, tuple) else (found,), strict=True):
             self._values[v.id] = array

@@ -1,18 +1,18 @@
-"""Guards that keep MegEngine's compiler and kernels from computing something else than a graph says.
+"""Guards that keep MegEngine's compiler and kernels from computing something other than the graph.
 
 When MegEngine 1.13 has loaded a graph, it rewrites arithmetic before it runs, by rules for real numbers that do not
-hold for all floats, and its kernels of two inputs have a fault. What would give other values gets an operator between:
+hold for all floats, and its kernels of two inputs have a bug. Where values would change, an operator goes in between:
 
 - exponents of powers, roots, products and quotients that follow each other are multiplied, so that ``(x * x) ** 0.5``
-  becomes ``x``: ``max(v, v)``, which is v, stands between where a root is drawn (Identity would be removed);
-- ``log(exp(x))``, ``log(1 + x)``, ``exp(x) - 1``, ``x - x``, ``x / x`` are simplified: the same stands between where
+  becomes ``x``: ``max(v, v)``, which is v, goes in between where a root is taken (Identity would be removed);
+- ``log(exp(x))``, ``log(1 + x)``, ``exp(x) - 1``, ``x - x``, ``x / x`` are simplified: the same goes in between where
   the graph still has them (`loadrun.passes.cleanup.stable` does the same to traces, at every level but 0);
 - ``PowC`` with the exponents 0 and 1 cannot be loaded: they are written as ones, and as the base;
-- division by a number becomes a product with its reciprocal, and factors behind each other become one, which a step
-  (``//``, ``floor``, a comparison) shows: there the number stands in a SharedDeviceTensor, which is not looked into,
+- division by a number becomes a product with its reciprocal, and consecutive factors become one, which a step (``//``,
+  ``floor``, a comparison) shows: there the number goes into a SharedDeviceTensor, which MegEngine does not look into,
   and ``max(v, v)`` between factors;
-- an operand that is broadcast along the first axes or has gaps in memory is read as if it lay densely where the other
-  is a row: two Reshapes make it dense.
+- an operand that is broadcast along the first axes or has gaps in memory is read as if it were contiguous where the
+  other is a row: two Reshapes make it contiguous.
 
 Nothing removes these operators while MegEngine loads and runs a graph; loadrun's optimization may, and puts them back.
 """
@@ -199,7 +199,7 @@ def _is_loose(var: Var) -> bool:
         return any(i.axis != 0 or i.step for i in opr.get(P.IndexDescMaskDump).items)
     if opr.type == "Split":
         return True
-    # MegEngine lets a Broadcast change places with the arithmetic of one variable behind it.
+    # MegEngine swaps a Broadcast with the arithmetic of one variable after it.
     while opr.type in _VIEWS or opr.type in _ONE_BY_ONE:
         wide = [v for v in opr.inputs if _scalar_value(v) is None]
         if len(wide) != 1 and opr.type == "Elemwise":

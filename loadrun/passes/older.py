@@ -85,7 +85,7 @@ def for_older(graph: Graph, format: str = "FBS_V2") -> Graph:
         first = len(made.oprs)
         maker = _Maker(made, opr, ranks.get(opr.inputs[0].id))
         if opr.type == "Elemwise":
-            # The operator's constructor converts its inputs alike, so that every step computes in one dtype.
+            # The operator's constructor converts its inputs likewise, so that every step computes in one dtype.
             inputs = [maker.cast(v, maker.dtype) for v in inputs]
         out = formula(maker, *inputs)
         out.name, out.owner.name = opr.outputs[0].name, opr.name

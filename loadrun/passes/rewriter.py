@@ -1,4 +1,4 @@
-"""Making a graph from another one, operator by operator: what every pass is written with.
+"""Making a graph from another one, operator by operator: the tool of every pass.
 
 A pass visits the operators of the old graph in order and for each either copies it or puts something else in its
 place. Dtypes, shapes and constant values of the new graph are known while it grows. Equal operators become one, as in
@@ -76,7 +76,7 @@ class Rewriter:
     def __init__(self, graph: Graph, *, dedupe: bool = True) -> None:
         self.old = graph
         self._before = remembered(graph)
-        # A graph that a pass left has nothing to drop and no two equal operators: it may stand until something changes.
+        # A pass's result has nothing to drop and no duplicate operators: it may stand until something changes.
         self._may_stand = dedupe and self._before is not None and has_same_ends(graph)
         self._stands = False
         self.oprs = list(graph.oprs) if self._may_stand else graph.needed()
@@ -344,7 +344,7 @@ class Rewriter:
             return self.old
         ends = [self.var(v) for v in self.old.outputs]
         named: dict[int, str] = {}
-        # Outputs that became one value are told apart by an Identity each.
+        # Outputs that became one value get an Identity each.
         self._dedupe = False
         for i, (old, new) in enumerate(zip(self.old.outputs, ends, strict=True)):
             if not old.name or named.get(id(new)) == old.name:

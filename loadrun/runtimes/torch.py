@@ -25,7 +25,7 @@ _FLOAT, _INT, _TEXT, _TENSOR, _GRAPH, _FLOATS, _INTS, _TEXTS = 1, 2, 3, 4, 5, 6,
 def make_engine(graph: Graph, targets: Sequence[Var], setup: Setup) -> Engine:
     """PyTorch on the processor."""
     if setup.argument:
-        raise UsageError(f"the engine torch takes nothing behind a colon, found {setup.argument!r}")
+        raise UsageError(f"the engine torch takes nothing after a colon, found {setup.argument!r}")
     return Translated(Torch(), graph, targets, setup)
 
 

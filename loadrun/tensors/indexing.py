@@ -83,7 +83,7 @@ def setitem(x: Tensor, index: Any, value: Any) -> Tensor:
     if isinstance(index, Tensor) and index._dtype == _BOOL and _is_number(value):
         shape = index._tuple_shape
         if shape == x._tuple_shape[: len(shape)] and (shape or not x.ndim):
-            # One operator does what MegEngine reads positions out of the mask for.
+            # One operator does what MegEngine does by reading positions from the mask.
             with titled("IndexingSetMultiAxisVec"):
                 return apply1("MaskedFill", P.Fill(value=float(value)), inputs=[x, index], scalar=x._scalar)
     entries = list(index) if isinstance(index, tuple) else [index]
@@ -177,7 +177,7 @@ def _without_ellipsis(entries: list[Any], ndim: int) -> list[Any]:
         raise IndexError("only one ellipsis is allowed in an index")
     used = sum(map(_axes, entries))
     while used > ndim and isinstance(entries[-1], slice) and entries[-1] == slice(None):
-        # MegEngine takes no notice of whole axes that are not there.
+        # MegEngine ignores full slices of missing axes.
         entries, used = entries[:-1], used - 1
     if used > ndim:
         raise IndexError(f"too many indices: the tensor has {ndim} axes, but {used} were indexed")

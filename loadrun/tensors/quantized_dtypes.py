@@ -1,7 +1,7 @@
 """Quantized dtypes as MegEngine's Python side has them: numpy dtypes that carry scale and zero point.
 
 The stored integers are an array of int8, uint8 or int32 whose dtype has the metadata
-``{"mgb_dtype": {"name": ..., "scale": ..., "zero_point": ...}}``; 4-bit and 1-bit types take a byte an element.
+``{"mgb_dtype": {"name": ..., "scale": ..., "zero_point": ...}}``; 4-bit and 1-bit types take a byte per element.
 
 >>> import numpy as np
 >>> q = qint8(0.5)
@@ -107,7 +107,7 @@ class QuantDtypeMeta(_Meta):
         return self
 
     def __deepcopy__(self, memo: Any) -> QuantDtypeMeta:
-        # A kind is compared by identity where parameters are matched.
+        # Parameter matching compares kinds by identity.
         return self
 
 

@@ -92,7 +92,7 @@ def use(session: SessionOf[Any] | None) -> Iterator[None]:
     try:
         yield
     finally:
-        # A generator may end when the trace in which it began has ended.
+        # A generator may outlive the trace in which it began.
         _local.session = None if before is not None and before.ended else before
 
 

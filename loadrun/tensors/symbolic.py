@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from builtins import int as _Int
 
 else:
-    # What they are to type checkers, which go by the class.
+    # The base classes that type checkers see, which go by the class.
     _Int = _Float = object
 
 __all__ = [

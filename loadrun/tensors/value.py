@@ -183,7 +183,7 @@ class Tensor:
         self._var = None
         self._session = None
         if data is None:
-            # MegEngine makes a tensor without elements of it.
+            # MegEngine makes an empty tensor of it.
             data = np.zeros(0, np.float32)
         given = isinstance(data, Tensor)
         place = default_device() if device is None else placed(device)
@@ -508,7 +508,7 @@ class Tensor:
         return value if dtype is None else value.astype(dtype)
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
-        # An ndarray in front of an operator comes here; beside MegEngine's tensors it follows MegEngine's rules.
+        # An ndarray as left operand comes here; beside tensors MegEngine's rules hold for it.
         name = _OPERATORS.get(ufunc)
         if name is not None and method == "__call__" and not kwargs:
             first, other = inputs

@@ -43,7 +43,7 @@ def run(
     output: DType | None = None,
     **call: Any,
 ) -> Array:
-    """Return the kernel's result, which the dtype and shape rules must foretell, and that of the bound kernel."""
+    """Return the kernel's result, which the dtype and shape rules must predict, and that of the bound kernel."""
     impl = implementation(name)
     ins = dtypes or (F32,) * len(arrays)
     opr = Opr(name, (param, P.ExecutionPolicy()), output_dtype=output)

@@ -38,7 +38,7 @@ LAYOUTS = {
 
 
 def run(name: str, param: Record, x: Array, *more: Array, dtype: DType = F32) -> Array:
-    """Return the kernel's result, after a check that the dtype and shape rules foretell it."""
+    """Return the kernel's result, after a check that the dtype and shape rules predict it."""
     impl = implementation(name)
     ins = (dtype, *(DType("Int32") for _ in more))
     opr = Opr(name, (param,))

@@ -30,7 +30,7 @@ CONV = P.ConvMode.CONVOLUTION
 
 
 def run(name: str, param: P.Record, *inputs: Array) -> tuple[Array, ...]:
-    """Return the kernel's results, after a check that the dtype and shape rules foretell them."""
+    """Return the kernel's results, after a check that the dtype and shape rules predict them."""
     impl = implementation(name)
     opr = Opr(name, (param,))
     opr.outputs = [Var(i, opr, i) for i in range(2 if name in TWO else 1)]
@@ -368,7 +368,7 @@ BAD: list[tuple[str, P.Record, list[tuple[int, ...]], str]] = [
     ),
     ("CorrelationForward", P.Correlation(stride2=0), [X, X], "at least 1"),
     ("CorrelationForward", P.Correlation(max_displacement=9), [X, X], "no room"),
-    ("CorrelationForward", P.Correlation(pad_size=2**31), [X, X], "out of reason"),
+    ("CorrelationForward", P.Correlation(pad_size=2**31), [X, X], "far out of range"),
     ("CorrelationForward", P.Correlation(), [X, (1, 2, 4, 5)], "two equal shapes"),
     ("NMSKeepMGB", P.NMSKeep(), [(3, 4)], r"\[B, n, 4\]"),
 ]

@@ -35,7 +35,7 @@ def resize(c: Call, x: Array, out_shape: Array) -> Array | None:
     for axis, out in zip((2, 3), out_shape.reshape(-1).tolist(), strict=True):
         size = planes.shape[axis]
         if p.imode == InterpolationMode.NEAREST:
-            # Which pixel is nearest is decided in the kernels' precision: it is what the operator means.
+            # The nearest pixel is chosen in the kernels' precision, which is part of the operator's definition.
             kind = np.float64 if opencv else np.float32
             at = np.arange(out, dtype=kind) / (kind(out) / kind(size))
             planes = planes.take(np.minimum(at.astype(np.int64), size - 1), axis)

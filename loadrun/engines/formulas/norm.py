@@ -91,7 +91,7 @@ def batch_norm(c: Call, x: Array, scale: Array, bias: Array, *running: Array) ->
         if count < 2:
             return None
         _, mean, variance = _normalized(x, axes, 0)
-        # The running variance is that of the population: divided by one less.
+        # The running variance is unbiased: divided by one less.
         batch = mean, variance * count / (count - 1)
         moved = tuple((1 - p.avg_factor) * a + p.avg_factor * b for a, b in zip(running, batch, strict=False))
     rstd = 1 / np.sqrt(variance + _f32(p.epsilon))

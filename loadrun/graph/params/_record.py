@@ -68,7 +68,7 @@ def _hints(cls: type) -> Iterator[tuple[str, Any]]:
     """Return the fields of a record and its bases with their types."""
     found = {n: hint for base in cls.__mro__[:-2][::-1] for n, hint in base.__annotations__.items()}
     if any(isinstance(hint, str) for hint in found.values()):
-        # Only where a module defers its annotations: this compiles each of them.
+        # Only for modules with deferred annotations, since this compiles each of them.
         found = {n: hint for n, hint in get_type_hints(cls, include_extras=True).items() if n in found}
     return ((n, hint) for n, hint in found.items() if get_origin(hint) is not ClassVar)
 

@@ -1,6 +1,6 @@
 """im2col in few long copies: planes of one stride phase each, then all taps of a phase at once through strides.
 
-Where they begin and end is worked out once for the output rows that a convolution computes at a time.
+Their bounds are worked out once for the output rows that a convolution computes at a time.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ def _shifts(geo: Geometry, first: int, last: int) -> Fill:
     rows, width = last - first, geo.out[1]
     tops = [divmod(k * dy - geo.pad[0], sy) for k in range(ky)]
     lefts = [divmod(k * dx - geo.pad[1], sx) for k in range(kx)]
-    # Rows more on both sides for what a shift to the left or right reaches.
+    # Extra rows on both sides, which shifts to the left or right reach.
     more = max(1, -(-max(abs(lefts[0][0]), abs(lefts[-1][0])) // width))
     low, high = tops[0][0] - more, tops[-1][0] + rows + more
     step_y, step_x = sy // gcd(sy, dy), sx // gcd(sx, dx)
@@ -186,7 +186,7 @@ def _shifts(geo: Geometry, first: int, last: int) -> Fill:
         flat = columns.reshape(count, ky, kx, span)
         for phase, part, taps, start in moves:
             phase(x, plane)
-            # as_strided takes as long as such a copy.
+            # as_strided would take as long as this copy.
             flat[part] = np.ndarray((count, *taps, span), plane.dtype, plane, start * item, strides)
         target = columns.reshape(count, ky, kx, rows, width)
         for edge in edges:

@@ -1,7 +1,7 @@
 """Convolutions in every layout and dtype that MegEngine's CPU kernels take.
 
 Every layout is turned into plain (batch, channel, height, width) arrays, for which there is one fast path;
-integers go through it too, as floating-point numbers that hold them exactly. Constant filters are turned once.
+integers go through it too, as floating-point numbers that hold them exactly. Constant filters are converted once.
 """
 
 from __future__ import annotations
@@ -294,7 +294,7 @@ def _conv_bias(c: Call, p: Any, plan: Plan, x: Array, filters: Array, rest: tupl
         return np.maximum(sums, 0, out=sums) if p.nonlineMode == NonlineMode.RELU else sums
     bias, finish = _integer_finish(c, p, plan, filters.dtype == np.float64, bias, z)
     if isinstance(finish, Real) and target.name != "Float32":
-        # The bias may lie outside what float32 holds exactly.
+        # float32 may not hold the bias exactly.
         sums = _whole(conv_fast(x, filters, plan.geo), target.np)
         return sums if bias is None else sums + bias.astype(target.np)
     result = conv_fast(x, filters, plan.geo, finish)

@@ -56,7 +56,7 @@ def correlation_plan(p: Correlation, a: Shape, b: Shape) -> CorrelationPlan:
     if p.kernel_size > _KERNEL or max(p.stride1, p.stride2, p.pad_size, p.max_displacement) > _LIMIT:
         raise ValueError(
             f"kernel {p.kernel_size}, strides {p.stride1} and {p.stride2}, padding {p.pad_size} or "
-            f"displacement {p.max_displacement} is out of reason"
+            f"displacement {p.max_displacement} is far out of range"
         )
     radius = (p.kernel_size - 1) // 2
     border = 2 * (p.max_displacement + radius)

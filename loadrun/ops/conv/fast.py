@@ -66,7 +66,7 @@ def planned(batch: int, geo: Geometry) -> Convolve:
     work = batch * geo.channels * geo.points * geo.icg * geo.taps
     make = _dense if geo.groups == 1 else _grouped
     if geo.icg == 1 and geo.groups > 1:
-        # Moving the taps costs about twice what the products do.
+        # Moving the taps costs about twice as much as the products.
         make, work = depthwise, 2 * work
     by_parts = {1: make(batch, geo, 1)}
 
@@ -93,7 +93,7 @@ def _dense(batch: int, geo: Geometry, parts: int) -> Run:
     """Compute the products of a single group."""
     if parts == 1 and geo.pointwise:
         return _pointwise(batch, geo)
-    # The passes over few positions, or of many channels, are shared as well where channels are.
+    # Where channels are divided among threads, passes over few positions or many channels are, too.
     if parts > 1 and (geo.points < _SMALL or (geo.pointwise and geo.ocg >= _MANY)):
         return _by_channels(batch, geo, parts)
     return _by_positions(batch, geo, parts)

@@ -180,7 +180,7 @@ class Requantize:
         if z is not None:
             np.add(real, z, real)
         if self.mode != NonlineMode.RELU:
-            # The quantizer knows that RELU leaves nothing below zero.
+            # RELU needs no step of its own: the quantizer clamps at zero.
             activate(real, self.mode)
         last.settle(real)
 

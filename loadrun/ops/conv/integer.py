@@ -1,7 +1,7 @@
 """Small integer convolutions for known shapes: a few calls on the whole arrays, to the bits of the general kernel.
 
 Sums are exact in float32, so that the order of additions and with it the layout is free: rows of a padded image lie
-one behind the other, and every tap is a shift of the whole image. What the shifts carry over the edge lands in
+one after the other, and every tap is a shift of the whole image. What the shifts carry over the edge lands in
 columns that the final cast leaves out.
 """
 
@@ -54,7 +54,7 @@ def whole_convolution(
     def stacked(taps: Array) -> Array:
         return np.matmul(matrix, taps)
 
-    # Of two matrices dot takes half the time that matmul takes to begin.
+    # np.dot of two matrices has half the call overhead of matmul.
     product = stacked if _lead(plan) else matrix.dot
     rows = (batch, geo.channels, geo.out[0], width)
     sums = (*_lead(plan), geo.ocg, rows[2] * width)
@@ -98,7 +98,7 @@ def _lead(plan: Plan) -> tuple[int, ...]:
 
 
 def _columns(plan: Plan, dtype: DType) -> tuple[Columns, int]:
-    """Return a function for all taps' matrices, (in * taps, positions) behind `_lead`, and the width of their rows."""
+    """Return a function for all taps' matrices, (in * taps, positions) after `_lead`, and the width of their rows."""
     geo = plan.geo
     zero = np.asarray(dtype.zero_point, np.float32) if dtype.zero_point else None
     width = _wide(geo)
@@ -147,7 +147,7 @@ def _shifted(plan: Plan, shape: tuple[int, ...], numbers: Callable[[Array, Array
 
 
 def _gathered(plan: Plan, shape: tuple[int, ...], numbers: Callable[[Array, Array], None]) -> Columns:
-    """Read taps element by element, those outside from a zero behind the image."""
+    """Read taps element by element, those outside from a zero after the image."""
     geo, (batch, channels) = plan.geo, plan.x.plain[:2]
     size = channels * prod(geo.size)
     rows, cols = (

@@ -1,7 +1,7 @@
 """Memory layouts of convolution data and filters, to and from plain (batch, channel, height, width).
 
 Facts from MegEngine's layout deduction (dnn common convolution) and naive kernels; which of several filter
-layouts applies is told by the number of axes, as there.
+layouts applies follows from the number of axes, as there.
 """
 
 from __future__ import annotations

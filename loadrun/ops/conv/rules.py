@@ -92,7 +92,7 @@ def conv_plan(p: Any, inputs: Sequence[DType], x: Shape, w: Shape) -> Plan:
     return _conv_plan(p, inputs[0].name in _DOT, x, w)
 
 
-# Testcases of several sizes take turns, so that what an operator did last is not what it does next.
+# Testcases of several sizes alternate, so plans are kept for more than the last size.
 @lru_cache(maxsize=_PLANS)
 def _conv_plan(p: Any, dot: bool, x: Shape, w: Shape) -> Plan:
     fmt, grouped, flip = _layout(p)

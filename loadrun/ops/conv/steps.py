@@ -1,7 +1,7 @@
-"""Convolution whose sum is rounded after every product, as MegEngine's float16 and bfloat16 kernels do it.
+"""Convolution whose sum is rounded after every product, as MegEngine's float16 and bfloat16 kernels do.
 
 The running sum stays in the narrow type: each step computes ``sum + x * w`` in float32 and rounds it. Naive
-kernels go over taps, then input channels; those by matrix product over input channels, then taps.
+kernels go over taps, then input channels; matrix-product kernels over input channels, then taps.
 """
 
 from __future__ import annotations

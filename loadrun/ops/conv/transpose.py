@@ -33,7 +33,7 @@ def deconv_fast(x: Array, w: Array, geo: Geometry) -> Array:
     """
     reach = [(k - 1) * d for k, d in zip(geo.kernel, geo.dilate, strict=True)]
     if len(geo.kernel) == 2 and geo.stride == (1, 1) and all(map(int.__le__, geo.pad, reach)):
-        # With stride 1 it is a convolution with the turned filter.
+        # With stride 1 it is a convolution with the flipped filter.
         pad = [r - p for r, p in zip(reach, geo.pad, strict=True)]
         turned = np.ascontiguousarray(w.swapaxes(1, 2)[..., ::-1, ::-1])
         forward = geometry(x.shape, geo.groups, geo.ocg, geo.icg, geo.kernel, pad, (1, 1), geo.dilate)

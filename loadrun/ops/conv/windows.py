@@ -144,7 +144,7 @@ def sliding_window_transpose(c: Call, x: Array) -> Array:
     if not x.size:
         return out
     cut = {"Float16": round_half, "BFloat16": round_bfloat16}.get(c.inputs[0].name)
-    # The windows before a pixel see it with their later taps.
+    # Earlier windows see a pixel through their later taps.
     for ky, ty, fy in reversed(list(rows)):
         for kx, tx, fx in reversed(list(cols)):
             view, part = out[:, :, fy, fx], x[:, :, ty, tx, ky, kx]

@@ -1,7 +1,7 @@
 """Elemwise modes on float32 arrays: functions ``(out, *inputs)`` that write the result into `out`.
 
 `out` has the broadcast shape and may be the memory of an input of that shape, so no function writes to it
-before it has read its inputs for the last time. Where MegEngine's x86 kernels treat NaN in a way of their own
+before it has read its inputs for the last time. Where MegEngine's x86 kernels treat NaN in their own way
 (RELU gives 0, comparisons pick the other side), so do these.
 """
 
@@ -26,7 +26,7 @@ _F = np.float32
 _0, _1, _3, _6 = _F(0), _F(1), _F(3), _F(6)
 _SIXTH = _F(1) / _F(6)
 _INFINITY = _F(np.inf)
-# The vector exponential holds its argument below this; NaN becomes the limit, too.
+# The vector exponential clamps its argument to this; NaN becomes the limit, too.
 _EXP_LIMIT, _EXP_TOP = _F(88.3762626647949), _F(2.4061436e38)
 _TINY = np.finfo(np.float32).tiny
 _VECTOR = 16

@@ -104,7 +104,7 @@ def _bind(c: Call, s: ShapeCall) -> Bound | None:
         return _by_table(c, func, divide)
     last = quantizer(
         shape, target, divide
-    )  # None for large arrays, which the general kernel computes in pieces
+    )  # None for large arrays, which the general kernel computes in pieces.
     if last is None:
         return None
     real, done = [reals(t) for t in c.inputs], last
@@ -128,7 +128,7 @@ def _by_table(c: Call, func: Callable[..., object], divide: bool) -> Bound:
     table = quantize(values, target, divide=divide).tobytes()
 
     def bound(out: Array | None, x: Array) -> Array:
-        # A bytearray, so that the result can be written into as every other.
+        # A bytearray, so that the result is writable like any other.
         return np.frombuffer(bytearray(x.tobytes().translate(table)), target.np).reshape(x.shape)
 
     return bound

@@ -1,4 +1,4 @@
-"""The table of elementwise modes: one row each declares everything that is known of a mode.
+"""The table of elementwise modes: one row declares everything that is known of a mode.
 
 Kernels, promotion, mixed precision and the passes take their sets of modes from here (`modes`); `ElemwiseMultiType`
 takes what its quantized modes share with these.

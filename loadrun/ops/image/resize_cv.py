@@ -1,4 +1,4 @@
-"""Resizing NHWC images of 1 or 3 channels as MegEngine's x86 kernel does, which stems from OpenCV.
+"""Resizing NHWC images of 1 or 3 channels as MegEngine's x86 kernel does, which derives from OpenCV.
 
 Unlike OpenCV, LINEAR and AREA cut off the fraction of a uint8 result instead of rounding it.
 """

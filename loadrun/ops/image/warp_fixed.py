@@ -151,7 +151,7 @@ def remap_fixed(
     whole = x.dtype == np.uint8
     weights = (_integer_table if whole else _table)(mode)
     k = weights.shape[-1]
-    # One row of weights for each pixel of the output, tap by tap to spare memory.
+    # One row of weights per output pixel, tap by tap to save memory.
     part = (row_parts * _SIZE + col_parts).reshape(-1)
     weights = weights.reshape(_SIZE * _SIZE, k, k)
     total = np.zeros((rows.size, c), weights.dtype)

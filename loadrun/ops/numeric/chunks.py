@@ -117,7 +117,7 @@ def in_chunks(func: Callable[..., object], out: Array, xs: Sequence[Array], many
     width = prod(out.shape[1:])
     step = max(1, PIECE // width) if many_steps else -(-rows // threads())
     if out.ndim == 1:
-        # Functions may treat the last elements of an array apart, so pieces keep its groups of 64 together.
+        # Functions may treat an array's last elements differently, so pieces keep its groups of 64 together.
         step = -(-step // 64) * 64
 
     def work(i: int) -> None:

@@ -23,7 +23,7 @@ def round_half(x: Array) -> Array:
     ([2050.0, -2050.0, 2052.0], [2048.0, -2048.0, 2052.0])
     """
     x = np.ascontiguousarray(x, np.float32)
-    # The last of the 24 bits set: a tie comes to lie above the middle, and no other value changes its neighbour.
+    # Sets the last of the 24 bits: ties move above the middle, and no other value rounds differently.
     with np.errstate(over="ignore"):
         return (x.view(np.uint32) | np.isfinite(x)).view(np.float32).astype(np.float16)
 

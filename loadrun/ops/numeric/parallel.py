@@ -1,8 +1,8 @@
 """A small thread pool for kernels: numpy copies, ufuncs and matmul release the GIL, so chunks run side by side.
 
-`parallel(func, n)` runs ``func(0) ... func(n - 1)``; the caller works too, and takes what no worker has
-taken. Inside `blas_serial` the BLAS library that numpy brings along uses one thread, because its own workers
-spin for milliseconds after each product and would take the processors away from the pool, and from other programs;
+`parallel(func, n)` runs ``func(0) ... func(n - 1)``; the caller works too, and takes what no worker
+took. Inside `blas_serial` the BLAS library that numpy brings along uses one thread, because its own workers
+spin for milliseconds after each product and would keep processors from the pool and from other programs;
 its results also depend on how many threads it has, where those of the pool depend on how the work is cut alone.
 """
 
@@ -110,10 +110,10 @@ class _Pool:
                 w.go.release()
             job.work()
             for w in called:
-                # One that has not woken up by now is not waited for: nothing is left for it.
+                # A worker that has not woken up by now is not waited for: no work is left for it.
                 if not w.go.acquire(blocking=False):
                     w.done.acquire()
-                # A worker that kept its last job would keep that job's arrays in memory.
+                # Holding on to the last job would keep its arrays in memory.
                 w.job = None
         finally:
             self.busy.release()

@@ -68,7 +68,7 @@ def saturate(x: Array, dtype: DType, out: Array | None = None) -> Array:
     """
     low, high = dtype.range
     if dtype.name == "QuantizedS32":
-        high = 2147483520  # the largest float32 below 2^31
+        high = 2147483520  # The largest float32 below 2^31.
     x = np.fmax(x, filled(low, x), out=out)
     np.minimum(x, filled(high, x), out=x)
     return x.astype(dtype.np)
@@ -81,7 +81,7 @@ class Quantizer:
         target: the quantized type; what is too large for QuantizedS32 becomes 2147483520.
         factor: what values are multiplied with, or divided by if `divide`.
         half: whether exact halves are rounded (True), or 0.5 is added as it is.
-        positive: whether negative values are to become 0, as they do behind a RELU.
+        positive: whether negative values are to become 0, as they do after a RELU.
         shape: the shape of the values, where it is known.
 
     >>> q = Quantizer(DType("QuantizedS8", 0.1), 10.0)

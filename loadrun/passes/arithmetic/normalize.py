@@ -1,4 +1,4 @@
-"""Sums and products in a normal form: one term a variable, differences and quotients as negated terms.
+"""Sums and products in a normal form: one term per variable, differences and quotients as negated terms.
 
 MegEngine's ExpandFusedArith, NormalizeArithChain and FinalArithTransform. In between, `redistribute` and `reorder` find
 constants wherever they stand in a chain; the last pass writes differences, quotients and powers as operators of their
@@ -36,7 +36,7 @@ def expand_fused(graph: Graph) -> Graph:
 
     def visit(r: Rewriter, opr: Opr) -> Var | None:
         mode, dtype = opr.get(Elemwise).mode, uniform(r, opr)
-        # Integers that overflow tell the fused operators from the others.
+        # Fused operators differ from the others when integers overflow.
         if dtype is None or not dtype.is_float:
             return None
         given = [r.var(v) for v in opr.inputs]

@@ -32,7 +32,7 @@ _ROUNDS = 10
 def redistribute(graph: Graph) -> Graph:
     """Apply the rules until none applies; the products of constants are left to constant folding.
 
-    Only constant weights change, and only behind values that nothing else reads.
+    Only constant weights change, and only after values that nothing else reads.
     """
     return repeat(graph, _visit, _ROUNDS, "Elemwise", "ConvolutionV2", "MatrixMulV2")
 

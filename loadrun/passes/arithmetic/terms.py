@@ -82,7 +82,7 @@ def _grid(step: Opr) -> set[int]:
             found.add(opr.id)
         elif opr.type not in _MOVES:
             return set()
-        # Shapes and indices are not part of it.
+        # Shapes and indices do not count.
         stack.extend(v.owner for v in (opr.inputs[:1] if opr.type in _VIEWS else opr.inputs))
     return found
 

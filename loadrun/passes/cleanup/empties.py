@@ -1,7 +1,7 @@
-"""Values without elements that MegEngine 1.13 asserts on: stored ones, and what an elementwise operator gives.
+"""Empty values that MegEngine 1.13 asserts on: stored ones, and results of elementwise operators.
 
-All other operators take and give them. Where a size is 0 whatever the inputs' sizes are, an elementwise operator and a
-stored tensor become a slice of a tensor that has an element, since there is nothing to compute. Where inputs of the
+All other operators accept and give them. Where a size is 0 whatever the inputs' sizes are, an elementwise operator and
+a stored tensor become a slice of a tensor that has an element, since there is nothing to compute. Where inputs of the
 traced sizes alone make it 0, the operator stays, and the graph runs at other sizes.
 """
 

@@ -44,7 +44,7 @@ def fold_constants(graph: Graph) -> Graph:
     if is_settled(graph, fold_constants):
         return graph
     r = Rewriter(graph)
-    if r.stands(partial(_found, r, _Folder(r))) and settle(graph, fold_constants):
+    if r.stands(partial(_replacement, r, _Folder(r))) and settle(graph, fold_constants):
         return graph
     folder = _Folder(r)
     for opr in r.oprs:
@@ -63,7 +63,7 @@ def fold_constants(graph: Graph) -> Graph:
     return folded
 
 
-def _found(r: Rewriter, folder: _Folder, opr: Opr) -> Var | None:
+def _replacement(r: Rewriter, folder: _Folder, opr: Opr) -> Var | None:
     """Return the value that replaces an operator's input or an output, None if there is none."""
     ends = [v for v in opr.outputs if r.is_output(v)]
     constant = is_pure(opr) and all(map(r.constant, opr.inputs))
@@ -117,7 +117,7 @@ class _Folder:
             if at.tensors:
                 size += sum(t.data.nbytes for t in at.tensors if t.data is not None)
                 param |= at.type != "ImmutableTensor"
-            # MegEngine does not follow such values beforehand and stores them as weights.
+            # MegEngine does not infer such values statically and stores them as weights.
             param |= at.type == "RelayoutFormatV1"
             stack.extend(v.owner for v in at.inputs)
         return size, param

@@ -1,13 +1,13 @@
 """Removal of what keeps MegEngine from loading or compiling a graph although each operator is well-formed.
 
-- Its loader makes every operator anew and expects one of the type that the file names; making a Reshape or Broadcast
+- Its loader creates every operator again and expects one of the type that the file names; making a Reshape or Broadcast
   to the shape that a value has gives the value itself, as does a join of one part.
 - Its compiler takes an elementwise operator that changes nothing for its input, and fails where that is an input of the
   graph or one of several outputs of an operator: ``x + 0``, ``x * 1``, ``x ** 1``, ``x // 1`` of integers.
 - It asserts on values without elements (see `empties`).
 
-MegEngine's own dumps never hold these, since they were made the same way. What it would compute otherwise than the
-graph says is kept from it by `loadrun.passes.guards`.
+MegEngine's own dumps never hold these, since they were made the same way. `loadrun.passes.guards` takes care of what it
+would compute differently from the graph.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def _is_own_shape(source: Var, target: Var) -> bool:
             given.type == "ReshapeV1" and given.get(OptionalAxisV1).axis == OptionalAxisV1().axis
         ):
             return False
-        # MegEngine looks through to the shape that was asked for.
+        # MegEngine sees through to the requested shape.
         target = given.inputs[1]
     return False
 

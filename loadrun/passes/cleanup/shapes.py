@@ -62,7 +62,7 @@ def _reshape(r: Rewriter, opr: Opr) -> Var | None:
         return source
     if source.owner.type != "ReshapeV1":
         return None
-    # A tensor without elements may not tell what an open axis of its shape is.
+    # An empty tensor may not determine an open axis of its shape.
     if opr.get(OptionalAxisV1).axis != _NO_AXIS and not r.shape(source):
         return None
     first = source.owner.inputs[0]

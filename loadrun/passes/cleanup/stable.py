@@ -67,14 +67,14 @@ def as_made(graph: Graph, level: int) -> Graph:
     >>> [o.title for o in as_made(traced.graph(), 0).oprs if not o.tensors]
     ['ReduceV2']
     """
-    return each(graph, _made if level else _made_unchanged, *_FOLDED)
+    return each(graph, _simplified if level else _folded, *_FOLDED)
 
 
-def _made(r: Rewriter, opr: Opr) -> Var | None:
-    return _made_unchanged(r, opr) or (_simpler(r, opr) if opr.type == "Elemwise" else None)
+def _simplified(r: Rewriter, opr: Opr) -> Var | None:
+    return _folded(r, opr) or (_simpler(r, opr) if opr.type == "Elemwise" else None)
 
 
-def _made_unchanged(r: Rewriter, opr: Opr) -> Var | None:
+def _folded(r: Rewriter, opr: Opr) -> Var | None:
     return _constant(r, opr) or (_sum_of_squares(r, opr) if opr.type == "ReduceV2" else None)
 
 

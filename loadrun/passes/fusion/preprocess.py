@@ -83,7 +83,7 @@ def _packed(r: Rewriter, shuffle: Opr) -> Var | None:
 
 
 def _before_packing(r: Rewriter, shuffle: Opr) -> Var | None:
-    """Return the images of whole packs that a Dimshuffle, behind a Reshape if there are several packs, moves last."""
+    """Return the images of whole packs that a Dimshuffle, after a Reshape if there are several packs, moves last."""
     var = shuffle.inputs[0]
     shape, pattern = r.old_shape(var), shuffle.get(Dimshuffle).pattern
     if shape is None or not r.single(var):
@@ -121,7 +121,7 @@ def _uniform_real(r: Rewriter, old: Var) -> float | None:
 
 
 def _quantized(r: Rewriter, old: Var) -> Var | None:
-    """Return the image behind a conversion to QuantizedS8."""
+    """Return the image before a conversion to QuantizedS8."""
     opr = old.owner
     if opr.type != "TypeCvtV2" or not r.single(old):
         return None

@@ -100,7 +100,7 @@ def _elementwise(t: _Images, opr: Opr) -> bool:
             inputs.append(t.change(var, _IMAGE))
         else:
             return False
-    # As MegEngine does, a plain Elemwise becomes one on images; others only follow their inputs.
+    # As in MegEngine, a plain Elemwise becomes one on images; others take their inputs' layout.
     wanted = (t.of(v) == _IMAGE for v in (inputs if opr.type == "Elemwise" else given))
     return any(wanted) and t.attempt(opr, _IMAGE, inputs)
 
