@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 import os
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 
 from .base.about import About
@@ -25,6 +27,9 @@ from .passes.checks import GET, Cone, Origins, compared, cone, formula, two_side
 from .testcase import EXPECT, Bundle, Check, Testcase
 
 __all__ = ["FileResult", "OutputResult", "Result", "Runner", "Verdict", "fit_inputs", "random_inputs", "run"]
+
+_KEPT = 16
+"""Sets of sizes whose engines are kept where each has a graph of its own, those that were needed last."""
 
 
 @dataclass(eq=False)
@@ -105,12 +110,16 @@ class Runner:
         self._model: Engine | None = None
         self._outputs: dict[str, Var] = {}
         self._checked: tuple[_OutputPlan, Engine] | None = None
+        self._others: OrderedDict[int, Runner] = OrderedDict()
+        self._last = self
         self.packed, self.loosened = packed_policies(self.bundle.record)
         self.policies = {**self.packed, **(policies or {})}
 
     @property
     def about(self) -> About:
         """What executes the model, and how it computes; what the engine cannot run is known after the first run."""
+        if self._last is not self:
+            return self._last.about
         if self._checked is not None:
             return self._checked[1].about
         return self._outputs_engine().about
@@ -138,6 +147,9 @@ class Runner:
             EngineError: an operator failed.
             FormatError: the file changed while it was in use.
         """
+        self._last = self._for(testcase.arrays)
+        if self._last is not self:
+            return self._last.check(testcase, index)
         if self._checked is None:
             plan = self._plan()
             self._checked = plan, self._checking(plan)
@@ -242,6 +254,9 @@ class Runner:
             FormatError: the file changed while it was in use.
         """
         feeds = random_inputs(self.bundle, self.seed) if inputs is None else fit_inputs(self.bundle, inputs)
+        self._last = self._for(feeds)
+        if self._last is not self:
+            return self._last.run(feeds)
         self.bundle.require_unchanged()
         model = self._outputs_engine()
         make_ready(model, feeds)
@@ -253,6 +268,21 @@ class Runner:
         )
         shown = _at_border(outs, self.bundle.scalars)
         return Result(None, shown, Verdict.NOT_COMPARED, seconds, engine=model.about)
+
+    def _for(self, arrays: Mapping[str, Array]) -> Runner:
+        """The runner of the graph that is made for the sizes of some arrays; itself where one serves all."""
+        bundle = self.bundle.for_data(arrays)
+        if bundle is self.bundle:
+            return self
+        found = self._others.pop(id(bundle), None)
+        if found is None or found.bundle is not bundle:
+            found = copy(self)
+            found.bundle, found._last = bundle, found
+            found._model, found._checked, found._others = None, None, OrderedDict()
+        self._others[id(bundle)] = found
+        while len(self._others) > _KEPT:
+            self._others.popitem(last=False)
+        return found
 
     def _outputs_engine(self) -> Engine:
         """The engine for the outputs alone, made on first use."""

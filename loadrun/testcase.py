@@ -174,6 +174,12 @@ class Bundle:
         record: what loadrun keeps behind the testcases, where MegEngine looks at nothing: the raw bytes as they were
             read, or what is to be written there; see `loadrun.dump.record`.
         scalars: inputs and outputs without axes, which the graph holds with one; a .mge file has none.
+        sized: gives the bundle for the sizes of some arrays by input name, where a graph is made for each set of sizes
+            (`for_data`); None where one graph serves all, as in every .mge file.
+        guarded: gives the graph with operators that refuse sizes for which it does not hold, where there are such;
+            see `lasting`.
+        open_inputs: inputs with sizes that the file leaves open, so that theirs here are one choice among many.
+        taken: a sentence on the sizes that the graph was made for, where neither the file nor data tell them.
     """
 
     graph: Graph
@@ -189,11 +195,34 @@ class Bundle:
     watch: FileWatch | None = None
     damage: str | None = None
     missed: list[str] = field(default_factory=list)
+    sized: Callable[[Mapping[str, Array]], Bundle] | None = None
+    guarded: Callable[[], Graph] | None = None
+    open_inputs: frozenset[str] = frozenset()
+    taken: str | None = None
 
     @property
     def defects(self) -> list[str]:
         """What shows that the file is not what was written."""
         return [*self.tail, *([self.damage] if self.damage else [])]
+
+    def for_data(self, arrays: Mapping[str, Array]) -> Bundle:
+        """Give the bundle whose graph is made for the sizes of some data: this one, or another of the same model.
+
+        Args:
+            arrays: values by input name, expected values (``<name>:expect``) among them; what is left out has the size
+                that it has here.
+
+        Raises:
+            UnsupportedError: at these sizes the model cannot be expressed.
+            InputError: an array has another number of axes than the input that it is for.
+        """
+        return self if self.sized is None else self.sized(arrays)
+
+    def lasting(self) -> Bundle:
+        """Give this bundle for a file, which holds one graph: it refuses sizes for which it does not hold."""
+        if self.guarded is None:
+            return self
+        return replace(self, graph=self.guarded(), guarded=None)
 
     def require_unchanged(self) -> None:
         """Check, before mapped weights are read, that the file did not change.
@@ -210,8 +239,20 @@ class Bundle:
 
     @property
     def inputs(self) -> list[Var]:
-        """The model inputs, sorted by name, without the expected values."""
-        return [v for v in self.graph.inputs if not (v.name or "").endswith(EXPECT)]
+        """The model inputs without the expected values, in the order of what the model was made of, else by name."""
+        order = {name: i for i, name in enumerate(self.input_order)}
+        found = [v for v in self.fed if not (v.name or "").endswith(EXPECT)]
+        return sorted(found, key=lambda v: order.get(v.name or "", len(order)))
+
+    @property
+    def input_order(self) -> tuple[str, ...]:
+        """Names of inputs in the order of what the model was made of; empty where that is not known."""
+        return self.graph.input_order
+
+    @property
+    def fed(self) -> list[Var]:
+        """All inputs of the graph, sorted by name: those of the model, and the expected values."""
+        return self.graph.inputs
 
     @property
     def checks(self) -> list[Check]:
@@ -220,15 +261,21 @@ class Bundle:
 
     @property
     def outputs(self) -> dict[str, Var]:
-        """The model outputs by name: what the checks look at, then outputs without a check."""
+        """The model outputs by name, in the graph's order: what checks look at, and outputs without a check."""
         found: dict[str, Var] = {}
+        names: dict[int, str] = {}
         for check in self.checks:
             found[check.name] = _converted(check)
+            names[id(check.opr)] = check.name
         behind, unique = _Behind(), _Unique(found)
+        order: dict[str, None] = {}
         for var in self.graph.outputs:
-            if behind(var.owner).type != "AssertEqual":
-                found[unique(var.label)] = var
-        return found
+            name = names.get(id(behind(var.owner)))
+            if name is None and behind(var.owner).type != "AssertEqual":
+                found[name := unique(var.label)] = var
+            if name is not None:
+                order.setdefault(name)
+        return {n: found[n] for n in (*order, *(n for n in found if n not in order))}
 
 
 @dataclass(frozen=True)

@@ -93,7 +93,7 @@ def hstack(tup: Any, *, dtype: Any = None, casting: str = "same_kind") -> Tensor
 
 @lowers("dstack")
 def dstack(tup: Any) -> Tensor:
-    """Join arrays one after the other."""
+    """Join arrays along the third axis."""
     return concatenate(_lifted(atleast_3d(*_tensors([*tup]))), 2)
 
 

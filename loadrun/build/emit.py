@@ -52,6 +52,7 @@ __all__ = [
     "number",
     "permute",
     "reduce",
+    "relu",
     "reshape",
     "scatter",
     "set_subtensor",
@@ -207,6 +208,14 @@ def with_nan_of(y: Tensor, *xs: Tensor) -> Tensor:
             one = number(1, x)
             y = elem(M.ADD, y, elem(M.COND_LT_MOV, elem(M.EQ, x, x), one, x))
     return y
+
+
+def relu(x: Tensor) -> Tensor:
+    """Return the larger of 0 and a float tensor, NaN where it is NaN.
+
+    MegEngine's RELU makes 0 of NaN: divided by whether x equals itself it is NaN again.
+    """
+    return elem(M.TRUE_DIV, elem(M.RELU, x), elem(M.EQ, x, x))
 
 
 # Shapes

@@ -116,12 +116,8 @@ def main(argv: list[str]) -> int:
     if args.profile or args.perfetto or args.top or args.memory:
         bundle = load(args.files[0], **read)
         cases = bundle.testcases
-        look(
-            args,
-            bundle,
-            cases[args.testcase or 0].inputs if len(cases) else random_inputs(bundle, args.seed),
-            out,
-        )
+        feeds = cases[args.testcase or 0].inputs if len(cases) else random_inputs(bundle, args.seed)
+        look(args, bundle.for_data(feeds), feeds, out)
     report = benchmark_json(found, warnings)
     for target in filter(None, (args.json, args.save_baseline)):
         _write(target, report)

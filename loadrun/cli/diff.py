@@ -112,13 +112,14 @@ def _compare(args: argparse.Namespace) -> int:
     against_onnx = args.against.lower().endswith(".onnx")
     alone = against_onnx and args.model.lower().endswith(".mge")
     bundle = load_dump(args.model, args.dump, **({} if alone else read))
-    graph = bare(bundle)
     feeds = _feeds(args, bundle)
+    bundle = bundle.for_data(feeds)
+    graph = bare(bundle)
     if args.check_finite or args.range is not None:
         found = watch(graph, feeds, limit=args.range, seed=args.seed)
         print("\n".join(report.findings(found, args.range)))
         return EXIT_FAIL if found else EXIT_PASS
-    other = _other(args.against, args.testcase, read if against_onnx else {})
+    other = _other(args.against, args.testcase, read if against_onnx else {}, feeds)
     if args.bisect:
         return _bisected(args, graph, feeds, other)
     result = between(graph, other, feeds, tolerance=args.tolerance, seed=args.seed)
@@ -177,8 +178,10 @@ def _feeds(args: argparse.Namespace, bundle: Bundle) -> Mapping[str, Array]:
     return random_inputs(bundle, args.seed)
 
 
-def _other(against: str, testcase: int, read: Mapping[str, Any]) -> Graph | StoredValues | str:
-    """What the model is held against.
+def _other(
+    against: str, testcase: int, read: Mapping[str, Any], feeds: Mapping[str, Array]
+) -> Graph | StoredValues | str:
+    """What the model is held against, for the sizes of the data.
 
     Raises:
         UsageError: it is neither a file nor an engine.
@@ -190,7 +193,7 @@ def _other(against: str, testcase: int, read: Mapping[str, Any]) -> Graph | Stor
         return read_values(path)
     if zipfile.is_zipfile(path):
         return _results(read_saved(path), testcase, str(path))
-    return bare(load(one_file(against), **read))
+    return bare(load(one_file(against), **read).for_data(feeds))
 
 
 def _results(saved: list[SavedFile], testcase: int, path: str) -> StoredValues:

@@ -91,6 +91,7 @@ def cases_of(
         repeat=args.repeat,
         resize_input=args.resize_input,
         input_transform=args.input_transform,
+        open_inputs=bundle.open_inputs,
         seed=args.seed,
         warn=warn,
     )

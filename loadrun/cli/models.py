@@ -23,7 +23,8 @@ def add_model_options(p: argparse.ArgumentParser) -> None:
         "--input-shape",
         metavar="NAME:N,N,...",
         action="append",
-        help="the shape of an input where the file leaves sizes open, such as x:1,3,224,224; NAME: alone is a scalar",
+        help="the shape of an input where the file leaves sizes open and no data tell it, such as x:1,3,224,224; "
+        "NAME: alone is a scalar",
     )
     g.add_argument(
         "--constant",

@@ -48,7 +48,7 @@ def observe(args: argparse.Namespace, out: TextIO, fed: Sequence[Mapping[str, Ar
         load(args.files[0], copy=args.copy, **model_options(args)), flags_of(args), args.batch_size
     )
     cases = [Testcase(dict(feeds)) for feeds in fed] or _cases(args, bundle)
-    look(args, bundle, cases[0].inputs, out)
+    look(args, bundle.for_data(cases[0].arrays), cases[0].inputs, out)
     if not wanted:
         return None
     _watched(args, bundle, cases, out)
@@ -64,9 +64,8 @@ def _cases(args: argparse.Namespace, bundle: Bundle) -> list[Testcase]:
 
 def _wrong(args: argparse.Namespace, bundle: Bundle, cases: list[Testcase]) -> Iterator[str]:
     """Where values that are not finite or out of range begin, testcase by testcase."""
-    model = bare(bundle)
     for i, case in enumerate(cases):
-        found = watch(model, case.inputs, limit=args.range, seed=args.seed)
+        found = watch(bare(bundle.for_data(case.arrays)), case.inputs, limit=args.range, seed=args.seed)
         if found:
             yield (
                 f"{clean(args.files[0], 200)}, testcase {i}:"
@@ -85,10 +84,11 @@ def _watched(args: argparse.Namespace, bundle: Bundle, cases: list[Testcase], ou
             files.callback(text.detach)
         outputs: OutputDump | None = None
         for i, case in enumerate(cases):
-            plan = ExecutionPlan(bundle.graph, {n: a.shape for n, a in case.arrays.items()})
+            sized = bundle.for_data(case.arrays)
+            plan = ExecutionPlan(sized.graph, {n: a.shape for n, a in case.arrays.items()})
             if i == 0 and args.model_info:
                 print(model_table(plan), file=out)
-            runner = ObservedRunner(bundle, seed=args.seed)
+            runner = ObservedRunner(sized, seed=args.seed)
             runner.plan = plan
             if text is not None:
                 runner.plugins.append(TextDump(text, plan))
@@ -99,7 +99,7 @@ def _watched(args: argparse.Namespace, bundle: Bundle, cases: list[Testcase], ou
                 outputs.plan = plan
                 runner.plugins.append(outputs)
             if runner.plugins:
-                _run(runner, bundle, case)
+                _run(runner, sized, case)
 
 
 def _run(runner: ObservedRunner, bundle: Bundle, case: Testcase) -> None:

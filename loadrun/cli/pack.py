@@ -109,7 +109,9 @@ def parser() -> Parser:
     p.add_argument(
         "--no-assert", action="store_true", help="embed the inputs alone, without outputs and checks"
     )
-    p.add_argument("--no-record", action="store_true", help="leave out provenance and digests")
+    p.add_argument(
+        "--no-record", action="store_true", help="leave out provenance, digests and the order of the inputs"
+    )
     p.add_argument(
         "--intermediates",
         action="store_true",
@@ -215,6 +217,9 @@ def main(argv: list[str]) -> int:
     if args.input is not None:
         total = count_cases(args.input)
         cases = progress(cases_of(args, bundle, warned.add), total, "testcase")
+        if bundle.sized is not None and (args.replace or not len(bundle.testcases)):
+            first = next(cases)
+            cases, bundle = chain([first], cases), bundle.for_data(first)
     maxerr, reasons = tolerance(args.maxerr), {}
     if args.suggest_maxerr:
         first = next(cases)

@@ -114,7 +114,7 @@ def _digests(name: str, bundle: Bundle) -> bool | None:
             whence = header(bundle.record).get("provenance")
             known = whence if isinstance(whence, dict) else {}
             by = ", ".join(f"{k} {known[k]}" for k in ("time", "loadrun", "engine", "seed") if k in known)
-            print(f"{shown}: all digests agree ({clean(by, 300)})")
+            print(f"{shown}: all digests agree" + (f" ({clean(by, 300)})" if by else ""))
             for said in testimony(bundle):
                 print(f"{shown}: {clean(said, 300)}")
     except Exception as e:

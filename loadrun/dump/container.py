@@ -8,7 +8,7 @@ import os
 from array import array
 from collections.abc import Mapping, Sequence
 from struct import unpack_from
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Protocol, runtime_checkable
 
 from ..base.errors import FormatError, UsageError
 from ..base.files import FileWatch, opened
@@ -18,12 +18,22 @@ from ..graph import Graph, StoredTensor
 from ..testcase import Bundle, LazyTestcases, Testcase
 from . import v1, v2
 from .history import release
+from .record import input_order
 from .repeated import Reader
 
 __all__ = ["MAGIC", "load", "load_all", "loads", "mapped", "stored_tensors"]
 
 MAGIC = b"mgbtest0"
 _KNOWN_MGE_VERSION, _KNOWN_MODEL_VERSION = 101304, 2
+
+
+@runtime_checkable
+class SerializableModel(Protocol):
+    """A message of protobuf, such as a ModelProto of the package onnx."""
+
+    def SerializeToString(self) -> bytes:
+        """Return its bytes."""
+
 
 _FOREIGN = (
     (b"PK\x03\x04", "a zip archive (.npz, .pt and .zip files begin so)"),
@@ -38,7 +48,7 @@ _FOREIGN = (
 
 
 def load(
-    source: str | os.PathLike[str] | BinaryIO | bytes,
+    source: str | os.PathLike[str] | BinaryIO | bytes | SerializableModel,
     *,
     copy: bool = False,
     input_shapes: Mapping[str, Sequence[int]] | None = None,
@@ -55,9 +65,11 @@ def load(
     testcase, but not within them: where others write to the file, take a copy.
 
     Args:
-        source: the path of a regular file, an open binary file (read to its end) or the bytes themselves.
+        source: the path of a regular file, an open binary file (read to its end), the bytes themselves, or a ModelProto
+            of the package onnx.
         copy: read the file into memory now, so that what happens to it later does not matter.
-        input_shapes: shapes of an ONNX model's inputs by name, where the file leaves sizes open (1 by default).
+        input_shapes: shapes of an ONNX model's inputs by name, where the file leaves sizes open and no data tell them;
+            a graph is made for each set of sizes that is fed (`Bundle.for_data`).
         constants: values of an ONNX model's inputs that are to be constants, such as axes and sizes.
         test_data: a folder of an ONNX model's test data, instead of the folders beside it.
 
@@ -88,7 +100,7 @@ def loads(data: bytes) -> Bundle:
 
 
 def load_all(
-    source: str | os.PathLike[str] | BinaryIO | bytes,
+    source: str | os.PathLike[str] | BinaryIO | bytes | SerializableModel,
     *,
     copy: bool = False,
     input_shapes: Mapping[str, Sequence[int]] | None = None,
@@ -146,6 +158,7 @@ def _load_all(data: memoryview, path: str, watch: FileWatch | None) -> list[Bund
             found = record_at(data[end:])
             if found is not None and (owner := _owner(found, bundles)) is not None:
                 owner.record, owner.damage = found, _damage_in(found)
+                owner.graph.input_order = input_order(found)
                 end += len(found)
                 continue
             if _kind(data[end:]) is None:
@@ -212,11 +225,13 @@ def _is_testcase_of(bundle: Bundle, graph: Graph) -> bool:
 
 
 def mapped(
-    source: str | os.PathLike[str] | BinaryIO | bytes, copy: bool = False
+    source: str | os.PathLike[str] | BinaryIO | bytes | SerializableModel, copy: bool = False
 ) -> tuple[memoryview, str, FileWatch | None]:
     """The bytes of a source, mapped where they can be, its name, and what tells whether they changed."""
     if isinstance(source, (bytes, bytearray, memoryview)):
         return memoryview(source).cast("B").toreadonly(), "<bytes>", None
+    if isinstance(source, SerializableModel):
+        return memoryview(source.SerializeToString()), "<bytes>", None
     if not isinstance(source, (str, os.PathLike)):
         return memoryview(source.read()).toreadonly(), str(getattr(source, "name", "<stream>")), None
     path = os.fspath(source)

@@ -187,6 +187,7 @@ class Graph:
         output_alias: pairs (original id, name) that replace the output list, usually empty.
         metadata: the metadata table, None when the file has none.
         format: "FBS_V2" or "FBS" (version 1).
+        input_order: names of inputs in the order of the function or file that the graph was made of.
     """
 
     oprs: list[Opr] = field(default_factory=list)
@@ -201,6 +202,7 @@ class Graph:
     content_hash: int = 0
     nr_shared_tensor: int = 0
     has_middle_tensors: bool = True
+    input_order: tuple[str, ...] = ()
 
     def add(
         self,

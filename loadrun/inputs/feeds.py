@@ -35,7 +35,7 @@ def random_inputs(bundle: Bundle, seed: int = 0) -> dict[str, Array]:
     bits = np.random.PCG64(seed)
     feeds: dict[str, Array] = {}
     left = MOST_RANDOM
-    for var in bundle.inputs:
+    for var in sorted(bundle.inputs, key=lambda v: v.name or ""):
         tensor = var.owner.tensors[0]
         if tensor.data is not None:
             continue
@@ -89,7 +89,7 @@ def _fitted(name: str, array: Array, tensor: StoredTensor) -> Array:
 
 def fit_inputs(bundle: Bundle, inputs: Mapping[str, Array]) -> dict[str, Array]:
     """Bring given arrays to the inputs' dtypes; refuse what would change values."""
-    known = {v.name or "": v for v in bundle.graph.inputs}
+    known = {v.name or "": v for v in bundle.fed}
     unknown = [n for n in inputs if n not in known]
     if unknown:
         names = ", ".join(v.name or "" for v in bundle.inputs) or "none"

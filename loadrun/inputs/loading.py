@@ -11,7 +11,7 @@ import json
 import os
 import re
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -41,6 +41,7 @@ def load_cases(
     repeat: int = 1,
     resize_input: bool = False,
     input_transform: str | None = None,
+    open_inputs: Collection[str] = (),
     seed: int = 0,
     warn: Callable[[str], None] | None = None,
 ) -> Iterator[dict[str, Array]]:
@@ -54,6 +55,7 @@ def load_cases(
         resize_input: scale images to the input's height and width; there must be one among all the data then.
         input_transform: an expression over ``data`` and ``np`` for data that was not generated, applied to what
             was read (8-bit pixels for an image) after resizing and repeating; see `TransformExpression`.
+        open_inputs: inputs with sizes that nothing says, so that data of any sizes do.
         seed: seed of generated data that has none of its own. Testcase i and input j (in the order of names) draw
             from streams of their own, the same on every platform and with every numpy version.
         warn: called with what MegEngine would only warn of; default `warnings.warn`.
@@ -73,6 +75,7 @@ def load_cases(
     [{'data': (1, 20)}, {'data': (2, 20)}]
     """
     loader = _Loader(inputs, repeat, resize_input, input_transform, seed, warn)
+    loader.open = frozenset(open_inputs)
     cases = expand(specs)
     return loader.load_all(cases)
 
@@ -130,6 +133,7 @@ class _Loader:
         self.transform = TransformExpression(transform) if transform else None
         self.seed = seed
         self.warn = warn or partial(warnings.warn, stacklevel=4)
+        self.open: frozenset[str] = frozenset()
         self.images = 0
         self.read = 0
         self.archives: dict[str, dict[str, Callable[[], Array]]] = {}
@@ -318,7 +322,7 @@ class _Loader:
                 _check_rank(array, tensor)
                 array = self.transform(array)
         _check_rank(array, tensor)
-        if tensor.shape is not None and array.shape[1:] != tensor.shape[1:]:
+        if tensor.shape is not None and array.shape[1:] != tensor.shape[1:] and name not in self.open:
             self.warn(f"input {_name(name)} has shape {_shape(tensor)}, its data {list(array.shape)}")
         found = cast(array, tensor.dtype)
         if self.exact and found.dtype.kind in "iub":

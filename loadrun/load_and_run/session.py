@@ -134,7 +134,7 @@ class LoadAndRunSession:
         options = optimization(self.given)
         if options is not None:
             graph, _ = optimize_for_inference(bundle.graph, **options)
-            bundle = replace(bundle, graph=graph, testcases=bundle.testcases)
+            bundle = replace(bundle, graph=graph, testcases=bundle.testcases, sized=None, guarded=None)
         return bundle
 
     def _subline(self, bundle: Bundle, case: Testcase) -> Verdict:

@@ -89,10 +89,12 @@ class NodeReader(Protocol):
 
     Attributes:
         external: the bytes that the model keeps in files of their own.
-        open_sizes: whether an input has a size that the file leaves open.
+        assumed: whether a size was needed that neither the file nor an argument gives.
+        open_sizes: whether the file leaves another size open than that of the first axis.
     """
 
     external: ExternalData
+    assumed: bool
     open_sizes: bool
 
     def stored(self, tensor: TensorProto) -> Value:
@@ -208,7 +210,6 @@ class NodeCall:
             raise UnsupportedNodeError(
                 f"its {what} must be known when the model is loaded, but data decide it; give it as {hint}"
             )
-        self.importer.note(f"{self.op}'s {what} was taken from the sizes that the model was loaded with")
         return found
 
     def integers(self, i: int, what: str) -> list[int]:

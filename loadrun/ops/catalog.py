@@ -85,7 +85,7 @@ _OPS = (
     Op("PersistentOutputStorage", "utility", "io", params=(P.PersistentOutputStorage,), inputs="src", traits=T.EFFECTS),
     Op("VirtualDep", "utility", "io", inputs="var ...", traits=T.VIEW | T.CONTIGUOUS | T.EFFECTS | T.NO_WORKSPACE),
     Op("Sleep", "debug", "io", params=(P.MGBSleep,), inputs="src", traits=T.VIEW | T.CONTIGUOUS | T.EFFECTS | T.NO_WORKSPACE),
-    Op("AssertEqual", "debug", "io", params=(P.AssertEqual,), inputs="expect get err", traits=T.EFFECTS | T.FLOAT32_ONLY | T.NO_WORKSPACE),
+    Op("AssertEqual", "debug", "io", params=(P.AssertEqual,), inputs="expect get err", traits=T.EFFECTS | T.NO_WORKSPACE),
     Op("AddUpdate", "training", "io", params=(P.MGBAddUpdate,), inputs="dest delta", traits=T.EFFECTS | T.NO_WORKSPACE),
     Op("CheckNonFinite", "training", "io", params=(P.CheckNonFinite,), inputs="x0 ...", outputs=_inputs_plus_one, traits=T.EFFECTS),
     Op("VirtualGrad", "training", "", params=(P.Empty,), inputs="target wrt"),

@@ -6,7 +6,7 @@ nothing. What follows from the structure alone is here; `loadrun.compare.judging
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 
@@ -28,6 +28,7 @@ __all__ = [
     "add_check",
     "compared",
     "cone",
+    "error_operators",
     "formula",
     "set_tolerances",
     "two_sided",
@@ -183,6 +184,35 @@ def compared(check: Check) -> tuple[Var, Var]:
     return (expect.inputs[0], get.inputs[0]) if exact else (check.expect, check.get)
 
 
+def error_operators(oprs: Sequence[Opr]) -> frozenset[int]:
+    """Return the ids of the operators that compute the errors of checks: changing them would change the check.
+
+    They are those that depend on an expected value, and the absolute value of the computed one.
+
+    Args:
+        oprs: the operators of a graph, in order.
+
+    >>> import loadrun
+    >>> graph = loadrun.load("fixtures/nets/mlp.mge").graph
+    >>> [o.title for o in graph.oprs if o.id in error_operators(graph.oprs)]
+    ['Host2DeviceCopy', 'SUB', 'ABS', 'ABS', 'ABS', 'MIN', 'MAX', 'TRUE_DIV', 'ReduceV2 MAX', 'AssertEqual']
+    """
+    checks = [o for o in oprs if o.type == "AssertEqual"]
+    if not checks:
+        return frozenset()
+    found: set[int] = set()
+    expected: set[int] = set()
+    for opr in oprs:
+        given = opr.type == "Host2DeviceCopy" and (opr.outputs[0].name or "").endswith(EXPECT)
+        if given or any(v.id in expected for v in opr.inputs):
+            found.add(opr.id)
+            expected.update(v.id for v in opr.outputs)
+    computed = {o.inputs[1].id for o in checks}
+    beside = (v for o in oprs if o.id in found and o.type != "AssertEqual" for v in o.inputs)
+    found.update(v.owner.id for v in beside for x in _args(v, _M.ABS, 1) if x.id in computed)
+    return frozenset(found)
+
+
 class Origins:
     """From which kinds of values every variable of a graph is computed, found in one pass over it.
 
@@ -231,7 +261,8 @@ class Cone:
         graph: takes the expected value and the frontier as inputs, gives the error.
         source: the graph input of the model that holds the expected value.
         frontier: variables of the model that the error is computed from as well, by input name.
-        direct: whether the computed value itself is one of them, not only what it is another layout of.
+        direct: whether the computed value itself, perhaps in float16, is one of them, not only what it is another
+            layout of.
     """
 
     graph: Graph
@@ -293,7 +324,20 @@ def cone(check: Check, origins: Origins) -> Cone | str:
         )
         known.update({id(old): new for old, new in zip(opr.outputs, outputs, strict=True)})
     made.outputs = [known[id(check.err)]]
-    return Cone(made, sources[0].outputs[0], frontier, id(check.get) in met)
+    return Cone(
+        made, sources[0].outputs[0], frontier, id(_before_widening(check.get)) in met or id(check.get) in met
+    )
+
+
+def _before_widening(var: Var) -> Var:
+    """Return the float16 variable that a float32 one was widened from, any other variable itself."""
+    opr = var.owner
+    widens = (
+        opr.type == "TypeCvtV2"
+        and opr.get(TypeParam).dtype == _F32
+        and opr.inputs[0].dtype == DType("Float16")
+    )
+    return opr.inputs[0] if widens else var
 
 
 GET = "loadrun:get"

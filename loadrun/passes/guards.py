@@ -19,8 +19,10 @@ Nothing removes these operators while MegEngine loads and runs a graph; loadrun'
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from math import prod
 
 import numpy as np
@@ -85,11 +87,15 @@ class _GuardPlan:
         found = [o for o in graph.needed() if o.type in _ARITHMETIC]
         if not found:
             return
+        oprs = graph.needed()
         self.shapes = _shapes(graph)
-        stepped = _before_steps(graph.needed())
+        self.loose = _loose(oprs)
+        stepped = _before_steps(oprs)
+        joined = _joined_roots(oprs)
         for opr in found:
             change = _Change()
             _watch_power(opr, change)
+            change.between.update(dict.fromkeys(joined.get(id(opr), ()), _self_equality))
             _watch_simplified(opr, change)
             if id(opr) in stepped:
                 _watch_factors(opr, change)
@@ -138,17 +144,16 @@ class _GuardPlan:
         """Copy operands that are no dense blocks where another may be a row."""
         if len(opr.inputs) < 2:
             return
-        loose = [i for i, v in enumerate(opr.inputs) if _is_loose(v)]
-        if not loose:
-            return
-        others = [w for v in opr.inputs for w in _terms(v, opr)]
-        for i in loose:
-            if any(w is not opr.inputs[i] and self._may_be_row(w, opr.inputs[i]) for w in others):
+        for i, v in enumerate(opr.inputs):
+            if id(v.owner) not in self.loose:
+                continue
+            others = chain.from_iterable(_terms(w, opr) for w in opr.inputs)
+            if any(w is not v and self._may_be_row(w, v) for w in others):
                 change.between[i] = _dense
 
     def _may_be_row(self, var: Var, other: Var) -> bool:
         """Tell whether a variable may be repeated along the first axes of another."""
-        if _is_loose(var):
+        if id(var.owner) in self.loose:
             return True
         own, wide = self.shapes.get(var.id), self.shapes.get(other.id)
         if own is None or wide is None:
@@ -190,41 +195,49 @@ def _mode(opr: Opr) -> M | None:
     return opr.get(P.Elemwise).mode if opr.type == "Elemwise" else None
 
 
-def _is_loose(var: Var) -> bool:
-    """Tell whether a value may lie in memory with gaps between its rows, or have one row for all."""
-    opr = var.owner
-    while opr.type in _VIEWS:
-        opr = opr.inputs[0].owner
-    if opr.type == "Subtensor":
-        return any(i.axis != 0 or i.step for i in opr.get(P.IndexDescMaskDump).items)
-    if opr.type == "Split":
-        return True
+def _loose(oprs: Sequence[Opr]) -> set[int]:
+    """Return the operators whose values may lie in memory with gaps between their rows, or have one row for all."""
+    loose: set[int] = set()
     # MegEngine swaps a Broadcast with the arithmetic of one variable after it.
-    while opr.type in _VIEWS or opr.type in _ONE_BY_ONE:
-        wide = [v for v in opr.inputs if _scalar_value(v) is None]
-        if len(wide) != 1 and opr.type == "Elemwise":
-            return False
-        opr = opr.inputs[0].owner if not wide or opr.type in _VIEWS else wide[0].owner
-    return opr.type == "Broadcast"
+    wide: set[int] = set()
+    for o in oprs:
+        before = [id(v.owner) for v in o.inputs]
+        if o.type in _VIEWS:
+            if before[0] in wide:
+                wide.add(id(o))
+            if before[0] in loose:
+                loose.add(id(o))
+            continue
+        if o.type == "Broadcast" or (o.type in _ONE_BY_ONE and _source(o) in wide):
+            wide.add(id(o))
+            loose.add(id(o))
+        elif o.type == "Split" or (
+            o.type == "Subtensor" and any(i.axis != 0 or i.step for i in o.get(P.IndexDescMaskDump).items)
+        ):
+            loose.add(id(o))
+    return loose
 
 
-def _terms(var: Var, reader: Opr) -> list[Var]:
-    """Return the terms that MegEngine may bring together with others when it reorders a chain.
+def _source(opr: Opr) -> int | None:
+    """Return the operator of the one operand that is not a stored scalar, None where there are several."""
+    found = [v for v in opr.inputs if _scalar_value(v) is None]
+    if len(found) > 1 and opr.type == "Elemwise":
+        return None
+    return id((found or opr.inputs)[0].owner)
 
-    A term that occurs more often is listed twice: of a square of a square and so on each step would double the list.
-    """
+
+def _terms(var: Var, reader: Opr) -> Iterator[Var]:
+    """Return the terms that MegEngine may bring together with others when it reorders a chain."""
     family = next((f for f in _FAMILIES if _mode(reader) in f), frozenset())
-    found, stack = [], [var]
-    times: dict[int, int] = {}
+    stack, met = [var], set()
     while stack:
         at = stack.pop()
-        times[at.id] = times.get(at.id, 0) + 1
-        if times[at.id] > 2:
+        if at.id in met:
             continue
-        found.append(at)
+        met.add(at.id)
+        yield at
         if _mode(at.owner) in family:
             stack.extend(at.owner.inputs)
-    return found
 
 
 # Powers
@@ -255,11 +268,8 @@ def _watch_power(opr: Opr, change: _Change) -> None:
         if close:
             change.power = close[0]
             return
-    if exponent is not None:
-        if _is_merged(exponent, _behind_broadcast(opr.inputs[0]).owner):
-            change.between[0] = _self_equality
-    elif _mode(opr) in _PRODUCTS:
-        _watch_roots(opr, change)
+    if exponent is not None and _is_merged(exponent, _behind_broadcast(opr.inputs[0]).owner):
+        change.between[0] = _self_equality
 
 
 def _is_merged(exponent: float, inner: Opr) -> bool:
@@ -270,23 +280,56 @@ def _is_merged(exponent: float, inner: Opr) -> bool:
     return not (_is_whole(exponent) and _is_whole(given))
 
 
-def _watch_roots(opr: Opr, change: _Change) -> None:
-    """Keep roots of one variable apart that a product would join."""
-    roots: dict[int, list[int]] = {}
-    bases: set[int] = set()
-    for i, v in enumerate(opr.inputs):
-        for term in _terms(v, opr):
-            exponent = _exponent(term.owner)
-            if exponent is not None and not _is_whole(exponent):
-                base = term.owner.inputs[0].id
-                roots.setdefault(base, []).append(i)
-            elif exponent is not None:
-                bases.add(term.owner.inputs[0].id)
-            else:
-                bases.add(term.id)
-    for base, places in roots.items():
-        if len(places) > 1 or base in bases:
-            change.between.update(dict.fromkeys(places, _self_equality))
+@dataclass
+class _Powers:
+    """The variables of which a product has roots, and other powers; whether roots would be joined in it."""
+
+    roots: set[int] = field(default_factory=set)
+    others: set[int] = field(default_factory=set)
+    joined: bool = False
+
+
+def _joined_roots(oprs: Sequence[Opr]) -> dict[int, list[int]]:
+    """Return the operands of products, by operator, with a root that the product would join with another power
+    of its base.
+    """
+    roots = {o.inputs[0].id for o in oprs if (e := _exponent(o)) is not None and not _is_whole(e)}
+    products = [o for o in oprs if _mode(o) in _PRODUCTS] if roots else []
+    readers = Counter(v.id for o in products for v in o.inputs)
+    held: dict[int, _Powers] = {}
+
+    def of(var: Var) -> _Powers:
+        exponent = _exponent(var.owner)
+        if exponent is not None:
+            base = {var.owner.inputs[0].id}
+            return _Powers(others=base & roots) if _is_whole(exponent) else _Powers(base)
+        if var.id not in held:
+            return _Powers(others={var.id} & roots)
+        readers[var.id] -= 1
+        if not readers[var.id]:
+            # Nothing else reads it, so that it can grow: a long product is not copied for every factor.
+            return held.pop(var.id)
+        found = held[var.id]
+        return _Powers(set(found.roots), set(found.others), found.joined)
+
+    places: dict[int, list[int]] = {}
+    for opr in products:
+        a, b = (of(v) for v in opr.inputs)
+        same = not a.roots.isdisjoint(b.roots)
+        meets = [x.joined or same or not x.roots.isdisjoint(y.others) for x, y in ((a, b), (b, a))]
+        if any(meets):
+            places[id(opr)] = [i for i, met in enumerate(meets) if met]
+        held[opr.outputs[0].id] = _Powers(
+            _union(a.roots, b.roots), _union(a.others, b.others, {opr.outputs[0].id} & roots), any(meets)
+        )
+    return places
+
+
+def _union(*sets: set[int]) -> set[int]:
+    """Merge sets into the largest of them."""
+    largest = max(sets, key=len)
+    largest.update(*(s for s in sets if s is not largest))
+    return largest
 
 
 def _behind_broadcast(var: Var) -> Var:

@@ -22,6 +22,7 @@ from ..ops.control import CONDITIONAL, find_branches
 from ..ops.infer import Inference, follow, infer_dtypes
 from ..ops.op import Trait
 from ..ops.registry import Shape
+from .checks import error_operators
 from .constants import Constants, dtype_of, is_pure, is_stored
 from .knowledge import has_same_ends, is_settled, remembered, renumber, settle
 
@@ -88,11 +89,13 @@ class Rewriter:
         self.known = Inference()
         self._at: dict[int, Var] = {}
         self._guarded = find_branches(self.oprs).guard
+        self._checking = error_operators(self.oprs)
         self._dedupe = dedupe
         self._same: dict[object, Opr] = {}
         self._constants = Constants()
         self._next = 0
         self.on_grid: set[int] | None = None
+        self._value_readers: dict[int, list[Opr]] = {}
         self._ends = {id(v) for v in graph.outputs}
 
     # What the old graph says
@@ -107,7 +110,16 @@ class Rewriter:
         return found
 
     def frozen(self, opr: Opr) -> bool:
-        """Tell whether an operator must stay as it is: it opens, closes or lies in a branch."""
+        """Tell whether an operator must stay as it is: it opens, closes or lies in a branch, or it is part of a
+        check.
+        """
+        return self.checking(opr) or self._sometimes(opr)
+
+    def checking(self, opr: Opr) -> bool:
+        """Tell whether an operator of the old graph computes the error of a check."""
+        return opr.id in self._checking
+
+    def _sometimes(self, opr: Opr) -> bool:
         return opr.id in self._guarded or opr.type in CONDITIONAL
 
     def is_output(self, var: Var) -> bool:
@@ -125,7 +137,11 @@ class Rewriter:
 
     def value_readers(self, var: Var) -> list[Opr]:
         """Return the operators that read the value of a variable of the old graph, not its shape alone."""
-        return [o for o in self.readers.get(var.id, ()) if o.type not in _SHAPE_ONLY]
+        found = self._value_readers.get(var.id)
+        if found is None:
+            found = [o for o in self.readers.get(var.id, ()) if o.type not in _SHAPE_ONLY]
+            self._value_readers[var.id] = found
+        return found
 
     def old_shape(self, var: Var) -> Shape | None:
         """Return the shape of a variable of the old graph, None when unknown."""
@@ -272,7 +288,7 @@ class Rewriter:
             for i, var in enumerate(opr.outputs):
                 fresh.outputs.append(var.copied(self._next + i, fresh))
             same = not params and given == [self._at.get(v.id) for v in opr.inputs]
-            self._insert(fresh, self.frozen(opr), opr if same else None)
+            self._insert(fresh, self._sometimes(opr), opr if same else None)
             if key is not None:
                 self._same[key] = fresh
             found = fresh

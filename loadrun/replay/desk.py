@@ -78,7 +78,9 @@ class Desk:
         self._task, self._runner, self._beside, self._bundles = None, None, None, []
         start = time.perf_counter()
         bundles = load_all(task.path, copy=task.copy, **task.read)
-        self._bundles = [prepared(b, task.optimize, task.batch) for b in bundles]
+        # Where the data that are given say which graph it is, that is not known yet.
+        later = task.specs is not None
+        self._bundles = [b if b.sized and later else prepared(b, task.optimize, task.batch) for b in bundles]
         self._seconds = time.perf_counter() - start
         self._task = task
 
@@ -94,6 +96,7 @@ class Desk:
         failing: tuple[Result, dict[str, Array]] | None = None
         opened = False
         try:
+            bundle = self._sized(bundle, task)
             facts = _facts(bundle, task) if task.facts and part.start == 0 else {}
             many = total if task.specs is None else _count_cases(task.specs)
             yield Opened(
@@ -141,6 +144,15 @@ class Desk:
             yield Closed(found.message, found.fault)
             return
         yield replace(closed, watch=watch.sent() if watch is not None else None)
+
+    def _sized(self, bundle: Bundle, task: Task) -> Bundle:
+        """The bundle for the sizes of the first data that were given."""
+        if bundle.sized is None or task.specs is None:
+            return bundle
+        if self._runner is not None:
+            return self._runner.bundle
+        first = next(iter(_cases(task, bundle, [])), None)
+        return prepared(bundle if first is None else bundle.for_data(first), task.optimize, task.batch)
 
     def _made(self, bundle: Bundle, task: Task) -> Runner:
         """A runner of the dump, the last one again for a further part."""
@@ -232,6 +244,7 @@ def _cases(task: Task, bundle: Bundle, said: list[str]) -> Iterator[dict[str, Ar
         repeat=task.repeat,
         resize_input=task.resize_input,
         input_transform=task.input_transform,
+        open_inputs=bundle.open_inputs,
         seed=task.seed,
         warn=said.append,
     )
@@ -251,6 +264,8 @@ def _warnings(bundle: Bundle, task: Task) -> list[str]:
         found.append("the testcases hold no expected outputs (packed with no_assert)")
     if not len(bundle.testcases) and task.specs is None:
         found.append(f"there are no testcases, so the model ran once on random data (seed {task.seed})")
+        if bundle.taken is not None:
+            found.append(bundle.taken)
     return found
 
 

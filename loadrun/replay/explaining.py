@@ -51,7 +51,7 @@ def _lines(
     bundle: Bundle, result: Result, feeds: Mapping[str, Array], engine: str, seed: int
 ) -> Iterator[str]:
     case = "the run" if result.index is None else f"testcase {result.index}"
-    model = bare(bundle)
+    model = bare(bundle.for_data(feeds))
     given = {n: a for n, a in feeds.items() if n in {v.name for v in model.inputs}}
     kept = None if result.index is None else intermediates_at(bundle.record, result.index)
     if kept is not None:

@@ -30,6 +30,7 @@ from .complex import of_parts, parts
 from .exporting import export, name_of_target, quiet, refusal, submodules, unsupported
 from .interpret import Interpreter
 from .modules import as_module, as_torch, owner_of
+from .other_sizes import at_another_size, differing_outputs, draws_numbers, guarded, never_one, refuse_one
 from .registry import DATA_SIZED, UnsupportedCallError
 from .signature import Signature
 from .values import ndarray, of_numpy
@@ -44,6 +45,7 @@ class Traced(Dumps):
         module: a module, a method of one, or a function of torch tensors.
         dynamic_shapes: which sizes may differ in later calls, see `loadrun.torch.trace`.
         opt_level: how far the graph is simplified, see `loadrun.tracing.trace`.
+        check: whether a graph that differs from torch is refused; False only warns, None does neither.
 
     Attributes:
         module: what is traced.
@@ -54,8 +56,17 @@ class Traced(Dumps):
             traced example, and of all testcases of the latest `dump`.
     """
 
-    def __init__(self, module: Callable[..., Any], dynamic_shapes: Any = None, opt_level: int = 2) -> None:
+    def __init__(
+        self,
+        module: Callable[..., Any],
+        dynamic_shapes: Any = None,
+        opt_level: int = 2,
+        *,
+        check: bool | None = True,
+    ) -> None:
         self.module = module
+        self._checks = check
+        self._never_one: frozenset[Any] = frozenset()
         self.original = owner_of(module)
         self.program: Any = None
         self.signature: Any = None
@@ -165,7 +176,50 @@ class Traced(Dumps):
         self._example = self.signature.leaves(args, kwargs)
         truth = self.truth(self._example)
         self.compare(outputs, truth)
+        try:
+            self._hold(outputs, truth, module, args, kwargs)
+        except TraceError:
+            self.program = self._inner = None
+            raise
         return self.signature.rebuilt(outputs)
+
+    def _hold(
+        self,
+        outputs: Sequence[Array],
+        truth: Sequence[Array],
+        module: Any,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+    ) -> None:
+        """Hold the graph against torch at the example's sizes, and at others where sizes are dynamic.
+
+        Raises:
+            TraceError: they differ, and the trace is to be checked.
+        """
+        if draws_numbers(self.program):
+            return
+        self._report(differing_outputs(self, outputs, truth), "the example")
+        if not self._symbolic:
+            return
+        errors, sizes = at_another_size(self)
+        self._report(errors, f"sizes of {sizes}")
+        if not errors:
+            self._never_one = never_one(self)
+        if self._never_one:
+            # Recorded anew, with inputs that refuse a 1.
+            self._recorded(module, args, kwargs)
+
+    def _report(self, errors: Mapping[str, float], where: str) -> None:
+        if not errors or self._checks is None:
+            return
+        worst = ", ".join(f"{n} ({e:.3g})" for n, e in [*errors.items()][:3])
+        text = (
+            f"the graph does not give what torch gives for {where}: {worst}, the error of MegEngine's measure; "
+            f"{'; '.join(self.notes) or 'an operator may be lowered wrongly'}"
+        )
+        if self._checks:
+            raise TraceError(f"{text}; check=False takes it nevertheless")
+        warnings.warn(text, TraceWarning, stacklevel=6)
 
     def check(self, flat: Sequence[Any]) -> None:
         """Refuse what the exported program does not hold for.
@@ -176,6 +230,7 @@ class Traced(Dumps):
         self.signature.check(flat)
         if not self._symbolic:
             return
+        refuse_one(self, flat, self._never_one)
         if self._guards is None:
             with quiet():
                 self._guards = getattr(self.program.module(), "_guards_fn", lambda *_: None)
@@ -211,7 +266,10 @@ class Traced(Dumps):
 
         def function(*inputs: Tensor) -> Any:
             waiting = iter(inputs)
-            given = {name: of_parts(fake, waiting) for name, fake in self.signature.graph_inputs()}
+            given = {
+                name: guarded(of_parts(fake, waiting), fake, self._never_one)
+                for name, fake in self.signature.graph_inputs()
+            }
             found = self.signature.kept(interpreter.run({**self.signature.numbers(), **given}))
             return dict(zip(self._keys, found, strict=True)) if self._by_key else tuple(found)
 

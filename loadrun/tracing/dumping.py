@@ -104,6 +104,7 @@ class Dumps(ABC):
             )
         names = output_names_of(structure, outs, paths, output_names)
         graph, known = subgraph(recording.graph, outs)
+        graph.input_order = tuple(input_names(recording, arg_names).values())
         _check_inference(graph)
         inputs = input_names(recording, arg_names)
         for old, new in inputs.items():

@@ -413,3 +413,19 @@ def test_region_of_no_image(image: float) -> None:
     rois = np.array([[image, 0, 0, 1, 1]], "f4")
     with pytest.raises(ValueError, match=r"outside 0\.\.1"):
         run("ROIAlignV1", P.ROIAlign(), np.zeros((2, 1, 3, 3), "f4"), rois)
+
+
+def test_region_backward_with_strides_reaches_all_of_the_data() -> None:
+    """MegEngine takes sizes that follow from the gradient's, and no stride in the forward operator."""
+    w, diff = np.ones((1, 1, 3, 3), "f4"), np.ones((1, 1, 2, 2), "f4")
+    p = P.Convolution(stride_h=2, stride_w=2)
+    name = "RegionRestrictedConvolutionBackwardData"
+    rin, rout = np.zeros((1, 5, 5), "i4"), np.zeros((1, 2, 2), "i4")
+    got = run(name, p, w, diff, rin, rout)[0]
+    assert got[0, 0].tolist() == [[a * b for b in (1, 1, 2, 1, 1)] for a in (1, 1, 2, 1, 1)]
+    rin[0, 2, 2] = 1
+    assert run(name, p, w, diff, rin, rout)[0][0, 0, 2].tolist() == [2, 2, 0, 2, 2]
+    with pytest.raises(ValueError, match=r"cover \[5, 5\], the regions say \[6, 5\]"):
+        run(name, p, w, diff, np.zeros((1, 6, 5), "i4"), rout)
+    with pytest.raises(ValueError, match="stride 1 only"):
+        run("RegionRestrictedConvolution", p, np.zeros((1, 1, 5, 5), "f4"), w, rin, rout)

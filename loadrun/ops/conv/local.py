@@ -276,8 +276,6 @@ def _bilinear(image: Array, h: Array, w: Array, size: tuple[int, ...]) -> Array:
 
 def _region_geometry(p: P.Convolution, x: Shape, w: Shape, rin: Shape, rout: Shape) -> Geometry:
     geo = conv_geometry(p, x, w, "RegionRestrictedConvolution")
-    if geo.stride != (1, 1):
-        raise ValueError(f"RegionRestrictedConvolution has stride 1 only, found {list(geo.stride)}")
     if rin != (x[0], *geo.size) or rout != (x[0], *geo.out):
         raise ValueError(
             f"regions must be {[x[0], *geo.size]} for the input and {[x[0], *geo.out]} for the output, "
@@ -298,6 +296,8 @@ def _region_dtype(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
 def _region_shape(s: ShapeCall) -> Sequence[Shape | None]:
     x = s.shape(0)
     geo = _region_geometry(s.get(P.Convolution), x, s.shape(1), s.shape(2), s.shape(3))
+    if geo.stride != (1, 1):
+        raise ValueError(f"RegionRestrictedConvolution has stride 1 only, found {list(geo.stride)}")
     return ((x[0], geo.channels, *geo.out),)
 
 
@@ -386,6 +386,13 @@ def _region_backward_geometry(p: P.Convolution, w: Shape, diff: Shape, rin: Shap
     geo = _region_geometry(p, (rin[0], channels, *rin[1:]), w, rin, rout)
     if diff != (rin[0], geo.channels, *geo.out):
         raise ValueError(f"the gradient must be {[rin[0], geo.channels, *geo.out]}, found {list(diff)}")
+    sides = zip(geo.out, geo.stride, geo.kernel, geo.dilate, geo.pad, strict=True)
+    reached = tuple((o - 1) * s + (k - 1) * d + 1 - 2 * pad for o, s, k, d, pad in sides)
+    if reached != geo.size:
+        raise ValueError(
+            f"with stride {list(geo.stride)} the windows must end where the data does: those of the gradient cover "
+            f"{list(reached)}, the regions say {list(geo.size)}"
+        )
     return geo
 
 

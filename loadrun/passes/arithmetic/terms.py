@@ -50,10 +50,7 @@ def on_grid(r: Rewriter, opr: Opr) -> bool:
     and one rounding more or less shows as a difference of one. What convolutions, sums or functions give meets no edge.
     """
     if r.on_grid is None:
-        r.on_grid = set()
-        for step in r.oprs:
-            if _is_step(step):
-                r.on_grid |= _grid(step)
+        r.on_grid = _grid(r.oprs)
     return opr.id in r.on_grid
 
 
@@ -66,25 +63,35 @@ def _is_step(opr: Opr) -> bool:
     return real and (compares or mode_of(opr) in _STEPS)
 
 
-def _grid(step: Opr) -> set[int]:
-    """Return the arithmetic before a step, none where its values are not numbers on a grid."""
+def _grid(oprs: Sequence[Opr]) -> set[int]:
+    """Return the arithmetic before steps whose values are numbers on a grid."""
+    off: set[int] = set()
+    steps: list[Opr] = []
+    for opr in oprs:
+        if _is_step(opr):
+            steps.append(opr)
+        elif opr.type not in _GIVEN and (
+            not (mode_of(opr) in _ON_GRID or opr.type in _MOVES)
+            or any(v.owner.id in off for v in _sources(opr))
+        ):
+            off.add(opr.id)
     found: set[int] = set()
-    stack = [v.owner for v in step.inputs]
     seen: set[int] = set()
+    stack = [v.owner for s in steps if not any(v.owner.id in off for v in s.inputs) for v in s.inputs]
     while stack:
         opr = stack.pop()
-        if opr.id in seen:
+        if opr.id in seen or opr.type in _GIVEN or _is_step(opr):
             continue
         seen.add(opr.id)
-        if opr.type in _GIVEN or _is_step(opr):
-            continue
         if mode_of(opr) in _ON_GRID:
             found.add(opr.id)
-        elif opr.type not in _MOVES:
-            return set()
-        # Shapes and indices do not count.
-        stack.extend(v.owner for v in (opr.inputs[:1] if opr.type in _VIEWS else opr.inputs))
+        stack.extend(v.owner for v in _sources(opr))
     return found
+
+
+def _sources(opr: Opr) -> Sequence[Var]:
+    """Return the inputs that values come from; shapes and indices are not among them."""
+    return opr.inputs[:1] if opr.type in _VIEWS else opr.inputs
 
 
 def ends_chain(r: Rewriter, opr: Opr, modes: Sequence[ElemwiseMode]) -> bool:

@@ -49,14 +49,13 @@ def fold_constants(graph: Graph) -> Graph:
     folder = _Folder(r)
     for opr in r.oprs:
         given = [r.var(v) for v in opr.inputs]
-        if is_pure(opr) and all(map(r.constant, given)):
+        if is_pure(opr) and all(map(r.constant, given)) and not r.checking(opr):
             r.copy(opr)
         else:
-            r.copy(opr, [folder(v) for v in given])
+            r.copy(opr, [folder.input(v) for v in opr.inputs])
     for old in graph.outputs:
-        new = r.var(old)
-        found = folder(new)
-        if found is not new:
+        found = folder.input(old)
+        if found is not r.var(old):
             r.replace(old, found)
     folded = r.finish()
     settle(folded, fold_constants)
@@ -66,9 +65,9 @@ def fold_constants(graph: Graph) -> Graph:
 def _replacement(r: Rewriter, folder: _Folder, opr: Opr) -> Var | None:
     """Return the value that replaces an operator's input or an output, None if there is none."""
     ends = [v for v in opr.outputs if r.is_output(v)]
-    constant = is_pure(opr) and all(map(r.constant, opr.inputs))
+    constant = is_pure(opr) and all(map(r.constant, opr.inputs)) and not r.checking(opr)
     for old in ends if constant else (*opr.inputs, *ends):
-        found = folder(r.var(old))
+        found = folder.input(old)
         if found is not r.var(old):
             return found
     return None
@@ -78,6 +77,11 @@ class _Folder:
     def __init__(self, rewriter: Rewriter) -> None:
         self.r = rewriter
         self.found: dict[int, Var] = {}
+
+    def input(self, old: Var) -> Var:
+        """Return what stands for a variable of the old graph: a stored value, unless it is part of a check."""
+        new = self.r.var(old)
+        return new if self.r.checking(old.owner) else self(new)
 
     def __call__(self, var: Var) -> Var:
         """Return the stored value of a computed constant, any other variable itself."""

@@ -203,7 +203,7 @@ def _prepared(
         runner.run(f)
     memory = None
     if subject.engine == _REFERENCE:
-        memory = max(peak_memory(bundle, f, seed).peak for f in feeds)
+        memory = max(peak_memory(bundle.for_data(f), f, seed).peak for f in feeds)
     flops, weights = _costs(bundle, feeds)
     about = runner.about.text
     return _Ready(
@@ -238,15 +238,16 @@ def _resized(array: Array, size: int) -> Array:
 
 def _costs(bundle: Bundle, feeds: Sequence[Mapping[str, Array]]) -> tuple[int | None, int]:
     """Operations of a pass, None where one is unknown, and bytes of constants."""
-    oprs = bundle.graph.needed(bundle.outputs.values())
-    infer_dtypes(oprs)
-    weights = sum(
-        nbytes(t.shape or (), t.dtype) for o in oprs if o.type != "Host2DeviceCopy" for t in o.tensors
-    )
-    total = 0
+    total, weights = 0, 0
     for f in feeds:
+        sized = bundle.for_data(f)
+        oprs = sized.graph.needed(sized.outputs.values())
+        infer_dtypes(oprs)
+        weights = sum(
+            nbytes(t.shape or (), t.dtype) for o in oprs if o.type != "Host2DeviceCopy" for t in o.tensors
+        )
         try:
-            known = infer_shapes(bundle.graph, oprs, {n: a.shape for n, a in f.items()})
+            known = infer_shapes(sized.graph, oprs, {n: a.shape for n, a in f.items()})
         except LoadRunError:
             return None, weights
         if any(o.id not in known.flops for o in oprs if o.type != "Host2DeviceCopy"):

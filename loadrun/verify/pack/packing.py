@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import partial
+from functools import lru_cache, partial
 from itertools import chain
 from typing import BinaryIO
 
@@ -89,7 +89,7 @@ class Packer:
         self.intermediates = intermediates
         self.seed = seed
         self.loosened: dict[str, float] = {}
-        self.source = bundle
+        self.source = bundle = bundle.lasting()
         self.maxerr = maxerr
         self.silent = silent
         self.no_assert = no_assert
@@ -107,7 +107,10 @@ class Packer:
             names = names or [""]
         tolerances(maxerr if maxerr is not None else {}, names)
         make = recorder or (lambda model: Recorder(model, engine, seed=seed))
-        self.recorder = None if no_assert else make(Bundle(self.model))
+        alone = Bundle(self.model)
+        if bundle.sized is not None:
+            alone.sized = partial(_alone, bundle, alone, lru_cache(16)(_without_checks))
+        self.recorder = None if no_assert else make(alone)
         self.about = {"provenance": self.recorder.provenance if self.recorder else provenance("none", seed)}
         self.unchecked: list[str] = []
         self._whence: dict[str, object] = {}
@@ -185,6 +188,8 @@ class Packer:
         self.watch.errors.update(own_errors(bundle))
         if record:
             bundle.record = {"record": 1, **self.about, "policy": policy}
+        else:
+            graph.input_order = ()
         return save(
             bundle, target, options, testcases=self._fitting(chain([first], cases), graph), inspect=inspect
         )
@@ -303,7 +308,8 @@ class Packer:
         covering = {n: p.covering for n, p in self.policies.items()}
         asked = {n: limit for n, limit in covering.items() if limit is not None and math.isfinite(limit)}
         graph = checked(self.model, first, {**asked, **limits}, silent=bool(self.silent), warn=self.warn)
-        self.unchecked = [n for n in Bundle(graph).outputs if n not in {c.name for c in Bundle(graph).checks}]
+        names = {c.name for c in Bundle(graph).checks}
+        self.unchecked = [n for n in Bundle(graph).outputs if n not in names]
         return graph
 
     def _with_tolerances(self) -> Graph:
@@ -382,6 +388,18 @@ def _expect_input(check: Check) -> Var:
 def _place(number: int, index: int, where: Callable[[int], str] | None) -> str:
     """What stands before a sentence about a testcase."""
     return f"testcase {number} ({where(index)}): " if where is not None else f"testcase {number}: "
+
+
+def _without_checks(bundle: Bundle) -> Bundle:
+    return Bundle(bare(bundle))
+
+
+def _alone(
+    source: Bundle, alone: Bundle, made: Callable[[Bundle], Bundle], arrays: Mapping[str, Array]
+) -> Bundle:
+    """The model at the sizes of some data: what is true there, whatever the written graph makes of them."""
+    found = source.for_data(arrays)
+    return alone if found is source else made(found)
 
 
 def _provenances(bundle: Bundle) -> Iterator[Mapping[str, object]]:
