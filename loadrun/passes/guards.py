@@ -290,9 +290,7 @@ class _Powers:
 
 
 def _joined_roots(oprs: Sequence[Opr]) -> dict[int, list[int]]:
-    """Return the operands of products, by operator, with a root that the product would join with another power
-    of its base.
-    """
+    """Return operands of products, by operator, with a root that would join another power of its base."""
     roots = {o.inputs[0].id for o in oprs if (e := _exponent(o)) is not None and not _is_whole(e)}
     products = [o for o in oprs if _mode(o) in _PRODUCTS] if roots else []
     readers = Counter(v.id for o in products for v in o.inputs)

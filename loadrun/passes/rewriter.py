@@ -110,9 +110,7 @@ class Rewriter:
         return found
 
     def frozen(self, opr: Opr) -> bool:
-        """Tell whether an operator must stay as it is: it opens, closes or lies in a branch, or it is part of a
-        check.
-        """
+        """Tell whether an operator must stay as it is: it opens, closes or lies in a branch, or is part of a check."""
         return self.checking(opr) or self._sometimes(opr)
 
     def checking(self, opr: Opr) -> bool:
