@@ -257,7 +257,7 @@ def test_a_record_that_cannot_be_read_is_told(tmp_path: Path, capsys: pytest.Cap
     path.write_bytes(data[:at] + b"x" + data[at + 1 :])
     capsys.readouterr()
     assert main([str(path), "-q"]) == 0
-    assert "warning: the record behind the testcases is damaged" in capsys.readouterr().out
+    assert "warning: the record after the testcases is damaged" in capsys.readouterr().out
     assert main([str(path), "-q", "--strict"]) == 2
 
 

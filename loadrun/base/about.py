@@ -1,4 +1,4 @@
-"""What a result says of the engine that computed it."""
+"""A result's record of the engine that computed it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Island:
 
 @dataclass(frozen=True)
 class About:
-    """Which engine ran, and how it computes.
+    """The engine that ran, and how it computes.
 
     Attributes:
         engine: its name.

@@ -1,4 +1,4 @@
-"""Things by name: what a family of functions registers beside their definitions, and what is found where it stands.
+"""Registries: what functions register beside their definitions, and objects found by their place.
 
 A registry imports its modules when a name is first asked for. `resolve` is how a low package finds a high one, as entry
 points do: ``"module:attribute"``.

@@ -6,10 +6,10 @@
 from ..base.about import About, Island
 from .protocol import NATIVE, TRANSLATED, Choice, Engine, Factory, FileEngine, FileFactory, Setup
 from .registry import (
+    baseline_for,
     check_engine,
     engine_names,
     file_of,
-    held_against,
     make_engine,
     make_file_engine,
     make_ready,
@@ -29,10 +29,10 @@ __all__ = [
     "FileFactory",
     "Island",
     "Setup",
+    "baseline_for",
     "check_engine",
     "engine_names",
     "file_of",
-    "held_against",
     "make_engine",
     "make_file_engine",
     "make_ready",

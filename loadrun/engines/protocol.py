@@ -1,4 +1,4 @@
-"""What an engine is: the protocol that `Runner` works with, and what an engine says of itself.
+"""The protocol of engines that `Runner` works with, and what an engine says of itself.
 
 An engine is made for one graph and some of its variables and then executed any number of times:
 
@@ -43,7 +43,7 @@ class Engine(Protocol):
 
     @property
     def about(self) -> About:
-        """What executes, and how it computes."""
+        """The executing engine, and how it computes."""
         ...
 
     def run(self, feeds: Mapping[str, Array]) -> list[Array]:
@@ -91,7 +91,7 @@ class Choice:
     """An engine's name and how it is to be made; functions that take an engine's name take this as well.
 
     Attributes:
-        spec: the name, with an argument behind a colon where the engine takes one.
+        spec: the name, with an argument after a colon where the engine takes one.
         strict: refuse what the engine cannot run, instead of leaving it to the reference engine.
         cache: a folder that keeps converted models.
 
@@ -108,7 +108,7 @@ class Choice:
 
 
 class Setup(NamedTuple):
-    """What an engine's factory is told.
+    """The arguments of an engine's factory.
 
     Attributes:
         argument: what follows the colon in the engine's name: a provider, a precision, a program.

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 __all__ = [
     "GROUP",
     "NAMES",
+    "baseline_for",
     "check_engine",
     "engine_names",
     "file_of",
-    "held_against",
     "make_engine",
     "make_file_engine",
     "make_ready",
@@ -90,7 +90,7 @@ def register_engine(name: str, factory: Factory) -> None:
 
 
 def engine_names() -> list[str]:
-    """The names of all engines, those of other packages and of programs behind loadrun's own.
+    """Return the names of all engines, those of other packages and programs after loadrun's own.
 
     >>> "reference" in engine_names(), "onnxruntime" in engine_names()
     (True, True)
@@ -106,7 +106,7 @@ def _entry_points() -> Iterable[EntryPoint]:
 
 
 def check_engine(engine: str | Choice) -> Choice:
-    """Return an engine by its name, with or without an argument behind a colon, if there is such an engine.
+    """Return an engine by its name, with or without an argument after a colon, if there is such an engine.
 
     Raises:
         UsageError: there is none.
@@ -119,7 +119,7 @@ def check_engine(engine: str | Choice) -> Choice:
 
 
 def split_engines(text: str) -> list[str]:
-    """Names with commas between them.
+    """Split names at commas.
 
     Raises:
         UsageError: one of them is unknown.
@@ -130,12 +130,12 @@ def split_engines(text: str) -> list[str]:
     return [check_engine(part.strip()).spec for part in text.split(",")]
 
 
-def held_against(engine: str) -> str:
-    """The engine that is run beside the reference engine to find the operator in which a failing engine parts.
+def baseline_for(engine: str) -> str:
+    """Return the engine run beside the reference engine to find the operator at which a failing engine diverges.
 
     It is the one that failed; where that is the reference engine, the same operators in double precision.
 
-    >>> held_against("onnxruntime"), held_against("reference")
+    >>> baseline_for("onnxruntime"), baseline_for("reference")
     ('onnxruntime', 'float64')
     """
     return "float64" if engine == "reference" else engine
@@ -145,7 +145,7 @@ def make_engine(engine: str | Choice, graph: Graph, targets: Sequence[Var], *, s
     """Prepare a graph for execution by an engine.
 
     Args:
-        engine: the engine's name, with its argument behind a colon where it takes one; or a `Choice`.
+        engine: the engine's name, with its argument after a colon where it takes one; or a `Choice`.
         graph: the graph.
         targets: the variables to compute.
         seed: seed of the random operators.
@@ -232,4 +232,4 @@ def _float64(graph: Graph, targets: Sequence[Var], setup: Setup) -> Engine:
 
 def _no_argument(name: str, setup: Setup) -> None:
     if setup.argument:
-        raise UsageError(f"the engine {name} takes nothing behind a colon, found {setup.argument!r}")
+        raise UsageError(f"the engine {name} takes nothing after a colon, found {setup.argument!r}")

@@ -97,22 +97,22 @@ class DType:
 
     @cached_property
     def is_quantized(self) -> bool:
-        """Whether values stand for reals by scale and zero point."""
+        """True if values stand for reals by scale and zero point."""
         return _STORAGE[self.name][2] is not None
 
     @cached_property
     def is_asymmetric(self) -> bool:
-        """Whether the type has a zero point."""
+        """True if the type has a zero point."""
         return self.name in ("Quantized8Asymm", "Quantized4Asymm")
 
     @cached_property
     def is_float(self) -> bool:
-        """Whether values are floating-point numbers."""
+        """True if values are floating-point numbers."""
         return self.name in ("Float32", "Float16", "BFloat16")
 
     @cached_property
     def is_odd(self) -> bool:
-        """Whether values are odd numbers of few bits."""
+        """True if values are odd numbers of few bits."""
         return self.name.startswith("IntB")
 
     @property
@@ -123,7 +123,7 @@ class DType:
             raise ValueError(f"{self.name} is not a quantized type")
         return r
 
-    # Every operator compares and looks up dtypes, nearly always the same objects.
+    # Every operator compares and looks up dtypes, nearly always the same objects: identity is the fast path.
 
     def __eq__(self, other: object) -> bool:
         if self is other:
@@ -146,7 +146,7 @@ class DType:
 
     @property
     def spelling(self) -> str:
-        """How tables and reports spell it: numpy's name where numpy has the type, else MegEngine's, without scale.
+        """Its spelling in tables and reports: numpy's name where numpy has the type, else MegEngine's, without scale.
 
         >>> DType("Float32").spelling, DType("BFloat16").spelling, DType("QuantizedS8", 0.5).spelling
         ('float32', 'bfloat16', 'QuantizedS8')
@@ -188,7 +188,7 @@ _PLAIN = {
 
 
 def dtype_of(array: Array) -> DType:
-    """The plain dtype that stores a numpy array without change.
+    """Return the plain dtype that stores a numpy array without change.
 
     Raises:
         ValueError: MegEngine has no such type (float64 and int64 for instance).
@@ -222,7 +222,7 @@ def array_dtype(value: Array) -> DType:
 
 
 def nbytes(shape: tuple[int, ...], dtype: DType) -> int:
-    """Bytes that a value takes in a file, in Python integers (never wraps).
+    """Count the bytes that a value takes in a file, in Python integers (never wraps).
 
     >>> nbytes((3, 5), DType("QuantizedS4", 0.1))
     9
@@ -257,7 +257,7 @@ def decode(raw: Array, shape: tuple[int, ...], dtype: DType) -> Array:
 
 
 def encode(value: Array, dtype: DType) -> Array:
-    """The bytes (1-d uint8) that `decode` turns back into `value`."""
+    """Return the bytes (1-d uint8) that `decode` turns back into `value`."""
     value = np.ascontiguousarray(value)
     if dtype.bits < 8:
         return _pack(value, dtype)
@@ -334,5 +334,5 @@ def _pack(value: Array, dtype: DType) -> Array:
 
 @cache
 def plain(name: str) -> DType:
-    """The unquantized dtype of that name, one object each."""
+    """Return the unquantized dtype of that name, one object each."""
     return DType(name)

@@ -47,13 +47,13 @@ class StoredTensor:
     format: TensorFormat | None = None
 
     def value(self) -> Array:
-        """The tensor as an array of its storage dtype (a view where the file layout allows)."""
+        """Return the tensor as an array of its storage dtype (a view where the file layout allows)."""
         if self.data is None or self.shape is None:
             raise ValueError(f"tensor {self.name or '(unnamed)'} carries no value")
         return decode(self.data, self.shape, self.dtype)
 
     def copied(self) -> StoredTensor:
-        """A copy over the same bytes."""
+        """Copy the tensor over the same bytes."""
         return StoredTensor(self.dtype, self.shape, self.name, self.data, self.comp_node, self.format)
 
 
@@ -84,7 +84,7 @@ class Var:
         return self.name if self.name else f"{self.owner.title}[{self.id}]"
 
     def copied(self, id: int, owner: Opr) -> Var:
-        """The variable as an output of another operator."""
+        """Copy the variable as an output of another operator."""
         # Field by field: passes copy variables by the ten thousand, and `copy.copy` is slower.
         return Var(
             id,
@@ -125,14 +125,14 @@ class Opr:
         return self.params[0]
 
     def get(self, kind: builtins.type[R]) -> R:
-        """The parameter record of that class, or its defaults when the operator carries none."""
+        """Return the parameter record of that class, or its defaults when the operator carries none."""
         for p in self.params:
             if isinstance(p, kind):
                 return p
         return kind()
 
     def copied(self, inputs: list[Var], id: int = 0) -> Opr:
-        """The operator on other inputs, without outputs; stored tensors lie over the same bytes.
+        """Copy the operator with other inputs, without outputs; stored tensors lie over the same bytes.
 
         >>> x = Var(0, Opr("Host2DeviceCopy"), 0)
         >>> Opr("Copy", name="mine").copied([x], id=3).inputs == [x]
@@ -241,14 +241,14 @@ class Graph:
 
     @property
     def n_vars(self) -> int:
-        """How many variables the graph has (the next variable number)."""
+        """The number of variables in the graph (the next variable number)."""
         for opr in reversed(self.oprs):
             if opr.outputs:
                 return opr.outputs[-1].id + 1
         return 0
 
     def vars(self) -> Iterator[Var]:
-        """All variables in file order."""
+        """Return all variables in file order."""
         for opr in self.oprs:
             yield from opr.outputs
 
@@ -259,7 +259,7 @@ class Graph:
         return sorted(found, key=lambda v: (v.name or "").encode("utf-8", "surrogateescape"))
 
     def needed(self, targets: Iterable[Var] | None = None) -> list[Opr]:
-        """The operators that the targets (default: the outputs) depend on, in execution order."""
+        """Return the operators that the targets (default: the outputs) depend on, in execution order."""
         found = list({id(v.owner): v.owner for v in (self.outputs if targets is None else targets)}.values())
         seen = set(map(id, found))
         # The list grows while it is read.

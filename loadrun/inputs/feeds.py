@@ -113,7 +113,7 @@ class DataOptions:
 
 
 def random_inputs(bundle: Bundle, seed: int = 0) -> dict[str, Array]:
-    """Seeded inputs for a model that brings none: the same bytes on every platform and numpy version.
+    """Draw seeded inputs for a model that brings none: the same bytes on every platform and numpy version.
 
     Floating-point inputs are uniform in [0, 1), 8-bit ones cover their whole range, other integers (often
     indices) are 0 or 1, booleans are coin flips.
@@ -164,7 +164,7 @@ def _random(bits: np.random.PCG64, shape: tuple[int, ...], kind: np.dtype[Any]) 
 
 
 def _fitted(name: str, array: Array, tensor: StoredTensor) -> Array:
-    """One array in the dtype of its input; the number of axes must agree."""
+    """Convert one array to the dtype of its input; the number of axes must agree."""
     want = tensor.dtype.np
     if array.dtype != want:
         if array.dtype.kind not in "fiub" or not _castable(array, want):
@@ -199,5 +199,5 @@ def fit_inputs(bundle: Bundle, inputs: Mapping[str, Array]) -> dict[str, Array]:
 
 
 def _castable(array: Array, want: np.dtype[Any]) -> bool:
-    """Whether values survive: any real number as a float (rounded), else only the same number."""
+    """Tell whether values survive: any real number as a float (rounded), else only the same number."""
     return want.kind == "f" or bool(np.array_equal(array.astype(want), array))

@@ -1,18 +1,18 @@
-"""What keeps MegEngine's compiler and kernels from computing something else than a graph says.
+"""Guards that keep MegEngine's compiler and kernels from computing something other than the graph.
 
 When MegEngine 1.13 has loaded a graph, it rewrites arithmetic before it runs, by rules for real numbers that do not
-hold for all floats, and its kernels of two inputs have a fault. What would give other values gets an operator between:
+hold for all floats, and its kernels of two inputs have a bug. Where values would change, an operator goes in between:
 
 - exponents of powers, roots, products and quotients that follow each other are multiplied, so that ``(x * x) ** 0.5``
-  becomes ``x``: ``max(v, v)``, which is v, stands between where a root is drawn (Identity would be removed);
-- ``log(exp(x))``, ``log(1 + x)``, ``exp(x) - 1``, ``x - x``, ``x / x`` are simplified: the same stands between where
+  becomes ``x``: ``max(v, v)``, which is v, goes in between where a root is taken (Identity would be removed);
+- ``log(exp(x))``, ``log(1 + x)``, ``exp(x) - 1``, ``x - x``, ``x / x`` are simplified: the same goes in between where
   the graph still has them (`loadrun.passes.cleanup.stable` does the same to traces, at every level but 0);
 - ``PowC`` with the exponents 0 and 1 cannot be loaded: they are written as ones, and as the base;
-- division by a number becomes a product with its reciprocal, and factors behind each other become one, which a step
-  (``//``, ``floor``, a comparison) shows: there the number stands in a SharedDeviceTensor, which is not looked into,
+- division by a number becomes a product with its reciprocal, and consecutive factors become one, which a step (``//``,
+  ``floor``, a comparison) shows: there the number goes into a SharedDeviceTensor, which MegEngine does not look into,
   and ``max(v, v)`` between factors;
-- an operand that is broadcast along the first axes or has gaps in memory is read as if it lay densely where the other
-  is a row: two Reshapes make it dense.
+- an operand that is broadcast along the first axes or has gaps in memory is read as if it were contiguous where the
+  other is a row: two Reshapes make it contiguous.
 
 Nothing removes these operators while MegEngine loads and runs a graph; loadrun's optimization may, and puts them back.
 """
@@ -46,15 +46,15 @@ _CLOSE = 1e-6
 _PRODUCTS, _SUMS, _STEPS = modes(ModeT.PRODUCT), modes(ModeT.SUM | ModeT.MUL_ADD), modes(ModeT.STEPS)
 _FAMILIES = (_SUMS, _PRODUCTS, frozenset({M.MAX}), frozenset({M.MIN}))
 _ARITHMETIC = select(lambda op: op.family == "elemwise.modes")
-_MADE = types(T.STORED | T.SHAPE_ONLY)
+_MADE = types(T.CONSTANT | T.SHAPE_ONLY)
 _VIEWS = types(T.REARRANGES)
-_MOVES = (types(T.VIEW) & types(T.FOLLOWED)) | {"Concat"}
+_MOVES = (types(T.VIEW) & types(T.INFERRED)) | {"Concat"}
 _ONE_BY_ONE = _ARITHMETIC | select(lambda op: op.family == "typecvt")
 _Guard = Callable[[Graph, Var], Var]
 
 
 def guarded(graph: Graph) -> Graph:
-    """A copy of a graph that MegEngine computes as it stands; the graph itself where nothing is to be done.
+    """Return a copy of a graph that MegEngine computes as written; the graph itself where nothing is to be done.
 
     >>> from loadrun.graph.dtypes import DType
     >>> from loadrun.graph.params import Elemwise, Host2DeviceCopy, PowC
@@ -74,7 +74,7 @@ def guarded(graph: Graph) -> Graph:
 
 @dataclass
 class _Change:
-    """What happens to an operator: which inputs get what between."""
+    """A change to an operator: which inputs get what in front of them."""
 
     between: dict[int, _Guard] = field(default_factory=dict)
     power: int | None = None
@@ -105,7 +105,7 @@ class _GuardPlan:
                 self.changes[id(opr)] = change
 
     def convert(self, made: Graph, opr: Opr, inputs: list[Var]) -> Var | None:
-        """The operator as it is to be, in the copy."""
+        """Convert an operator, in the copy."""
         change = self.changes.get(id(opr))
         if change is None:
             return None
@@ -152,7 +152,7 @@ class _GuardPlan:
                 change.between[i] = _dense
 
     def _may_be_row(self, var: Var, other: Var) -> bool:
-        """Whether a variable may be repeated along the first axes of another."""
+        """Tell whether a variable may be repeated along the first axes of another."""
         if id(var.owner) in self.loose:
             return True
         own, wide = self.shapes.get(var.id), self.shapes.get(other.id)
@@ -168,7 +168,7 @@ def _self_equality(made: Graph, x: Var) -> Var:
 
 
 def _dense(made: Graph, x: Var) -> Var:
-    """The same values in a block of their own: MegEngine's Copy keeps gaps, a vector has none."""
+    """Make the values contiguous: MegEngine's Copy keeps gaps, a vector has none."""
     node = x.owner.comp_node[:1]
     value = np.ones(1, np.int32)
     (one,) = made.add("ImmutableTensor", tensors=[StoredTensor(_INT, (1,), None, encode(value, _INT))])
@@ -196,9 +196,9 @@ def _mode(opr: Opr) -> M | None:
 
 
 def _loose(oprs: Sequence[Opr]) -> set[int]:
-    """The operators whose values may lie in memory with gaps between their rows, or have one row for all."""
+    """Return the operators whose values may lie in memory with gaps between their rows, or have one row for all."""
     loose: set[int] = set()
-    # MegEngine lets a Broadcast change places with the arithmetic of one variable behind it.
+    # MegEngine swaps a Broadcast with the arithmetic of one variable after it.
     wide: set[int] = set()
     for o in oprs:
         before = [id(v.owner) for v in o.inputs]
@@ -219,7 +219,7 @@ def _loose(oprs: Sequence[Opr]) -> set[int]:
 
 
 def _source(opr: Opr) -> int | None:
-    """The operator of the one operand that is no stored scalar, None where there are several."""
+    """Return the operator of the one operand that is not a stored scalar, None where there are several."""
     found = [v for v in opr.inputs if _scalar_value(v) is None]
     if len(found) > 1 and opr.type == "Elemwise":
         return None
@@ -227,7 +227,7 @@ def _source(opr: Opr) -> int | None:
 
 
 def _terms(var: Var, reader: Opr) -> Iterator[Var]:
-    """The terms that MegEngine may bring together with others when it reorders a chain."""
+    """Return the terms that MegEngine may bring together with others when it reorders a chain."""
     family = next((f for f in _FAMILIES if _mode(reader) in f), frozenset())
     stack, met = [var], set()
     while stack:
@@ -244,14 +244,14 @@ def _terms(var: Var, reader: Opr) -> Iterator[Var]:
 
 
 def _scalar_value(var: Var) -> float | None:
-    """The value of a stored scalar."""
+    """Return the value of a stored scalar."""
     if var.owner.type != "ImmutableTensor" or prod(var.owner.tensors[0].shape or ()) != 1:
         return None
     return float(var.owner.tensors[0].value().reshape(-1)[0])
 
 
 def _exponent(opr: Opr) -> float | None:
-    """The constant exponent of a power, None for other operators."""
+    """Return the constant exponent of a power, None for other operators."""
     if opr.type == "PowC":
         return float(opr.get(P.PowC).exp)
     return _scalar_value(opr.inputs[1]) if _mode(opr) == M.POW else None
@@ -273,7 +273,7 @@ def _watch_power(opr: Opr, change: _Change) -> None:
 
 
 def _is_merged(exponent: float, inner: Opr) -> bool:
-    """Whether a power of what an operator gives turns out otherwise when their exponents are joined."""
+    """Tell whether a power of an operator's result changes when their exponents are joined."""
     given = _exponent(inner)
     if given is None:
         return _mode(inner) == M.POW or (_mode(inner) in _PRODUCTS and not _is_whole(exponent))
@@ -290,7 +290,7 @@ class _Powers:
 
 
 def _joined_roots(oprs: Sequence[Opr]) -> dict[int, list[int]]:
-    """The operands of products, by operator, with a root that the product would join with another power of its base."""
+    """Return operands of products, by operator, with a root that would join another power of its base."""
     roots = {o.inputs[0].id for o in oprs if (e := _exponent(o)) is not None and not _is_whole(e)}
     products = [o for o in oprs if _mode(o) in _PRODUCTS] if roots else []
     readers = Counter(v.id for o in products for v in o.inputs)
@@ -324,7 +324,7 @@ def _joined_roots(oprs: Sequence[Opr]) -> dict[int, list[int]]:
 
 
 def _union(*sets: set[int]) -> set[int]:
-    """The union, in the largest of the sets."""
+    """Merge sets into the largest of them."""
     largest = max(sets, key=len)
     largest.update(*(s for s in sets if s is not largest))
     return largest
@@ -337,7 +337,7 @@ def _behind_broadcast(var: Var) -> Var:
 
 
 def _trivial_power(made: Graph, opr: Opr, x: Var, exponent: int) -> Var:
-    """``x ** 1`` and ``x ** 0``."""
+    """Replace ``x ** 1`` and ``x ** 0``."""
     dtype = opr.outputs[0].dtype
     if exponent == 1 or dtype is None:
         out = made.add("Identity", inputs=[x], comp_node=opr.comp_node[:1])[0]
@@ -382,7 +382,7 @@ def _has_better_log(inner: Opr) -> bool:
 
 
 def _before_steps(oprs: Sequence[Opr]) -> set[int]:
-    """The products and quotients of data whose rounding shows in a whole number or a truth value."""
+    """Find the products and quotients of data whose rounding shows in a whole number or a truth value."""
     sizes: set[int] = set()
     for o in oprs:
         follows = o.type in _ONE_BY_ONE or o.type in _MOVES

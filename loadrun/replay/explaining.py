@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from ..base.failures import failure
 from ..compare.results import Result
 from ..dump.record import intermediates_at
-from ..engines import Choice, file_of, held_against
+from ..engines import Choice, baseline_for, file_of
 from ..graph.dtypes import Array
 from ..passes.copies import bare
 from ..report.differences import departed, differences
@@ -61,7 +61,7 @@ def _lines(
         found = parted(model, kept, given, tolerance=TOLERANCE, seed=seed)
         yield f"{case} beside the intermediate values that were recorded when it was packed:"
         yield from departed(found)
-    other = held_against(engine)
+    other = baseline_for(engine)
     source = file_of(bundle, other)
     beside = other if source is None else FileSide(model, source, other)
     between_both = between(model, beside, given, seed=seed)

@@ -17,7 +17,7 @@ from ..base.text import clean
 from ..compare.codes import EXIT_FAIL, exit_code
 from ..compare.counting import CountedResults
 from ..compare.results import FileResult, Result
-from ..engines import held_against
+from ..engines import baseline_for
 from ..graph.dtypes import Array
 from ..ops.numeric.parallel import set_threads, threads
 from .events import Closed, Event, Explained, Opened, Replayed, Task, Warned
@@ -77,7 +77,7 @@ class ReplayedDump(CountedResults):
 
         words = ["loadrun", "diff", clean(self.path, 500), "--testcase", str(self.file.first)]
         words += ["--dump", str(self._number + 1)] if self._number else []
-        other = held_against(self.file.first_choice or ",".join(map(str, self._run.options.engines)))
+        other = baseline_for(self.file.first_choice or ",".join(map(str, self._run.options.engines)))
         other = "GOOD (another model, or float64)" if other == "float64" else shlex.quote(other)
         return f"{shlex.join(words)} --against {other}"
 

@@ -234,7 +234,7 @@ def test_what_is_no_file(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="the platform has no named pipes")
 def test_devices_are_not_read() -> None:
-    with pytest.raises(InputError, match="must be a regular file, no device"):
+    with pytest.raises(InputError, match="must be a regular file, not a device"):
         load("/dev/zero")
 
 

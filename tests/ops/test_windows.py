@@ -30,7 +30,7 @@ CONV = P.ConvMode.CONVOLUTION
 
 
 def run(name: str, param: P.Record, *inputs: Array) -> tuple[Array, ...]:
-    """The kernel's results, after a check that the dtype and shape rules foretell them."""
+    """Return the kernel's results, after a check that the dtype and shape rules predict them."""
     impl = implementation(name)
     opr = Opr(name, (param,))
     opr.outputs = [Var(i, opr, i) for i in range(2 if name in TWO else 1)]
@@ -52,7 +52,7 @@ def normal(*shape: int, seed: int = 0) -> Array:
 
 
 def at(x: Array, *index: int) -> float:
-    """An element, 0 outside."""
+    """Return an element, 0 outside."""
     inside = all(0 <= i < n for i, n in zip(index, x.shape, strict=True))
     return float(x[index]) if inside else 0.0
 
@@ -96,7 +96,7 @@ def test_taps_beyond_reason_are_quick() -> None:
 
 
 def slow_conv(x: Array, weight: Any, kh: int, kw: int, out: tuple[int, ...], p: Any) -> Array:
-    """Sum over taps and channels; weight(o, ic, ky, kx, y, x) is the filter's element."""
+    """Convolve by a sum over taps and channels; weight(o, ic, ky, kx, y, x) is the filter's element."""
     n, channels, oh, ow = out
     result = np.zeros(out)
     for i, o, y, z in itertools.product(range(n), range(channels), range(oh), range(ow)):
@@ -368,7 +368,7 @@ BAD: list[tuple[str, P.Record, list[tuple[int, ...]], str]] = [
     ),
     ("CorrelationForward", P.Correlation(stride2=0), [X, X], "at least 1"),
     ("CorrelationForward", P.Correlation(max_displacement=9), [X, X], "no room"),
-    ("CorrelationForward", P.Correlation(pad_size=2**31), [X, X], "out of reason"),
+    ("CorrelationForward", P.Correlation(pad_size=2**31), [X, X], "far out of range"),
     ("CorrelationForward", P.Correlation(), [X, (1, 2, 4, 5)], "two equal shapes"),
     ("NMSKeepMGB", P.NMSKeep(), [(3, 4)], r"\[B, n, 4\]"),
 ]

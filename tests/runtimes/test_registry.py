@@ -72,7 +72,7 @@ def test_names_that_cannot_be_registered(name: str) -> None:
 @pytest.mark.parametrize("name", ["reference:1", "float64:x"])
 def test_engines_without_an_argument(name: str) -> None:
     graph = doubled()
-    with pytest.raises(UsageError, match="takes nothing behind a colon"):
+    with pytest.raises(UsageError, match="takes nothing after a colon"):
         make_engine(name, graph, graph.outputs)
 
 

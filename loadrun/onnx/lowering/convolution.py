@@ -9,7 +9,7 @@ import numpy as np
 from ...build import emit as e
 from ...build.conv import conv1d, conv2d, conv3d, conv_transpose2d, conv_transpose3d, deformable_conv2d
 from ...tensors import Tensor, const
-from ...tensors.followed import largest
+from ...tensors.symbolic import largest
 from ..call import CONTRIB, NodeCall, lower
 from ..values import INT32, UnsupportedNodeError, Value
 from .functions import activation

@@ -10,7 +10,7 @@ from ...arrays.joining import padded
 from ...build import emit as e
 from ...graph import params as P
 from ...tensors import Tensor, const
-from ...tensors.followed import least
+from ...tensors.symbolic import least
 from ..call import NodeCall, front, lower
 from ..values import UnsupportedNodeError
 from .parts import M, const_like, is_open, of_length

@@ -16,18 +16,18 @@ __all__ = ["ends_chain", "leaves", "mode_of", "on_grid", "uniform"]
 
 _BOOL = DType("Bool")
 _STEPS, _ON_GRID = modes(ModeTrait.STEPS), modes(ModeTrait.ON_GRID)
-_VIEWS = types(Trait.VIEW) & types(Trait.FOLLOWED)
+_VIEWS = types(Trait.VIEW) & types(Trait.INFERRED)
 _MOVES = _VIEWS | {"Concat"} | select(lambda op: op.family == "typecvt")
 _GIVEN = select(lambda op: op.category == "io")
 
 
 def mode_of(opr: Opr) -> ElemwiseMode | None:
-    """The mode of an Elemwise, None for other operators."""
+    """Return the mode of an Elemwise, None for other operators."""
     return opr.get(Elemwise).mode if opr.type == "Elemwise" else None
 
 
 def uniform(r: Rewriter, opr: Opr) -> DType | None:
-    """The one dtype of all inputs and the output of an old operator whose arithmetic may be rearranged.
+    """Return the one dtype of all inputs and the output of an old operator whose arithmetic may be rearranged.
 
     None where they differ or are quantized, or where a step shows every rounding.
     """
@@ -44,7 +44,7 @@ def uniform(r: Rewriter, opr: Opr) -> DType | None:
 
 
 def on_grid(r: Rewriter, opr: Opr) -> bool:
-    """Whether an old operator computes with inputs and constants alone what a step turns into whole numbers or truth.
+    """Tell whether an old operator computes, from inputs and constants alone, what a step makes integers or booleans.
 
     Inputs may be pixels or tenths, so that results lie on the very edge of a step (``x / 255 >= 0.2``, ``x // 0.3``),
     and one rounding more or less shows as a difference of one. What convolutions, sums or functions give meets no edge.
@@ -64,7 +64,7 @@ def _is_step(opr: Opr) -> bool:
 
 
 def _grid(oprs: Sequence[Opr]) -> set[int]:
-    """The arithmetic before steps whose values are numbers on a grid."""
+    """Return the arithmetic before steps whose values are numbers on a grid."""
     off: set[int] = set()
     steps: list[Opr] = []
     for opr in oprs:
@@ -90,12 +90,12 @@ def _grid(oprs: Sequence[Opr]) -> set[int]:
 
 
 def _sources(opr: Opr) -> Sequence[Var]:
-    """The inputs that values come from; shapes and indices are not among them."""
+    """Return the inputs that values come from; shapes and indices are not among them."""
     return opr.inputs[:1] if opr.type in _VIEWS else opr.inputs
 
 
 def ends_chain(r: Rewriter, opr: Opr, modes: Sequence[ElemwiseMode]) -> bool:
-    """Whether a chain of these modes ends at an old operator: what reads it is not one of them, or not alone."""
+    """Tell whether a chain of these modes ends at an old operator: what reads it is not one of them, or not alone."""
     var = opr.outputs[0]
     if not r.single(var):
         return True
@@ -104,7 +104,7 @@ def ends_chain(r: Rewriter, opr: Opr, modes: Sequence[ElemwiseMode]) -> bool:
 
 
 def leaves(r: Rewriter, end: Var, mode: ElemwiseMode) -> list[Var]:
-    """The old variables that a chain of one mode joins, in the order of the tree."""
+    """Return the old variables that a chain of one mode joins, in the order of the tree."""
     found: list[Var] = []
     stack = [end]
     while stack:

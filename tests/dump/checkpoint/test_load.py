@@ -267,10 +267,10 @@ def test_pipes_and_devices_are_refused_at_once(what: str, tmp_path: Path) -> Non
     if what == "pipe":
         os.mkfifo(path)
         (tmp_path / "index.json").symlink_to(path)
-    with pytest.raises(OSError, match=f"a checkpoint must be a regular file, no {what}"):
+    with pytest.raises(OSError, match=f"a checkpoint must be a regular file, not a {what}"):
         load_checkpoint(path)
     if what == "pipe":
-        with pytest.raises(OSError, match="an index of traced methods must be a regular file, no pipe"):
+        with pytest.raises(OSError, match="an index of traced methods must be a regular file, not a pipe"):
             load_module(tmp_path)
 
 

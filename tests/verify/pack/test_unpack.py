@@ -163,7 +163,7 @@ def test_damaged_record(
     broken.write_bytes(data[:at] + MAGIC + len(tail).to_bytes(8, "little") + tail)
     assert [r.verdict.value for r in loadrun.run(broken)] == ["pass", "pass"]
     assert main(["verify", str(broken)]) == 1
-    assert "the record behind the testcases is damaged" in capsys.readouterr().out
+    assert "the record after the testcases is damaged" in capsys.readouterr().out
     assert main(["pack", str(broken), "-d", "#ones", "-o", str(tmp_path / "o.mge")]) == 0
 
 

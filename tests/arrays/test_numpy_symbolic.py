@@ -23,7 +23,7 @@ def fails(t: trace, x: Any) -> bool:
     try:
         t(x)
     except EngineError as error:
-        return "in test_numpy_followed.py" in str(error)
+        return "in test_numpy_symbolic.py" in str(error)
     return False
 
 
@@ -173,10 +173,10 @@ def test_copyto_drops_leading_axes() -> None:
 
 
 def test_what_is_refused_names_the_line() -> None:
-    with pytest.raises(TraceError, match=r"(?s)single bool .* in .*test_numpy_followed.py:\d+: trace"):
+    with pytest.raises(TraceError, match=r"(?s)single bool .* in .*test_numpy_symbolic.py:\d+: trace"):
         trace(lambda x: x[True])(np.zeros(2))
     with pytest.raises(
-        TraceError, match=r"(?s)complex128 has no operators .* in .*test_numpy_followed.py:\d+: trace"
+        TraceError, match=r"(?s)complex128 has no operators .* in .*test_numpy_symbolic.py:\d+: trace"
     ):
         trace(lambda x: x.astype(complex))(np.zeros(2))
 
@@ -187,7 +187,7 @@ def test_sizes_that_the_data_decide_cannot_be_numbers() -> None:
         return y.reshape(1, y.shape[0])
 
     t = trace(f, symbolic_shape=False, without_host=True)
-    with pytest.raises(TraceError, match=r"that depends on the data .* in test_numpy_followed.py:\d+ `"):
+    with pytest.raises(TraceError, match=r"that depends on the data .* in test_numpy_symbolic.py:\d+ `"):
         t(np.array([1, -1, 2], np.float32))
     t = trace(f, without_host=True)
     for values in ([1, -1, 2], [1, 2, 3]):

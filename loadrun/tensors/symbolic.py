@@ -1,4 +1,4 @@
-"""Python numbers that a graph follows: sizes of traced tensors, and what is computed from them.
+"""Symbolic sizes: Python numbers for the sizes of traced tensors, and for what is computed from them.
 
 A `TracedInt` stands for an ``int``, a `TracedFloat` (``n / 2``, ``n ** -0.5``, ``np.sqrt(n)``) for a ``float``, and a
 `TracedBool` (``n > 4``) for a ``bool``. Each also remembers how it was computed, so that a graph can compute it
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from builtins import int as _Int
 
 else:
-    # What they are to type checkers, which go by the class.
+    # The base classes that type checkers see, which go by the class.
     _Int = _Float = object
 
 __all__ = [
@@ -93,7 +93,7 @@ class TracedNumber:
         return getattr(self._value if tensor is None else tensor, name)
 
     def _tensor(self) -> Tensor | None:
-        """The graph's scalar, None when the trace that the number belongs to is not running."""
+        """Return the graph's scalar, None when the trace that the number belongs to is not running."""
         if self._session is not active():
             return None
         if self._cache is None:
@@ -102,11 +102,11 @@ class TracedNumber:
         return self._cache
 
     def numpy(self) -> Array:
-        """The number as a 0-d array of the graph's dtype."""
+        """Return the number as a 0-d array of the graph's dtype."""
         return np.array(self._value, self._stored.np)
 
     def item(self) -> Any:
-        """The number that it is in this call."""
+        """Return the number that it is in this call."""
         return self._value
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
@@ -151,7 +151,7 @@ class TracedNumber:
 
 
 def plain_number(value: Any) -> Any:
-    """A followed number as a plain Python number, anything else as it is."""
+    """Return a symbolic number as a plain Python number, anything else as it is."""
     return value._value if isinstance(value, TracedNumber) else value
 
 
@@ -160,7 +160,7 @@ def _item(value: Any) -> Any:
 
 
 def _function(ufunc: np.ufunc, x: Any, *rest: Any) -> Any:
-    """A function of one number that MegEngine has as an operator, None for all others."""
+    """Make a function of one number that MegEngine has as an operator, None for all others."""
     mode = _MODES.get(ufunc)
     if mode is None or rest:
         return None
@@ -175,14 +175,14 @@ def _function(ufunc: np.ufunc, x: Any, *rest: Any) -> Any:
 
 @lru_cache(maxsize=1024)
 def vector(numbers: tuple[int, ...], dtype: DType = _INT) -> Array:
-    """Numbers in storage form, the same array each time, by which a later call of a trace knows them."""
+    """Return numbers in storage form, the same array each time, by which a later call of a trace knows them."""
     result = np.array(numbers, dtype.np)
     result.flags.writeable = False
     return result
 
 
 def scalar_of(value: Any, dtype: DType = _INT) -> Tensor:
-    """A scalar of a number, followed or not, or of a tensor."""
+    """Return the scalar of a number, symbolic or not, or of a tensor."""
     result = value._tensor() if isinstance(value, TracedNumber) else value
     if isinstance(result, Tensor):
         return result if result._dtype == dtype else type_cvt(result, dtype)
@@ -224,7 +224,7 @@ def _size(x: Tensor, axis: int) -> Tensor:
 
 
 def _remainder(dtype: DType, a: Any, b: Any) -> Tensor:
-    """Python's remainder, which has the sign of the divisor; that of MegEngine's MOD is the dividend's."""
+    """Compute Python's remainder, which has the sign of the divisor; that of MegEngine's MOD is the dividend's."""
     if dtype == _INT and _is_natural(a) and _is_natural(b):
         return _elem(_M.MOD, dtype, a, b)
     whole = _elem(_M.MUL, dtype, _elem(_M.FLOOR_DIV, dtype, a, b), b)
@@ -232,7 +232,7 @@ def _remainder(dtype: DType, a: Any, b: Any) -> Tensor:
 
 
 def _is_natural(value: Any) -> bool:
-    """Whether a number cannot be negative, whatever the sizes are."""
+    """Tell whether a number cannot be negative, whatever the sizes are."""
     if not isinstance(value, TracedNumber):
         return bool(value >= 0)
     how, *given = value._source
@@ -261,7 +261,7 @@ def _logic(mode: P.ElemwiseMode) -> Callable[..., Tensor]:
 
 
 def _to_even(x: Any) -> Tensor:
-    """Rounded to a whole number, halves to even ones, as Python does."""
+    """Round to a whole number, halves to even ones, as Python does."""
     above = _elem(_M.ADD, _FLOAT, x, 0.5)
     up = _elem(_M.FLOOR, _FLOAT, above)
     odd = _remainder(_FLOAT, up, 2.0)
@@ -281,7 +281,7 @@ _Emit = Callable[..., Any]
 def _binary(
     compute: Callable[[Any, Any], Any], whole: Any, real: Any = None, *, reflected: bool = False
 ) -> Any:
-    """A method of both operands.
+    """Make a method of both operands.
 
     Args:
         compute: Python's operator.
@@ -308,7 +308,7 @@ def _pair(method: Callable[..., Any], *whole: Any) -> tuple[Any, Any]:
 
 
 def _part(fraction: Callable[[float], int], how: Any) -> Any:
-    """A method that gives a whole number of a `TracedFloat`, and of a `TracedInt` itself."""
+    """Make a method that gives a whole number of a `TracedFloat`, and of a `TracedInt` itself."""
 
     def method(self: Any) -> Any:
         if not isinstance(self, TracedFloat):
@@ -386,7 +386,7 @@ class TracedInt(_Number, _Int):
 
 
 class TracedBool(TracedInt):
-    """What a comparison of followed numbers gives."""
+    """The result of comparing symbolic sizes."""
 
     _stands_for = bool
     _stored = _BOOL
@@ -409,21 +409,21 @@ _KINDS: dict[type, type[TracedNumber]] = {int: TracedInt, float: TracedFloat, bo
 
 
 def size_of(value: int, x: Tensor, axis: int, session: Session) -> TracedInt:
-    """The size of a tensor along an axis."""
+    """Return the size of a tensor along an axis."""
     return TracedInt(value, (_size, x, axis), session)
 
 
 def place_of(value: Any) -> tuple[Tensor, int] | None:
-    """The tensor and the axis that a size is of, None where it is computed from sizes."""
+    """Return the tensor and the axis that a size is of, None where it is computed from sizes."""
     how, *given = value._source
     return (given[0], given[1]) if how is _size else None
 
 
 def at_other_sizes(value: Any, size: Callable[[Tensor, int], int | None]) -> int | None:
-    """What a whole number would be at other sizes; None where that is not known.
+    """Return what a whole number would be at other sizes; None where that is not known.
 
     Args:
-        value: the number, followed or not.
+        value: the number, symbolic or not.
         size: the size of a tensor along an axis there.
     """
     if not isinstance(value, TracedNumber):
@@ -442,17 +442,17 @@ def at_other_sizes(value: Any, size: Callable[[Tensor, int], int | None]) -> int
 
 
 def largest(a: Any, b: Any) -> Any:
-    """The larger of two numbers, one of which is followed."""
+    """Return the larger of two numbers, one of which is symbolic."""
     return _LARGEST(a, b) if isinstance(a, TracedNumber) else _LARGEST(b, a)
 
 
 def least(a: Any, b: Any) -> Any:
-    """The smaller of two numbers, one of which is followed."""
+    """Return the smaller of two numbers, one of which is symbolic."""
     return _LEAST(a, b) if isinstance(a, TracedNumber) else _LEAST(b, a)
 
 
 def _as_one_type(choose: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """The choice among two numbers as a float where one of them is, as numpy has it."""
+    """Convert the choice among two numbers to a float where one of them is, as in numpy."""
     return lambda a, b: choose(a, b) * (1.0 if isinstance(a, float) or isinstance(b, float) else 1)
 
 
