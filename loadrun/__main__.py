@@ -28,8 +28,8 @@ def program() -> int:
 def _imported() -> None:
     """Leave what there is alone in later collections, those at the end of the process among them.
 
-    Graphs of thousands of operators live as long as a command: looking for garbage after every 700 objects, as Python
-    does, took a quarter of its time and finds little.
+    Graphs live as long as a command: looking for garbage after every 700 objects, as Python does, took a sixth of the
+    time that 16,000 operators take, and finds little.
     """
     gc.freeze()
     gc.set_threshold(10_000)

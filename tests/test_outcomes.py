@@ -22,6 +22,7 @@ from loadrun.compare.policy import parse
 from loadrun.graph import Graph, StoredTensor, Var
 from loadrun.graph.dtypes import DType
 from loadrun.graph.params import AssertEqual, Elemwise, ElemwiseMode, ReduceMode
+from loadrun.verify.pack.options import PackOptions
 from loadrun.verify.pack.packing import Packer
 from tests.support.error_graphs import F16, RIGHT, bundle_of, elem, feed, ratio, reduced, standard
 from tests.support.small_models import unary
@@ -78,7 +79,7 @@ def without_checks(path: Path) -> None:
 def inputs_alone(path: Path) -> None:
     """Testcases without expected values."""
     case = {"x": np.ones((1, 3), np.float32)}
-    Packer(Bundle(unary()), no_assert=True, warn=lambda _: None).pack([case], path)
+    Packer(Bundle(unary()), PackOptions(no_assert=True), warn=lambda _: None).pack([case], path)
 
 
 SILENT: dict[str, tuple[Callable[[Path], None], str]] = {

@@ -433,7 +433,8 @@ def outer(target: np.ufunc, x: Any, y: Any, dtype: Any = None) -> Tensor:
 
 
 def _register_outer() -> None:
-    names = [n for n in dir(np) if isinstance(getattr(np, n), np.ufunc)]
+    # Not dir(np), by which numpy imports its packages for tests and Fortran.
+    names = [n for n, f in vars(np).items() if isinstance(f, np.ufunc)]
     two = [n for n in names if getattr(np, n).nin == 2 and getattr(np, n).signature is None]
     ufunc(*(n for n in two if getattr(np, n).nout == 1), method="outer")(outer)
 

@@ -12,7 +12,7 @@ import time
 import unicodedata
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from typing import IO, TYPE_CHECKING, Any, BinaryIO
+from typing import IO, TYPE_CHECKING, Any, BinaryIO, TextIO
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,9 +30,10 @@ __all__ = [
     "replacing",
     "skipped_line",
     "temporary",
+    "text_file",
 ]
 
-MODELS = (".mge", ".onnx")
+MODELS = (".mge", ".onnx", ".pt2")
 """Endings of models, the files that a folder stands for."""
 _PART = ".part"
 _LONGEST = 100
@@ -240,6 +241,15 @@ def replacing(target: str | os.PathLike[str], *, append: bool = False) -> Iterat
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
+
+
+@contextmanager
+def text_file(target: str | os.PathLike[str], encoding: str = "ascii") -> Iterator[TextIO]:
+    """Open a text file that appears when it is complete."""
+    with replacing(target) as raw:
+        file = io.TextIOWrapper(raw, encoding=encoding, errors="backslashreplace", newline="\n")
+        yield file
+        file.detach()
 
 
 class _Raw(io.FileIO):

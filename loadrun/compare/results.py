@@ -130,6 +130,11 @@ class Result:
     choice: str | None = None
     apart: Mapping[str, Comparison] = field(default_factory=dict)
 
+    @property
+    def is_left_out(self) -> bool:
+        """Whether one of several engines cannot run the model, so that the others are judged alone."""
+        return self.choice is not None and not self.outputs and self.verdict is Verdict.NOT_COMPARED
+
     def standing(self, out: OutputResult) -> Verdict | None:
         """Return an output's standing in a test report; None where something is expected of other outputs only.
 
@@ -245,7 +250,8 @@ class FileResult:
         self.failed += sum(o.verdict is Verdict.FAIL for o in result.outputs)
         # The first of several engines is what the others are compared with where no check is.
         measure = entrant is not None and entrant is next(iter(self.entrants.values()))
-        if not (measure and result.outputs and all(o.is_free for o in result.outputs)):
+        free = measure and result.outputs and all(o.is_free for o in result.outputs)
+        if not free and not result.is_left_out:
             self.verdicts.add(result.verdict)
         self.engine = result.engine or self.engine
         if self.first is None and result.verdict is Verdict.FAIL:

@@ -26,6 +26,8 @@ __all__ = ["MAGIC", "load", "load_all", "loads", "mapped", "stored_tensors"]
 MAGIC = b"mgbtest0"
 _KNOWN_MGE_VERSION, _KNOWN_MODEL_VERSION = 101304, 2
 
+_ZIP = b"PK\x03\x04"
+
 
 @runtime_checkable
 class SerializableModel(Protocol):
@@ -36,7 +38,7 @@ class SerializableModel(Protocol):
 
 
 _FOREIGN = (
-    (b"PK\x03\x04", "a zip archive (.npz, .pt and .zip files begin so)"),
+    (_ZIP, "a zip archive (.npz, .pt and .zip files begin so)"),
     *((bytes((0x80, n)), "a Python pickle; loadrun.megengine.load reads checkpoints") for n in (2, 3, 4, 5)),
     (b"\x93NUMPY", "a .npy array; give it as --input NAME:FILE"),
     (b"\x89PNG", "a PNG image; give it as --input NAME:FILE"),
@@ -54,6 +56,7 @@ def load(
     input_shapes: Mapping[str, Sequence[int]] | None = None,
     constants: Mapping[str, Any] | None = None,
     test_data: str | os.PathLike[str] | None = None,
+    native: bool = False,
 ) -> Bundle:
     """Read the first dump of a .mge file, or an ONNX model.
 
@@ -72,6 +75,8 @@ def load(
             a graph is made for each set of sizes that is fed (`Bundle.for_data`).
         constants: values of an ONNX model's inputs that are to be constants, such as axes and sizes.
         test_data: a folder of an ONNX model's test data, instead of the folders beside it.
+        native: read an ONNX model for an engine that runs the file as it is: where nodes cannot be expressed, the
+            bundle has the inputs, the testcases and the reason (`Bundle.refusal`).
 
     Raises:
         FormatError: the bytes are neither a MegEngine dump nor an ONNX model; the message names the offset and the
@@ -85,7 +90,8 @@ def load(
     >>> [v.name for v in bundle.inputs], [*bundle.outputs], len(bundle.testcases)
     (['data'], ['out'], 3)
     """
-    return load_all(source, copy=copy, input_shapes=input_shapes, constants=constants, test_data=test_data)[0]
+    read: dict[str, Any] = {"input_shapes": input_shapes, "constants": constants, "test_data": test_data}
+    return load_all(source, copy=copy, native=native, **read)[0]
 
 
 def loads(data: bytes) -> Bundle:
@@ -106,6 +112,7 @@ def load_all(
     input_shapes: Mapping[str, Sequence[int]] | None = None,
     constants: Mapping[str, Any] | None = None,
     test_data: str | os.PathLike[str] | None = None,
+    native: bool = False,
 ) -> list[Bundle]:
     """Read all dumps of a file: `trace.dump(append=True)` writes them one behind the other; see `load`.
 
@@ -115,9 +122,14 @@ def load_all(
     """
     data, path, watch = mapped(source, copy)
     if _is_onnx(data, path):
-        bundle = _load_onnx(data, path, input_shapes=input_shapes, constants=constants, test_data=test_data)
+        read: dict[str, Any] = {"input_shapes": input_shapes, "constants": constants, "test_data": test_data}
+        bundle = _load_onnx(data, path, native=native, **read)
         bundle.watch = watch
         return [bundle]
+    if path.lower().endswith(".pt2") and bytes(data[:4]) == _ZIP:
+        program: Bundle = resolve("loadrun.torch.program:load_program")(data, path, native=native)
+        program.watch = watch
+        return [program]
     if input_shapes or constants or test_data is not None:
         raise UsageError(f"{path}: input_shapes, constants and test_data are for ONNX models, this is none")
     return _load_all(data, path, watch)

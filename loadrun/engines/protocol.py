@@ -22,11 +22,15 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from ..base.about import About
 from ..graph import Graph, Var
 from ..graph.dtypes import Array
+from ..testcase import FileValue, SourceFile
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["Choice", "Engine", "Factory", "Setup"]
+__all__ = ["NATIVE", "TRANSLATED", "Choice", "Engine", "Factory", "FileEngine", "FileFactory", "Setup"]
+
+NATIVE, TRANSLATED = "native", "translated"
+"""The ways that a model takes into a runtime: its own file, or what loadrun wrote of its graph."""
 
 
 class Engine(Protocol):
@@ -52,6 +56,32 @@ class Engine(Protocol):
             InputError: an input is missing or has another dtype.
             EngineError: an operator failed.
             UnsupportedError: an operator cannot be executed.
+        """
+        ...
+
+
+class FileEngine(Protocol):
+    """A model's own file made ready for repeated execution by a runtime that reads such files.
+
+    Attributes:
+        about: what executes, and how it computes.
+    """
+
+    about: About
+
+    def fitted(self, feeds: Mapping[str, FileValue]) -> Mapping[str, object]:
+        """Make what `run` takes of values by input name; inputs that the file has a value for may be missing.
+
+        Raises:
+            InputError: an input is missing, unknown, or holds what its type cannot.
+        """
+        ...
+
+    def run(self, given: Mapping[str, object]) -> Mapping[str, FileValue]:
+        """Execute the file: values by output name.
+
+        Raises:
+            EngineError: the runtime fails.
         """
         ...
 
@@ -91,6 +121,19 @@ class Setup(NamedTuple):
     seed: int = 0
     strict: bool = False
     cache: Path | None = None
+
+
+class FileFactory(Protocol):
+    """Makes an engine that runs a file as it is."""
+
+    def __call__(self, source: SourceFile, setup: Setup, /) -> FileEngine:
+        """Load a file into the runtime.
+
+        Raises:
+            EngineError: the runtime does not take the file.
+            UsageError: the argument says nothing to it, or the runtime is not installed.
+        """
+        ...
 
 
 class Factory(Protocol):

@@ -9,7 +9,8 @@ from ..base.errors import UsageError
 from ..base.registry import Registry
 from ..graph import Graph, Var
 from ..graph.dtypes import Array
-from .protocol import Choice, Engine, Factory, Setup
+from ..testcase import Bundle, SourceFile
+from .protocol import TRANSLATED, Choice, Engine, Factory, FileEngine, FileFactory, Setup
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -20,9 +21,12 @@ __all__ = [
     "baseline_for",
     "check_engine",
     "engine_names",
+    "file_of",
     "make_engine",
+    "make_file_engine",
     "make_ready",
     "register_engine",
+    "runs_file",
     "split_engines",
 ]
 
@@ -31,9 +35,10 @@ GROUP = "loadrun.engines"
 NAMES = {
     "reference": "numpy, every operator (the default)",
     "float64": "the same operators in double precision",
-    "onnxruntime": "ONNX Runtime; onnxruntime:PROVIDER chooses the execution provider",
-    "openvino": "OpenVINO on the processor, in float32; openvino:bf16 and openvino:f16 in less",
-    "torch": "PyTorch's kernels",
+    "onnxruntime": "ONNX Runtime, which gets an .onnx file as it is; onnxruntime:PROVIDER:KEY=VALUE chooses execution "
+    "provider and options, onnxruntime:translated gives it loadrun's graph",
+    "openvino": "OpenVINO on the processor, in float32, files as above; openvino:bf16 and openvino:f16 in less",
+    "torch": "PyTorch's kernels; of a .pt2 file the program itself",
     "megengine": "MegEngine itself, in the Python that megengine:PYTHON names",
     "load_and_run": "MegEngine's C++ tool: load_and_run:PATH",
 }
@@ -48,6 +53,15 @@ _OWN: Registry[str, Factory] = Registry(
         "load_and_run": "loadrun.runtimes.load_and_run:make_engine",
     },
 )
+_FILE_ENGINES: Registry[str, FileFactory] = Registry(
+    "engine for files",
+    {
+        "onnxruntime": "loadrun.runtimes.onnxruntime:open_file",
+        "openvino": "loadrun.runtimes.openvino:open_file",
+        "torch": "loadrun.runtimes.torch:open_file",
+    },
+)
+_FILES = {"onnxruntime": "onnx", "openvino": "onnx", "torch": "pt2"}
 _registered: dict[str, Factory] = {}
 
 
@@ -151,6 +165,34 @@ def make_engine(engine: str | Choice, graph: Graph, targets: Sequence[Var], *, s
     chosen = check_engine(engine)
     name, _, argument = chosen.spec.partition(":")
     return _factory(name)(graph, targets, Setup(argument, seed, chosen.strict, chosen.cache))
+
+
+def runs_file(engine: str | Choice, format: str | None = None) -> bool:
+    """Tell whether an engine runs files of a format, or of any, as they are, instead of the graph that is made of them.
+
+    >>> runs_file("onnxruntime"), runs_file("onnxruntime:translated"), runs_file("reference")
+    (True, False, False)
+    """
+    name, *options = str(engine).split(":")
+    return name in _FILES and format in (None, _FILES[name]) and TRANSLATED not in options
+
+
+def file_of(bundle: Bundle, engine: str | Choice) -> SourceFile | None:
+    """Return the file that an engine runs in place of a bundle's graph, None where it runs the graph."""
+    source = bundle.file
+    return source if source is not None and runs_file(engine, source.format) else None
+
+
+def make_file_engine(engine: str | Choice, source: SourceFile) -> FileEngine:
+    """Load a model's own file into a runtime that `runs_file`.
+
+    Raises:
+        EngineError: the runtime does not take the file.
+        UsageError: the runtime is not installed, or does not know an option.
+    """
+    chosen = check_engine(engine)
+    name, _, argument = chosen.spec.partition(":")
+    return _FILE_ENGINES[name](source, Setup(argument, strict=chosen.strict, cache=chosen.cache))
 
 
 def make_ready(engine: Engine, feeds: Mapping[str, Array]) -> None:

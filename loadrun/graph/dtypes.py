@@ -19,7 +19,7 @@ import numpy as np
 from ..base.errors import FormatError, InputError
 from .params import DTypeEnum
 
-__all__ = ["Array", "DType", "decode", "dtype_of", "encode", "nbytes", "odd", "round_bfloat16"]
+__all__ = ["Array", "DType", "array_dtype", "decode", "dtype_of", "encode", "nbytes", "odd", "round_bfloat16"]
 
 Array = np.ndarray[Any, Any]
 
@@ -48,6 +48,21 @@ _STORAGE: dict[str, tuple[str, int, tuple[int, int] | None]] = {
     "QuantizedS1": ("i1", 8, (0, 1)),
     "Complex64": ("c8", 64, None),
 }
+_OTHERS = {
+    "Int64": ("i8", 64, None),
+    "Uint32": ("u4", 32, None),
+    "Uint64": ("u8", 64, None),
+    "Float64": ("f8", 64, None),
+    "String": ("O", 0, None),
+    **{f"Float8{n}": ("f4", 8, None) for n in ("E4M3FN", "E4M3FNUZ", "E5M2", "E5M2FNUZ", "E8M0")},
+    "Float4E2M1": ("f4", 4, None),
+    "Int4": ("i1", 4, None),
+    "Uint4": ("u1", 4, None),
+    "Int2": ("i1", 2, None),
+    "Uint2": ("u1", 2, None),
+}
+"""Types of values that other runtimes give for files of their own; no graph and no dump has them."""
+_STORAGE |= _OTHERS
 
 
 @dataclass(frozen=True)
@@ -136,8 +151,8 @@ class DType:
         >>> DType("Float32").spelling, DType("BFloat16").spelling, DType("QuantizedS8", 0.5).spelling
         ('float32', 'bfloat16', 'QuantizedS8')
         """
-        if self.name == "BFloat16":
-            return "bfloat16"
+        if self.name == "BFloat16" or self.name in _OTHERS:
+            return self.name.lower()
         return str(self.np) if self in _PLAIN.values() else self.name
 
     @property
@@ -187,6 +202,23 @@ def dtype_of(array: Array) -> DType:
         raise ValueError(
             f"MegEngine has no dtype for numpy {array.dtype}; convert to one of {', '.join(map(str, _PLAIN))}"
         ) from None
+
+
+_OF_FILES = {
+    np.dtype(t): DType(n) for t, n in (("i8", "Int64"), ("u4", "Uint32"), ("u8", "Uint64"), ("f8", "Float64"))
+}
+"""Types that files of others have and MegEngine lacks, by how numpy holds them."""
+
+
+def array_dtype(value: Array) -> DType:
+    """Return the data type of an array of any type that files have.
+
+    >>> array_dtype(np.zeros(2)).spelling, array_dtype(np.array(["a"])).spelling
+    ('float64', 'string')
+    """
+    if value.dtype.kind in "OUS":
+        return DType("String")
+    return _OF_FILES.get(value.dtype) or dtype_of(value)
 
 
 def nbytes(shape: tuple[int, ...], dtype: DType) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import builtins
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import TypeVar
 
 from .dtypes import Array, DType, decode
@@ -259,17 +260,17 @@ class Graph:
 
     def needed(self, targets: Iterable[Var] | None = None) -> list[Opr]:
         """Return the operators that the targets (default: the outputs) depend on, in execution order."""
-        stack = [v.owner for v in (self.outputs if targets is None else targets)]
-        seen: set[int] = set()
-        found = []
-        while stack:
-            opr = stack.pop()
-            if id(opr) in seen:
-                continue
-            seen.add(id(opr))
-            found.append(opr)
-            stack.extend(v.owner for v in opr.inputs)
-        return sorted(found, key=lambda o: o.id)
+        found = list({id(v.owner): v.owner for v in (self.outputs if targets is None else targets)}.values())
+        seen = set(map(id, found))
+        # The list grows while it is read.
+        for opr in found:
+            for var in opr.inputs:
+                source = var.owner
+                if id(source) not in seen:
+                    seen.add(id(source))
+                    found.append(source)
+        found.sort(key=attrgetter("id"))
+        return found
 
     def __str__(self) -> str:
         return "\n".join(map(repr, self.oprs))

@@ -40,21 +40,31 @@ class NodeLowering:
 
 
 _FAMILIES = (
-    *("attention", "contrib", "contrib_quantized", "control", "convolution", "detection", "elementwise"),
-    *("functions", "indexing", "linalg", "losses", "ngrams", "norms", "padding", "pooling", "quantization"),
     *(
-        "randomness",
-        "recurrent",
-        "reductions",
-        "resizing",
-        "sampling",
-        "sequences",
+        "elementwise",
         "shapes",
-        "signal",
-        "svm",
+        "convolution",
+        "pooling",
+        "linalg",
+        "norms",
+        "reductions",
+        "indexing",
+        "padding",
     ),
-    *("text", "traditional", "training", "transformers", "trees"),
+    *(
+        "quantization",
+        "resizing",
+        "recurrent",
+        "control",
+        "functions",
+        "attention",
+        "sequences",
+        "randomness",
+    ),
+    *("sampling", "losses", "signal", "detection", "transformers", "contrib", "contrib_quantized", "text"),
+    *("traditional", "trees", "svm", "ngrams", "training"),
 )
+"""What nets are made of comes first: a model imports families up to the last one that it needs."""
 LOWERINGS: Registry[tuple[str, str], NodeLowering] = Registry(
     "lowering of ONNX", (f"{__package__}.lowering.{family}" for family in _FAMILIES)
 )

@@ -22,6 +22,7 @@ def load_model(
     input_shapes: Mapping[str, Sequence[int]] | None = None,
     constants: Mapping[str, Any] | None = None,
     test_data: str | os.PathLike[str] | None = None,
+    native: bool = False,
 ) -> Bundle:
     """Read an ONNX model.
 
@@ -32,17 +33,27 @@ def load_model(
             sizes open, or others are wanted. Data bring their own: a graph is made for each set of sizes that is fed.
         constants: values of inputs that are to be constants of the graph.
         test_data: a folder of test data sets, or one of them, instead of those beside the model.
+        native: whether a runtime is to run the file as it is: of a model that cannot be expressed the bundle has
+            inputs, testcases and the reason.
 
     Raises:
         FormatError: the bytes are no ONNX model, or one that contradicts itself.
-        UnsupportedError: nodes cannot be expressed; the text lists all of them.
+        UnsupportedError: nodes cannot be expressed; the text lists all of them. Not where `native` is true.
         UsageError: `input_shapes` or `constants` name no input, `test_data` holds no data.
     """
     file = Path(path) if path != "<bytes>" and Path(path).is_file() else None
     try:
-        return OnnxModel(
-            read_model(data), path, file, len(data), input_shapes or {}, constants or {}, test_data
-        ).first()
+        model = OnnxModel(
+            read_model(data),
+            path,
+            file,
+            data,
+            input_shapes or {},
+            constants or {},
+            test_data,
+            native=native,
+        )
+        return model.first()
     except FormatError as e:
         e.path = e.path or path
         raise

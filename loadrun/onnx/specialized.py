@@ -9,17 +9,19 @@ from __future__ import annotations
 import os
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
-from ..base.errors import InputError, UnsupportedError
+from ..base.errors import EngineError, InputError, UnsupportedError
 from ..graph import Graph, StoredTensor, Var
-from ..graph.dtypes import Array
+from ..graph.dtypes import Array, DType
 from ..graph.params import Host2DeviceCopy
-from ..testcase import EXPECT, Bundle
+from ..testcase import EXPECT, Bundle, FileValue, NamedRuntime, SourceFile
+from .file import OnnxFile, declared, file_dtype
 from .importing import Importer
 from .limits import read_limits, record_of
 from .messages import ModelProto, ValueInfoProto
@@ -69,13 +71,26 @@ class UnsizedBundle(Bundle):
         return self._declared.inputs
 
     @property
+    def file(self) -> SourceFile | None:
+        """The file, which runtimes can run as it is."""
+        return self.source
+
+    @property
     def input_order(self) -> tuple[str, ...]:
         """Their names in the file's order."""
         return self._declared.input_order
 
 
-def _is_tensor(info: ValueInfoProto) -> bool:
-    return info.type is None or info.type.tensor is not None
+def _witness(path: str, constants: Mapping[str, Any]) -> NamedRuntime | None:
+    """ONNX Runtime on the file as it is, where it is installed."""
+    from .truth import runtime, runtime_name  # for start-up
+
+    name = runtime_name()
+    return None if name is None else (name, runtime(path, constants))
+
+
+def _is_number(value: FileValue) -> TypeGuard[Array]:
+    return isinstance(value, np.ndarray) and value.dtype != object
 
 
 class OnnxModel:
@@ -83,10 +98,11 @@ class OnnxModel:
 
     Args:
         model: what the file holds.
-        path, file, size: its name, where it lies if it does, and its bytes.
+        path, file, data: its name, where it lies if it does, and its bytes.
         input_shapes: shapes by input name, for the first graph.
         constants: values of inputs that are constants.
         test_data: where its data sets are, if not beside it.
+        native: whether a runtime is to run the file as it is.
     """
 
     def __init__(
@@ -94,13 +110,15 @@ class OnnxModel:
         model: ModelProto,
         path: str,
         file: Path | None,
-        size: int,
+        data: memoryview,
         input_shapes: Mapping[str, Sequence[int]],
         constants: Mapping[str, Any],
         test_data: str | os.PathLike[str] | None,
+        *,
+        native: bool = False,
     ) -> None:
         assert model.graph is not None
-        self._model, self._path, self._size = model, path, size
+        self._model, self._path, self._size, self._native = model, path, len(data), native
         self._input_shapes, self._constants = input_shapes, constants
         self._external = ExternalData(file.parent if file else None)
         stored = {t.name for t in model.graph.initializers}
@@ -108,15 +126,22 @@ class OnnxModel:
         names = [i.name for i in model.graph.inputs if i.name not in stored]
         outputs = {o.name: o for o in model.graph.outputs}
         sets = find_sets(file, test_data, names, list(outputs))
-        examples = sets[0].inputs() if sets else {}
+        self._types = {**declared(model.graph.inputs), **declared(model.graph.outputs)}
         # What is stored of an output that is no tensor, as a map, cannot be compared with what stands for it.
-        expected = {n: v for n, v in sets[0].outputs().items() if _is_tensor(outputs[n])} if sets else {}
+        held = {n: v for n, v in sets[0].own(self._types).items() if _is_number(v)} if sets else {}
+        examples = {n: v for n, v in held.items() if not n.endswith(EXPECT)}
+        expected = {n.removesuffix(EXPECT): v for n, v in held.items() if n.endswith(EXPECT)}
         # Data for another model than the one that is asked for, or data that are not tensors, say nothing about it.
         others = any(tuple(s) != examples[n].shape for n, s in input_shapes.items() if n in examples)
-        if others or set(constants) & set(names) or any(n not in examples for n in names):
+        others = others or bool(set(constants) & set(names))
+        self._own_sets: list[DataSet] = [] if others else sets
+        if others or any(n not in examples for n in names):
             sets, examples, expected = [], {}, {}
         self._sets: list[DataSet] = sets
-        self._limits = read_limits(model, [s.folder for s in sets], list(outputs))
+        self._limits = read_limits(model, [s.folder for s in self._own_sets], list(outputs))
+        self._maxerr = {n: float(said["maxerr"]) for n, said in self._limits.items() if "maxerr" in said}
+        location = bytes(data) if file is None else str(file)
+        self._source = OnnxFile.of(model, location, Graph(), constants, self._maxerr)
         self._examples, self._expected = examples, expected
         self._made: OrderedDict[_Key, Bundle] = OrderedDict()
         self._first: Bundle | None = None
@@ -128,8 +153,17 @@ class OnnxModel:
         Where neither tells a size, some are tried (`_STAND_INS`) until a graph can be made; `Bundle.taken` says which.
 
         Raises:
-            UnsupportedError: nodes or inputs cannot be expressed, whatever the sizes are.
+            UnsupportedError: nodes or inputs cannot be expressed, whatever the sizes are, and no runtime is to run the
+                file as it is.
         """
+        try:
+            return self._first_sized()
+        except EngineError as e:
+            if not self._native:
+                raise
+            return self._unread(" ".join(str(e).split()))
+
+    def _first_sized(self) -> Bundle:
         refused: list[tuple[Importer, UnsupportedError]] = []
         for first, other in _STAND_INS:
             importer = self._importer(
@@ -241,10 +275,8 @@ class OnnxModel:
         stand_in: StandIn | None = None,
         fixed: Mapping[str, Sequence[int]] | None = None,
     ) -> Importer:
-        maxerr = {n: float(said["maxerr"]) for n, said in self._limits.items() if "maxerr" in said}
-        return Importer(
-            self._model, self._external, shapes, self._constants, examples, expected, maxerr, stand_in, fixed
-        )
+        options = examples, expected, self._maxerr, stand_in, fixed
+        return Importer(self._model, self._external, shapes, self._constants, *options)
 
     def _key(self, shapes: Mapping[str, tuple[int, ...]], expected: Mapping[str, Array]) -> _Key:
         # How many axes an expected value has decides how it is compared, its sizes do not.
@@ -256,6 +288,8 @@ class OnnxModel:
         graph.magic = f"ONNX opset {opset}"
         graph.input_order = tuple(i.name for i in self._infos)
         bundle = Bundle(graph, path=self._path, size=self._size, sized=self.sized)
+        bundle.source = replace(self._source, graph=graph)
+        bundle.witness = partial(_witness, self._path, self._constants)
         shapes = {n: d.shape for n, d in importer.inputs.items()}
         bundle.record = record_of(self._limits)
         bundle.guarded = partial(self._guarded, graph, importer.recorded, shapes, expected)
@@ -271,7 +305,10 @@ class OnnxModel:
         if self._first is not None:
             bundle.testcases, bundle.watch = self._first.testcases, self._first.watch
         elif self._sets:
-            bundle.testcases = testcases(self._sets, {n: k for n, k in kinds.items() if n in fed})
+            kinds = {n: k for n, k in kinds.items() if n in fed}
+            bundle.testcases = testcases(self._sets, kinds, self._types, native=self._native)
+        elif self._native and self._own_sets:
+            bundle.testcases = testcases(self._own_sets, {}, self._types, native=True)
         return bundle
 
     def _unsized(self, importer: Importer, why: UnsupportedError) -> Bundle:
@@ -289,9 +326,35 @@ class OnnxModel:
             f"input_shapes (--input-shape); at sizes of 1, {why}"
         )
         self._shapes = {n: d.shape for n, d in importer.inputs.items() if not d.assumed}
-        self._first = UnsizedBundle(graph, text, path=self._path, size=self._size, sized=self.sized)
+        options: dict[str, Any] = {"path": self._path, "size": self._size, "sized": self.sized}
+        options["source"] = replace(self._source, graph=graph)
+        options["witness"] = partial(_witness, self._path, self._constants)
+        self._first = UnsizedBundle(graph, text, **options)
         self._first.scalars = frozenset(n for n, d in importer.inputs.items() if not d.shape)
         return self._first
+
+    def _unread(self, why: str) -> Bundle:
+        """A model that cannot be expressed: its inputs, of the types that the file declares, and its data."""
+        graph = Graph(magic="ONNX", input_order=tuple(i.name for i in self._infos))
+        scalars = set()
+        for info in self._infos:
+            dtype, shape = file_dtype(info.type), self._input_shapes.get(info.name)
+            if info.type is None or info.type.tensor is None or dtype is None or dtype == DType("String"):
+                continue
+            if shape is None and (open_shape := declared_shape(info)) is not None:
+                shape = [1 if n is None else n for n in open_shape]
+            if shape is not None and not len(shape):
+                scalars.add(info.name)
+            held = None if shape is None else tuple(shape) or (1,)
+            tensor = StoredTensor(dtype, held, info.name)
+            graph.add("Host2DeviceCopy", Host2DeviceCopy(), names=[info.name], tensors=[tensor])
+        bundle = Bundle(graph, path=self._path, size=self._size, scalars=frozenset(scalars), refusal=why)
+        bundle.source = replace(self._source, graph=graph)
+        bundle.record = record_of(self._limits)
+        bundle.warnings.append(f"not run by the reference engine: {why}")
+        if self._own_sets:
+            bundle.testcases = testcases(self._own_sets, {}, self._types, native=True)
+        return bundle
 
 
 def same(a: Graph, b: Graph) -> bool:

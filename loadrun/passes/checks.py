@@ -195,7 +195,7 @@ def error_operators(oprs: Sequence[Opr]) -> frozenset[int]:
     >>> import loadrun
     >>> graph = loadrun.load("fixtures/nets/mlp.mge").graph
     >>> [o.title for o in graph.oprs if o.id in error_operators(graph.oprs)]
-    ['Host2DeviceCopy', 'SUB', 'ABS', 'ABS', 'ABS', 'MIN', 'MAX', 'TRUE_DIV', 'ReduceV2 MAX', 'AssertEqual']
+    ['Host2DeviceCopy', 'SUB', 'ABS', 'ABS', 'ABS', 'MIN', 'MAX', 'TRUE_DIV', 'ReduceV2', 'AssertEqual']
     """
     checks = [o for o in oprs if o.type == "AssertEqual"]
     if not checks:

@@ -14,7 +14,7 @@ from .registry import aten
 if TYPE_CHECKING:
     from .traced import Traced
 
-__all__ = ["aten", "trace", "trace_module"]
+__all__ = ["aten", "save", "trace", "trace_module"]
 
 
 def trace(
@@ -63,6 +63,14 @@ def trace(
         given, named = torch.utils._pytree.tree_map(_as_torch, (given, dict(kwargs or {})))
         found.record(given, named)
     return found
+
+
+def save(module: Any, path: Any, *args: Any, **kwargs: Any) -> None:
+    """Write an exported program, what it computes and its checks as one file; see `loadrun.torch.program.save`."""
+    need_torch()
+    from .program import save as write  # for start-up
+
+    write(module, path, *args, **kwargs)
 
 
 def _as_torch(value: Any) -> Any:

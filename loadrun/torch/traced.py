@@ -27,7 +27,7 @@ from ..tracing.options import TraceOptions
 from ..tracing.traced import Traced as Recording
 from ..verify.pack.capture import Recorder
 from .complex import of_parts, parts
-from .exporting import export, name_of_target, quiet, refusal, submodules, unsupported
+from .exporting import export, functional, name_of_target, quiet, refusal, submodules, unsupported
 from .interpret import Interpreter
 from .modules import as_module, as_torch, owner_of
 from .other_sizes import at_another_size, differing_outputs, draws_numbers, guarded, never_one, refuse_one
@@ -45,6 +45,7 @@ class Traced(Dumps):
         module: a module, a method of one, or a function of torch tensors.
         dynamic_shapes: which sizes may differ in later calls, see `loadrun.torch.trace`.
         opt_level: how far the graph is simplified, see `loadrun.tracing.trace`.
+        program: what torch exported of the module before, with its dynamic shapes.
         check: whether a graph that differs from torch is refused; False only warns, None does neither.
 
     Attributes:
@@ -62,9 +63,11 @@ class Traced(Dumps):
         dynamic_shapes: Any = None,
         opt_level: int = 2,
         *,
+        program: Any = None,
         check: bool | None = True,
     ) -> None:
         self.module = module
+        self._exported = program
         self._checks = check
         self._never_one: frozenset[Any] = frozenset()
         self.original = owner_of(module)
@@ -159,9 +162,13 @@ class Traced(Dumps):
             what the graph computes for the example.
         """
         module = as_module(self.module)
-        shapes = _every_size(module, args, kwargs) if self._dynamic is True else self._dynamic
         with torch.no_grad():
-            program = export(module, args, kwargs, shapes, follow_one=self._dynamic is True)
+            if self._exported is not None:
+                with quiet():
+                    program = functional(self._exported)
+            else:
+                shapes = _every_size(module, args, kwargs) if self._dynamic is True else self._dynamic
+                program = export(module, args, kwargs, shapes, follow_one=self._dynamic is True)
         problems = unsupported(program)
         if problems:
             raise refusal(module, problems)
@@ -376,7 +383,8 @@ def _outputs_of(traced: Traced, flat: Sequence[Any]) -> list[Array]:
     given = [copy.deepcopy(v) for v in flat]
     if any(s.kind.name == "BUFFER_MUTATION" for s in traced.program.graph_signature.output_specs):
         # A call that changes buffers must not show in the next one.
-        owner = copy.deepcopy(traced.original)
+        with quiet():
+            owner = copy.deepcopy(traced.original)
         function = owner if function is traced.original else getattr(owner, function.__name__)
     args, kwargs = pytree.tree_unflatten(given, traced.program.call_spec.in_spec)
     try:

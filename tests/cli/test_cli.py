@@ -16,7 +16,8 @@ import loadrun
 from loadrun.cli import main
 from loadrun.graph import Graph, StoredTensor
 from loadrun.graph.dtypes import DType, encode
-from loadrun.graph.params import Elemwise, ElemwiseMode, Host2DeviceCopy
+from loadrun.graph.params import Axis, Elemwise, ElemwiseMode, Host2DeviceCopy
+from loadrun.testing import GraphBuilder
 
 MLP = "fixtures/nets/mlp.mge"
 
@@ -147,6 +148,17 @@ def test_info(capsys: pytest.CaptureFixture[str]) -> None:
     assert data["testcases"] == 3
     assert [v["name"] for v in data["inputs"]] == [v.name for v in loadrun.load(MLP).inputs]
     assert [[v["shape"] for v in case] for case in data["cases"]] == [[[n, 20], [n, 4]] for n in (1, 5, 2)]
+
+
+def test_info_shortens_long_lists(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Every row is as wide as the widest: one operator of many inputs would make all of them long."""
+    g = GraphBuilder()
+    inputs = [g.input("x", 2, 3)] * 500
+    loadrun.save(g.done(g.add("Concat", Axis(axis=1), inputs=inputs, name="y")), tmp_path / "wide.mge")
+    assert main(["info", str(tmp_path / "wide.mge")]) == 0
+    text = capsys.readouterr().out
+    assert ", ".join(["2x3"] * 12) + ", ... (500 in all)  2x1500 " in text
+    assert max(map(len, text.splitlines())) < 200
 
 
 def test_info_of_batch_norm(capsys: pytest.CaptureFixture[str]) -> None:

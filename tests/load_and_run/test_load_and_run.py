@@ -16,6 +16,7 @@ import pytest
 import loadrun
 from loadrun.dump.options import DumpOptions
 from loadrun.testcase import Bundle
+from loadrun.verify.pack.options import PackOptions
 from loadrun.verify.pack.packing import Packer
 from tests.support.small_models import unary
 
@@ -110,9 +111,10 @@ def load_and_run(data: bytes, *, forward: bool) -> tuple[list[bytes], int]:
 
 def packed(format: str, record: bool) -> bytes:
     stream = io.BytesIO()
-    packer = Packer(Bundle(unary()), warn=print)
+    options = PackOptions(file=DumpOptions(dump_format=format), record=record)
+    packer = Packer(Bundle(unary()), options, warn=print)
     inputs = ({"x": np.full((n, 3), n, np.float32)} for n in (1, 2, 7))
-    packer.pack(inputs, stream, DumpOptions(dump_format=format), record=record)
+    packer.pack(inputs, stream)
     return stream.getvalue()
 
 

@@ -211,6 +211,8 @@ def test_a_report_says_what_ran(tmp_path: Path, capsys: pytest.CaptureFixture[st
         "version": "3.1",
         "provider": "by 0",
         "arithmetic": "float32",
+        "way": None,
+        "options": [],
         "operators": 0,
         "islands": [],
     }

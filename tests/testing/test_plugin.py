@@ -15,6 +15,7 @@ import pytest
 import loadrun
 from loadrun.testcase import Bundle
 from loadrun.testing.plugin import _matches
+from loadrun.verify.pack.options import PackOptions
 from loadrun.verify.pack.packing import Packer
 from tests.support.small_models import unary
 
@@ -60,7 +61,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copy(made / "onnx" / "model.onnx", made / "alone.onnx")
     loadrun.save(unary(), made / "plain.mge")
     cases = [{"x": np.full((1, 3), 1e-5, np.float32)}]
-    Packer(Bundle(unary()), maxerr=10.0, warn=lambda _: None).pack(cases, made / "absurd.mge")
+    Packer(Bundle(unary()), PackOptions(maxerr=10.0), warn=lambda _: None).pack(cases, made / "absurd.mge")
     (made / "pytest.ini").write_text(
         "[pytest]\nloadrun_skip =\n    onnx/*\nloadrun_xfail =\n    nets/unet.mge::*::mask  # min and max differ\n"
     )

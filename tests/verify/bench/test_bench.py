@@ -15,10 +15,10 @@ from loadrun.base.errors import InputError, UsageError
 from loadrun.cli import main
 from loadrun.engines.reference import ReferenceEngine
 from loadrun.graph.params import MatrixMul
-from loadrun.report.benchmark import regressions
 from loadrun.report.profile import bytes_text, cost_table, costs, memory_table, trace_events
 from loadrun.testcase import Bundle
 from loadrun.testing import GraphBuilder
+from loadrun.verify.bench.baseline import regressions
 from loadrun.verify.bench.running import Subject, peak_memory, run_subjects
 from loadrun.verify.describe import describe
 

@@ -18,7 +18,7 @@ import pytest
 import loadrun
 from loadrun.base.errors import UsageError
 from loadrun.cli import main
-from loadrun.cli.pack import tolerance
+from loadrun.cli.limits import tolerance
 from loadrun.compare.recorded import header, record_at
 from loadrun.dump.checkpoint import load_checkpoint
 from loadrun.dump.options import DumpOptions, strip_info
@@ -31,6 +31,7 @@ from loadrun.inputs.lists import TextSource
 from loadrun.runner import Verdict
 from loadrun.testcase import Bundle
 from loadrun.verify.pack.noise import suggest
+from loadrun.verify.pack.options import PackOptions
 from loadrun.verify.pack.packing import Packer
 from tests.support.small_models import F32, X, unary
 
@@ -211,7 +212,7 @@ def test_model_without_inputs(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     one = StoredTensor(F32, (1,), None, encode(np.array([2], "f4"), F32))
     graph.outputs = graph.add("ImmutableTensor", tensors=[one], names=["y"])
     with pytest.raises(UsageError, match="no inputs, so without checks there is nothing to pack"):
-        Packer(Bundle(graph), no_assert=True, warn=print)
+        Packer(Bundle(graph), PackOptions(no_assert=True), warn=print)
     Packer(Bundle(graph), warn=print).pack([{}], tmp_path / "o.mge")
     assert verdicts(tmp_path / "o.mge") == [Verdict.PASS]
 

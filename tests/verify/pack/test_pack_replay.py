@@ -35,8 +35,19 @@ def test_a_file_that_does_not_run_is_not_written(
     out = tmp_path / "o.mge"
     out.write_bytes(b"old")
 
-    monkeypatch.setattr("loadrun.cli.pack.optimization", lambda args: lambda g: _without_weights(g))
-    assert pack("fixtures/nets/mlp.mge", "-d", "#rand(0,1)", "-o", out, "--replace") == 2
+    monkeypatch.setattr(
+        "loadrun.verify.pack.files.optimize_for_inference", lambda g, **flags: (_without_weights(g), 0)
+    )
+    command = (
+        "fixtures/nets/mlp.mge",
+        "-d",
+        "#rand(0,1)",
+        "-o",
+        out,
+        "--replace",
+        "--optimize-for-inference",
+    )
+    assert pack(*command) == 2
     assert out.read_bytes() == b"old"
     assert "the file would not run, so it is not written" in capsys.readouterr().err
     assert sorted(p.name for p in tmp_path.iterdir()) == ["o.mge"]

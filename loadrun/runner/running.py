@@ -9,24 +9,36 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import cast
 
-from .base.about import About
-from .base.errors import EngineError, InputError, LoadRunError, UsageError
-from .base.registry import resolve
-from .compare.formula import Formula
-from .compare.judging import NARROW, Criteria, blind, judge, policy_for
-from .compare.policy import Policy
-from .compare.recorded import packed_policies
-from .compare.results import FileResult, OutputResult, Result, Verdict
-from .engines import Choice, Engine, check_engine, make_engine, make_ready
-from .graph import Graph, Var
-from .graph.dtypes import Array, DType, dtype_of
-from .inputs.feeds import fit_inputs, random_inputs
-from .ops.infer import infer_dtypes
-from .passes.checks import GET, Cone, Origins, compared, cone, formula, two_sided
-from .testcase import EXPECT, Bundle, Check, Testcase
+from ..base.about import About
+from ..base.errors import EngineError, InputError, LoadRunError, UnsupportedError, UsageError
+from ..base.registry import resolve
+from ..compare.formula import Formula
+from ..compare.judging import NARROW, Criteria, blind, judge, policy_for
+from ..compare.policy import Policy
+from ..compare.recorded import packed_policies
+from ..compare.results import OutputResult, Result, Verdict
+from ..engines import (
+    Choice,
+    Engine,
+    check_engine,
+    file_of,
+    make_engine,
+    make_file_engine,
+    make_ready,
+    runs_file,
+)
+from ..graph import Graph, Var
+from ..graph.dtypes import Array, DType, dtype_of
+from ..inputs.feeds import fit_inputs, random_inputs
+from ..ops.infer import infer_dtypes
+from ..passes.checks import GET, Cone, Origins, compared, cone, formula, two_sided
+from ..testcase import EXPECT, Bundle, Check, FileValue, Testcase
+from .native import FileReplay, file_errors, own_inputs
 
-__all__ = ["FileResult", "OutputResult", "Result", "Runner", "Verdict", "fit_inputs", "random_inputs", "run"]
+__all__ = ["Runner", "faulty", "own_errors", "run"]
 
 _KEPT = 16
 """Sets of sizes whose engines are kept where each has a graph of its own, those that were needed last."""
@@ -104,8 +116,11 @@ class Runner:
     ) -> None:
         if seed < 0:
             raise UsageError(f"a seed must be a whole number of at least 0, found {seed}")
-        self.bundle = bundle if isinstance(bundle, Bundle) else resolve("loadrun.dump:load")(bundle)
         self.engine = check_engine(engine)
+        load = resolve("loadrun.dump:load")
+        self.bundle: Bundle = (
+            bundle if isinstance(bundle, Bundle) else load(bundle, native=runs_file(self.engine))
+        )
         self.seed = seed
         self._model: Engine | None = None
         self._outputs: dict[str, Var] = {}
@@ -115,9 +130,26 @@ class Runner:
         self.packed, self.loosened = packed_policies(self.bundle.record)
         self.policies = {**self.packed, **(policies or {})}
 
+    @cached_property
+    def _native(self) -> FileReplay | None:
+        """The model's own file on the engine, where the engine runs such files and the graph is that of the file."""
+        source = file_of(self.bundle, self.engine)
+        if source is not None:
+            self.bundle.require_unchanged()
+            return FileReplay(source, make_file_engine(self.engine, source), self.policies, self.loosened)
+        if self.bundle.refusal is not None:
+            raise UnsupportedError(f"not run by {self.engine}: {self.bundle.refusal}")
+        return None
+
+    def inputs_of(self, testcase: Testcase) -> Mapping[str, FileValue]:
+        """The inputs of a testcase in the form that `run` passes on without change."""
+        return own_inputs(testcase) if self._native is not None else testcase.inputs
+
     @property
     def about(self) -> About:
         """What executes the model, and how it computes; what the engine cannot run is known after the first run."""
+        if self._native is not None:
+            return self._native.engine.about
         if self._last is not self:
             return self._last.about
         if self._checked is not None:
@@ -147,6 +179,11 @@ class Runner:
             EngineError: an operator failed.
             FormatError: the file changed while it was in use.
         """
+        if self._native is not None:
+            self.bundle.require_unchanged()
+            found = self._native.check(testcase, index)
+            settled = _settled(found.outputs, testcase)
+            return replace(found, outputs=tuple(settled), verdict=Verdict.of_outputs(settled))
         self._last = self._for(testcase.arrays)
         if self._last is not self:
             return self._last.check(testcase, index)
@@ -166,10 +203,7 @@ class Runner:
             outs.append(_unchecked_output(name, var, next(values), reason))
         alone = plan.unread.keys() - dict(plan.plain)
         outs += [_unread(n, v, testcase) for n, v in plan.unread.items() if n in alone]
-        if testcase.faults:
-            outs = faulty(outs, testcase.faults)
-        if testcase.left_out:
-            outs = [_not_in_full(o, testcase.left_out) for o in outs]
+        outs = _settled(outs, testcase)
         shown = _at_border(outs, self.bundle.scalars)
         return Result(index, shown, Verdict.of_outputs(outs), seconds, engine=engine.about)
 
@@ -241,7 +275,7 @@ class Runner:
 
         return blind(errors, given[0], around.source.owner.tensors[0].dtype, check.maxerr)
 
-    def run(self, inputs: Mapping[str, Array] | None = None) -> Result:
+    def run(self, inputs: Mapping[str, FileValue] | None = None) -> Result:
         """Run the model on given inputs, without its checks.
 
         Args:
@@ -253,7 +287,11 @@ class Runner:
             EngineError: an operator failed.
             FormatError: the file changed while it was in use.
         """
-        feeds = random_inputs(self.bundle, self.seed) if inputs is None else fit_inputs(self.bundle, inputs)
+        if self._native is not None:
+            self.bundle.require_unchanged()
+            return self._native.run(random_inputs(self.bundle, self.seed) if inputs is None else inputs)
+        given = cast("Mapping[str, Array] | None", inputs)
+        feeds = random_inputs(self.bundle, self.seed) if given is None else fit_inputs(self.bundle, given)
         self._last = self._for(feeds)
         if self._last is not self:
             return self._last.run(feeds)
@@ -295,7 +333,7 @@ class Runner:
         """The engine for a plan: what checks compute is the reference engine's, whatever executes the model."""
         if self.engine.spec == "reference":
             return self._engine(plan.vars)
-        from .engines.divided import Divided  # for start-up
+        from ..engines.divided import Divided  # for start-up
 
         infer_dtypes(self.bundle.graph.needed(plan.vars))
         computed = {v.id: v for v in (*(v for c in plan.checks for v in c.read), *(v for _, v in plan.plain))}
@@ -314,6 +352,8 @@ def own_errors(
     None stands for a formula that needs more than an expected and a computed value.
     """
     found: dict[str, Callable[[Array, Array], float] | None] = {}
+    if bundle.file is not None and len(bundle.testcases):
+        return file_errors(bundle.file, bundle.testcases[0])
     for check in bundle.checks:
         if formula(check) is Formula.OTHER:
             infer_dtypes(bundle.graph.needed([check.err]))
@@ -386,6 +426,12 @@ def _unread(name: str, var: Var, testcase: Testcase) -> OutputResult:
     shape = () if value is None else value.shape
     dtype = var.owner.tensors[0].dtype
     return OutputResult(name, shape, dtype, Verdict.NOT_COMPARED, reason=_UNREAD)
+
+
+def _settled(outs: Sequence[OutputResult], testcase: Testcase) -> list[OutputResult]:
+    """The outputs with what follows from the testcase, whatever was computed."""
+    found = faulty(outs, testcase.faults)
+    return [_not_in_full(o, testcase.left_out) for o in found] if testcase.left_out else found
 
 
 def faulty(outs: Sequence[OutputResult], faults: Mapping[str, str]) -> list[OutputResult]:

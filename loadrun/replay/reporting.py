@@ -2,33 +2,29 @@
 
 from __future__ import annotations
 
-import argparse
 import io
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any, Protocol, TextIO
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from ..base.files import FileNames, growing, replacing
+from ..base.files import FileNames, growing, replacing, text_file
 from ..base.version import __version__
-from ..replay.events import Replayed
 from ..runner import FileResult, Result
-from .groups import target
-from .stream import results_file, text_file
+from .events import Replayed
+from .options import PathName, RunOptions
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from ..report.html import HtmlWriter
     from ..report.json import LineWriter
     from ..verify.bench import Timing
     from ..verify.pictures import Picture
     from ..verify.saved import ResultWriter
 
-__all__ = ["Sinks", "add_report_options", "annotate", "sinks"]
+__all__ = ["Sinks", "sinks"]
 
 
 class ReportWriter(Protocol):
@@ -47,36 +43,6 @@ class ReportWriter(Protocol):
         """End the report."""
 
 
-def add_report_options(p: argparse.ArgumentParser) -> None:
-    """Add the options for reports (``args.json``, ``json_lines``, ``junit``, ``html``, ``save_results``)."""
-    group = p.add_argument_group("reports")
-    group.add_argument(
-        "--json",
-        metavar="FILE",
-        help="write all results as JSON (- for standard output); as lines for a .jsonl",
-    )
-    group.add_argument(
-        "--json-lines",
-        metavar="FILE",
-        help="write results as JSON lines as they come; an interrupted run leaves them",
-    )
-    group.add_argument(
-        "--junit",
-        metavar="FILE",
-        type=target,
-        help="write a JUnit report, as CI servers read it",
-    )
-    group.add_argument(
-        "--html",
-        metavar="FILE",
-        type=target,
-        help="write one HTML page with plots, to be opened in any browser",
-    )
-    group.add_argument(
-        "--save-results", metavar="FILE", type=target, help="save values and verdicts for `loadrun judge`"
-    )
-
-
 class Sinks:
     """All reports of a run.
 
@@ -93,7 +59,7 @@ class Sinks:
         writers: Sequence[ReportWriter],
         drawing: HtmlWriter | None,
         saved: ResultWriter | None,
-        folder: Path | None,
+        folder: PathName | None,
         several: bool,
     ) -> None:
         self._writers = writers
@@ -143,27 +109,31 @@ class Sinks:
         for w in self._writers:
             w.close(exit_code)
 
-    def _save(self, result: Result, folder: Path, lead: str) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
+    def _save(self, result: Result, folder: PathName, lead: str) -> None:
+        os.makedirs(folder, exist_ok=True)
         case = "" if result.index is None else f"{result.index}."
         for out in result.outputs:
             if out.value is not None:
                 name = out.name if result.choice is None else f"{result.choice}.{out.name}"
-                with replacing(folder / f"{self._names.file(name, lead + case)}.npy") as f:
+                with replacing(os.path.join(folder, f"{self._names.file(name, lead + case)}.npy")) as f:
                     np.save(f, out.value, allow_pickle=False)
 
 
 @contextmanager
-def sinks(args: argparse.Namespace, several: bool) -> Iterator[Sinks]:
+def sinks(options: RunOptions, several: bool) -> Iterator[Sinks]:
     """The reports that the options ask for; when this is left early, JSON lines say so and the others do not appear."""
-    lines, whole = args.json_lines, args.json
+    lines, whole = options.json_lines, options.json
     if whole is not None and whole.endswith(".jsonl"):
         whole, lines = None, lines or whole
     about: dict[str, Any] = {}
-    if whole or lines or args.html or args.junit:
-        from ..report.environment import environment  # for start-up
+    if options.reported:
+        from ..verify.bench.environment import environment  # for start-up
 
-        about = {"environment": environment(), "engine": args.engine, "seed": args.seed}
+        about = {
+            "environment": environment(),
+            "engine": ",".join(map(str, options.engines)),
+            "seed": options.seed,
+        }
     with ExitStack() as stack:
         writers: list[ReportWriter] = []
         drawing = None
@@ -174,22 +144,17 @@ def sinks(args: argparse.Namespace, several: bool) -> Iterator[Sinks]:
             writers.append(JsonWriter(file, __version__, about))
         if lines is not None:
             writers.append(stack.enter_context(_lines(lines, about)))
-        if args.junit is not None:
+        if options.junit is not None:
             from ..report.junit import JUnitWriter  # for start-up
 
-            writers.append(JUnitWriter(stack.enter_context(text_file(args.junit, "utf-8")), about))
-        if args.html is not None:
+            writers.append(JUnitWriter(stack.enter_context(text_file(options.junit, "utf-8")), about))
+        if options.html is not None:
             from ..report.html import HtmlWriter  # for start-up
 
-            drawing = HtmlWriter(stack.enter_context(text_file(args.html, "utf-8")), about)
+            drawing = HtmlWriter(stack.enter_context(text_file(options.html, "utf-8")), about)
             writers.append(drawing)
-        saved = stack.enter_context(results_file(args.save_results))
-        folder = None
-        if args.output is not None:
-            from pathlib import Path  # for start-up
-
-            folder = Path(args.output)
-        yield Sinks(writers, drawing, saved, folder, several)
+        saved = stack.enter_context(_results_file(options.save_results))
+        yield Sinks(writers, drawing, saved, options.output, several)
 
 
 @contextmanager
@@ -215,15 +180,19 @@ def _ended(e: BaseException) -> bool:
     return isinstance(e, (KeyboardInterrupt, SystemExit, GeneratorExit))
 
 
-def annotate(file: FileResult, message: str, out: TextIO) -> None:
-    """Tell GitHub of a file that does not pass, when this runs there."""
-    if os.environ.get("GITHUB_ACTIONS") != "true":
+@contextmanager
+def _results_file(target: PathName | None) -> Iterator[ResultWriter | None]:
+    """Results with their values to write, to a file that appears when it is complete."""
+    if target is None:
+        yield None
         return
-    print(f"::error file={_escaped(file.path, properties=True)}::{_escaped(message)}", file=out)
+    from ..verify.saved import ResultWriter  # for start-up
 
-
-def _escaped(text: str, properties: bool = False) -> str:
-    """Text as a workflow command takes it."""
-    for found, code in (("%", "%25"), ("\r", "%0D"), ("\n", "%0A")):
-        text = text.replace(found, code)
-    return text.replace(":", "%3A").replace(",", "%2C") if properties else text
+    with replacing(target) as raw:
+        writer = ResultWriter(raw)
+        try:
+            yield writer
+        except BaseException:
+            writer.abandon()
+            raise
+        writer.close()

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from ..base.version import __version__
-from ..ops.numeric.parallel import blas_threads, quota, threads
+from ...base.version import __version__
+from ...ops.numeric.parallel import blas_threads, quota, threads
 
 __all__ = ["environment"]
 
