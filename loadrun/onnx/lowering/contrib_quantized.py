@@ -18,7 +18,7 @@ from .nbits import gathered_table, weight_of
 from .parts import M, cast, const_like, folded, transposed
 from .pooling import averaged, pooling_window
 from .quantization import dequantized, dynamic, factor_of, quantized, requantized, saturated, single
-from .reductions import flat_to_2d, mean, softmax
+from .reductions import flat_to_2d, softmax
 from .shapes import joined
 from .transformers import embedded, self_attended
 
@@ -79,8 +79,8 @@ def _qlinear_softmax(c: NodeCall) -> Value:
 @lower("QLinearGlobalAveragePool", domain=CONTRIB)
 def _qlinear_global(c: NodeCall) -> Value:
     if c.number("channels_last"):
-        return _through_float(c, 3, lambda x: mean(x, list(range(1, x.ndim - 1))))
-    return _through_float(c, 3, lambda x: mean(x, list(range(2, x.ndim))))
+        return _through_float(c, 3, lambda x: e.mean(x, list(range(1, x.ndim - 1))))
+    return _through_float(c, 3, lambda x: e.mean(x, list(range(2, x.ndim))))
 
 
 @lower("QLinearAveragePool", domain=CONTRIB)

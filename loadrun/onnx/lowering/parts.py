@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from ...build import emit as e
 from ...graph import params as P
-from ...tensors import Tensor, apply1, const, suspended
+from ...tensors import Tensor, apply1, const
 from ...tensors.sizes import TracedInt, shape_tensor
 
 __all__ = [
@@ -28,6 +28,7 @@ __all__ = [
 
 M = P.ElemwiseMode
 cast = e.cast
+folded = e.folded
 
 
 def const_like(value: Any, x: Tensor) -> Tensor:
@@ -76,16 +77,6 @@ def of_length(x: Tensor, axis: int) -> Tensor:
 def is_open(*sizes: int) -> bool:
     """Whether one of some sizes may differ in another run."""
     return any(isinstance(n, TracedInt) for n in sizes)
-
-
-def folded(func: Callable[..., Tensor], *xs: Tensor) -> Tensor:
-    """What a function gives for tensors; a constant where all of them are constants."""
-    if any(x._session is not None for x in xs):
-        return func(*xs)
-    with suspended():
-        result = func(*xs)
-    result._const = True
-    return result
 
 
 def flags(values: Sequence[Any] | None, count: int, default: int) -> list[int]:

@@ -16,7 +16,7 @@ from ..values import INT64, UnsupportedNodeError, Value
 from .convolution import WindowGeometry, padding_of, window_of
 from .padding import pad_with
 from .parts import M, cast, const_like, is_open, transposed
-from .reductions import extreme, mean
+from .reductions import extreme
 from .shapes import product
 
 __all__ = ["averaged", "pooling_window"]
@@ -232,7 +232,7 @@ def _space(x: Tensor) -> list[int]:
 @lower("GlobalAveragePool")
 def _global_average(c: NodeCall) -> Tensor:
     x = c.t(0)
-    return mean(x, _space(x))
+    return e.mean(x, _space(x))
 
 
 @lower("GlobalMaxPool")

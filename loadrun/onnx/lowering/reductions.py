@@ -13,7 +13,7 @@ from ..call import NodeCall, front, lower
 from ..values import INT64, Value
 from .parts import M, cast, const_like, of_length
 
-__all__ = ["axes_of", "flat_to_2d", "log_softmax", "mean", "softmax"]
+__all__ = ["axes_of", "flat_to_2d", "log_softmax", "softmax"]
 
 _R = P.ReduceMode
 
@@ -28,11 +28,6 @@ def axes_of(c: NodeCall, rank: int, since: int = 18) -> list[int] | None:
             return None
         return list(range(rank))
     return sorted({front(a, rank) for a in axes})
-
-
-def mean(x: Tensor, axes: list[int]) -> Tensor:
-    """The mean over axes, which stay; of float16 summed in float32."""
-    return cast(kept(e.reduce(cast(x, "float32"), _R.MEAN, axes), axes, True), x._dtype)
 
 
 def _reducer(c: NodeCall) -> tuple[Tensor, list[int] | None]:

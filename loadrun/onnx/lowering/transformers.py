@@ -7,6 +7,7 @@ from math import sqrt
 import numpy as np
 
 from ...build import emit as e
+from ...build.layers.norm import layer_norm
 from ...graph import params as P
 from ...graph.dtypes import DType
 from ...tensors import Tensor
@@ -15,7 +16,6 @@ from ..values import INT32, UnsupportedNodeError, Value
 from .attention import _repeated, attended, heads, merged, rotated
 from .convolution import from_last, to_last
 from .linalg import matmul
-from .norms import standardized
 from .parts import M, cast, const_like
 from .pooling import max_pooled, pooling_window
 
@@ -244,8 +244,7 @@ def embedded(
     total = e.elem(M.ADD, total, at)
     if c.has(1) and segments is not None:
         total = e.elem(M.ADD, total, e.gather(segments, [(0, cast(c.t(1), "int32"))]))
-    y, _, _ = standardized(cast(total, "float32"), [2], c.real("epsilon", 1e-12))
-    y = e.elem(M.ADD, e.elem(M.MUL, cast(y, total._dtype), gamma), beta)
+    y, _, _ = layer_norm(total, 2, gamma, beta, c.real("epsilon", 1e-12))
     lengths: Value | None = None
     if c.has(7):
         lengths = Value(INT32, e.reduce(cast(c.t(7), "int32"), P.ReduceMode.SUM, [1]))
