@@ -8,10 +8,10 @@ from math import prod
 import numpy as np
 
 from ...tensors import Tensor, const
-from ...tensors.sizes import TracedInt
 from .. import emit as e
 from .. import norm as own
 from ..emit import M
+from .sizes import is_open
 
 __all__ = [
     "affine",
@@ -75,11 +75,11 @@ def _fits(v: Tensor | None, ndim: int) -> bool:
 def _fixed(x: Tensor, axis: int, weight: Tensor | None, sizes: Sequence[int] | None) -> list[int] | None:
     """Return the sizes from an axis on if they are the same in every run: given, or told by the weight."""
     now = [int(n) for n in x._tuple_shape[axis:]]
-    if sizes is not None or not any(isinstance(n, TracedInt) for n in x.shape[axis:]):
+    if sizes is not None or not is_open(*x.shape[axis:]):
         return now
     if weight is None or list(weight._tuple_shape) != now or 1 in now:
         return None
-    return None if any(isinstance(n, TracedInt) for n in weight.shape) else now
+    return None if is_open(*weight.shape) else now
 
 
 def layer_norm(

@@ -9,6 +9,7 @@ import numpy as np
 from ...arrays.arithmetic import rint
 from ...build import emit as e
 from ...build.layers.activation import softmax
+from ...build.layers.sizes import joined
 from ...graph import params as P
 from ...tensors import Tensor, const
 from ..call import CONTRIB, NodeCall, find, front, lower
@@ -20,7 +21,6 @@ from .parts import M, cast, const_like, folded, transposed
 from .pooling import averaged, pooling_window
 from .quantization import dequantized, dynamic, factor_of, quantized, requantized, saturated, single
 from .reductions import flat_to_2d
-from .shapes import joined
 from .transformers import embedded, self_attended
 
 __all__: list[str] = []

@@ -8,13 +8,13 @@ import numpy as np
 
 from ...build import emit as e
 from ...build.conv import conv1d, conv2d, conv3d, conv_transpose2d, conv_transpose3d, deformable_conv2d
+from ...build.layers.padding import pad
 from ...tensors import Tensor, const
 from ...tensors.followed import largest
 from ..call import CONTRIB, NodeCall, lower
 from ..values import INT32, UnsupportedNodeError, Value
 from .functions import activation
 from .linalg import minus_zero
-from .padding import pad_with
 from .parts import M, cast, const_like, flags, folded, is_open, of_length, transposed
 
 __all__ = ["WindowGeometry", "convolved", "padding_of", "window_of"]
@@ -89,7 +89,7 @@ def convolved(x: Tensor, w: Tensor, window: WindowGeometry, groups: int) -> Tens
         )
     pads = window.pads
     if any(a != b or a < 0 or is_open(a, b) for a, b in pads):
-        x = pad_with(x, [(0, 0), (0, 0), *pads], "constant")
+        x = pad(x, [(0, 0), (0, 0), *pads], "constant")
         pads = [(0, 0)] * n
     before = [a for a, _ in pads]
     out = [
@@ -203,7 +203,7 @@ def _conv_transpose(c: NodeCall) -> Tensor:
     y = _spread(x, weight, window, before, groups)
     if not even:
         widths = [(-a, o - b) for (a, b), o in zip(pads, extra, strict=True)]
-        y = pad_with(y, [(0, 0), (0, 0), *widths], "constant")
+        y = pad(y, [(0, 0), (0, 0), *widths], "constant")
     return _with_bias(y, c.maybe(2))
 
 
@@ -253,7 +253,7 @@ def _deform_conv(c: NodeCall) -> Tensor:
     groups = c.number("group", 1)
     if any(a != b or is_open(a, b) for a, b in pads):
         # Padding in front moves positions along; what lies outside counts as zero in both.
-        x = pad_with(x, [(0, 0), (0, 0), *pads], "constant")
+        x = pad(x, [(0, 0), (0, 0), *pads], "constant")
         pads = [(0, 0)] * 2
     mask = c.maybe(4)
     if mask is None:
@@ -339,7 +339,7 @@ def _col2im(c: NodeCall) -> Tensor:
     for k, i in enumerate(image):
         full = (steps[k] - 1) * window.strides[k] + window.reach[k]
         widths.append((-pads[k], i + pads[k] - full))
-    y = pad_with(y, [(0, 0), (0, 0), *widths], "constant")
+    y = pad(y, [(0, 0), (0, 0), *widths], "constant")
     return cast(e.reshape(y, (batch, channels, *image)), x._dtype)
 
 

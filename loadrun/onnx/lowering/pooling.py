@@ -8,13 +8,13 @@ from itertools import product as combinations
 import numpy as np
 
 from ...build import emit as e
+from ...build.layers.padding import pad
 from ...graph import params as P
 from ...tensors import Tensor, apply1
 from ...tensors.followed import largest, least
 from ..call import NodeCall, lower
 from ..values import INT64, UnsupportedNodeError, Value
 from .convolution import WindowGeometry, padding_of, window_of
-from .padding import pad_with
 from .parts import M, cast, const_like, is_open, transposed
 from .reductions import extreme
 from .shapes import product
@@ -88,7 +88,7 @@ def max_pooled(x: Tensor, window: WindowGeometry, beyond: Sequence[tuple[int, in
     small = all(a < k for (a, _), k in zip(window.pads, window.kernel, strict=True))
     if x.ndim == 4 and plain and small and window.dilations == [1, 1] and _pools(x):
         return _pooled(x, window, [a for a, _ in window.pads], P.PoolingMode.MAX)
-    x = pad_with(x, _widths(window.pads, beyond), "constant", _lowest(x))
+    x = pad(x, _widths(window.pads, beyond), "constant", _lowest(x))
     if x.ndim == 4 and window.dilations == [1, 1] and _pools(x):
         return _pooled(x, window, [0, 0], P.PoolingMode.MAX)
     for i in range(x.ndim - 2):
@@ -130,8 +130,8 @@ def _max_with_places(
         grid = transposed(e.reshape(cells, sizes[::-1]), range(n - 1, -1, -1))
     else:
         grid = e.reshape(cells, sizes)
-    grid = pad_with(grid, widths[2:], "constant", -1.0)
-    padded = pad_with(x, widths, "constant", _lowest(x))
+    grid = pad(grid, widths[2:], "constant", -1.0)
+    padded = pad(x, widths, "constant", _lowest(x))
     values, places = [], []
     for taps in combinations(*(range(k) for k in window.kernel)):
         part, at = padded, e.add_axes(grid, [0, 1])
@@ -173,11 +173,11 @@ def averaged(
     small = all(a < k for (a, _), k in zip(window.pads, window.kernel, strict=True))
     if x.ndim == 4 and even and small and window.dilations == [1, 1]:
         return cast(_pooled(wide, window, [a for a, _ in window.pads], mode), kind)
-    total = _summed(pad_with(wide, _widths(window.pads, beyond), "constant"), window)
+    total = _summed(pad(wide, _widths(window.pads, beyond), "constant"), window)
     ones = e.full(const_like(1.0, wide), (1, 1, *x.shape[2:]))
     nothing = [(0, 0)] * (x.ndim - 2)
-    ones = pad_with(ones, _widths(window.pads, nothing), "constant", 1.0 if include else 0.0)
-    ones = pad_with(ones, _widths(nothing, beyond), "constant")
+    ones = pad(ones, _widths(window.pads, nothing), "constant", 1.0 if include else 0.0)
+    ones = pad(ones, _widths(nothing, beyond), "constant")
     return cast(e.elem(M.TRUE_DIV, total, _summed(ones, window)), kind)
 
 
@@ -205,7 +205,7 @@ def _lp_pool(c: NodeCall) -> Tensor:
     x = c.t(0)
     window, beyond = pooling_window(c, x)
     p = c.number("p", 2) if c.opset >= 2 else c.real("p", 2.0)
-    wide = pad_with(_power(cast(x, "float32"), p), _widths(window.pads, beyond), "constant")
+    wide = pad(_power(cast(x, "float32"), p), _widths(window.pads, beyond), "constant")
     return cast(_root(_summed(wide, window), p), x._dtype)
 
 
@@ -267,4 +267,4 @@ def _max_unpool(c: NodeCall) -> Tensor:
     flat = e.scatter(empty, e.flat(x), [(0, e.flat(at))])
     y = e.reshape(flat, (*shape, *inferred))
     widths = [(0, 0), (0, 0), *((0, t - i) for t, i in zip(target, inferred, strict=True))]
-    return pad_with(y, widths, "constant")
+    return pad(y, widths, "constant")
