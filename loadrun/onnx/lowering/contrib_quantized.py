@@ -9,6 +9,7 @@ import numpy as np
 from ...arrays.arithmetic import rint
 from ...build import emit as e
 from ...build.layers.activation import softmax
+from ...build.layers.pooling import averaged
 from ...build.layers.sizes import joined
 from ...graph import params as P
 from ...tensors import Tensor, const
@@ -18,7 +19,7 @@ from .convolution import from_last, to_last
 from .linalg import exact_product, matmul
 from .nbits import gathered_table, weight_of
 from .parts import M, cast, const_like, folded, transposed
-from .pooling import averaged, pooling_window
+from .pooling import pooling_window
 from .quantization import dequantized, dynamic, factor_of, quantized, requantized, saturated, single
 from .reductions import flat_to_2d
 from .transformers import embedded, self_attended
@@ -90,8 +91,7 @@ def _qlinear_average(c: NodeCall) -> Value:
 
     def pool(x: Tensor) -> Tensor:
         x = from_last(x) if last else x
-        window, beyond = pooling_window(c, x)
-        y = averaged(x, window, beyond, include=bool(c.number("count_include_pad")))
+        y = averaged(x, pooling_window(c, x), include=bool(c.number("count_include_pad")))
         return to_last(y) if last else y
 
     return _through_float(c, 3, pool)

@@ -7,6 +7,7 @@ from math import sqrt
 from ...build import emit as e
 from ...build.layers.attention import attended, causal_bias, mask_bias, shared_heads
 from ...build.layers.norm import layer_norm
+from ...build.layers.pooling import max_pooled
 from ...graph import params as P
 from ...graph.dtypes import DType
 from ...tensors import Tensor
@@ -16,7 +17,7 @@ from .attention import heads, merged, rotated
 from .convolution import from_last, to_last
 from .linalg import matmul
 from .parts import M, cast, const_like
-from .pooling import max_pooled, pooling_window
+from .pooling import pooling_window
 
 __all__ = ["embedded", "self_attended"]
 
@@ -244,5 +245,4 @@ def embedded(
 @lower("NhwcMaxPool", domain=CONTRIB)
 def _nhwc_pool(c: NodeCall) -> Tensor:
     x = from_last(c.t(0))
-    window, beyond = pooling_window(c, x)
-    return to_last(max_pooled(x, window, beyond))
+    return to_last(max_pooled(x, pooling_window(c, x)))
