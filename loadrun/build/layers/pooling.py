@@ -77,7 +77,7 @@ def summed(x: Tensor, window: Window) -> Tensor:
 
 def _ones(x: Tensor, window: Window, include: bool) -> Tensor:
     """Return 1 for what counts of a padded (1, 1, ...), else 0: what stands beyond the pads never does."""
-    ones = e.full(e.number(1.0, x), (1, 1, *x.shape[2:]))
+    ones = e.full(e.number(1.0, x), (1, 1, *(x.shape[2:] if window.sizes is None else window.sizes)))
     pads = Window(window.kernel, window.strides, window.dilations, window.pads)
     beyond = _without_pads(window)
     beyond.beyond = window.beyond

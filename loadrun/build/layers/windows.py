@@ -21,6 +21,7 @@ class Window:
         strides: from one window to the next.
         dilations: from one of its elements to the next.
         pads: what is added before and behind.
+        sizes: those of the axes, where they are the same in every run.
         beyond: what is added behind the pads, for a last window that would not be complete.
     """
 
@@ -33,6 +34,7 @@ class Window:
     ) -> None:
         self.kernel, self.strides, self.dilations = list(kernel), list(strides), list(dilations)
         self.pads = [(0, 0)] * len(self.kernel) if pads is None else list(pads)
+        self.sizes: Sequence[int] | None = None
         self.beyond = [0] * len(self.kernel)
 
     @property

@@ -29,8 +29,10 @@ def pooling_window(c: NodeCall, x: Tensor) -> Window:
         room = size + int(a) + int(b)
         if room < reach:
             raise UnsupportedNodeError(f"a window of {reach} is larger than what it moves over ({room})")
+    if not c.importer.open_sizes:
+        window.sizes = x._tuple_shape[2:]
     if c.number("ceil_mode"):
-        window.complete(x.shape[2:] if c.importer.open_sizes else x._tuple_shape[2:])
+        window.complete(window.sizes or x.shape[2:])
     return window
 
 

@@ -25,9 +25,11 @@ def _window(
     sizes = many(kernel, n)
     pads = [(p, p) for p in many(padding, n)]
     window = Window(sizes, many(stride, n, sizes), many(dilation, n), pads)
+    known = call.given(0)[-n:]
+    if all(isinstance(v, int) for v in known):
+        window.sizes = known
     if ceil:
-        known = call.given(0)[-n:]
-        window.complete(known if all(isinstance(v, int) for v in known) else x.shape[-n:])
+        window.complete(window.sizes or x.shape[-n:])
     return window
 
 
