@@ -56,6 +56,7 @@ __all__ = [
     "permute",
     "reduce",
     "reshape",
+    "rint",
     "scatter",
     "set_subtensor",
     "sizes",
@@ -210,6 +211,16 @@ def _is_zero(x: Tensor) -> bool:
 def is_nan(x: Tensor) -> Tensor:
     """Tell where a float tensor is not a number."""
     return compare(P.ElemwiseMultiTypeMode.ISNAN, x)
+
+
+def rint(x: Tensor) -> Tensor:
+    """Return the nearest whole number; halves go to the even one, where MegEngine's own ROUND goes away from zero."""
+    if not is_float(x):
+        return x
+    half = number(0.5, x)
+    even = elem(M.MUL, elem(M.ROUND, elem(M.MUL, x, half)), number(2, x))
+    tie = compare(P.ElemwiseMultiTypeMode.EQ, elem(M.SUB, x, elem(M.FLOOR, x)), half)
+    return where(tie, even, elem(M.ROUND, x))
 
 
 def with_nan_of(y: Tensor, *xs: Tensor) -> Tensor:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
@@ -11,13 +10,17 @@ import numpy as np
 
 from ...build import emit as e
 from ...build import vision
-from ...build.layers.resize import axis_weights, cubic_shares, resized, weighted
+from ...build.layers import sampling
+from ...build.layers.resize import axis_weights, resized, weighted
 from ..call import FxCall
 from ..registry import UnsupportedCallError, aten
 from ..sizes import as_size
 from ..values import arr, ten
 
 __all__: list[str] = []
+
+_MODES = ("linear", "nearest", "cubic")
+_PADDINGS = ("zeros", "border", "reflection")
 
 
 def _positions(size: int, out: int, corners: bool, scale: float | None) -> np.ndarray[Any, Any]:
@@ -175,14 +178,9 @@ for _name, _kind, _corners in (
 def affine_grid(call: FxCall, theta: Any, size: Any, align_corners: bool) -> Any:
     """The grid of an affine map."""
     lengths = call.static(list(size)[2:], "the size of a grid")
-    axes = []
-    for n in lengths[::-1]:
-        line = np.linspace(-1, 1, n) if n > 1 else np.zeros(1)
-        axes.append(line if align_corners or n <= 0 else line * (n - 1) / n)
-    grids = np.meshgrid(*axes[::-1], indexing="ij")[::-1]
-    flat = np.stack([*(g.reshape(-1) for g in grids), np.ones(math.prod(lengths))], -1).astype(np.float32)
-    result = np.matmul(arr(flat, call.dtype), np.swapaxes(arr(theta, call.dtype), 1, 2))
-    return e.reshape(ten(result), (ten(theta).shape[0], *lengths, len(lengths)))
+    matrices = ten(theta, "float32")
+    y = sampling.affine_grid(matrices, matrices.shape[0], lengths, align=align_corners)
+    return e.cast(y, call.dtype)
 
 
 @aten("aten.grid_sampler.default", "aten.grid_sampler_2d.default", "aten.grid_sampler_3d.default")
@@ -191,72 +189,6 @@ def grid_sampler(call: FxCall, x: Any, grid: Any, mode: int, padding: int, corne
     n = len(call.given(0)) - 2
     if n == 3 and mode == 2:
         raise UnsupportedCallError("cubic sampling of volumes")
-    sizes = [_number(s, n) for s, n in zip(call.given(0)[2:], ten(x).shape[2:], strict=True)]
-    values, grid = arr(x, call.dtype), arr(grid, call.dtype)
-    places = [_unnormalized(grid[..., n - 1 - i], sizes[i], corners) for i in range(n)]
-    if mode != 2:
-        places = [_inside(p, size, padding, corners) for p, size in zip(places, sizes, strict=True)]
-    batch = values.shape[0]
-    numbers = arr(e.reshape(e.arange(batch), (-1, *[1] * n)))
-    moved = np.moveaxis(values, 1, -1)
-    total: Any = None
-    for corner in np.ndindex(*(_taps(mode),) * n):
-        weight: Any = None
-        inside: Any = None
-        where = []
-        for axis, tap in enumerate(corner):
-            index, share = _tap(places[axis], tap, mode)
-            if mode == 2:
-                index = _inside(index, sizes[axis], padding, corners)
-            within = (index >= 0) & (index <= sizes[axis] - 1)
-            inside = within if inside is None else inside & within
-            where.append(arr(np.minimum(np.maximum(index, 0), sizes[axis] - 1), "int32"))
-            weight = share if weight is None or share is None else weight * share
-        part = moved[tuple([numbers] + where)]
-        part = np.where(inside[..., None], part, np.float32(0))
-        part = part if weight is None else part * weight[..., None]
-        total = part if total is None else total + part
-    return np.moveaxis(total, -1, 1)
-
-
-def _taps(mode: int) -> int:
-    return {0: 2, 1: 1, 2: 4}[mode]
-
-
-def _tap(place: Any, tap: int, mode: int) -> tuple[Any, Any]:
-    """The element of a tap, and its weight."""
-    if mode == 1:
-        return np.rint(place), None
-    low = np.floor(place)
-    share = place - low
-    if mode == 0:
-        return low + tap, (share if tap else 1 - share)
-    return low + (tap - 1), arr(cubic_shares(ten(share), -0.75)[tap][1])
-
-
-def _number(fixed: Any, size: Any) -> Any:
-    """A size as a number in single precision, or as an array of the graph where it follows the input."""
-    return np.float32(fixed) if isinstance(fixed, int) else arr(size, "float32")
-
-
-def _unnormalized(place: Any, size: Any, corners: bool) -> Any:
-    if corners:
-        return (place + 1) * ((size - 1) * np.float32(0.5))
-    return ((place + 1) * size - 1) * np.float32(0.5)
-
-
-def _inside(place: Any, size: Any, padding: int, corners: bool) -> Any:
-    """Places beyond the border: as they are, at the border, or mirrored."""
-    if padding == 0:
-        return place
-    if padding == 2:
-        low, span = (np.float32(0), size - 1) if corners else (np.float32(-0.5), size)
-        if isinstance(span, np.float32) and span == 0:
-            return np.zeros_like(place)
-        span = np.maximum(span, np.float32(1))
-        away = np.absolute(place - low)
-        rest = np.fmod(away, span)
-        turns = np.floor(away / span)
-        even = np.fmod(turns, np.float32(2)) == 0
-        place = np.where(even, rest + low, (span + low) - rest)
-    return np.minimum(np.maximum(place, np.float32(0)), size - 1)
+    way, border = _MODES[mode], _PADDINGS[padding]
+    y = sampling.grid_sampled(ten(x, "float32"), ten(grid, "float32"), way, border, align=corners)
+    return e.cast(y, call.dtype)
