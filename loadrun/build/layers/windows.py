@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...tensors import Tensor
-from ...tensors.followed import largest, least
+from ...tensors.symbolic import largest, least
 from .. import emit as e
 from .padding import pad
 from .sizes import is_open

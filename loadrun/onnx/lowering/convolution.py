@@ -12,7 +12,7 @@ from ...build.layers import conv as build
 from ...build.layers.padding import pad
 from ...build.layers.windows import Window
 from ...tensors import Tensor, const
-from ...tensors.followed import largest
+from ...tensors.symbolic import largest
 from ..call import CONTRIB, NodeCall, lower
 from ..values import INT32, UnsupportedNodeError, Value
 from .functions import activation
@@ -55,7 +55,9 @@ def padding_of(c: NodeCall, window: Window, sizes: Sequence[int]) -> list[tuple[
     return list(zip(pads[:n], pads[n:], strict=True))
 
 
-def _convolved(x: Tensor, w: Tensor, window: Window, groups: int, bias: Tensor | None = None) -> Tensor:
+def _convolved(
+    c: NodeCall, x: Tensor, w: Tensor, window: Window, groups: int, bias: Tensor | None = None
+) -> Tensor:
     """A convolution whose shapes fit together."""
     if x.ndim not in (3, 4, 5) or w.ndim != x.ndim:
         raise UnsupportedNodeError(f"{x.ndim - 2} axes of space; MegEngine convolves over 1 to 3")
@@ -64,6 +66,11 @@ def _convolved(x: Tensor, w: Tensor, window: Window, groups: int, bias: Tensor |
             f"{x._tuple_shape[1]} channels, but the weight takes {w._tuple_shape[1]} for each of {groups} groups"
         )
     _check_groups(w, groups)
+    sizes = [int(n) + int(a) + int(b) for n, (a, b) in zip(x._tuple_shape[2:], window.pads, strict=True)]
+    if c.importer.assumed and any(n < r for n, r in zip(sizes, window.reach, strict=True)):
+        raise UnsupportedNodeError(
+            f"a window of {window.reach} is larger than what it moves over, {list(x._tuple_shape[2:])}"
+        )
     return build.convolved(x, w, window, groups, bias)
 
 
@@ -77,7 +84,7 @@ def _conv(c: NodeCall) -> Tensor:
     x, w = c.t(0), c.t(1)
     window = window_of(c, w._tuple_shape[2:])
     window.pads = padding_of(c, window, x.shape[2:])
-    return _convolved(x, w, window, c.number("group", 1), c.maybe(2))
+    return _convolved(c, x, w, window, c.number("group", 1), c.maybe(2))
 
 
 @lower("FusedConv", domain=CONTRIB)
@@ -114,7 +121,7 @@ def _conv_last(c: NodeCall) -> Tensor:
     window = window_of(c, w._tuple_shape[2:])
     window.pads = padding_of(c, window, x.shape[2:])
     added = c.maybe(3)
-    y = _convolved(x, w, window, groups, c.maybe(2))
+    y = _convolved(c, x, w, window, groups, c.maybe(2))
     return to_last(_ended(c, y, None if added is None else from_last(added)))
 
 
@@ -218,12 +225,14 @@ def exact_convolution(
     if each * channels * 255 * 255 < 1 << 24 or groups > 1:
         if each * channels * 255 * 255 >= 1 << 24:
             c.importer.note(f"{c.op} of long sums is computed in float32, which may be off by one step")
-        return cast(_convolved(a, b, window, groups), "int32")
+        return cast(_convolved(c, a, b, window, groups), "int32")
     step = max(258 // each, 1)
     total: Tensor | None = None
     for start in range(0, channels, step):
         index = [(1, start, min(start + step, channels), None, None)]
-        part = _convolved(e.subtensor(a, index), folded(lambda v, i=index: e.subtensor(v, i), b), window, 1)
+        part = _convolved(
+            c, e.subtensor(a, index), folded(lambda v, i=index: e.subtensor(v, i), b), window, 1
+        )
         part = cast(part, "int32")
         total = part if total is None else e.elem(M.ADD, total, part)
     assert total is not None
@@ -272,7 +281,7 @@ def _causal(c: NodeCall) -> tuple[Tensor, Tensor]:
         state = e.full(const_like(0, x), (*x.shape[:-1], k - 1))
     whole = e.concat([state, x], x.ndim - 1) if k > 1 else x
     window = Window([k], [1], [1])
-    y = _convolved(whole, w, window, x._tuple_shape[1], c.maybe(2))
+    y = _convolved(c, whole, w, window, x._tuple_shape[1], c.maybe(2))
     name = c.text("activation", "none")
     if name in ("silu", "swish"):
         y = e.elem(M.SILU, y)

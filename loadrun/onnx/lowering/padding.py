@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...build.layers.padding import pad
 from ...tensors import Tensor
-from ...tensors.followed import least
+from ...tensors.symbolic import least
 from ..call import NodeCall, front, lower
 from ..values import UnsupportedNodeError
 from .parts import is_open
