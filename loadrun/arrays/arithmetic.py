@@ -287,15 +287,7 @@ def fix(x: Any, out: Any = None) -> Tensor:
     return trunc(y if is_float(y) else e.cast(y, narrow(np.float64)))
 
 
-@ufunc("rint")
-def rint(x: Tensor) -> Tensor:
-    """Return the nearest whole number; halves go to the even one, where MegEngine's own ROUND goes away from zero."""
-    if not is_float(x):
-        return x
-    half = number(0.5, x)
-    even = elem(M.MUL, elem(M.ROUND, elem(M.MUL, x, half)), number(2, x))
-    tie = e.compare(P.ElemwiseMultiTypeMode.EQ, elem(M.SUB, x, elem(M.FLOOR, x)), half)
-    return where(tie, even, elem(M.ROUND, x))
+rint = ufunc("rint")(e.rint)
 
 
 @lowers("round", "around", "round_")
