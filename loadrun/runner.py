@@ -6,10 +6,12 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from .base.about import About
-from .base.errors import EngineError, InputError, LoadRunError, UsageError
+from .base.errors import EngineError, InputError, LoadRunError, OutOfMemoryError, UsageError
+from .base.failures import out_of_memory
 from .base.registry import resolve
 from .compare.formula import Formula
 from .compare.judging import NARROW, Criteria, blind, judge, policy_for
@@ -67,6 +69,17 @@ class _OutputPlan:
     @property
     def vars(self) -> list[Var]:
         return [v for c in self.checks for v in c.vars] + [v for _, v in self.plain]
+
+
+@contextmanager
+def _memory_told() -> Iterator[None]:
+    """Make an error of loadrun's of memory that runs out."""
+    try:
+        yield
+    except OutOfMemoryError:
+        raise
+    except MemoryError as e:
+        raise OutOfMemoryError(out_of_memory(e)) from e
 
 
 class Runner:
@@ -130,6 +143,7 @@ class Runner:
         except LoadRunError as e:
             return Result(index, (), Verdict.ERROR, message=str(e))
 
+    @_memory_told()
     def check(self, testcase: Testcase, index: int | None = None) -> Result:
         """Feed a testcase and evaluate every check of the graph.
 
@@ -229,6 +243,7 @@ class Runner:
 
         return blind(errors, given[0], around.source.owner.tensors[0].dtype, check.maxerr)
 
+    @_memory_told()
     def run(self, inputs: Mapping[str, Array] | None = None) -> Result:
         """Run the model on given inputs, without its checks.
 

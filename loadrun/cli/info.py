@@ -7,6 +7,7 @@ import sys
 from dataclasses import replace
 
 from ..base.about import About
+from ..base.limits import memory_limited, time_limited
 from ..base.text import clean, indented
 from ..dump import load_all
 from ..report import json as json_report
@@ -16,7 +17,7 @@ from ..runner import Runner
 from ..verify.describe import Description, describe
 from ..verify.pack.witness import testimony
 from .engines import add_engine_options, chosen
-from .groups import EXIT_PASS, Parser, failure, model_files
+from .groups import EXIT_PASS, Parser, add_limit_options, failure, model_files
 from .models import add_model_options, model_options
 
 __all__ = ["main"]
@@ -36,20 +37,26 @@ def parser() -> Parser:
     p.add_argument("--no-operators", action="store_true", help="leave the operator table out")
     add_engine_options(p, default=None)
     add_model_options(p)
+    add_limit_options(p, "end a file that takes longer")
     return p
 
 
 def main(argv: list[str]) -> int:
-    """Describe the files; 2 when one of them cannot be read."""
+    """Describe the files; 2 when one of them cannot be read, 4 when that takes too long."""
     args = parser().parse_args(argv)
-    if args.engine is not None:
-        return _engine(args)
+    with memory_limited(args.max_memory):
+        return _engine(args) if args.engine is not None else _described(args)
+
+
+def _described(args: argparse.Namespace) -> int:
+    """Describe the files; 2 when one of them cannot be read, 4 when that takes too long."""
     code = EXIT_PASS
     read = model_options(args)
     found: list[Description] = []
     for path in model_files(args.files, sys.stderr):
         try:
-            found += [replace(describe(b), witnesses=tuple(testimony(b))) for b in load_all(path, **read)]
+            with time_limited(args.timeout):
+                found += [replace(describe(b), witnesses=tuple(testimony(b))) for b in load_all(path, **read)]
         except Exception as e:
             fault = failure(e, named=True)
             print(f"loadrun: {indented(fault.message, 9)}", file=sys.stderr)
@@ -67,10 +74,11 @@ def _engine(args: argparse.Namespace) -> int:
     found: dict[str, About] = {}
     for path in model_files(args.files, sys.stderr):
         try:
-            for number, bundle in enumerate(load_all(path, **model_options(args))):
-                runner = Runner(bundle, chosen(args))
-                runner.run(bundle.testcases[0].inputs if len(bundle.testcases) else None)
-                found[path if number == 0 else f"{path} (dump {number + 1})"] = runner.about
+            with time_limited(args.timeout):
+                for number, bundle in enumerate(load_all(path, **model_options(args))):
+                    runner = Runner(bundle, chosen(args))
+                    runner.run(bundle.testcases[0].inputs if len(bundle.testcases) else None)
+                    found[path if number == 0 else f"{path} (dump {number + 1})"] = runner.about
         except Exception as e:
             fault = failure(e, named=True)
             print(f"loadrun: {indented(f'{path}: {fault.message}', 9)}", file=sys.stderr)

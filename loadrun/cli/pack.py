@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..base.errors import UsageError
+from ..base.limits import memory_limited, time_limited
 from ..base.text import clean
 from ..compare.policy import parse_all
 from ..dump.options import DumpOptions
@@ -31,7 +32,7 @@ from ..verify.pack.replaying import TrialReplay
 from ..verify.pack.unpacking import Unpacked, read_unpacked
 from ..verify.pack.witness import Witness
 from .engines import add_engine_options, chosen
-from .groups import EXIT_FAIL, EXIT_PASS, Parser, Warnings, progress, seed, target
+from .groups import EXIT_FAIL, EXIT_PASS, Parser, Warnings, add_limit_options, progress, seed, target
 from .inputs import add_dump_option, add_input_options, cases_of, check_input_options, load_dump
 from .limits import add_policy_option, tolerance
 from .models import add_model_options, model_options
@@ -121,6 +122,7 @@ def parser() -> Parser:
         "--seed", type=seed, default=0, help="seed of random data and random operators (default 0)"
     )
     add_engine_options(p)
+    add_limit_options(p, "give up when it takes longer; the output is as it was then")
     p.add_argument("-q", "--quiet", action="store_true", help="print no table")
     _optimization_options(p)
     _dump_options(p)
@@ -200,6 +202,12 @@ def main(argv: list[str]) -> int:
     """Pack; 2 when something fails, and then the output is as it was; 1 when what was written does not hold."""
     options = parser()
     args = options.parse_args(argv)
+    with memory_limited(args.max_memory), time_limited(args.timeout):
+        return _packed(options, args)
+
+
+def _packed(options: Parser, args: argparse.Namespace) -> int:
+    """Pack what the options say."""
     unpacked = read_unpacked(args.model) if os.path.isdir(args.model) else None
     if unpacked is not None:
         _as_it_was(args, unpacked)

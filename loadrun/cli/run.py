@@ -10,6 +10,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, TextIO
 
 from ..base.failures import Warnings
+from ..base.limits import memory_limited
 from ..base.text import clean
 from ..compare.policy import parse_all
 from ..engines import Choice, held_against
@@ -25,6 +26,7 @@ from .groups import (
     EXIT_FAIL,
     Parser,
     add_copy_option,
+    add_limit_options,
     exit_code,
     model_files,
     seed,
@@ -130,12 +132,7 @@ def _add_running_options(p: Parser) -> None:
         default="auto",
         help="workers open files by name, or files are sent along; auto (the default): by name where they are there",
     )
-    running.add_argument(
-        "--timeout",
-        metavar="SECONDS",
-        type=_seconds,
-        help="end a file that takes longer, all its testcases together",
-    )
+    add_limit_options(running, "end a file that takes longer, all its testcases together")
     running.add_argument(
         "--fail-fast", action="store_true", help="run no further file after the first that does not pass"
     )
@@ -152,16 +149,6 @@ def _count(value: str) -> int:
     number = whole(value)
     if not 1 <= number <= 1024:
         raise argparse.ArgumentTypeError(f"expected a number of processes from 1 to 1024, found {value!r}")
-    return number
-
-
-def _seconds(value: str) -> float:
-    try:
-        number = float(value)
-    except ValueError:
-        number = -1.0
-    if not 0 < number < float("inf"):
-        raise argparse.ArgumentTypeError(f"expected a number of seconds above 0, found {value!r}")
     return number
 
 
@@ -186,7 +173,12 @@ def main(argv: list[str]) -> int:
         )
     args.engine = ",".join(e.spec for e in engines)
     tasks = _tasks(args, engines)
-    with threaded(args.threads), sinks(args, len(tasks) > 1) as reports, _source(args, tasks) as events:
+    with (
+        memory_limited(args.max_memory),
+        threaded(args.threads),
+        sinks(args, len(tasks) > 1) as reports,
+        _source(args, tasks) as events,
+    ):
         run = _RunDisplay(args, reports, out, style_for(args.color, out), len(tasks))
         for (_, task), group in groupby(events, key=lambda pair: (id(pair[0]), pair[0])):
             for dump in _dumps(task.path, (event for _, event in group)):

@@ -12,7 +12,7 @@ from ..testcase import EXPECT, Bundle
 from .importing import Importer
 from .limits import read_limits, record_of
 from .messages import ModelProto, ValueInfoProto, read_model
-from .tensors import ExternalData
+from .tensors import ExternalData, folding
 from .testdata import find_sets, testcases
 
 __all__ = ["load_model"]
@@ -76,8 +76,9 @@ def _bundle(
         sets, examples, expected = [], {}, {}
     limits = read_limits(model, [s.folder for s in sets], list(outputs))
     maxerr = {n: float(said["maxerr"]) for n, said in limits.items() if "maxerr" in said}
-    external = ExternalData(file.parent if file else None)
-    importer = Importer(model, external, input_shapes, constants, examples, expected, maxerr)
+    budget = folding(size)
+    external = ExternalData(file.parent if file else None, budget)
+    importer = Importer(model, external, input_shapes, constants, examples, expected, maxerr, budget)
     graph = importer.graph()
     opset = next((o.version for o in model.opsets if o.domain in ("", "ai.onnx")), 1)
     graph.magic = f"ONNX opset {opset}"

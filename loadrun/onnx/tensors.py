@@ -18,6 +18,7 @@ import numpy as np
 from ..base.errors import FormatError
 from ..base.files import opened
 from ..graph.dtypes import Array
+from ..ops.budget import FoldingBudget, pay
 from .messages import SparseTensorProto, TensorProto
 from .small_floats import E8M0, SMALL_FLOATS, decoded
 
@@ -29,6 +30,7 @@ __all__ = [
     "UnsupportedTensorTypeError",
     "array",
     "dense",
+    "folding",
     "kind_name",
     "texts",
 ]
@@ -85,6 +87,9 @@ HELD: dict[int, Any] = {
 _BITS = {21: 4, 22: 4, 23: 4, 25: 2, 26: 2}
 _CODES = frozenset((*SMALL_FLOATS, E8M0))
 _SIGNED = (22, 26)
+_BYTES, _BYTES_EACH = 64 << 20, 64
+"""Bytes of results that any file may ask for while it is read, and for each of its bytes."""
+_OPERATIONS, _OPERATIONS_EACH = 10**9, 2000
 _INT32S = frozenset((2, 3, 4, 5, 6, 9, 10, 16, 21, 22, 25, 26)) | _CODES
 
 
@@ -97,15 +102,22 @@ def kind_name(kind: int) -> str:
     return NAMES.get(kind, f"type {kind}")
 
 
+def folding(size: int) -> FoldingBudget:
+    """What may be computed of constants while a file is read."""
+    return FoldingBudget(_BYTES + _BYTES_EACH * size, _OPERATIONS + _OPERATIONS_EACH * size)
+
+
 class ExternalData:
     """Files beside a model that hold its tensors; nothing outside the model's folder is opened.
 
     Args:
         folder: the model's folder, None for a model that is no file.
+        budget: what grows with each file that is opened.
     """
 
-    def __init__(self, folder: Path | None) -> None:
+    def __init__(self, folder: Path | None, budget: FoldingBudget | None = None) -> None:
         self.folder = folder
+        self._budget = budget
         self._open: dict[str, memoryview] = {}
 
     def bytes(self, tensor: TensorProto) -> memoryview:
@@ -162,6 +174,8 @@ class ExternalData:
                 f"tensor {tensor!r} lies in the file {name!r}, which cannot be read: {e}"
             ) from None
         self._open[name] = data
+        if self._budget is not None:
+            self._budget.add(FoldingBudget(_BYTES_EACH * len(data), _OPERATIONS_EACH * len(data)))
         return data
 
 
@@ -284,6 +298,7 @@ def dense(sparse: SparseTensorProto, external: ExternalData | None = None) -> Ar
         flat = np.ravel_multi_index(tuple(where.T), sparse.dims) if inside else np.array([-1])
     else:
         flat = where.reshape(-1)
+    pay(prod(sparse.dims) * values.itemsize)
     full = np.zeros(prod(sparse.dims), values.dtype)
     if flat.size != values.size or (flat.size and (flat.min() < 0 or flat.max() >= full.size)):
         raise FormatError(f"the {values.size} values of a sparse tensor do not fit its indices")

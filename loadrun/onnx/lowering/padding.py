@@ -9,6 +9,7 @@ import numpy as np
 from ...arrays.joining import padded
 from ...build import emit as e
 from ...graph import params as P
+from ...ops.budget import pay
 from ...tensors import Tensor, const
 from ...tensors.followed import least
 from ..call import NodeCall, front, lower
@@ -85,6 +86,7 @@ def _axis_padded(
     if far:
         x = of_length(x, axis)
         n = x._tuple_shape[axis]
+        pay(16 * (int(before) + n + int(after)))
         places = np.arange(-int(before), n + int(after))
         if mode == "wrap":
             places = places % n

@@ -11,6 +11,7 @@ from ...arrays.arithmetic import rint
 from ...build import emit as e
 from ...build.vision import interpolate
 from ...graph.dtypes import Array
+from ...ops.budget import pay
 from ...tensors import Tensor, const
 from ...tensors.sizes import TracedInt
 from ..call import NodeCall, front, lower
@@ -95,6 +96,7 @@ def _weights(axis: _Axis, at: Array, mode: str, a: float, *, antialias: bool, ex
     """Weights (out, size): what is outside the input counts for its edge, or not at all."""
     stretch = max(1.0 / axis.scale, 1.0) if antialias else 1.0
     reach = (1 if mode == "linear" else 2) * stretch
+    pay(8 * axis.out * axis.size, 100 * axis.out)
     result = np.zeros((axis.out, axis.size))
     for row, center in enumerate(at):
         taps = np.arange(floor(center - reach), ceil(center + reach) + 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import product as combinations
+from math import prod
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from ...build import emit as e
 from ...build.vision import roi_pooling
 from ...graph import params as P
 from ...graph.dtypes import Array
+from ...ops.budget import pay
 from ...tensors import Tensor, const
 from ..call import NodeCall, lower
 from ..values import UnsupportedNodeError
@@ -29,6 +31,7 @@ def _affine_grid(c: NodeCall) -> Tensor:
     theta = c.t(0)
     n, _, *space = c.integers(1, "size")
     axes = []
+    pay(16 * len(space) * prod(space))
     for size in space:
         if c.number("align_corners"):
             axes.append(np.linspace(-1, 1, size) if size > 1 else np.zeros(1))
