@@ -24,6 +24,7 @@ __all__ = [
     "contents",
     "files_of",
     "growing",
+    "mapped_file",
     "new_folder",
     "one_file",
     "opened",
@@ -189,6 +190,35 @@ class FileWatch:
         if (now.st_ino, now.st_dev) != (old.st_ino, old.st_dev):
             return False
         return (now.st_size, now.st_mtime_ns) != (old.st_size, old.st_mtime_ns)
+
+
+def mapped_file(
+    path: str | os.PathLike[str], what: str, copy: bool = False, plain: bool = False
+) -> tuple[memoryview, FileWatch | None]:
+    """The bytes of a regular file, mapped where they can be, and what tells whether a mapped file changed.
+
+    Args:
+        path: the file.
+        what: what it is taken for, for the message; see `opened`.
+        copy: read it into memory now.
+        plain: take no link, not even one that was put there a moment ago.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    import mmap  # for start-up
+
+    with opened(path, what) as f:
+        found = os.fstat(f.fileno())
+        if plain and not os.path.samestat(found, os.lstat(path)):
+            raise OSError(errno.ELOOP, f"{what} must be a file, found a link", os.fspath(path))
+        if copy:
+            return memoryview(f.read()).toreadonly(), None
+        try:
+            held = mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ)
+        except (OSError, ValueError):
+            return memoryview(f.read()).toreadonly(), None
+        return memoryview(held), FileWatch(os.fspath(path), found)
 
 
 @contextmanager

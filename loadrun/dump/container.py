@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import mmap
 import os
 from array import array
 from collections.abc import Mapping, Sequence
@@ -11,7 +10,7 @@ from struct import unpack_from
 from typing import Any, BinaryIO
 
 from ..base.errors import FormatError, UsageError
-from ..base.files import FileWatch, opened
+from ..base.files import FileWatch, mapped_file
 from ..base.registry import resolve
 from ..compare.recorded import header, record_at, record_damage
 from ..graph import Graph, StoredTensor
@@ -56,7 +55,8 @@ def load(
 
     Args:
         source: the path of a regular file, an open binary file (read to its end) or the bytes themselves.
-        copy: read the file into memory now, so that what happens to it later does not matter.
+        copy: read the file, and those with its weights, into memory now, so that what happens to them later does not
+            matter.
         input_shapes: shapes of an ONNX model's inputs by name, where the file leaves sizes open (1 by default).
         constants: values of an ONNX model's inputs that are to be constants, such as axes and sizes.
         test_data: a folder of an ONNX model's test data, instead of the folders beside it.
@@ -103,8 +103,11 @@ def load_all(
     """
     data, path, watch = mapped(source, copy)
     if _is_onnx(data, path):
-        bundle = _load_onnx(data, path, input_shapes=input_shapes, constants=constants, test_data=test_data)
-        bundle.watch = watch
+        bundle = _load_onnx(
+            data, path, input_shapes=input_shapes, constants=constants, test_data=test_data, copy=copy
+        )
+        if watch is not None:
+            bundle.watches += (watch,)
         return [bundle]
     if input_shapes or constants or test_data is not None:
         raise UsageError(f"{path}: input_shapes, constants and test_data are for ONNX models, this is none")
@@ -175,7 +178,7 @@ def _load_all(data: memoryview, path: str, watch: FileWatch | None) -> list[Bund
         if bundles[-1].record is None:
             bundles[-1].damage = record_damage(data[end:])
         for bundle in bundles:
-            bundle.watch = watch
+            bundle.watches = () if watch is None else (watch,)
             if isinstance(bundle.testcases, LazyTestcases):
                 bundle.testcases.before = bundle.require_unchanged
     except FormatError as e:
@@ -220,14 +223,8 @@ def mapped(
     if not isinstance(source, (str, os.PathLike)):
         return memoryview(source.read()).toreadonly(), str(getattr(source, "name", "<stream>")), None
     path = os.fspath(source)
-    with opened(path, "a .mge file") as f:
-        if copy:
-            return memoryview(f.read()).toreadonly(), path, None
-        try:
-            held = mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ)
-        except (OSError, ValueError):
-            return memoryview(f.read()).toreadonly(), path, None
-        return memoryview(held), path, FileWatch(path, os.fstat(f.fileno()))
+    data, watch = mapped_file(path, "a .mge file", copy)
+    return data, path, watch
 
 
 def _kind(data: memoryview) -> str | None:

@@ -25,6 +25,7 @@ def load_model(
     input_shapes: Mapping[str, Sequence[int]] | None = None,
     constants: Mapping[str, Any] | None = None,
     test_data: str | os.PathLike[str] | None = None,
+    copy: bool = False,
 ) -> Bundle:
     """Read an ONNX model.
 
@@ -34,6 +35,7 @@ def load_model(
         input_shapes: shapes by input name, where the file leaves sizes open or others are wanted.
         constants: values of inputs that are to be constants of the graph.
         test_data: a folder of test data sets, or one of them, instead of those beside the model.
+        copy: read files of weights into memory, instead of mapping them.
 
     Raises:
         FormatError: the bytes are no ONNX model, or one that contradicts itself.
@@ -43,7 +45,7 @@ def load_model(
     file = Path(path) if path != "<bytes>" and Path(path).is_file() else None
     try:
         model = read_model(data)
-        return _bundle(model, path, file, len(data), input_shapes or {}, constants or {}, test_data)
+        return _bundle(model, path, file, len(data), input_shapes or {}, constants or {}, test_data, copy)
     except FormatError as e:
         e.path = e.path or path
         raise
@@ -61,6 +63,7 @@ def _bundle(
     input_shapes: Mapping[str, Sequence[int]],
     constants: Mapping[str, Any],
     test_data: str | os.PathLike[str] | None,
+    copy: bool,
 ) -> Bundle:
     assert model.graph is not None
     stored = {t.name for t in model.graph.initializers}
@@ -77,12 +80,12 @@ def _bundle(
     limits = read_limits(model, [s.folder for s in sets], list(outputs))
     maxerr = {n: float(said["maxerr"]) for n, said in limits.items() if "maxerr" in said}
     budget = folding(size)
-    external = ExternalData(file.parent if file else None, budget)
+    external = ExternalData(file.parent if file else None, budget, copy=copy)
     importer = Importer(model, external, input_shapes, constants, examples, expected, maxerr, budget)
     graph = importer.graph()
     opset = next((o.version for o in model.opsets if o.domain in ("", "ai.onnx")), 1)
     graph.magic = f"ONNX opset {opset}"
-    bundle = Bundle(graph, path=path, size=size)
+    bundle = Bundle(graph, path=path, size=size, watches=tuple(external.watches))
     bundle.scalars = frozenset(
         [n for n, d in importer.inputs.items() if not d.shape]
         + [n for n, v in importer.outputs.items() if not v.rank]

@@ -6,7 +6,6 @@ integers in 8-bit ones. Strings are of no use to a graph of MegEngine's operator
 
 from __future__ import annotations
 
-import mmap
 import os
 import stat
 from math import prod
@@ -16,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..base.errors import FormatError
-from ..base.files import opened
+from ..base.files import FileWatch, mapped_file
 from ..graph.dtypes import Array
 from ..ops.budget import FoldingBudget, pay
 from .messages import SparseTensorProto, TensorProto
@@ -113,10 +112,18 @@ class ExternalData:
     Args:
         folder: the model's folder, None for a model that is no file.
         budget: what grows with each file that is opened.
+        copy: read the files into memory, instead of mapping them.
+
+    Attributes:
+        watches: tell whether the files that are mapped are still as they were.
     """
 
-    def __init__(self, folder: Path | None, budget: FoldingBudget | None = None) -> None:
+    def __init__(
+        self, folder: Path | None, budget: FoldingBudget | None = None, *, copy: bool = False
+    ) -> None:
         self.folder = folder
+        self.watches: list[FileWatch] = []
+        self._copy = copy
         self._budget = budget
         self._open: dict[str, memoryview] = {}
 
@@ -162,11 +169,7 @@ class ExternalData:
                     f"tensor {tensor!r} names {name!r}, which leads to {real}: expected a plain file in "
                     "the model's folder"
                 )
-            with opened(real, "the weights of a model") as f:
-                size = os.fstat(f.fileno()).st_size
-                data = (
-                    memoryview(mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ)) if size else memoryview(b"")
-                )
+            data, watch = mapped_file(real, "the weights of a model", self._copy, plain=True)
         except (OSError, ValueError, RuntimeError) as e:
             if isinstance(e, FormatError):
                 raise
@@ -174,6 +177,8 @@ class ExternalData:
                 f"tensor {tensor!r} lies in the file {name!r}, which cannot be read: {e}"
             ) from None
         self._open[name] = data
+        if watch is not None:
+            self.watches.append(watch)
         if self._budget is not None:
             self._budget.add(FoldingBudget(_BYTES_EACH * len(data), _OPERATIONS_EACH * len(data)))
         return data
