@@ -170,7 +170,7 @@ def _read(path: str | None) -> Any:
         return None
     try:
         return json.loads(contents(path, "a baseline"))
-    except ValueError as e:
+    except (ValueError, RecursionError) as e:
         raise InputError(f"{path}: not a baseline: {e}") from None
 
 

@@ -45,7 +45,7 @@ def main(argv: list[str]) -> int:
     found = changes(old, new, growth=args.growth, slower=args.slower)
     common = same_checks(old, new)
     if found:
-        rows = [(c.kind, clean(c.file, 60), c.testcase, clean(c.output), c.before, c.now) for c in found]
+        rows = [(c.kind, *map(clean, (c.file, c.testcase, c.output, c.before, c.now))) for c in found]
         print(table(rows, ("change", "file", "testcase", "output", "before", "now"), right=(2,)))
         print()
     bad = sum(c.bad for c in found)

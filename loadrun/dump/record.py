@@ -14,6 +14,7 @@ from struct import pack
 import numpy as np
 
 from ..base.errors import FormatError
+from ..base.schema import either, items, number
 from ..compare.recorded import HEAD, MAGIC, header, lines
 from ..graph import Graph
 from ..graph.dtypes import Array, DType, dtype_of, encode
@@ -38,9 +39,10 @@ def intermediates_at(record: object, testcase: int) -> list[list[float | None]] 
     found = line.get("intermediates")
     if not isinstance(found, list):
         return None
-    return [
-        [x if isinstance(x, (int, float)) else None for x in part] for part in found if isinstance(part, list)
-    ]
+    figures = either(number(finite=False))
+    return items(items(figures))(
+        found, f"the record behind the testcases: intermediates of testcase {testcase}"
+    )
 
 
 def moved(record: memoryview, old: Graph, new: Graph) -> bytes:

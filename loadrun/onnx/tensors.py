@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Sequence
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -210,7 +211,19 @@ def array(tensor: TensorProto, external: ExternalData | None = None) -> Array:
         raise FormatError(
             f"tensor {tensor.name!r} of shape {tensor.dims} takes {count} elements, found {found.size}"
         )
-    return found.reshape(tensor.dims)
+    return _shaped(found, tensor.name, tensor.dims)
+
+
+def _shaped(found: Array, name: str, dims: Sequence[int]) -> Array:
+    """An array in a shape of as many elements.
+
+    Raises:
+        FormatError: no array has that shape, as one of no elements may say.
+    """
+    try:
+        return found.reshape(dims)
+    except (ValueError, OverflowError):
+        raise FormatError(f"tensor {name!r} has the shape {list(dims)}, which no array has") from None
 
 
 def texts(tensor: TensorProto) -> Array:
@@ -224,7 +237,7 @@ def texts(tensor: TensorProto) -> Array:
         raise FormatError(
             f"tensor {tensor.name!r} of shape {tensor.dims} takes {prod(tensor.dims)} elements, found {found.size}"
         )
-    return found.reshape(tensor.dims)
+    return _shaped(found, tensor.name, tensor.dims)
 
 
 def _listed(tensor: TensorProto, kind: int) -> list[Array]:
@@ -308,4 +321,4 @@ def dense(sparse: SparseTensorProto, external: ExternalData | None = None) -> Ar
     if flat.size != values.size or (flat.size and (flat.min() < 0 or flat.max() >= full.size)):
         raise FormatError(f"the {values.size} values of a sparse tensor do not fit its indices")
     full[flat] = values
-    return full.reshape(sparse.dims)
+    return _shaped(full, sparse.values.name, sparse.dims)
