@@ -48,7 +48,8 @@ def load(
 
     The file is mapped, not read: weights stay views of it until they are used. A file system that cannot map is
     read into memory instead. Loading runs no code. A dump leads to no other file; an ONNX model may hold its weights
-    in files inside its folder, and folders ``test_data_set_N`` beside it are its testcases.
+    in files inside its folder, and folders ``NAME.test_data_set_N`` beside it, or else ``test_data_set_N``, are its
+    testcases.
 
     Whoever cuts a mapped file short while it is read kills the process. A change is noticed before each run and each
     testcase, but not within them: where others write to the file, take a copy.

@@ -31,7 +31,8 @@ def load_model(
 
     Args:
         data: the bytes of the file.
-        path: where they come from; external data and folders ``test_data_set_N`` are looked for beside it.
+        path: where they come from; external data and folders ``NAME.test_data_set_N``, or
+            ``test_data_set_N``, are looked for beside it.
         input_shapes: shapes by input name, where the file leaves sizes open or others are wanted.
         constants: values of inputs that are to be constants of the graph.
         test_data: a folder of test data sets, or one of them, instead of those beside the model.
