@@ -10,9 +10,12 @@ import re
 import stat
 import time
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import IO, TYPE_CHECKING, Any, BinaryIO
+
+from .errors import UsageError
+from .text import clean
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,6 +24,7 @@ __all__ = [
     "MODELS",
     "FileNames",
     "FileWatch",
+    "check_targets",
     "contents",
     "files_of",
     "growing",
@@ -114,6 +118,43 @@ def one_file(given: str, endings: tuple[str, ...] = MODELS) -> str:
             errno.EINVAL, f"expected one file, found {len(found)}: {found[0]}, {found[1]} ...", given
         )
     return found[0]
+
+
+def check_targets(written: Mapping[str, str | None], read: Iterable[str] = ()) -> None:
+    """See that no file is written twice, and none that is read, whatever names, links or capitals lead to it.
+
+    Args:
+        written: what will be written, by the option that says so; None and ``-`` for standard output are no files.
+        read: what is read meanwhile.
+
+    Raises:
+        UsageError: two options name one file, or one names a file that is read.
+
+    >>> check_targets({"--json": "r.json", "--html": "./r.json"})
+    Traceback (most recent call last):
+    loadrun.base.errors.UsageError: --json and --html both write r.json; name two files
+    """
+    known: dict[object, str] = {}
+    for option, path in written.items():
+        if path is None or path == "-":
+            continue
+        other = known.setdefault(_identity(path), option)
+        if other != option:
+            raise UsageError(f"{other} and {option} both write {clean(written[other] or '')}; name two files")
+    for path in read:
+        option = known.get(_identity(path), "")
+        if option:
+            raise UsageError(f"{option} would overwrite {clean(path)}, which is read; name another file")
+
+
+def _identity(path: str) -> object:
+    """What two names of one file have in common."""
+    try:
+        found = os.stat(path)
+    except (OSError, ValueError):
+        return os.path.normcase(os.path.realpath(path))
+    # Several may write to a device.
+    return (found.st_dev, found.st_ino) if stat.S_ISREG(found.st_mode) else object()
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..base.errors import InputError
-from ..base.files import contents, replacing
+from ..base.files import check_targets, contents, replacing
 from ..base.text import clean
 from ..dump import load
 from ..engines import split_engines
@@ -98,6 +98,8 @@ def main(argv: list[str]) -> int:
         Subject(path, engine, threads, batch)
         for path, engine, threads, batch in product(args.files, args.engine, args.threads, args.batch)
     ]
+    names = ("json", "html", "save_baseline", "profile", "perfetto")
+    check_targets({f"--{n.replace('_', '-')}": getattr(args, n) for n in names}, args.files)
     baseline = _read(args.baseline)
     found, warnings = run_subjects(
         subjects,

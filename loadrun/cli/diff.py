@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ..base.errors import InputError, LoadRunError, UsageError
-from ..base.files import one_file, replacing
+from ..base.files import check_targets, one_file, replacing
 from ..base.text import clean
 from ..dump import load, save
 from ..engines import engine_names
@@ -107,6 +107,7 @@ def main(argv: list[str]) -> int:
 
 
 def _compare(args: argparse.Namespace) -> int:
+    check_targets({"--json": args.json, "--extract": args.extract}, [args.model, args.against])
     read = model_options(args)
     # Where both are ONNX models, they have the same inputs; a dump takes none of these options.
     against_onnx = args.against.lower().endswith(".onnx")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 
+from ..base.files import check_targets
 from ..compare.policy import parse_all
 from ..compare.results import FileResult
 from ..report import text
@@ -36,6 +37,7 @@ def main(argv: list[str]) -> int:
     given = tolerance(args.maxerr)
     limits = given if isinstance(given, dict) or given is None else {"": given}
     policies = parse_all(args.check or ())
+    check_targets({"--json": args.json}, [args.file])
     shown = sys.stderr if args.json == "-" else sys.stdout
     found: list[FileResult] = []
     with json_file(args.json) as report:

@@ -173,10 +173,15 @@ def main(argv: list[str]) -> int:
         )
     args.engine = ",".join(e.spec for e in engines)
     tasks = _tasks(args, engines)
+    read = list(args.files)
+    if args.input:
+        from ..inputs.lists import files_named  # for start-up
+
+        read += files_named(args.input)
     with (
         memory_limited(args.max_memory),
         threaded(args.threads),
-        sinks(args, len(tasks) > 1) as reports,
+        sinks(args, len(tasks) > 1, read) as reports,
         _source(args, tasks) as events,
     ):
         run = _RunDisplay(args, reports, out, style_for(args.color, out), len(tasks))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 import numpy as np
 
-from ..base.files import FileNames, growing, replacing
+from ..base.files import FileNames, check_targets, growing, replacing
 from ..base.version import __version__
 from ..replay.events import Replayed
 from ..runner import FileResult, Result
@@ -154,8 +154,19 @@ class Sinks:
 
 
 @contextmanager
-def sinks(args: argparse.Namespace, several: bool) -> Iterator[Sinks]:
-    """The reports that the options ask for; when this is left early, JSON lines say so and the others do not appear."""
+def sinks(args: argparse.Namespace, several: bool, read: Sequence[str] = ()) -> Iterator[Sinks]:
+    """The reports that the options ask for; when this is left early, JSON lines say so and the others do not appear.
+
+    Args:
+        args: what the options say.
+        several: whether there is more than one file.
+        read: files that none of the reports may overwrite.
+
+    Raises:
+        UsageError: two reports, or a report and one of these files, are the same file.
+    """
+    names = ("json", "json_lines", "junit", "html", "save_results", "profile", "perfetto", "io_dump")
+    check_targets({f"--{n.replace('_', '-')}": getattr(args, n) for n in names}, read)
     lines, whole = args.json_lines, args.json
     if whole is not None and whole.endswith(".jsonl"):
         whole, lines = None, lines or whole
