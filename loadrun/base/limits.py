@@ -12,10 +12,14 @@ from contextlib import contextmanager
 from .errors import TimeLimitError
 from .failures import EXIT_TIMEOUT
 
-__all__ = ["memory_limited", "memory_of_machine", "time_limited"]
+__all__ = ["EndedBySignal", "memory_limited", "memory_of_machine", "time_limited"]
 
 _GRACE = 5.0
 """Seconds after which a process ends that is still in one call of a library."""
+
+
+class EndedBySignal(SystemExit):
+    """A signal asks the process to end, which no code that runs meanwhile may keep from it."""
 
 
 class _TimeIsUp(BaseException):
