@@ -69,6 +69,11 @@ def failure(e: Exception, *, named: bool = False) -> Failure:
         return Failure(reason(e, named=named), late=isinstance(e, TimeLimitError))
     if isinstance(e, MemoryError):
         return Failure(out_of_memory(e))
+    if isinstance(e, UnicodeEncodeError) and e.reason == "surrogates not allowed":
+        shown = e.object.encode("ascii", "backslashreplace").decode()[:300]
+        return Failure(
+            f"{shown} holds half a character, which no file can be called and no text be written with"
+        )
     import traceback  # for start-up
 
     if os.environ.get("LOADRUN_TRACEBACK"):

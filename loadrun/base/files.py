@@ -151,8 +151,11 @@ def _identity(path: str) -> object:
     """What two names of one file have in common."""
     try:
         found = os.stat(path)
-    except (OSError, ValueError):
+    except OSError:
         return os.path.normcase(os.path.realpath(path))
+    except ValueError:
+        # No file can have that name, as whoever opens it says.
+        return path
     # Several may write to a device.
     return (found.st_dev, found.st_ino) if stat.S_ISREG(found.st_mode) else object()
 
@@ -164,8 +167,23 @@ def growing(target: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     Raises:
         OSError: it cannot be written to.
     """
-    with open(target, "wb") as f:
+    with open(_nameable(target), "wb") as f:
         yield f
+
+
+def _nameable(path: str | os.PathLike[str]) -> str:
+    """The name of a file, which every name that Python can hold is not: half a character has no bytes.
+
+    Raises:
+        OSError: no file can have it.
+    """
+    name = os.fspath(path)
+    try:
+        os.fsencode(name)
+    except UnicodeEncodeError:
+        shown = name.encode("ascii", "backslashreplace").decode()
+        raise OSError(errno.EINVAL, "no file can have this name: it holds half a character", shown) from None
+    return name
 
 
 def opened(path: str | os.PathLike[str], what: str) -> BinaryIO:
@@ -180,7 +198,7 @@ def opened(path: str | os.PathLike[str], what: str) -> BinaryIO:
     Raises:
         OSError: it cannot be opened or is not a regular file.
     """
-    name = os.fspath(path)
+    name = _nameable(path)
     fd = os.open(name, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     try:
         mode = os.fstat(fd).st_mode
@@ -279,7 +297,7 @@ def replacing(target: str | os.PathLike[str], *, append: bool = False) -> Iterat
     """
     from pathlib import Path  # for start-up
 
-    path = Path(target)
+    path = Path(_nameable(target))
     if path.is_dir():
         raise IsADirectoryError(
             errno.EISDIR, "expected the name of a file to write, found a folder", str(target)
@@ -374,6 +392,7 @@ def new_folder(target: Path) -> Iterator[Path]:
     import tempfile  # for start-up
     from pathlib import Path  # for start-up
 
+    _nameable(target)
     target.parent.mkdir(parents=True, exist_ok=True)
     _sweep(target)
     made = Path(tempfile.mkdtemp(prefix=_prefix(target), suffix=_PART, dir=target.parent))

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import loadrun
 from loadrun.cli import main
 
 MLP = "fixtures/nets/mlp.mge"
@@ -65,3 +66,42 @@ def test_reports_of_their_own_and_devices(here: Path, capsys: pytest.CaptureFixt
     # A report may take the place of an older one.
     assert main(["v.mge", "--json", "a", "-q"]) == 0
     assert (here / "a").read_bytes().startswith(b"{")
+
+
+HALF = "\ud800"
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        [f"{HALF}.mge"],
+        ["info", HALF],
+        ["v.mge", "--input", f"data:{HALF}.npy"],
+        ["v.mge", "--input", f"@{HALF}"],
+        ["v.mge", "--json", HALF],
+        ["v.mge", "--json-lines", HALF],
+        ["v.mge", "--save-results", HALF],
+        ["pack", "v.mge", "-d", "#rand(0,1,1,20)", "-o", f"{HALF}.mge"],
+        ["convert", "v.mge", f"{HALF}.onnx"],
+        ["convert", "v.mge", "x.onnx", "--dynamic", f"data:0={HALF}"],
+        ["unpack", "v.mge", "-o", HALF],
+        ["compare", HALF, HALF],
+        ["judge", HALF],
+    ],
+)
+def test_half_characters(args: list[str], here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(args) == 2
+    out, err = capsys.readouterr()
+    assert "half a character" in out + err or "there is no file" in err or "cannot be read" in out + err
+    assert "\\ud800" in out + err
+    assert HALF not in out + err
+
+
+def test_half_characters_in_python(here: Path) -> None:
+    for call in (
+        lambda: loadrun.load(HALF),
+        lambda: loadrun.Runner(HALF),
+        lambda: loadrun.save(loadrun.load("v.mge"), HALF),
+    ):
+        with pytest.raises(OSError, match="half a character"):
+            call()
