@@ -33,6 +33,7 @@ __all__ = [
     "one_file",
     "opened",
     "replacing",
+    "scratch",
     "skipped_line",
     "temporary",
 ]
@@ -167,7 +168,7 @@ def growing(target: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     Raises:
         OSError: it cannot be written to.
     """
-    with open(_nameable(target), "wb") as f:
+    with io.BufferedWriter(_Raw(_nameable(target), "wb", target)) as f:
         yield f
 
 
@@ -340,7 +341,7 @@ class _Raw(io.FileIO):
         target: the name for errors.
     """
 
-    def __init__(self, path: str | os.PathLike[str], mode: str, target: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str] | int, mode: str, target: str | os.PathLike[str]) -> None:
         super().__init__(path, mode)
         self._target = os.fspath(target)
 
@@ -378,11 +379,21 @@ def temporary() -> Iterator[IO[bytes]]:
     fd, name = tempfile.mkstemp(prefix=".loadrun.", suffix=_PART)
     os.close(fd)
     try:
-        with open(name, "w+b") as f:
+        with io.BufferedRandom(_Raw(name, "w+b", name)) as f:
             yield f
     finally:
         with suppress(FileNotFoundError):
             os.unlink(name)
+
+
+def scratch() -> IO[bytes]:
+    """A file to write and to read that is gone when it is closed; errors of writing name the folder of temporaries."""
+    import tempfile  # for start-up
+
+    fd, name = tempfile.mkstemp(prefix=".loadrun.", suffix=_PART)
+    with suppress(OSError):
+        os.unlink(name)
+    return io.BufferedRandom(_Raw(fd, "w+b", tempfile.gettempdir()))
 
 
 @contextmanager
@@ -400,8 +411,11 @@ def new_folder(target: Path) -> Iterator[Path]:
         yield made
         made.chmod(0o777 & ~_umask())
         os.replace(made, target)
-    except BaseException:
+    except BaseException as e:
         shutil.rmtree(made, ignore_errors=True)
+        if isinstance(e, OSError) and isinstance(e.filename, str):
+            # What the folder would be called, not its temporary.
+            e.filename = e.filename.replace(str(made), str(target), 1)
         raise
 
 

@@ -14,6 +14,7 @@ from struct import pack
 import numpy as np
 
 from ..base.errors import FormatError
+from ..base.files import scratch
 from ..base.schema import either, items, number
 from ..compare.recorded import HEAD, MAGIC, header, lines
 from ..graph import Graph
@@ -128,10 +129,8 @@ class RecordWriter:
     """
 
     def __init__(self, about: Mapping[str, object], graph: Graph) -> None:
-        import tempfile  # for start-up
-
         self.provenance = about.get("provenance")
-        self.file = tempfile.TemporaryFile()  # noqa: SIM115 - `close` ends it
+        self.file = scratch()
         self._line({**about, "model": graph_digest(graph)})
 
     def add(self, case: Testcase) -> None:
